@@ -6,9 +6,12 @@ mod bridging;
 mod charges;
 mod control;
 mod delivery;
+mod detached;
 mod ending;
 mod moved;
+mod moving;
 mod salvaging;
+mod seen;
 mod sending;
 mod talk;
 

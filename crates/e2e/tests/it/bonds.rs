@@ -40,7 +40,7 @@ const GO_ON: &str = "flows go on on a new connection";
 const SOON: Duration = Duration::from_secs(20);
 
 /// All of what the programs do.
-const DONE: Duration = Duration::from_secs(60);
+const DONE: Duration = Duration::from_mins(1);
 
 /// Lines of ssh: the first ones take 3 s, so that what happens happens in their midst.
 const SLOW_LINES: u32 = 300;

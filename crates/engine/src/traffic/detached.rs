@@ -1,0 +1,188 @@
+//! Flows of bonds without a connection: what is here goes on to the application, and everything else waits.
+
+use std::time::{Duration, Instant};
+
+use quictun_flow::{BondKey, FlowKey, LostStream, NoStream, Socket};
+use quictun_wire::code::FlowCode;
+
+use super::moved::Moved;
+use super::moving::MOVE_TIMEOUT;
+use super::{Traffic, carried};
+use crate::connection::Connection;
+use crate::entries::FlowEntry;
+use crate::quic_stream::stream_number;
+
+/// Time between two flows that end because memory is short: each is searched for among all.
+const RELIEVE_EVERY: Duration = Duration::from_millis(10);
+
+impl<S: Socket> Traffic<S> {
+    pub(super) fn is_detached(&self, key: FlowKey) -> bool {
+        let entry = self.flows.get(key);
+        entry.is_some_and(|entry| entry.detached().is_some())
+    }
+
+    /// The flow's bond, if the peer has agreed to it and the flow can wait for another connection.
+    pub(super) fn bond_to_wait_in(&self, key: FlowKey) -> Option<BondKey> {
+        let entry = self.flows.get(key).filter(|entry| entry.can_move())?;
+        let bond = entry.bonded.as_ref()?.bond?;
+        let found = self.bonds.get(bond)?;
+        (found.granted && !found.ttl.is_zero()).then_some(bond)
+    }
+
+    /// Takes a flow off its connection, to wait for another one.
+    pub(super) fn detach_flow(&mut self, now: Instant, key: FlowKey, bond: BondKey) {
+        let ttl = self.bonds.get(bond).map_or(Duration::ZERO, |bond| bond.ttl);
+        let Some((entry, connection, stream)) =
+            carried(&mut self.flows, &mut self.connections, key)
+        else {
+            return;
+        };
+        let moving = entry.is_moving();
+        let Some(flow) = entry.flow_mut() else { return };
+        if moving {
+            // Its bytes cannot be placed without the answer to MOVE.
+            flow.detach(&mut NoStream);
+        } else {
+            flow.detach(&mut connection.stream(stream));
+        }
+        flow.inlet().pack();
+        let taken = entry.stand().taken;
+        entry.backlog.note_taken(taken);
+        connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
+        connection.streams.remove(now, stream);
+        let (carried, until) = (connection.carried(stream), now + ttl);
+        connection.settle_debt(&mut self.lease);
+        if let Some(bonded) = &mut entry.bonded {
+            bonded.stall(connection.stalled_since(now));
+        }
+        entry.detach(carried, until);
+        self.flows.set_deadline(key, Some(until));
+        self.note_pinned(key);
+        self.pump_detached(now, key);
+    }
+
+    pub(super) fn handle_detached_socket(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        readable: bool,
+        writable: bool,
+        failed: bool,
+    ) {
+        let Some(flow) = self.flows.get_mut(key).and_then(FlowEntry::flow_mut) else {
+            return;
+        };
+        flow.handle_socket_ready(readable, writable);
+        if failed {
+            flow.handle_socket_error(&mut NoStream);
+        }
+        self.pump_detached(now, key);
+    }
+
+    /// Writes what the application takes of what is here.
+    fn pump_detached(&mut self, now: Instant, key: FlowKey) {
+        let Some(entry) = self.flows.get_mut(key) else {
+            return;
+        };
+        let age = entry.age(now);
+        let Some((flow, detached)) = entry.detached_mut() else {
+            return;
+        };
+        let before = flow.bytes_to_app();
+        flow.pump_to_app(&mut NoStream);
+        let delivered = flow.bytes_to_app();
+        detached.charge(flow.arrived().held(), &mut self.lease);
+        let client = detached.carried().client;
+        self.count_to_app(Moved::new((before, delivered), client, age));
+        self.settle_flow(now, key);
+    }
+
+    /// Goes on without hope for another connection, as a flow does whose connection is lost for good.
+    pub(super) fn give_up(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+        if let Some((entry, connection, stream)) =
+            carried(&mut self.flows, &mut self.connections, key)
+        {
+            connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
+            connection.streams.remove(now, stream);
+            connection.reset_stream(stream, code);
+            if !entry.is_end_told() {
+                // The peer waits for a word about what it has sent.
+                connection.control.note_gone(stream_number(stream), code);
+            }
+            let carried = connection.carried(stream);
+            connection.settle_debt(&mut self.lease);
+            entry.detach(carried, now);
+        }
+        let Some(entry) = self.flows.get_mut(key) else {
+            return;
+        };
+        if let Some(ending) = entry.ending() {
+            return self.remove_flow(now, key, ending);
+        }
+        let Some(flow) = entry.flow_mut() else { return };
+        flow.handle_connection_lost(&mut LostStream, code);
+        if flow.ending().is_some() {
+            return self.settle_flow(now, key);
+        }
+        if let Some(bonded) = &entry.bonded
+            && let Some(bond) = bonded.bond
+            && let Some(found) = self.bonds.get_mut(bond)
+        {
+            found.end(bonded.number, Some(code));
+        }
+        if let Some(mut detached) = entry.abandon_move(now) {
+            detached.release(&mut self.lease);
+        }
+        self.pump_salvaged(now, key);
+    }
+
+    /// The time of a flow has come that waits for another connection, or for the answer to MOVE. `false`: it does neither.
+    pub(super) fn expire_move(&mut self, now: Instant, key: FlowKey) -> bool {
+        let Some(entry) = self.flows.get(key) else {
+            return false;
+        };
+        if !entry.is_moving() && entry.detached().is_none() {
+            return false;
+        }
+        let carrier = entry
+            .lane()
+            .and_then(|lane| self.connections.get(lane.connection));
+        if carrier.is_some_and(Connection::is_to_leave) {
+            // The path is silent, not the server: the connection comes back, or its end detaches the flow.
+            self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
+        } else {
+            self.give_up(now, key, FlowCode::ConnectionLost);
+        }
+        true
+    }
+
+    /// Where memory is short, ends the flow that has waited for longest.
+    pub(crate) fn relieve(&mut self, now: Instant) {
+        let soon = self.relieve_at.is_some_and(|at| now < at);
+        if soon || self.lease.free() > self.lease.reserve() / 2 {
+            return;
+        }
+        self.relieve_at = Some(now + RELIEVE_EVERY);
+        let flows = self.flows.iter();
+        let waiting = flows.filter_map(|(key, entry)| Some((entry.detached()?.until(), key)));
+        if let Some((_, key)) = waiting.min() {
+            self.give_up(now, key, FlowCode::Limit);
+        }
+    }
+
+    /// Ends all flows that wait for another connection.
+    pub(crate) fn abandon_all_detached(&mut self, now: Instant) {
+        let flows = self.flows.iter();
+        let waiting = flows.filter(|(_, entry)| entry.detached().is_some());
+        let keys: Vec<FlowKey> = waiting.map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(flow) = self.flows.get_mut(key).and_then(FlowEntry::flow_mut) {
+                flow.abandon(&mut NoStream, FlowCode::ShuttingDown);
+            }
+            let ending = self.flows.get(key).and_then(FlowEntry::ending);
+            if let Some(ending) = ending {
+                self.remove_flow(now, key, ending);
+            }
+        }
+    }
+}

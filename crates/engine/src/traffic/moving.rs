@@ -1,0 +1,387 @@
+//! Flows of bonds that go on on another connection: MOVE, its answer, and flows that have ended meanwhile.
+
+use std::time::{Duration, Instant};
+
+use quictun_flow::{
+    BadNumber, BondKey, ClientKey, ConnectionId, ConnectionKey, Flow, FlowKey, Inlet, NoStream,
+    ReadEnd, Socket,
+};
+use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::control::{FINISHED, Gone};
+use quictun_wire::moving::{MAX_MOVE_ACK_FRAME, Move, MoveAck};
+use quictun_wire::open::Decoded;
+
+use super::Traffic;
+use crate::connection::Connection;
+use crate::entries::{FlowEntry, Lane};
+use crate::event::Event;
+use crate::quic_stream::stream_number;
+
+/// A move that is not answered for so long on a connection that lives is given up.
+pub(super) const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Client.
+impl<S: Socket> Traffic<S> {
+    /// Moves flows of the bond that have no connection, or a bad one, to one that there is already.
+    pub(super) fn carry_on(&mut self, now: Instant, bond: BondKey) {
+        let on = self.connections.iter().find_map(|(key, connection)| {
+            let usable = connection.is_admitted() && connection.is_usable();
+            (connection.bond == Some(bond) && usable).then_some(key)
+        });
+        if let Some(on) = on {
+            self.move_flows(now, on);
+        }
+    }
+
+    /// The same for the bond of a connection that is to be left.
+    pub(crate) fn carry_on_elsewhere(&mut self, now: Instant, left: ConnectionKey) {
+        let connection = self.connections.get(left);
+        let left = connection.filter(|connection| connection.is_to_leave());
+        if let Some(bond) = left.and_then(|connection| connection.bond) {
+            self.carry_on(now, bond);
+        }
+    }
+
+    /// Moves flows of the bond that wait, or whose connection is to be left, to `on`.
+    pub(crate) fn move_flows(&mut self, now: Instant, on: ConnectionKey) {
+        let Some(connection) = self.connections.get(on) else {
+            return;
+        };
+        if !connection.is_admitted() || !connection.is_usable() {
+            return;
+        }
+        let Some(bond) = connection.bond.and_then(|bond| self.bonds.get(bond)) else {
+            return;
+        };
+        let to_move = |&flow: &FlowKey| {
+            let entry = self.flows.get(flow);
+            entry.is_some_and(|entry| match entry.lane() {
+                None => entry.detached().is_some(),
+                Some(lane) => {
+                    let carrier = self.connections.get(lane.connection);
+                    entry.can_move()
+                        && lane.connection != on
+                        && carrier.is_none_or(Connection::is_to_leave)
+                }
+            })
+        };
+        let flows: Vec<FlowKey> = bond.flows().filter(to_move).collect();
+        for flow in flows {
+            if !self.move_flow(now, flow, on) {
+                // The server lets more of them come soon.
+                break;
+            }
+        }
+    }
+
+    /// Asks for a flow to go on on `on`. `false`: there is no stream for it.
+    fn move_flow(&mut self, now: Instant, key: FlowKey, on: ConnectionKey) -> bool {
+        let stream = self
+            .connections
+            .get_mut(on)
+            .and_then(Connection::open_stream);
+        let Some(stream) = stream else { return false };
+        let old = self.flows.get(key).and_then(FlowEntry::lane);
+        if let Some(old) = old
+            && let Some(bond) = self.bond_to_wait_in(key)
+        {
+            self.detach_flow(now, key, bond);
+            if let Some(connection) = self.connections.get_mut(old.connection) {
+                connection.reset_stream(old.stream, FlowCode::Moved);
+            }
+            self.connections.want_transmit(old.connection);
+        }
+        let waits = self.is_detached(key);
+        let (entry, connection) = (self.flows.get_mut(key), self.connections.get_mut(on));
+        let (Some(entry), Some(connection)) = (entry, connection) else {
+            return true;
+        };
+        let next = entry.flow().map_or(0, Flow::next);
+        let Some(bonded) = entry.bonded.as_mut().filter(|_| waits) else {
+            // Its old stream has ended it.
+            connection.reset_stream(stream, FlowCode::AppReset);
+            return true;
+        };
+        bonded.leg += 1;
+        bonded.begin_leg(next);
+        let mut header = Vec::new();
+        let request = Move {
+            flow: bonded.number,
+            leg: bonded.leg,
+            next,
+        };
+        request.encode(&mut header);
+        if let Some(flow) = entry.flow_mut() {
+            flow.attach(header.into());
+        }
+        entry.begin_moving();
+        let lane = Lane {
+            connection: on,
+            stream,
+        };
+        if let Some(mut detached) = entry.attach(now, lane) {
+            detached.release(&mut self.lease);
+            bonded_from(entry, detached.carried().connection);
+        }
+        connection.streams.insert(stream, key);
+        self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
+        self.talk.note_opening(now);
+        // What it holds for its application is charged to its connection again.
+        self.charge_flow(now, key);
+        self.want_outbound(key);
+        self.connections.want_transmit(on);
+        true
+    }
+
+    /// Reads the server's answer to MOVE, then what follows it.
+    pub(super) fn read_move_answer(&mut self, now: Instant, key: FlowKey) {
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return;
+        };
+        let Some(inlet) = entry.inlet_mut() else {
+            return;
+        };
+        let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
+        inlet.compact();
+        let read = inlet.header(MAX_MOVE_ACK_FRAME);
+        let answer = match (MoveAck::decode(&read), end) {
+            (Ok(Decoded::Need), ReadEnd::Reset(code)) => {
+                Err(FlowCode::from_u64(code).unwrap_or(FlowCode::NoFlow))
+            }
+            (Ok(Decoded::Need), ReadEnd::Blocked) if read.len() < MAX_MOVE_ACK_FRAME => {
+                return self.charge_flow(now, key);
+            }
+            (Ok(Decoded::Done { frame, consumed }), _) => Ok((frame, consumed)),
+            (Err(code), _) => Err(code),
+            _ => Err(FlowCode::Internal),
+        };
+        let resumed = answer.and_then(|(frame, consumed)| {
+            let mut leg = entry.end_moving().ok_or(FlowCode::Internal)?;
+            leg.skip_header(consumed);
+            let flow = entry.flow_mut().ok_or(FlowCode::Internal)?;
+            flow.resume(frame.next, leg).map_err(code_of)?;
+            entry.note_seen(frame.next);
+            Ok(())
+        });
+        if let Err(code) = resumed {
+            return self.give_up(now, key, code);
+        }
+        let (id, to) = (entry.id(), connection.id());
+        let from = entry.bonded.as_ref().and_then(|bonded| bonded.from);
+        let without = without(entry, now);
+        let client = connection.carried(stream).client;
+        self.events.push_back(Event::Moved {
+            flow: id,
+            from: from.unwrap_or(to),
+            connection: to,
+            stream_id: stream_number(stream),
+            without,
+        });
+        self.count_move(client, without);
+        self.flows.set_deadline(key, None);
+        self.want_outbound(key);
+        self.pump_to_app(now, key);
+        self.settle_flow(now, key);
+    }
+
+    fn count_move(&mut self, client: Option<ClientKey>, without: Duration) {
+        self.totals.flows_moved += 1;
+        self.totals.times.moves.note(without);
+        if let Some(totals) = self.clients.totals(client) {
+            totals.flows_moved += 1;
+        }
+    }
+
+    /// Closes connections of a bond that all flows have left for `on`.
+    pub(crate) fn close_left(&mut self, now: Instant, on: ConnectionKey) {
+        let Some(bond) = self.connections.get(on).and_then(|on| on.bond) else {
+            return;
+        };
+        let left = self.connections.iter().filter(|(key, connection)| {
+            let empty = connection.streams.is_empty() && connection.is_established();
+            *key != on && connection.bond == Some(bond) && empty && connection.is_to_leave()
+        });
+        let left: Vec<_> = left.map(|(_, connection)| connection.id()).collect();
+        for id in left {
+            self.close_connection(now, id, CloseCode::Done);
+        }
+    }
+}
+
+/// Server.
+impl<S: Socket> Traffic<S> {
+    /// A stream begins with MOVE. `end`: how far the stream has come.
+    pub(super) fn read_move(&mut self, now: Instant, key: FlowKey, read: &[u8], complete: bool) {
+        let request = match Move::decode(read) {
+            Ok(Decoded::Need) if complete => Err(FlowCode::BadOpen),
+            Ok(Decoded::Need) => return self.charge_flow(now, key),
+            Ok(Decoded::Done { frame, consumed }) => Ok((frame, consumed)),
+            Err(code) => Err(code),
+        };
+        // The stream is that of another flow.
+        let inlet = self.flows.get_mut(key).and_then(FlowEntry::inlet_mut);
+        let mut inlet = inlet.map(std::mem::take).unwrap_or_default();
+        let Some(lane) = self.take_flow(key).and_then(|entry| {
+            self.release_stream(now, &entry);
+            entry.lane()
+        }) else {
+            return;
+        };
+        let moved = request.and_then(|(request, consumed)| {
+            inlet.skip_header(consumed);
+            self.handle_move(now, lane, &request, inlet)
+        });
+        if let Err(code) = moved {
+            self.totals.moves_refused += 1;
+            if let Some(connection) = self.connections.get_mut(lane.connection) {
+                connection.reset_stream(lane.stream, code);
+            }
+        }
+        self.connections.want_transmit(lane.connection);
+    }
+
+    fn handle_move(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        request: &Move,
+        inlet: Inlet,
+    ) -> Result<(), FlowCode> {
+        let connection = self.connections.get(lane.connection);
+        let bond = connection.and_then(|connection| connection.bond);
+        let bond = bond.ok_or(FlowCode::NoBond)?;
+        let found = self.bonds.get(bond).ok_or(FlowCode::NoBond)?;
+        let key = found
+            .flow(request.flow)
+            .ok_or_else(|| found.ending(request.flow).unwrap_or(FlowCode::NoFlow))?;
+        let entry = self.flows.get(key).ok_or(FlowCode::NoFlow)?;
+        let leg = entry.bonded.as_ref().map_or(0, |bonded| bonded.leg);
+        if !entry.can_move() {
+            return Err(FlowCode::NoFlow);
+        }
+        if request.leg <= leg {
+            return Err(FlowCode::Moved);
+        }
+        if let Some(old) = entry.lane() {
+            // Nothing of the old stream counts any more once `next` is told.
+            self.detach_flow(now, key, bond);
+            if let Some(connection) = self.connections.get_mut(old.connection) {
+                connection.reset_stream(old.stream, FlowCode::Moved);
+            }
+            self.connections.want_transmit(old.connection);
+        }
+        let (entry, connection) = (
+            self.flows.get_mut(key),
+            self.connections.get_mut(lane.connection),
+        );
+        let (Some(entry), Some(connection)) = (entry, connection) else {
+            let found = self.bonds.get(bond);
+            let ending = found.and_then(|found| found.ending(request.flow));
+            return Err(ending.unwrap_or(FlowCode::NoFlow));
+        };
+        let flow = entry.flow_mut().ok_or(FlowCode::NoFlow)?;
+        let next = flow.next();
+        match flow.resume(request.next, inlet) {
+            Ok(()) => {}
+            Err(BadNumber::TooOld) => {
+                self.give_up(now, key, FlowCode::TooOld);
+                return Err(FlowCode::TooOld);
+            }
+            Err(BadNumber::NeverSent) => {
+                self.violate(now, lane.connection, "MOVE beyond what was sent");
+                return Err(FlowCode::Internal);
+            }
+        }
+        let mut header = Vec::new();
+        MoveAck { next }.encode(&mut header);
+        flow.attach(header.into());
+        // What SEEN has said on the old connection may not have arrived.
+        entry.note_seen(request.next);
+        if let Some(bonded) = &mut entry.bonded {
+            bonded.leg = request.leg;
+            bonded.begin_leg(next);
+        }
+        let mut from = connection.id();
+        if let Some(mut detached) = entry.attach(now, lane) {
+            detached.release(&mut self.lease);
+            from = detached.carried().connection;
+        }
+        connection.streams.insert(lane.stream, key);
+        connection.settle_debt(&mut self.lease);
+        let without = without(entry, now);
+        let client = connection.carried(lane.stream).client;
+        self.events.push_back(Event::Moved {
+            flow: entry.id(),
+            from,
+            connection: connection.id(),
+            stream_id: stream_number(lane.stream),
+            without,
+        });
+        self.count_move(client, without);
+        self.flows.set_deadline(key, None);
+        self.talk.note_opening(now);
+        self.pump_to_app(now, key);
+        self.want_outbound(key);
+        self.settle_flow(now, key);
+        Ok(())
+    }
+
+    /// Flows of the bond that have ended at the client while they had no connection.
+    pub(super) fn handle_ended_flows(&mut self, now: Instant, key: ConnectionKey, ended: &[Gone]) {
+        let connection = self.connections.get(key);
+        let Some(bond) = connection.and_then(|connection| connection.bond) else {
+            return;
+        };
+        for gone in ended {
+            let found = self.bonds.get(bond);
+            let Some(flow) = found.and_then(|found| found.flow(gone.flow)) else {
+                continue;
+            };
+            let Some(entry) = self.flows.get_mut(flow) else {
+                continue;
+            };
+            if gone.code == FINISHED {
+                // It lacks nothing, and its SEEN was lost.
+                entry.note_seen(u64::MAX);
+                self.settle_flow(now, flow);
+                continue;
+            }
+            if let Some(ending) = entry.ending() {
+                // It has waited for nothing but the client's word.
+                self.remove_flow(now, flow, ending);
+                continue;
+            }
+            if entry.flow().is_none() {
+                self.refuse_flow(now, flow, FlowCode::AppReset);
+                continue;
+            }
+            if let Some((entry, connection, stream)) = self.carried(flow) {
+                if let Some(flow) = entry.flow_mut() {
+                    flow.handle_reset(&mut connection.stream(stream), gone.code);
+                }
+            } else if let Some(flow) = self.flows.get_mut(flow).and_then(FlowEntry::flow_mut) {
+                flow.handle_reset(&mut NoStream, gone.code);
+            }
+            self.settle_flow(now, flow);
+        }
+    }
+}
+
+fn bonded_from<S: Socket>(entry: &mut FlowEntry<S>, from: ConnectionId) {
+    if let Some(bonded) = &mut entry.bonded {
+        bonded.from = Some(from);
+    }
+}
+
+fn code_of(number: BadNumber) -> FlowCode {
+    match number {
+        BadNumber::TooOld => FlowCode::TooOld,
+        BadNumber::NeverSent => FlowCode::Internal,
+    }
+}
+
+/// A flow has moved. Returns for how long nothing moved in it.
+fn without<S: Socket>(entry: &mut FlowEntry<S>, now: Instant) -> Duration {
+    let bonded = entry.bonded.as_mut();
+    bonded.map_or(Duration::ZERO, |bonded| bonded.go_on(now))
+}
