@@ -42,19 +42,19 @@ pub(crate) struct Bonds {
 pub(crate) struct Bond {
     pub(crate) id: [u8; BOND_ID_LEN],
     secret: [u8; SECRET_LEN],
-    /// The peer has agreed to it.
+    /// Whether the peer has agreed to the bond.
     pub(crate) granted: bool,
-    /// Server: whose it is.
+    /// Server: the client that the bond belongs to.
     owner: Owner,
-    /// How long a flow may be without a connection.
+    /// Longest time that a flow may be without a connection.
     pub(crate) ttl: Duration,
     /// Client: the server's worker that has it.
     pub(crate) route: u8,
     /// Open connections that belong to it.
     pub(crate) connections: usize,
-    /// When it lost the last of them, if it has none.
+    /// Time at which the bond lost its last connection, if it has none.
     pub(crate) alone_since: Option<Instant>,
-    /// Why its flows wait for another connection.
+    /// Reason for which its flows wait for another connection.
     pub(crate) left: Option<Left>,
     flows: BTreeMap<u64, FlowKey>,
     next_number: u64,
@@ -62,15 +62,15 @@ pub(crate) struct Bond {
     ended: VecDeque<(u64, Option<FlowCode>)>,
 }
 
-/// Who a client has shown to be.
+/// Identity that a client has proven.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Anyone: the server does not ask.
+    /// None: the server asks for no proof.
     #[default]
     Anyone,
     /// A client that the configuration names.
     Named(String),
-    /// Whoever has the key of this certificate.
+    /// The holder of this certificate's key, by the certificate's SHA-256.
     Certificate(Vec<u8>),
 }
 
@@ -313,7 +313,7 @@ impl Bond {
         self.ended.push_back((number, code));
     }
 
-    /// Why a flow has ended otherwise than by both FINs, as long as that is known.
+    /// The code with which a flow has ended; `None` after both FINs, or where the flow is not known.
     pub(crate) fn ending(&self, number: u64) -> Option<FlowCode> {
         let mut ended = self.ended.iter();
         ended.find(|(ended, _)| *ended == number)?.1

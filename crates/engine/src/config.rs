@@ -45,7 +45,7 @@ pub struct ServerRole {
     pub identify: bool,
     /// Time for a client to say what a stream is for.
     pub open_timeout: Duration,
-    /// How long a flow waits for its client to come again; 0: flows end with their connection.
+    /// Time that a flow waits for its client to come again; 0: flows end with their connection.
     pub bond_ttl: Duration,
 }
 

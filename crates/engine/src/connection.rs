@@ -219,7 +219,7 @@ impl Connection {
         suspect || self.liveness.unresponsive()
     }
 
-    /// Since when nothing moves on it: from the first datagram on that the peer has not answered.
+    /// Time since which nothing moves on it: that of the first datagram that the peer has not answered.
     pub(crate) fn stalled_since(&self, now: Instant) -> Instant {
         self.liveness.owed_since().unwrap_or(now)
     }
@@ -248,7 +248,7 @@ impl Connection {
         }
     }
 
-    /// Data of a flow arrived that can go on on another connection: a silence after it is looked into soon. Only a client
+    /// Data of a flow arrived that can continue on another connection: a silence after it is looked into soon. Only a client
     /// can make another connection.
     pub(crate) fn expect_more(&mut self) {
         if self.quic.side().is_client() {

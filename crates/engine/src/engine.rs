@@ -311,7 +311,14 @@ impl<S: Socket> Engine<S> {
                 }
             }
             QuicEvent::ConnectionLost { reason } => {
-                traffic.lose(now, key, LossReason::from(&reason));
+                let reason = LossReason::from(&reason);
+                if let Role::Client(client) = &mut self.role
+                    && reason == LossReason::TimedOut
+                {
+                    // The time-out may come before the verdict that the peer does not answer: after a sleep it does.
+                    client.reopen_unanswered(now, traffic, key, None);
+                }
+                traffic.lose(now, key, reason);
                 self.note_ended(now);
             }
             QuicEvent::Stream(StreamEvent::Opened { .. }) => traffic.accept_streams(now, key),

@@ -100,10 +100,10 @@ pub enum Event {
         remote: SocketAddr,
         /// Flows that are not on it yet.
         flows: usize,
-        /// Why they leave the connection before.
+        /// Reason for which flows leave their earlier connection.
         left: Left,
     },
-    /// A flow goes on on another connection.
+    /// A flow continues on another connection.
     Moved {
         /// The flow.
         flow: FlowId,
@@ -164,7 +164,7 @@ pub enum Event {
     FlowClosed(FlowSummary),
 }
 
-/// Why flows leave a connection.
+/// Reason for which flows leave a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Left {
     /// It was lost.

@@ -134,7 +134,7 @@ pub struct BondReport {
     pub detached: usize,
     /// Bytes that its flows keep, in case the peer has not got them.
     pub retained: u64,
-    /// When it lost its connection, if it has none.
+    /// Time at which it lost its connection, if it has none.
     pub alone_since: Option<Instant>,
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct Traffic<S> {
     pub(crate) ended: VecDeque<Ended>,
     pub(crate) draining: bool,
     pub(crate) bonds: Bonds,
-    /// How long a flow may be without a connection; a client obeys the server where that says less.
+    /// Longest time that a flow may be without a connection; a client obeys the server where that says less.
     pub(crate) bond_ttl: Duration,
     /// When a flow that waits for a connection may have to end next for want of memory.
     relieve_at: Option<Instant>,
@@ -423,7 +423,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let (id, remote) = (connection.id(), connection.remote());
-        let bond = connection.bond;
+        let bond = connection.bond.take();
         // What its flows hold is charged to them where they go on without it.
         connection.settle_debt(&mut self.lease);
         let (mut flows, mut salvaged, mut detached) = (0, 0, 0);

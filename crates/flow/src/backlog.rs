@@ -52,7 +52,7 @@ impl Backlog {
         }
     }
 
-    /// The flow goes on on another connection, which has asked its peer for nothing yet.
+    /// The flow continues on another connection, which has asked its peer for nothing yet.
     pub fn begin_lane(&mut self, now: Instant) {
         *self = Self {
             noted: self.noted,

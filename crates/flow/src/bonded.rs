@@ -20,7 +20,7 @@ pub struct Bonded {
     pub leg: u64,
     /// The connection that it moves from, or moved from last.
     pub from: Option<ConnectionId>,
-    /// Since when nothing moves, while it is between two connections.
+    /// Time since which nothing moves, between two connections.
     stalled: Option<Instant>,
     /// The number that the peer was told last by SEEN.
     told: u64,
@@ -73,7 +73,7 @@ impl Bonded {
         self.stalled.get_or_insert(since);
     }
 
-    /// Since when nothing moves, if it is between two connections.
+    /// Time since which nothing moves, if the flow is between two connections.
     pub fn stalled(&self) -> Option<Instant> {
         self.stalled
     }
@@ -121,12 +121,12 @@ impl Detached {
         }
     }
 
-    /// Where the flow was carried.
+    /// The connection and stream that carried the flow.
     pub fn carried(&self) -> Carried {
         self.carried
     }
 
-    /// Until when it may wait.
+    /// End of the wait.
     pub fn until(&self) -> Instant {
         self.until
     }

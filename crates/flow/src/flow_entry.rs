@@ -368,7 +368,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
 /// Moves (PROTOCOL section 5.8).
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// Whether it can go on on another connection.
+    /// Whether it can continue on another connection.
     pub fn can_move(&self) -> bool {
         let answered = matches!(self.phase, Phase::Bridged { answered: true, .. });
         answered && self.bonded.is_some() && self.flow().is_some_and(Flow::can_move)
@@ -385,6 +385,14 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.lane.is_some() && self.flow().is_some_and(Flow::owes_stream)
     }
 
+    /// Whether the flow has everything of the peer's, and the peer everything of its own.
+    pub fn needs_no_peer(&self) -> bool {
+        let flow = self.flow();
+        let all_sent = flow.is_some_and(|flow| flow.end_sent().is_some());
+        let whole = flow.is_some_and(|flow| flow.arrived().is_whole());
+        all_sent && whole && self.unseen_end().is_none()
+    }
+
     /// Goes on without a connection until `until`. Call [`Flow::detach`] before.
     pub fn detach(&mut self, carried: Carried, until: Instant) {
         if self.detached.is_none() {
@@ -399,7 +407,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.detached.as_deref()
     }
 
-    /// Since when nothing moves, if it has no connection now.
+    /// Time since which nothing moves, if it has no connection now.
     pub fn detached_since(&self) -> Option<Instant> {
         self.detached()?;
         self.bonded?.stalled()

@@ -31,7 +31,7 @@ pub struct FlowReport {
     pub bytes_to_app: u64,
     /// Whether the far side has accepted it.
     pub established: bool,
-    /// Since when nothing moves, where it waits for another connection.
+    /// Time since which nothing moves, where it waits for another connection.
     pub detached_since: Option<Instant>,
     /// First bytes the local application sent, where they may be of a known protocol (at most 1024).
     pub head_from_app: Vec<u8>,

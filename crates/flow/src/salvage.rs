@@ -48,7 +48,7 @@ impl Salvage {
         }
     }
 
-    /// Where the flow was carried.
+    /// The connection and stream that carried the flow.
     pub fn carried(&self) -> Carried {
         self.carried
     }

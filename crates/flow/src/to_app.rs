@@ -25,7 +25,7 @@ pub enum Drained {
     AppBlocked,
     /// The direction has ended.
     Ended,
-    /// The peer has left the stream: the flow goes on on another one.
+    /// The peer has left the stream: the flow continues on another one.
     Left,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct ToTunnel {
     fin_told: bool,
     /// The peer has not said yet what it lacks: only our own bytes may go.
     waits: bool,
-    /// What the peer may ask for again, where the flow can move.
+    /// Bytes that the peer may ask for again, where the flow can move.
     retained: Option<Retained>,
 }
 

@@ -97,6 +97,11 @@ impl AskedFlows {
         );
     }
 
+    /// The client that has asked for a flow, as it was known then.
+    pub(crate) fn peer(&self, flow: FlowId) -> Option<&Peer> {
+        self.flows.get(&flow).map(|asked| &asked.peer)
+    }
+
     /// Notes the refusal of a flow. Returns whether that is logged: strangers' refused flows count against their lines.
     pub(crate) fn refuse(&mut self, now: Instant, flow: FlowId, refusal: Refusal) -> bool {
         let Some(asked) = self.flows.get_mut(&flow) else {

@@ -1,4 +1,5 @@
-//! Another network may lead to a server where the old one did not: nobody waits for a timer to find out.
+//! Acts on a change of the network: another network may lead to a server where the old one did not, and timers would take
+//! seconds to find out.
 
 use std::time::Instant;
 

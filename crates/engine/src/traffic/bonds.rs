@@ -1,4 +1,4 @@
-//! Flows that outlive their connection: they wait, and go on on the next one of their bond (PROTOCOL section 5.8).
+//! Flows that outlive their connection: they wait, and continue on the next one of their bond (PROTOCOL section 5.8).
 //!
 //! ```text
 //!                 connection lost, or left            client: MOVE ─► MOVE_ACK
@@ -231,14 +231,15 @@ impl<S: Socket> Traffic<S> {
             let Some(entry) = self.flows.get(flow) else {
                 continue;
             };
-            if entry.is_on(key) {
+            let answers = self.carrier_of(flow).is_some_and(|(_, answers)| answers);
+            if entry.is_on(key) || (answers && self.side == Side::Client) {
                 self.leave_bond_alive(now, flow, bond);
             } else if self.side == Side::Client {
                 self.give_up(now, flow, FlowCode::NoBond);
             }
         }
         if self.side == Side::Client {
-            // What the next connection is asked for is a new one.
+            // The next connection asks for a new bond.
             self.bonds.renew(bond);
         } else {
             self.bonds.remove_unused(bond);
@@ -293,6 +294,21 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
+    /// Client: a flow has ended between two connections: its MOVE may never be read, so the server is told at once.
+    fn tell_of_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
+        let on = self.connections.iter().find_map(|(key, connection)| {
+            let usable = connection.is_admitted() && connection.is_usable();
+            (connection.bond == Some(bond) && usable).then_some(key)
+        });
+        if let Some(on) = on
+            && let Some(connection) = self.connections.get_mut(on)
+        {
+            let code = code.to_u64();
+            connection.control.note_ended(Gone { flow, code });
+            self.connections.want_transmit(on);
+        }
+    }
+
     /// A flow has ended: its bond forgets it. `code`: otherwise than by both FINs.
     pub(super) fn leave_bond_of(&mut self, entry: &FlowEntry<S>, code: Option<FlowCode>) {
         let Some(bonded) = &entry.bonded else { return };
@@ -301,6 +317,8 @@ impl<S: Socket> Traffic<S> {
             found.end(bonded.number, code);
             if self.side == Side::Server {
                 self.bonds.remove_unused(bond);
+            } else if let Some(code) = code.filter(|_| entry.is_moving()) {
+                self.tell_of_end(bond, bonded.number, code);
             }
         }
     }
@@ -324,7 +342,9 @@ impl<S: Socket> Traffic<S> {
 pub(super) fn keeps_flows(reason: &LossReason) -> bool {
     match reason {
         LossReason::TimedOut | LossReason::Reset | LossReason::Protocol(_) => true,
-        LossReason::ClosedByPeer(code) => CloseCode::from_u64(*code) == Some(CloseCode::Done),
+        LossReason::ClosedByPeer(code) => {
+            matches!(CloseCode::from_u64(*code), None | Some(CloseCode::Done))
+        }
         _ => false,
     }
 }

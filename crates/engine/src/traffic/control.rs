@@ -293,7 +293,7 @@ impl<S: Socket> Traffic<S> {
         let entry = found.and_then(|found| Some((found, self.flows.get_mut(found)?)));
         let Some((found, entry)) = entry else {
             // Of a bond's flow a peer also tells how much has arrived so far.
-            if !bonded {
+            if !bonded || next.is_none() {
                 connection.control.confirm_forgotten();
             }
             return;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Drained, Flow, FlowKey, Phase, Socket};
+use quictun_flow::{ConnectionKey, Drained, Flow, FlowKey, NoStream, Phase, Socket};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
@@ -102,8 +102,8 @@ impl<S: Socket> Traffic<S> {
             let code = FlowCode::from_u64(code).unwrap_or(FlowCode::NoFlow);
             return self.give_up(now, flow, code);
         }
-        if left && let Some(bond) = self.bond_to_wait_in(flow) {
-            return self.detach_flow(now, flow, bond);
+        if left && self.leave_leg(now, flow) {
+            return;
         }
         let (Some(connection), key) = (self.connections.get_mut(key), flow) else {
             return;
@@ -124,6 +124,7 @@ impl<S: Socket> Traffic<S> {
         else {
             return;
         };
+        let moving = entry.is_moving();
         let Phase::Bridged {
             flow,
             answered: true,
@@ -133,13 +134,21 @@ impl<S: Socket> Traffic<S> {
         };
         let stand = |flow: &Flow<S>| (flow.bytes_to_app(), flow.arrived().buffered() as u64);
         let (written, buffered) = stand(flow);
-        let left = flow.pump_to_app(&mut connection.stream(stream)) == Drained::Left;
+        // The bytes of a stream on which MOVE is not answered yet have no place, and begin with the answer.
+        let drained = if moving {
+            flow.pump_to_app(&mut NoStream)
+        } else {
+            flow.pump_to_app(&mut connection.stream(stream))
+        };
         let after = stand(flow);
         let delivered = (after.0 + after.1).saturating_sub(written + buffered);
         let counted = Moved::new((written, after.0), connection.client(), entry.age(now));
         connection.credit.delivered += delivered;
         let moved = usize::try_from(delivered).unwrap_or(usize::MAX);
         self.talk.note_moved(now, &mut entry.inbound, moved);
+        if delivered > 0 && entry.bonded.is_some() {
+            connection.expect_more();
+        }
         if let Some(next) = entry.take_end()
             && connection.speaks(Protocol::Native)
         {
@@ -152,8 +161,8 @@ impl<S: Socket> Traffic<S> {
         }
         self.count_to_app(counted);
         self.charge_flow(now, key);
-        if left && let Some(bond) = self.bond_to_wait_in(key) {
-            self.detach_flow(now, key, bond);
+        if drained == Drained::Left {
+            self.leave_leg(now, key);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::{Traffic, carried};
 use crate::connection::Connection;
 use crate::entries::FlowEntry;
 use crate::quic_stream::stream_number;
+use crate::report::Side;
 
 /// Time between two flows that end because memory is short: each is searched for among all.
 const RELIEVE_EVERY: Duration = Duration::from_millis(10);
@@ -24,6 +25,9 @@ impl<S: Socket> Traffic<S> {
     /// The flow's bond, if the peer has agreed to it and the flow can wait for another connection.
     pub(super) fn bond_to_wait_in(&self, key: FlowKey) -> Option<BondKey> {
         let entry = self.flows.get(key).filter(|entry| entry.can_move())?;
+        if entry.needs_no_peer() {
+            return None;
+        }
         let bond = entry.bonded.as_ref()?.bond?;
         let found = self.bonds.get(bond)?;
         (found.granted && !found.ttl.is_zero()).then_some(bond)
@@ -59,6 +63,20 @@ impl<S: Socket> Traffic<S> {
         self.flows.set_deadline(key, Some(until));
         self.note_pinned(key);
         self.pump_detached(now, key);
+    }
+
+    /// The client has left the flow's stream for another one, of which nothing has come yet. `false`: the flow cannot wait.
+    pub(super) fn leave_leg(&mut self, now: Instant, key: FlowKey) -> bool {
+        let lane = self.flows.get(key).and_then(FlowEntry::lane);
+        let (Some(bond), Some(lane)) = (self.bond_to_wait_in(key), lane) else {
+            return false;
+        };
+        self.detach_flow(now, key, bond);
+        if let Some(connection) = self.connections.get_mut(lane.connection) {
+            connection.reset_stream(lane.stream, FlowCode::Moved);
+            self.connections.want_transmit(lane.connection);
+        }
+        true
     }
 
     pub(super) fn handle_detached_socket(
@@ -130,8 +148,12 @@ impl<S: Socket> Traffic<S> {
         {
             found.end(bonded.number, Some(code));
         }
+        let bond = entry.bonded.as_ref().and_then(|bonded| bonded.bond);
         if let Some(mut detached) = entry.abandon_move(now) {
             detached.release(&mut self.lease);
+        }
+        if let Some(bond) = bond.filter(|_| self.side == Side::Server) {
+            self.bonds.remove_unused(bond);
         }
         self.pump_salvaged(now, key);
     }

@@ -1,4 +1,4 @@
-//! Flows of bonds that go on on another connection: MOVE, its answer, and flows that have ended meanwhile.
+//! Flows of bonds that continue on another connection: MOVE, its answer, and flows that have ended meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Asks for a flow to go on on `on`. `false`: there is no stream for it.
+    /// Asks for a flow to continue on `on`. `false`: there is no stream for it.
     fn move_flow(&mut self, now: Instant, key: FlowKey, on: ConnectionKey) -> bool {
         let stream = self
             .connections
@@ -126,7 +126,7 @@ impl<S: Socket> Traffic<S> {
         connection.streams.insert(stream, key);
         self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
         self.talk.note_opening(now);
-        // What it holds for its application is charged to its connection again.
+        // Bytes that it holds for its application are charged to its connection again.
         self.charge_flow(now, key);
         self.want_outbound(key);
         self.connections.want_transmit(on);
@@ -179,6 +179,12 @@ impl<S: Socket> Traffic<S> {
         });
         self.count_move(client, without);
         self.flows.set_deadline(key, None);
+        if let ReadEnd::Reset(code) = end
+            && let Some((entry, connection, stream)) = self.carried(key)
+            && let Some(flow) = entry.flow_mut()
+        {
+            flow.handle_reset(&mut connection.stream(stream), code);
+        }
         self.want_outbound(key);
         self.pump_to_app(now, key);
         self.settle_flow(now, key);
@@ -295,7 +301,7 @@ impl<S: Socket> Traffic<S> {
         let mut header = Vec::new();
         MoveAck { next }.encode(&mut header);
         flow.attach(header.into());
-        // What SEEN has said on the old connection may not have arrived.
+        // The SEEN of the old connection may not have arrived.
         entry.note_seen(request.next);
         if let Some(bonded) = &mut entry.bonded {
             bonded.leg = request.leg;

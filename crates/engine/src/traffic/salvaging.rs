@@ -39,6 +39,7 @@ impl<S: Socket> Traffic<S> {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return false;
         };
+        let moving = entry.is_moving();
         let Phase::Bridged {
             flow,
             answered: true,
@@ -50,7 +51,12 @@ impl<S: Socket> Traffic<S> {
             self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
             return false;
         };
-        flow.handle_connection_lost(&mut connection.stream(stream), FlowCode::ConnectionLost);
+        let code = FlowCode::ConnectionLost;
+        if moving {
+            flow.handle_connection_lost(&mut LostStream, code);
+        } else {
+            flow.handle_connection_lost(&mut connection.stream(stream), code);
+        }
         if let Some(ending) = flow.ending() {
             // Also one that waited for nothing but the peer's word.
             self.remove_flow(now, key, ending);

@@ -26,7 +26,6 @@ impl<S: Socket> Traffic<S> {
         let Some(bonded) = entry.bonded.as_mut().filter(|bonded| bonded.bond.is_some()) else {
             return;
         };
-        connection.expect_more();
         match bonded.note_arrived(next) {
             Tell::Nothing => {}
             Tell::Soon => connection.untold.push(now, key),

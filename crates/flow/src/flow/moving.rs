@@ -44,7 +44,7 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.retained()
     }
 
-    /// Whether the flow can go on on another stream. One of which a part was reset cannot.
+    /// Whether the flow can continue on another stream. One of which a part was reset cannot.
     pub fn can_move(&self) -> bool {
         let ended = !matches!(self.ending, None | Some(Ending::Finished));
         let cut = |direction| direction == Direction::Closed;

@@ -35,7 +35,7 @@ enum Step {
     Tells(usize),
     /// It learns that its stream is gone.
     Loses(usize),
-    /// The client asks to go on on another stream.
+    /// The client asks to continue on another stream.
     Moves,
     /// It drops what it keeps for the other end.
     Forgets(usize),
@@ -384,7 +384,7 @@ impl Bridge {
         }
     }
 
-    /// Everybody has room, everything arrives, and whatever was lost meanwhile goes on on another stream.
+    /// Both ends have room, everything arrives, and what was lost is sent again on another stream.
     fn settle(&mut self) {
         self.take(&Step::Ends(CLIENT));
         self.take(&Step::Ends(SERVER));

@@ -195,3 +195,24 @@ fn flows_of_a_client_that_begins_anew_wait_for_as_long_as_their_bond() {
     assert_eq!(incoming(&world), Some(Incoming::Reset));
     world.check_nothing_left();
 }
+
+#[test]
+fn a_flow_that_is_opened_on_a_dead_path_asks_again_after_the_idle_time_out() {
+    let link = outage(3 * SECOND, 5 * SECOND);
+    let (mut client, mut server) = configs(1);
+    client.transport.idle_timeout = 2 * SECOND;
+    client.transport.keep_alive = SECOND / 2;
+    server.transport.idle_timeout = 2 * SECOND;
+    let mut world = World::with(Seed::fixed(1), client, server, link.clone(), link);
+    world
+        .network
+        .host(world.server)
+        .serve("echo", Dial::connects(), Script::echo());
+    world.connect();
+    let until = (3 * SECOND + 100 * MS).saturating_sub(world.network.elapsed());
+    world.network.run_for(until);
+    let speaks_late = [Write::Wait(10 * SECOND), Write::Send(1000), Write::Finish];
+    let script = Script::echoed(1).write(speaks_late);
+    let app = world.network.open(world.client, "echo", script);
+    finishes(&mut world, app, 1000, 60 * SECOND);
+}

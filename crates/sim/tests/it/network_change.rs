@@ -64,7 +64,7 @@ fn stands_still(told: bool) -> Duration {
 fn a_download_goes_on_within_three_round_trips_of_the_change() {
     let told = stands_still(true);
     assert!(told <= 3 * ROUND_TRIP, "{told:?}");
-    // Who is not told waits for a timer.
+    // A client that is not told waits for a timer.
     let silent = stands_still(false);
     assert!(silent > told, "{silent:?}");
 }

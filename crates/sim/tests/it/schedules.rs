@@ -109,6 +109,15 @@ enum Side {
 }
 
 impl Fault {
+    fn lasts(self) -> Duration {
+        match self {
+            Self::Sleep(_, time) | Self::Stop(_, time) | Self::BlackHole { time, .. } => time,
+            Self::Break(_) | Self::Forget { .. } | Self::Move | Self::Rebind | Self::Reconnect => {
+                Duration::ZERO
+            }
+        }
+    }
+
     /// `most`: the longest time that it may take.
     fn random(random: &mut Random, most: Duration) -> Self {
         let side = random.pick(&[Side::Client, Side::Client, Side::Server]);
@@ -150,6 +159,8 @@ struct Run {
     kept: Kept,
     ttl: Duration,
     roomy: bool,
+    /// When the last fault is over.
+    calm_at: Duration,
 }
 
 impl Run {
@@ -168,6 +179,7 @@ impl Run {
             kept,
             ttl,
             roomy: budget >= ROOMY,
+            calm_at: Duration::ZERO,
         }
     }
 
@@ -210,6 +222,9 @@ impl Run {
     }
 
     fn strike(&mut self, fault: Fault) {
+        self.calm_at = self
+            .calm_at
+            .max(self.world.network.elapsed() + fault.lasts());
         let (client, server) = (self.world.client, self.world.server);
         match fault {
             Fault::Break(side) => self.strike_connection(side, |engine, now, id| {
@@ -286,6 +301,8 @@ impl Run {
             flows.iter().all(|flow| is_over(network, server, flow))
         });
         self.check_flows();
+        // What waits for a host that stands still may begin something yet.
+        self.until(self.calm_at + RECONNECT);
         // A connection that one end has forgotten lives on at the other until it is idle for too long, and a flow that one
         // end takes for finished may wait at the other for as long as a bond lasts.
         let (from, most) = (self.world.network.elapsed(), 2 * (self.ttl + RECONNECT));

@@ -88,8 +88,17 @@ impl ServerDuty {
     fn judge_flow(&mut self, io: &mut Io<'_>, asked: &Asked, ended: &mut Ended) {
         let peer = self.peers.get(&asked.connection);
         let peer = peer.or_else(|| self.leaving.peer(asked.connection));
+        // A flow may have left its connection before that went.
+        let by_name = || match self.asked.peer(asked.flow)? {
+            Peer::Named(client) => {
+                let again = self.policy.by_name(client.name());
+                Some(again.map_or(Peer::Unknown, Peer::Named))
+            }
+            Peer::Anyone => Some(Peer::Anyone),
+            Peer::Unknown => None,
+        };
         // What has no client was not let in: it ends by itself.
-        let Some(peer) = peer.cloned() else {
+        let Some(peer) = peer.cloned().or_else(by_name) else {
             return;
         };
         let Ok(target) = parse_token(self.token_parser, &asked.token) else {
