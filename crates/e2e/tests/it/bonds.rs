@@ -34,7 +34,7 @@ const WAITS: [&str; 2] = [
     "connection to server endpoint lost: its flows wait for another one",
     "client endpoint gone: its flows wait for it to come again",
 ];
-const GO_ON: &str = "flows go on on a new connection";
+const GO_ON: &str = "flows continue on a new connection";
 
 /// Long enough for a connection to be given up and another one to be made, on a busy machine too.
 const SOON: Duration = Duration::from_secs(20);
@@ -157,7 +157,7 @@ impl Site {
     }
 }
 
-/// What happens in the midst of everything.
+/// Fault in the middle of all transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Nothing arrives for longer than the idle time-out.
@@ -168,7 +168,7 @@ enum Fault {
     Sleep,
     /// A firewall drops what comes from the client's port, for good.
     Firewall,
-    /// Somebody who knows more asks for another connection.
+    /// `quictun reconnect` asks for another connection.
     Reconnect,
 }
 

@@ -10,7 +10,7 @@ use quictun_testbed::connection::Endpoint;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
-use quictun_testbed::program::{Program, output, run};
+use quictun_testbed::program::{Program, run};
 use quictun_testbed::tunnel::{Home, START};
 
 use crate::documents::{OPERATIONS, README, block};
@@ -91,7 +91,7 @@ fn the_commands_of_the_first_minutes_lead_a_laptop_to_its_target() -> Result<()>
                 }
                 ("laptop", ["quictun", "join", ..]) => {
                     let mut join = laptop.shell(command)?;
-                    let said = output(join.stdin(Stdio::from(File::open(&code)?)))?;
+                    let said = join.stdin(Stdio::from(File::open(&code)?)).output()?;
                     ensure!(said.status.success(), "{said:?}");
                 }
                 ("laptop", ["quictun", "client", ..]) => running.push(laptop.background(command)?),

@@ -31,7 +31,7 @@ const LITTLE: Payload = Payload {
 const WAIT: Duration = Duration::from_secs(2);
 
 /// An unknown client has proven itself after this, or is closed; and some time for the closing.
-const PROVEN: f64 = 10.0 + 2.0;
+const PROVEN: f64 = 10.0 + 4.0;
 
 /// The TLS alert `no_application_protocol` as a QUIC error (RFC 9001 section 4.8).
 const NO_APPLICATION_PROTOCOL: u64 = 0x0100 + 120;

@@ -16,7 +16,8 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// A server that is the one program of a terminal, behind these words of a shell, and the terminal.
 fn server(home: &Home, first: &str) -> Result<(Program, OwnedFd)> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+    // Programs that other tests start must not keep it open.
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let terminal = openpt(flags)?;
     grantpt(&terminal)?;
     unlockpt(&terminal)?;

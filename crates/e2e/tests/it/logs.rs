@@ -238,7 +238,9 @@ fn the_native_programs_log_a_flows_beginning_at_debug_level_and_spelled_right() 
         ensure!(line.contains("\tDEBUG\t"), "{line}");
     }
     for phrase in ["endpint", "Handshake", "handshake", "Tunnel", "successful"] {
-        let lines = [server.lines(), client.program.lines()].concat();
+        let mut lines = [server.lines(), client.program.lines()].concat();
+        // The library's own lines are not of these words' kind.
+        lines.retain(|line| !line.contains("\tquinn_proto::"));
         let said = lines.iter().find(|line| line.contains(phrase));
         let start = said.is_some_and(|line| line.contains(" endpoint start up successful"));
         ensure!(said.is_none() || start, "the original's words: {said:?}");

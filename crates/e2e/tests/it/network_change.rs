@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(15);
 /// The server's address, which two cables lead to.
 const SERVER: &str = "10.99.0.1:7500";
 
-/// Nobody asks by a timer before this test has given up.
+/// No timer asks before this test gives up.
 const SLOW: [&str; 4] = ["--keep-alive", "100s", "--idle-timeout", "110s"];
 
 /// What is under way in one go: within the first window, so that it needs no permission from the other end.
