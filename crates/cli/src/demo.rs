@@ -6,7 +6,7 @@
 //! The two programs are started as a user would start them, each in a process of its own, with keys made
 //! for the occasion. Everything is checked: a wrong byte, a direction that ends too early or a refused
 //! target that looks like an empty answer make the demonstration fail. At last a [`middlebox`] kills a connection in the midst of
-//! a transfer, which goes on on the next one.
+//! a transfer, which continues on the next one.
 
 mod apps;
 mod middlebox;

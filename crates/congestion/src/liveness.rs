@@ -46,7 +46,7 @@ pub struct Liveness {
     unresponsive: bool,
 }
 
-/// How long the peer had been silent when something of it arrived.
+/// Silence of the peer before something of it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Back {
     /// Not for too long.

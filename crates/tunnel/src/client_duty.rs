@@ -452,16 +452,20 @@ impl ClientDuty {
 
 fn log_move(moved: &Move) {
     let (remote, flows, left) = (moved.remote, moved.flows, Foreign(&moved.left));
-    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows, without_ms = moved.without_ms(), %left }, "flows go on on a new connection");
+    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows, without_ms = moved.without_ms(), %left }, "flows continue on a new connection");
 }
 
 fn reset(mut socket: AppSocket) {
     quictun_engine::Socket::abort(&mut socket);
 }
 
-/// What is on the way may drop all that this port sends, and a new connection from it would meet what the old one met.
+/// Changes the local UDP port. A device on the path may drop everything from the old one, and a new connection from there would
+/// fail, too.
 fn leave_from_another_port(io: &Io<'_>) {
-    if let Err(cause) = io.udp.renew() {
+    // Connections that are answered would have to follow.
+    if !io.engine.is_connected()
+        && let Err(cause) = io.udp.renew()
+    {
         warn!(target: "quictun", %cause, "the UDP socket keeps its port");
     }
 }

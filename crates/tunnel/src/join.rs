@@ -224,7 +224,7 @@ fn resolve<A: Iterator<Item = SocketAddr>>(
     let (answer, answered) = sync_channel(1);
     let look = move || {
         let found = lookup(&host, port).map(Iterator::collect);
-        // Nobody waits where the deadline has passed.
+        // The receiver has gone once the deadline has passed.
         answer.send(found).ok();
     };
     let host = &server.host;

@@ -24,7 +24,7 @@ impl Leaving {
         }
     }
 
-    /// A flow has ended, or goes on on another connection.
+    /// A flow has ended, or continues on another connection.
     pub(crate) fn handle_left(&mut self, connection: ConnectionId) {
         if let Some((_, flows)) = self.0.get_mut(&connection) {
             *flows = flows.saturating_sub(1);

@@ -27,7 +27,7 @@ pub(crate) struct Move {
     pub(crate) flows: usize,
     /// The longest time without progress of one of them.
     pub(crate) without: Duration,
-    /// Why they left the connection before.
+    /// Reason for which they left their earlier connection.
     pub(crate) left: Left,
     /// Flows that have still to come.
     missing: usize,

@@ -533,7 +533,7 @@ impl ServerDuty {
             let known = self.known(moved.connection);
             let (client, without_ms) = (name_of(&known), moved.without_ms());
             let (worker, connection) = self.asked.log.connection(moved.connection);
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows, without_ms, %left, lines_left_out = line.left_out() }, "flows go on on a new connection");
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows, without_ms, %left, lines_left_out = line.left_out() }, "flows continue on a new connection");
         }
     }
 

@@ -126,7 +126,7 @@ pub enum TokenParser {
     Base64,
 }
 
-/// How long flows of known clients wait for another connection.
+/// Time that flows of known clients wait for another connection.
 pub const BOND_TTL: Duration = Duration::from_mins(30);
 
 /// The same where the server does not know its clients: anyone could make it hold sockets.
@@ -144,9 +144,9 @@ pub struct TransportSettings {
     pub connections: usize,
     /// Congestion controller.
     pub congestion: Congestion,
-    /// A connection silent for this long is dead and its flows are reset.
+    /// Silence after which a connection is lost. Flows of a bond then wait for the next connection; others are reset.
     pub idle_timeout: Duration,
-    /// How long a flow waits for another connection; 0: it ends with its own. `None`: a client waits for as long as the server
+    /// Time that a flow waits for another connection; 0: it ends with its own. `None`: a client waits for as long as the server
     /// lets it, a server for [`BOND_TTL`] or [`BOND_TTL_OPEN`].
     pub bond_ttl: Option<Duration>,
     /// Silence after which the peer is asked for a sign of life.

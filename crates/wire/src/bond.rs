@@ -1,4 +1,4 @@
-//! What HELLO and `HELLO_ACK` carry where flows are to outlive their connection (PROTOCOL section 5.8).
+//! The options of HELLO and `HELLO_ACK` that let flows outlive their connection (PROTOCOL section 5.8).
 //!
 //! ```text
 //! BOND in HELLO      (empty): give me a bond
@@ -55,7 +55,7 @@ pub struct BondGrant {
     pub secret: [u8; SECRET_LEN],
     /// The server's worker that has the bond.
     pub route: u8,
-    /// How long the server keeps flows without a connection, seconds, at most [`MAX_TTL_S`].
+    /// Time that the server keeps flows without a connection, seconds, at most [`MAX_TTL_S`].
     pub ttl_s: u64,
 }
 

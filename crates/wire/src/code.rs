@@ -71,7 +71,7 @@ codes! {
         ConnectionLost = 0x0d, "connection_lost", "the QUIC connection that carried the flow was lost";
         NoBond = 0x0e, "no_bond", "the other side no longer knows the bond: it was restarted, or was away for too long";
         NoFlow = 0x0f, "no_flow", "the other side has no such flow any more";
-        Moved = 0x10, "moved", "the flow goes on on another connection";
+        Moved = 0x10, "moved", "the flow continues on another connection";
         TooOld = 0x11, "too_old", "the other side no longer keeps the bytes that are missing";
         Revoked = 0x12, "revoked", "the server's rules were changed and no longer let this client reach the target";
     }

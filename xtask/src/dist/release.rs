@@ -8,16 +8,16 @@ use jiff::Timestamp;
 
 /// Names who answers for packages, as `NAME <ADDRESS>`.
 const MAINTAINER: &str = "QUICTUN_MAINTAINER";
-/// Who answers where nobody is named: an address that can never be anybody's (RFC 2606 section 2).
+/// Maintainer where the variable is unset: an address that cannot exist (RFC 2606 section 2).
 const NOBODY: &str = "quictun maintainers <maintainers@quictun.invalid>";
 pub(crate) const LICENCE: &str = "MIT OR Apache-2.0";
 pub(crate) const SUMMARY: &str = "TCP connections carried over QUIC";
 pub(crate) const DESCRIPTION: &str = "\
 quictun carries TCP and Unix connections to another host, each on a stream of
 its own over QUIC: a lost packet holds up one connection and not the others,
-and a connection survives a change of address. A server lets each client
-reach what its rules name. quictun-server and quictun-client speak the
-protocol of quic-tun.";
+and a connection goes on after its network changes or the QUIC connection
+under it is lost. A server lets each client reach what its rules name.
+quictun-server and quictun-client speak the protocol of quic-tun.";
 
 /// A version and when its commit was made.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Release {
     pub(crate) version: String,
     /// Seconds since 1970: the time of everything in packages.
     pub(crate) date: u64,
-    /// Who answers for packages: `NAME <ADDRESS>`.
+    /// Maintainer of packages, as `NAME <ADDRESS>`.
     pub(crate) maintainer: String,
 }
 
@@ -57,7 +57,7 @@ impl Release {
     }
 }
 
-/// Who answers for packages; where given it must have the form that dpkg asks for.
+/// Maintainer of packages. The variable must have the form that dpkg asks for.
 pub(crate) fn maintainer(given: Option<&str>) -> Result<String> {
     let given = given.unwrap_or(NOBODY);
     let parts = given.strip_suffix('>').and_then(|all| all.split_once(" <"));

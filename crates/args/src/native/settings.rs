@@ -63,7 +63,7 @@ pub(super) fn server(
     let make_psk = allow_default(allow, &state_dir, &mut clients);
     let (mut enrolled, mut left_out) = (Vec::new(), Vec::new());
     for (file, client) in enrolled::read(layers, &state_dir, ca.is_some(), checked)? {
-        // Whoever wrote the table knew of no other: everybody else is to be served meanwhile.
+        // The author of the table may not know of the client that joined; all other clients are to be served meanwhile.
         if clients.iter().any(|known| known.name == client.name) {
             left_out.push(file.left_out());
             continue;

@@ -1,4 +1,4 @@
-//! A transfer whose connection is killed in its midst: flows go on on the next one, and applications notice a pause.
+//! A transfer whose connection is killed in the middle: flows continue on the next one, and applications notice a pause.
 
 use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};

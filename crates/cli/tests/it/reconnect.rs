@@ -54,7 +54,7 @@ fn a_flow_moves_to_the_new_connection_and_both_sides_tell() {
         "1 connection is being replaced; flows move to the new one\n"
     );
     for (side, running) in [("client", &mut client), ("server", &mut server)] {
-        let line = running.line("flows go on on a new connection");
+        let line = running.line("flows continue on a new connection");
         assert!(line.contains("\"flows\": 1,"), "{side}: {line}");
         let why = match side {
             "client" => "it was to be replaced",

@@ -132,7 +132,7 @@ fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
     lines
 }
 
-/// What outlives connections, where there is any of it.
+/// Bonds, whose flows outlive a connection.
 fn bonds(status: &Status) -> Option<Line> {
     if status.bonds == 0 && status.moves == 0 {
         return None;

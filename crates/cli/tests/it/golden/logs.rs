@@ -14,7 +14,7 @@ const CLIENT_UP: &str = "Client endpoint start up successful";
 /// Lines that depend on the machine, on the moment or on a library.
 const PASSING: [&str; 10] = [
     // On a busy machine an attempt can be overtaken or time out, and a connection be taken for dead.
-    "flows go on on a new connection",
+    "flows continue on a new connection",
     "its flows wait for",
     "a client's handshake failed",
     "client endpoint lost",
