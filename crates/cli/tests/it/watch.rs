@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
@@ -92,6 +92,12 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
+    /// Waits until it is stopped: to be continued before that would be in vain.
+    fn wait_stopped(&self) {
+        let page = WaitId::Pid(Pid::from_child(&self.child));
+        waitid(page, WaitIdOptions::STOPPED).expect("it stops");
+    }
+
     fn modes(&self) -> LocalModes {
         tcgetattr(&self.master).expect("a terminal").local_modes
     }
@@ -133,6 +139,7 @@ fn a_live_page_follows_keys_the_screen_and_the_server_and_gives_the_terminal_bac
     page.press("\u{1a}");
     page.until(LEAVE);
     assert_eq!(page.modes(), before.local_modes, "while it is stopped");
+    page.wait_stopped();
     page.signal(Signal::CONT);
     page.until(ENTER);
     page.until("s sort: RTT");
