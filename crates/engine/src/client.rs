@@ -231,6 +231,14 @@ impl Client {
             let Some(index) = self.slot_of(ended.key) else {
                 continue;
             };
+            let refused = matches!(
+                ended.reason,
+                LossReason::NotAuthorized | LossReason::Revoked
+            );
+            if let Some(bond) = self.slots[index].bond.filter(|_| refused) {
+                // The server will not let them move.
+                traffic.give_up_waiting(now, bond);
+            }
             match self.slots[index].handle_ended(now, &ended) {
                 AfterEnd::Nothing => {}
                 AfterEnd::BackOff => {

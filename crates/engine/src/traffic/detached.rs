@@ -192,6 +192,17 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
+    /// Client: ends the flows of a bond that wait for a connection, as the server lets this client in no more.
+    pub(crate) fn give_up_waiting(&mut self, now: Instant, bond: BondKey) {
+        let found = self.bonds.get(bond);
+        let flows: Vec<FlowKey> = found.map_or_else(Vec::new, |bond| bond.flows().collect());
+        for flow in flows {
+            if self.is_detached(flow) {
+                self.give_up(now, flow, FlowCode::Unauthenticated);
+            }
+        }
+    }
+
     /// Ends all flows that wait for another connection.
     pub(crate) fn abandon_all_detached(&mut self, now: Instant) {
         let flows = self.flows.iter();
