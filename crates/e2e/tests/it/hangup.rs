@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use quictun_testbed::binaries;
+use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Home, START};
@@ -35,19 +36,22 @@ fn server(home: &Home, first: &str) -> Result<(Program, OwnedFd)> {
 
 #[test]
 fn a_server_ends_with_its_terminal_unless_it_was_told_to_stay() -> Result<()> {
-    let home = Home::new()?;
-    let (mut program, terminal) = server(&home, "")?;
-    program.signal(Signal::HUP)?;
-    program.wait_for("configuration reloaded", SOON)?;
-    drop(terminal);
-    let status = program.wait_end(SOON)?;
-    ensure!(status.success(), "{status}");
-    ensure!(program.has_said("SIGHUP: the terminal has gone"));
-    let (mut program, terminal) = server(&home, "trap '' HUP;")?;
-    drop(terminal);
-    program.wait_for("configuration reloaded", SOON)?;
-    program.signal(Signal::TERM)?;
-    let status = program.wait_end(SOON)?;
-    ensure!(status.success(), "{status}");
-    Ok(())
+    // In a process of its own, whose terminal no program of another test holds.
+    isolated(|| {
+        let home = Home::new()?;
+        let (mut program, terminal) = server(&home, "")?;
+        program.signal(Signal::HUP)?;
+        program.wait_for("configuration reloaded", SOON)?;
+        drop(terminal);
+        let status = program.wait_end(SOON)?;
+        ensure!(status.success(), "{status}");
+        ensure!(program.has_said("SIGHUP: the terminal has gone"));
+        let (mut program, terminal) = server(&home, "trap '' HUP;")?;
+        drop(terminal);
+        program.wait_for("configuration reloaded", SOON)?;
+        program.signal(Signal::TERM)?;
+        let status = program.wait_end(SOON)?;
+        ensure!(status.success(), "{status}");
+        Ok(())
+    })
 }
