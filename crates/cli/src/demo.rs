@@ -243,7 +243,7 @@ fn pair(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Tunnel> {
 fn survive(tunnel: &mut Tunnel, apps: &Apps, bytes: u64) -> Result<Duration> {
     let server = tunnel.server().parse().context("the server's address")?;
     let middlebox = Middlebox::start(server).context("a middlebox")?;
-    // Its own path is the loopback device, which takes larger packets than the link does.
+    // The client reaches the middlebox on the loopback device, which takes larger packets than the link does.
     let flags = ["--connections", "1", "--max-udp-payload", "1452"].map(str::to_owned);
     let address = middlebox.address().to_string();
     let echo = [apps.echo.to_string()];

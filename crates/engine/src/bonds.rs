@@ -285,7 +285,7 @@ impl Bond {
         self.flows.get(&number).copied()
     }
 
-    /// Its flows, in the order of their numbers.
+    /// The bond's flows, in the order of their numbers.
     pub(crate) fn flows(&self) -> impl Iterator<Item = FlowKey> {
         self.flows.values().copied()
     }

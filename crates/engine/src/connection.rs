@@ -7,6 +7,7 @@ mod check;
 mod control_stream;
 mod credit;
 mod debt;
+mod hearing;
 mod report;
 mod rtt_samples;
 mod sending;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_congestion::{Back, Gauge, Known, Liveness, NOTE_EVERY, PathMemory, Peer, Verdict};
+use quictun_congestion::{Back, Gauge, Known, Liveness, NOTE_EVERY, PathMemory, Peer};
 use quictun_flow::{BondKey, Carried, ClientKey, ConnectionId, ConnectionKey, Control, Lease};
 use quictun_wire::bond::{Ask, BOND_EXPORTER_LABEL};
 use quictun_wire::code::{CloseCode, FlowCode};
@@ -208,22 +209,6 @@ impl Connection {
         self.is_established() && !self.quic.is_closed() && !self.retiring && !self.is_suspect()
     }
 
-    /// Whether flows should go on elsewhere: it is silent, or to be replaced.
-    pub(crate) fn is_to_leave(&self) -> bool {
-        self.is_suspect() || self.retiring
-    }
-
-    /// Whether the peer is silent for longer than the path explains.
-    pub(crate) fn is_suspect(&self) -> bool {
-        let suspect = self.bond.is_some() && self.liveness.suspect();
-        suspect || self.liveness.unresponsive()
-    }
-
-    /// Time since which nothing moves on it: that of the first datagram that the peer has not answered.
-    pub(crate) fn stalled_since(&self, now: Instant) -> Instant {
-        self.liveness.owed_since().unwrap_or(now)
-    }
-
     /// Takes no new flows from now on. Returns whether that is new.
     pub(crate) fn retire(&mut self) -> bool {
         !std::mem::replace(&mut self.retiring, true)
@@ -245,14 +230,6 @@ impl Connection {
             self.liveness.handle_overheard(now)
         } else {
             self.liveness.handle_heard(now)
-        }
-    }
-
-    /// Data of a flow arrived that can continue on another connection: a silence after it is looked into soon. Only a client
-    /// can make another connection.
-    pub(crate) fn expect_more(&mut self) {
-        if self.quic.side().is_client() {
-            self.liveness.expect_more();
         }
     }
 
@@ -358,15 +335,6 @@ impl Connection {
         Some(self.protocol.take().is_some())
     }
 
-    /// When an idle peer is to be asked whether it is there. It may be asked earlier, together with others.
-    pub(crate) fn next_question(&self) -> Option<Instant> {
-        (self.is_watched() && self.liveness.is_idle()).then(|| self.liveness.next_timeout())
-    }
-
-    fn is_watched(&self) -> bool {
-        self.is_established() && !self.quic.is_closed()
-    }
-
     /// When it wants to be looked at, but for [`Connection::next_question`].
     pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
         let owed = self.is_watched() && !self.liveness.is_idle();
@@ -409,36 +377,6 @@ impl Connection {
             admission: !handshake && self.admission.take_late(now),
             untold: self.untold.is_due(now),
         }
-    }
-
-    /// Looks after a peer that is silent. Returns whether it has just become suspect or unresponsive.
-    pub(crate) fn check_liveness(&mut self, now: Instant) -> Verdict {
-        if !self.is_watched() {
-            return Verdict::Fine;
-        }
-        let verdict = self.liveness.handle_timeout(now);
-        if verdict == Verdict::Fine {
-            return verdict;
-        }
-        // A client asks by itself; a server only needs to know while flows depend on the answer.
-        if self.quic.side().is_server() && self.streams.is_empty() {
-            self.liveness.excuse();
-            return Verdict::Fine;
-        }
-        self.ask();
-        verdict
-    }
-
-    /// Asks the peer for a sign of life, whether or not the window has room.
-    pub(crate) fn ask(&mut self) {
-        if self.is_watched() {
-            self.quic.ping();
-            self.sending.allow(1);
-        }
-    }
-
-    pub(crate) fn is_unresponsive(&self) -> bool {
-        self.liveness.unresponsive()
     }
 
     /// Whether nothing of a flow is on its way to the peer.

@@ -68,7 +68,7 @@ impl SleepWatch {
     /// Tells how long the machine has slept since the call before, where that is a second or more. Makes the descriptor
     /// unreadable.
     pub fn took_a_nap(&mut self, now: Clocks) -> Option<Duration> {
-        // That it was cancelled is all that there ever is to read; it goes on by itself.
+        // Whatever the read says (ECANCELED after a sleep, else EAGAIN), the clocks tell whether there was a sleep.
         rustix::io::read(&self.timer, &mut [0; 8]).ok();
         self.slept.more(now)
     }

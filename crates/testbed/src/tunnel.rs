@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::binaries;
 use crate::connection::Endpoint;
+use crate::deadline;
 use crate::machine::Machine;
 use crate::program::Program;
 
@@ -186,6 +187,19 @@ impl Client {
             forward,
             home,
         })
+    }
+
+    /// Addresses of its forwards, in the order of their flags, once there are `count` of them.
+    ///
+    /// # Errors
+    ///
+    /// Where they do not come up.
+    pub fn forwards(&self, count: usize) -> Result<Vec<Endpoint>> {
+        deadline::until(CLIENT_UP, START, || self.program.count(CLIENT_UP) == count)?;
+        let lines = self.program.lines();
+        let up = lines.iter().filter(|line| line.contains(CLIENT_UP));
+        up.map(|line| Endpoint::parse(&listen_address(line)?))
+            .collect()
     }
 }
 

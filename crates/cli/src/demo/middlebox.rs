@@ -1,7 +1,7 @@
 //! A box between client and server that stops passing the packets of a connection, as some do after a while.
 //!
-//! It passes datagrams each way. The programs' connection ids have 8 bytes and follow the first byte of a short header (RFC 9000
-//! section 17.3), so it can tell a connection from the next one, although both are between the same two sockets.
+//! The box passes datagrams each way. The programs' connection ids have 8 bytes and follow the first byte of a short header (RFC
+//! 9000 section 17.3): by these the box tells a connection from the next one between the same two sockets.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -113,7 +113,7 @@ impl Way {
     }
 }
 
-/// Of a short header.
+/// The connection id in a short header.
 fn connection_id(datagram: &[u8]) -> Option<ConnectionId> {
     let (first, rest) = datagram.split_first()?;
     (first & LONG_HEADER == 0)
@@ -131,7 +131,7 @@ fn pass(
         match receive(&mut datagram) {
             Ok(length) if way.passes(&datagram[..length]) => {
                 if send(&datagram[..length]).is_err() {
-                    // It is lost, as it could be on any way.
+                    // A datagram that cannot be sent is lost, as on any path: QUIC sends its content again.
                 }
             }
             Ok(_) => {}

@@ -1,7 +1,7 @@
 //! `POST /v1/reconnect`: a client replaces its connections.
 //!
-//! It is the only request that changes something. A browser sends POST for any page, so it takes a header besides that no form
-//! can have, and that a script may not send to another site without asking first, which is refused.
+//! No other request changes anything. A browser sends POST for any page, so this one needs a header that no form can set, and
+//! that a script may send to another site only after a preflight request, which is refused.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

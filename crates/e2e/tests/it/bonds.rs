@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::Endpoint;
-use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::{Program, installed, run};
@@ -94,14 +93,7 @@ impl Site {
             command.args(["-L", &format!("127.0.0.1:0={target}")]);
         }
         let client = Client::from_command(home, &mut command)?;
-        let up = "Client endpoint start up successful";
-        deadline::until(up, START, || client.program.count(up) == targets.len())?;
-        let lines = client.program.lines();
-        let forwards = lines
-            .iter()
-            .filter(|line| line.contains(up))
-            .map(|line| Endpoint::parse(&listen_address(line)?));
-        let forwards = forwards.collect::<Result<Vec<_>>>()?;
+        let forwards = client.forwards(targets.len())?;
         Ok(Self {
             here,
             far,

@@ -53,7 +53,7 @@ struct Race {
     next_at: Instant,
     last: Option<(SocketAddr, LossReason)>,
     timed_out: bool,
-    /// It has begun with this address, which was good a moment ago, and the name is being looked up.
+    /// Address with which the race began before the name was looked up: the last connection's.
     early: Option<SocketAddr>,
 }
 

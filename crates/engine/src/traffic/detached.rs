@@ -9,7 +9,7 @@ use super::moved::Moved;
 use super::moving::MOVE_TIMEOUT;
 use super::{Traffic, carried};
 use crate::connection::Connection;
-use crate::entries::FlowEntry;
+use crate::entries::{FlowEntry, Lane};
 use crate::quic_stream::stream_number;
 use crate::report::Side;
 
@@ -65,18 +65,23 @@ impl<S: Socket> Traffic<S> {
         self.pump_detached(now, key);
     }
 
-    /// The client has left the flow's stream for another one, of which nothing has come yet. `false`: the flow cannot wait.
+    /// The flow leaves its stream for another one. `false`: it cannot wait for that.
     pub(super) fn leave_leg(&mut self, now: Instant, key: FlowKey) -> bool {
         let lane = self.flows.get(key).and_then(FlowEntry::lane);
         let (Some(bond), Some(lane)) = (self.bond_to_wait_in(key), lane) else {
             return false;
         };
+        self.leave_stream(now, key, bond, lane);
+        true
+    }
+
+    /// Takes a flow off its stream, and ends that at both ends.
+    pub(super) fn leave_stream(&mut self, now: Instant, key: FlowKey, bond: BondKey, lane: Lane) {
         self.detach_flow(now, key, bond);
         if let Some(connection) = self.connections.get_mut(lane.connection) {
             connection.reset_stream(lane.stream, FlowCode::Moved);
             self.connections.want_transmit(lane.connection);
         }
-        true
     }
 
     pub(super) fn handle_detached_socket(
@@ -142,18 +147,17 @@ impl<S: Socket> Traffic<S> {
         if flow.ending().is_some() {
             return self.settle_flow(now, key);
         }
-        if let Some(bonded) = &entry.bonded
-            && let Some(bond) = bonded.bond
-            && let Some(found) = self.bonds.get_mut(bond)
-        {
-            found.end(bonded.number, Some(code));
-        }
-        let bond = entry.bonded.as_ref().and_then(|bonded| bonded.bond);
+        let bonded = entry.bonded.take();
         if let Some(mut detached) = entry.abandon_move(now) {
             detached.release(&mut self.lease);
         }
-        if let Some(bond) = bond.filter(|_| self.side == Side::Server) {
-            self.bonds.remove_unused(bond);
+        if let Some((bond, number)) = bonded.and_then(|bonded| Some((bonded.bond?, bonded.number)))
+            && let Some(found) = self.bonds.get_mut(bond)
+        {
+            found.end(number, Some(code));
+            if self.side == Side::Server {
+                self.bonds.remove_unused(bond);
+            }
         }
         self.pump_salvaged(now, key);
     }

@@ -59,9 +59,9 @@ impl<S: Socket> Traffic<S> {
                 None => entry.detached().is_some(),
                 Some(lane) => {
                     let carrier = self.connections.get(lane.connection);
-                    entry.can_move()
-                        && lane.connection != on
+                    lane.connection != on
                         && carrier.is_none_or(Connection::is_to_leave)
+                        && self.bond_to_wait_in(flow).is_some()
                 }
             })
         };
@@ -81,16 +81,7 @@ impl<S: Socket> Traffic<S> {
             .get_mut(on)
             .and_then(Connection::open_stream);
         let Some(stream) = stream else { return false };
-        let old = self.flows.get(key).and_then(FlowEntry::lane);
-        if let Some(old) = old
-            && let Some(bond) = self.bond_to_wait_in(key)
-        {
-            self.detach_flow(now, key, bond);
-            if let Some(connection) = self.connections.get_mut(old.connection) {
-                connection.reset_stream(old.stream, FlowCode::Moved);
-            }
-            self.connections.want_transmit(old.connection);
-        }
+        self.leave_leg(now, key);
         let waits = self.is_detached(key);
         let (entry, connection) = (self.flows.get_mut(key), self.connections.get_mut(on));
         let (Some(entry), Some(connection)) = (entry, connection) else {
@@ -216,7 +207,7 @@ impl<S: Socket> Traffic<S> {
 
 /// Server.
 impl<S: Socket> Traffic<S> {
-    /// A stream begins with MOVE. `end`: how far the stream has come.
+    /// A stream begins with MOVE. `complete`: no more of the frame will come.
     pub(super) fn read_move(&mut self, now: Instant, key: FlowKey, read: &[u8], complete: bool) {
         let request = match Move::decode(read) {
             Ok(Decoded::Need) if complete => Err(FlowCode::BadOpen),
@@ -270,11 +261,7 @@ impl<S: Socket> Traffic<S> {
         }
         if let Some(old) = entry.lane() {
             // Nothing of the old stream counts any more once `next` is told.
-            self.detach_flow(now, key, bond);
-            if let Some(connection) = self.connections.get_mut(old.connection) {
-                connection.reset_stream(old.stream, FlowCode::Moved);
-            }
-            self.connections.want_transmit(old.connection);
+            self.leave_stream(now, key, bond, old);
         }
         let (entry, connection) = (
             self.flows.get_mut(key),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{ClientRole, Ending, Engine, EngineConfig, Event, ServerRole};
-use quictun_sim::{AppId, Dial, Incoming, LinkConfig, Outage, Script, Seed, Write, config};
+use quictun_sim::{AppId, Dial, Incoming, LinkConfig, Outage, Read, Script, Seed, Write, config};
 use quictun_wire::code::FlowCode;
 
 use crate::world::{MS, SECOND, World, limited};
@@ -215,4 +215,54 @@ fn a_flow_that_is_opened_on_a_dead_path_asks_again_after_the_idle_time_out() {
     let script = Script::echoed(1).write(speaks_late);
     let app = world.network.open(world.client, "echo", script);
     finishes(&mut world, app, 1000, 60 * SECOND);
+}
+
+/// The client's process stands still while the answer to MOVE comes and its application reads: it finds both at once.
+#[test]
+fn an_answer_to_a_move_that_comes_with_readiness_is_not_taken_for_data() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let bytes = 4_000_000;
+    let slowly = [Read::Slowly {
+        bytes: 1_000,
+        every: MS,
+    }];
+    let script = Script::echoed(1)
+        .write([Write::Send(bytes), Write::Finish])
+        .read(slowly);
+    let app = world.network.open(world.client, "echo", script);
+    world.network.run_for(SECOND);
+    let client = world.client;
+    // MOVE leaves two round trips after the first packet of the new connection.
+    for after in 40..48 {
+        world.network.command(client, Engine::reconnect);
+        world.network.run_for(after * MS);
+        world.network.stop(client, 60 * MS);
+        world.network.run_for(200 * MS);
+    }
+    assert_eq!(moves(&mut world)[0], 8);
+    finishes(&mut world, app, bytes, 60 * SECOND);
+}
+
+/// A flow that lacks nothing does not move: no stream is opened for it, however long its application reads.
+#[test]
+fn a_flow_that_only_has_to_be_delivered_stays_where_it_is() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let slowly = [Read::Slowly {
+        bytes: 500,
+        every: 20 * MS,
+    }];
+    let script = Script::echoed(1)
+        .write([Write::Send(100_000), Write::Finish])
+        .read(slowly);
+    let app = world.network.open(world.client, "echo", script);
+    world.network.run_for(SECOND);
+    world.network.command(world.client, Engine::reconnect);
+    world.network.run_for(SECOND);
+    assert_eq!(moves(&mut world), [0, 0]);
+    let server = world.server;
+    let refused = world.network.host(server).engine().totals().moves_refused;
+    assert_eq!(refused, 0);
+    let opened = world.network.host(server).engine().totals().flows_opened;
+    assert_eq!(opened, 1, "no stream was opened in vain");
+    finishes(&mut world, app, 100_000, 60 * SECOND);
 }
