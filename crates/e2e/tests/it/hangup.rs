@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use quictun_testbed::binaries;
-use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Home, START};
@@ -26,8 +25,16 @@ fn server(home: &Home, first: &str) -> Result<(Program, OwnedFd)> {
     let program = binaries::path("quictun")?;
     let program = program.display();
     let line = format!("{first} exec {program} server --listen 127.0.0.1:0 --http off");
-    let mut command = Machine::here().command("setsid");
-    command.args(["--ctty", "sh", "-c", &line]);
+    // The tests themselves may run under `nohup`.
+    let mut command = Machine::here().command("env");
+    command.args([
+        "--default-signal=HUP",
+        "setsid",
+        "--ctty",
+        "sh",
+        "-c",
+        &line,
+    ]);
     home.settle(&mut command);
     let mut program = Program::start_with("server", &mut command, Stdio::from(inside))?;
     program.wait_for("start up successful", START)?;
@@ -36,22 +43,19 @@ fn server(home: &Home, first: &str) -> Result<(Program, OwnedFd)> {
 
 #[test]
 fn a_server_ends_with_its_terminal_unless_it_was_told_to_stay() -> Result<()> {
-    // In a process of its own, whose terminal no program of another test holds.
-    isolated(|| {
-        let home = Home::new()?;
-        let (mut program, terminal) = server(&home, "")?;
-        program.signal(Signal::HUP)?;
-        program.wait_for("configuration reloaded", SOON)?;
-        drop(terminal);
-        let status = program.wait_end(SOON)?;
-        ensure!(status.success(), "{status}");
-        ensure!(program.has_said("SIGHUP: the terminal has gone"));
-        let (mut program, terminal) = server(&home, "trap '' HUP;")?;
-        drop(terminal);
-        program.wait_for("configuration reloaded", SOON)?;
-        program.signal(Signal::TERM)?;
-        let status = program.wait_end(SOON)?;
-        ensure!(status.success(), "{status}");
-        Ok(())
-    })
+    let home = Home::new()?;
+    let (mut program, terminal) = server(&home, "")?;
+    program.signal(Signal::HUP)?;
+    program.wait_for("configuration reloaded", SOON)?;
+    drop(terminal);
+    let status = program.wait_end(SOON)?;
+    ensure!(status.success(), "{status}");
+    ensure!(program.has_said("SIGHUP: the terminal has gone"));
+    let (mut program, terminal) = server(&home, "trap '' HUP;")?;
+    drop(terminal);
+    program.wait_for("configuration reloaded", SOON)?;
+    program.signal(Signal::TERM)?;
+    let status = program.wait_end(SOON)?;
+    ensure!(status.success(), "{status}");
+    Ok(())
 }
