@@ -219,9 +219,11 @@ fn the_native_programs_log_a_flows_beginning_at_debug_level_and_spelled_right() 
         "-L",
         &format!("127.0.0.1:0={target}"),
     ]);
-    let client = Client::from_command(home, &mut command)?;
+    let mut client = Client::from_command(home, &mut command)?;
     through_echo(&client.forward, SOME)?;
+    // Each program's last line of the flow: all others are before it.
     server.wait_for("flow closed", SOON)?;
+    client.program.wait_for("flow closed", SOON)?;
     let beginnings = [
         (&server, "the client asks for a flow"),
         (&server, "dialling the target"),
