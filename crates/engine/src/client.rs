@@ -152,6 +152,7 @@ impl Client {
                 Step::Nothing => {}
                 Step::Resolve => resolve = true,
                 Step::Attempt => self.attempt(now, traffic, index),
+                Step::Doubt => traffic.events.push_back(Event::Unanswered),
                 Step::Check(key) => self.check_up(now, traffic, index, key),
             }
         }

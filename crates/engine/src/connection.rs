@@ -395,6 +395,11 @@ impl Connection {
         self.quic.min_rtt()
     }
 
+    /// The smoothed round-trip time.
+    pub(crate) fn rtt(&self) -> Duration {
+        self.quic.rtt()
+    }
+
     /// The smoothed round-trip time, if it is to be counted now.
     pub(crate) fn sample_rtt(&mut self, now: Instant) -> Option<Duration> {
         let established = self.is_established();

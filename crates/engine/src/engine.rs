@@ -230,6 +230,14 @@ impl<S: Socket> Engine<S> {
         }
     }
 
+    /// Client: packets leave from another local port from now on. Attempts to connect begin anew from there, beside those
+    /// under way.
+    pub fn handle_new_port(&mut self, now: Instant) {
+        if let Role::Client(client) = &mut self.role {
+            client.handle_new_port(now, &mut self.traffic);
+        }
+    }
+
     /// Client: the answer to [`Event::Resolve`].
     pub fn handle_resolved(&mut self, now: Instant, resolved: &Resolved) {
         if let Role::Client(client) = &mut self.role {

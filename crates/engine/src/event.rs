@@ -123,6 +123,9 @@ pub enum Event {
         /// The peer.
         remote: SocketAddr,
     },
+    /// Client: a connection is silent, and the one tried beside it is not answered either. What is on the way may drop all that
+    /// comes from this port: see [`Engine::handle_new_port`](crate::Engine::handle_new_port).
+    Unanswered,
     /// An unresponsive peer answers again.
     Responsive {
         /// The connection.

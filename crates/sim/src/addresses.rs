@@ -39,6 +39,13 @@ impl Addresses {
         }
     }
 
+    /// Packets to the address are lost from now on.
+    pub(crate) fn withdraw(&mut self, address: SocketAddr) {
+        if let SocketAddr::V4(address) = address {
+            self.owners.remove(&address);
+        }
+    }
+
     pub(crate) fn host(&self, address: SocketAddrV4) -> Option<usize> {
         self.owners.get(&address).copied()
     }

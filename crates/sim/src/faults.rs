@@ -65,6 +65,13 @@ impl Network {
         self.readdress(id, address, "is now at");
     }
 
+    /// A device on the way drops everything from and to a host's present port, until the host has another one.
+    pub fn drop_port(&mut self, id: HostId) {
+        let address = self.address(id);
+        self.addresses.withdraw(address);
+        self.note(id.0, format!("is cut off at {address}"));
+    }
+
     fn readdress(&mut self, id: HostId, address: SocketAddr, how: &str) {
         self.addresses.assign(address, id.0);
         self.nodes[id.0].address = address;

@@ -21,7 +21,7 @@
 //!    application there does ([`Script`]).
 //! 5. [`Network::open`] connects an application to a client; it opens a flow for it.
 //! 6. [`Network::run_for`], [`Network::run_until`] let time pass. In between, change the world:
-//!    [`Network::set_link`], [`Network::black_hole`], [`Network::move_host`], [`Network::rebind`], [`Network::stop`],
+//!    [`Network::set_link`], [`Network::black_hole`], [`Network::move_host`], [`Network::rebind`], [`Network::drop_port`], [`Network::stop`],
 //!    [`Network::sleep`], [`Network::replace`], [`Network::command`].
 //! 7. [`Network::outcome`] tells what an application has seen, [`Host::events`] what an engine said,
 //!    [`Network::traffic`] what became of cross traffic, and [`Transcript`] everything, as text. With the feature

@@ -109,6 +109,10 @@ impl Network {
             self.note_lost(from, &body, to);
             return;
         };
+        if self.addresses.host(source).is_none() {
+            self.note_lost(from, &body, to.into());
+            return;
+        }
         let packet = Packet {
             from: source,
             to,

@@ -146,9 +146,9 @@ impl Duty for ClientDuty {
             }
             Event::Unresponsive { remote, .. } => {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
-                // Two ways have been silent by now: the old connection, and the one tried beside it since it was suspected.
                 leave_from_another_port(io);
             }
+            Event::Unanswered => connect_from_another_port(io),
             Event::Responsive { remote, .. } => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint answers again");
             }
@@ -460,12 +460,22 @@ fn reset(mut socket: AppSocket) {
 }
 
 /// Changes the local UDP port. A device on the path may drop everything from the old one, and a new connection from there would
-/// fail, too.
-fn leave_from_another_port(io: &Io<'_>) {
+/// fail, too. Returns whether it has changed.
+fn leave_from_another_port(io: &Io<'_>) -> bool {
     // Connections that are answered would have to follow.
-    if !io.engine.is_connected()
-        && let Err(cause) = io.udp.renew()
-    {
+    if io.engine.is_connected() {
+        return false;
+    }
+    let renewed = io.udp.renew();
+    if let Err(cause) = &renewed {
         warn!(target: "quictun", %cause, "the UDP socket keeps its port");
+    }
+    renewed.is_ok()
+}
+
+/// Changes the local UDP port and connects from there.
+fn connect_from_another_port(io: &mut Io<'_>) {
+    if leave_from_another_port(io) {
+        io.engine.handle_new_port(io.now);
     }
 }

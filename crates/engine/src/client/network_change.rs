@@ -27,4 +27,11 @@ impl Client {
         }
         self.drive(now, traffic);
     }
+
+    pub(crate) fn handle_new_port<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        for slot in &mut self.slots {
+            slot.race_again(now);
+        }
+        self.drive(now, traffic);
+    }
 }

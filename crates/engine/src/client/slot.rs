@@ -55,6 +55,8 @@ struct Race {
     timed_out: bool,
     /// Address with which the race began before the name was looked up: the last connection's.
     early: Option<SocketAddr>,
+    /// Time at which the way is doubted, where no attempt has been answered by then.
+    doubt_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub(super) enum Step {
     Nothing,
     Resolve,
     Attempt,
+    /// The connection was silent, and no attempt to make another one is answered either.
+    Doubt,
     /// A connection is up and may have stopped answering.
     Check(ConnectionKey),
 }
@@ -132,9 +136,12 @@ impl Slot {
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         match &self.state {
-            State::Racing(race) if !race.next.is_empty() => Some(race.next_at),
+            State::Racing(race) => {
+                let next = (!race.next.is_empty()).then_some(race.next_at);
+                next.into_iter().chain(race.doubt_at).min()
+            }
             State::Waiting(until) => Some(*until),
-            State::Idle | State::Resolving | State::Racing(_) | State::Up(_) => None,
+            State::Idle | State::Resolving | State::Up(_) => None,
         }
     }
 
@@ -145,10 +152,14 @@ impl Slot {
             self.state = State::Idle;
             self.refused = false;
         }
-        match &self.state {
+        match &mut self.state {
             State::Idle => {
                 self.state = State::Resolving;
                 Step::Resolve
+            }
+            State::Racing(race) if race.doubt_at.is_some_and(|at| at <= now) => {
+                race.doubt_at = None;
+                Step::Doubt
             }
             State::Racing(race) if !race.next.is_empty() && race.next_at <= now => Step::Attempt,
             State::Up(key) => Step::Check(*key),
@@ -165,14 +176,25 @@ impl Slot {
             last: None,
             timed_out: false,
             early: None,
+            doubt_at: None,
         }));
     }
 
-    /// Races for `address` until the name has been looked up.
-    pub(super) fn race_early(&mut self, now: Instant, address: SocketAddr) {
+    /// Races for `address` until the name has been looked up. An answer should take no longer than `patience`.
+    pub(super) fn race_early(&mut self, now: Instant, address: SocketAddr, patience: Duration) {
         self.race(now, &[address]);
         if let State::Racing(race) = &mut self.state {
             race.early = Some(address);
+            race.doubt_at = Some(now + patience);
+        }
+    }
+
+    /// Races for the same addresses again, beside the attempts that are under way.
+    pub(super) fn race_again(&mut self, now: Instant) {
+        if let State::Racing(race) = &mut self.state {
+            race.next.extend(race.tried.drain(..));
+            race.next_at = now;
+            race.doubt_at = None;
         }
     }
 
@@ -239,10 +261,7 @@ impl Slot {
         match &mut self.state {
             State::Waiting(_) if !self.refused => self.state = State::Idle,
             // Beside the attempts that are under way: an answer to one of them may be.
-            State::Racing(race) if now >= race.next_at + STALE => {
-                race.next.extend(race.tried.drain(..));
-                race.next_at = now;
-            }
+            State::Racing(race) if now >= race.next_at + STALE => self.race_again(now),
             State::Idle
             | State::Resolving
             | State::Racing(_)

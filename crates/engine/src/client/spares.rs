@@ -14,6 +14,12 @@ use crate::traffic::Traffic;
 /// Connections beyond the wanted ones, made when streams run out or a server answers late.
 const SPARES_MAX: usize = 32;
 
+/// Least time for an answer to a connection that is tried beside a silent one.
+const DOUBT_MIN: Duration = Duration::from_millis(200);
+
+/// The same, in round trips: a handshake takes one, or two where an address must be validated.
+const DOUBT_ROUND_TRIPS: u32 = 4;
+
 /// A spare connection without flows goes away after this.
 pub(super) const SPARE_IDLE: Duration = Duration::from_secs(30);
 
@@ -32,11 +38,12 @@ impl Client {
         if connection.is_suspect() {
             let remote = connection.remote();
             let unresponsive = connection.is_unresponsive();
+            let patience = DOUBT_MIN.max(DOUBT_ROUND_TRIPS * connection.rtt());
             self.slots[index].vacate();
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
             if !unresponsive {
                 // No look-up is waited for.
-                self.slots[index].race_early(now, remote);
+                self.slots[index].race_early(now, remote, patience);
                 self.attempt(now, traffic, index);
                 if !std::mem::replace(&mut self.resolving, true) {
                     traffic.events.push_back(Event::Resolve);

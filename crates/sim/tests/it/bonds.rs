@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{ClientRole, Ending, Engine, EngineConfig, Event, ServerRole};
-use quictun_sim::{AppId, Dial, Incoming, LinkConfig, Outage, Read, Script, Seed, Write, config};
+use quictun_sim::{
+    AppId, Dial, Incoming, LinkConfig, Network, Outage, Read, Script, Seed, Write, config,
+};
 use quictun_wire::code::FlowCode;
 
 use crate::world::{MS, SECOND, World, limited};
@@ -73,6 +75,31 @@ fn a_flow_outlives_a_path_that_is_dead_for_ten_minutes() {
     let app = echo(&mut world, 20_000_000);
     finishes(&mut world, app, 20_000_000, 700 * SECOND);
     assert_eq!(moves(&mut world), [1, 1]);
+}
+
+#[test]
+fn a_flow_goes_on_from_another_port_within_a_second_where_a_device_drops_all_of_its_own() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let app = echo(&mut world, 10_000_000);
+    world.network.run_for(SECOND);
+    let (client, before) = (world.client, world.received(app));
+    world.network.drop_port(client);
+    let unanswered = |event: &Event| matches!(event, Event::Unanswered);
+    let told = |network: &mut Network| {
+        let events = network.host(client).events();
+        events.iter().any(|(_, event)| unanswered(event))
+    };
+    let doubted = world.network.run_until(5 * SECOND, told);
+    assert!(doubted <= 900 * MS, "{doubted:?}");
+    world.network.rebind(client);
+    world.network.command(client, Engine::handle_new_port);
+    let took = world.network.run_until(5 * SECOND, |network| {
+        network.outcome(app).received > before + 100_000
+    });
+    assert!(took <= 200 * MS, "{took:?}");
+    assert_eq!(moves(&mut world), [1, 1]);
+    finishes(&mut world, app, 10_000_000, 60 * SECOND);
+    assert_eq!(world.count(client, unanswered), 1);
 }
 
 #[test]
