@@ -5,9 +5,11 @@
 
 pub mod churn;
 pub mod cost;
+pub mod cut;
 pub mod idle;
 pub mod measured;
 pub mod pairs;
+pub mod relay;
 pub mod report;
 pub mod rr;
 pub mod site;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use quictun_e2e::load::churn::{self, Churn};
+use quictun_e2e::load::cut::{self, Cut};
 use quictun_e2e::load::idle::{self, Idle};
 use quictun_e2e::load::pairs::{self, Measure, Pairs};
 use quictun_e2e::load::report::Report;
@@ -140,9 +141,13 @@ enum Load {
     },
     /// Measures two builds in turns: the ratio of their figures, with an exact interval of 95 %.
     Pairs {
-        /// Directory of the earlier build's quictun-server and quictun-client.
-        #[arg(long, value_name = "DIR")]
-        before: PathBuf,
+        /// Directory of the earlier build's quictun-server and quictun-client. Without it, the same build with --before-arg is
+        /// the earlier one.
+        #[arg(long, value_name = "DIR", required_unless_present = "before_arg")]
+        before: Option<PathBuf>,
+        /// One more argument for both of the earlier build's programs, as --before-arg=--bond-ttl=0s. Repeatable.
+        #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+        before_arg: Vec<String>,
         /// What is measured.
         #[arg(long, value_enum, default_value = "throughput")]
         measure: Measure,
@@ -168,6 +173,8 @@ enum Load {
         #[arg(long, value_name = "DIR")]
         before: Option<PathBuf>,
     },
+    /// Cuts the connections under running flows again and again: time without progress.
+    Cut(Cut),
     /// The application of `idle`.
     #[command(hide = true)]
     Hold {
@@ -214,6 +221,7 @@ fn main() -> Result<ExitCode> {
         server: args.server_arg,
         client: args.client_arg,
         programs: None,
+        is_relayed: false,
     };
     let Some(report) = run(args.load, &plan)? else {
         return Ok(ExitCode::SUCCESS);
@@ -292,13 +300,15 @@ fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
         }
         Load::Pairs {
             before,
+            before_arg,
             measure,
             pairs,
             seconds,
             least,
         } => {
             let load = Pairs {
-                before: before.canonicalize()?,
+                before: before.map(|before| before.canonicalize()).transpose()?,
+                before_arguments: before_arg,
                 measure,
                 pairs,
                 time: Duration::try_from_secs_f64(seconds)?,
@@ -325,6 +335,7 @@ fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
             print!("{}", cost::document(&plan, &before.canonicalize()?, time)?);
             return Ok(None);
         }
+        Load::Cut(load) => cut::run(plan, &load)?,
         Load::Hold { address } => {
             idle::hold(address, |line| println!("{line}"))?;
             return Ok(None);

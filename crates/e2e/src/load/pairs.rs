@@ -1,4 +1,4 @@
-//! Two builds of the programs against each other, in turns: whether one of them is slower.
+//! Two builds of the programs against each other, in turns, or one build with and without an option: whether one is slower.
 //!
 //! Each pair measures both builds one after the other, on fresh processes, and the order changes from pair to pair.
 //! The median of the pairs' ratios gets an exact interval of 95 %: what disturbs the machine for minutes disturbs
@@ -26,6 +26,8 @@ pub enum Measure {
     Wakes,
     /// Round trips of one byte per second, from the median delay.
     Echo,
+    /// The same from the delay of the slowest hundredth.
+    EchoTail,
     /// New connections per second.
     Connects,
 }
@@ -33,8 +35,10 @@ pub enum Measure {
 /// How much is measured.
 #[derive(Clone, Debug)]
 pub struct Pairs {
-    /// The directory of the earlier build's programs.
-    pub before: PathBuf,
+    /// The directory of the earlier build's programs; `None`: those under test.
+    pub before: Option<PathBuf>,
+    /// More arguments of both of the earlier build's programs.
+    pub before_arguments: Vec<String>,
     /// What is measured.
     pub measure: Measure,
     /// Pairs.
@@ -55,7 +59,9 @@ const ECHOES: usize = 4000;
 /// Where a tunnel does not work.
 pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
     let before = Plan {
-        programs: Some(load.before.clone()),
+        programs: load.before.clone().or_else(|| plan.programs.clone()),
+        server: [&plan.server[..], &load.before_arguments].concat(),
+        client: [&plan.client[..], &load.before_arguments].concat(),
         ..plan.clone()
     };
     let mut pairs = Vec::new();
@@ -74,7 +80,7 @@ pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
         Measure::Throughput => "Mbit/s",
         Measure::Cpu => "Mbit/CPU-s",
         Measure::Wakes => "Mbit/1000 wakes",
-        Measure::Echo | Measure::Connects => "1/s",
+        Measure::Echo | Measure::EchoTail | Measure::Connects => "1/s",
     };
     let paired = stats::compare(&pairs).context("nothing was measured")?;
     let mut report = Report::new(format!("{:?}, {} pairs", load.measure, load.pairs));
@@ -113,6 +119,7 @@ fn measure(plan: &Plan, load: &Pairs) -> Result<f64> {
             Measure::Cpu => upload(&|| Ok(site.work()?.time)),
             Measure::Wakes => upload(&|| Ok(Duration::from_millis(site.work()?.wakes))),
             Measure::Echo => Ok(1e6 / stats::quantile(&echo(forward, ECHOES)?, 0.5)),
+            Measure::EchoTail => Ok(1e6 / stats::quantile(&echo(forward, ECHOES)?, 0.99)),
             Measure::Connects => connects(forward, load.time),
         }
     })?;

@@ -28,11 +28,12 @@ pub fn run(plan: &Plan, count: usize, limit_us: Option<f64>) -> Result<Report> {
             }
         });
     })?;
-    let Endpoint::Tcp(forward) = site.client.forward else {
-        anyhow::bail!("the client listens on a Unix socket");
-    };
-    let direct = round_trips(target, count)?;
-    let tunnelled = round_trips(forward, count)?;
+    let (direct, tunnelled) = site.near(|client| {
+        let Endpoint::Tcp(forward) = client.forward else {
+            anyhow::bail!("the client listens on a Unix socket");
+        };
+        Ok((round_trips(target, count)?, round_trips(forward, count)?))
+    })?;
     let mut report = Report::new(format!("{count} round trips of 1 byte"));
     for (name, sorted) in [("direct", &direct), ("tunnel", &tunnelled)] {
         for (share, percent) in [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max")] {

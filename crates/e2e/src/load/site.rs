@@ -12,12 +12,15 @@ use quictun_emu::{FarSide, LossUnit, Running, World, WorldPlan};
 use quictun_link::{LinkConfig, Queue};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use quictun_testbed::connection::Endpoint;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::rest;
 use quictun_testbed::tunnel::{Client, Home, Server};
 use quictun_testbed::work::Work;
 use quictun_testbed::{application, deadline};
+
+use super::relay::Relay;
 
 /// Cables laid so far.
 static CABLES: AtomicU8 = AtomicU8::new(0);
@@ -83,6 +86,8 @@ pub struct Plan {
     pub client: Vec<String>,
     /// The directory of the programs; `None`: the ones under test.
     pub programs: Option<PathBuf>,
+    /// Whether clients reach the server through a [`Relay`].
+    pub is_relayed: bool,
 }
 
 /// Both programs, ready for load.
@@ -92,12 +97,17 @@ pub struct Site {
     pub client: Client,
     /// The server.
     pub server: Server,
+    /// In front of the clients.
+    pub relay: Option<Relay>,
+    /// Clients beside the first one.
+    others: Vec<Client>,
     /// The application, where it is a process of its own.
     application: Option<Program>,
     /// The HTTP interfaces of server and client.
     http: [SocketAddr; 2],
     near: Machine,
     far: Machine,
+    target: SocketAddr,
     emulated: Option<Emulated>,
 }
 
@@ -191,11 +201,14 @@ impl Site {
         ];
         let home = || Ok::<_, anyhow::Error>(Home::new()?.with_programs(plan.programs.as_deref()));
         let server = Server::start_at(&far, home()?, &borrowed(&arguments, &plan.server))?;
+        let relay = || near.within(|| Relay::start(server.address));
+        let relay = plan.is_relayed.then(relay).transpose()?;
         let arguments = [
             format!("--token-source=tcp:{target}"),
             format!("--httpd-listen-on=127.0.0.1:{client_http}"),
         ];
-        let endpoint = server.address.to_string();
+        let dialled = relay.as_ref().map_or(server.address, |relay| relay.address);
+        let endpoint = dialled.to_string();
         let client = Client::start_at(
             &near,
             home()?,
@@ -208,14 +221,51 @@ impl Site {
             Self {
                 client,
                 server,
+                relay,
+                others: Vec::new(),
                 application,
                 http,
                 near,
                 far,
+                target,
                 emulated,
             },
             target,
         ))
+    }
+
+    /// Starts `count` more clients that lead to the same application, the same way.
+    ///
+    /// # Errors
+    ///
+    /// Where one does not start.
+    pub fn add_clients(&mut self, plan: &Plan, count: usize) -> Result<()> {
+        let dialled = self.relay.as_ref().map(|relay| relay.address);
+        let dialled = dialled.unwrap_or(self.server.address);
+        for number in 0..count {
+            let client = self.another_client(plan, dialled);
+            self.others
+                .push(client.with_context(|| format!("client {number}"))?);
+        }
+        Ok(())
+    }
+
+    /// A client that dials `server` and leads to the same application.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not start.
+    pub fn another_client(&self, plan: &Plan, server: SocketAddr) -> Result<Client> {
+        let arguments = [format!("--token-source=tcp:{}", self.target)];
+        let home = Home::new()?.with_programs(plan.programs.as_deref());
+        let arguments = borrowed(&arguments, &plan.client);
+        Client::start_at(&self.near, home, &server.to_string(), &arguments)
+    }
+
+    /// Where each client's applications connect.
+    pub fn forwards(&self) -> Vec<Endpoint> {
+        let clients = std::iter::once(&self.client).chain(&self.others);
+        clients.map(|client| client.forward.clone()).collect()
     }
 
     /// Resident memory of server and client, bytes.
@@ -288,7 +338,8 @@ impl Site {
     /// Where one has ended.
     pub fn end(mut self) -> Result<()> {
         let ours = [&mut self.client.program, &mut self.server.program];
-        for program in ours.into_iter().chain(&mut self.application) {
+        let others = self.others.iter_mut().map(|client| &mut client.program);
+        for program in ours.into_iter().chain(others).chain(&mut self.application) {
             if let Some(status) = program.ended()? {
                 bail!("a program ended: {status}");
             }

@@ -25,9 +25,10 @@ pub fn run(plan: &Plan, flows: usize, bytes: u64) -> Result<Report> {
             }
         });
     })?;
-    let connections = (0..flows)
-        .map(|_| site.client.forward.connect())
-        .collect::<Result<Vec<_>>>()?;
+    let connections = site.near(|client| {
+        let connect = |_| client.forward.connect();
+        (0..flows).map(connect).collect::<Result<Vec<_>>>()
+    })?;
     let start = Arc::new(Barrier::new(flows + 1));
     let (elapsed, memory) = std::thread::scope(|scope| {
         let threads: Vec<_> = connections

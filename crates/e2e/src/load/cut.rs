@@ -1,0 +1,365 @@
+//! Cuts the connections under running flows again and again: time without progress, every byte checked.
+//!
+//! Each flow carries blocks at a steady rate. After a cut, a flow's time without progress is the longest pause between two
+//! arrivals that ends after the cut. The slowest flow counts.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use quictun_lab::stats::quantile;
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::tunnel::Client;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::measured::pause;
+use super::relay::Fault;
+use super::report::{Report, figure};
+use super::site::{Plan, Site, allow_files};
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// The application at the client sends.
+    Up,
+    /// The application at the server sends.
+    Down,
+    /// The application at the server returns what the one at the client sends.
+    Echo,
+}
+
+/// How much is cut, and what it may cost.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Cut {
+    /// What happens to the connections.
+    #[arg(long, value_enum, default_value = "connection")]
+    pub fault: Fault,
+    /// Seconds of an outage.
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Which way data goes.
+    #[arg(long, value_enum, default_value = "echo")]
+    pub way: Way,
+    /// How many cuts.
+    #[arg(long, default_value_t = 20)]
+    pub times: usize,
+    /// Flows of each client.
+    #[arg(long, default_value_t = 1)]
+    pub flows: usize,
+    /// Clients, each a process.
+    #[arg(long, default_value_t = 1)]
+    pub clients: usize,
+    /// Milliseconds without progress that the median of the cuts may have.
+    #[arg(long)]
+    pub max_median: Option<f64>,
+    /// Milliseconds without progress that any cut may have.
+    #[arg(long)]
+    pub max_worst: Option<f64>,
+}
+
+/// Bytes of a block.
+const BLOCK: usize = 100;
+
+/// Blocks that all flows together send in a second, about.
+const BLOCKS: u32 = 10_000;
+
+/// Least time between two blocks of a flow.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Blocks that arrive after a cut before a flow counts as carried again.
+const CARRIED: usize = 5;
+
+/// Arrivals that were on their way when the cut came.
+const ON_ITS_WAY: Duration = Duration::from_millis(30);
+
+/// Longest time without progress.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Time between cuts beyond which late losses of the last one have been repaired.
+const REST: Duration = Duration::from_millis(1500);
+
+/// The end of a flow where data arrives.
+struct Sink {
+    stream: TcpStream,
+    payload: Payload,
+    received: u64,
+    last: Instant,
+    /// Longest pause that ended after the cut.
+    pause: Duration,
+    /// Arrivals after the cut.
+    arrivals: usize,
+}
+
+/// The end of a flow from which data leaves.
+struct Source {
+    stream: TcpStream,
+    payload: Payload,
+    sent: u64,
+}
+
+/// Runs flows, cuts their connections, and measures.
+///
+/// # Errors
+///
+/// Where a flow ends, or a byte is wrong, or a flow is not carried again within a minute.
+pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
+    let count = cut.flows * cut.clients;
+    ensure!(count > 0 && cut.times > 0, "nothing to cut");
+    allow_files(8 * count as u64 + 256)?;
+    let (accepted, far) = channel();
+    let plan = Plan {
+        is_relayed: true,
+        ..plan.clone()
+    };
+    let (mut site, _) = Site::start(&plan, |listener| {
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if accepted.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+    })?;
+    site.add_clients(&plan, cut.clients - 1)?;
+    let (mut sources, mut sinks) = (Vec::new(), Vec::new());
+    for forward in site.forwards() {
+        let Endpoint::Tcp(forward) = forward else {
+            bail!("the client listens on a Unix socket");
+        };
+        for _ in 0..cut.flows {
+            // One after the other, so that the two ends of a flow are known.
+            let near = site.near(|_| Ok(TcpStream::connect(forward)?))?;
+            let reached = far.recv_timeout(PATIENCE);
+            let reached =
+                reached.with_context(|| format!("flow {} did not arrive", sinks.len()))?;
+            let (from, to) = match cut.way {
+                Way::Up => (near, reached),
+                Way::Down => (reached, near),
+                Way::Echo => {
+                    let copy = near.try_clone()?;
+                    std::thread::spawn(move || echo(reached));
+                    (near, copy)
+                }
+            };
+            for stream in [&from, &to] {
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+            }
+            let payload = Payload::new(sinks.len() as u64, u64::MAX);
+            sources.push(Source {
+                stream: from,
+                payload,
+                sent: 0,
+            });
+            sinks.push(Sink {
+                stream: to,
+                payload,
+                received: 0,
+                last: Instant::now(),
+                pause: Duration::ZERO,
+                arrivals: 0,
+            });
+        }
+    }
+    let bystander = Bystander::start(&site, &plan, &far)?;
+    let pauses = carry(&site, cut, sources, sinks)?;
+    let delays = bystander.end()?;
+    let mut report = Report::new(format!(
+        "{} cuts ({:?}, {:?}), {count} flows of {} clients: time without progress",
+        cut.times, cut.fault, cut.way, cut.clients
+    ));
+    report.add("least", quantile(&pauses, 0.0), "ms");
+    report.add_limited("median", quantile(&pauses, 0.5), "ms", cut.max_median);
+    report.add_limited("worst", quantile(&pauses, 1.0), "ms", cut.max_worst);
+    for (share, percent) in [(0.5, "p50"), (0.99, "p99"), (1.0, "max")] {
+        let name = format!("another client's echoes, {percent}");
+        report.add(name, quantile(&delays, share), "ms");
+    }
+    for (side, bytes) in ["server", "first client"].into_iter().zip(site.memory()?) {
+        let mib = figure(bytes) / 1024.0 / 1024.0;
+        report.add(format!("{side}: resident"), mib, "MiB");
+    }
+    site.end()?;
+    Ok(report)
+}
+
+/// A client that is not cut, and its echoes.
+struct Bystander {
+    _client: Client,
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Vec<f64>>>,
+}
+
+impl Bystander {
+    fn start(site: &Site, plan: &Plan, far: &Receiver<TcpStream>) -> Result<Self> {
+        let client = site.another_client(plan, site.server.address)?;
+        let Endpoint::Tcp(forward) = client.forward else {
+            bail!("the client listens on a Unix socket");
+        };
+        let mut stream = site.near(|_| Ok(TcpStream::connect(forward)?))?;
+        let reached = far
+            .recv_timeout(PATIENCE)
+            .context("its flow did not arrive")?;
+        reached.set_nodelay(true)?;
+        std::thread::spawn(move || echo(reached));
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let thread = std::thread::spawn(move || {
+            let mut delays = Vec::new();
+            while !ends.load(Ordering::Relaxed) {
+                let begin = Instant::now();
+                stream.write_all(b"?")?;
+                stream.read_exact(&mut [0])?;
+                delays.push(begin.elapsed().as_secs_f64() * 1e3);
+                pause(TICK);
+            }
+            delays.sort_by(f64::total_cmp);
+            Ok(delays)
+        });
+        Ok(Self {
+            _client: client,
+            over,
+            thread,
+        })
+    }
+
+    /// Milliseconds of its echoes, sorted.
+    fn end(self) -> Result<Vec<f64>> {
+        self.over.store(true, Ordering::Relaxed);
+        let echoes = self.thread.join();
+        echoes
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .context("the client that is not cut")
+    }
+}
+
+/// Has all flows carry blocks while their connections are cut; returns milliseconds without progress of each cut, sorted.
+fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> Result<Vec<f64>> {
+    let relay = site.relay.as_ref().context("no relay")?;
+    let (over, outage) = (
+        AtomicBool::new(false),
+        Duration::try_from_secs_f64(cut.seconds)?,
+    );
+    let (sinks, cut_at) = (Mutex::new(sinks), Mutex::new(Instant::now()));
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&mut sources, &over));
+        let receiving = scope.spawn(|| receive(&sinks, &cut_at, &over));
+        let measured = (0..cut.times)
+            .map(|number| {
+                pause(REST);
+                let moment = relay.lose(cut.fault, outage)?;
+                *locked(&cut_at) = moment;
+                for sink in &mut *locked(&sinks) {
+                    (sink.pause, sink.arrivals) = (Duration::ZERO, 0);
+                    // Nothing can arrive in an outage: the time after it counts.
+                    if cut.fault == Fault::Outage {
+                        sink.last = moment;
+                    }
+                }
+                let deadline = Instant::now() + PATIENCE;
+                while locked(&sinks).iter().any(|sink| sink.arrivals < CARRIED) {
+                    let alive = !sending.is_finished() && !receiving.is_finished();
+                    ensure!(alive, "a flow ended after cut {number}");
+                    ensure!(
+                        Instant::now() < deadline,
+                        "cut {number}: a flow is not carried again after {PATIENCE:?}"
+                    );
+                    pause(TICK);
+                }
+                pause(REST);
+                let longest = locked(&sinks).iter().map(|sink| sink.pause).max();
+                Ok(longest.unwrap_or_default().as_secs_f64() * 1e3)
+            })
+            .collect::<Result<Vec<_>>>();
+        over.store(true, Ordering::Relaxed);
+        for thread in [sending, receiving] {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        let mut measured = measured?;
+        measured.sort_by(f64::total_cmp);
+        Ok(measured)
+    })
+}
+
+/// Sends a block on each flow again and again.
+fn send(sources: &mut [Source], over: &AtomicBool) -> Result<()> {
+    let tick = TICK.max(Duration::from_secs(1) * u32::try_from(sources.len())? / BLOCKS);
+    let mut block = [0; BLOCK];
+    while !over.load(Ordering::Relaxed) {
+        let next = Instant::now() + tick;
+        for (number, source) in sources.iter_mut().enumerate() {
+            source.payload.fill(source.sent, &mut block);
+            match source.stream.write(&block) {
+                Ok(written) => source.sent += written as u64,
+                // The flow takes nothing while its connection is gone.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).with_context(|| format!("flow {number}")),
+            }
+        }
+        pause(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
+
+/// Checks what arrives, and when.
+fn receive(sinks: &Mutex<Vec<Sink>>, cut_at: &Mutex<Instant>, over: &AtomicBool) -> Result<()> {
+    let polled: Vec<_> = locked(sinks)
+        .iter()
+        .map(|sink| sink.stream.try_clone())
+        .collect::<io::Result<_>>()?;
+    let wait = Timespec::try_from(TICK)?;
+    let mut block = vec![0; 64 * 1024];
+    while !over.load(Ordering::Relaxed) {
+        let mut ready: Vec<_> = polled
+            .iter()
+            .map(|stream| PollFd::new(stream, PollFlags::IN))
+            .collect();
+        poll(&mut ready, Some(&wait))?;
+        let (now, cut_at) = (Instant::now(), *locked(cut_at));
+        let mut sinks = locked(sinks);
+        for (number, (sink, ready)) in sinks.iter_mut().zip(&ready).enumerate() {
+            if ready.revents().is_empty() {
+                continue;
+            }
+            let read = sink
+                .payload
+                .read_block(&mut sink.stream, sink.received, &mut block)
+                .with_context(|| format!("flow {number}"))?;
+            ensure!(read > 0, "flow {number} ended");
+            sink.received += read as u64;
+            if now > cut_at + ON_ITS_WAY {
+                sink.arrivals += 1;
+            }
+            if now > cut_at {
+                sink.pause = sink.pause.max(now - sink.last);
+            }
+            sink.last = now;
+        }
+    }
+    Ok(())
+}
+
+/// Returns everything until the flow ends.
+fn echo(mut stream: TcpStream) {
+    let mut block = [0; 4096];
+    while let Ok(read @ 1..) = stream.read(&mut block) {
+        if stream.write_all(&block[..read]).is_err() {
+            return;
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

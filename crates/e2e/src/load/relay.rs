@@ -1,0 +1,253 @@
+//! A relay of datagrams in front of clients: a NAT and a middlebox in one, which loses what it is told to lose.
+//!
+//! [`Relay::start`] on the clients' side, clients that dial [`Relay::address`], then [`Relay::lose`] in the midst of a load.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// What happens to the connections that pass the relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fault {
+    /// Packets with a connection id that has been seen get lost, both ways and for ever.
+    Connection,
+    /// Packets from and to the clients' present ports get lost, both ways and for ever.
+    Path,
+    /// The NAT forgets: clients' packets leave from another port, and packets to the old one get lost.
+    Nat,
+    /// All packets get lost for a time.
+    Outage,
+}
+
+/// How often the relay looks for orders, at least.
+const TURN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
+
+/// Largest datagram, bytes.
+const DATAGRAM: usize = 65536;
+
+/// Datagrams taken from one socket before the others have their turn.
+const BATCH: usize = 64;
+
+/// Bytes of a connection id that tell it from others.
+type Id = [u8; 8];
+
+/// A running relay. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    /// Where clients send to.
+    pub address: SocketAddr,
+    orders: Sender<Order>,
+}
+
+struct Order {
+    fault: Fault,
+    time: Duration,
+    begun: Sender<()>,
+}
+
+/// The sockets from which a client's packets leave: only the last one's packets still pass where others are dead.
+struct Mapping {
+    client: SocketAddr,
+    outside: UdpSocket,
+    is_dead: bool,
+}
+
+struct Worker {
+    inside: UdpSocket,
+    server: SocketAddr,
+    mappings: Vec<Mapping>,
+    /// The mapping of each client's port that packets take.
+    present: HashMap<SocketAddr, usize>,
+    /// Connection ids that have been seen, and those whose packets get lost.
+    seen: HashSet<Id>,
+    lost: HashSet<Id>,
+    silent_until: Option<Instant>,
+    datagram: Vec<u8>,
+}
+
+impl Relay {
+    /// Relays between 127.0.0.1, in the network of the calling thread, and `server`.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no socket.
+    pub fn start(server: SocketAddr) -> Result<Self> {
+        let inside = socket((Ipv4Addr::LOCALHOST, 0).into())?;
+        let address = inside.local_addr()?;
+        let worker = Worker {
+            inside,
+            server,
+            mappings: Vec::new(),
+            present: HashMap::new(),
+            seen: HashSet::new(),
+            lost: HashSet::new(),
+            silent_until: None,
+            datagram: vec![0; DATAGRAM],
+        };
+        let (orders, taken) = channel();
+        std::thread::spawn(move || worker.run(&taken));
+        Ok(Self { address, orders })
+    }
+
+    /// Has `fault` happen to all connections; `time` is how long an outage lasts. Returns the moment from which data may flow
+    /// again: at once, or after the outage.
+    ///
+    /// # Errors
+    ///
+    /// Where the relay has ended.
+    pub fn lose(&self, fault: Fault, time: Duration) -> Result<Instant> {
+        let (begun, answer) = channel();
+        self.orders
+            .send(Order { fault, time, begun })
+            .ok()
+            .context("the relay has ended")?;
+        answer.recv().context("the relay has ended")?;
+        if fault == Fault::Outage {
+            super::measured::pause(time);
+        }
+        Ok(Instant::now())
+    }
+}
+
+impl Worker {
+    /// Ends with the relay, or where a socket fails.
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            match orders.try_recv() {
+                Ok(order) => self.obey(&order),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return,
+            }
+            if self.turn().is_err() {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, order: &Order) {
+        match order.fault {
+            Fault::Connection => self.lost.extend(self.seen.drain()),
+            Fault::Path => self.mappings.iter_mut().for_each(|one| one.is_dead = true),
+            Fault::Nat => {
+                // Without a present mapping the next packet makes one.
+                self.present.clear();
+                self.mappings.iter_mut().for_each(|one| one.is_dead = true);
+            }
+            Fault::Outage => self.silent_until = Some(Instant::now() + order.time),
+        }
+        // The load may have ended meanwhile.
+        order.begun.send(()).ok();
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let ready: Vec<bool> = {
+            let mut polled = vec![PollFd::new(&self.inside, PollFlags::IN)];
+            let outside = self.mappings.iter().map(|one| &one.outside);
+            polled.extend(outside.map(|socket| PollFd::new(socket, PollFlags::IN)));
+            poll(&mut polled, Some(&TURN))?;
+            polled.iter().map(|one| !one.revents().is_empty()).collect()
+        };
+        if self.silent_until.is_some_and(|end| end <= Instant::now()) {
+            self.silent_until = None;
+        }
+        if ready[0] {
+            self.outwards()?;
+        }
+        for (at, _) in ready[1..].iter().enumerate().filter(|(_, ready)| **ready) {
+            self.inwards(at);
+        }
+        Ok(())
+    }
+
+    /// Relays what clients have sent.
+    fn outwards(&mut self) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let (length, client) = match self.inside.recv_from(&mut self.datagram) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // A client's port that is closed: ICMP told of it.
+                Err(_) => continue,
+            };
+            let at = match self.present.get(&client) {
+                Some(at) => *at,
+                None => self.map(client)?,
+            };
+            if !self.mappings[at].is_dead && self.passes(length) {
+                // A packet that the kernel does not take is a lost packet.
+                drop(self.mappings[at].outside.send(&self.datagram[..length]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Relays what the server has sent to a mapping.
+    fn inwards(&mut self, at: usize) {
+        for _ in 0..BATCH {
+            let length = match self.mappings[at].outside.recv(&mut self.datagram) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => continue,
+            };
+            if !self.mappings[at].is_dead && self.passes(length) {
+                let client = self.mappings[at].client;
+                drop(self.inside.send_to(&self.datagram[..length], client));
+            }
+        }
+    }
+
+    fn map(&mut self, client: SocketAddr) -> io::Result<usize> {
+        let any = match self.server {
+            SocketAddr::V4(_) => "0.0.0.0:0",
+            SocketAddr::V6(_) => "[::]:0",
+        };
+        let outside = socket(any.parse().map_err(io::Error::other)?)?;
+        outside.connect(self.server)?;
+        let at = self.mappings.len();
+        self.mappings.push(Mapping {
+            client,
+            outside,
+            is_dead: false,
+        });
+        self.present.insert(client, at);
+        Ok(at)
+    }
+
+    /// Whether the datagram is not lost. Remembers its connection id.
+    fn passes(&mut self, length: usize) -> bool {
+        if self.silent_until.is_some() {
+            return false;
+        }
+        // Packets with a long header belong to handshakes, which are never cut: a connection is younger than its ids here.
+        let packet = &self.datagram[..length];
+        let is_short = packet.first().is_some_and(|first| first & 0x80 == 0);
+        let id = packet.get(1..9).and_then(|id| Id::try_from(id).ok());
+        let (true, Some(id)) = (is_short, id) else {
+            return true;
+        };
+        if self.lost.contains(&id) {
+            return false;
+        }
+        self.seen.insert(id);
+        true
+    }
+}
+
+/// A socket with room for what arrives while the relay is busy.
+fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    const BUFFER: usize = 4 << 20;
+    let socket = UdpSocket::bind(address)?;
+    socket.set_nonblocking(true)?;
+    let options = socket2::SockRef::from(&socket);
+    options.set_recv_buffer_size(BUFFER)?;
+    options.set_send_buffer_size(BUFFER)?;
+    Ok(socket)
+}
