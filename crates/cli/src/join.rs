@@ -81,7 +81,12 @@ pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
         )
         .into());
     }
-    Ok(exit::print(&summary(&code, &grant, &forwards, &file))?)
+    // The packages' units run as a user of their own, in the group of this directory.
+    let shared = identity::share_with_group(&directory, &[&file, &own.key]);
+    let shared = shared.map_err(anyhow::Error::from)?;
+    Ok(exit::print(&summary(
+        &code, &grant, &forwards, &file, shared,
+    ))?)
 }
 
 /// Reads the code, from a person or a program. It is not taken from arguments, which others can see (PROTOCOL PROOF-4).
@@ -184,7 +189,8 @@ fn configuration(
     out
 }
 
-fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path) -> String {
+/// `shared`: the group of the directory can read the files.
+fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path, shared: bool) -> String {
     let file = path.display();
     let mut out = format!("joined {} as {}: {file}\n", code.server(), grant.name);
     for (listen, target) in forwards {
@@ -194,11 +200,8 @@ fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path) -> Str
         let allow = grant.allow.join(", ");
         writeln!(out, "  it may reach {allow}: add a forward for each target").expect(TO_A_STRING);
     }
-    if rustix::process::geteuid().is_root() {
-        // The packages' units run as a user of their own.
-        let directory = path.parent().unwrap_or(path).display();
-        let own = format!("{directory}/client.toml {directory}/client.key");
-        writeln!(out, "as a service: chgrp quictun {own}; chmod 640 {own}").expect(TO_A_STRING);
+    if shared {
+        out.push_str("as a service: systemctl enable --now quictun-client\n");
     }
     writeln!(out, "start it: quictun client -c {file}").expect(TO_A_STRING);
     out

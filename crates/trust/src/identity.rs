@@ -156,6 +156,13 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
     create(path, content)
 }
 
+/// Lets the group of a directory of root's read files in it (mode 0640), as packages make their directory of configuration.
+/// `false`: the directory is another user's, or its group is root's or may write to it, or this user is not root; the files stay as they are.
+pub fn share_with_group(dir: &Path, files: &[&Path]) -> Result<bool, IdentityError> {
+    let unusable = |cause| IdentityError::Directory(dir.to_owned(), cause);
+    files::share_with_group(dir, files).map_err(unusable)
+}
+
 fn exists(file: &Path) -> Result<bool, IdentityError> {
     let dir = file.parent().unwrap_or(file);
     file.try_exists()

@@ -1,8 +1,8 @@
 //! Files that hold secrets: created for this user alone, and whole or not at all.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Makes `dir` and what is missing above it, for this user only. One that is there stays as it is.
@@ -40,6 +40,23 @@ pub(crate) fn replace(path: &Path, content: &[u8], owner: Option<(u32, u32)>) ->
     }
     renamed?;
     File::open(dir)?.sync_all()
+}
+
+/// See [`super::share_with_group`].
+pub(crate) fn share_with_group(dir: &Path, files: &[&Path]) -> io::Result<bool> {
+    let metadata = std::fs::metadata(dir)?;
+    // Nobody but root can put another file in its place meanwhile.
+    let is_roots = metadata.uid() == 0 && metadata.mode() & 0o022 == 0;
+    let is_roots = is_roots && metadata.gid() != 0;
+    if !is_roots || !rustix::process::geteuid().is_root() {
+        return Ok(false);
+    }
+    for file in files {
+        let file = File::open(file)?;
+        fchown(&file, None, Some(metadata.gid()))?;
+        file.set_permissions(Permissions::from_mode(0o640))?;
+    }
+    Ok(true)
 }
 
 fn write_whole(file: &mut File, content: &[u8]) -> io::Result<()> {

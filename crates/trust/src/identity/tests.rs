@@ -1,7 +1,7 @@
 //! Keys made, kept, loaded and refused, on a real file system.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 
 use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
@@ -399,4 +399,30 @@ fn rsa_of_1024_bits_is_no_identity_of_ours() {
         load_error(Some(&cert), Some(&key)),
         "the key in DIR/x.key cannot be used: ECDSA (P-256, P-384, P-521), Ed25519 and RSA of 2048 bits or more can"
     );
+}
+
+#[test]
+fn files_are_shared_with_the_group_of_a_directory_that_only_root_can_write_to() {
+    const GROUP: u32 = 12_345;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("client.key");
+    let state = || {
+        let metadata = fs::metadata(&file).expect("there");
+        (metadata.gid(), metadata.mode() & 0o777)
+    };
+    assert!(write_new(&file, b"secret").expect("written"));
+    let private = state();
+    let share = || share_with_group(dir.path(), &[&file]).expect("readable");
+    if !rustix::process::geteuid().is_root() {
+        assert!(!share());
+        return;
+    }
+    assert!(!share(), "the group of root");
+    for (mode, shared) in [(0o775, false), (0o755, true)] {
+        std::os::unix::fs::chown(dir.path(), None, Some(GROUP)).expect("root may");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).expect("root may");
+        assert_eq!(share(), shared, "{mode:o}");
+        let expected = if shared { (GROUP, 0o640) } else { private };
+        assert_eq!(state(), expected, "{mode:o}");
+    }
 }
