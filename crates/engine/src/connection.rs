@@ -73,6 +73,8 @@ pub(crate) struct Connection {
     pub(crate) credit: Credit,
     pub(crate) sending: Sending,
     liveness: Liveness,
+    /// A question to the peer has to leave. A PING alone does not count as in flight.
+    asking: bool,
     /// Longest packet that the peer has sent.
     packet_max: usize,
     datagrams_received: u64,
@@ -130,6 +132,7 @@ impl Connection {
             retiring: false,
             admission: Admission::default(),
             liveness: Liveness::new(now, transport.keep_alive),
+            asking: false,
             control: Control::default(),
             bond: None,
             bond_ask: None,
@@ -571,7 +574,8 @@ impl Connection {
         let datagrams = self
             .sending
             .poll(now, &mut self.quic, moment, max_segments, buffer)?;
-        if self.sending.gauge.in_flight() > 0 {
+        let asks = std::mem::take(&mut self.asking) && self.has_flows_to_move();
+        if asks || self.sending.gauge.in_flight() > 0 {
             self.liveness.handle_sent(now, self.quic.rtt());
         }
         Some(datagrams)

@@ -134,3 +134,11 @@ fn threads_that_move_a_slow_transfer_are_seldom_woken() -> Result<()> {
     ensure!(carried >= LEAST, "{carried} Mbit for 1000 wake-ups");
     Ok(())
 }
+
+#[test]
+fn flows_lose_no_byte_where_their_connection_or_its_path_is_cut() -> Result<()> {
+    for fault in ["connection", "path"] {
+        scale(&["cut", "--times", "1", "--flows", "20", "--fault", fault])?;
+    }
+    Ok(())
+}

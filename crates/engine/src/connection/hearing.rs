@@ -49,11 +49,17 @@ impl Connection {
         verdict
     }
 
+    /// Whether silence is to be noticed soon, because flows could continue on another connection. Only a client makes one.
+    pub(super) fn has_flows_to_move(&self) -> bool {
+        self.quic.side().is_client() && self.bond.is_some() && !self.streams.is_empty()
+    }
+
     /// Asks the peer for a sign of life, whether or not the window has room.
     pub(crate) fn ask(&mut self) {
         if self.is_watched() {
             self.quic.ping();
             self.sending.allow(1);
+            self.asking = true;
         }
     }
 

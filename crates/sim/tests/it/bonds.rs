@@ -103,6 +103,30 @@ fn a_flow_goes_on_from_another_port_within_a_second_where_a_device_drops_all_of_
 }
 
 #[test]
+fn a_client_that_only_receives_tries_another_port_after_little_more_than_a_second() {
+    for offset in 0..10 {
+        let mut world = world(limited(RATE, 20 * MS));
+        let blocks = [Write::Send(100), Write::Wait(10 * MS)].repeat(1000);
+        world.network.host(world.server).serve(
+            "slow",
+            Dial::connects(),
+            Script::server(1).write(blocks),
+        );
+        let script = Script::client(1).write([Write::ReceivedEnd]);
+        world.network.open(world.client, "slow", script);
+        world.network.run_for(2 * SECOND + offset * 37 * MS);
+        world.network.drop_port(world.client);
+        let client = world.client;
+        let unanswered = |event: &Event| matches!(event, Event::Unanswered);
+        let doubted = world.network.run_until(5 * SECOND, |network| {
+            let events = network.host(client).events();
+            events.iter().any(|(_, event)| unanswered(event))
+        });
+        assert!(doubted <= 1100 * MS, "{offset}: {doubted:?}");
+    }
+}
+
+#[test]
 fn a_flow_outlives_an_outage_that_no_time_out_notices() {
     let mut world = world(outage(3 * SECOND, 3 * SECOND));
     let app = echo(&mut world, 20_000_000);
