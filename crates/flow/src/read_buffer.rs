@@ -18,6 +18,17 @@ const COPY_BELOW: usize = 16 * 1024;
 /// What a chunk costs besides its bytes.
 const CHUNK_COST: usize = 96;
 
+/// Memory that a chunk of so many bytes may keep, bytes. One of a few bytes that was read while memory is scarce may keep
+/// twice as much.
+pub(crate) fn memory_of(length: usize) -> u64 {
+    let buffer = if length < COPY_BELOW {
+        length
+    } else {
+        length.max(READ_MAX)
+    };
+    (buffer + CHUNK_COST) as u64
+}
+
 /// One buffer shared by all flows of a worker. It knows how much of what was read is still kept by anyone.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {

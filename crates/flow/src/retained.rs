@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};
 
+use crate::read_buffer::memory_of;
+
 /// Places for pieces that stay allocated while nothing is kept.
 const PLACES_MIN: usize = 8;
 
@@ -17,6 +19,14 @@ pub(crate) struct Retained {
     from: u64,
     /// Number after the last byte.
     end: u64,
+    /// Memory behind the pieces, bytes.
+    memory: u64,
+    /// The part of it behind the first piece, where a part of that was released; otherwise 0.
+    first: u32,
+    /// Pieces at the front that the present stream was given.
+    given: u32,
+    /// Nothing is kept any more once the present stream was given it.
+    over: bool,
 }
 
 impl Retained {
@@ -30,9 +40,17 @@ impl Retained {
         self.end - self.from
     }
 
+    /// Memory behind what is kept, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Keeps a piece that the present stream is given. All before it were given.
     pub(crate) fn push(&mut self, piece: &Bytes) {
         self.end += piece.len() as u64;
+        self.memory += memory_of(piece.len());
         self.pieces.push_back(piece.clone());
+        self.hold_back();
     }
 
     /// The peer has everything before the number `next`.
@@ -42,38 +60,83 @@ impl Retained {
         {
             let left = usize::try_from(next - self.from).unwrap_or(usize::MAX);
             if left < front.len() {
+                if self.first == 0 {
+                    self.first = small(memory_of(front.len()));
+                }
                 front.advance(left);
                 self.from = next;
                 return;
             }
-            self.from += front.len() as u64;
-            self.pieces.pop_front();
+            self.pop();
         }
+        self.shrink();
+    }
+
+    /// Keeps nothing of what the present stream was given: a peer that lacks some of it can no longer get it.
+    pub(crate) fn forget(&mut self) {
+        while self.given > 0 {
+            self.pop();
+        }
+        self.shrink();
+    }
+
+    /// A new stream is given nothing for now.
+    pub(crate) fn hold_back(&mut self) {
+        self.given = small(self.pieces.len() as u64);
+    }
+
+    /// A new stream is given everything that is kept.
+    pub(crate) fn give_again(&mut self) {
+        self.given = 0;
+    }
+
+    /// Whether the present stream was given everything.
+    pub(crate) fn is_given(&self) -> bool {
+        self.given == small(self.pieces.len() as u64)
+    }
+
+    /// The next piece for the present stream.
+    pub(crate) fn give(&mut self) -> Option<Bytes> {
+        let piece = self.pieces.get(self.given as usize).cloned()?;
+        self.given += 1;
+        if self.over {
+            self.forget();
+        }
+        Some(piece)
+    }
+
+    /// Keeps from now on only what the present stream has still to be given.
+    pub(crate) fn end(&mut self) {
+        self.over = true;
+        self.forget();
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn pop(&mut self) {
+        if let Some(front) = self.pieces.pop_front() {
+            self.from += front.len() as u64;
+            self.memory -= match std::mem::take(&mut self.first) {
+                0 => memory_of(front.len()),
+                whole => u64::from(whole),
+            };
+        }
+        self.given = self.given.saturating_sub(1);
+    }
+
+    fn shrink(&mut self) {
         if self.pieces.is_empty() && self.pieces.capacity() > PLACES_MIN {
             self.pieces.shrink_to(PLACES_MIN);
         }
     }
+}
 
-    /// Keeps nothing of what was handed over so far: a peer that lacks some of it can no longer get it.
-    pub(crate) fn forget(&mut self) {
-        self.pieces = VecDeque::new();
-        self.from = self.end;
-    }
-
-    /// The kept bytes from the number `next` on, in order.
-    pub(crate) fn pieces_from(&self, next: u64) -> VecDeque<Bytes> {
-        let mut at = self.from;
-        let mut pieces = VecDeque::new();
-        for piece in &self.pieces {
-            let end = at + piece.len() as u64;
-            if end > next {
-                let skipped = usize::try_from(next.saturating_sub(at)).unwrap_or(usize::MAX);
-                pieces.push_back(piece.slice(skipped..));
-            }
-            at = end;
-        }
-        pieces
-    }
+/// No count of pieces and no size of a piece is larger.
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -100,10 +163,48 @@ mod tests {
             }
             let released = usize::try_from(retained.from()).expect("a short stream");
             let from = released + ask.index(whole.len() - released + 1);
-            let kept: Vec<u8> = retained.pieces_from(from as u64).iter().flatten().copied().collect();
+            retained.release(from as u64);
+            retained.give_again();
+            let kept: Vec<u8> = std::iter::from_fn(|| retained.give()).flatten().collect();
             prop_assert_eq!(&kept[..], &whole[from..]);
+            prop_assert!(retained.is_given());
             retained.forget();
             prop_assert_eq!((retained.from(), retained.len()), (whole.len() as u64, 0));
+            prop_assert_eq!(retained.memory(), 0);
         }
+    }
+
+    // A peer that asks for its flows again and again costs no more than what it gets.
+    #[test]
+    fn a_move_copies_nothing_and_forgetting_spares_what_was_not_sent_again() {
+        let mut retained = Retained::default();
+        for _ in 0..100 {
+            retained.push(&Bytes::from_static(b"0123456789"));
+        }
+        retained.release(15);
+        retained.give_again();
+        let first = retained.give().expect("a piece");
+        assert_eq!((&first[..], retained.from()), (&b"56789"[..], 15));
+        assert_eq!(retained.memory(), 99 * memory_of(10));
+        retained.forget();
+        assert_eq!((retained.from(), retained.len()), (20, 980));
+        retained.end();
+        assert_eq!((retained.from(), retained.len()), (20, 980));
+        let rest: Vec<u8> = std::iter::from_fn(|| retained.give()).flatten().collect();
+        assert_eq!((rest.len(), retained.len(), retained.memory()), (980, 0, 0));
+    }
+
+    #[test]
+    fn a_large_piece_counts_as_the_buffer_that_it_may_keep() {
+        let mut retained = Retained::default();
+        retained.push(&Bytes::from(vec![0; 16 * 1024]));
+        let whole = retained.memory();
+        assert!(whole >= 64 * 1024, "{whole}");
+        for next in [1, 2, 16 * 1024 - 1] {
+            retained.release(next);
+            assert_eq!(retained.memory(), whole);
+        }
+        retained.release(16 * 1024);
+        assert_eq!(retained.memory(), 0);
     }
 }

@@ -1,7 +1,5 @@
 //! State of the direction from the application to the stream.
 
-use std::collections::VecDeque;
-
 use bytes::{Buf, Bytes};
 
 use crate::close::Direction;
@@ -15,8 +13,6 @@ pub(crate) struct ToTunnel {
     pub(crate) readable: bool,
     /// To be accepted by the stream next.
     pending: Bytes,
-    /// To follow `pending`: what a new stream is given again.
-    again: VecDeque<Bytes>,
     /// Bytes at the front of `pending` that are our own, not the application's.
     prefix: usize,
     /// Number of the application's next byte that the present stream is to accept.
@@ -50,7 +46,6 @@ impl ToTunnel {
             direction: Direction::Open,
             readable: true,
             pending: Bytes::new(),
-            again: VecDeque::new(),
             prefix: 0,
             sent: 0,
             most: 0,
@@ -92,12 +87,11 @@ impl ToTunnel {
 
     fn drop_unsent(&mut self) {
         self.pending = Bytes::new();
-        self.again = VecDeque::new();
         self.prefix = 0;
     }
 
     pub(crate) fn is_written(&self) -> bool {
-        self.pending.is_empty() && self.again.is_empty()
+        self.pending.is_empty() && self.retained.as_ref().is_none_or(Retained::is_given)
     }
 
     /// Whether the stream may be given nothing now: the peer has still to say what it lacks.
@@ -106,7 +100,7 @@ impl ToTunnel {
     }
 
     pub(crate) fn push(&mut self, chunk: Bytes) {
-        if let Some(retained) = &mut self.retained {
+        if let Some(retained) = self.retained.as_mut().filter(|it| !it.is_over()) {
             retained.push(&chunk);
         }
         self.pending = chunk;
@@ -114,7 +108,8 @@ impl ToTunnel {
 
     pub(crate) fn write<T: Stream>(&mut self, stream: &mut T, budget: &mut usize) -> WriteEnd {
         if self.pending.is_empty() {
-            self.pending = self.again.pop_front().unwrap_or_default();
+            let again = self.retained.as_mut().and_then(Retained::give);
+            self.pending = again.unwrap_or_default();
         }
         let offered = self.pending.len().min(*budget);
         let mut part = self.pending.slice(..offered);
@@ -150,18 +145,20 @@ impl ToTunnel {
 impl ToTunnel {
     /// Keeps what is read from now on until the peer has it.
     pub(crate) fn retain(&mut self) {
-        if self.most == 0 && self.pending.len() == self.prefix && self.again.is_empty() {
+        if self.most == 0 && self.pending.len() == self.prefix {
             self.retained.get_or_insert_default();
         }
     }
 
     /// Keeps nothing from now on.
     pub(crate) fn forgo(&mut self) {
-        self.retained = None;
+        if let Some(retained) = &mut self.retained {
+            retained.end();
+        }
     }
 
     pub(crate) fn is_retaining(&self) -> bool {
-        self.retained.is_some()
+        self.retained.as_ref().is_some_and(|it| !it.is_over())
     }
 
     /// Bytes that are kept for the peer.
@@ -169,7 +166,12 @@ impl ToTunnel {
         self.retained.as_ref().map_or(0, Retained::len)
     }
 
-    /// Keeps nothing of what has been read so far.
+    /// Memory behind what is kept for the peer, bytes.
+    pub(crate) fn kept(&self) -> u64 {
+        self.retained.as_ref().map_or(0, Retained::memory)
+    }
+
+    /// Keeps nothing of what the present stream was given so far.
     pub(crate) fn forget_retained(&mut self) {
         if let Some(retained) = &mut self.retained {
             retained.forget();
@@ -181,16 +183,20 @@ impl ToTunnel {
         self.most + u64::from(self.direction == Direction::Finished)
     }
 
-    /// The peer has everything before the number `next`.
+    /// The peer has everything before the number `next`. What it should not have before the present stream has brought it is
+    /// kept for that.
     pub(crate) fn release(&mut self, next: u64) {
         if let Some(retained) = &mut self.retained {
-            retained.release(next.min(self.most));
+            retained.release(next.min(self.sent));
         }
     }
 
     /// The stream is gone. What it has not accepted waits among what is retained.
     pub(crate) fn leave(&mut self) {
         self.drop_unsent();
+        if let Some(retained) = &mut self.retained {
+            retained.hold_back();
+        }
         self.fin_told = false;
         self.waits = true;
     }
@@ -203,11 +209,10 @@ impl ToTunnel {
     /// The peer lacks everything from the number `next` on: it is sent again, then what follows.
     pub(crate) fn resume(&mut self, next: u64) {
         self.waits = false;
-        self.release(next);
         self.sent = next.min(self.most);
-        let Some(retained) = &self.retained else {
-            return;
-        };
-        self.again = retained.pieces_from(self.sent);
+        if let Some(retained) = &mut self.retained {
+            retained.release(self.sent);
+            retained.give_again();
+        }
     }
 }

@@ -34,7 +34,7 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.forgo();
     }
 
-    /// Drops what is kept so far: the flow can only move once the peer has all that was sent by now.
+    /// Drops what is kept of what the stream was given: the flow can only move once the peer has all of it.
     pub fn forget_retained(&mut self) {
         self.to_tunnel.forget_retained();
     }
@@ -42,6 +42,11 @@ impl<S: Socket> Flow<S> {
     /// Bytes that are kept for the peer.
     pub fn retained(&self) -> u64 {
         self.to_tunnel.retained()
+    }
+
+    /// Memory behind what is kept for the peer, bytes.
+    pub fn kept(&self) -> u64 {
+        self.to_tunnel.kept()
     }
 
     /// Whether the flow can continue on another stream. One of which a part was reset cannot.
