@@ -112,10 +112,6 @@ impl Slot {
         }
     }
 
-    pub(super) fn is_at_rest(&self) -> bool {
-        matches!(self.state, State::Idle | State::Waiting(_))
-    }
-
     pub(super) fn is_resolving(&self) -> bool {
         matches!(self.state, State::Resolving)
     }
@@ -279,6 +275,14 @@ impl Slot {
                 race.attempts
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Gives it up. Returns its attempts.
+    pub(super) fn into_attempts(self) -> Vec<ConnectionKey> {
+        match self.state {
+            State::Racing(race) => race.attempts,
+            State::Idle | State::Resolving | State::Up(_) | State::Waiting(_) => Vec::new(),
         }
     }
 

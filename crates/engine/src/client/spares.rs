@@ -115,20 +115,33 @@ impl Client {
                 }
             }
         }
-        self.sweep_at = again.then(|| now + SPARE_IDLE);
         for id in close {
             traffic.close_connection(now, id, CloseCode::Done);
         }
         self.note_ended(now, traffic);
+        self.drop_idle_spares(now, traffic);
+        // One that dials has no connection yet, and may never have one.
+        again |= self.slots.iter().any(Slot::is_spare);
+        self.sweep_at = again.then(|| now + SPARE_IDLE);
+    }
+
+    /// Forgets spares without a connection that nothing waits for. They dial no more.
+    fn drop_idle_spares<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         let wanted = !self.waiting.is_empty();
-        self.slots.retain(|slot| {
-            let waits = slot.bond.and_then(|bond| traffic.bonds.get(bond));
-            let waits = waits.is_some_and(|bond| bond.count() > 0);
-            let keep = wanted || waits || !slot.is_spare() || !slot.is_at_rest();
-            if !keep && let Some(bond) = slot.bond {
+        let slots = std::mem::take(&mut self.slots);
+        let (kept, dropped): (Vec<Slot>, Vec<Slot>) = slots.into_iter().partition(|slot| {
+            let bond = slot.bond.and_then(|bond| traffic.bonds.get(bond));
+            let waits = bond.is_some_and(|bond| bond.count() > 0);
+            wanted || waits || !slot.is_spare() || slot.is_up()
+        });
+        self.slots = kept;
+        for slot in dropped {
+            if let Some(bond) = slot.bond {
                 traffic.bonds.remove(bond);
             }
-            keep
-        });
+            for attempt in slot.into_attempts() {
+                traffic.abandon_attempt(now, attempt);
+            }
+        }
     }
 }
