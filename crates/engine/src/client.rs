@@ -15,6 +15,7 @@
 //! unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
 mod bonds;
+mod haste;
 mod network_change;
 mod slot;
 mod spares;
@@ -37,6 +38,7 @@ use crate::quic_config::quic_crypto;
 use crate::traffic::Traffic;
 
 use bonds::route_of;
+use haste::Haste;
 use slot::{AfterEnd, Next, Slot, Step};
 
 /// Compatibility: the original dials one target after the other, so an answer this late may mean that
@@ -55,6 +57,7 @@ pub(crate) struct Client {
     stopped: bool,
     waiting: VecDeque<FlowKey>,
     sweep_at: Option<Instant>,
+    haste: Haste,
     /// For waits between attempts.
     rng: ChaCha20Rng,
 }
@@ -75,6 +78,7 @@ impl Client {
             stopped: false,
             waiting: VecDeque::new(),
             sweep_at: None,
+            haste: Haste::default(),
             rng,
         })
     }
@@ -106,7 +110,8 @@ impl Client {
             return None;
         }
         let slots = self.slots.iter().filter_map(Slot::next_timeout);
-        slots.chain(self.sweep_at).min()
+        let others = [self.sweep_at, self.haste.next_timeout()];
+        slots.chain(others.into_iter().flatten()).min()
     }
 
     fn slot_of(&self, key: ConnectionKey) -> Option<usize> {
@@ -146,6 +151,9 @@ impl Client {
             return;
         }
         self.adopt_bonds(now, traffic);
+        if self.haste.is_due(now) {
+            self.hurry(now);
+        }
         let mut resolve = false;
         for index in 0..self.slots.len() {
             match self.slots[index].step(now) {
@@ -222,6 +230,7 @@ impl Client {
         for other in self.slots[index].handle_connected(key) {
             traffic.abandon_attempt(now, other);
         }
+        self.haste.handle_success();
         let bond = self.bond_of(traffic, index);
         traffic.begin_control(now, key, &self.role, bond);
         self.place_waiting(now, traffic);

@@ -22,10 +22,15 @@ impl Client {
                 connections.want_transmit(key);
             }
         }
+        self.haste.handle_change(now);
+        self.drive(now, traffic);
+    }
+
+    /// Dials at once where an attempt would come later.
+    pub(super) fn hurry(&mut self, now: Instant) {
         for slot in &mut self.slots {
             slot.hurry(now);
         }
-        self.drive(now, traffic);
     }
 
     pub(crate) fn handle_new_port<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {

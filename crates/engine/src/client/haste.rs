@@ -1,0 +1,82 @@
+//! How often changes of the network make a client dial at once.
+
+use std::time::{Duration, Instant};
+
+/// Time between two, as long as no connection comes of it: an interface that comes and goes tells of a change several times
+/// a second, and each dial costs the server a handshake.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The first change counts at once, and the last one of several, too.
+#[derive(Debug, Default)]
+pub(super) struct Haste {
+    /// The network has changed and nothing was dialled since.
+    wanted: bool,
+    not_before: Option<Instant>,
+}
+
+impl Haste {
+    /// The network has changed: [`Haste::is_due`] says when to dial.
+    pub(super) fn handle_change(&mut self, now: Instant) {
+        self.wanted = true;
+        self.not_before.get_or_insert(now);
+    }
+
+    /// A connection has come up: it knows the network as it is now.
+    pub(super) fn handle_success(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.not_before.filter(|_| self.wanted)
+    }
+
+    /// Whether it is time to dial at once; each change counts once.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.wanted && self.not_before.is_none_or(|at| at <= now);
+        if due {
+            self.wanted = false;
+            self.not_before = Some(now + PAUSE);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// How often a change every 200 ms is acted upon in ten seconds.
+    fn acted(haste: &mut Haste, from: Instant) -> usize {
+        let changes = (0..50).map(|number| from + number * 200 * MS);
+        let due = changes.filter(|&now| {
+            haste.handle_change(now);
+            haste.is_due(now)
+        });
+        due.count()
+    }
+
+    #[test]
+    fn the_first_change_counts_at_once_and_then_one_in_two_seconds_the_last_one_too() {
+        let (mut haste, now) = (Haste::default(), Instant::now());
+        assert!(!haste.is_due(now), "nothing has changed");
+        assert_eq!(acted(&mut haste, now), 5);
+        let last = haste.next_timeout().expect("the last change waits");
+        let before = last.checked_sub(MS).expect("later than the first one");
+        assert!(!haste.is_due(before));
+        assert!(haste.is_due(last));
+        assert_eq!(haste.next_timeout(), None);
+        assert!(!haste.is_due(last + 10 * PAUSE), "no change since");
+    }
+
+    #[test]
+    fn after_a_connection_has_come_up_the_next_change_counts_at_once() {
+        let (mut haste, now) = (Haste::default(), Instant::now());
+        haste.handle_change(now);
+        assert!(haste.is_due(now));
+        haste.handle_success();
+        haste.handle_change(now + MS);
+        assert!(haste.is_due(now + MS));
+    }
+}
