@@ -49,6 +49,24 @@ fn receive(port: &mut UdpPort, count: usize) -> Vec<Received> {
 }
 
 #[test]
+fn a_port_that_the_system_has_chosen_is_another_one_once_it_is_renewed() {
+    let ((mut from, before), (mut to, target)) = (port("127.0.0.1:0"), port("127.0.0.1:0"));
+    let (datagrams, bytes) = batch(target, 100, None);
+    // The system may choose the same one again, but not each time.
+    let ports = [0; 4].map(|_| {
+        from.renew().expect("a socket can be disconnected");
+        assert_ne!(from.send(&datagrams, &bytes), Sent::Full);
+        let remote = receive(&mut to, 1)[0].remote;
+        assert_eq!(remote.ip(), before.ip());
+        let (answer, bytes) = batch(remote, 100, None);
+        assert_ne!(to.send(&answer, &bytes), Sent::Full);
+        assert_eq!(receive(&mut from, 1)[0].remote, target);
+        remote.port()
+    });
+    assert!(ports.iter().any(|&port| port != before.port()), "{ports:?}");
+}
+
+#[test]
 fn a_batch_arrives_as_the_datagrams_it_was_made_of() {
     let ((mut from, sender), (mut to, target)) = (port("127.0.0.1:0"), port("127.0.0.1:0"));
     let (datagrams, bytes) = batch(target, 250, Some(100));
