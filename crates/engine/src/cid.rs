@@ -65,6 +65,11 @@ pub(crate) fn routed(route: u8, rng: &mut ChaCha20Rng) -> ConnectionId {
     ConnectionId::new(&bytes)
 }
 
+/// Whether a client's first connection id names a worker.
+pub(crate) fn is_routed(id: &ConnectionId) -> bool {
+    id.len() == ROUTE_LEN
+}
+
 /// The worker that the connection id of a datagram names; `None` where the id was chosen by a client that does not mind.
 ///
 /// Reads the version-independent header (RFC 8999 section 5), and whether an Initial packet has a token: after Retry its

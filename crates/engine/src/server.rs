@@ -8,6 +8,7 @@ use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{Incoming, ServerConfig};
 
+use crate::cid::is_routed;
 use crate::config::ServerRole;
 use crate::event::Event;
 use crate::grants::First;
@@ -21,6 +22,10 @@ use crate::traffic::Traffic;
 const OF_ONE_MIN: usize = 8;
 
 const HANDSHAKES_OF_TURN: usize = 4;
+
+/// Handshakes in progress from which on addresses are validated of clients that name this worker. Anyone can name it, where
+/// the kernel spreads the packets of others over all workers: from addresses that are not its own, a flood gets no further.
+const ROUTED_RETRY_ABOVE: usize = 16;
 
 /// Limit for the datagrams that follow the first one of a waiting connection, bytes. A handshake with ML-KEM begins with two
 /// datagrams, and each is sent twice.
@@ -118,8 +123,13 @@ impl Server {
             return traffic.refuse(incoming);
         }
         let begun = self.strangers.len() + self.newcomers.len();
-        let validate =
-            self.role.always_retry || begun >= self.role.retry_above.min(self.strangers_max());
+        let above = self.role.retry_above.min(self.strangers_max());
+        let above = if is_routed(incoming.orig_dst_cid()) {
+            above.min(ROUTED_RETRY_ABOVE)
+        } else {
+            above
+        };
+        let validate = self.role.always_retry || begun >= above;
         if validate && !incoming.remote_address_validated() {
             return traffic.validate(incoming);
         }

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quictun_sim::engine::Engine;
 use quictun_sim::{Dial, HostId, Network, Script, Seed, Write, config};
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{ClientConfig, Dir, Endpoint, EndpointConfig};
+use quinn_proto::{ClientConfig, ConnectionId, Dir, Endpoint, EndpointConfig};
 
 use crate::guests::Guests as _;
 use crate::world::{MS, SECOND, World, wire};
@@ -29,6 +30,19 @@ impl Strangers {
             server: network.address(server),
             next: 0,
         }
+    }
+
+    /// The same, with ids that name the server's first worker.
+    fn routed(network: &Network, server: HostId) -> Self {
+        let mut strangers = Self::new(network, server);
+        let count = AtomicU64::new(0);
+        strangers.config.initial_dst_cid_provider(Arc::new(move || {
+            let mut id = [0; 18];
+            let number = count.fetch_add(1, Ordering::Relaxed);
+            id[10..].copy_from_slice(&number.to_be_bytes());
+            ConnectionId::new(&id)
+        }));
+        strangers
     }
 
     fn knock(&mut self, network: &mut Network, server: HostId) {
@@ -103,6 +117,28 @@ fn flood(count: u32, retry_above: usize) -> World {
     // Its look-up, perhaps a Retry, the handshake, the answer.
     assert!(after <= SECOND / 2 + 65 * MS, "{after:?}");
     world
+}
+
+// PROTOCOL QUIC-3, LIMIT-1.
+#[test]
+fn a_flood_that_names_a_worker_begins_few_handshakes_there() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    world.connect();
+    let server = world.server;
+    let begun = |world: &mut World, mut strangers: Strangers| {
+        for _ in 0..100 {
+            strangers.knock(&mut world.network, server);
+            world.network.run_for(MS);
+        }
+        let begun = world.network.host(server).engine();
+        let begun = begun.connection_reports().len();
+        world.network.run_for(30 * SECOND);
+        begun
+    };
+    let routed = Strangers::routed(&world.network, server);
+    assert_eq!(begun(&mut world, routed), 1 + 16);
+    let plain = Strangers::new(&world.network, server);
+    assert_eq!(begun(&mut world, plain), 1 + 64);
 }
 
 // PROTOCOL QUIC-3, LIMIT-1.
