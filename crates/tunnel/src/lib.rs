@@ -28,7 +28,6 @@ mod control;
 mod dial;
 mod duty;
 mod launch;
-mod leaving;
 mod listener;
 mod lookups;
 mod mailbox;

@@ -17,7 +17,6 @@ use crate::banner::{self, ServerBanner};
 use crate::dial::Dials;
 use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
-use crate::leaving::Leaving;
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
 use crate::reload::change::Rules;
@@ -212,7 +211,6 @@ impl Common {
             clients,
             dials: Dials::new(),
             peers: HashMap::new(),
-            leaving: Leaving::default(),
             moves: Moves::default(),
             lookups: Lookups::new(self.lookups),
             descriptors: Descriptors::new(self.descriptors),

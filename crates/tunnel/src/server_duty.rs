@@ -21,7 +21,6 @@ use tracing::{debug, info, warn};
 use crate::asked::{AskedFlows, Refusal, name_of};
 use crate::dial::{Dialed, Dials, dial_unix};
 use crate::duty::{Duty, Io, log_congestion};
-use crate::leaving::Leaving;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
@@ -51,7 +50,6 @@ pub(crate) struct ServerDuty {
     pub(crate) clients: Option<Directory>,
     pub(crate) dials: Dials,
     pub(crate) peers: HashMap<ConnectionId, Peer>,
-    pub(crate) leaving: Leaving,
     pub(crate) moves: Moves,
     pub(crate) lookups: Lookups,
     pub(crate) descriptors: Descriptors,
@@ -118,9 +116,6 @@ impl Duty for ServerDuty {
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
                 let on = (connection, remote);
                 self.log_disconnected(io.now, known, on, &reason, [flows, salvaged, detached]);
-                if let Some(peer) = peer {
-                    self.leaving.add(connection, peer, salvaged + detached);
-                }
             }
             Event::Rejoined {
                 connection,
@@ -129,12 +124,10 @@ impl Duty for ServerDuty {
                 left,
             } => self.moves.handle_rejoined(connection, remote, flows, left),
             Event::Moved {
-                from,
                 connection,
                 without,
                 ..
             } => {
-                self.leaving.handle_left(from);
                 if let Some(moved) = self.moves.handle_moved(io.now, connection, without) {
                     self.log_move(io.now, &moved);
                 }
@@ -220,7 +213,6 @@ impl ServerDuty {
         let known = summary.connection.map(|connection| self.known(connection));
         let known = known.unwrap_or(Peer::Unknown);
         self.asked.close(now, summary, known);
-        self.leaving.handle_closed(summary);
         self.descriptors.close(summary.flow);
         self.dials.cancel(summary.flow);
         self.lookups.forget(summary.flow);

@@ -65,6 +65,51 @@ fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_goes_on() {
     }
 }
 
+// PROTOCOL BOND-18.
+#[test]
+fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    let mut server = config::server(1);
+    (client.role.bond_ttl, server.role.bond_ttl) = (60 * SECOND, 60 * SECOND);
+    let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let server = world.server;
+    world.connect();
+    for target in ["kept", "revoked"] {
+        let host = world.network.host(server);
+        host.serve(target, Dial::connects(), Script::echo());
+        let script = Script::echoed(1);
+        let script = script.write([Write::Send(1000), Write::Wait(10 * SECOND), Write::Finish]);
+        world.network.open(world.client, target, script);
+    }
+    world.network.run_for(SECOND);
+    world.network.black_hole(world.client, server, 3 * SECOND);
+    let lost = connection(&mut world);
+    world.network.command(server, |engine, now| {
+        engine.break_connection(now, lost);
+    });
+    let revoked = asked(&mut world, "revoked");
+    assert_eq!(revoked.connection, lost);
+    world.network.command(server, |engine, now| {
+        engine.revoke_flow(now, revoked.flow);
+    });
+    world.network.run_for(MS);
+    let there = |world: &World, target| {
+        let there = world.network.dialled(server, target);
+        there.expect("it was dialled").clone()
+    };
+    assert!(there(&world, "revoked").was_reset(), "at once");
+    assert!(!there(&world, "kept").is_over());
+    world.network.run_for(20 * SECOND);
+    let closed = world.closed(world.client);
+    let ending = |token: &str| {
+        let closed = closed.iter().find(|summary| summary.token == token);
+        closed.expect("it is over").ending
+    };
+    assert_eq!(ending("revoked"), Ending::Abandoned(FlowCode::Revoked));
+    assert_eq!(ending("kept"), Ending::Finished);
+    world.check_nothing_left();
+}
+
 #[test]
 fn a_flow_that_is_being_dialled_is_refused_and_its_target_finds_no_flow() {
     let mut world = World::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));

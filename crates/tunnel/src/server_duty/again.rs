@@ -8,7 +8,7 @@
 //! | a flow, open or being dialled | its target, and the address that it is connected to |
 //! | the addresses of a dial | each address; the dial goes on with the rest |
 //! | a look-up | its target now, its addresses when they come |
-//! | a flow whose connection has gone, and which is still being delivered | its client's name, since nothing else is left |
+//! | a flow whose connection has gone, and which waits for another one or is still being delivered | its target, by the rules of its client's name, since nothing else is left of that |
 //!
 //! A certificate must have been valid when the connection began. That it has expired since ends nothing: a reload
 //! must not cut what the same rules allow.
@@ -40,7 +40,6 @@ impl ServerDuty {
         self.know_clients(io);
         let mut ended = Ended::default();
         self.judge_connections(io, &mut ended);
-        self.leaving.identify_again(&self.policy);
         for asked in io.engine.asked() {
             self.judge_flow(io, &asked, &mut ended);
         }
@@ -87,8 +86,7 @@ impl ServerDuty {
 
     fn judge_flow(&mut self, io: &mut Io<'_>, asked: &Asked, ended: &mut Ended) {
         let peer = self.peers.get(&asked.connection);
-        let peer = peer.or_else(|| self.leaving.peer(asked.connection));
-        // A flow may have left its connection before that went.
+        // A flow may go on, or wait, without a connection.
         let by_name = || match self.asked.peer(asked.flow)? {
             Peer::Named(client) => {
                 let again = self.policy.by_name(client.name());
