@@ -426,21 +426,25 @@ impl<S: Socket> Traffic<S> {
         let bond = connection.bond.take();
         // What its flows hold is charged to them where they go on without it.
         connection.settle_debt(&mut self.lease);
-        let (mut flows, mut salvaged, mut detached) = (0, 0, 0);
         let keep = bonds::keeps_flows(&reason);
-        for flow in connection.streams.drain() {
+        let (mut flows, all) = (0, connection.streams.drain());
+        for &flow in &all {
             self.read_last_answer(now, flow);
             if let Some(bond) = self.bond_to_wait_in(flow).filter(|_| keep) {
                 self.detach_flow(now, flow, bond);
-                detached += usize::from(self.flows.contains(flow));
-            } else if self.lose_flow(now, flow) {
-                salvaged += 1;
-            } else {
+            } else if !self.lose_flow(now, flow) {
                 flows += 1;
             }
         }
         if let Some(bond) = bond {
-            self.leave_bond(now, bond, &reason);
+            self.end_excess(now, bond);
+        }
+        // A limit may have ended some that were to wait.
+        let entries = || all.iter().filter_map(|&flow| self.flows.get(flow));
+        let detached = entries().filter(|entry| entry.detached().is_some()).count();
+        let salvaged = entries().filter(|entry| entry.salvage().is_some()).count();
+        if let Some(bond) = bond {
+            self.leave_bond(now, key, bond, &reason);
         }
         if established {
             if reason != LossReason::ClosedLocally {

@@ -141,7 +141,7 @@ metrics! {
         => |view| whole(view.collected.retained());
     Gauge "quictun_bonds": "Bonds: what client and server keep of each other between connections"
         => |view| whole(view.collected.bonds().count() as u64);
-    Counter "quictun_bonds_refused": "Server: bonds that clients asked to go on with and that are not known, or not theirs"
+    Counter "quictun_bonds_refused": "Server: bonds that clients asked for and did not get: not known, not theirs, or one too many"
         => |view| total(view, |totals| totals.bonds_refused);
     Counter "quictun_flows_moved": "Moves of flows to another connection"
         => |view| total(view, |totals| totals.flows_moved);

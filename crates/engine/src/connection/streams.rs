@@ -52,6 +52,13 @@ impl Streams {
         self.by_stream.get(&stream).copied()
     }
 
+    /// All flows, in the order of their keys.
+    pub(crate) fn flows(&self) -> Vec<FlowKey> {
+        let mut keys: Vec<FlowKey> = self.by_stream.values().copied().collect();
+        keys.sort_unstable();
+        keys
+    }
+
     pub(crate) fn insert(&mut self, stream: StreamId, key: FlowKey) {
         self.by_stream.insert(stream, key);
         self.idle_since = None;

@@ -147,7 +147,7 @@ impl<S: Socket> Engine<S> {
                 BondReport {
                     id: bond.short_id(),
                     client: bond.client().map(str::to_owned),
-                    connections: bond.connections,
+                    connections: bond.connections.len(),
                     flows: bond.count(),
                     detached: flows().filter(|entry| entry.detached().is_some()).count(),
                     retained: flows().map(retained).sum(),

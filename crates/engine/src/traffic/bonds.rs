@@ -19,11 +19,13 @@ use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::Gone;
 
 use super::Traffic;
-use crate::bonds::DETACHED_MAX;
+use crate::bonds::Holder;
+use crate::connection::Connection;
 use crate::entries::FlowEntry;
 use crate::event::{Event, Left};
 use crate::loss::LossReason;
 use crate::report::Side;
+use crate::strangers::Source;
 
 /// Streams beside those of the flows that may move, for new ones.
 const STREAMS_MORE: usize = 16;
@@ -31,18 +33,13 @@ const STREAMS_MORE: usize = 16;
 /// A connection's bond.
 impl<S: Socket> Traffic<S> {
     /// Client: the bond of a new connection. Returns what HELLO asks for.
-    pub(crate) fn join_bond(
-        &mut self,
-        now: Instant,
-        key: ConnectionKey,
-        bond: BondKey,
-    ) -> Option<Ask> {
+    pub(crate) fn join_bond(&mut self, key: ConnectionKey, bond: BondKey) -> Option<Ask> {
         let connection = self.connections.get_mut(key)?;
         let exporter = connection.bond_exporter()?;
         let found = self.bonds.get_mut(bond)?;
         connection.bond = Some(bond);
         let ask = found.ask(&exporter);
-        found.add_connection(now);
+        found.add_connection(key);
         Some(ask)
     }
 
@@ -74,7 +71,7 @@ impl<S: Socket> Traffic<S> {
         let flows: Vec<FlowKey> = found.flows().collect();
         if !same {
             // The server was restarted, or has given it up.
-            found.forget_ended();
+            self.bonds.forget_ended(bond);
             for flow in flows {
                 match self.carrier_of(flow) {
                     Some((on, _)) if on == key => {}
@@ -83,7 +80,7 @@ impl<S: Socket> Traffic<S> {
                     _ => self.give_up(now, flow, FlowCode::NoBond),
                 }
             }
-            return;
+            return self.leave_others(now, key, bond);
         }
         let ended: Vec<Gone> = found.ended().collect();
         self.tell_of_return(key, bond, (id, remote));
@@ -113,12 +110,14 @@ impl<S: Socket> Traffic<S> {
             }
         };
         let again = found.is_some();
-        let bond = match found {
-            Some(bond) => bond,
-            None => self.bonds.grant(owner, self.bond_ttl)?,
-        };
+        let bond = found.or_else(|| {
+            let holder = Holder::new(owner, Source::of(remote.ip()));
+            let granted = self.bonds.grant(holder, self.bond_ttl);
+            self.totals.bonds_refused += u64::from(granted.is_none() && ask == Ask::New);
+            granted
+        })?;
         let found = self.bonds.get_mut(bond)?;
-        found.add_connection(now);
+        found.add_connection(key);
         let grant = found.to_grant(self.worker);
         let flows: Vec<FlowKey> = found.flows().collect();
         if let Some(connection) = self.connections.get_mut(key) {
@@ -151,11 +150,10 @@ impl<S: Socket> Traffic<S> {
             entry.is_some_and(|entry| entry.can_move() && !entry.is_on(key))
         };
         let flows = found.flows().filter(elsewhere).count();
-        let mut before = self.connections.iter().filter(|(other, connection)| {
-            *other != key && connection.bond == Some(bond) && !connection.is_lost()
-        });
+        let before = found.connections.iter().filter(|&&other| other != key);
+        let mut before = before.filter_map(|&other| self.connections.get(other));
         let left = left.unwrap_or_else(|| match self.side {
-            _ if before.any(|(_, connection)| connection.is_suspect()) => Left::Silent,
+            _ if before.any(Connection::is_suspect) => Left::Silent,
             Side::Client => Left::Replaced,
             Side::Server => Left::ByClient,
         });
@@ -169,20 +167,14 @@ impl<S: Socket> Traffic<S> {
 
     /// Server: flows that overtook HELLO belong to the bond, too.
     fn adopt_flows(&mut self, now: Instant, key: ConnectionKey, bond: BondKey) {
-        let flows = self.flows.iter();
-        let early = flows.filter(|(_, entry)| entry.is_on(key) && entry.bonded.is_some());
-        let early: Vec<FlowKey> = early.map(|(flow, _)| flow).collect();
-        for flow in early {
+        for flow in self.early_flows(key) {
             self.enter_bond(now, key, flow, bond);
         }
     }
 
     /// Server: flows that overtook a HELLO which asks for no bond, or gets none.
     pub(super) fn forgo_bonds(&mut self, key: ConnectionKey) {
-        let flows = self.flows.iter();
-        let early = flows.filter(|(_, entry)| entry.is_on(key) && entry.bonded.is_some());
-        let early: Vec<FlowKey> = early.map(|(flow, _)| flow).collect();
-        for flow in early {
+        for flow in self.early_flows(key) {
             if let Some(entry) = self.flows.get_mut(flow) {
                 entry.bonded = None;
                 if let Some(flow) = entry.flow_mut() {
@@ -190,6 +182,18 @@ impl<S: Socket> Traffic<S> {
                 }
             }
         }
+    }
+
+    /// Server: flows of a connection that have a number, and no bond yet.
+    fn early_flows(&self, key: ConnectionKey) -> Vec<FlowKey> {
+        let connection = self.connections.get(key);
+        let flows = connection.map_or_else(Vec::new, |connection| connection.streams.flows());
+        let early = flows.into_iter().filter(|&flow| {
+            let entry = self.flows.get(flow);
+            let bonded = entry.and_then(|entry| entry.bonded.as_ref());
+            bonded.is_some_and(|bonded| bonded.bond.is_none())
+        });
+        early.collect()
     }
 
     /// Server: a flow that its client has given a number.
@@ -201,13 +205,13 @@ impl<S: Socket> Traffic<S> {
         bond: BondKey,
     ) {
         let entry = self.flows.get_mut(flow);
-        let bonded = entry.and_then(|entry| entry.bonded.as_mut());
-        let (Some(bonded), Some(found)) = (bonded, self.bonds.get_mut(bond)) else {
+        let Some(bonded) = entry.and_then(|entry| entry.bonded.as_mut()) else {
             return;
         };
-        bonded.bond = Some(bond);
-        if !found.insert(bonded.number, flow) {
-            bonded.bond = None;
+        if self.bonds.insert(bond, bonded.number, flow) {
+            bonded.bond = Some(bond);
+            self.note_kept(flow);
+        } else {
             self.violate(now, key, "two flows of a bond with one number");
         }
     }
@@ -221,7 +225,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         if let Some(found) = self.bonds.get_mut(bond) {
-            found.lose_connection(now);
+            found.lose_connection(now, key);
         }
         let flows: Vec<FlowKey> = self
             .bonds
@@ -240,9 +244,30 @@ impl<S: Socket> Traffic<S> {
         }
         if self.side == Side::Client {
             // The next connection asks for a new bond.
+            self.leave_others(now, key, bond);
             self.bonds.renew(bond);
         } else {
             self.bonds.remove_unused(bond);
+        }
+    }
+
+    /// Client: the server has given the bond up. Other connections, which it counts to the old one, take no part in the new
+    /// one, and older ones take no more flows.
+    fn leave_others(&mut self, now: Instant, key: ConnectionKey, bond: BondKey) {
+        let Some(found) = self.bonds.get_mut(bond) else {
+            return;
+        };
+        let id = self.connections.get(key).map(Connection::id);
+        for other in found.connections.clone() {
+            if other != key {
+                found.lose_connection(now, other);
+                if let Some(connection) = self.connections.get_mut(other) {
+                    connection.bond = None;
+                    if Some(connection.id()) < id {
+                        connection.retire();
+                    }
+                }
+            }
         }
     }
 
@@ -259,8 +284,8 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let number = entry.bonded.take().map(|bonded| bonded.number);
-        if let (Some(number), Some(found)) = (number, self.bonds.get_mut(bond)) {
-            found.end(number, None);
+        if let Some(number) = number {
+            self.bonds.end(bond, number, None);
         }
         if let Some(flow) = entry.flow_mut() {
             flow.forgo();
@@ -269,24 +294,19 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// A connection is lost. Its flows have been detached, or have ended.
-    pub(super) fn leave_bond(&mut self, now: Instant, bond: BondKey, reason: &LossReason) {
+    pub(super) fn leave_bond(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        bond: BondKey,
+        reason: &LossReason,
+    ) {
         let Some(found) = self.bonds.get_mut(bond) else {
             return;
         };
-        found.lose_connection(now);
-        let flows: Vec<FlowKey> = found.flows().collect();
-        let waiting: Vec<FlowKey> = flows
-            .into_iter()
-            .filter(|&flow| self.is_detached(flow))
-            .collect();
-        if !waiting.is_empty()
-            && let Some(found) = self.bonds.get_mut(bond)
-        {
+        found.lose_connection(now, key);
+        if found.has_waiting() {
             found.left = Some(Left::Lost(reason.clone()));
-        }
-        let excess = waiting.len().saturating_sub(DETACHED_MAX);
-        for &flow in &waiting[..excess] {
-            self.give_up(now, flow, FlowCode::Limit);
         }
         match self.side {
             Side::Server => self.bonds.remove_unused(bond),
@@ -296,11 +316,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Client: a flow has ended between two connections: its MOVE may never be read, so the server is told at once.
     fn tell_of_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
-        let on = self.connections.iter().find_map(|(key, connection)| {
-            let usable = connection.is_admitted() && connection.is_usable();
-            (connection.bond == Some(bond) && usable).then_some(key)
-        });
-        if let Some(on) = on
+        if let Some(on) = self.usable_connection(bond)
             && let Some(connection) = self.connections.get_mut(on)
         {
             let code = code.to_u64();
@@ -313,13 +329,11 @@ impl<S: Socket> Traffic<S> {
     pub(super) fn leave_bond_of(&mut self, entry: &FlowEntry<S>, code: Option<FlowCode>) {
         let Some(bonded) = &entry.bonded else { return };
         let Some(bond) = bonded.bond else { return };
-        if let Some(found) = self.bonds.get_mut(bond) {
-            found.end(bonded.number, code);
-            if self.side == Side::Server {
-                self.bonds.remove_unused(bond);
-            } else if let Some(code) = code.filter(|_| entry.is_moving()) {
-                self.tell_of_end(bond, bonded.number, code);
-            }
+        self.bonds.end(bond, bonded.number, code);
+        if self.side == Side::Server {
+            self.bonds.remove_unused(bond);
+        } else if let Some(code) = code.filter(|_| entry.is_moving()) {
+            self.tell_of_end(bond, bonded.number, code);
         }
     }
 }
@@ -331,7 +345,7 @@ impl<S: Socket> Traffic<S> {
         let bond = self.connections.get(key)?.bond?;
         let found = self.bonds.get_mut(bond)?;
         let number = found.next_number();
-        found.insert(number, flow);
+        self.bonds.insert(bond, number, flow);
         let entry = self.flows.get_mut(flow)?;
         entry.bonded = Some(Bonded::new(Some(bond), number));
         Some(number)

@@ -106,11 +106,9 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let left = entry.bonded.take();
-        if let Some((bond, number)) = left.and_then(|left| Some((left.bond?, left.number)))
-            && let Some(found) = self.bonds.get_mut(bond)
-        {
+        if let Some((bond, number)) = left.and_then(|left| Some((left.bond?, left.number))) {
             // It begins again under another number; the server may have answered this one.
-            found.end(number, Some(FlowCode::AppReset));
+            self.bonds.end(bond, number, Some(FlowCode::AppReset));
         }
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.reset_stream(stream, FlowCode::AppReset);

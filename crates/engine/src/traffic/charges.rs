@@ -134,11 +134,11 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Charges data that is kept for sending, and what the role keeps.
+    /// Charges data that is kept for sending, what the role keeps, and bonds.
     pub(crate) fn charge_kept(&mut self) {
         let kept = self.read_buffer.kept() + self.responses.held();
-        self.lease
-            .adjust(&mut self.kept, kept as u64 + self.kept_by_role);
+        let kept = kept as u64 + self.kept_by_role + self.bonds.memory();
+        self.lease.adjust(&mut self.kept, kept);
     }
 
     /// Limits how much the next flow of a connection may read from its application, in bytes, by the memory that is free.

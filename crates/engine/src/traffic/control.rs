@@ -31,7 +31,7 @@ impl<S: Socket> Traffic<S> {
         let native = self.connections.get(key);
         let native = native.is_some_and(|connection| connection.speaks(Protocol::Native));
         let ask = bond.filter(|_| native);
-        let ask = ask.and_then(|bond| self.join_bond(now, key, bond));
+        let ask = ask.and_then(|bond| self.join_bond(key, bond));
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -305,6 +305,7 @@ impl<S: Socket> Traffic<S> {
             return self.violate(now, key, "SEEN beyond what was sent");
         }
         entry.note_seen(next.unwrap_or(u64::MAX));
+        self.note_kept(found);
         self.settle_flow(now, found);
     }
 

@@ -10,10 +10,11 @@ use super::moving::MOVE_TIMEOUT;
 use super::{Traffic, carried};
 use crate::connection::Connection;
 use crate::entries::{FlowEntry, Lane};
+use crate::grants::FLOW_COST;
 use crate::quic_stream::stream_number;
 use crate::report::Side;
 
-/// Time between two flows that end because memory is short: each is searched for among all.
+/// Time between two flows that end because memory is short: each is searched for among the clients.
 const RELIEVE_EVERY: Duration = Duration::from_millis(10);
 
 impl<S: Socket> Traffic<S> {
@@ -60,9 +61,25 @@ impl<S: Socket> Traffic<S> {
             bonded.stall(connection.stalled_since(now));
         }
         entry.detach(carried, until);
+        let number = entry.bonded.as_ref().map(|bonded| bonded.number);
         self.flows.set_deadline(key, Some(until));
         self.note_pinned(key);
+        // A client that moves its flows to a new connection leaves all of the old one before.
+        let most = self.transport.max_flows as usize;
+        let excess = number.and_then(|number| self.bonds.note_detached(bond, number, most));
         self.pump_detached(now, key);
+        if let Some(excess) = excess.filter(|&excess| self.is_detached(excess)) {
+            self.give_up(now, excess, FlowCode::Limit);
+        }
+    }
+
+    /// A connection of the bond is lost, and its flows wait: of too many the oldest end.
+    pub(super) fn end_excess(&mut self, now: Instant, bond: BondKey) {
+        while let Some(excess) = self.bonds.excess(bond)
+            && self.is_detached(excess)
+        {
+            self.give_up(now, excess, FlowCode::Limit);
+        }
     }
 
     /// The flow leaves its stream for another one. `false`: it cannot wait for that.
@@ -113,9 +130,13 @@ impl<S: Socket> Traffic<S> {
         };
         let before = flow.bytes_to_app();
         flow.pump_to_app(&mut NoStream);
-        let delivered = flow.bytes_to_app();
-        detached.charge(flow.arrived().held(), &mut self.lease);
+        let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
+        detached.charge(held, &mut self.lease);
         let client = detached.carried().client;
+        let bonded = entry.bonded.as_ref();
+        if let Some((bond, number)) = bonded.and_then(|it| Some((it.bond?, it.number))) {
+            self.bonds.note_held(bond, number, held as u64);
+        }
         self.count_to_app(Moved::new((before, delivered), client, age));
         self.settle_flow(now, key);
     }
@@ -152,9 +173,8 @@ impl<S: Socket> Traffic<S> {
             detached.release(&mut self.lease);
         }
         if let Some((bond, number)) = bonded.and_then(|bonded| Some((bonded.bond?, bonded.number)))
-            && let Some(found) = self.bonds.get_mut(bond)
         {
-            found.end(number, Some(code));
+            self.bonds.end(bond, number, Some(code));
             if self.side == Side::Server {
                 self.bonds.remove_unused(bond);
             }
@@ -182,16 +202,15 @@ impl<S: Socket> Traffic<S> {
         true
     }
 
-    /// Where memory is short, ends the flow that has waited for longest.
+    /// Where memory is short, ends a flow that waits: of the client that keeps the most, the one that has waited for longest.
     pub(crate) fn relieve(&mut self, now: Instant) {
         let soon = self.relieve_at.is_some_and(|at| now < at);
         if soon || self.lease.free() > self.lease.reserve() / 2 {
             return;
         }
         self.relieve_at = Some(now + RELIEVE_EVERY);
-        let flows = self.flows.iter();
-        let waiting = flows.filter_map(|(key, entry)| Some((entry.detached()?.until(), key)));
-        if let Some((_, key)) = waiting.min() {
+        self.limit_kept();
+        if let Some(key) = self.bonds.first_to_end(FLOW_COST) {
             self.give_up(now, key, FlowCode::Limit);
         }
     }

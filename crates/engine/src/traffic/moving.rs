@@ -24,13 +24,18 @@ pub(super) const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 impl<S: Socket> Traffic<S> {
     /// Moves flows of the bond that have no connection, or a bad one, to one that there is already.
     pub(super) fn carry_on(&mut self, now: Instant, bond: BondKey) {
-        let on = self.connections.iter().find_map(|(key, connection)| {
-            let usable = connection.is_admitted() && connection.is_usable();
-            (connection.bond == Some(bond) && usable).then_some(key)
-        });
-        if let Some(on) = on {
+        if let Some(on) = self.usable_connection(bond) {
             self.move_flows(now, on);
         }
+    }
+
+    /// A connection of the bond that can carry its flows.
+    pub(super) fn usable_connection(&self, bond: BondKey) -> Option<ConnectionKey> {
+        let mut all = self.bonds.get(bond)?.connections.iter().copied();
+        all.find(|&key| {
+            let connection = self.connections.get(key);
+            connection.is_some_and(|connection| connection.is_admitted() && connection.is_usable())
+        })
     }
 
     /// The same for the bond of a connection that is to be left.
@@ -115,6 +120,7 @@ impl<S: Socket> Traffic<S> {
             bonded_from(entry, detached.carried().connection);
         }
         connection.streams.insert(stream, key);
+        self.note_attached(key);
         self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
         self.talk.note_opening(now);
         // Bytes that it holds for its application are charged to its connection again.
@@ -176,6 +182,7 @@ impl<S: Socket> Traffic<S> {
         {
             flow.handle_reset(&mut connection.stream(stream), code);
         }
+        self.note_kept(key);
         self.want_outbound(key);
         self.pump_to_app(now, key);
         self.settle_flow(now, key);
@@ -194,11 +201,16 @@ impl<S: Socket> Traffic<S> {
         let Some(bond) = self.connections.get(on).and_then(|on| on.bond) else {
             return;
         };
-        let left = self.connections.iter().filter(|(key, connection)| {
+        let Some(found) = self.bonds.get(bond) else {
+            return;
+        };
+        let others = found.connections.iter().filter(|&&key| key != on);
+        let others = others.filter_map(|&key| self.connections.get(key));
+        let left = others.filter(|connection| {
             let empty = connection.streams.is_empty() && connection.is_established();
-            *key != on && connection.bond == Some(bond) && empty && connection.is_to_leave()
+            empty && connection.is_to_leave()
         });
-        let left: Vec<_> = left.map(|(_, connection)| connection.id()).collect();
+        let left: Vec<_> = left.map(Connection::id).collect();
         for id in left {
             self.close_connection(now, id, CloseCode::Done);
         }
@@ -259,6 +271,14 @@ impl<S: Socket> Traffic<S> {
         if request.leg <= leg {
             return Err(FlowCode::Moved);
         }
+        if !self
+            .bonds
+            .get_mut(bond)
+            .is_some_and(|found| found.may_move(now))
+        {
+            self.violate(now, lane.connection, "flows that move again and again");
+            return Err(FlowCode::Limit);
+        }
         if let Some(old) = entry.lane() {
             // Nothing of the old stream counts any more once `next` is told.
             self.leave_stream(now, key, bond, old);
@@ -313,6 +333,8 @@ impl<S: Socket> Traffic<S> {
         self.count_move(client, without);
         self.flows.set_deadline(key, None);
         self.talk.note_opening(now);
+        self.note_attached(key);
+        self.note_kept(key);
         self.pump_to_app(now, key);
         self.want_outbound(key);
         self.settle_flow(now, key);

@@ -11,6 +11,13 @@ use crate::quic_stream::stream_number;
 /// Part of the budget that may be kept for peers. Beyond it flows keep nothing of what they have sent.
 const RETAINED_PART: u64 = 4;
 
+/// The same while only the reserve is left.
+const RETAINED_PART_SHORT: u64 = 32;
+
+/// What a flow may keep whose client has not asked for a bond yet, bytes: what it is sent within a round trip or two. The
+/// request for a bond goes first.
+const UNBONDED_MAX: u64 = 1 << 20;
+
 impl<S: Socket> Traffic<S> {
     /// Bytes of a flow have arrived: the peer is told now and then.
     pub(super) fn note_arrived(&mut self, now: Instant, key: FlowKey) {
@@ -57,13 +64,49 @@ impl<S: Socket> Traffic<S> {
         self.connections.want_transmit(on);
     }
 
-    /// A flow of a bond keeps nothing where too much is kept already.
-    pub(super) fn limit_retained(&mut self, key: FlowKey) {
-        if self.kept <= self.transport.account.budget() / RETAINED_PART {
+    /// What a flow keeps for its peer may have changed.
+    pub(super) fn note_kept(&mut self, key: FlowKey) {
+        let Some(entry) = self.flows.get_mut(key) else {
             return;
+        };
+        let Some(bonded) = entry.bonded else { return };
+        let Some(flow) = entry.flow_mut() else { return };
+        match bonded.bond {
+            Some(bond) => self.bonds.note_kept(bond, bonded.number, flow.kept()),
+            None if flow.kept() > UNBONDED_MAX => flow.forget_retained(),
+            None => {}
         }
-        if let Some(flow) = self.flows.get_mut(key).and_then(FlowEntry::flow_mut) {
-            flow.forget_retained();
+    }
+
+    /// A flow of a bond has a stream again.
+    pub(super) fn note_attached(&mut self, key: FlowKey) {
+        let entry = self.flows.get(key);
+        let bonded = entry.and_then(|entry| entry.bonded.as_ref());
+        if let Some(bonded) = bonded
+            && let Some(bond) = bonded.bond
+        {
+            self.bonds.note_attached(bond, bonded.number);
+        }
+    }
+
+    /// Where too much is kept for peers, the flows of the client for which most is kept keep less.
+    pub(super) fn limit_kept(&mut self) {
+        let short = self.lease.free_for_newcomers() == 0;
+        let part = if short {
+            RETAINED_PART_SHORT
+        } else {
+            RETAINED_PART
+        };
+        let most = self.transport.account.budget() / part;
+        let mut before = u64::MAX;
+        while self.bonds.kept() > most && self.bonds.kept() < before {
+            before = self.bonds.kept();
+            for key in self.bonds.greediest() {
+                if let Some(flow) = self.flows.get_mut(key).and_then(FlowEntry::flow_mut) {
+                    flow.forget_retained();
+                }
+                self.note_kept(key);
+            }
         }
     }
 }

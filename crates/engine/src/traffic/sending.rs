@@ -169,7 +169,8 @@ impl<S: Socket> Traffic<S> {
             Pumped::Ended => self.settle_flow(now, key),
         }
         self.count_to_tunnel(moved);
-        self.limit_retained(key);
+        self.note_kept(key);
+        self.limit_kept();
         if alone { Turn::Flush } else { Turn::Next }
     }
 

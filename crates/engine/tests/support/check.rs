@@ -163,6 +163,11 @@ impl<S: Socket> Engine<S> {
 
 /// Faults.
 impl<S: Socket> Engine<S> {
+    /// Server: knows its bonds no more when they are asked for. Their connections go on.
+    pub fn disown_bonds(&mut self) {
+        self.traffic.bonds.disown();
+    }
+
     /// The library gives a connection up by an error of its own. The peer is told that it is closed, without a reason.
     pub fn break_connection(&mut self, now: Instant, id: ConnectionId) {
         let traffic = &mut self.traffic;

@@ -5,6 +5,7 @@
 //! `QUICTUN_SEED=<seed> cargo test -p quictun-sim --test it <test>`.
 
 mod account;
+mod bond_limits;
 mod bonds;
 mod broken;
 mod capture;

@@ -1,0 +1,155 @@
+use rand_core::SeedableRng;
+
+use super::bond::ENDED_MAX;
+use super::*;
+use crate::strangers::Source;
+
+fn bonds() -> Bonds {
+    Bonds::new(ChaCha20Rng::from_seed([1; 32]))
+}
+
+fn named(name: &str) -> Holder {
+    Holder::Known(Owner::Named(name.to_owned()))
+}
+
+fn at(last: u8) -> Holder {
+    Holder::new(Owner::Anyone, Source::V4([192, 0, 2, last]))
+}
+
+fn granted(bonds: &mut Bonds, holder: &Holder) -> Option<BondKey> {
+    bonds.grant(holder.clone(), Duration::from_mins(1))
+}
+
+/// Flows of a bond, numbered from `from` on, whose keys are their numbers.
+fn add(bonds: &mut Bonds, key: BondKey, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let flow = FlowKey(usize::try_from(number).expect("small"));
+        assert!(bonds.insert(key, number, flow));
+    }
+}
+
+fn detach(bonds: &mut Bonds, key: BondKey, numbers: std::ops::Range<u64>) -> Option<FlowKey> {
+    let mut ends = None;
+    for number in numbers {
+        ends = bonds.note_detached(key, number, usize::MAX);
+    }
+    ends
+}
+
+// PROTOCOL LIMIT-1: at the limit, and one above.
+#[test]
+fn a_client_has_so_many_bonds_and_another_one_still_gets_its_own() {
+    for (one, other, most) in [
+        (named("one"), named("other"), BONDS_OF_ONE_MAX),
+        (at(1), at(2), BONDS_OF_ADDRESS_MAX),
+    ] {
+        let mut bonds = bonds();
+        let keys: Vec<BondKey> = std::iter::from_fn(|| granted(&mut bonds, &one))
+            .take(most + 1)
+            .collect();
+        assert_eq!(keys.len(), most);
+        assert!(granted(&mut bonds, &other).is_some());
+        bonds.remove_unused(keys[0]);
+        assert!(granted(&mut bonds, &one).is_some());
+        assert_eq!(granted(&mut bonds, &one), None);
+    }
+}
+
+#[test]
+fn all_clients_together_have_so_many_bonds() {
+    let mut bonds = bonds();
+    for number in 0..BONDS_MAX {
+        let holder = named(&(number / BONDS_OF_ONE_MAX).to_string());
+        assert!(granted(&mut bonds, &holder).is_some());
+    }
+    assert_eq!(granted(&mut bonds, &named("one more")), None);
+}
+
+#[test]
+fn flows_that_wait_count_for_their_client_over_all_of_its_bonds() {
+    let mut bonds = bonds();
+    let [first, second] = [0, 1].map(|_| granted(&mut bonds, &at(1)).expect("a bond"));
+    let other = granted(&mut bonds, &at(2)).expect("a bond");
+    let half = DETACHED_OF_ONE_MAX as u64 / 2;
+    for (key, from) in [(first, 0), (second, 1000), (other, 2000)] {
+        add(&mut bonds, key, from..from + half + 1);
+    }
+    assert_eq!(detach(&mut bonds, second, 1000..1000 + half), None);
+    assert_eq!(detach(&mut bonds, first, 0..half), None);
+    assert_eq!(bonds.excess(first), None, "as many as it may");
+    assert_eq!(detach(&mut bonds, other, 2000..2000 + half), None);
+    bonds.note_detached(first, half, usize::MAX);
+    let oldest = Some(FlowKey(1000));
+    assert_eq!((bonds.excess(first), bonds.excess(other)), (oldest, None));
+    bonds.note_attached(second, 1000);
+    assert_eq!(bonds.excess(first), None);
+    let more = bonds.note_detached(second, 1000, DETACHED_OF_ONE_MAX);
+    assert_eq!(more, Some(FlowKey(1001)), "it waits for the least time now");
+    bonds.end(second, 1001, None);
+    assert_eq!(bonds.excess(second), None);
+}
+
+#[test]
+fn where_too_many_flows_wait_the_client_with_the_most_loses_one() {
+    let mut bonds = bonds();
+    let large = granted(&mut bonds, &named("large")).expect("a bond");
+    let small = granted(&mut bonds, &named("small")).expect("a bond");
+    let most = DETACHED_MAX as u64;
+    add(&mut bonds, small, 0..2);
+    add(&mut bonds, large, 2..most + 1);
+    assert_eq!(detach(&mut bonds, small, 0..1), None, "the oldest of all");
+    assert_eq!(detach(&mut bonds, large, 2..most + 1), None);
+    let ends = detach(&mut bonds, small, 1..2);
+    assert_eq!(ends, Some(FlowKey(2)));
+}
+
+#[test]
+fn flows_that_keep_the_most_are_those_of_the_client_that_keeps_the_most() {
+    let mut bonds = bonds();
+    let [one, two] = [0, 1].map(|_| granted(&mut bonds, &at(1)).expect("a bond"));
+    let other = granted(&mut bonds, &at(2)).expect("a bond");
+    add(&mut bonds, one, 0..10);
+    add(&mut bonds, two, 10..20);
+    add(&mut bonds, other, 20..21);
+    for number in 0..10 {
+        bonds.note_kept(one, number, 10);
+    }
+    bonds.note_kept(two, 10, 350);
+    bonds.note_kept(other, 20, 400);
+    assert_eq!(bonds.kept(), 850);
+    assert_eq!(bonds.greediest(), [FlowKey(10)]);
+    bonds.note_kept(two, 10, 0);
+    assert_eq!(bonds.greediest(), [FlowKey(20)]);
+    bonds.end(other, 20, None);
+    assert_eq!(bonds.kept(), 100);
+    assert_eq!(bonds.greediest().len(), 10);
+    // Of those that wait, too.
+    detach(&mut bonds, one, 0..1);
+    add(&mut bonds, other, 30..40);
+    detach(&mut bonds, other, 30..34);
+    assert_eq!(bonds.first_to_end(10), Some(FlowKey(0)));
+    assert_eq!(bonds.first_to_end(100), Some(FlowKey(30)));
+    bonds.note_held(other, 30, 1000);
+    assert_eq!(bonds.first_to_end(10), Some(FlowKey(30)));
+    bonds.note_attached(other, 30);
+    assert_eq!(bonds.first_to_end(10), Some(FlowKey(0)));
+}
+
+#[test]
+fn what_a_bond_remembers_is_bounded_and_counted() {
+    let mut bonds = bonds();
+    let key = granted(&mut bonds, &at(1)).expect("a bond");
+    let empty = bonds.memory();
+    assert!(empty > 0);
+    let mut most = 0;
+    for number in 0..3 * ENDED_MAX as u64 {
+        add(&mut bonds, key, number..number + 1);
+        bonds.end(key, number, Some(FlowCode::AppReset));
+        most = most.max(bonds.memory());
+        let least = (number + 1).min(ENDED_MAX as u64) * 16;
+        assert!(bonds.memory() >= empty + least, "{number}");
+    }
+    assert!(most <= empty + 32 * ENDED_MAX as u64, "{most}");
+    bonds.remove_unused(key);
+    assert_eq!(bonds.memory(), 0);
+}

@@ -1,0 +1,368 @@
+//! Clients that take more of bonds than they should: it costs nobody else anything (PROTOCOL LIMIT-1, section 5.8).
+
+use std::time::Duration;
+
+use quictun_flow::Lease;
+use quictun_sim::engine::{Account, Ending, Engine, Event, FlowSummary};
+use quictun_sim::{AppId, Dial, HostId, Incoming, Read, Script, Seed, Write, config};
+use quictun_wire::bond::Ask;
+use quictun_wire::code::FlowCode;
+use quictun_wire::control::Frame;
+use quictun_wire::moving::Move;
+use quictun_wire::open::Open;
+use quinn_proto::{Dir, StreamId};
+
+use crate::guests::Guests as _;
+use crate::world::{MS, SECOND, World, limited};
+
+const MIB: u64 = 1 << 20;
+
+/// A silence just as long as it takes until another connection is tried: that is up before the first one is heard again.
+const SUSPECT: Duration = Duration::from_millis(598);
+
+const TTL: Duration = Duration::from_mins(30);
+
+/// An honest client with bonds, and a server with a budget.
+fn world(account: &Account, connections: usize) -> World {
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    let mut server = config::server(1);
+    client.role.connections = connections;
+    (client.role.bond_ttl, server.role.bond_ttl) = (TTL, TTL);
+    server.transport.account = account.clone();
+    let link = limited(2_000_000, 20 * MS);
+    let mut world = World::with(Seed::fixed(1), client, server, link.clone(), link);
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    host.serve("source", Dial::connects(), source());
+    let silent = Script::default().read([Read::Never]);
+    host.serve("silent", Dial::connects(), silent);
+    world.connect();
+    world
+}
+
+fn source() -> Script {
+    Script::default().write([Write::Send(u64::MAX)])
+}
+
+/// A client that does as it likes, and has a bond.
+struct Greedy {
+    host: HostId,
+    streams: Vec<StreamId>,
+}
+
+impl Greedy {
+    fn new(world: &mut World) -> Self {
+        let (network, server) = (&mut world.network, world.server);
+        let host = network.add_bare("greedy", config::NATIVE, server);
+        let link = limited(20_000_000, 20 * MS);
+        network.link(host, server, link.clone(), link);
+        network.run_for(100 * MS);
+        let mut hello = Vec::new();
+        Frame::Hello {
+            proof: None,
+            join: None,
+            bond: Some(Ask::New),
+        }
+        .encode(&mut hello);
+        let mut greedy = Self {
+            host,
+            streams: Vec::new(),
+        };
+        greedy.send(world, &hello);
+        world.network.run_for(100 * MS);
+        greedy
+    }
+
+    /// Begins a stream with these bytes, if the server grants one.
+    fn send(&mut self, world: &mut World, bytes: &[u8]) {
+        let bare = world.network.bare(self.host);
+        if let Some(stream) = bare.connection().streams().open(Dir::Bi) {
+            bare.write(stream, bytes);
+            self.streams.push(stream);
+        }
+    }
+
+    fn open(&mut self, world: &mut World, target: &str, number: u64) {
+        let open = Open {
+            target: target.to_owned(),
+            proof: None,
+            number: Some(number),
+        };
+        let mut bytes = Vec::new();
+        open.encode(&mut bytes).expect("a short target");
+        self.send(world, &bytes);
+    }
+
+    /// Ends an older stream, of which only the server has made an end.
+    fn frees(&mut self, world: &mut World) {
+        if self.streams.len() > 50 {
+            let stream = self.streams.remove(1);
+            let bare = world.network.bare(self.host);
+            // It may have ended already.
+            drop(bare.connection().send_stream(stream).reset(0u32.into()));
+            bare.read(stream);
+        }
+    }
+
+    /// Lets time pass, and takes what comes: it has the credit for more, but says nothing of it.
+    fn takes(&self, world: &mut World, time: Duration) {
+        for _ in 0..time.as_millis() / 10 {
+            world.network.run_for(10 * MS);
+            for &stream in &self.streams {
+                world.network.bare(self.host).read(stream);
+            }
+        }
+    }
+}
+
+/// Lets the server lose its connections that are older than the latest, or all.
+fn breaks(world: &mut World, host: HostId) {
+    for id in world.up(host) {
+        world.network.command(host, |engine, now| {
+            engine.break_connection(now, id);
+        });
+    }
+}
+
+fn is_clean(world: &mut World, app: AppId, within: Duration) {
+    world
+        .network
+        .run_until(within, |network| network.outcome(app).is_over());
+    assert!(
+        world.network.outcome(app).is_clean(),
+        "{:?}",
+        world.network.outcome(app)
+    );
+}
+
+#[test]
+fn a_client_that_confirms_nothing_ends_no_flow_of_others() {
+    let mut world = world(&Account::new(8 * MIB), 1);
+    let script = Script::echoed(1).write([Write::Send(8_000_000), Write::Finish]);
+    let app = world.network.open(world.client, "echo", script);
+    let mut greedy = Greedy::new(&mut world);
+    greedy.open(&mut world, "source", 0);
+    greedy.takes(&mut world, 2 * SECOND);
+    let reports = world.network.host(world.server).engine().bond_reports();
+    let kept: Vec<u64> = reports.iter().map(|report| report.retained).collect();
+    assert!(
+        kept.iter().sum::<u64>() <= 2 * MIB,
+        "a quarter of the budget: {kept:?}"
+    );
+    let client = world.client;
+    for _ in 0..3 {
+        breaks(&mut world, client);
+        greedy.takes(&mut world, SECOND / 2);
+    }
+    is_clean(&mut world, app, 60 * SECOND);
+}
+
+#[test]
+fn where_memory_is_short_flows_of_the_client_with_most_end_first() {
+    let account = Account::new(8 * MIB);
+    let mut world = world(&account, 1);
+    let script =
+        Script::echoed(1).write([Write::Send(1000), Write::Wait(20 * SECOND), Write::Finish]);
+    let app = world.network.open(world.client, "echo", script);
+    world.network.run_for(SECOND);
+    let (client, server) = (world.client, world.server);
+    // It waits for longer than any other flow.
+    for (from, to) in [(client, server), (server, client)] {
+        world.network.black_hole(from, to, 10 * SECOND);
+    }
+    breaks(&mut world, server);
+    let mut many = Greedy::new(&mut world);
+    for number in 0..10 {
+        many.open(&mut world, "silent", number);
+    }
+    world.network.run_for(SECOND);
+    breaks(&mut world, server);
+    let mut busy = Greedy::new(&mut world);
+    busy.open(&mut world, "source", 0);
+    // Another engine of the process takes all that there is.
+    let mut other = Lease::new(account);
+    other.charge(8 * MIB);
+    busy.takes(&mut world, 50 * MS);
+    other.release(8 * MIB);
+    busy.takes(&mut world, SECOND);
+    let limit = |summary: &FlowSummary| summary.ending == Ending::Abandoned(FlowCode::Limit);
+    let ended = world.closed(server);
+    let ended: Vec<_> = ended.into_iter().filter(limit).collect();
+    assert!((2..9).contains(&ended.len()), "{ended:?}");
+    assert!(
+        ended.iter().all(|summary| summary.token == "silent"),
+        "{ended:?}"
+    );
+    is_clean(&mut world, app, 60 * SECOND);
+}
+
+#[test]
+fn a_client_keeps_a_thousand_flows_that_wait_whatever_bonds_they_are_of() {
+    let mut world = world(&Account::new(1 << 30), 2);
+    let script = Script::echoed(1).write([Write::Send(1), Write::Wait(TTL), Write::Finish]);
+    for _ in 0..1040 {
+        world.network.open(world.client, "echo", script.clone());
+    }
+    world.network.run_for(2 * SECOND);
+    let (client, server) = (world.client, world.server);
+    let waiting = |world: &mut World| -> usize {
+        let reports = world.network.host(server).engine().bond_reports();
+        reports.iter().map(|report| report.detached).sum()
+    };
+    world.network.black_hole(client, server, 10 * SECOND);
+    breaks(&mut world, server);
+    world.network.run_for(MS);
+    let reports = world.network.host(server).engine().bond_reports();
+    assert!(reports.iter().all(|report| report.detached < 1000));
+    assert_eq!(waiting(&mut world), 1024);
+    let events = world.network.host(server).events().iter();
+    let detached = events.filter_map(|(_, event)| match event {
+        Event::Disconnected { detached, .. } => Some(*detached),
+        _ => None,
+    });
+    let detached: usize = detached.sum();
+    assert_eq!((detached, world.closed(server).len()), (1040, 16));
+}
+
+#[test]
+fn a_flow_that_moves_again_and_again_costs_its_client_the_connection() {
+    let mut world = world(&Account::new(1 << 30), 1);
+    let mut greedy = Greedy::new(&mut world);
+    greedy.open(&mut world, "echo", 0);
+    world.network.run_for(SECOND);
+    let mut moves = |world: &mut World, legs: std::ops::RangeInclusive<u64>| {
+        for leg in legs {
+            let mut bytes = Vec::new();
+            let next = 0;
+            Move { flow: 0, leg, next }.encode(&mut bytes);
+            greedy.send(world, &bytes);
+            world.network.run_for(MS);
+            greedy.frees(world);
+        }
+        world.network.run_for(100 * MS);
+        let lost = world.network.bare(greedy.host).lost();
+        lost.map(str::to_owned)
+    };
+    assert_eq!(moves(&mut world, 1..=256), None);
+    let lost = moves(&mut world, 257..=310).unwrap_or_default();
+    assert!(lost.contains("again and again"), "{lost:?}");
+    let server = world.server;
+    world.network.run_for(SECOND);
+    let ended = world.closed(server);
+    assert_eq!(ended.len(), 1, "its flow ends with it: {ended:?}");
+}
+
+/// The client finds its flows' bond in the hands of a connection beside those that it wants, and the server does not answer.
+#[test]
+fn a_connection_for_flows_that_have_ended_is_dialled_no_more() {
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    let mut server = config::server(1);
+    client.role.bond_ttl = 40 * SECOND;
+    server.role.bond_ttl = 40 * SECOND;
+    let link = limited(2_000_000, 20 * MS);
+    let mut world = World::with(Seed::fixed(1), client, server, link.clone(), link);
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    let (client, server) = (world.client, world.server);
+    let hole = |world: &mut World, time| {
+        for (from, to) in [(client, server), (server, client)] {
+            world.network.black_hole(from, to, time);
+        }
+    };
+    while world.up(client).is_empty() {
+        world.network.run_for(MS);
+    }
+    // Of the first connection nothing is heard, so that there is a second one with a bond of its own.
+    hole(&mut world, SUSPECT);
+    let script = Script::echoed(1).write([Write::Send(1), Write::Wait(TTL), Write::Finish]);
+    let apps = [0, 1].map(|_| {
+        let app = world.network.open(client, "echo", script.clone());
+        world.network.run_for(4 * SECOND);
+        app
+    });
+    let bonds = world.network.host(client).engine().bond_reports();
+    assert_eq!(bonds.len(), 2, "{bonds:?}");
+    // No attempt gets further than the look-up.
+    let address = world.network.address(server);
+    let nobody = Err("not now".to_owned());
+    world.network.host(client).set_resolver(nobody, MS);
+    breaks(&mut world, client);
+    world.network.run_for(95 * SECOND);
+    for app in apps {
+        assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
+    }
+    world
+        .network
+        .host(client)
+        .set_resolver(Ok(vec![address]), MS);
+    // Where it is reachable again, it has the connection that is wanted and no other.
+    world.network.run_for(10 * SECOND);
+    assert_eq!(world.up(client).len(), 1);
+    world.network.run_for(60 * SECOND);
+    assert_eq!(world.up(client).len(), 1);
+}
+
+/// A connection that had fallen silent answers again just before the server says on the next one that the bond is another: the
+/// flow on it goes on there.
+#[test]
+fn a_flow_on_a_connection_that_answers_outlives_its_bond() {
+    let mut world = world(&Account::new(64 * MIB), 1);
+    let (client, server) = (world.client, world.server);
+    // The second byte is answered between the handshake of the next connection and the answer to HELLO.
+    let speaks_again = [
+        Write::Send(1),
+        Write::Wait(710 * MS),
+        Write::Send(1),
+        Write::Wait(SECOND),
+        Write::Finish,
+    ];
+    let script = Script::echoed(1).write(speaks_again);
+    let app = world.network.open(client, "echo", script.clone());
+    world.network.run_for(100 * MS);
+    world
+        .network
+        .command(server, |engine, _| engine.disown_bonds());
+    world.network.open(client, "echo", script);
+    for (from, to) in [(client, server), (server, client)] {
+        world.network.black_hole(from, to, SUSPECT);
+    }
+    world.network.run_for(SECOND);
+    let welcomed = world.count(client, |event| {
+        matches!(event, Event::Welcome { bonded: true, .. })
+    });
+    assert_eq!((welcomed, world.up(client).len()), (2, 2));
+    is_clean(&mut world, app, 10 * SECOND);
+}
+
+/// A connection that had fallen silent answers again after the server has given its bond up: flows that are opened then belong
+/// to the new bond, on the new connection.
+#[test]
+fn a_connection_of_a_bond_that_was_given_up_takes_no_more_flows() {
+    let mut world = world(&Account::new(64 * MIB), 1);
+    let (client, server) = (world.client, world.server);
+    let soon = Script::echoed(1).write([Write::Send(1), Write::Wait(SECOND), Write::Finish]);
+    world.network.open(client, "echo", soon.clone());
+    world.network.run_for(100 * MS);
+    let [old] = world.up(client)[..] else {
+        panic!("one connection")
+    };
+    world
+        .network
+        .command(server, |engine, _| engine.disown_bonds());
+    world.network.open(client, "echo", soon);
+    for (from, to) in [(client, server), (server, client)] {
+        world.network.black_hole(from, to, SUSPECT);
+    }
+    world.network.run_for(3 * SECOND);
+    let up = world.up(client);
+    assert!(up.len() == 2 && up.contains(&old), "{up:?}");
+    let script = Script::echoed(1).write([Write::Send(1000), Write::Wait(SECOND), Write::Finish]);
+    let app = world.network.open(client, "echo", script);
+    world.network.run_for(100 * MS);
+    world
+        .network
+        .command(client, |engine: &mut Engine<_>, now| {
+            engine.break_connection(now, old);
+        });
+    is_clean(&mut world, app, 10 * SECOND);
+}
