@@ -153,7 +153,7 @@ impl Ethtool {
     /// One `SIOCETHTOOL`. `buffer` must be as long as the command in its first word makes the kernel write.
     fn call(&self, buffer: &mut [u32]) -> io::Result<()> {
         let mut request = libc::ifreq {
-            ifr_name: self.device.map(u8::cast_signed),
+            ifr_name: self.device.map(|byte| libc::c_char::from_ne_bytes([byte])),
             ifr_ifru: libc::__c_anonymous_ifr_ifru {
                 ifru_data: buffer.as_mut_ptr().cast(),
             },

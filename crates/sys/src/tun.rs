@@ -66,8 +66,10 @@ impl Tun {
         if i32::from(flags) & wanted != wanted {
             return Err(no_device(number));
         }
-        let name = request.ifr_name.iter().map(|byte| byte.cast_unsigned());
-        let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
+        let name = request
+            .ifr_name
+            .map(|byte| u8::from_ne_bytes(byte.to_ne_bytes()));
+        let name: Vec<u8> = name.into_iter().take_while(|byte| *byte != 0).collect();
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Self {
             fd,
@@ -132,7 +134,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeros is a valid `struct ifreq`, which holds numbers and arrays of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();

@@ -318,6 +318,12 @@ const PR_SET_VMA: u32 = 0x5356_4d41;
 /// `ioctl`: non-blocking sockets, and how many bytes are in their queues.
 const REQUESTS: &[u32] = &[0x5421, 0x541b, 0x5411, 0x894b];
 
+/// `kexec_file_load`, which libc does not have for each processor and C library.
+#[cfg(target_arch = "x86_64")]
+const KEXEC_FILE_LOAD: libc::c_long = 320;
+#[cfg(not(target_arch = "x86_64"))]
+const KEXEC_FILE_LOAD: libc::c_long = 294;
+
 /// What no process needs that moves bytes between sockets.
 const POWERFUL: &[libc::c_long] = &[
     // Programs and other processes.
@@ -360,7 +366,7 @@ const POWERFUL: &[libc::c_long] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_syslog,
     libc::SYS_acct,
