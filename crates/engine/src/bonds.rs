@@ -29,6 +29,9 @@ use holder::Share;
 /// Flows of one client that may wait for a connection on one worker, once it has lost one. Of more the oldest end.
 const DETACHED_OF_ONE_MAX: usize = 1024;
 
+/// The same of an address, behind which may be many clients that need not show who they are.
+const DETACHED_OF_ADDRESS_MAX: usize = 4096;
+
 /// The same of all clients: each holds a socket, and memory. Of more the client with the most loses its oldest.
 const DETACHED_MAX: usize = 32 * 1024;
 
@@ -36,8 +39,8 @@ const DETACHED_MAX: usize = 32 * 1024;
 /// some behind.
 const BONDS_OF_ONE_MAX: usize = 64;
 
-/// The same of an address, behind which may be many clients that need not show who they are.
-const BONDS_OF_ADDRESS_MAX: usize = 256;
+/// The same of an address.
+const BONDS_OF_ADDRESS_MAX: usize = 1024;
 
 /// Bonds on one worker: more than connections, of which there are 10 000 by default.
 const BONDS_MAX: usize = 16 * 1024;
@@ -251,9 +254,14 @@ impl Bonds {
 
     /// The bond has lost a connection. Returns a flow that has to end, the oldest, while too many of its client wait.
     pub(crate) fn excess(&self, key: BondKey) -> Option<FlowKey> {
-        let share = self.holders.get(&self.by_key.get(&key)?.holder)?;
+        let holder = &self.by_key.get(&key)?.holder;
+        let most = match holder {
+            Holder::Known(_) => DETACHED_OF_ONE_MAX,
+            Holder::At(_) => DETACHED_OF_ADDRESS_MAX,
+        };
+        let share = self.holders.get(holder)?;
         let oldest = share.oldest()?;
-        let excess = share.waiting.len() > DETACHED_OF_ONE_MAX;
+        let excess = share.waiting.len() > most;
         excess.then(|| self.flow_at(oldest)).flatten()
     }
 

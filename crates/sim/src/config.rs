@@ -17,6 +17,9 @@ pub const PATH_MTU: u16 = 1452;
 /// The proof of the only client that simulated servers know, where they ask: see [`ServerRole::identify`].
 pub const PROOF: [u8; 32] = [7; 32];
 
+/// The name of that client.
+pub const KNOWN: &str = "known";
+
 /// Protocols in the order of preference that programs use.
 pub const BOTH: &[&[u8]] = &[alpn::NATIVE, alpn::COMPAT];
 

@@ -321,6 +321,7 @@ impl Host {
                     connection, proof, ..
                 } => {
                     if *proof == Some(config::PROOF) {
+                        self.engine.name_peer(*connection, config::KNOWN.to_owned());
                         self.engine.admit(now, *connection);
                     } else {
                         let code = CloseCode::NotAuthorized;

@@ -68,8 +68,8 @@ fn all_clients_together_have_so_many_bonds() {
 #[test]
 fn flows_that_wait_count_for_their_client_over_all_of_its_bonds() {
     let mut bonds = bonds();
-    let [first, second] = [0, 1].map(|_| granted(&mut bonds, &at(1)).expect("a bond"));
-    let other = granted(&mut bonds, &at(2)).expect("a bond");
+    let [first, second] = [0, 1].map(|_| granted(&mut bonds, &named("one")).expect("a bond"));
+    let other = granted(&mut bonds, &named("other")).expect("a bond");
     let half = DETACHED_OF_ONE_MAX as u64 / 2;
     for (key, from) in [(first, 0), (second, 1000), (other, 2000)] {
         add(&mut bonds, key, from..from + half + 1);
@@ -87,6 +87,18 @@ fn flows_that_wait_count_for_their_client_over_all_of_its_bonds() {
     assert_eq!(more, Some(FlowKey(1001)), "it waits for the least time now");
     bonds.end(second, 1001, None);
     assert_eq!(bonds.excess(second), None);
+}
+
+#[test]
+fn more_flows_of_an_address_than_of_a_known_client_may_wait() {
+    let mut bonds = bonds();
+    let key = granted(&mut bonds, &at(1)).expect("a bond");
+    let most = DETACHED_OF_ADDRESS_MAX as u64;
+    add(&mut bonds, key, 0..most + 1);
+    assert_eq!(detach(&mut bonds, key, 0..most), None);
+    assert_eq!(bonds.excess(key), None);
+    assert_eq!(detach(&mut bonds, key, most..most + 1), None);
+    assert_eq!(bonds.excess(key), Some(FlowKey(0)));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Clients that take more of bonds than they should: it costs nobody else anything (PROTOCOL LIMIT-1, section 5.8).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quictun_flow::Lease;
-use quictun_sim::engine::{Account, Ending, Engine, Event, FlowSummary};
+use quictun_sim::engine::{
+    Account, ClientRole, Ending, Engine, EngineConfig, Event, FlowSummary, ServerRole,
+};
 use quictun_sim::{AppId, Dial, HostId, Incoming, Read, Script, Seed, Write, config};
 use quictun_wire::bond::Ask;
 use quictun_wire::code::FlowCode;
@@ -23,12 +26,20 @@ const SUSPECT: Duration = Duration::from_millis(598);
 const TTL: Duration = Duration::from_mins(30);
 
 /// An honest client with bonds, and a server with a budget.
-fn world(account: &Account, connections: usize) -> World {
+fn world(account: &Account) -> World {
+    let (client, server) = configs(account);
+    begun(client, server)
+}
+
+fn configs(account: &Account) -> (EngineConfig<ClientRole>, EngineConfig<ServerRole>) {
     let mut client = config::client_speaking(config::NATIVE, 1);
     let mut server = config::server(1);
-    client.role.connections = connections;
     (client.role.bond_ttl, server.role.bond_ttl) = (TTL, TTL);
     server.transport.account = account.clone();
+    (client, server)
+}
+
+fn begun(client: EngineConfig<ClientRole>, server: EngineConfig<ServerRole>) -> World {
     let link = limited(2_000_000, 20 * MS);
     let mut world = World::with(Seed::fixed(1), client, server, link.clone(), link);
     let host = world.network.host(world.server);
@@ -137,7 +148,7 @@ fn is_clean(world: &mut World, app: AppId, within: Duration) {
 
 #[test]
 fn a_client_that_confirms_nothing_ends_no_flow_of_others() {
-    let mut world = world(&Account::new(8 * MIB), 1);
+    let mut world = world(&Account::new(8 * MIB));
     let script = Script::echoed(1).write([Write::Send(8_000_000), Write::Finish]);
     let app = world.network.open(world.client, "echo", script);
     let mut greedy = Greedy::new(&mut world);
@@ -160,7 +171,7 @@ fn a_client_that_confirms_nothing_ends_no_flow_of_others() {
 #[test]
 fn where_memory_is_short_flows_of_the_client_with_most_end_first() {
     let account = Account::new(8 * MIB);
-    let mut world = world(&account, 1);
+    let mut world = world(&account);
     let script =
         Script::echoed(1).write([Write::Send(1000), Write::Wait(20 * SECOND), Write::Finish]);
     let app = world.network.open(world.client, "echo", script);
@@ -198,7 +209,11 @@ fn where_memory_is_short_flows_of_the_client_with_most_end_first() {
 
 #[test]
 fn a_client_keeps_a_thousand_flows_that_wait_whatever_bonds_they_are_of() {
-    let mut world = world(&Account::new(1 << 30), 2);
+    let (mut client, mut server) = configs(&Account::new(1 << 30));
+    client.role.connections = 2;
+    client.role.prover = Some(Arc::new(|_| config::PROOF));
+    server.role.identify = true;
+    let mut world = begun(client, server);
     let script = Script::echoed(1).write([Write::Send(1), Write::Wait(TTL), Write::Finish]);
     for _ in 0..1040 {
         world.network.open(world.client, "echo", script.clone());
@@ -225,8 +240,24 @@ fn a_client_keeps_a_thousand_flows_that_wait_whatever_bonds_they_are_of() {
 }
 
 #[test]
+fn what_a_bond_remembers_is_charged() {
+    let mut world = world(&Account::new(64 * MIB));
+    let server = world.server;
+    let kept = |world: &mut World| world.network.host(server).engine().holdings().kept;
+    let before = kept(&mut world);
+    let script = Script::echoed(1).write([Write::Send(1), Write::Finish]);
+    for _ in 0..100 {
+        world.network.open(world.client, "echo", script.clone());
+    }
+    world.network.run_for(10 * SECOND);
+    assert_eq!(world.closed(server).len(), 100);
+    let more = kept(&mut world) - before;
+    assert!(more >= 100 * 16, "{more} bytes");
+}
+
+#[test]
 fn a_flow_that_moves_again_and_again_costs_its_client_the_connection() {
-    let mut world = world(&Account::new(1 << 30), 1);
+    let mut world = world(&Account::new(1 << 30));
     let mut greedy = Greedy::new(&mut world);
     greedy.open(&mut world, "echo", 0);
     world.network.run_for(SECOND);
@@ -306,7 +337,7 @@ fn a_connection_for_flows_that_have_ended_is_dialled_no_more() {
 /// flow on it goes on there.
 #[test]
 fn a_flow_on_a_connection_that_answers_outlives_its_bond() {
-    let mut world = world(&Account::new(64 * MIB), 1);
+    let mut world = world(&Account::new(64 * MIB));
     let (client, server) = (world.client, world.server);
     // The second byte is answered between the handshake of the next connection and the answer to HELLO.
     let speaks_again = [
@@ -338,7 +369,7 @@ fn a_flow_on_a_connection_that_answers_outlives_its_bond() {
 /// to the new bond, on the new connection.
 #[test]
 fn a_connection_of_a_bond_that_was_given_up_takes_no_more_flows() {
-    let mut world = world(&Account::new(64 * MIB), 1);
+    let mut world = world(&Account::new(64 * MIB));
     let (client, server) = (world.client, world.server);
     let soon = Script::echoed(1).write([Write::Send(1), Write::Wait(SECOND), Write::Finish]);
     world.network.open(client, "echo", soon.clone());
