@@ -15,6 +15,7 @@
 //! | [`bond`], [`moving`] | flows that outlive their connection | 5.8 |
 //! | [`code`] | error codes of streams and connections | 6 |
 //! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
+//! | [`proxy`] | what applications say to a proxy: SOCKS5, SOCKS4A, HTTP CONNECT (not protocols of ours) | - |
 //! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
 //!
 //! A server reads a `quictun/1` flow like so: collect bytes, call [`open::Open::decode`] until it says
@@ -39,6 +40,7 @@ pub mod join;
 pub mod moving;
 pub mod open;
 pub mod opening;
+pub mod proxy;
 pub mod spice;
 pub mod target;
 pub mod token;

@@ -83,6 +83,11 @@ fn invitation() {
 }
 
 #[test]
+fn proxy() {
+    replay("proxy", check::proxy);
+}
+
+#[test]
 fn spice_classify() {
     replay("spice_classify", check::spice_classify);
 }
@@ -115,6 +120,7 @@ fn every_corpus_is_replayed() {
         "move_decode",
         "open_ack_decode",
         "open_decode",
+        "proxy",
         "spice_classify",
         "target_parse",
         "token_unpack",

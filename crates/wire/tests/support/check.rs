@@ -12,6 +12,7 @@ use crate::dns::{Answer, Query};
 use crate::invitation::{Code, MAX_TEXT, is_client_name};
 use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
+use crate::proxy::{Credentials, Handshake, MAX_HEAD, Step};
 use crate::spice::{self, Spice};
 use crate::target::Target;
 use crate::token::{self, TOKEN_LEN};
@@ -266,6 +267,63 @@ pub fn dns(bytes: &[u8]) {
         assert_eq!(told[..2], question[..2], "another number");
         assert!(told.len() >= 12 && told[2] & 0x80 != 0, "no answer");
     }
+}
+
+/// Input: one byte, what the proxy wants and knows, and the size of the pieces; the application's bytes.
+///
+/// They mean the same in any pieces, and an end comes before more than the limit is held.
+pub fn proxy(bytes: &[u8]) {
+    let Some((&how, said)) = bytes.split_first() else {
+        return;
+    };
+    let (protected, known) = (how & 1 != 0, how & 2 != 0);
+    let known = |_: &Credentials| known;
+    let whole = proxy_run(protected, &known, said, said.len().max(1));
+    let pieces = proxy_run(protected, &known, said, usize::from(how >> 2) + 1);
+    assert_eq!(whole, pieces);
+    match whole.1 {
+        Step::Connect(request) => {
+            assert!(said.ends_with(&request.rest));
+            let target = request.target;
+            assert_eq!(Target::parse(&target.to_string()), Ok(target));
+        }
+        Step::More => assert!(said.len() < MAX_HEAD, "it waits for ever"),
+        _ => {}
+    }
+}
+
+/// Gives a handshake these bytes in pieces. Returns what was answered, and how it ended: with `More` where it did not. What
+/// follows a request is there whole.
+pub fn proxy_run(
+    protected: bool,
+    known: &dyn Fn(&Credentials) -> bool,
+    bytes: &[u8],
+    piece: usize,
+) -> (Vec<u8>, Step) {
+    let mut handshake = Handshake::new(protected);
+    let mut answered = Vec::new();
+    let mut given = 0;
+    for piece in bytes.chunks(piece) {
+        handshake.push(piece);
+        given += piece.len();
+        let mut step = handshake.poll();
+        loop {
+            step = match step {
+                Step::More => break,
+                Step::Reply(reply) => {
+                    answered.extend(reply);
+                    handshake.poll()
+                }
+                Step::Login(login) => handshake.handle_login(known(&login)),
+                Step::Connect(mut request) => {
+                    request.rest.extend(&bytes[given..]);
+                    return (answered, Step::Connect(request));
+                }
+                Step::Refuse(refusal) => return (answered, Step::Refuse(refusal)),
+            };
+        }
+    }
+    (answered, Step::More)
 }
 
 /// Input: two bytes, the big-endian length of the client's part; the client's part; the server's part.

@@ -1,0 +1,181 @@
+//! SOCKS version 5 (RFC 1928), with or without user and password (RFC 1929).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::{Credentials, Dialect, Refusal, Stage as Overall, Step, target};
+use crate::code::FlowCode;
+
+const VERSION: u8 = 5;
+
+/// Methods (RFC 1928 section 3).
+const NO_AUTHENTICATION: u8 = 0x00;
+const PASSWORD: u8 = 0x02;
+const NONE_ACCEPTABLE: u8 = 0xff;
+
+/// Version of the sub-negotiation (RFC 1929 section 2).
+const LOGIN_VERSION: u8 = 1;
+
+/// The answers to user and password.
+pub(super) const WELCOME: [u8; 2] = [LOGIN_VERSION, 0];
+pub(super) const UNKNOWN: [u8; 2] = [LOGIN_VERSION, 1];
+
+/// Address types (RFC 1928 section 5).
+const IPV4: u8 = 1;
+const NAME: u8 = 3;
+const IPV6: u8 = 4;
+
+const CONNECT: u8 = 1;
+
+/// The answer once the target is connected. The address that the server's connection has is not known here: zeros, as
+/// of other programs that carry connections elsewhere.
+pub(super) const ACCEPTED: [u8; 10] = reply(0x00);
+
+/// Reply codes (RFC 1928 section 6).
+const GENERAL_FAILURE: u8 = 0x01;
+const NOT_ALLOWED: u8 = 0x02;
+const NETWORK_UNREACHABLE: u8 = 0x03;
+const HOST_UNREACHABLE: u8 = 0x04;
+const REFUSED: u8 = 0x05;
+const EXPIRED: u8 = 0x06;
+const COMMAND_NOT_SUPPORTED: u8 = 0x07;
+const ADDRESS_NOT_SUPPORTED: u8 = 0x08;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Methods,
+    Login,
+    Request,
+}
+
+/// Reads the next message, if it is there, and takes it off.
+pub(super) fn poll(stage: Stage, input: &mut Vec<u8>, protected: bool) -> (Overall, Step) {
+    let read = match stage {
+        Stage::Methods => methods(input, protected),
+        Stage::Login => login(input),
+        Stage::Request => request(input),
+    };
+    match read {
+        Ok(Some((length, next, step))) => {
+            input.drain(..length);
+            (next, step)
+        }
+        Ok(None) => (Overall::Socks5(stage), Step::More),
+        Err(refusal) => (Overall::Over, Step::Refuse(refusal)),
+    }
+}
+
+/// The length of a message, what comes next, and what to do; `None`: it is not all there.
+type Message = Result<Option<(usize, Overall, Step)>, Refusal>;
+
+/// RFC 1928 section 3: version, number of methods, methods.
+fn methods(input: &[u8], protected: bool) -> Message {
+    let Some((methods, length)) = counted(input, 1) else {
+        return Ok(None);
+    };
+    let (wanted, next) = if protected {
+        (PASSWORD, Stage::Login)
+    } else {
+        (NO_AUTHENTICATION, Stage::Request)
+    };
+    if !methods.contains(&wanted) {
+        let answer = vec![VERSION, NONE_ACCEPTABLE];
+        let why = "it offers no method of authentication that is wanted here";
+        return Err(Refusal { answer, why });
+    }
+    let step = Step::Reply(vec![VERSION, wanted]);
+    Ok(Some((length, Overall::Socks5(next), step)))
+}
+
+/// RFC 1929 section 2: version, user, password. A user that is no text is one that nobody knows.
+fn login(input: &[u8]) -> Message {
+    if input.first().is_some_and(|first| *first != LOGIN_VERSION) {
+        let answer = UNKNOWN.to_vec();
+        let why = "its user and password are not of RFC 1929";
+        return Err(Refusal { answer, why });
+    }
+    let Some((user, end)) = counted(input, 1) else {
+        return Ok(None);
+    };
+    let Some((password, length)) = counted(input, end) else {
+        return Ok(None);
+    };
+    let step = Step::Login(Credentials {
+        user: user.to_vec(),
+        password: password.to_vec(),
+    });
+    let request = Box::new(Overall::Socks5(Stage::Request));
+    let next = Overall::LoggingIn(request, Dialect::Socks5);
+    Ok(Some((length, next, step)))
+}
+
+/// RFC 1928 section 4: version, command, reserved, address type, address, port.
+fn request(input: &[u8]) -> Message {
+    let refuse = |code, why| {
+        let answer = reply(code).to_vec();
+        Err(Refusal { answer, why })
+    };
+    let Some(&[version, command, reserved, kind]) = input.first_chunk() else {
+        return Ok(None);
+    };
+    if version != VERSION || reserved != 0 {
+        return refuse(GENERAL_FAILURE, "its request is not of SOCKS5");
+    }
+    if command != CONNECT {
+        return refuse(
+            COMMAND_NOT_SUPPORTED,
+            "it asks for another command than CONNECT",
+        );
+    }
+    let (host, at) = match kind {
+        IPV4 => match fixed::<4>(input, 4) {
+            Some(octets) => (Ipv4Addr::from(octets).to_string(), 8),
+            None => return Ok(None),
+        },
+        IPV6 => match fixed::<16>(input, 4) {
+            Some(octets) => (Ipv6Addr::from(octets).to_string(), 20),
+            None => return Ok(None),
+        },
+        NAME => match counted(input, 4) {
+            Some((name, at)) => match std::str::from_utf8(name) {
+                Ok(name) => (name.to_owned(), at),
+                Err(_) => return refuse(GENERAL_FAILURE, "its host name is no text"),
+            },
+            None => return Ok(None),
+        },
+        _ => {
+            return refuse(ADDRESS_NOT_SUPPORTED, "it names an unknown kind of address");
+        }
+    };
+    let Some(port) = fixed(input, at).map(u16::from_be_bytes) else {
+        return Ok(None);
+    };
+    let next = Overall::Asked(Dialect::Socks5, target(&host, port));
+    Ok(Some((at + 2, next, Step::More)))
+}
+
+/// A length of one byte at `at` and so many bytes; returns them, and where they end.
+fn counted(input: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let end = at + 1 + usize::from(*input.get(at)?);
+    Some((input.get(at + 1..end)?, end))
+}
+
+fn fixed<const N: usize>(input: &[u8], at: usize) -> Option<[u8; N]> {
+    input.get(at..)?.first_chunk().copied()
+}
+
+/// RFC 1928 section 6, with no address bound.
+const fn reply(code: u8) -> [u8; 10] {
+    [VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]
+}
+
+pub(super) fn refused(code: Option<FlowCode>) -> Vec<u8> {
+    let code = code.map_or(GENERAL_FAILURE, |code| match code {
+        FlowCode::Refused | FlowCode::AppReset => REFUSED,
+        FlowCode::Unreachable | FlowCode::NameNotFound => HOST_UNREACHABLE,
+        FlowCode::Denied | FlowCode::Unauthenticated | FlowCode::Revoked => NOT_ALLOWED,
+        FlowCode::DialTimeout => EXPIRED,
+        FlowCode::ConnectionLost | FlowCode::ShuttingDown => NETWORK_UNREACHABLE,
+        _ => GENERAL_FAILURE,
+    });
+    reply(code).to_vec()
+}
