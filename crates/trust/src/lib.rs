@@ -4,7 +4,7 @@
 //!
 //! [`identity`] and [`psk`] read keys and secrets. [`tls`] makes configurations that decide which peers may connect;
 //! [`access::Policy`] decides what a client may reach, before and after name look-up; [`shares`] keeps clients fair.
-//! [`enrolment`] lets clients join that have been invited.
+//! [`logins`] knows who may use a client's proxy. [`enrolment`] lets clients join that have been invited.
 //! Once everything listens, [`confinement`] gives up the rights of the process; files that are opened later come
 //! from the [`keeper`], which was forked before.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ pub mod descriptors;
 pub mod enrolment;
 pub mod identity;
 pub mod keeper;
+pub mod logins;
 pub mod pin;
 pub mod psk;
 pub mod settings;

@@ -1,0 +1,173 @@
+//! Users of a client's proxy, and their passwords.
+//!
+//! Only digests are kept: what was read is erased. [`Logins::knows`] takes the same time whatever differs.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{self, SHA256, SHA256_OUTPUT_LEN};
+use thiserror::Error;
+
+use crate::keeper::{self, ReadError};
+
+/// Longest user and longest password, bytes (RFC 1929 section 2).
+const MAX_TEXT: usize = 255;
+
+/// Most users: each is compared at each login.
+const MAX_USERS: usize = 1024;
+
+/// Largest file read, bytes: the users, with room for comments.
+const MAX_FILE: u64 = 1 << 20;
+
+/// The users of a file.
+#[derive(Clone)]
+pub struct Logins(Vec<[u8; SHA256_OUTPUT_LEN]>);
+
+/// Why a file names no users.
+#[derive(Debug, Error)]
+pub enum LoginsError {
+    /// The file cannot be read.
+    #[error("cannot read the users of the proxy in {}", .0.display())]
+    Read(PathBuf, #[source] ReadError),
+    /// A line is not `USER:PASSWORD`, with its number.
+    #[error("{}, line {line}: write USER:PASSWORD, each of 1 to {MAX_TEXT} bytes", .0.display(), line = .1)]
+    Line(PathBuf, usize),
+    /// Nobody at all.
+    #[error("{} names no user: write a line USER:PASSWORD for each", .0.display())]
+    Nobody(PathBuf),
+    /// More than [`MAX_USERS`].
+    #[error("{} names more than {MAX_USERS} users: is it the right file?", .0.display())]
+    TooMany(PathBuf),
+}
+
+impl Logins {
+    /// Reads a file: a line `USER:PASSWORD` for each user. Empty lines, and those that begin with `#`, say nothing.
+    pub fn load(path: &Path) -> Result<Self, LoginsError> {
+        let path = path.to_owned();
+        let content = match keeper::read(&path, MAX_FILE) {
+            Ok(content) => content,
+            Err(cause) => return Err(LoginsError::Read(path, cause)),
+        };
+        let mut logins = Vec::new();
+        for (number, line) in content.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let Some((user, password)) = parts(line) else {
+                return Err(LoginsError::Line(path, number + 1));
+            };
+            if logins.len() == MAX_USERS {
+                return Err(LoginsError::TooMany(path));
+            }
+            logins.push(digest(user, password));
+        }
+        if logins.is_empty() {
+            return Err(LoginsError::Nobody(path));
+        }
+        Ok(Self(logins))
+    }
+
+    /// Whether this user has this password.
+    pub fn knows(&self, user: &[u8], password: &[u8]) -> bool {
+        if user.len() > MAX_TEXT || password.len() > MAX_TEXT {
+            return false;
+        }
+        let asked = digest(user, password);
+        // All of them: the place of a user must not show.
+        let same =
+            |login: &&[u8; SHA256_OUTPUT_LEN]| verify_slices_are_equal(&login[..], &asked).is_ok();
+        self.0.iter().filter(same).count() > 0
+    }
+}
+
+/// The parts of `USER:PASSWORD`, where they have the lengths that they may. A password may hold colons.
+fn parts(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let (user, password) = (&line[..colon], &line[colon + 1..]);
+    let fits = |text: &[u8]| (1..=MAX_TEXT).contains(&text.len());
+    (fits(user) && fits(password)).then_some((user, password))
+}
+
+/// The user's length keeps `ab` with `c` apart from `a` with `bc`.
+fn digest(user: &[u8], password: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
+    let mut context = digest::Context::new(&SHA256);
+    context.update(&(user.len() as u64).to_be_bytes());
+    context.update(user);
+    context.update(password);
+    let mut out = [0; SHA256_OUTPUT_LEN];
+    out.copy_from_slice(context.finish().as_ref());
+    out
+}
+
+impl fmt::Debug for Logins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Logins({} users)", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(content: &[u8]) -> Result<Logins, LoginsError> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("users");
+        std::fs::write(&path, content).expect("written");
+        Logins::load(&path)
+    }
+
+    #[test]
+    fn a_user_is_known_by_the_password_of_the_file_alone() {
+        let logins = load(b"# who may\r\n\nann:wonder\r\nbob:a:b\n").expect("users");
+        assert_eq!(format!("{logins:?}"), "Logins(2 users)");
+        assert!(logins.knows(b"ann", b"wonder") && logins.knows(b"bob", b"a:b"));
+        for (user, password) in [
+            (&b"ann"[..], &b"a:b"[..]),
+            (b"ann", b"Wonder"),
+            (b"ann", b"wonder\r"),
+            (b"annw", b"onder"),
+            (b"", b""),
+            (b"# who may", b""),
+            (&[b'x'; 256], &[b'y'; 256]),
+        ] {
+            assert!(!logins.knows(user, password), "{user:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_refused_with_its_line() {
+        let why = |content: &[u8]| load(content).expect_err("no users").to_string();
+        for content in [&b"ann:wonder\nbob\n"[..], b"#\nbob:\n", b"\n:secret"] {
+            let why = why(content);
+            assert!(why.contains("line 2: write USER:PASSWORD"), "{why}");
+            assert!(!why.contains("bob") && !why.contains("secret"), "{why}");
+        }
+        assert!(why(b"# nobody\n\n").contains("names no user"));
+        let missing = Logins::load(Path::new("/nonexistent/users")).expect_err("no file");
+        assert_eq!(
+            missing.to_string(),
+            "cannot read the users of the proxy in /nonexistent/users"
+        );
+    }
+
+    #[test]
+    fn users_and_their_lengths_have_limits() {
+        let line = |user: usize, password: usize| {
+            [&vec![b'u'; user][..], b":", &vec![b'p'; password], b"\n"].concat()
+        };
+        let logins = load(&line(255, 255)).expect("a user");
+        assert!(logins.knows(&[b'u'; 255], &[b'p'; 255]));
+        assert!(matches!(load(&line(256, 1)), Err(LoginsError::Line(_, 1))));
+        assert!(matches!(load(&line(1, 256)), Err(LoginsError::Line(_, 1))));
+        assert!(load(&line(1, 1).repeat(MAX_USERS)).is_ok());
+        let many = load(&line(1, 1).repeat(MAX_USERS + 1));
+        assert!(matches!(many, Err(LoginsError::TooMany(_))));
+        let large = load(&vec![b'\n'; usize::try_from(MAX_FILE).expect("small") + 1]);
+        assert!(matches!(
+            large,
+            Err(LoginsError::Read(_, ReadError::TooLarge { .. }))
+        ));
+    }
+}
