@@ -68,7 +68,9 @@ mod tests {
         };
         match to {
             ForwardTo::Target(target) => Ok(format!("{listen} {target}")),
-            ForwardTo::Source(_) => Err("a forward leads to a target".to_owned()),
+            ForwardTo::Source(_) | ForwardTo::Proxy => {
+                Err("a forward leads to a target".to_owned())
+            }
         }
     }
 

@@ -159,7 +159,8 @@ fn verdict(summary: &FlowSummary, denied: Option<&str>) -> &'static str {
     }
 }
 
-fn reason(ending: Ending, unreachable: Option<&str>) -> String {
+/// How a flow ended, in words; `unreachable` as in [`Known`].
+pub fn reason(ending: Ending, unreachable: Option<&str>) -> String {
     match ending {
         Ending::Finished => "finished".to_owned(),
         Ending::AppReset => "the local application reset it".to_owned(),

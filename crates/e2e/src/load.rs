@@ -9,6 +9,7 @@ pub mod cut;
 pub mod idle;
 pub mod measured;
 pub mod pairs;
+pub mod proxy;
 pub mod relay;
 pub mod report;
 pub mod rr;

@@ -36,7 +36,7 @@ pub enum Key {
     Tun,
     /// A listener, by its number.
     Listener(usize),
-    /// A dial, by its number.
+    /// A dial, or an application that has yet to say where it wants to go, by its number.
     Dial(usize),
     /// The application's socket of a flow.
     Flow(FlowId),

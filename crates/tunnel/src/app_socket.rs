@@ -11,6 +11,7 @@ use quictun_engine::Socket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
+use crate::proxy::Proxied;
 use crate::question_socket::QuestionSocket;
 use quictun_stackd::netstackd::RemoteSocket;
 use quictun_stackd::stack_socket::StackSocket;
@@ -32,6 +33,8 @@ pub(crate) enum AppSocket {
     Remote(RemoteSocket),
     /// A question to a name server, behind a TUN device.
     Question(Box<QuestionSocket>),
+    /// Asked for through the proxy: TCP or Unix inside.
+    Proxied(Box<Proxied>),
 }
 
 impl AppSocket {
@@ -63,6 +66,22 @@ impl AppSocket {
             Self::Stack(socket) => socket.client.to_string(),
             Self::Remote(socket) => socket.client.to_string(),
             Self::Question(socket) => socket.client().to_string(),
+            Self::Proxied(socket) => socket.inner().map(Self::peer).unwrap_or_default(),
+        }
+    }
+
+    /// Writes a few bytes of ours, all of them or none that anyone is to rely on. A socket on which little was written has
+    /// room for them.
+    pub(crate) fn say(&self, bytes: &[u8]) -> io::Result<()> {
+        let written = match self {
+            Self::Tcp(stream) => (&*stream).write(bytes)?,
+            Self::Unix(stream) => (&*stream).write(bytes)?,
+            Self::Stack(_) | Self::Remote(_) | Self::Question(_) | Self::Proxied(_) => 0,
+        };
+        if written == bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
         }
     }
 
@@ -71,6 +90,7 @@ impl AppSocket {
         match self {
             Self::Tcp(stream) => Some(stream.as_fd()),
             Self::Unix(stream) => Some(stream.as_fd()),
+            Self::Proxied(socket) => socket.inner()?.descriptor(),
             Self::Stack(_) | Self::Remote(_) | Self::Question(_) => None,
         }
     }
@@ -79,6 +99,7 @@ impl AppSocket {
         match self {
             Self::Tcp(stream) => stream.take_error(),
             Self::Unix(stream) => stream.take_error(),
+            Self::Proxied(socket) => socket.inner().map_or(Ok(None), Self::take_error),
             Self::Stack(_) | Self::Remote(_) | Self::Question(_) => Ok(None),
         }
     }
@@ -93,6 +114,7 @@ impl Socket for AppSocket {
                 Self::Stack(socket) => return socket.read(into),
                 Self::Remote(socket) => return socket.read(into),
                 Self::Question(socket) => return socket.read(into),
+                Self::Proxied(socket) => return socket.read(into),
             };
             match read {
                 Err(rustix::io::Errno::INTR) => {}
@@ -104,7 +126,11 @@ impl Socket for AppSocket {
     fn lend(&mut self, max: usize) -> Option<io::Result<Bytes>> {
         match self {
             Self::Remote(socket) => socket.lend(max),
-            Self::Tcp(_) | Self::Unix(_) | Self::Stack(_) | Self::Question(_) => None,
+            Self::Tcp(_)
+            | Self::Unix(_)
+            | Self::Stack(_)
+            | Self::Question(_)
+            | Self::Proxied(_) => None,
         }
     }
 
@@ -116,6 +142,7 @@ impl Socket for AppSocket {
                 Self::Stack(socket) => return socket.write(chunks),
                 Self::Remote(socket) => return socket.write(chunks),
                 Self::Question(socket) => return socket.write(chunks),
+                Self::Proxied(socket) => return socket.write(chunks),
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -131,6 +158,7 @@ impl Socket for AppSocket {
             Self::Stack(socket) => socket.finish(),
             Self::Remote(socket) => socket.finish(),
             Self::Question(socket) => socket.finish(),
+            Self::Proxied(socket) => socket.finish(),
         }
     }
 
@@ -139,6 +167,7 @@ impl Socket for AppSocket {
             // A socket that cannot tell has failed: it will send nothing more.
             Self::Tcp(stream) => quictun_sys::tcp_unsent(stream).unwrap_or_default() == 0,
             Self::Stack(socket) => socket.is_sent(),
+            Self::Proxied(socket) => socket.is_sent(),
             Self::Unix(_) | Self::Remote(_) | Self::Question(_) => true,
         }
     }
@@ -149,6 +178,7 @@ impl Socket for AppSocket {
             Self::Tcp(stream) => if reset_on_close(stream).is_err() {},
             Self::Stack(socket) => socket.abort(),
             Self::Remote(socket) => socket.abort(),
+            Self::Proxied(socket) => socket.abort(),
             Self::Unix(_) | Self::Question(_) => {}
         }
     }
@@ -159,6 +189,7 @@ impl Socket for AppSocket {
             Self::Tcp(stream) => if SockRef::from(&*stream).set_linger(None).is_err() {},
             Self::Stack(socket) => socket.close(),
             Self::Remote(socket) => socket.close(),
+            Self::Proxied(socket) => socket.close(),
             Self::Unix(_) | Self::Question(_) => {}
         }
     }

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,12 +18,14 @@ use tracing::{info, warn};
 use crate::answers::Sources;
 use crate::banner;
 use crate::bonds::Bonds;
-use crate::client_duty::{ClientDuty, ForwardDuty};
+use crate::client_duty::{ClientDuty, ForwardDuty, Leads};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
 use crate::listener::{self, Listener};
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
+use crate::once::{Once, Outcome};
+use crate::proxy::Proxy;
 use crate::refusal::Refused;
 use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
@@ -47,8 +50,10 @@ use quictun_stackd::netstackd::{self, Remote};
 use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::settings::{TunDevice, TunSettings};
 use quictun_trust::identity;
+use quictun_trust::logins::Logins;
 use quictun_trust::settings::ServerTrust;
 use quictun_trust::tls;
+use quictun_wire::target::Target;
 
 /// How long an application waits for a connection to the server before it is reset: longer than the
 /// longest pause between two attempts.
@@ -68,19 +73,55 @@ pub fn run(
     settings: ClientSettings,
     read_again: Option<Read<ClientSettings>>,
 ) -> Result<(), Failure> {
-    serve(settings, read_again)?
+    serve(settings, read_again, None)?
+}
+
+/// One flow for whose sake a client runs.
+pub struct Connect {
+    /// Where it leads.
+    pub target: Target,
+    /// Gives the application's end, whose other end the caller has. It is called once everything is ready, and may start
+    /// threads.
+    pub start: Box<dyn FnOnce() -> std::io::Result<UnixStream> + Send>,
+}
+
+impl std::fmt::Debug for Connect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connect")
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs a client for one flow, until that is over and all of it has arrived.
+///
+/// # Errors
+///
+/// As of [`run`]; [`Failure::Other`] where the flow was refused or cut.
+pub fn connect(settings: ClientSettings, connect: Connect) -> Result<(), Failure> {
+    let outcome = Outcome::default();
+    let target = connect.target.to_string();
+    serve(settings, None, Some((connect, outcome.clone())))??;
+    let ended = outcome.take().map_err(anyhow::Error::msg);
+    Ok(ended.context(target)?)
 }
 
 /// The inner result is that of the workers.
 fn serve(
     settings: ClientSettings,
     read_again: Option<Read<ClientSettings>>,
+    mut connect: Option<(Connect, Outcome)>,
 ) -> Result<Result<(), Failure>> {
     let connections = settings.transport.connections.max(1);
     let workers = settings.transport.workers.clamp(1, connections);
     start_keeper(&settings, read_again.as_ref())?;
     let log = launch::prepare(&settings.control)?;
     let listeners = listeners(&settings)?;
+    let logins = logins(
+        settings.proxy_users.as_deref(),
+        &settings.forwards,
+        &listeners,
+    )?;
     let mark = mark(&settings)?;
     let (ports, path_mtu) = udp_ports(&settings, mark, workers)?;
     let http = rest::bind(&settings.control)?;
@@ -92,9 +133,10 @@ fn serve(
     let rules = Arc::new(rules);
     warn_of_unsafe(&settings);
     identity::warn_of_wide(settings.identity.psk_file.as_deref());
-    let tokens = settings.forwards.iter().map(token);
-    let tokens = tokens.collect::<Result<Vec<_>, _>>()?;
-    let (tokens, plugins): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
+    identity::warn_of_wide(settings.proxy_users.as_deref());
+    let leads = settings.forwards.iter().map(leads);
+    let leads = leads.collect::<Result<Vec<_>, _>>()?;
+    let (leads, plugins): (Vec<_>, Vec<_>) = leads.into_iter().unzip();
     // Until the last worker has ended.
     let mut detour = detour(&settings)?;
     let mut tun = tun_plan(&settings, detour.as_ref())?;
@@ -146,15 +188,21 @@ fn serve(
     };
     // It takes the listeners along: those of the workers are the only ones left.
     let outcome = launch.run(move |_| {
-        let forwards = listeners.iter().zip(&tokens).map(|(listener, token)| {
-            let (listener, token) = (listener.try_clone()?, token.clone());
-            Ok(ForwardDuty { listener, token })
+        let forwards = listeners.iter().zip(&leads).map(|(listener, leads)| {
+            let (listener, leads) = (listener.try_clone()?, leads.clone());
+            Ok(ForwardDuty { listener, leads })
         });
         let forwards = forwards.collect::<std::io::Result<Vec<_>>>();
         let forwards = forwards.context("listener")?;
+        let once = connect.take().map(|(connect, outcome)| {
+            let socket = (connect.start)().context("the application's socket")?;
+            anyhow::Ok(Once::new(socket, &connect.target, outcome))
+        });
+        let once = once.transpose()?;
         // One worker serves the device.
         let (role, tun, troubles) = (role.clone(), tun.take(), troubles.clone());
-        Ok(move |seat| build(seat, role, forwards, tun, troubles, phrases))
+        let apps = (forwards, logins.clone(), once);
+        Ok(move |seat| build(seat, role, apps, tun, troubles, phrases))
     })?;
     let outcome = outcome.map_err(Failure::of_workers);
     if started.load(Ordering::Relaxed) {
@@ -227,6 +275,7 @@ struct Banner {
 fn destination(forward: &Forward) -> String {
     match &forward.to {
         ForwardTo::Target(target) => target.to_string(),
+        ForwardTo::Proxy => "anywhere (SOCKS5, SOCKS4a, HTTP CONNECT)".to_owned(),
         ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
         ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
         ForwardTo::Source(TokenSource::Http(url)) => shown_url(url),
@@ -246,7 +295,7 @@ fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
 fn build(
     seat: Seat,
     role: ClientRole,
-    forwards: Vec<ForwardDuty>,
+    (forwards, logins, once): (Vec<ForwardDuty>, Option<Logins>, Option<Once>),
     tun: Option<TunPlan>,
     (refused, trouble, bonds): (Arc<Refused>, Arc<Trouble>, Arc<Bonds>),
     phrases: Phrases,
@@ -255,6 +304,8 @@ fn build(
     let duty = ClientDuty {
         index: seat.index,
         forwards,
+        proxy: Proxy::new(logins),
+        once,
         tun: tun.map(|tun| tun.build(phrases)).transpose()?,
         control: seat.requests.clone(),
         waiting: Slab::new(),
@@ -410,15 +461,37 @@ pub(crate) fn any_socket(server: &HostPort) -> std::io::Result<UdpSocket> {
     }
 }
 
-/// The token of all connections of a forward, and the plugin that gives it or is asked for each.
-fn token(forward: &Forward) -> Result<(Option<String>, Option<TokenPlugin>), TokenSourceError> {
+/// Where the connections of a forward lead, and the plugin that gives their token or is asked for each.
+fn leads(forward: &Forward) -> Result<(Leads, Option<TokenPlugin>), TokenSourceError> {
     match &forward.to {
-        ForwardTo::Target(target) => Ok((Some(target.to_string()), None)),
+        ForwardTo::Target(target) => Ok((Leads::To(target.to_string()), None)),
+        ForwardTo::Proxy => Ok((Leads::Proxy, None)),
         ForwardTo::Source(source) => {
             let plugin = TokenPlugin::new(source)?;
-            Ok((plugin.fixed().map(str::to_owned), Some(plugin)))
+            let fixed = plugin.fixed().map(str::to_owned);
+            Ok((fixed.map_or(Leads::Asked, Leads::To), Some(plugin)))
         }
     }
+}
+
+/// The users of the proxies. Without any, a proxy serves this machine alone: a listener that systemd has made may be one for
+/// others, whatever the configuration says.
+fn logins(
+    users: Option<&Path>,
+    forwards: &[Forward],
+    listeners: &[Listener],
+) -> Result<Option<Logins>> {
+    if let Some(path) = users {
+        return Ok(Some(Logins::load(path)?));
+    }
+    for (forward, listener) in forwards.iter().zip(listeners) {
+        anyhow::ensure!(
+            forward.to != ForwardTo::Proxy || listener.is_local(),
+            "the proxy on {} would serve everyone who reaches that address: listen on 127.0.0.1, or give users and their passwords with --proxy-users FILE",
+            listener.address()
+        );
+    }
+    Ok(None)
 }
 
 /// One listener for each forward: inherited from systemd in their order, or bound.

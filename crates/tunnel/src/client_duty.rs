@@ -18,6 +18,8 @@ use crate::duty::{Duty, Io, log_congestion};
 use crate::listener::{Accepted, Listener};
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
+use crate::once::Once;
+use crate::proxy::{self, Asked, Proxy};
 use crate::refusal::{self, Refused};
 use crate::reload::change::{Ended, Rules};
 use crate::requests::{Request, WAITING_MAX};
@@ -39,6 +41,10 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct ClientDuty {
     pub(crate) index: usize,
     pub(crate) forwards: Vec<ForwardDuty>,
+    /// The connections to forwards that are proxies.
+    pub(crate) proxy: Proxy,
+    /// The flow for whose sake the process runs, if it is for one.
+    pub(crate) once: Option<Once>,
     /// The device whose connections are carried, in one worker.
     pub(crate) tun: Option<TunPort>,
     pub(crate) control: Sender<Request>,
@@ -60,8 +66,18 @@ pub(crate) struct ClientDuty {
 #[derive(Debug)]
 pub(crate) struct ForwardDuty {
     pub(crate) listener: Listener,
-    /// The token of every connection; `None`: the plugin is asked for each.
-    pub(crate) token: Option<String>,
+    pub(crate) leads: Leads,
+}
+
+/// Where the connections of a forward lead.
+#[derive(Clone, Debug)]
+pub(crate) enum Leads {
+    /// The token of every connection.
+    To(String),
+    /// The plugin is asked for each.
+    Asked,
+    /// Each says so itself.
+    Proxy,
 }
 
 #[derive(Debug)]
@@ -78,6 +94,12 @@ impl Duty for ClientDuty {
         }
         if let Some(tun) = &self.tun {
             tun.start(io)?;
+        }
+        if let Some((socket, token)) = self.once.as_mut().and_then(Once::begin) {
+            let flow = self.open(io, socket, token);
+            if let Some(once) = &mut self.once {
+                once.handle_opened(flow);
+            }
         }
         Ok(())
     }
@@ -154,7 +176,7 @@ impl Duty for ClientDuty {
             }
             Event::Established { flow, stream_id } => self.handle_established(io, flow, stream_id),
             Event::Congestion { .. } => log_congestion(&event),
-            Event::FlowClosed(summary) => self.handle_flow_closed(&summary),
+            Event::FlowClosed(summary) => self.handle_flow_closed(io, &summary),
             _ => {}
         }
     }
@@ -162,6 +184,10 @@ impl Duty for ClientDuty {
     fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready) {
         if let (Key::Tun, Some(tun)) = (ready.key, &mut self.tun) {
             return tun.handle_ready(io);
+        }
+        if matches!(ready.key, Key::Dial(_)) {
+            let asked = self.proxy.handle_ready(io.now, io.poller, ready);
+            return self.open_asked(io, asked);
         }
         let Key::Listener(index) = ready.key else {
             return;
@@ -172,11 +198,17 @@ impl Duty for ClientDuty {
             };
             match forward.listener.accept() {
                 Accepted::Connection(socket, app) => {
-                    let token = forward.token.clone();
+                    let leads = forward.leads.clone();
                     self.log_accepted(&app);
-                    match token {
-                        Some(token) => self.open(io, socket, token),
-                        None => self.ask_token(socket, index, app),
+                    match leads {
+                        Leads::To(token) => {
+                            self.open(io, socket, token);
+                        }
+                        Leads::Asked => self.ask_token(socket, index, app),
+                        Leads::Proxy => {
+                            let asked = self.proxy.accept(io.now, io.poller, socket);
+                            self.open_asked(io, asked);
+                        }
                     }
                 }
                 Accepted::Empty => return,
@@ -216,7 +248,9 @@ impl Duty for ClientDuty {
                 if waiting.is_some_and(|waiting| waiting.ticket == ticket) {
                     let waiting = self.waiting.remove(key);
                     match token {
-                        Some(token) => self.open(io, waiting.socket, token),
+                        Some(token) => {
+                            self.open(io, waiting.socket, token);
+                        }
                         None => reset(waiting.socket),
                     }
                 }
@@ -237,11 +271,13 @@ impl Duty for ClientDuty {
 
     fn next_timeout(&self) -> Option<Instant> {
         let tun = self.tun.as_ref().and_then(TunPort::next_timeout);
-        let times = [self.paused, self.silent_at, tun, self.moves.next_timeout()];
+        let (moves, proxy) = (self.moves.next_timeout(), self.proxy.next_timeout());
+        let times = [self.paused, self.silent_at, tun, moves, proxy];
         times.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, io: &mut Io<'_>) {
+        self.proxy.handle_timeout(io.now);
         if let Some(tun) = &mut self.tun {
             tun.handle_timeout(io);
         }
@@ -278,12 +314,23 @@ impl Duty for ClientDuty {
             tun.stop_accepting(io);
         }
         self.pause(io, None);
+        self.proxy.stop();
         // The descriptors close here: who connects from now on is refused at once.
         self.forwards.clear();
     }
 
     fn failure(&self) -> Option<io::Error> {
         self.tun.as_ref().and_then(TunPort::failure)
+    }
+
+    fn is_over(&self) -> bool {
+        self.once.as_ref().is_some_and(Once::is_over)
+    }
+
+    fn handle_unconfirmed(&mut self) {
+        if let Some(once) = &mut self.once {
+            once.handle_unconfirmed();
+        }
     }
 
     fn is_busy(&self) -> bool {
@@ -301,9 +348,10 @@ impl ClientDuty {
         if let Some(tun) = &mut self.tun {
             tun.handle_established(io, flow);
         }
+        proxy::handle_established(io, flow);
     }
 
-    fn handle_flow_closed(&mut self, summary: &FlowSummary) {
+    fn handle_flow_closed(&mut self, io: &Io<'_>, summary: &FlowSummary) {
         let given_up = self.tun.as_ref();
         if given_up.is_some_and(|tun| tun.has_given_up(summary.flow)) {
             debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
@@ -313,8 +361,13 @@ impl ClientDuty {
                 unreachable: self.unreachable.as_deref(),
                 ..Known::default()
             };
+            if let Some(once) = &mut self.once {
+                once.handle_closed(summary, known);
+            }
             self.log.closed(summary, known);
         }
+        self.proxy
+            .handle_closed(io.now, io.poller, summary.flow, summary.ending);
         if let Some(tun) = &mut self.tun {
             tun.handle_closed(summary.flow);
         }
@@ -396,24 +449,55 @@ impl ClientDuty {
         }
     }
 
-    fn open(&self, io: &mut Io<'_>, socket: AppSocket, token: String) {
-        let client_app = socket.peer();
+    fn open(&self, io: &mut Io<'_>, socket: AppSocket, token: String) -> Option<FlowId> {
+        let asked = Asked {
+            socket,
+            token,
+            watched: None,
+        };
+        self.open_watched(io, asked)
+    }
+
+    /// Opens the flow that an application has asked the proxy for, if it has.
+    fn open_asked(&mut self, io: &mut Io<'_>, asked: Option<Asked>) {
+        let Some(asked) = asked else {
+            return;
+        };
+        let watched = asked.watched;
+        match self.open_watched(io, asked) {
+            Some(flow) => self.proxy.name(io, flow),
+            None => self.proxy.handle_refused(io.now, io.poller, watched),
+        }
+    }
+
+    fn open_watched(&self, io: &mut Io<'_>, asked: Asked) -> Option<FlowId> {
+        let client_app = asked.socket.peer();
         log_beginning!(
             self.log.phrases,
             { "Client-App-Addr" = client_app },
             "Starting handshake with server endpoint",
             "asking the server for a flow"
         );
-        let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
+        let opened = io
+            .engine
+            .open_flow(io.now, asked.socket, asked.token, client_app);
+        let Some(flow) = opened else {
             warn!(target: "quictun", "too many connections wait for the server: one was reset");
-            return;
+            return None;
         };
-        if let Some(socket) = io.engine.socket(flow)
-            && let Err(cause) = io.poller.add_flow(socket.descriptor(), Key::Flow(flow))
-        {
-            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
-            io.fail(flow);
+        if let Some(socket) = io.engine.socket(flow) {
+            let (fd, key) = (socket.descriptor(), Key::Flow(flow));
+            let watched = if asked.watched.is_some() {
+                io.poller.rename_flow(fd, key)
+            } else {
+                io.poller.add_flow(fd, key)
+            };
+            if let Err(cause) = watched {
+                warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
+                io.fail(flow);
+            }
         }
+        Some(flow)
     }
 
     fn ask_token(&mut self, socket: AppSocket, forward: usize, app: AppAddr) {

@@ -34,6 +34,12 @@ pub(crate) trait Duty {
     fn failure(&self) -> Option<io::Error> {
         None
     }
+    /// Whether what it runs for is over: the process drains and ends.
+    fn is_over(&self) -> bool {
+        false
+    }
+    /// The process ends, and a peer has not confirmed that all of some flow has arrived.
+    fn handle_unconfirmed(&mut self) {}
     /// Whether something is under way that the engine does not know of yet.
     fn is_busy(&self) -> bool {
         false

@@ -6,8 +6,8 @@
 //!
 //! # Order of use
 //!
-//! Build [`settings::ClientSettings`] or [`settings::ServerSettings`], then call [`client::run`] or
-//! [`server::run`]; both return when the process should end, with a [`failure::Failure`] where that was not asked for.
+//! Build [`settings::ClientSettings`] or [`settings::ServerSettings`], then call [`client::run`], [`client::connect`] or
+//! [`server::run`]; each returns when the process should end, with a [`failure::Failure`] where that was not asked for.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -34,7 +34,9 @@ mod mailbox;
 mod moves;
 mod name_questions;
 mod network_watch;
+mod once;
 mod probe;
+mod proxy;
 mod qlog;
 mod question_socket;
 mod refusal;

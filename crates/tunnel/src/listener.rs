@@ -72,6 +72,16 @@ impl Listener {
         address.unwrap_or_else(|| "unknown".to_owned())
     }
 
+    /// Whether only this machine reaches it.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(listener) => listener
+                .local_addr()
+                .is_ok_and(|it| it.ip().to_canonical().is_loopback()),
+            Self::Unix(_) => true,
+        }
+    }
+
     pub(crate) fn accept(&self) -> Accepted {
         let accepted = match self {
             Self::Tcp(listener) => listener

@@ -22,6 +22,8 @@ pub struct ClientSettings {
     pub server_addresses: Vec<IpAddr>,
     /// Local listeners and where each leads.
     pub forwards: Vec<Forward>,
+    /// Users of the proxies among them, and their passwords; `None`: no proxy asks, and each serves this machine alone.
+    pub proxy_users: Option<PathBuf>,
     /// A TUN device whose connections are carried, each to where it wants to.
     pub tun: Option<TunSettings>,
     /// Which protocols are offered in the TLS handshake.
@@ -103,6 +105,8 @@ pub enum ForwardTo {
     Target(Target),
     /// A token source plugin decides for each connection (quic-tun's way).
     Source(TokenSource),
+    /// Each connection says where it wants to go: SOCKS5, SOCKS4A or HTTP CONNECT.
+    Proxy,
 }
 
 /// Where the client gets the token of a new flow from (quic-tun's `--token-source-plugin`).

@@ -101,6 +101,10 @@ impl<D: Duty> Worker<D> {
                 self.close();
                 return Err(error);
             }
+            if !self.draining && self.duty.is_over() {
+                self.draining = true;
+                self.port.engine.drain();
+            }
             if self.draining && !self.duty.is_busy() && self.port.engine.is_drained() {
                 self.closing = true;
             }
@@ -244,6 +248,7 @@ impl<D: Duty> Worker<D> {
         if flows > 0 {
             // PROTOCOL CLOSE-13.
             warn!(target: "quictun", flows, "the other side has not confirmed that everything of these flows has arrived, although they had ended here");
+            self.duty.handle_unconfirmed();
         }
         self.port.engine.close(now);
         self.port.forget_blocked();

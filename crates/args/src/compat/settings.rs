@@ -126,6 +126,7 @@ fn client_settings(
         server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
         forwards,
+        proxy_users: None,
         offer: layers.get(&flags::OFFER)?,
         trust: server_trust(layers, warnings)?,
         identity: ClientIdentity {

@@ -46,32 +46,48 @@ pub(super) struct ClientTable {
 #[serde(deny_unknown_fields)]
 struct ForwardTable {
     listen: Text,
-    target: String,
+    target: Option<String>,
+    /// In place of a target: each connection says where it wants to go.
+    #[serde(default)]
+    proxy: bool,
 }
 
 pub(super) fn server(path: &Path, inputs: &Inputs<'_>) -> Result<File<Vec<ClientTable>>, Fault> {
     SERVER.read(path, inputs)
 }
 
-/// Reads a client's file; `[[forward]]` becomes what `-L` takes.
+/// Reads a client's file; `[[forward]]` becomes what `-L` and `-D` take.
 pub(super) fn client(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
     let file: File<Vec<ForwardTable>> = CLIENT.read(path, inputs)?;
     let mut layer = file.layer;
-    let mut items = Vec::new();
-    for ForwardTable { listen, target } in file.extra.unwrap_or_default() {
-        let Text(listen) = listen;
+    let (mut forwards, mut proxies) = (Vec::new(), Vec::new());
+    for table in file.extra.unwrap_or_default() {
+        let Text(listen) = table.listen;
+        let wrong = |key: &str, why: String| {
+            let what = format!("{}: forward{key}", path.display());
+            Err(Fault::usage(what, why))
+        };
         if listen.contains('=') {
-            let what = format!("{}: forward.listen", path.display());
-            return Err(Fault::usage(
-                what,
-                format!("{listen:?} holds '=': give the socket another path"),
-            ));
+            let why = format!("{listen:?} holds '=': give the socket another path");
+            return wrong(".listen", why);
         }
-        items.push(format!("{listen}={target}"));
+        match (table.target, table.proxy) {
+            (Some(target), false) => forwards.push(format!("{listen}={target}")),
+            (None, true) => proxies.push(listen),
+            _ => {
+                let why = format!("{listen:?} needs either a target or proxy = true");
+                return wrong("", why);
+            }
+        }
     }
-    if !items.is_empty() {
-        let name = flags::FORWARD.spec().name;
-        layer.values.insert(name, ("forward".to_owned(), items));
+    for (flag, items) in [
+        (flags::FORWARD.spec(), forwards),
+        (flags::PROXY.spec(), proxies),
+    ] {
+        if !items.is_empty() {
+            let value = ("forward".to_owned(), items);
+            layer.values.insert(flag.name, value);
+        }
     }
     Ok(layer)
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use quictun_control::settings::{HttpListen, LogFormat, Phrases};
 use quictun_trust::settings::{Offer, Pin};
-use quictun_tunnel::settings::{Forward, HostPort};
+use quictun_tunnel::settings::{Forward, HostPort, ListenOn};
 
-use crate::address::{PORT, Wildcard, parse_listen_or_port, parse_server_at};
+use crate::address::{PORT, Wildcard, parse_forward_listen, parse_listen_or_port, parse_server_at};
 use crate::control::{
     COMPAT_JSON, LOG_LEVEL, NO_CONFINE, Names, Verbosity, parse_http, parse_mode, parse_name,
 };
@@ -85,6 +85,8 @@ static CLIENT_TUNNEL: Section = Section {
     options: &[
         &SERVER_TO_DIAL,
         &FORWARD,
+        &PROXY,
+        &PROXY_USERS,
         &tun_flags::TUN,
         &tun_flags::ROUTE,
         &tun_flags::EXCLUDE,
@@ -140,6 +142,10 @@ options! {
         "The server to dial, at port 7500 if none is given; resolved again on every attempt"
     pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by forward::parse, short 'L';
         "Carry what connects to LISTEN to TARGET; repeatable"
+    pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by parse_forward_listen, short 'D';
+        "Carry what connects to LISTEN to where it asks for by SOCKS5, SOCKS4a or HTTP CONNECT; repeatable"
+    pub(super) PROXY_USERS: Maybe<PathBuf> = "proxy-users" "FILE", by path, key "proxy_users";
+        "File with a line USER:PASSWORD for each who may use the proxy; without it, only this machine may"
     pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
         "Protocols offered: native (quictun/1), compat (quic-tun) or both"
     pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins";

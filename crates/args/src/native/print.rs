@@ -9,7 +9,7 @@ use quictun_tunnel::settings::{ClientSettings, ForwardTo, ListenOn, TransportSet
 use toml::Value;
 
 use super::enrolled::Enrolled;
-use super::flags::{ALLOW, FORWARD, NAMES, STATE_DIR};
+use super::flags::{ALLOW, FORWARD, NAMES, PROXY, STATE_DIR};
 use super::settings::{DEFAULT_CLIENT, Server};
 use crate::control::{LOG_LEVEL, short_level};
 use crate::layers::{Layers, Origin};
@@ -48,23 +48,20 @@ pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
 pub(super) fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
     let mut out = "# quictun client: what holds, and where it comes from\n".to_owned();
     tables(&mut out, layers, &settings.transport, None);
-    let origin = origin(&FORWARD, layers.setting(&FORWARD).origin);
     for forward in &settings.forwards {
-        let ForwardTo::Target(target) = &forward.to else {
-            continue;
+        let (flag, (key, to)): (&dyn Flag, _) = match &forward.to {
+            ForwardTo::Target(target) => (&FORWARD, ("target", Value::from(target.to_string()))),
+            ForwardTo::Proxy => (&PROXY, ("proxy", Value::from(true))),
+            ForwardTo::Source(_) => continue,
         };
+        let origin = origin(flag, layers.setting(flag).origin);
         let listen = match &forward.listen {
             ListenOn::Tcp(at) => at.to_string(),
             ListenOn::Unix(path) => format!("unix:{}", path.display()),
         };
         out.push_str("\n[[forward]]\n");
         line(&mut out, "listen", &Value::from(listen), &origin);
-        line(
-            &mut out,
-            "target",
-            &Value::from(target.to_string()),
-            &origin,
-        );
+        line(&mut out, key, &to, &origin);
     }
     out
 }

@@ -7,7 +7,9 @@ use quictun_trust::settings::{
     Access, ClientIdentity, ClientProof, NamedClient, Offer, Pin, ServerIdentity, ServerTrust,
     TargetRule,
 };
-use quictun_tunnel::settings::{ClientSettings, Forward, ServerSettings, TokenParser};
+use quictun_tunnel::settings::{
+    ClientSettings, Forward, ForwardTo, ListenOn, ServerSettings, TokenParser,
+};
 
 use super::enrolled::{self, Enrolled};
 use super::file::ClientTable;
@@ -93,7 +95,19 @@ pub(super) fn server(
     })
 }
 
+/// Reads the settings of a client that listens.
 pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
+    let client = dialler(layers)?;
+    if client.forwards.is_empty() && client.tun.is_none() {
+        let fault = layers.fault(&flags::FORWARD, "there is nothing to forward");
+        return Err(fault.next(
+            "-L 2222:127.0.0.1:22, or a [[forward]] table in the configuration file; or -D 1080; or --tun",
+        ));
+    }
+    Ok(client)
+}
+
+fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let Some(server) = layers.get(&flags::SERVER_TO_DIAL)? else {
         let fault = layers.fault(&flags::SERVER_TO_DIAL, "the server to dial is missing");
         return Err(
@@ -112,7 +126,8 @@ pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     Ok(ClientSettings {
         server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
-        forwards: forwards(layers, tun.is_some())?,
+        forwards: forwards(layers)?,
+        proxy_users: proxy_users(layers)?,
         tun,
         offer,
         trust: server_trust(layers)?,
@@ -218,19 +233,20 @@ fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
     .collect()
 }
 
-fn forwards(layers: &Layers<'_>, tun: bool) -> Result<Vec<Forward>, Fault> {
-    let forwards = layers.get(&flags::FORWARD)?;
-    if forwards.is_empty() && !tun {
-        let fault = layers.fault(&flags::FORWARD, "there is nothing to forward");
-        return Err(fault.next(
-            "-L 2222:127.0.0.1:22, or a [[forward]] table in the configuration file; or --tun",
-        ));
-    }
+fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
+    let mut forwards = layers.get(&flags::FORWARD)?;
+    let proxies = layers.get(&flags::PROXY)?.into_iter();
+    forwards.extend(proxies.map(|listen| Forward {
+        listen,
+        to: ForwardTo::Proxy,
+    }));
     for (n, forward) in forwards.iter().enumerate() {
         // Port 0 is a port of its own each time.
         let again = |other: &Forward| other.listen == forward.listen && !is_any_port(forward);
         if forwards.iter().skip(n + 1).any(again) {
-            let text = layers.setting(&flags::FORWARD).items.swap_remove(n);
+            let items = layers.setting(&flags::FORWARD).items;
+            let more = layers.setting(&flags::PROXY).items;
+            let text = items.into_iter().chain(more).nth(n).unwrap_or_default();
             let listen = text.split('=').next().unwrap_or(&text);
             return Err(layers.fault(
                 &flags::FORWARD,
@@ -241,8 +257,29 @@ fn forwards(layers: &Layers<'_>, tun: bool) -> Result<Vec<Forward>, Fault> {
     Ok(forwards)
 }
 
+/// The users of the proxies; without any, a proxy for others would be an open one.
+fn proxy_users(layers: &Layers<'_>) -> Result<Option<PathBuf>, Fault> {
+    let users = layers.readable(&flags::PROXY_USERS)?;
+    let is_for_others = |listen: &&ListenOn| match listen {
+        ListenOn::Tcp(at) => !at.ip().to_canonical().is_loopback(),
+        ListenOn::Unix(_) => false,
+    };
+    let proxies = layers.get(&flags::PROXY)?;
+    if let (None, Some(ListenOn::Tcp(at))) = (&users, proxies.iter().find(is_for_others)) {
+        let port = at.port();
+        let fault = layers.fault(
+            &flags::PROXY,
+            format!("{at} is reached from other machines, and nothing would ask who uses it"),
+        );
+        return Err(fault.next(format!(
+            "-D {port} for this machine alone, or --proxy-users FILE with a line USER:PASSWORD for each user"
+        )));
+    }
+    Ok(users)
+}
+
 fn is_any_port(forward: &Forward) -> bool {
-    matches!(&forward.listen, quictun_tunnel::settings::ListenOn::Tcp(at) if at.port() == 0)
+    matches!(&forward.listen, ListenOn::Tcp(at) if at.port() == 0)
 }
 
 fn server_trust(layers: &Layers<'_>) -> Result<ServerTrust, Fault> {

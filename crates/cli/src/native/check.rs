@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use quictun_trust::access::Policy;
+use quictun_trust::logins::Logins;
 use quictun_trust::settings::{Access, ClientProof, ServerIdentity};
 use quictun_trust::{identity, psk, tls};
 use quictun_tunnel::settings::{ClientSettings, ServerSettings};
@@ -24,7 +25,7 @@ pub(super) fn server_file(path: &Path, server: &Server) -> Result<(), Failed> {
     Ok(exit::print(&reload::would_change(&server.settings))?)
 }
 
-/// Checks a client's file: authorities, secrets, certificates and keys.
+/// Checks a client's file: authorities, secrets, certificates, keys, users of its proxies.
 pub(super) fn client_file(path: &Path, settings: &ClientSettings) -> anyhow::Result<()> {
     client_settings(settings).map_err(|error| error.context(path.display().to_string()))?;
     Ok(exit::print(&format!("{}: in order\n", path.display()))?)
@@ -61,6 +62,9 @@ fn client_settings(settings: &ClientSettings) -> anyhow::Result<()> {
     )?;
     if let Some(path) = &settings.identity.psk_file {
         psk::load_secret(path)?;
+    }
+    if let Some(path) = &settings.proxy_users {
+        Logins::load(path)?;
     }
     Ok(())
 }

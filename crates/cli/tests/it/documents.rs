@@ -21,10 +21,18 @@ const OTHERS: &[(&str, &str)] = &[
     ("cargo test --workspace", "what .ci/run does"),
     ("chgrp quictun ", "needs the user that the package makes"),
     ("chmod 640 ", "needs the user that the package makes"),
+    (
+        "chromium --user-data-dir=",
+        "needs a browser and a server that a person has",
+    ),
     ("cp server.toml ", "changes the machine's configuration"),
     (
         "curl -s http://127.0.0.1:8086/",
         "the tests of REST.md and METRICS.md ask the same",
+    ),
+    (
+        "curl --proxy",
+        "`proxy` of quictun-e2e runs curl in each of these ways",
     ),
     ("docker ", "needs a service that tests have not"),
     (
@@ -35,7 +43,15 @@ const OTHERS: &[(&str, &str)] = &[
         "iperf3 -c 127.0.0.1 -p 6500",
         "runs in `published` of quictun-e2e",
     ),
+    (
+        "git -c http.proxy=",
+        "speaks SOCKS as curl does, whose library it uses",
+    ),
     ("jq -c ", "reads a log that a person has"),
+    (
+        "ssh -o ProxyCommand='nc -X 5",
+        "`bonds` of quictun-e2e runs ssh in this way",
+    ),
     ("ssh -p 8022 ", "a port of `first_minutes` of quictun-e2e"),
     ("sysctl -w ", "changes the machine"),
     (

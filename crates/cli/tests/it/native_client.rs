@@ -114,6 +114,62 @@ fn forwards_are_added_in_their_order() {
 }
 
 #[test]
+fn proxies_are_forwards_without_a_target() {
+    let file = format!(
+        "server = 'h:1'\npins = ['{PIN}']\nproxy_users = 'f'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n\
+         [[forward]]\nlisten = '0.0.0.0:2'\nproxy = true\n"
+    );
+    let world = World::default().file("c.toml", &file).file("f", "a:b");
+    let to = "Target(Tcp { family: Any, host: \"h\", port: 1 })";
+    for (flags, forwards) in [
+        ("", "Tcp(0.0.0.0:2) -> Proxy"),
+        (
+            "-D 3 -D unix:/s",
+            "Tcp(127.0.0.1:3) -> Proxy; Unix(\"/s\") -> Proxy",
+        ),
+    ] {
+        let found = lines(&world, &format!("client -c c.toml {flags}"));
+        assert_eq!(
+            found["forwards"],
+            format!("Tcp(127.0.0.1:1) -> {to}; {forwards}")
+        );
+        assert_eq!(found["proxy_users"], "Some(\"f\")");
+    }
+}
+
+#[test]
+fn a_proxy_for_others_needs_users() {
+    let world = World::default().file("f", "a:b");
+    let line = |flags: &str| format!("client --server h:1 --ca system {flags}");
+    for own in [
+        "-D 127.0.0.1:0",
+        "-D [::1]:1080",
+        "-D unix:/s",
+        "-D 127.9.9.9:1",
+    ] {
+        assert!(world.native_client(&line(own)).is_ok(), "{own}");
+    }
+    for (listen, at) in [
+        ("0.0.0.0:1080", "0.0.0.0:1080"),
+        ("*:1080", "[::]:1080"),
+        ("192.0.2.1:1080", "192.0.2.1:1080"),
+        ("[::ffff:192.0.2.1]:1080", "[::ffff:192.0.2.1]:1080"),
+    ] {
+        let message = format!(
+            "--proxy: {at} is reached from other machines, and nothing would ask who uses it | -D 1080 \
+             for this machine alone, or --proxy-users FILE with a line USER:PASSWORD for each user"
+        );
+        let line = line(&format!("-D 1 -D {listen}"));
+        usage(world.native(&line), &message, &line);
+        assert!(
+            world
+                .native_client(&format!("{line} --proxy-users f"))
+                .is_ok()
+        );
+    }
+}
+
+#[test]
 fn a_device_is_had_in_three_ways() {
     let own = |routes: Routes| TunSettings {
         device: TunDevice::Own(routes),
@@ -245,7 +301,19 @@ const BAD: &[(&str, &str)] = &[
     (
         "client --server h:1 --ca system",
         "--forward: there is nothing to forward | -L 2222:127.0.0.1:22, \
-        or a [[forward]] table in the configuration file; or --tun",
+        or a [[forward]] table in the configuration file; or -D 1080; or --tun",
+    ),
+    (
+        "client --server h:1 --ca system -D x",
+        "--proxy: bad port \"x\": write a number from 0 to 65535",
+    ),
+    (
+        "client --server h:1 --ca system {forward} -D 1 -D 2222",
+        "--forward: two forwards listen on 2222: keep one of them",
+    ),
+    (
+        "client --server h:1 --ca system -D 1 -D 1",
+        "--forward: two forwards listen on 1: keep one of them",
     ),
     (
         "client --server h:1 --ca system -L 22",
@@ -378,7 +446,14 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
             "[transport]\ndrain = 1.5",
             vec!["expected a text, a whole number, true or false"],
         ),
-        ("[[forward]]\nlisten = 1", vec!["missing field `target`"]),
+        (
+            "[[forward]]\nlisten = 1",
+            vec!["c.toml: forward: \"1\" needs either a target or proxy = true"],
+        ),
+        (
+            "[[forward]]\nlisten = 1\ntarget = 'h:1'\nproxy = true",
+            vec!["c.toml: forward: \"1\" needs either a target or proxy = true"],
+        ),
         (
             "[[forward]]\nlisten = 'unix:/a=b'\ntarget = 'h:1'",
             vec!["c.toml: forward.listen: \"unix:/a=b\" holds '='"],
@@ -427,7 +502,7 @@ fn the_example_says_what_its_comments_say() {
             (
                 "forwards",
                 &format!(
-                    "Tcp(127.0.0.1:2222) -> {}; Tcp(0.0.0.0:5432) -> {}; Unix(\"/run/quictun/docker.sock\") -> Target(Unix {{ path: \"/run/docker.sock\" }})",
+                    "Tcp(127.0.0.1:2222) -> {}; Tcp(0.0.0.0:5432) -> {}; Unix(\"/run/quictun/docker.sock\") -> Target(Unix {{ path: \"/run/docker.sock\" }}); Tcp(127.0.0.1:1080) -> Proxy",
                     target("127.0.0.1", 22),
                     target("db.internal", 5432),
                 ),

@@ -13,6 +13,7 @@ use quictun_e2e::load::churn::{self, Churn};
 use quictun_e2e::load::cut::{self, Cut};
 use quictun_e2e::load::idle::{self, Idle};
 use quictun_e2e::load::pairs::{self, Measure, Pairs};
+use quictun_e2e::load::proxy;
 use quictun_e2e::load::report::Report;
 use quictun_e2e::load::site::{Link, Path, Plan};
 use quictun_e2e::load::stalled::{self, Direction, Stalled};
@@ -175,6 +176,18 @@ enum Load {
     },
     /// Cuts the connections under running flows again and again: time without progress.
     Cut(Cut),
+    /// Opens connections through `-L` and `-D` of one client in turns: what the proxy adds to the first byte.
+    Proxy {
+        /// How many each way.
+        #[arg(long, default_value_t = 5000)]
+        count: usize,
+        /// Milliseconds that the proxy may add to the median.
+        #[arg(long, default_value_t = 0.2)]
+        max_added_ms: f64,
+        /// Percent by which the client's memory may grow after the first tenth.
+        #[arg(long, default_value_t = 5.0)]
+        max_growth: f64,
+    },
     /// The application of `idle`.
     #[command(hide = true)]
     Hold {
@@ -276,6 +289,17 @@ fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
             count,
             max_added_us,
         } => rr::run(plan, count, Some(max_added_us))?,
+        Load::Proxy {
+            count,
+            max_added_ms,
+            max_growth,
+        } => {
+            let limits = proxy::Limits {
+                added_ms: max_added_ms,
+                growth_percent: max_growth,
+            };
+            proxy::run(count, limits)?
+        }
         Load::Stalled {
             flows,
             direction,

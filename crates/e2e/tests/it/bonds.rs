@@ -92,8 +92,9 @@ impl Site {
         for target in targets {
             command.args(["-L", &format!("127.0.0.1:0={target}")]);
         }
+        command.args(["-D", "127.0.0.1:0"]);
         let client = Client::from_command(home, &mut command)?;
-        let forwards = client.forwards(targets.len())?;
+        let forwards = client.forwards(targets.len() + 1)?;
         Ok(Self {
             here,
             far,
@@ -252,7 +253,11 @@ impl Ssh {
         let keys = Keys::new()?;
         let sshd = site.far.within(|| keys.sshd(SSHD.parse()?))?;
         let mut ssh = keys.client("ssh");
-        ssh.args(["-p", &site.port(0)?.to_string()]);
+        // Through the proxy, which is the last of the forwards.
+        let proxy = site.forwards.last().context("no proxy")?.port()?;
+        let nc = installed("nc", "netcat-openbsd")?;
+        let nc = format!("{} -X 5 -x 127.0.0.1:{proxy} %h %p", nc.display());
+        ssh.args(["-o", &format!("ProxyCommand={nc}")]);
         ssh.arg(keys.user_at("127.0.0.1")).arg(format!(
             "for i in $(seq {SLOW_LINES}); do echo $i; sleep 0.01; done; seq {} {LINES}; exit 7",
             SLOW_LINES + 1

@@ -55,8 +55,16 @@ const ROWS: [fn(Connection) -> Result<()>; 4] = [
 
 /// And what the program does with connections to all of them: addresses with spaces between.
 pub(crate) fn end_all(addresses: &str) -> Result<()> {
+    end_all_by(addresses, |address| Endpoint::parse(address)?.connect())
+}
+
+/// The same with connections that are made in another way.
+pub(crate) fn end_all_by(
+    addresses: &str,
+    connect: impl Fn(&str) -> Result<Connection>,
+) -> Result<()> {
     for (row, address) in addresses.split(' ').enumerate() {
-        let mut connection = Endpoint::parse(address)?.connect()?;
+        let mut connection = connect(address)?;
         match row % ROWS.len() {
             0 => {
                 REQUEST.write_to(&mut connection)?;

@@ -37,6 +37,7 @@ mod native;
 mod network_change;
 mod outage;
 mod perf;
+mod proxy;
 mod published;
 mod reach;
 mod records;

@@ -142,3 +142,9 @@ fn flows_lose_no_byte_where_their_connection_or_its_path_is_cut() -> Result<()> 
     }
     Ok(())
 }
+
+#[test]
+fn connections_through_a_proxy_are_opened_and_leave_nothing() -> Result<()> {
+    let limits = ["--max-added-ms", "50", "--max-growth", "20"];
+    scale(&[&["proxy", "--count", "300"][..], &limits].concat()).map(drop)
+}

@@ -61,7 +61,14 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
             let bonds = Arc::new(Bonds::new(false));
             let troubles = (Arc::default(), Arc::default(), bonds);
             let phrases = Phrases::default();
-            let parts = build(seat, role, Vec::new(), Some(tun), troubles, phrases)?;
+            let parts = build(
+                seat,
+                role,
+                (Vec::new(), None, None),
+                Some(tun),
+                troubles,
+                phrases,
+            )?;
             Ok(worker::run(parts)?)
         };
         sender.send(run()).ok();
@@ -99,4 +106,37 @@ fn a_stack_that_says_what_makes_no_sense_ends_the_client_as_a_crash_does() {
         "{error:#}"
     );
     stack.join().expect("it ended with the client");
+}
+
+// A listener that systemd has made may be one for others, whatever the configuration says.
+#[test]
+fn a_proxy_that_others_reach_needs_users_whoever_made_its_listener() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("users");
+    std::fs::write(&path, "ann:wonder\n").expect("a file");
+    let listener = |address: &str| {
+        let listen = ListenOn::Tcp(address.parse().expect("an address"));
+        vec![listener::bind(&listen).expect("a free port")]
+    };
+    let forward = |to| Forward {
+        listen: ListenOn::Tcp(([127, 0, 0, 1], 1080).into()),
+        to,
+    };
+    let proxy = [forward(ForwardTo::Proxy)];
+    let target = [forward(ForwardTo::Target("h:1".parse().expect("a target")))];
+    let open = listener("0.0.0.0:0");
+    let refused = logins(None, &proxy, &open).expect_err("an open proxy");
+    assert!(
+        refused.to_string().contains("--proxy-users FILE"),
+        "{refused}"
+    );
+    for (forwards, listeners) in [(&proxy, listener("127.0.0.1:0")), (&target, open)] {
+        assert!(
+            logins(None, forwards, &listeners)
+                .expect("it is fine")
+                .is_none()
+        );
+    }
+    let users = logins(Some(&path), &proxy, &listener("0.0.0.0:0")).expect("users");
+    assert!(users.is_some_and(|users| users.knows(b"ann", b"wonder")));
 }

@@ -1,0 +1,138 @@
+//! Connections through a client's proxy beside those through a forward: what asking adds to the first byte, and what is left
+//! of many of them.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use quictun_lab::stats::quantile;
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+
+use super::report::{Report, figure};
+
+/// Connections before anything is measured, each way.
+const WARM: usize = 100;
+
+/// What may be, where it is limited.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Milliseconds that the proxy may add to the median of the first byte.
+    pub added_ms: f64,
+    /// Percent by which the client's memory may grow after the first tenth.
+    pub growth_percent: f64,
+}
+
+/// Opens `count` connections each way in turns, on this machine, and times the first byte of each.
+///
+/// # Errors
+///
+/// Where the tunnel does not work.
+pub fn run(count: usize, limits: Limits) -> Result<Report> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let target = listener.local_addr()?;
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            // One byte there, one back, and the end; the next one is a connection of its own.
+            let mut byte = [0];
+            if stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_err() {}
+        }
+    });
+    let (_server, client) = tunnel(target)?;
+    let [forward, proxy] = [0, 1].map(|at| client.forwards(2).map(|all| all[at].clone()));
+    let (Endpoint::Tcp(forward), Endpoint::Tcp(proxy)) = (forward?, proxy?) else {
+        bail!("the client listens on a Unix socket");
+    };
+    for _ in 0..WARM {
+        first_byte(forward, None)?;
+        first_byte(proxy, Some(target))?;
+    }
+    let mut times = [Vec::new(), Vec::new()];
+    let mut warm = client.program.resident_bytes()?;
+    let started = Instant::now();
+    for number in 0..count {
+        times[0].push(first_byte(forward, None)?);
+        times[1].push(first_byte(proxy, Some(target))?);
+        if number == count / 10 {
+            warm = client.program.resident_bytes()?;
+        }
+    }
+    let elapsed = started.elapsed();
+    let memory = client.program.resident_bytes()?;
+    let mut report = Report::new(format!("first byte of {count} connections each way"));
+    let rate = 2.0 * figure(count as u64) / elapsed.as_secs_f64();
+    report.add("connections per second", rate, "/s");
+    let mut medians = [0.0; 2];
+    for (at, name) in ["forward", "proxy"].into_iter().enumerate() {
+        times[at].sort_by(f64::total_cmp);
+        for (share, percent) in [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")] {
+            report.add(
+                format!("{name} {percent}"),
+                quantile(&times[at], share),
+                "ms",
+            );
+        }
+        medians[at] = quantile(&times[at], 0.5);
+    }
+    let added = medians[1] - medians[0];
+    report.add_limited(
+        "added by the proxy, p50",
+        added,
+        "ms",
+        Some(limits.added_ms),
+    );
+    report.add("client: resident when warm", figure(warm) / 1024.0, "KiB");
+    let growth = (figure(memory) / figure(warm) - 1.0) * 100.0;
+    report.add_limited("client: growth", growth, "%", Some(limits.growth_percent));
+    Ok(report)
+}
+
+/// `quictun server`, and `quictun client` with a forward to `target` and a proxy.
+fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
+    let home = Home::new()?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+    command.args(["--allow", &target.to_string(), "--log-level", "info"]);
+    let mut server = Program::start("server", &mut command)?;
+    let line = server.wait_for("Server endpoint start up successful", START)?;
+    let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
+    let pin = pin.split('"').next().unwrap_or_default();
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["client", "--server", &listen_address(&line)?, "--pin", pin]);
+    command.args(["--psk-file", "state/client.psk", "--http", "off"]);
+    command.args(["-L", &format!("127.0.0.1:0={target}"), "-D", "127.0.0.1:0"]);
+    let mut client = Client::from_command(home, &mut command)?;
+    // Each connection is a line.
+    server.hush();
+    client.forwards(2)?;
+    client
+        .program
+        .wait_for("connected to server endpoint", START)?;
+    Ok((server, client))
+}
+
+/// Milliseconds from the wish to connect to the first byte of an answer, by SOCKS5 where a target is named.
+fn first_byte(listener: SocketAddr, target: Option<SocketAddr>) -> Result<f64> {
+    let started = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&listener, Duration::from_secs(10))?;
+    stream.set_nodelay(true)?;
+    if let Some(target) = target {
+        let IpAddr::V4(ip) = target.ip() else {
+            bail!("{target} is none of IPv4");
+        };
+        stream.write_all(&[5, 1, 0])?;
+        stream.read_exact(&mut [0; 2])?;
+        let mut request = vec![5, 1, 0, 1];
+        request.extend(ip.octets().into_iter().chain(target.port().to_be_bytes()));
+        stream.write_all(&request)?;
+        let mut answer = [0; 10];
+        stream.read_exact(&mut answer)?;
+        ensure!(answer[1] == 0, "the proxy answered {answer:?}");
+    }
+    stream.write_all(b"?")?;
+    stream.read_exact(&mut [0])?;
+    Ok(started.elapsed().as_secs_f64() * 1e3)
+}

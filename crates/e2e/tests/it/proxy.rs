@@ -1,0 +1,245 @@
+//! `quictun client -D`, as curl and applications without a library use it.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_testbed::application::{Application, Refusing};
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::{Program, command, installed, output};
+use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+
+use crate::endings;
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// curl's exit codes for a proxy that refuses: of SOCKS, and of HTTP.
+const SOCKS_REFUSED: i32 = 97;
+const CONNECT_REFUSED: i32 = 56;
+
+/// A server, and what a client needs to reach it.
+struct Site {
+    server: Program,
+    address: String,
+    pin: String,
+    home: Home,
+}
+
+impl Site {
+    fn new(allowed: &[&str]) -> Result<Self> {
+        let home = Home::new()?;
+        let mut command = home.command(&Machine::here(), "quictun")?;
+        command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+        for rule in allowed {
+            command.args(["--allow", rule.trim_start_matches("tcp:")]);
+        }
+        let mut server = Program::start("server", &mut command)?;
+        let line = server.wait_for("Server endpoint start up successful", START)?;
+        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
+        Ok(Self {
+            server,
+            address: listen_address(&line)?,
+            pin: pin.split('"').next().unwrap_or_default().to_owned(),
+            home,
+        })
+    }
+
+    /// `quictun client` with these arguments.
+    fn quictun(&self, name: &str, arguments: &[&str]) -> Result<Command> {
+        let mut command = self.home.command(&Machine::here(), "quictun")?;
+        command.args([name, "--server", &self.address, "--pin", &self.pin]);
+        command.args(["--psk-file", "state/client.psk"]);
+        command.args(arguments);
+        Ok(command)
+    }
+
+    fn client(&self, arguments: &[&str]) -> Result<Client> {
+        let mut command = self.quictun("client", arguments)?;
+        Client::from_command(Home::new()?, command.args(["--http", "off"]))
+    }
+}
+
+/// Answers each request over HTTP with its own first line.
+fn serve_http(mut connection: Connection) -> Result<()> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        connection.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    let line = String::from_utf8(head)?
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    write!(
+        connection,
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{line}",
+        line.len()
+    )?;
+    Ok(())
+}
+
+/// curl with these arguments: its exit code, what it wrote, and what it complained of.
+fn curl(arguments: &[&str]) -> Result<(i32, String, String)> {
+    let mut curl = command(installed("curl", "curl")?);
+    // It must not get around the proxy.
+    curl.args(["--silent", "--show-error", "--noproxy", ""]);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = output(curl.args(arguments))?;
+    let code = status.code().context("curl was killed")?;
+    Ok((code, String::from_utf8(stdout)?, String::from_utf8(stderr)?))
+}
+
+#[test]
+fn curl_goes_where_the_server_lets_it_by_each_dialect_and_hears_why_where_it_does_not() -> Result<()>
+{
+    let web = Application::tcp(serve_http)?;
+    let (closed, other) = (Refusing::new()?, Application::echo()?);
+    let port = web.endpoint().port()?;
+    let named = format!("localhost:{port}");
+    let allowed = [&web.target(), &closed.target(), &named, "nobody.invalid:80"];
+    let mut site = Site::new(&allowed)?;
+    let socket = site.home.path().join("proxy.sock");
+    let listen = format!("unix:{}", socket.display());
+    let client = site.client(&["-D", "127.0.0.1:0", "-D", &listen])?;
+    let forwards = client.forwards(2)?;
+    let proxy = format!("127.0.0.1:{}", forwards[0].port()?);
+    let (by_name, by_address) = (
+        format!("http://{named}/"),
+        format!("http://127.0.0.1:{port}/"),
+    );
+    for (scheme, url) in [
+        ("socks5h", &by_name),
+        ("socks5", &by_address),
+        ("socks4a", &by_name),
+        ("socks4", &by_address),
+        ("http", &by_name),
+    ] {
+        let through = format!("{scheme}://{proxy}");
+        let (code, said, why) = curl(&["--proxytunnel", "--proxy", &through, url])?;
+        ensure!(
+            code == 0 && said == "GET / HTTP/1.1",
+            "{scheme}: {code} {said} {why}"
+        );
+    }
+    let through = format!("socks5h://localhost{}", socket.display());
+    let (code, said, why) = curl(&["--proxy", &through, &by_name])?;
+    ensure!(code == 0 && said == "GET / HTTP/1.1", "{code} {said} {why}");
+
+    let refused = bare(&closed.target());
+    let denied = bare(&other.target());
+    for (target, reply, status) in [
+        (refused, "(5)", "502"),
+        (denied, "(2)", "403"),
+        ("nobody.invalid:80".to_owned(), "(4)", "502"),
+    ] {
+        let url = format!("http://{target}/");
+        let (code, _, why) = curl(&["--proxy", &format!("socks5h://{proxy}"), &url])?;
+        ensure!(
+            code == SOCKS_REFUSED && why.contains(reply),
+            "{target}: {code} {why}"
+        );
+        let (code, _, why) = curl(&["--proxy", &format!("socks4a://{proxy}"), &url])?;
+        ensure!(
+            code == SOCKS_REFUSED && why.contains("91"),
+            "{target}: {code} {why}"
+        );
+        let through = format!("http://{proxy}");
+        let (code, _, why) = curl(&["--proxytunnel", "--proxy", &through, &url])?;
+        ensure!(
+            code == CONNECT_REFUSED && why.contains(status),
+            "{target}: {code} {why}"
+        );
+    }
+    site.server.wait_for("flow refused", SOON)?;
+    ensure!(
+        other.outcome(Duration::ZERO).is_err(),
+        "a target was reached that is not allowed"
+    );
+
+    // What a page in a browser can send, and what a program sends that takes this for another kind of proxy.
+    let page = format!("http://{proxy}/");
+    for arguments in [
+        vec![page.as_str()],
+        vec!["--data", "x", &page],
+        vec!["--header", "Upgrade: websocket", &page],
+        vec!["--proxy", &page, &by_name],
+    ] {
+        let answered = ["--output", "/dev/null", "--write-out", "%{http_code}"];
+        let (_, status, why) = curl(&[&answered[..], &arguments].concat())?;
+        ensure!(status == "405", "{arguments:?}: {status} {why}");
+    }
+    Ok(())
+}
+
+fn bare(target: &str) -> String {
+    target.trim_start_matches("tcp:").to_owned()
+}
+
+#[test]
+fn a_proxy_with_users_asks_for_them() -> Result<()> {
+    let web = Application::tcp(serve_http)?;
+    let site = Site::new(&[&web.target()])?;
+    std::fs::write(site.home.path().join("users"), "ann:wonder\n")?;
+    let users = ["-D", "0.0.0.0:0", "--proxy-users", "users"];
+    let mut client = site.client(&users)?;
+    let proxy = format!("127.0.0.1:{}", client.forward.port()?);
+    let url = format!("http://{}/", bare(&web.target()));
+    for (login, socks, http) in [
+        ("ann:wonder", 0, 0),
+        ("ann:wunder", SOCKS_REFUSED, CONNECT_REFUSED),
+        (":", SOCKS_REFUSED, CONNECT_REFUSED),
+    ] {
+        for (scheme, expected) in [("socks5", socks), ("http", http)] {
+            let through = format!("{scheme}://{proxy}");
+            let (code, _, why) = curl(&[
+                "--proxytunnel",
+                "--proxy",
+                &through,
+                "--proxy-user",
+                login,
+                &url,
+            ])?;
+            ensure!(code == expected, "{scheme} {login}: {code} {why}");
+        }
+    }
+    client.program.wait_for("user or password", SOON).map(drop)
+}
+
+/// Connects to a target through a proxy, by SOCKS5.
+fn through(proxy: &Endpoint, target: &str) -> Result<Connection> {
+    let mut connection = proxy.connect()?;
+    let Endpoint::Tcp(address) = Endpoint::parse(target)? else {
+        anyhow::bail!("{target} has no address");
+    };
+    let std::net::IpAddr::V4(ip) = address.ip() else {
+        anyhow::bail!("{target} is none of IPv4");
+    };
+    let mut request = vec![5, 1, 0, 5, 1, 0, 1];
+    request.extend(ip.octets().into_iter().chain(address.port().to_be_bytes()));
+    connection.write_all(&request)?;
+    let mut answer = [0; 12];
+    connection.read_exact(&mut answer)?;
+    ensure!(answer[..4] == [5, 0, 5, 0], "{answer:?}");
+    Ok(connection)
+}
+
+// PROTOCOL CLOSE-1, CLOSE-2, CLOSE-3, CLOSE-4.
+#[test]
+fn connections_through_a_proxy_end_as_all_others_do() -> Result<()> {
+    let applications = endings::applications(&["127.0.0.1"])?;
+    let targets: Vec<_> = applications.iter().map(Application::target).collect();
+    let allowed: Vec<_> = targets.iter().map(String::as_str).collect();
+    let site = Site::new(&allowed)?;
+    let client = site.client(&["-D", "127.0.0.1:0"])?;
+    endings::end_all_by(&targets.join(" "), |target| {
+        through(&client.forward, target)
+    })?;
+    applications.iter().try_for_each(|it| it.outcome(SOON))
+}

@@ -1,0 +1,113 @@
+//! One flow for whose sake the process runs: `quictun connect`.
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quictun_control::flow_log::{self, Known};
+use quictun_engine::{Ending, FlowId, FlowSummary};
+use quictun_wire::target::Target;
+
+use crate::app_socket::AppSocket;
+
+/// How the flow ended, for the thread that waits for that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome(Arc<Mutex<Option<Result<(), String>>>>);
+
+/// The flow, and the socket of its application.
+#[derive(Debug)]
+pub(crate) struct Once {
+    socket: Option<UnixStream>,
+    token: String,
+    flow: Option<FlowId>,
+    outcome: Outcome,
+    over: bool,
+}
+
+impl Outcome {
+    /// A reason is not taken back by an end in good order.
+    fn set(&self, outcome: Result<(), String>) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*held, Some(Err(_))) {
+            *held = Some(outcome);
+        }
+    }
+
+    /// Why it has not ended as both sides wanted, where it has not.
+    pub(crate) fn take(&self) -> Result<(), String> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = || Err("this program was ended before it was over".to_owned());
+        held.take().unwrap_or_else(ended)
+    }
+}
+
+impl Once {
+    pub(crate) fn new(socket: UnixStream, target: &Target, outcome: Outcome) -> Self {
+        Self {
+            socket: Some(socket),
+            token: target.to_string(),
+            flow: None,
+            outcome,
+            over: false,
+        }
+    }
+
+    /// What is to be opened, and for what; once.
+    pub(crate) fn begin(&mut self) -> Option<(AppSocket, String)> {
+        match AppSocket::unix(self.socket.take()?) {
+            Ok(socket) => Some((socket, self.token.clone())),
+            Err(error) => {
+                self.end(Err(format!("the application's socket failed: {error}")));
+                None
+            }
+        }
+    }
+
+    /// The flow is open, or could not be.
+    pub(crate) fn handle_opened(&mut self, flow: Option<FlowId>) {
+        self.flow = flow;
+        if flow.is_none() {
+            self.end(Err("there is no memory for another flow".to_owned()));
+        }
+    }
+
+    pub(crate) fn handle_closed(&mut self, summary: &FlowSummary, known: Known<'_>) {
+        if self.flow == Some(summary.flow) {
+            self.end(match summary.ending {
+                Ending::Finished => Ok(()),
+                ending => Err(flow_log::reason(ending, known.unreachable)),
+            });
+        }
+    }
+
+    /// The flow had ended here, but perhaps not all of it has arrived.
+    pub(crate) fn handle_unconfirmed(&mut self) {
+        let why = "the server has not confirmed that everything has arrived";
+        self.end(Err(why.to_owned()));
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn end(&mut self, outcome: Result<(), String>) {
+        self.over = true;
+        self.outcome.set(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_confirmed_or_never_ended_is_no_good_end() {
+        assert!(Outcome::default().take().is_err());
+        let outcome = Outcome::default();
+        outcome.set(Ok(()));
+        assert_eq!(outcome.take(), Ok(()));
+        outcome.set(Ok(()));
+        outcome.set(Err("lost".to_owned()));
+        outcome.set(Ok(()));
+        assert_eq!(outcome.take(), Err("lost".to_owned()));
+    }
+}

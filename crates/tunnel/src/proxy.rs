@@ -1,0 +1,397 @@
+//! A client's proxy: applications that say where they want to go before their bytes.
+//!
+//! A connection waits in [`Proxy`] until its request is complete ([`quictun_wire::proxy`]), then becomes a flow like any
+//! other, whose socket is a [`Proxied`]. That answers once the server has connected the target; where the server refuses,
+//! the socket comes back from the engine and is answered with the reason.
+//!
+//! ```text
+//!  accept ─► asking ── request ──► flow ── established ─► answered, bytes
+//!              │ refused, or late     │ refused
+//!              ▼                      ▼
+//!           leaving ◄── answer ───────┘    reads on for a moment: a reset would take the answer away
+//! ```
+
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use quictun_engine::{Ending, FlowId, Socket as _};
+use quictun_trust::logins::Logins;
+use quictun_wire::code::FlowCode;
+use quictun_wire::proxy::{Handshake, MAX_HEAD, Request, Step};
+use slab::Slab;
+use tracing::{debug, warn};
+
+use crate::app_socket::AppSocket;
+use crate::duty::Io;
+use quictun_io::poller::{Key, Poller, Ready};
+
+pub(crate) use socket::Proxied;
+use socket::{Returned, Returns};
+
+/// Connections of one worker without a complete request, and such as were refused and are not gone yet. With the longest
+/// requests that is 64 MiB.
+const PENDING_MAX: usize = 4096;
+
+/// Time for a request: whoever is slower holds a place.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for an application to take a refusal and end.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Most that is read of an application that was refused: twice the longest request.
+const LEAVE_MAX: usize = 2 * MAX_HEAD;
+
+/// Least time between two looks at deadlines.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// Least time between two warnings of the same thing.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+/// The connections of one worker that are not flows.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    logins: Option<Logins>,
+    pending: Slab<Pending>,
+    /// Most of them.
+    most: usize,
+    returns: Returns,
+    buffer: Vec<u8>,
+    sweep_at: Option<Instant>,
+    overflow: Occasional,
+    unknown: Occasional,
+}
+
+#[derive(Debug)]
+struct Pending {
+    socket: AppSocket,
+    deadline: Instant,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Asking(Box<Handshake>),
+    /// It was refused; so many bytes may still be read.
+    Leaving(usize),
+}
+
+/// A flow to open.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) socket: AppSocket,
+    pub(crate) token: String,
+    /// What the poller knows the socket as, if it does.
+    pub(crate) watched: Option<Key>,
+}
+
+/// Where a connection stands after it was looked at.
+enum Next {
+    Wait,
+    Open(Request),
+    Leave(Vec<u8>),
+    Gone,
+}
+
+impl Proxy {
+    /// `logins`: whoever asks has to give one of them.
+    pub(crate) fn new(logins: Option<Logins>) -> Self {
+        Self {
+            logins,
+            pending: Slab::new(),
+            most: PENDING_MAX,
+            returns: Returns::default(),
+            buffer: Vec::with_capacity(MAX_HEAD),
+            sweep_at: None,
+            overflow: Occasional::default(),
+            unknown: Occasional::default(),
+        }
+    }
+
+    /// An application has connected. Its request may be there already.
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        socket: AppSocket,
+    ) -> Option<Asked> {
+        if self.pending.len() >= self.most {
+            if let Some(connections) = self.overflow.note(now) {
+                warn!(target: "quictun", connections, "too many connections to the proxy have not said where they want to go: they were reset");
+            }
+            return None;
+        }
+        let handshake = Box::new(Handshake::new(self.logins.is_some()));
+        let deadline = now + REQUEST_TIMEOUT;
+        let stage = Stage::Asking(handshake);
+        let pending = Pending {
+            socket,
+            deadline,
+            stage,
+        };
+        self.advance(now, poller, pending, None)
+    }
+
+    /// A connection is ready.
+    pub(crate) fn handle_ready(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        ready: Ready,
+    ) -> Option<Asked> {
+        let Key::Dial(key) = ready.key else {
+            return None;
+        };
+        // It may have ended earlier in this turn.
+        let pending = self.pending.try_remove(key)?;
+        self.advance(now, poller, pending, Some(ready.key))
+    }
+
+    /// A flow is over. One that was never established is answered with the reason.
+    pub(crate) fn handle_closed(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        flow: FlowId,
+        ending: Ending,
+    ) {
+        let code = match ending {
+            Ending::PeerReset(code) => code,
+            Ending::Abandoned(code) => Some(code),
+            Ending::NoConnection => Some(FlowCode::ConnectionLost),
+            // It has gone itself.
+            Ending::AppReset | Ending::Finished => return self.returns.forget(flow),
+        };
+        if let Some(returned) = self.returns.take(flow) {
+            let watched = Some(Key::Flow(flow));
+            self.refuse(now, poller, returned, code, watched);
+        }
+    }
+
+    /// A socket has become a flow; it may be over already.
+    pub(crate) fn name(&self, io: &Io<'_>, flow: FlowId) {
+        match io.engine.socket(flow) {
+            Some(AppSocket::Proxied(socket)) => socket.name(flow),
+            Some(_) => {}
+            None => self.returns.name(flow),
+        }
+    }
+
+    /// The engine takes no more flows, and has given the socket back at once.
+    pub(crate) fn handle_refused(&mut self, now: Instant, poller: &Poller, watched: Option<Key>) {
+        if let Some(returned) = self.returns.take_nameless() {
+            self.refuse(now, poller, returned, Some(FlowCode::Limit), watched);
+        }
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.sweep_at
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.sweep_at.is_none_or(|at| at > now) {
+            return;
+        }
+        // Whoever says nothing at all is reset without a word: nobody knows in which protocol.
+        self.pending.retain(|_, pending| pending.deadline > now);
+        let next = self.pending.iter().map(|(_, pending)| pending.deadline);
+        self.sweep_at = next.min().map(|at| at.max(now + SWEEP));
+    }
+
+    /// No more flows: those without a request are reset.
+    pub(crate) fn stop(&mut self) {
+        self.pending.clear();
+    }
+
+    fn refuse(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        returned: Returned,
+        code: Option<FlowCode>,
+        watched: Option<Key>,
+    ) {
+        let answer = returned.dialect.refused(code);
+        let leaving = Pending {
+            socket: returned.socket,
+            deadline: now + LEAVE_TIMEOUT,
+            stage: Stage::Leaving(LEAVE_MAX),
+        };
+        self.leave(now, poller, leaving, &answer, watched);
+    }
+
+    /// Looks at a connection, and puts it where it belongs.
+    fn advance(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        mut pending: Pending,
+        watched: Option<Key>,
+    ) -> Option<Asked> {
+        match self.look(now, &mut pending) {
+            Next::Wait => {
+                self.keep(poller, pending, watched);
+                None
+            }
+            Next::Open(request) => {
+                let token = request.target.to_string();
+                let Request { dialect, rest, .. } = request;
+                let proxied = Proxied::new(pending.socket, dialect, rest, self.returns.clone());
+                let socket = AppSocket::Proxied(Box::new(proxied));
+                Some(Asked {
+                    socket,
+                    token,
+                    watched,
+                })
+            }
+            Next::Leave(answer) => {
+                pending.stage = Stage::Leaving(LEAVE_MAX);
+                pending.deadline = now + LEAVE_TIMEOUT;
+                self.leave(now, poller, pending, &answer, watched);
+                None
+            }
+            Next::Gone => None,
+        }
+    }
+
+    /// Reads what is there.
+    fn look(&mut self, now: Instant, pending: &mut Pending) -> Next {
+        loop {
+            self.buffer.clear();
+            let read = match pending.socket.read(&mut self.buffer) {
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Wait,
+                Err(_) => return Next::Gone,
+            };
+            match &mut pending.stage {
+                Stage::Asking(_) if read == 0 => return Next::Gone,
+                Stage::Asking(handshake) => {
+                    handshake.push(&self.buffer);
+                    let unknown = &mut self.unknown;
+                    match talk(handshake, &pending.socket, self.logins.as_ref(), || {
+                        if let Some(attempts) = unknown.note(now) {
+                            warn!(target: "quictun", attempts, "a user or password was given to the proxy that its file does not have");
+                        }
+                    }) {
+                        Next::Wait => {}
+                        next => return next,
+                    }
+                }
+                Stage::Leaving(left) => {
+                    *left = left.saturating_sub(read);
+                    if read == 0 || *left == 0 {
+                        pending.socket.close();
+                        return Next::Gone;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers, ends the direction to the application, and reads on until that has ended, too: closing a socket with bytes
+    /// that were not read would be a reset, and that may take the answer away.
+    fn leave(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        mut pending: Pending,
+        answer: &[u8],
+        watched: Option<Key>,
+    ) {
+        let told = answer.is_empty() || pending.socket.say(answer).is_ok();
+        if !told || answer.is_empty() || pending.socket.finish().is_err() {
+            return;
+        }
+        // From here on a close delivers what was said.
+        pending.socket.close();
+        if self.pending.len() < self.most && matches!(self.look(now, &mut pending), Next::Wait) {
+            self.keep(poller, pending, watched);
+        }
+    }
+
+    fn keep(&mut self, poller: &Poller, pending: Pending, watched: Option<Key>) {
+        let entry = self.pending.vacant_entry();
+        let key = Key::Dial(entry.key());
+        let fd = pending.socket.descriptor();
+        let done = match watched {
+            None => poller.add_flow(fd, key),
+            // It was taken out a moment ago, and comes back to its place.
+            Some(known) if known == key => Ok(()),
+            Some(_) => poller.rename_flow(fd, key),
+        };
+        if let Err(cause) = done {
+            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
+            return;
+        }
+        let at = pending.deadline;
+        entry.insert(pending);
+        self.sweep_at = Some(self.sweep_at.map_or(at, |sweep| sweep.min(at)));
+    }
+}
+
+/// The server has connected the target of a flow.
+pub(crate) fn handle_established(io: &mut Io<'_>, flow: FlowId) {
+    let told = match io.engine.socket(flow) {
+        Some(AppSocket::Proxied(socket)) => socket.accept(),
+        _ => return,
+    };
+    if told.is_err() {
+        io.fail(flow);
+    }
+}
+
+/// Goes on with the conversation as far as what was read allows.
+fn talk(
+    handshake: &mut Handshake,
+    socket: &AppSocket,
+    logins: Option<&Logins>,
+    unknown: impl FnOnce(),
+) -> Next {
+    let mut unknown = Some(unknown);
+    let mut step = handshake.poll();
+    loop {
+        step = match step {
+            Step::More => return Next::Wait,
+            Step::Reply(answer) => {
+                if socket.say(&answer).is_err() {
+                    return Next::Gone;
+                }
+                handshake.poll()
+            }
+            Step::Login(login) => {
+                let known = logins.is_none_or(|it| it.knows(&login.user, &login.password));
+                if !known && let Some(unknown) = unknown.take() {
+                    unknown();
+                }
+                handshake.handle_login(known)
+            }
+            Step::Connect(request) => return Next::Open(request),
+            Step::Refuse(refusal) => {
+                debug!(target: "quictun", { "Client-App-Addr" = socket.peer(), cause = refusal.why }, "a connection to the proxy was refused");
+                return Next::Leave(refusal.answer);
+            }
+        };
+    }
+}
+
+/// Counts what happens, and says now and then how often it did.
+#[derive(Debug, Default)]
+struct Occasional {
+    told: Option<Instant>,
+    since: u64,
+}
+
+impl Occasional {
+    /// It has happened. Returns how often since it was told last, where it is to be told again.
+    fn note(&mut self, now: Instant) -> Option<u64> {
+        self.since += 1;
+        if self.told.is_some_and(|told| now < told + WARN_EVERY) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.since))
+    }
+}
