@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use quictun_tunnel::settings::ClientSettings;
+use quictun_wire::target::Target;
 
 use crate::fault::Fault;
 use crate::inputs::Inputs;
@@ -41,6 +42,28 @@ pub fn read_server(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Server, 
 /// Reads what follows `quictun client`.
 pub fn read_client(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
     client_layers(matches, None, inputs).map(|(_, client)| client)
+}
+
+/// Reads what follows `quictun connect`: a target, or a host and a port, as programs name them that run commands in place
+/// of connecting.
+pub fn read_connect(
+    matches: &ArgMatches,
+    inputs: &Inputs<'_>,
+) -> Result<(ClientSettings, Target), Fault> {
+    let mut layers = Layers::new(&flags::CONNECT, matches, inputs);
+    if let Some(path) = config_path(&layers, None)? {
+        layers = layers.with_file(Some(file::client(&path, inputs)?));
+    }
+    let text = |name| matches.get_one::<String>(name).map(String::as_str);
+    let (target, port) = (text("target").unwrap_or_default(), text("port"));
+    let target = match port {
+        None => target.to_owned(),
+        Some(port) if target.contains(':') => format!("[{target}]:{port}"),
+        Some(port) => format!("{target}:{port}"),
+    };
+    let parsed = Target::parse(&target);
+    let target = parsed.map_err(|error| Fault::usage("quictun connect", error))?;
+    Ok((settings::connect(&layers)?, target))
 }
 
 /// What a client would run with whose command line goes on like this.

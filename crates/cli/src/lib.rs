@@ -14,6 +14,7 @@ mod ask;
 mod client;
 mod compat;
 mod confirm;
+mod connect;
 pub mod demo;
 mod doctor;
 mod exit;

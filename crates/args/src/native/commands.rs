@@ -38,9 +38,25 @@ pub fn ends() -> [Command; 2] {
 }
 
 /// The commands around a tunnel.
-pub fn around() -> [Command; 9] {
+pub fn around() -> [Command; 10] {
     let dir = out("Directory for client.key and client.crt; made where it is missing");
     [
+        flags::CONNECT
+            .add_to(command(
+                "connect",
+                "Carry standard input and output to one target: a ProxyCommand for ssh",
+                include_str!("connect_help.txt"),
+            ))
+            .override_usage("quictun connect [FLAGS] TARGET")
+            .args([
+                Arg::new("target")
+                    .value_name("TARGET")
+                    .required(true)
+                    .help("HOST:PORT, [IPV6]:PORT or unix:/PATH, as the server sees it"),
+                Arg::new("port")
+                    .value_name("PORT")
+                    .help("The port, where TARGET is a host alone"),
+            ]),
         command(
             "confirm",
             "Keep a tunnel that `quictun client --tun --confirm SECONDS` would undo",

@@ -46,6 +46,27 @@ pub static CLIENT: Table = Table {
     ],
 };
 
+/// Flags of `quictun connect`: those of a client that concern its server.
+pub static CONNECT: Table = Table {
+    prefix: PREFIX,
+    sections: &[
+        &Section {
+            heading: "Tunnel",
+            options: &[&SERVER_TO_DIAL, &tun_flags::SERVER_ADDRESS, &OFFER],
+        },
+        &CLIENT_TRUST,
+        &Section {
+            heading: "General",
+            options: &[&CONFIG, &NO_CONFINE],
+        },
+        &Section {
+            heading: "Logs",
+            options: &[&VERBOSE, &LOG_LEVEL],
+        },
+        &transport::BOTH,
+    ],
+};
+
 /// Flags of `quictun status`.
 pub static STATUS: Table = Table {
     prefix: PREFIX,
@@ -167,7 +188,7 @@ options! {
         "Permissions of its Unix socket: who may connect"
     HTTP_NAME: Many<String> = "http-name" "NAME", by parse_name, key "control.http_names";
         "A name that it answers to, beside addresses and localhost; repeatable"
-    VERBOSE: Switch = "verbose" "BOOL", by switch, short 'v';
+    pub(super) VERBOSE: Switch = "verbose" "BOOL", by switch, short 'v';
         "Log more: as --log-level debug"
     QUIET: Switch = "quiet" "BOOL", by switch, short 'q';
         "Log warnings and errors only: as --log-level warn"

@@ -17,7 +17,7 @@ use super::flags;
 use crate::control;
 use crate::fault::Fault;
 use crate::file::Texts;
-use crate::layers::{Kept, Layers, check_readable};
+use crate::layers::{Kept, Layers, Origin, check_readable};
 use crate::{state_dir, transport, tun_flags};
 
 /// The client that `--allow` speaks of.
@@ -103,6 +103,20 @@ pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         return Err(fault.next(
             "-L 2222:127.0.0.1:22, or a [[forward]] table in the configuration file; or -D 1080; or --tun",
         ));
+    }
+    Ok(client)
+}
+
+/// Reads the settings of a client for one flow: what it listens to, and how it is observed, is another client's.
+pub(super) fn connect(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
+    let mut client = dialler(layers)?;
+    (client.transport.connections, client.transport.workers) = (1, 1);
+    client.control.httpd = None;
+    let level = layers.setting(&control::LOG_LEVEL).origin;
+    let is_asked = matches!(level, Origin::Flag | Origin::Environment(_));
+    if !is_asked && !layers.get(&flags::VERBOSE)? {
+        // Standard error is that of another program, which says the last word.
+        client.control.log.level = "error".parse().expect("invariant: a level");
     }
     Ok(client)
 }

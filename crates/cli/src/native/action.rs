@@ -8,7 +8,9 @@ use clap::{ArgMatches, Command};
 use quictun_control::settings::HttpListen;
 use quictun_tunnel::settings::ClientSettings;
 
-use crate::{demo, forbidden, invite, join, lab, link, perf, reconnect, status, version, wrapped};
+use crate::{
+    connect, demo, forbidden, invite, join, lab, link, perf, reconnect, status, version, wrapped,
+};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native::settings::Server;
@@ -25,6 +27,8 @@ pub enum Action {
     Server(Server),
     /// Run a client.
     Client(ClientSettings),
+    /// Carry standard input and output.
+    Connect(Box<connect::Plan>),
     /// Keep a tunnel that would be undone.
     Confirm,
     /// Remove what a killed client has left.
@@ -117,6 +121,9 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
     match command {
         "server" => native::read_server(matches, inputs).map(Action::Server),
         "client" => native::read_client(matches, inputs).map(Action::Client),
+        "connect" => native::read_connect(matches, inputs).map(|(settings, target)| {
+            Action::Connect(Box::new(connect::Plan { target, settings }))
+        }),
         "confirm" => Ok(Action::Confirm),
         "down" => Ok(Action::Down),
         "config" => native::config(matches, inputs).map(Action::Config),

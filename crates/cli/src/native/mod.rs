@@ -14,8 +14,8 @@ use quictun_tunnel::settings::ClientSettings;
 
 use crate::exit::{self, Failed};
 use crate::{
-    client, confirm, demo, doctor, forbidden, host_tun, invite, join, lab, link, perf, reconnect,
-    status, tune, wrapped,
+    client, confirm, connect, demo, doctor, forbidden, host_tun, invite, join, lab, link, perf,
+    reconnect, status, tune, wrapped,
 };
 use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
@@ -41,6 +41,7 @@ pub fn main() -> ExitCode {
             Some(host) => return host.main(PROGRAM, std::env::args_os().skip(1).collect()),
             None => run_client(settings),
         },
+        Ok(Action::Connect(plan)) => return connect::main(*plan),
         Ok(Action::Link(action)) => return link::main(action),
         Ok(Action::Perf(action)) => return perf::main(*action),
         Ok(Action::Lab(action)) => return lab::main(action),

@@ -170,6 +170,49 @@ fn a_proxy_for_others_needs_users() {
 }
 
 #[test]
+fn connect_takes_what_concerns_the_server_and_nothing_of_another_clients() {
+    let file = format!(
+        "server = 'h:1'\npins = ['{PIN}']\ntun = true\n[control]\nhttp = '127.0.0.1:1'\n[log]\nlevel = 'debug'\n\
+         output = ['/l']\n[transport]\nworkers = 3\nidle_timeout = '7s'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n"
+    );
+    let world = World::default().file("c.toml", &file);
+    let connect = |words: &str| {
+        let ran = world.native(&format!("connect -c c.toml {words}"));
+        let Ok(Action::Connect(plan)) = ran else {
+            panic!("{words}: {ran:?}");
+        };
+        (plan.target.to_string(), plan.settings)
+    };
+    let (target, settings) = connect("db:22");
+    assert_eq!(target, "tcp:db:22");
+    let found = client_lines(&settings);
+    for (name, value) in [
+        ("server", "h 1"),
+        ("forwards", ""),
+        ("tun", "None"),
+        ("httpd", "off"),
+        ("log.level", "error"),
+        ("log.outputs", "stderr"),
+        ("workers", "1"),
+        ("connections", "1"),
+    ] {
+        assert_eq!(found[name], value, "{name}");
+    }
+    assert_eq!(settings.transport.idle_timeout, Duration::from_secs(7));
+    for (words, expected) in [
+        ("db 22", "tcp:db:22"),
+        ("::1 22", "tcp:[::1]:22"),
+        ("[::1]:22", "tcp:[::1]:22"),
+        ("unix:/run/a.sock", "unix:/run/a.sock"),
+    ] {
+        assert_eq!(connect(words).0, expected);
+    }
+    let level = |words: &str| client_lines(&connect(words).1)["log.level"].clone();
+    assert_eq!(level("-v db:22"), "debug");
+    assert_eq!(level("--log-level warn db:22"), "warn");
+}
+
+#[test]
 fn a_device_is_had_in_three_ways() {
     let own = |routes: Routes| TunSettings {
         device: TunDevice::Own(routes),
@@ -314,6 +357,16 @@ const BAD: &[(&str, &str)] = &[
     (
         "client --server h:1 --ca system -D 1 -D 1",
         "--forward: two forwards listen on 1: keep one of them",
+    ),
+    (
+        "connect --server h:1 --ca system udp:h:1",
+        "quictun connect: unsupported network \"udp\": write tcp:HOST:PORT, tcp4:HOST:PORT, \
+        tcp6:HOST:PORT or unix:/PATH",
+    ),
+    (
+        "connect --ca system h:1",
+        "--server: the server to dial is missing | quictun client --server HOST --pin \
+        sha256:... -L 2222:127.0.0.1:22",
     ),
     (
         "client --server h:1 --ca system -L 22",

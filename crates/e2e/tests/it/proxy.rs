@@ -1,16 +1,18 @@
-//! `quictun client -D`, as curl and applications without a library use it.
+//! `quictun client -D`, as curl and applications without a library use it; and `quictun connect`.
 
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, Refusing};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, output};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address};
 
+use crate::applications::Keys;
 use crate::endings;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -46,7 +48,7 @@ impl Site {
         })
     }
 
-    /// `quictun client` with these arguments.
+    /// `quictun client` or `quictun connect` with these arguments.
     fn quictun(&self, name: &str, arguments: &[&str]) -> Result<Command> {
         let mut command = self.home.command(&Machine::here(), "quictun")?;
         command.args([name, "--server", &self.address, "--pin", &self.pin]);
@@ -103,8 +105,7 @@ fn curl_goes_where_the_server_lets_it_by_each_dialect_and_hears_why_where_it_doe
     let (closed, other) = (Refusing::new()?, Application::echo()?);
     let port = web.endpoint().port()?;
     let named = format!("localhost:{port}");
-    let allowed = [&web.target(), &closed.target(), &named, "nobody.invalid:80"];
-    let mut site = Site::new(&allowed)?;
+    let mut site = Site::new(&[&web.target(), &closed.target(), &named])?;
     let socket = site.home.path().join("proxy.sock");
     let listen = format!("unix:{}", socket.display());
     let client = site.client(&["-D", "127.0.0.1:0", "-D", &listen])?;
@@ -134,11 +135,7 @@ fn curl_goes_where_the_server_lets_it_by_each_dialect_and_hears_why_where_it_doe
 
     let refused = bare(&closed.target());
     let denied = bare(&other.target());
-    for (target, reply, status) in [
-        (refused, "(5)", "502"),
-        (denied, "(2)", "403"),
-        ("nobody.invalid:80".to_owned(), "(4)", "502"),
-    ] {
+    for (target, reply, status) in [(refused, "(5)", "502"), (denied, "(2)", "403")] {
         let url = format!("http://{target}/");
         let (code, _, why) = curl(&["--proxy", &format!("socks5h://{proxy}"), &url])?;
         ensure!(
@@ -242,4 +239,85 @@ fn connections_through_a_proxy_end_as_all_others_do() -> Result<()> {
         through(&client.forward, target)
     })?;
     applications.iter().try_for_each(|it| it.outcome(SOON))
+}
+
+#[test]
+fn ssh_goes_through_quictun_connect_and_one_line_says_why_where_it_cannot() -> Result<()> {
+    let keys = Keys::new()?;
+    let sshd = keys.sshd("127.0.0.1:0".parse()?)?;
+    let closed = Refusing::new()?;
+    let cut = Application::tcp(|mut connection| {
+        connection.read_exact(&mut [0; 1])?;
+        connection.write_all(b"half of it")?;
+        connection.reset()
+    })?;
+    let site = Site::new(&[&sshd.target(), &closed.target(), &cut.target()])?;
+    let line = |command: Command| {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let proxy = format!("ProxyCommand={} %h:%p", line(site.quictun("connect", &[])?));
+    let mut ssh = keys.client("ssh");
+    site.home.settle(&mut ssh);
+    ssh.args(["-o", &proxy, "-p", &sshd.endpoint().port()?.to_string()]);
+    ssh.args([&keys.user_at("127.0.0.1"), "seq 100000 | md5sum; exit 7"]);
+    let said = output(&mut ssh)?;
+    ensure!(
+        said.status.code() == Some(7) && said.stdout == b"dea9193b768319cbb4ff1a137ac03113  -\n",
+        "{said:?}"
+    );
+    sshd.outcome(SOON)?;
+
+    let input = site.home.path().join("input");
+    std::fs::write(&input, "what is it?\n")?;
+    let failing = |target: &str| -> Result<Output> {
+        let target = bare(target);
+        let (host, port) = target.rsplit_once(':').context("no port")?;
+        let mut connect = site.quictun("connect", &[host, port])?;
+        connect.stdin(std::fs::File::open(&input)?);
+        Ok(connect.output()?)
+    };
+    let said = failing(&closed.target())?;
+    let why = String::from_utf8(said.stderr)?;
+    ensure!(
+        said.status.code() == Some(1) && why.lines().count() == 1 && why.contains("refused"),
+        "{} {why}",
+        said.status
+    );
+    let said = failing(&cut.target())?;
+    ensure!(said.status.code() == Some(1), "{said:?}");
+    cut.outcome(SOON)
+}
+
+#[test]
+fn quictun_connect_ends_one_direction_and_then_the_other() -> Result<()> {
+    const BIG: Payload = Payload {
+        seed: 311,
+        bytes: 3_000_000,
+    };
+    let application = Application::tcp(|mut connection| {
+        connection.write_all(b"hello")?;
+        connection.finish()?;
+        BIG.read_to_end_of(&mut connection)
+    })?;
+    let site = Site::new(&[&application.target()])?;
+    let mut connect = site.quictun("connect", &[&bare(&application.target())])?;
+    connect.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = connect.spawn()?;
+    let mut hello = String::new();
+    child
+        .stdout
+        .take()
+        .context("no output")?
+        .read_to_string(&mut hello)?;
+    ensure!(hello == "hello", "{hello:?}");
+    // The end of its output did not end it.
+    BIG.write_to(&mut child.stdin.take().context("no input")?)?;
+    application.outcome(SOON)?;
+    let status = child.wait()?;
+    ensure!(status.success(), "{status}");
+    Ok(())
 }

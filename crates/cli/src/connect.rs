@@ -1,0 +1,130 @@
+//! `quictun connect`: one flow on standard input and output.
+//!
+//! The flow's application is a socket pair, and two threads copy between its other end and ours: standard input and output
+//! may be files, or shared with programs that do not expect them to become non-blocking.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::mpsc::channel;
+use std::thread::Builder;
+
+use anyhow::Context as _;
+use quictun_args::fault::Exit;
+use quictun_tunnel::client::{self, Connect};
+use quictun_tunnel::settings::ClientSettings;
+use quictun_wire::target::Target;
+use rustix::stdio::{dup2_stdin, dup2_stdout};
+
+use crate::exit::{self, Failed, say};
+
+const PROGRAM: &str = "quictun connect";
+
+/// Copied at once: what a pipe holds.
+const COPY: usize = 64 << 10;
+
+/// Where a flow leads, and how to reach its server.
+#[derive(Debug)]
+pub struct Plan {
+    /// Where it leads.
+    pub target: Target,
+    /// The client's settings.
+    pub settings: ClientSettings,
+}
+
+pub(crate) fn main(plan: Plan) -> ExitCode {
+    exit::report(PROGRAM, run(plan)).into()
+}
+
+fn run(plan: Plan) -> Result<(), Failed> {
+    let (ours, application) = UnixStream::pair().context("a socket")?;
+    let again = ours.try_clone().context("a socket")?;
+    let (input, output) = take_over().context("standard input and output")?;
+    let (written, copied) = channel();
+    let start = move || {
+        let input = move || copy_input(input, ours);
+        Builder::new().name("input".to_owned()).spawn(input)?;
+        let output = move || {
+            // Nobody waits for it where the client has failed.
+            written.send(copy_output(again, output)).ok();
+        };
+        Builder::new().name("output".to_owned()).spawn(output)?;
+        Ok(application)
+    };
+    let connect = Connect {
+        target: plan.target,
+        start: Box::new(start),
+    };
+    let ended = client::connect(plan.settings, connect);
+    // Whatever has come comes out, however the flow has ended.
+    let copied = copied.recv();
+    ended?;
+    let copied = copied.context("standard output was not served")?;
+    Ok(copied.context("standard output")?)
+}
+
+#[expect(
+    clippy::exit,
+    reason = "nothing else ends the flow without ending the input"
+)]
+fn copy_input(mut input: File, mut to: UnixStream) {
+    match copy(&mut input, &mut to) {
+        // The flow may be over.
+        Ok(()) => to.shutdown(Shutdown::Write).unwrap_or_default(),
+        Err(Stopped::Writing(_)) => {}
+        // Its end would be taken for a good one.
+        Err(Stopped::Reading(error)) => {
+            say(&format!("{PROGRAM}: standard input: {error}"));
+            std::process::exit(Exit::Failure as i32);
+        }
+    }
+}
+
+fn copy_output(mut from: UnixStream, mut output: File) -> io::Result<()> {
+    match copy(&mut from, &mut output) {
+        // How the flow has ended the client tells.
+        Ok(()) | Err(Stopped::Reading(_)) => Ok(()),
+        Err(Stopped::Writing(error)) => {
+            // The next bytes of the flow find nobody, and it is reset.
+            from.shutdown(Shutdown::Read)?;
+            Err(error)
+        }
+    }
+}
+
+/// Standard input and output of this process, which has them nowhere else from then on: whoever reads what we write is to
+/// see its end when the flow has ended in that direction.
+fn take_over() -> io::Result<(File, File)> {
+    let taken = (own(io::stdin())?, own(io::stdout())?);
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    Ok(taken)
+}
+
+/// A stream without a buffer in between.
+fn own(stream: impl AsFd) -> io::Result<File> {
+    Ok(stream.as_fd().try_clone_to_owned()?.into())
+}
+
+#[derive(Debug)]
+enum Stopped {
+    Reading(io::Error),
+    Writing(io::Error),
+}
+
+/// Copies until the end. The standard library's way may use system calls that a confined process does not have.
+fn copy(from: &mut impl io::Read, to: &mut impl io::Write) -> Result<(), Stopped> {
+    let mut buffer = vec![0; COPY];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => to.write_all(&buffer[..read]).map_err(Stopped::Writing)?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Stopped::Reading(error)),
+        }
+    }
+}
