@@ -4,6 +4,9 @@
 //! refused where it stands. Values stay text until their option reads them like any flag: numbers and booleans need no
 //! quotes.
 
+mod tables;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -17,6 +20,7 @@ use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
 use crate::options::{self, Flag, Kind, Section, Spec, Table};
+use tables::{Either, TextsOrTables};
 
 /// The keys that a configuration file may have.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,8 @@ pub struct Schema {
     pub other: &'static [&'static Section],
     /// The key that is not an option's.
     pub extra: &'static str,
+    /// An option whose value may be tables, too, and the keys that these have: the first holds the option's own value.
+    pub tables: Option<(&'static str, &'static [&'static str])>,
 }
 
 /// The values that a file gives.
@@ -37,6 +43,9 @@ pub struct File<E> {
     /// The value of [`Schema::extra`], if it is there.
     pub extra: Option<E>,
 }
+
+/// A table whose values are texts.
+pub type Fields = BTreeMap<String, Vec<String>>;
 
 /// One value, as text.
 #[derive(Clone, Debug, Default)]
@@ -245,9 +254,15 @@ impl<'de, E: Deserialize<'de>> Visitor<'de> for Level<'_, E> {
                 }
                 Known::Own(spec) => spec,
             };
-            let items = match spec.kind {
-                Kind::List => map.next_value::<Texts>()?.0,
-                Kind::One | Kind::Switch => vec![map.next_value::<Text>()?.0],
+            let tables = schema.tables.filter(|(key, _)| *key == spec.key);
+            let items = match (spec.kind, tables) {
+                (_, Some((_, keys))) => {
+                    let TextsOrTables(items, tables) = map.next_value_seed(Either(keys))?;
+                    found.file.layer.tables = tables;
+                    items
+                }
+                (Kind::List, None) => map.next_value::<Texts>()?.0,
+                (Kind::One | Kind::Switch, None) => vec![map.next_value::<Text>()?.0],
             };
             let value = (spec.key.to_owned(), items);
             if found.file.layer.values.insert(spec.name, value).is_some() {

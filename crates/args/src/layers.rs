@@ -9,6 +9,7 @@ use clap::ArgMatches;
 use quictun_trust::settings::CertificateFiles;
 
 use crate::fault::Fault;
+use crate::file::Fields;
 use crate::inputs::{Files, Inputs};
 use crate::options::shape::Shape;
 use crate::options::{Flag, Maybe, Opt, Spec, Table, Values, Why};
@@ -29,6 +30,8 @@ pub struct FileLayer {
     pub path: PathBuf,
     /// The key of each option as it stands in the file, and its values.
     pub values: Values,
+    /// The tables that the schema allows one of the options.
+    pub tables: Vec<Fields>,
 }
 
 /// The value of one option, and the layer that it comes from.
@@ -128,6 +131,13 @@ impl<'a> Layers<'a> {
             kept.map(|option| (option, self.setting(option).items))
                 .collect(),
         )
+    }
+
+    /// The tables that are the value of an option, where the schema allows that, and the file that they stand in.
+    pub(crate) fn tables(&self, option: &dyn Flag) -> Option<(&Path, &[Fields])> {
+        let file = self.file.as_ref().filter(|file| !file.tables.is_empty())?;
+        let from_file = matches!(self.setting(option).origin, Origin::File(..));
+        from_file.then_some((&*file.path, &*file.tables))
     }
 
     /// Whether any layer says anything about an option.

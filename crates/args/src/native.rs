@@ -19,6 +19,7 @@ pub mod enrolled;
 mod file;
 pub mod flags;
 mod print;
+mod servers;
 pub mod settings;
 
 pub use commands::PROGRAM;

@@ -21,6 +21,7 @@ mod preview;
 mod readiness;
 mod reconnect;
 pub(crate) mod sample;
+mod servers;
 mod state;
 mod status;
 mod v1;

@@ -7,7 +7,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use quictun_engine::report::{BondReport, ClientReport, ConnectionReport, FlowReport, Totals};
+use quictun_engine::report::{
+    BondReport, ClientReport, ConnectionReport, FlowReport, ServerReport, Totals,
+};
 use quictun_io::udp_port::UdpSocketReport;
 use tokio::sync::oneshot;
 
@@ -24,6 +26,8 @@ pub struct WorkerSnapshot {
     pub connections: Vec<ConnectionReport>,
     /// Bonds, also those without a connection.
     pub bonds: Vec<BondReport>,
+    /// Client: its servers, in the order in which they were given.
+    pub servers: Vec<ServerReport>,
     /// The engine's counters.
     pub totals: Totals,
     /// Server: every named client, for whose number the engine has a bound.
@@ -177,6 +181,7 @@ mod tests {
             flows: Vec::new(),
             connections: Vec::new(),
             bonds: Vec::new(),
+            servers: Vec::new(),
             totals: Totals::default(),
             clients: Vec::new(),
             udp: UdpSocketReport::default(),

@@ -21,6 +21,8 @@ use quictun_wire::code::FlowCode;
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
+use crate::report::ServerId;
+
 pub(crate) use bond::Bond;
 pub(crate) use holder::{Holder, Owner};
 
@@ -91,8 +93,8 @@ impl Bonds {
     }
 
     /// Client: a bond that the server has still to agree to.
-    pub(crate) fn create(&mut self) -> BondKey {
-        self.add(Bond::default())
+    pub(crate) fn create(&mut self, server: ServerId) -> BondKey {
+        self.add(Bond::of_server(server))
     }
 
     fn add(&mut self, bond: Bond) -> BondKey {

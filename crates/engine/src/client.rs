@@ -1,6 +1,7 @@
-//! The client's part: connections to the server, kept up for ever.
+//! The client's part: connections to its servers, kept up for ever.
 //!
-//! Every wanted connection is a slot:
+//! Each server has its own connections, in use or not, and new flows go to the one that `choice.rs` has chosen. A flow and its
+//! bond stay with their server. Every wanted connection is a slot:
 //!
 //! ```text
 //!          ┌────────────── back-off over ◄────────────┐
@@ -15,8 +16,10 @@
 //! unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
 mod bonds;
+mod choice;
 mod haste;
 mod network_change;
+mod servers;
 mod slot;
 mod spares;
 mod waiting;
@@ -27,18 +30,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionKey, FlowKey, Socket};
-use quinn_proto::crypto::rustls::QuicClientConfig;
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
 use crate::config::{ClientRole, Prover};
 use crate::event::Event;
 use crate::loss::LossReason;
-use crate::quic_config::quic_crypto;
+use crate::report::ServerId;
 use crate::traffic::Traffic;
 
 use bonds::route_of;
 use haste::Haste;
+use servers::Servers;
 use slot::{AfterEnd, Next, Slot, Step};
 
 /// Compatibility: the original dials one target after the other, so an answer this late may mean that
@@ -50,10 +53,8 @@ pub type Resolved = Result<Vec<SocketAddr>, String>;
 
 pub(crate) struct Client {
     role: ClientRole,
-    crypto: Arc<QuicClientConfig>,
-    fallback: Option<Arc<QuicClientConfig>>,
+    servers: Servers,
     slots: Vec<Slot>,
-    resolving: bool,
     stopped: bool,
     waiting: VecDeque<FlowKey>,
     sweep_at: Option<Instant>,
@@ -64,17 +65,13 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(role: ClientRole, rng: ChaCha20Rng) -> Result<Self, LossReason> {
-        let crypto = quic_crypto(&role.crypto)?;
-        let fallback = role.fallback.as_ref().map(quic_crypto).transpose()?;
-        let slots = (0..role.connections.max(1))
-            .map(|_| Slot::new(false))
-            .collect();
+        let servers = Servers::new(&role.servers)?;
+        let wanted = |server| (0..role.connections.max(1)).map(move |_| Slot::new(server, false));
+        let slots = servers.ids().flat_map(wanted).collect();
         Ok(Self {
             role,
-            crypto,
-            fallback,
+            servers,
             slots,
-            resolving: false,
             stopped: false,
             waiting: VecDeque::new(),
             sweep_at: None,
@@ -83,20 +80,15 @@ impl Client {
         })
     }
 
-    /// Connections that are made from now on use these.
+    /// Connections that are made to the server from now on use these.
     pub(crate) fn set_identity(
         &mut self,
+        server: ServerId,
         crypto: &Arc<rustls::ClientConfig>,
         fallback: Option<&Arc<rustls::ClientConfig>>,
         prover: Option<Prover>,
     ) -> Result<(), LossReason> {
-        let quic_fallback = fallback.map(quic_crypto).transpose()?;
-        self.crypto = quic_crypto(crypto)?;
-        self.fallback = quic_fallback;
-        self.role.crypto = crypto.clone();
-        self.role.fallback = fallback.cloned();
-        self.role.prover = prover;
-        Ok(())
+        self.servers.set_identity(server, crypto, fallback, prover)
     }
 
     pub(crate) fn stop(&mut self) {
@@ -110,7 +102,11 @@ impl Client {
             return None;
         }
         let slots = self.slots.iter().filter_map(Slot::next_timeout);
-        let others = [self.sweep_at, self.haste.next_timeout()];
+        let others = [
+            self.sweep_at,
+            self.haste.next_timeout(),
+            self.servers.next_timeout(),
+        ];
         slots.chain(others.into_iter().flatten()).min()
     }
 
@@ -122,10 +118,14 @@ impl Client {
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
+        server: ServerId,
         resolved: &Resolved,
     ) {
-        self.resolving = false;
+        self.servers.end_resolving(server);
         for index in 0..self.slots.len() {
+            if self.slots[index].server != server {
+                continue;
+            }
             if !self.slots[index].is_resolving() {
                 if let Ok(addresses) = resolved {
                     self.slots[index].join_race(now, addresses);
@@ -154,18 +154,15 @@ impl Client {
         if self.haste.is_due(now) {
             self.hurry(now);
         }
-        let mut resolve = false;
+        self.choose_now_and_then(now, traffic);
         for index in 0..self.slots.len() {
             match self.slots[index].step(now) {
                 Step::Nothing => {}
-                Step::Resolve => resolve = true,
+                Step::Resolve => self.want_addresses(traffic, self.slots[index].server),
                 Step::Attempt => self.attempt(now, traffic, index),
                 Step::Doubt => traffic.events.push_back(Event::Unanswered),
                 Step::Check(key) => self.check_up(now, traffic, index, key),
             }
-        }
-        if resolve && !std::mem::replace(&mut self.resolving, true) {
-            traffic.events.push_back(Event::Resolve);
         }
         self.sweep_spares(now, traffic);
     }
@@ -180,17 +177,21 @@ impl Client {
                     return self.fail(now, traffic, index, remote, reason);
                 }
             };
-            let crypto = match &self.fallback {
-                Some(fallback) if slot.wants_fallback() => fallback,
-                _ => &self.crypto,
+            let server = slot.server;
+            let Some((crypto, name)) = self.servers.dialled(server, slot.wants_fallback()) else {
+                return;
             };
-            let name = &self.role.server_name;
             let route = route_of(&self.slots[index], traffic);
             let route = route.map(|route| (route, &mut self.rng));
             let connected = traffic.connect(now, address, crypto.clone(), name, route);
             let slot = &mut self.slots[index];
             match connected {
-                Ok(key) => return slot.add_attempt(key),
+                Ok(key) => {
+                    if let Some(connection) = traffic.connections.get_mut(key) {
+                        connection.server = server;
+                    }
+                    return slot.add_attempt(key);
+                }
                 Err(reason) => slot.note_failure(address, reason),
             }
         }
@@ -205,7 +206,10 @@ impl Client {
         reason: LossReason,
     ) {
         let retry_in = self.back_off(now, index);
+        let server = self.slots[index].server;
+        self.servers.note_failure(server, &reason);
         traffic.events.push_back(Event::ConnectFailed {
+            server,
             remote,
             reason,
             retry_in,
@@ -232,7 +236,8 @@ impl Client {
         }
         self.haste.handle_success();
         let bond = self.bond_of(traffic, index);
-        traffic.begin_control(now, key, &self.role, bond);
+        let prover = self.servers.prover(self.slots[index].server);
+        traffic.begin_control(now, key, (prover, self.role.joiner.as_ref()), bond);
         self.place_waiting(now, traffic);
     }
 
@@ -248,6 +253,10 @@ impl Client {
             if let Some(bond) = self.slots[index].bond.filter(|_| refused) {
                 // The server will not let them move.
                 traffic.give_up_waiting(now, bond);
+            }
+            if ended.established {
+                let server = self.slots[index].server;
+                self.servers.note_failure(server, &ended.reason);
             }
             match self.slots[index].handle_ended(now, &ended) {
                 AfterEnd::Nothing => {}

@@ -49,20 +49,27 @@ pub struct ServerRole {
     pub bond_ttl: Duration,
 }
 
-/// A client's part.
+/// A server that a client dials, and how the two recognise each other.
 #[derive(Clone)]
-pub struct ClientRole {
+pub struct ServerToDial {
     /// TLS: trust, own certificate, ALPN.
     pub crypto: Arc<rustls::ClientConfig>,
     /// The same configuration with a shorter `ClientHello`, for every other attempt after one has timed out: some networks lose a
     /// `ClientHello` that spans two datagrams, whichever way it is sent.
     pub fallback: Option<Arc<rustls::ClientConfig>>,
     /// Name for SNI and certificate checks; an address literal sends no SNI.
-    pub server_name: String,
-    /// Connections to keep.
-    pub connections: usize,
+    pub name: String,
     /// Makes the proof of a pre-shared secret from a TLS exporter value.
     pub prover: Option<Prover>,
+}
+
+/// A client's part.
+#[derive(Clone)]
+pub struct ClientRole {
+    /// The servers, at least one: each has its connections, and new flows go to the one that serves them best.
+    pub servers: Vec<ServerToDial>,
+    /// Connections to keep to each server.
+    pub connections: usize,
     /// Makes the JOIN of a client that has been invited from a TLS exporter value.
     pub joiner: Option<Joiner>,
     /// How long a flow may wait for a connection.
@@ -153,12 +160,20 @@ impl fmt::Debug for Transport {
     }
 }
 
+impl fmt::Debug for ServerToDial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerToDial")
+            .field("name", &self.name)
+            .field("prover", &self.prover.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for ClientRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientRole")
-            .field("server_name", &self.server_name)
+            .field("servers", &self.servers)
             .field("connections", &self.connections)
-            .field("prover", &self.prover.is_some())
             .field("joiner", &self.joiner.is_some())
             .finish_non_exhaustive()
     }

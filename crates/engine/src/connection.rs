@@ -35,7 +35,7 @@ use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::grants::First;
 use crate::quic_stream::{QuicStream, stream_number};
-use crate::report::Protocol;
+use crate::report::{Limit, Protocol, ServerId};
 use crate::trace::Trace;
 
 use admission::Admission;
@@ -63,6 +63,8 @@ pub(crate) struct Connection {
     /// No new flows: it goes away once it has none.
     retiring: bool,
     pub(crate) admission: Admission,
+    /// Client: the server that it leads to.
+    pub(crate) server: ServerId,
     pub(crate) control: Control,
     /// The bond that it belongs to.
     pub(crate) bond: Option<BondKey>,
@@ -131,6 +133,7 @@ impl Connection {
             lost: false,
             retiring: false,
             admission: Admission::default(),
+            server: ServerId::default(),
             liveness: Liveness::new(now, transport.keep_alive),
             asking: false,
             control: Control::default(),
@@ -210,6 +213,18 @@ impl Connection {
 
     pub(crate) fn is_usable(&self) -> bool {
         self.is_established() && !self.quic.is_closed() && !self.retiring && !self.is_suspect()
+    }
+
+    /// Whether it takes new flows where there are other servers, too: its server knows this client, and answers.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_usable() && self.is_admitted() && !self.liveness.suspect()
+    }
+
+    /// Bytes per second that the path gives, where flows want more than that.
+    pub(crate) fn bandwidth_in_use(&self) -> Option<u64> {
+        let view = self.sending.gauge.view();
+        let limited = self.sending.limit == Limit::Congestion && !view.starting;
+        view.bandwidth_known().filter(|_| limited)
     }
 
     /// Takes no new flows from now on. Returns whether that is new.

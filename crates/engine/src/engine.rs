@@ -25,7 +25,7 @@ use crate::config::{ClientRole, EngineConfig, Prover, ServerRole};
 use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::loss::{LocalError, LossReason};
-use crate::report::Side;
+use crate::report::{ServerId, Side};
 use crate::server::Server;
 use crate::traffic::{DatagramOf, Traffic, Waits};
 
@@ -191,7 +191,7 @@ impl<S: Socket> Engine<S> {
             match verdict {
                 Verdict::Lost => client.reopen_unanswered(now, &mut self.traffic, key, None),
                 // It may not be the one that its slot watches.
-                Verdict::Suspect => self.traffic.carry_on_elsewhere(now, key),
+                Verdict::Suspect => client.handle_suspect(now, &mut self.traffic, key),
                 Verdict::Fine | Verdict::Ask => {}
             }
         }
@@ -238,10 +238,10 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Client: the answer to [`Event::Resolve`].
-    pub fn handle_resolved(&mut self, now: Instant, resolved: &Resolved) {
+    /// Client: the answer to [`Event::Resolve`] for `server`.
+    pub fn handle_resolved(&mut self, now: Instant, server: ServerId, resolved: &Resolved) {
         if let Role::Client(client) = &mut self.role {
-            client.handle_resolved(now, &mut self.traffic, resolved);
+            client.handle_resolved(now, &mut self.traffic, server, resolved);
         }
     }
 }
@@ -326,6 +326,9 @@ impl<S: Socket> Engine<S> {
                     // The time-out may come before the verdict that the peer does not answer: after a sleep it does.
                     client.reopen_unanswered(now, traffic, key, None);
                 }
+                if let Role::Client(client) = &mut self.role {
+                    client.ask_elsewhere(now, traffic, key);
+                }
                 traffic.lose(now, key, reason);
                 self.note_ended(now);
             }
@@ -375,7 +378,7 @@ impl<S: Socket> Engine<S> {
         client.open_flow(now, &mut self.traffic, socket, token, client_app)
     }
 
-    /// Client: connections that are made from now on trust and prove this. Flows on open ones carry the new proof too,
+    /// Client: connections that are made to `server` from now on trust and prove this. Flows on open ones carry the new proof too,
     /// so that a server which learns of it later knows the client still.
     ///
     /// # Errors
@@ -383,12 +386,13 @@ impl<S: Socket> Engine<S> {
     /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets, or this is a server.
     pub fn set_client_identity(
         &mut self,
+        server: ServerId,
         crypto: &Arc<rustls::ClientConfig>,
         fallback: Option<&Arc<rustls::ClientConfig>>,
         prover: Option<Prover>,
     ) -> Result<(), LossReason> {
         match &mut self.role {
-            Role::Client(client) => client.set_identity(crypto, fallback, prover),
+            Role::Client(client) => client.set_identity(server, crypto, fallback, prover),
             Role::Server(_) => Err(LocalError::NotAClient.into()),
         }
     }

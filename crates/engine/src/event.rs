@@ -9,14 +9,26 @@ use quictun_wire::join::{Grant, Join};
 use rustls::pki_types::CertificateDer;
 
 use crate::loss::LossReason;
-use crate::report::{Limit, Protocol};
+use crate::report::{Limit, Protocol, ServerId, Why};
 
 /// Something happened that the caller should act on or note.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Client: the server's addresses are wanted; answer with [`crate::Engine::handle_resolved`].
-    Resolve,
+    /// Client: a server's addresses are wanted; answer with [`crate::Engine::handle_resolved`].
+    Resolve {
+        /// The server.
+        server: ServerId,
+    },
+    /// Client: new flows go to this one of several servers from now on.
+    Chosen {
+        /// The server.
+        server: ServerId,
+        /// The one before.
+        before: Option<ServerId>,
+        /// Why.
+        why: Why,
+    },
     /// A handshake was completed.
     Connected {
         /// The connection.
@@ -50,6 +62,8 @@ pub enum Event {
     },
     /// Client: the server knows this client, or is too old to say so.
     Welcome {
+        /// The server.
+        server: ServerId,
         /// The connection.
         connection: ConnectionId,
         /// The peer.
@@ -63,6 +77,8 @@ pub enum Event {
     },
     /// Client: no connection came about; the next attempt follows after `retry_in`.
     ConnectFailed {
+        /// The server.
+        server: ServerId,
         /// The last address tried, where there was one.
         remote: Option<SocketAddr>,
         /// Why.
@@ -79,6 +95,8 @@ pub enum Event {
     },
     /// A connection that had been established ended.
     Disconnected {
+        /// Client: the server.
+        server: ServerId,
         /// The connection.
         connection: ConnectionId,
         /// The peer.

@@ -72,7 +72,9 @@ pub mod report;
 
 pub use cid::worker_of;
 pub use client::Resolved;
-pub use config::{ClientRole, EngineConfig, Joiner, PathMtu, Prover, ServerRole, Transport};
+pub use config::{
+    ClientRole, EngineConfig, Joiner, PathMtu, Prover, ServerRole, ServerToDial, Transport,
+};
 pub use datagrams::Datagrams;
 pub use engine::Engine;
 #[cfg(feature = "check")]

@@ -15,6 +15,8 @@ pub use crate::times::Times;
 use quictun_congestion::View;
 use quictun_flow::ConnectionId;
 
+use crate::loss::LossReason;
+
 /// Which end of the tunnel an engine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -107,6 +109,58 @@ pub struct ConnectionReport {
     pub unresponsive: bool,
     /// Address changes of the peer that were followed.
     pub migrations: u64,
+}
+
+/// One of the servers that a client dials: its place in [`ClientRole::servers`](crate::ClientRole::servers).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub usize);
+
+/// The reason for which new flows go to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// None was chosen before.
+    First,
+    /// The one before does not answer.
+    Gone,
+    /// It is faster than the one before.
+    Faster,
+    /// It is about as fast as the one before, and was written before it.
+    Before,
+}
+
+impl Why {
+    /// The words for it in logs and reports.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::First => "it answered first",
+            Self::Gone => "the other does not answer",
+            Self::Faster => "it is faster",
+            Self::Before => "as fast, and written first",
+        }
+    }
+}
+
+/// Client: one of the servers that it dials.
+#[derive(Clone, Debug)]
+pub struct ServerReport {
+    /// The server.
+    pub server: ServerId,
+    /// New flows go to it, for this reason.
+    pub chosen: Option<Why>,
+    /// Connections that take flows and answer.
+    pub ready: usize,
+    /// Connections that are up and do not answer, or have still to be let in.
+    pub unready: usize,
+    /// Flows open on its connections.
+    pub flows: usize,
+    /// Flows that it was asked for.
+    pub flows_opened: u64,
+    /// Least smoothed round-trip time of its connections that answer.
+    pub rtt: Option<Duration>,
+    /// Bytes per second that its path has lately shown to give, where flows wanted more.
+    pub bandwidth: Option<u64>,
+    /// Reason for which the latest attempt or connection ended, where none has succeeded since.
+    pub failure: Option<LossReason>,
 }
 
 /// The beginning of a bond's id, which both sides have, and which is enough to tell bonds apart.

@@ -423,7 +423,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let (id, remote) = (connection.id(), connection.remote());
-        let bond = connection.bond.take();
+        let (server, bond) = (connection.server, connection.bond.take());
         // What its flows hold is charged to them where they go on without it.
         connection.settle_debt(&mut self.lease);
         let keep = bonds::keeps_flows(&reason);
@@ -451,6 +451,7 @@ impl<S: Socket> Traffic<S> {
                 self.totals.connections_lost += 1;
             }
             self.events.push_back(Event::Disconnected {
+                server,
                 connection: id,
                 remote,
                 reason: reason.clone(),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_engine::{ClientRole, EngineConfig, ServerRole, Transport};
+use quictun_engine::{ClientRole, EngineConfig, ServerRole, ServerToDial, Transport};
 use quictun_wire::alpn;
 
 use crate::seed::Random;
@@ -52,11 +52,13 @@ pub fn client(seed: u64) -> EngineConfig<ClientRole> {
 /// A client that offers these protocols.
 pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRole> {
     let role = ClientRole {
-        crypto: tls::client(protocols, Exchange::Classical),
-        fallback: None,
-        server_name: SERVER_NAME.to_owned(),
+        servers: vec![ServerToDial {
+            crypto: tls::client(protocols, Exchange::Classical),
+            fallback: None,
+            name: SERVER_NAME.to_owned(),
+            prover: None,
+        }],
         connections: 1,
-        prover: None,
         joiner: None,
         wait_timeout: Duration::from_secs(30),
         bond_ttl: Duration::ZERO,
@@ -68,8 +70,10 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
 /// A client as programs are: it speaks `quictun/1` and prefers a post-quantum exchange of keys.
 pub fn post_quantum_client(seed: u64) -> EngineConfig<ClientRole> {
     let mut config = client_speaking(NATIVE, seed);
-    config.role.crypto = tls::client(NATIVE, Exchange::PostQuantum);
-    config.role.fallback = Some(tls::client(NATIVE, Exchange::Classical));
+    for server in &mut config.role.servers {
+        server.crypto = tls::client(NATIVE, Exchange::PostQuantum);
+        server.fallback = Some(tls::client(NATIVE, Exchange::Classical));
+    }
     config
 }
 

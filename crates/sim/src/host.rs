@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use quictun_engine::report::ServerId;
 use quictun_engine::{
     ClientRole, Engine, EngineConfig, Event, FlowId, Opened, Resolved, ServerRole,
 };
@@ -77,7 +78,8 @@ pub struct Host {
     app_of: BTreeMap<FlowId, usize>,
     board: Rc<RefCell<Board>>,
     targets: BTreeMap<String, (Dial, Script)>,
-    resolved: Resolved,
+    /// How the name of each server resolves.
+    resolved: Vec<Resolved>,
     resolve_after: Duration,
     agenda: BTreeMap<(Instant, u64), Task>,
     tasks: u64,
@@ -96,7 +98,7 @@ pub struct Host {
 enum Task {
     Dialed(FlowId, String),
     DialFailed(FlowId, FlowCode),
-    Resolved,
+    Resolved(ServerId),
     Wake(usize),
 }
 
@@ -108,7 +110,7 @@ impl Host {
     pub(crate) fn client(config: EngineConfig<ClientRole>, servers: Vec<SocketAddr>) -> Self {
         let engine = Engine::client(config).expect("invariant: the simulation's TLS suits QUIC");
         Self {
-            resolved: Ok(servers),
+            resolved: servers.into_iter().map(|at| Ok(vec![at])).collect(),
             ..Self::new(engine)
         }
     }
@@ -121,7 +123,7 @@ impl Host {
             app_of: BTreeMap::new(),
             board: Rc::default(),
             targets: BTreeMap::new(),
-            resolved: Ok(Vec::new()),
+            resolved: Vec::new(),
             resolve_after: Duration::ZERO,
             agenda: BTreeMap::new(),
             tasks: 0,
@@ -141,9 +143,9 @@ impl Host {
         self.targets.insert(token.to_owned(), (dial, script));
     }
 
-    /// Client: how and when the server's name resolves from now on.
+    /// Client: how and when the server's name resolves from now on; of several servers all names.
     pub fn set_resolver(&mut self, resolved: Resolved, after: Duration) {
-        self.resolved = resolved;
+        self.resolved.fill(resolved);
         self.resolve_after = after;
     }
 
@@ -245,9 +247,10 @@ impl Host {
             worked = true;
             match entry.remove() {
                 Task::Wake(index) => self.board.borrow_mut().for_apps.push_back(index),
-                Task::Resolved => {
-                    let resolved = self.resolved.clone();
-                    self.engine.handle_resolved(now, &resolved);
+                Task::Resolved(server) => {
+                    if let Some(resolved) = self.resolved.get(server.0) {
+                        self.engine.handle_resolved(now, server, resolved);
+                    }
                 }
                 Task::DialFailed(flow, code) => self.engine.handle_dialed(now, flow, Err(code)),
                 Task::Dialed(flow, token) => {
@@ -316,7 +319,9 @@ impl Host {
             worked = true;
             self.notes.extend(describe(&event));
             match &event {
-                Event::Resolve => self.schedule(now + self.resolve_after, Task::Resolved),
+                Event::Resolve { server } => {
+                    self.schedule(now + self.resolve_after, Task::Resolved(*server));
+                }
                 Event::Hello {
                     connection, proof, ..
                 } => {
@@ -435,7 +440,9 @@ fn describe(event: &Event) -> Option<String> {
     let line = match event {
         // Told in figures that a change of a controller's arithmetic changes.
         Event::Congestion { .. } => return None,
-        Event::Resolve => "wants the server's addresses".to_owned(),
+        Event::Resolve {
+            server: ServerId(0),
+        } => "wants the server's addresses".to_owned(),
         Event::Connected {
             connection,
             remote,
@@ -451,6 +458,7 @@ fn describe(event: &Event) -> Option<String> {
             remote,
             reason,
             retry_in,
+            ..
         } => {
             format!("no connection to {remote:?}: {reason}; again in {retry_in:?}")
         }

@@ -101,7 +101,18 @@ impl Network {
         server: HostId,
     ) -> HostId {
         let address = self.addresses.next();
-        self.add_client_at(name, config, server, address)
+        self.add_client_at(name, config, &[server], address)
+    }
+
+    /// Adds a client of all `servers`, which are those of its configuration in the same order.
+    pub fn add_client_of(
+        &mut self,
+        name: &str,
+        config: EngineConfig<ClientRole>,
+        servers: &[HostId],
+    ) -> HostId {
+        let address = self.addresses.next();
+        self.add_client_at(name, config, servers, address)
     }
 
     /// Adds a client of `server` that shares its address with `neighbour`, as behind one translator.
@@ -114,19 +125,19 @@ impl Network {
     ) -> HostId {
         let neighbour = self.address(neighbour);
         let address = self.addresses.beside(neighbour);
-        self.add_client_at(name, config, server, address)
+        self.add_client_at(name, config, &[server], address)
     }
 
     fn add_client_at(
         &mut self,
         name: &str,
         config: EngineConfig<ClientRole>,
-        server: HostId,
+        servers: &[HostId],
         address: SocketAddr,
     ) -> HostId {
         #[cfg(feature = "evidence")]
         let config = self.evidence.log_keys(config);
-        let host = Host::client(config, vec![self.address(server)]);
+        let host = Host::client(config, servers.iter().map(|&at| self.address(at)).collect());
         self.add_at(name, address, Machine::Guest(Box::new(host)))
     }
 

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Instant;
 
+use quictun_engine::report::ServerId;
 use quictun_wire::code::FlowCode;
 use quictun_wire::target::Family;
 use tracing::warn;
@@ -12,27 +13,28 @@ use crate::mailbox::Message;
 use crate::probe::Probe;
 use crate::requests::Request;
 use crate::resolve::Resolver;
+use crate::servers::Servers;
 use crate::settings::HostPort;
 use crate::token_source::TokenPlugin;
-use crate::trouble::{self, Trouble};
+use crate::trouble;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::log::Foreign;
 use quictun_trust::shares::Holder;
 
-/// What a client knows of its server, and where it gets tokens; a server has nothing of it.
+/// What a client knows of its servers, and where it gets tokens; a server has nothing of it.
 #[derive(Default)]
 pub(crate) struct Sources {
-    pub(crate) server: Option<HostPort>,
-    /// The server's addresses, where its name is not to be looked up again.
+    pub(crate) servers: Vec<HostPort>,
+    /// The addresses of the first one, where its name is not to be looked up again.
     pub(crate) server_known: Vec<SocketAddr>,
-    /// A socket to ask the network with why the server does not answer, and what is known of that.
-    pub(crate) probe: Option<(UdpSocket, Arc<Trouble>)>,
+    /// A socket to ask the network with why a server does not answer, and what is known of that.
+    pub(crate) probe: Option<(UdpSocket, Arc<Servers>)>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
 }
 
 pub(crate) struct Answers {
     sources: Sources,
-    probe: Option<(Probe, Arc<Trouble>)>,
+    probe: Option<(Probe, Arc<Servers>)>,
     /// Two classes, so that a slow name among the targets does not delay the way to the server.
     servers: Resolver,
     targets: Resolver,
@@ -47,7 +49,7 @@ impl Answers {
             probe: sources
                 .probe
                 .take()
-                .and_then(|(socket, trouble)| Some((Probe::new(socket).ok()?, trouble))),
+                .and_then(|(socket, servers)| Some((Probe::new(socket).ok()?, servers))),
             sources,
             servers: Resolver::new(),
             targets: Resolver::new(),
@@ -58,11 +60,12 @@ impl Answers {
     /// Answers; `None`: the worker needs no answer.
     pub(crate) async fn answer(&self, request: Request) -> Option<(usize, Message)> {
         let answer = match request {
-            Request::ResolveServer { worker } => {
-                (worker, Message::ServerResolved(self.server().await))
+            Request::ResolveServer { worker, server } => {
+                let resolved = self.server(server).await;
+                (worker, Message::ServerResolved(server, resolved))
             }
-            Request::Unanswered => {
-                self.tell_of_silence().await;
+            Request::Unanswered(server) => {
+                self.tell_of_silence(server).await;
                 return None;
             }
             Request::ResolveTarget {
@@ -111,18 +114,19 @@ impl Answers {
         Some(answer)
     }
 
-    async fn tell_of_silence(&self) {
-        let Some(server) = &self.sources.server else {
+    async fn tell_of_silence(&self, id: ServerId) {
+        let Some(server) = self.sources.servers.get(id.0) else {
             return;
         };
-        let Ok(addresses) = self.server().await else {
+        let Ok(addresses) = self.server(id).await else {
             // That is told by itself.
             return;
         };
         let mut network_says = None;
-        if let Some((probe, trouble)) = &self.probe {
+        if let Some((probe, servers)) = &self.probe {
             network_says = Some(probe.ask(&addresses).await);
-            if !trouble.goes_on() {
+            let standing = servers.get(id);
+            if standing.is_some_and(|it| !it.trouble.goes_on()) {
                 // The server has answered while the network was asked.
                 return;
             }
@@ -131,11 +135,11 @@ impl Answers {
         warn!(target: "quictun", %server, after_s, network_says, check = trouble::CHECK_PATH, "the server does not answer; dialling goes on");
     }
 
-    async fn server(&self) -> Result<Vec<SocketAddr>, String> {
-        let Some(HostPort { host, port }) = &self.sources.server else {
+    async fn server(&self, server: ServerId) -> Result<Vec<SocketAddr>, String> {
+        let Some(HostPort { host, port }) = self.sources.servers.get(server.0) else {
             return Err("no server is configured".to_owned());
         };
-        if !self.sources.server_known.is_empty() {
+        if server == ServerId(0) && !self.sources.server_known.is_empty() {
             return Ok(self.sources.server_known.clone());
         }
         self.servers

@@ -106,8 +106,9 @@ impl ServerBanner<'_> {
 }
 
 /// Writes a client's lines: each listener and its target.
-pub(crate) fn client(server: &HostPort, forwards: &[(String, String)]) -> String {
-    let mut out = format!("quictun client, to {server}\n\n");
+pub(crate) fn client(servers: &[HostPort], forwards: &[(String, String)]) -> String {
+    let servers: Vec<String> = servers.iter().map(HostPort::to_string).collect();
+    let mut out = format!("quictun client, to {}\n\n", servers.join(" or "));
     let width = forwards.iter().map(|(listen, _)| listen.len()).max();
     let width = width.unwrap_or_default();
     for (listen, to) in forwards {
@@ -223,7 +224,7 @@ mod tests {
             pair("unix:/run/a", "tcp:db:5432"),
         ];
         assert_eq!(
-            client(&server, &forwards),
+            client(&[server], &forwards),
             "quictun client, to example.net:7500\n\n  \
              127.0.0.1:2222  leads to  tcp:127.0.0.1:22\n  \
              unix:/run/a     leads to  tcp:db:5432\n\nCtrl-C ends it.\n"

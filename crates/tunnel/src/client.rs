@@ -9,16 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quictun_engine::report::Side;
-use quictun_engine::{ClientRole, Engine, PathMtu};
+use quictun_engine::report::{ServerId, Side};
+use quictun_engine::{ClientRole, Engine, PathMtu, ServerToDial};
 use quictun_sys::{Tun, set_mark};
 use slab::Slab;
 use tracing::{info, warn};
 
 use crate::answers::Sources;
 use crate::banner;
-use crate::bonds::Bonds;
-use crate::client_duty::{ClientDuty, ForwardDuty, Leads};
+use crate::client_duty::{ClientDuty, Dialling, ForwardDuty, Leads};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
 use crate::listener::{self, Listener};
@@ -26,16 +25,15 @@ use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
 use crate::once::{Once, Outcome};
 use crate::proxy::Proxy;
-use crate::refusal::Refused;
 use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
 use crate::reload::source::Source;
 use crate::reload::{self, Read, Reload};
+use crate::servers::Servers;
 use crate::settings::{
     BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, HostPort, ListenOn, TokenSource,
 };
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
-use crate::trouble::Trouble;
 use crate::tun_port::{Place, TunPort};
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
@@ -128,11 +126,12 @@ fn serve(
     launch::tell_of_udp(&ports[0], &settings.transport);
     let shared = launch::tls(&settings.transport)?;
     let aead = shared.suites.to_string();
-    let (trust, identity) = (&settings.trust, &settings.identity);
-    let rules = ClientRules::new(trust, identity, settings.offer, &shared)?;
-    let rules = Arc::new(rules);
+    let servers: Vec<HostPort> = server_names(&settings);
+    let rules = Arc::new(ClientRules::new(&settings, &servers, &shared)?);
     warn_of_unsafe(&settings);
-    identity::warn_of_wide(settings.identity.psk_file.as_deref());
+    for server in settings.servers() {
+        identity::warn_of_wide(server.identity.psk_file.as_deref());
+    }
     identity::warn_of_wide(settings.proxy_users.as_deref());
     let leads = settings.forwards.iter().map(leads);
     let leads = leads.collect::<Result<Vec<_>, _>>()?;
@@ -141,29 +140,25 @@ fn serve(
     let mut detour = detour(&settings)?;
     let mut tun = tun_plan(&settings, detour.as_ref())?;
     let role = ClientRole {
-        crypto: rules.crypto.clone(),
-        fallback: rules.fallback.clone(),
-        server_name: settings.server.host.clone(),
+        servers: servers_to_dial(&servers, &rules),
         connections: connections.div_ceil(workers),
-        prover: rules.prover.clone(),
         joiner: None,
         wait_timeout: WAIT_TIMEOUT,
         bond_ttl: settings.transport.bond_ttl.unwrap_or(BOND_TTL_MAX),
         compat_streams: COMPAT_STREAMS,
     };
     let reload = read_again.map(|read| {
-        let load = reload::source::of_client(read, shared);
+        let load = reload::source::of_client(read, servers.clone(), shared);
         Reload::new(Source::new(load, Rules::Client(rules)))
     });
     let listen: Vec<String> = listeners.iter().map(Listener::address).collect();
     let started = Arc::new(AtomicBool::new(false));
     let phrases = settings.control.log.phrases;
-    let trouble = Arc::new(Trouble::to(server_shown(&settings)));
-    let bonds = Arc::new(Bonds::new(!role.bond_ttl.is_zero()));
-    let troubles = (Arc::<Refused>::default(), trouble.clone(), bonds);
+    let names = servers_shown(&settings);
+    let standings = Arc::new(Servers::new(names.clone(), !role.bond_ttl.is_zero()));
     let banner = settings.control.banner.map(|say| Banner {
         say,
-        server: settings.server.clone(),
+        servers: servers.clone(),
     });
     let launch = Launch {
         side: Side::Client,
@@ -173,13 +168,17 @@ fn serve(
         one_process: tun.as_ref().is_some_and(TunPlan::is_one_process),
         sources: Sources {
             server_known: server_known(&settings, detour.as_ref()),
-            probe: Some((marked_socket(&settings.server, mark)?, trouble.clone())),
-            server: Some(settings.server),
+            probe: Some((marked_socket(&servers, mark)?, standings.clone())),
+            servers,
             plugins,
         },
         http,
         announce: announce(listen.clone(), settings.forwards, started.clone(), banner),
-        facts: Facts { listen, aead },
+        facts: Facts {
+            listen,
+            aead,
+            servers: names,
+        },
         reload,
         network: Some(NetworkWatch::open().context("watching the network")?),
         lines: LineBudget::default(),
@@ -200,9 +199,9 @@ fn serve(
         });
         let once = once.transpose()?;
         // One worker serves the device.
-        let (role, tun, troubles) = (role.clone(), tun.take(), troubles.clone());
+        let (role, tun, servers) = (role.clone(), tun.take(), standings.clone());
         let apps = (forwards, logins.clone(), once);
-        Ok(move |seat| build(seat, role, apps, tun, troubles, phrases))
+        Ok(move |seat| build(seat, role, apps, tun, servers, phrases))
     })?;
     let outcome = outcome.map_err(Failure::of_workers);
     if started.load(Ordering::Relaxed) {
@@ -218,20 +217,43 @@ fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) 
         return Ok(());
     }
     let load = read.map(|read| {
-        let shared = tls::Shared::default();
-        reload::source::reads(reload::source::of_client(read.clone(), shared))
+        let (servers, shared) = (server_names(settings), tls::Shared::default());
+        reload::source::reads(reload::source::of_client(read.clone(), servers, shared))
     });
     launch::start_keeper(&settings.control, token_files(settings), load, None)
 }
 
-/// The server as people are told of it: as it was given, and the addresses of a name where they are known.
-fn server_shown(settings: &ClientSettings) -> String {
-    let (server, addresses) = (&settings.server, &settings.server_addresses);
-    if addresses.is_empty() || server.host.parse::<IpAddr>().is_ok() {
-        return server.to_string();
-    }
-    let addresses: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
-    format!("{server} ({})", addresses.join(", "))
+fn server_names(settings: &ClientSettings) -> Vec<HostPort> {
+    let servers = settings.servers().into_iter();
+    servers.map(|server| server.server).collect()
+}
+
+fn servers_to_dial(servers: &[HostPort], rules: &ClientRules) -> Vec<ServerToDial> {
+    let dialled = servers.iter().enumerate().filter_map(|(index, server)| {
+        let rules = rules.of(ServerId(index))?;
+        Some(ServerToDial {
+            crypto: rules.crypto.clone(),
+            fallback: rules.fallback.clone(),
+            name: server.host.clone(),
+            prover: rules.prover.clone(),
+        })
+    });
+    dialled.collect()
+}
+
+/// The servers as people are told of them: as they were given, and the addresses of a name where they are known.
+fn servers_shown(settings: &ClientSettings) -> Vec<String> {
+    let mut names = server_names(settings).into_iter();
+    let first = names.next().map(|server| {
+        let addresses = &settings.server_addresses;
+        if addresses.is_empty() || server.host.parse::<IpAddr>().is_ok() {
+            return server.to_string();
+        }
+        let addresses: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
+        format!("{server} ({})", addresses.join(", "))
+    });
+    let others = names.map(|server| server.to_string());
+    first.into_iter().chain(others).collect()
 }
 
 /// The addresses of the server, where its name is not to be looked up again.
@@ -257,8 +279,8 @@ fn announce(
         for (address, _) in &pairs {
             systemd::notify(&format!("{}={address}", systemd::LISTEN));
         }
-        if let Some(Banner { say, server }) = banner {
-            return say(banner::client(&server, &pairs).trim_end());
+        if let Some(Banner { say, servers }) = banner {
+            return say(banner::client(&servers, &pairs).trim_end());
         }
         for (address, to) in pairs {
             info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
@@ -269,7 +291,7 @@ fn announce(
 /// Tells a person at a terminal what has started.
 struct Banner {
     say: fn(&str),
-    server: HostPort,
+    servers: Vec<HostPort>,
 }
 
 fn destination(forward: &Forward) -> String {
@@ -297,7 +319,7 @@ fn build(
     role: ClientRole,
     (forwards, logins, once): (Vec<ForwardDuty>, Option<Logins>, Option<Once>),
     tun: Option<TunPlan>,
-    (refused, trouble, bonds): (Arc<Refused>, Arc<Trouble>, Arc<Bonds>),
+    servers: Arc<Servers>,
     phrases: Phrases,
 ) -> Result<Parts<ClientDuty>> {
     let config = seat.config(role, launch::random()?)?;
@@ -312,12 +334,9 @@ fn build(
         tickets: 0,
         paused: None,
         stopped: false,
-        refused,
-        trouble,
-        bonds,
+        dialling: vec![Dialling::default(); servers.count()],
+        servers,
         moves: Moves::default(),
-        silent_at: None,
-        unreachable: None,
         log: FlowLog::new(Side::Client, seat.index, phrases),
     };
     let mut parts = seat.parts(Engine::client(config)?, duty);
@@ -403,7 +422,7 @@ fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
     let Some(tun) = &settings.tun else {
         return Ok(None);
     };
-    let probe = any_socket(&settings.server).context("UDP socket")?;
+    let probe = any_socket(&server_names(settings)).context("UDP socket")?;
     match set_mark(&probe, detour::MARK) {
         Ok(()) => Ok(Some(detour::MARK)),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => match tun.device {
@@ -420,8 +439,9 @@ fn udp_ports(
     mark: Option<u32>,
     workers: usize,
 ) -> Result<(Vec<UdpPort>, PathMtu)> {
+    let servers = server_names(settings);
     let open = |_| {
-        let socket = marked_socket(&settings.server, mark)?;
+        let socket = marked_socket(&servers, mark)?;
         launch::open_udp(socket, &settings.transport)
     };
     let ports = (0..workers).map(open).collect::<Result<_>>()?;
@@ -433,8 +453,8 @@ fn udp_ports(
     Ok((ports, path_mtu))
 }
 
-fn marked_socket(server: &HostPort, mark: Option<u32>) -> Result<UdpSocket> {
-    let socket = any_socket(server).context("UDP socket")?;
+fn marked_socket(servers: &[HostPort], mark: Option<u32>) -> Result<UdpSocket> {
+    let socket = any_socket(servers).context("UDP socket")?;
     if let Some(mark) = mark {
         set_mark(&socket, mark).context("marking a UDP socket")?;
     }
@@ -451,14 +471,21 @@ fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
 }
 
 /// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.
-pub(crate) fn any_socket(server: &HostPort) -> std::io::Result<UdpSocket> {
+pub(crate) fn any_socket(servers: &[HostPort]) -> std::io::Result<UdpSocket> {
     let v4: SocketAddr = ([0, 0, 0, 0], 0).into();
     let v6: SocketAddr = (std::net::Ipv6Addr::UNSPECIFIED, 0).into();
-    match server.host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(_)) => udp_port::bind(v4, false),
-        Ok(IpAddr::V6(_)) => udp_port::bind(v6, false),
-        Err(_) => udp_port::bind(v6, false).or_else(|_| udp_port::bind(v4, false)),
+    let all = |is: fn(&IpAddr) -> bool| {
+        let mut literals = servers.iter().map(|server| server.host.parse());
+        literals.all(|literal| literal.is_ok_and(|literal| is(&literal)))
+    };
+    if all(IpAddr::is_ipv4) {
+        return udp_port::bind(v4, false);
     }
+    let both = udp_port::bind(v6, false);
+    if all(IpAddr::is_ipv6) {
+        return both;
+    }
+    both.or_else(|_| udp_port::bind(v4, false))
 }
 
 /// Where the connections of a forward lead, and the plugin that gives their token or is asked for each.
@@ -527,7 +554,9 @@ fn cannot_listen(address: &ListenOn) -> String {
 }
 
 fn warn_of_unsafe(settings: &ClientSettings) {
-    if settings.trust == ServerTrust::Insecure {
+    let servers = settings.servers();
+    let mut trusts = servers.iter().map(|server| &server.trust);
+    if trusts.any(|trust| *trust == ServerTrust::Insecure) {
         warn!(target: "quictun", "UNSAFE: the server is not verified, anyone on the way can read the traffic; close it with --pin sha256:... or --verify-remote-endpoint --ca-file FILE");
     }
     launch::warn_of_key_log(&settings.transport);

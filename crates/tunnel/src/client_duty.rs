@@ -1,35 +1,33 @@
 //! What a client's worker does: it accepts applications and asks for tokens.
 
+mod dialling;
+
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::report::Protocol;
 use quictun_engine::{Event, FlowId, FlowSummary, LossReason};
 use slab::Slab;
 use tokio::sync::mpsc::Sender;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
-use crate::bonds::Bonds;
 use crate::duty::{Duty, Io, log_congestion};
 use crate::listener::{Accepted, Listener};
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
 use crate::once::Once;
 use crate::proxy::{self, Asked, Proxy};
-use crate::refusal::{self, Refused};
 use crate::reload::change::{Ended, Rules};
 use crate::requests::{Request, WAITING_MAX};
-use crate::trouble::{self, SoFar, Trouble};
+use crate::servers::Servers;
 use crate::tun_port::TunPort;
+pub(crate) use dialling::Dialling;
 use quictun_control::flow_log::{FlowLog, Known};
 use quictun_control::log::Foreign;
 use quictun_control::log_beginning;
 use quictun_control::settings::Phrases;
-use quictun_control::systemd;
 use quictun_io::poller::{Key, Ready};
 
 /// Connections taken from one listener before others have their turn.
@@ -52,14 +50,10 @@ pub(crate) struct ClientDuty {
     pub(crate) tickets: u64,
     pub(crate) paused: Option<Instant>,
     pub(crate) stopped: bool,
-    pub(crate) refused: Arc<Refused>,
-    pub(crate) trouble: Arc<Trouble>,
-    pub(crate) bonds: Arc<Bonds>,
+    pub(crate) servers: Arc<Servers>,
+    /// How this worker fares with each server.
+    pub(crate) dialling: Vec<Dialling>,
     pub(crate) moves: Moves,
-    /// Time of the warning that the server does not answer, while this worker dials without a connection.
-    pub(crate) silent_at: Option<Instant>,
-    /// The cause that the latest attempt failed by, where it is more than silence.
-    pub(crate) unreachable: Option<String>,
     pub(crate) log: FlowLog,
 }
 
@@ -106,36 +100,32 @@ impl Duty for ClientDuty {
 
     fn handle_event(&mut self, io: &mut Io<'_>, event: Event) {
         match event {
-            Event::Resolve => {
-                self.silent_at
-                    .get_or_insert_with(|| io.now + trouble::PATIENCE);
-                let worker = self.index;
-                let asked = self.control.try_send(Request::ResolveServer { worker });
-                if asked.is_err() {
-                    let busy = Err("too many look-ups are waiting".to_owned());
-                    io.engine.handle_resolved(io.now, &busy);
-                }
-            }
+            Event::Resolve { server } => self.ask_addresses(io, server),
+            Event::Chosen {
+                server,
+                before,
+                why,
+            } => self.tell_of_choice(server, before, why),
             Event::Welcome {
+                server,
                 remote,
                 protocol,
                 bonded,
                 ..
+            } => self.handle_welcome(io.now, server, remote, protocol, bonded),
+            Event::ConnectFailed {
+                server,
+                remote,
+                reason,
+                ..
             } => {
-                self.handle_welcome(io.now, remote, protocol);
-                self.bonds.handle_welcome(remote, bonded);
-            }
-            Event::ConnectFailed { remote, reason, .. } => {
-                self.silent_at = None;
-                let silent = reason == LossReason::TimedOut;
-                self.unreachable =
-                    (!silent).then(|| Foreign(trouble::explain(&reason).0).to_string());
-                self.log_failed(io.now, remote, &reason);
-                if silent {
+                self.handle_failed(io.now, server, remote, &reason);
+                if reason == LossReason::TimedOut {
                     leave_from_another_port(io);
                 }
             }
             Event::Disconnected {
+                server,
                 connection,
                 remote,
                 reason,
@@ -149,7 +139,7 @@ impl Duty for ClientDuty {
                 if salvaged > 0 {
                     info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: what its flows had received whole is still delivered");
                 }
-                self.handle_disconnected(remote, &reason, flows, detached);
+                self.handle_disconnected(server, remote, &reason, (flows, detached));
             }
             Event::Rejoined {
                 connection,
@@ -230,16 +220,12 @@ impl Duty for ClientDuty {
                 io.engine.handle_network_change(io.now);
             }
             Message::Reconnect => io.engine.reconnect(io.now),
-            Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, &resolved),
+            Message::ServerResolved(server, resolved) => {
+                io.engine.handle_resolved(io.now, server, &resolved);
+            }
             Message::Rules(change) => {
-                if let Rules::Client(rules) = &change.rules
-                    && let Err(cause) = io.engine.set_client_identity(
-                        &rules.crypto,
-                        rules.fallback.as_ref(),
-                        rules.prover.clone(),
-                    )
-                {
-                    error!(target: "quictun", %cause, "new connections go on as before");
+                if let Rules::Client(rules) = &change.rules {
+                    self.set_rules(io, rules);
                 }
                 change.done(Ended::default());
             }
@@ -271,8 +257,9 @@ impl Duty for ClientDuty {
 
     fn next_timeout(&self) -> Option<Instant> {
         let tun = self.tun.as_ref().and_then(TunPort::next_timeout);
+        let silent = self.dialling.iter().filter_map(|it| it.silent_at).min();
         let (moves, proxy) = (self.moves.next_timeout(), self.proxy.next_timeout());
-        let times = [self.paused, self.silent_at, tun, moves, proxy];
+        let times = [self.paused, silent, tun, moves, proxy];
         times.into_iter().flatten().min()
     }
 
@@ -284,15 +271,7 @@ impl Duty for ClientDuty {
         while let Some(moved) = self.moves.handle_timeout(io.now) {
             log_move(&moved);
         }
-        if self.silent_at.is_some_and(|at| at <= io.now) {
-            // Later failures are told by themselves. The user of a command is told once one of its connections waits.
-            let nobody_waits = self.tun.as_ref().is_some_and(TunPort::keeps_nobody_waiting);
-            self.silent_at = nobody_waits.then(|| io.now + trouble::PATIENCE);
-            if !nobody_waits && self.trouble.unanswered(io.now) {
-                // A control plane that has too much to do tells of it when the attempt fails.
-                self.control.try_send(Request::Unanswered).ok();
-            }
-        }
+        self.ask_about_silence(io.now);
         if self.paused.is_some_and(|until| until <= io.now) {
             self.paused = None;
             if !self.stopped {
@@ -340,7 +319,9 @@ impl Duty for ClientDuty {
 
 impl ClientDuty {
     fn handle_established(&mut self, io: &mut Io<'_>, flow: FlowId, stream_id: u64) {
-        if self.refused.clear() {
+        let server = io.engine.server_of(flow);
+        let standing = server.and_then(|server| self.servers.get(server));
+        if standing.is_some_and(|standing| standing.refused.clear()) {
             info!(target: "quictun", "the server no longer refuses this client");
         }
         let id = self.log.id(flow);
@@ -356,9 +337,10 @@ impl ClientDuty {
         if given_up.is_some_and(|tun| tun.has_given_up(summary.flow)) {
             debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
         } else {
+            let (servers, unreachable) = (self.servers.shown(), self.unreachable());
             let known = Known {
-                server: Some(&self.trouble.server),
-                unreachable: self.unreachable.as_deref(),
+                server: Some(&servers),
+                unreachable: unreachable.as_deref(),
                 ..Known::default()
             };
             if let Some(once) = &mut self.once {
@@ -370,70 +352,6 @@ impl ClientDuty {
             .handle_closed(io.now, io.poller, summary.flow, summary.ending);
         if let Some(tun) = &mut self.tun {
             tun.handle_closed(summary.flow);
-        }
-    }
-
-    fn handle_welcome(&mut self, now: Instant, remote: SocketAddr, protocol: Protocol) {
-        self.silent_at = None;
-        self.unreachable = None;
-        if let Some(SoFar { failures, lasts }) = self.trouble.connected(now) {
-            let after_s = lasts.as_secs();
-            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, failures, after_s }, "the server answers again");
-        }
-        self.log_connected(remote, protocol);
-    }
-
-    fn log_failed(&self, now: Instant, remote: Option<SocketAddr>, reason: &LossReason) {
-        let (cause, check) = trouble::explain(reason);
-        let Some(SoFar { failures, lasts }) = self.trouble.failed(now, &cause) else {
-            return;
-        };
-        let server =
-            remote.map_or_else(|| self.trouble.server.clone(), |remote| remote.to_string());
-        let reason = Foreign(cause);
-        let failures = (failures > 1).then_some(failures);
-        let since_s = failures.map(|_| lasts.as_secs());
-        warn!(target: "quictun", { "Server-Endpoint-Addr" = server, %reason, failures, since_s, check }, "cannot connect to server endpoint; dialling goes on");
-    }
-
-    fn log_connected(&self, remote: SocketAddr, protocol: Protocol) {
-        let protocol = protocol.alpn();
-        if self.refused.is_set() {
-            // It may refuse again in a moment: see `crate::refusal`.
-            debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
-        } else {
-            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
-            systemd::notify_connected(remote);
-        }
-    }
-
-    fn handle_disconnected(
-        &self,
-        remote: SocketAddr,
-        reason: &LossReason,
-        flows: usize,
-        detached: usize,
-    ) {
-        let shown = Foreign(reason);
-        if detached > 0 {
-            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows = detached }, "connection to server endpoint lost: its flows wait for another one");
-            if flows == 0 {
-                return;
-            }
-        }
-        match refusal::cause(reason) {
-            None if *reason == LossReason::ClosedLocally && flows == 0 => {
-                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "connection to server endpoint closed");
-            }
-            None => {
-                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows }, "connection to server endpoint lost");
-            }
-            Some(cause) if self.refused.set() => {
-                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client; dialling goes on in silence");
-            }
-            Some(cause) => {
-                debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client still");
-            }
         }
     }
 

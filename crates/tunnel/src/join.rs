@@ -7,7 +7,9 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ClientRole, Engine, EngineConfig, Event, LossReason, Transport};
+use quictun_engine::{
+    ClientRole, Engine, EngineConfig, Event, LossReason, ServerToDial, Transport,
+};
 use quictun_wire::join::Grant;
 use thiserror::Error;
 
@@ -127,7 +129,8 @@ struct Client {
 
 impl Client {
     fn new(joining: Joining) -> Result<Self, JoinError> {
-        let socket = any_socket(&joining.server).map_err(JoinError::Socket)?;
+        let socket =
+            any_socket(std::slice::from_ref(&joining.server)).map_err(JoinError::Socket)?;
         let udp = UdpPort::new(socket, BUFFER, false);
         let udp = udp.map_err(JoinError::Socket)?;
         let poller = Poller::new().map_err(JoinError::Socket)?;
@@ -178,10 +181,12 @@ impl Client {
     ) -> Result<Option<Grant>, JoinError> {
         let name = self.written.clone();
         match event {
-            Event::Resolve => {
+            Event::Resolve { server } => {
                 let lookup = |host: &str, port| (host, port).to_socket_addrs();
                 let resolved = resolve(&self.server, deadline, lookup);
-                self.port.engine.handle_resolved(Instant::now(), &resolved);
+                self.port
+                    .engine
+                    .handle_resolved(Instant::now(), server, &resolved);
             }
             Event::Welcome { grant, .. } => {
                 return grant.map(Some).ok_or(JoinError::NotTaken(name));
@@ -252,11 +257,13 @@ fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
     let random = || launch::random().map_err(JoinError::Engine);
     let config = EngineConfig {
         role: ClientRole {
-            crypto,
-            fallback,
-            server_name: joining.server.host,
+            servers: vec![ServerToDial {
+                crypto,
+                fallback,
+                name: joining.server.host,
+                prover: None,
+            }],
             connections: 1,
-            prover: None,
             joiner: Some(Arc::new(move |exporter| secret.join(&name, exporter, own))),
             // Nothing is carried.
             wait_timeout: PATIENCE,

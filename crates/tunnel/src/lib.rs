@@ -43,6 +43,7 @@ mod refusal;
 mod requests;
 mod resolve;
 mod server_duty;
+mod servers;
 mod terminal;
 mod token_source;
 mod trouble;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 
+use quictun_engine::report::ServerId;
 use quictun_engine::{FlowId, Resolved};
 use quictun_wire::code::FlowCode;
 use rustix::event::{EventfdFlags, eventfd};
@@ -31,7 +32,7 @@ use quictun_io::udp_port::Received;
 
 /// Messages that may wait for one worker: as many as can ever be under way. A server's workers count their look-ups
 /// until they have taken the answers, [`REQUESTS`] at most. A client's has one token under way for each connection
-/// that waits for one, [`WAITING_MAX`] at most, and one look-up of its server. Drains and closes come
+/// that waits for one, [`WAITING_MAX`] at most, and one look-up of each server, of which there are 16. Drains and closes come
 /// from the first two signals, the end of the drain, and the failure of another worker, of which there are 256. Of
 /// changes of the rules and of the network there is one at a time, and of attempts to join there are 17.
 const MESSAGES: usize = if REQUESTS > WAITING_MAX {
@@ -56,8 +57,8 @@ const TURN: usize = 256;
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Client: the server's addresses.
-    ServerResolved(Resolved),
+    /// Client: a server's addresses.
+    ServerResolved(ServerId, Resolved),
     /// Server: the addresses of a target.
     TargetResolved {
         /// The flow that is dialled; it may have ended.

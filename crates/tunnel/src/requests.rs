@@ -1,6 +1,7 @@
 //! What workers ask of the control plane.
 
 use quictun_engine::FlowId;
+use quictun_engine::report::ServerId;
 use quictun_wire::target::Family;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
@@ -21,9 +22,10 @@ pub(crate) const REQUESTS: usize = 4096;
 pub(crate) enum Request {
     ResolveServer {
         worker: usize,
+        server: ServerId,
     },
-    /// Nothing has come back from the server: ask the network why, and tell. There is no answer to the worker.
-    Unanswered,
+    /// Nothing has come back from this server: ask the network why, and tell. There is no answer to the worker.
+    Unanswered(ServerId),
     ResolveTarget {
         worker: usize,
         flow: FlowId,

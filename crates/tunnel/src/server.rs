@@ -139,6 +139,7 @@ fn serve(
         facts: Facts {
             listen: vec![format!("udp {address}")],
             aead,
+            servers: Vec::new(),
         },
         reload: read_again.map(|read| {
             let load = reload::source::of_server(read, own_http, shared);

@@ -108,6 +108,7 @@ impl Duty for ServerDuty {
                 flows,
                 salvaged,
                 detached,
+                ..
             } => {
                 if let Some(moved) = self.moves.handle_disconnected(connection) {
                     self.log_move(io.now, &moved);

@@ -20,6 +20,8 @@ pub struct ClientSettings {
     pub server: HostPort,
     /// Its addresses, where it is not to be resolved.
     pub server_addresses: Vec<IpAddr>,
+    /// Further servers, of which one serves where this one does not, or serves better.
+    pub other_servers: Vec<ServerToDial>,
     /// Local listeners and where each leads.
     pub forwards: Vec<Forward>,
     /// Users of the proxies among them, and their passwords; `None`: no proxy asks, and each serves this machine alone.
@@ -36,6 +38,31 @@ pub struct ClientSettings {
     pub transport: TransportSettings,
     /// REST, metrics and logs.
     pub control: ControlSettings,
+}
+
+/// A server beside the first one, and how it is recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerToDial {
+    /// The server. Resolved again on every attempt.
+    pub server: HostPort,
+    /// How it is recognised.
+    pub trust: ServerTrust,
+    /// How this client proves to it who it is.
+    pub identity: ClientIdentity,
+}
+
+impl ClientSettings {
+    /// All servers, in the order in which they were given.
+    pub fn servers(&self) -> Vec<ServerToDial> {
+        let first = ServerToDial {
+            server: self.server.clone(),
+            trust: self.trust.clone(),
+            identity: self.identity.clone(),
+        };
+        let mut all = vec![first];
+        all.extend_from_slice(&self.other_servers);
+        all
+    }
 }
 
 /// Everything `quictun-server` and `quictun server` need.

@@ -82,6 +82,14 @@ impl Trouble {
         !asked && outage.is_news(now, NO_ANSWER)
     }
 
+    /// The causes of the outage that goes on, in words; `None`: there is none.
+    pub(crate) fn cause(&self) -> Option<String> {
+        let outage = self.lock();
+        let causes = outage.causes.iter().map(|cause| cause.text.as_str());
+        let causes: Vec<&str> = causes.collect();
+        (!causes.is_empty()).then(|| causes.join(", "))
+    }
+
     /// Whether the network was asked in this outage, which goes on.
     pub(crate) fn goes_on(&self) -> bool {
         self.lock().asked

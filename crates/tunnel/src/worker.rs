@@ -232,6 +232,7 @@ impl<D: Duty> Worker<D> {
             flows,
             connections: engine.connection_reports(),
             bonds: engine.bond_reports(),
+            servers: engine.server_reports(Instant::now()),
             totals: engine.totals(),
             clients: engine.client_reports(),
             udp: self.port.udp.report(),

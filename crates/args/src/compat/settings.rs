@@ -125,6 +125,7 @@ fn client_settings(
         tun,
         server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
+        other_servers: Vec::new(),
         forwards,
         proxy_users: None,
         offer: layers.get(&flags::OFFER)?,

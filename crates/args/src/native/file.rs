@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::flags;
+use super::{flags, servers};
 use crate::fault::Fault;
 use crate::file::{File, Schema, Text, Texts};
 use crate::inputs::Inputs;
@@ -18,12 +18,14 @@ static SERVER: Schema = Schema {
     table: &flags::SERVER,
     other: &[&transport::CLIENT],
     extra: "client",
+    tables: None,
 };
 
 static CLIENT: Schema = Schema {
     table: &flags::CLIENT,
     other: &[&transport::SERVER],
     extra: "forward",
+    tables: Some(("server", &servers::KEYS)),
 };
 
 /// `[[client]]` in the server's file: who may reach what.

@@ -159,8 +159,8 @@ options! {
     pub(super) SERVER_CA: Maybe<PathBuf> = "ca" "FILE", by path, key "ca", reloads true;
         "Authorities for clients known by the name in their certificate, PEM"
 
-    pub(super) SERVER_TO_DIAL: Maybe<HostPort> = "server" "HOST[:PORT]", by |text| parse_server_at(text, PORT), key "server";
-        "The server to dial, at port 7500 if none is given; resolved again on every attempt"
+    pub(super) SERVER_TO_DIAL: Many<HostPort> = "server" "HOST[:PORT]", by |text| parse_server_at(text, PORT), key "server";
+        "The server to dial, at port 7500 if none is given; repeatable: new flows take the best"
     pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by forward::parse, short 'L';
         "Carry what connects to LISTEN to TARGET; repeatable"
     pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by parse_forward_listen, short 'D';

@@ -9,7 +9,8 @@ use quictun_tunnel::settings::{ClientSettings, ForwardTo, ListenOn, TransportSet
 use toml::Value;
 
 use super::enrolled::Enrolled;
-use super::flags::{ALLOW, FORWARD, NAMES, PROXY, STATE_DIR};
+use super::flags::{ALLOW, FORWARD, NAMES, PROXY, SERVER_TO_DIAL, STATE_DIR};
+use super::servers;
 use super::settings::{DEFAULT_CLIENT, Server};
 use crate::control::{LOG_LEVEL, short_level};
 use crate::layers::{Layers, Origin};
@@ -48,6 +49,7 @@ pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
 pub(super) fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
     let mut out = "# quictun client: what holds, and where it comes from\n".to_owned();
     tables(&mut out, layers, &settings.transport, None);
+    server_tables(&mut out, layers);
     for forward in &settings.forwards {
         let (flag, (key, to)): (&dyn Flag, _) = match &forward.to {
             ForwardTo::Target(target) => (&FORWARD, ("target", Value::from(target.to_string()))),
@@ -64,6 +66,27 @@ pub(super) fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
         line(&mut out, key, &to, &origin);
     }
     out
+}
+
+/// The servers, where they are tables.
+fn server_tables(out: &mut String, layers: &Layers<'_>) {
+    let Some((path, tables)) = layers.tables(&SERVER_TO_DIAL) else {
+        return;
+    };
+    let origin = format!("file {}", path.display());
+    for table in tables {
+        out.push_str("\n[[server]]\n");
+        for key in servers::KEYS {
+            let Some(items) = table.get(key) else {
+                continue;
+            };
+            let value = match items.as_slice() {
+                [only] => Value::from(only.clone()),
+                several => Value::from(several.to_vec()),
+            };
+            line(out, key, &value, &origin);
+        }
+    }
 }
 
 /// The options, table by table: those without a table first, as TOML wants it.
@@ -101,6 +124,10 @@ fn tables(
             {
                 items = vec![word.to_owned()];
                 origin = self::origin(flag, layers.setting(flag).origin);
+            }
+            let is_tables = std::ptr::eq(option.spec(), SERVER_TO_DIAL.spec());
+            if is_tables && layers.tables(option).is_some() {
+                continue;
             }
             // Unset; the empty text would mean the same, but reads as if somebody had said so.
             if items.iter().all(String::is_empty) {

@@ -13,7 +13,7 @@ use quictun_tunnel::settings::{
 
 use super::enrolled::{self, Enrolled};
 use super::file::ClientTable;
-use super::flags;
+use super::{flags, servers};
 use crate::control;
 use crate::fault::Fault;
 use crate::file::Texts;
@@ -122,12 +122,7 @@ pub(super) fn connect(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
 }
 
 fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
-    let Some(server) = layers.get(&flags::SERVER_TO_DIAL)? else {
-        let fault = layers.fault(&flags::SERVER_TO_DIAL, "the server to dial is missing");
-        return Err(
-            fault.next("quictun client --server HOST --pin sha256:... -L 2222:127.0.0.1:22")
-        );
-    };
+    let addresses = servers::addresses(layers)?;
     let offer = layers.get(&flags::OFFER)?;
     let psk_file = layers.readable(&flags::PSK_FILE)?;
     if psk_file.is_some() && offer == Offer::Compat {
@@ -137,19 +132,30 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         ));
     }
     let tun = tun_flags::settings(layers)?;
+    if tun.is_some() && addresses.len() > 1 {
+        return Err(layers.fault(
+            &flags::SERVER_TO_DIAL,
+            "a device carries packets to one server: keep one of them",
+        ));
+    }
+    let forwards = forwards(layers)?;
+    let trust = server_trust(layers);
+    let identity = ClientIdentity {
+        certificate: layers
+            .certificate((&flags::CLIENT_CERT, "cert"), (&flags::CLIENT_KEY, "key"))?,
+        psk_file,
+    };
+    let (first, other_servers) = servers::servers(layers, addresses, trust, &identity)?;
     Ok(ClientSettings {
-        server,
+        server: first.server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
-        forwards: forwards(layers)?,
+        other_servers,
+        forwards,
         proxy_users: proxy_users(layers)?,
         tun,
         offer,
-        trust: server_trust(layers)?,
-        identity: ClientIdentity {
-            certificate: layers
-                .certificate((&flags::CLIENT_CERT, "cert"), (&flags::CLIENT_KEY, "key"))?,
-            psk_file,
-        },
+        trust: first.trust,
+        identity: first.identity,
         transport: transport::settings(layers)?,
         control: control::settings(layers, flags::NAMES)?,
     })

@@ -35,6 +35,7 @@ static PLAN: Schema = Schema {
     table: &flags::SESSION,
     other: &[],
     extra: "near",
+    tables: None,
 };
 
 /// `[near]`: what runs behind the link.

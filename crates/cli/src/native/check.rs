@@ -54,14 +54,12 @@ fn existing(server: &Server) -> ServerSettings {
 }
 
 fn client_settings(settings: &ClientSettings) -> anyhow::Result<()> {
-    tls::client_config(
-        &settings.trust,
-        &settings.identity,
-        settings.offer,
-        &tls::Shared::default(),
-    )?;
-    if let Some(path) = &settings.identity.psk_file {
-        psk::load_secret(path)?;
+    for server in settings.servers() {
+        let (trust, identity) = (&server.trust, &server.identity);
+        tls::client_config(trust, identity, settings.offer, &tls::Shared::default())?;
+        if let Some(path) = &identity.psk_file {
+            psk::load_secret(path)?;
+        }
     }
     if let Some(path) = &settings.proxy_users {
         Logins::load(path)?;

@@ -40,7 +40,18 @@ pub(super) struct Status {
     pub(super) move_seconds_p50: Option<f64>,
     pub(super) move_seconds_p99: Option<f64>,
     pub(super) moves_refused: u64,
+    /// Of a client. Programs before several servers have none.
+    #[serde(default)]
+    pub(super) servers: Vec<Server>,
     pub(super) reload: Option<Latest>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) why: String,
+    pub(super) flows: usize,
+    pub(super) rtt_seconds: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

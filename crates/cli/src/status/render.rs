@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::answers::{Answer, Bond, Bonds, Connections, Status, Tunnel, Tunnels};
+use super::answers::{Answer, Bond, Bonds, Connections, Server, Status, Tunnel, Tunnels};
 use super::cells::{cut, left, right};
 use super::quantities::{age, bytes, count, milliseconds, percent};
 use crate::ask::plain;
@@ -21,6 +21,7 @@ pub(super) fn page(answer: &Answer, now: Timestamp) -> String {
     let status = &answer.status;
     let mut out = String::new();
     head(&mut out, status, now);
+    servers_table(&mut out, &status.servers);
     connections_table(&mut out, status.connections, &answer.connections);
     bonds_table(&mut out, status, &answer.bonds);
     tunnels_table(&mut out, status.tunnels, &answer.tunnels);
@@ -85,6 +86,25 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
 
 /// The heading of a column and its width, which is negative where cells are flush left.
 type Column = (&'static str, isize);
+
+const SERVER: [Column; 4] = [("SERVER", -29), ("RTT", 7), ("FLOWS", 5), ("STATE", -36)];
+
+/// Several servers; of one the connections say enough.
+fn servers_table(out: &mut String, servers: &[Server]) {
+    if servers.len() < 2 {
+        return;
+    }
+    writeln!(out, "\n{}", count(servers.len(), "server")).expect(TO_A_STRING);
+    let rows = servers.iter().map(|server| {
+        [
+            server.name.clone(),
+            server.rtt_seconds.map(milliseconds).unwrap_or_default(),
+            server.flows.to_string(),
+            server.why.clone(),
+        ]
+    });
+    table(out, &SERVER, rows);
+}
 
 const CONNECTION: [Column; 8] = [
     ("PEER", -10),

@@ -466,6 +466,116 @@ fn flags_take_the_place_of_the_files_forwards() {
     );
 }
 
+const FORWARD: &str = "[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
+
+/// A pin beside [`PIN`].
+const OTHER: &str = "sha256:n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg";
+
+#[test]
+fn several_servers_are_flags_a_list_or_tables() {
+    let others = |world: &World, line: &str| lines(world, line)["other_servers"].clone();
+    let flags = format!("client --ca system {FLAG_FORWARD} --server a --server b:2");
+    let by_flags = others(&World::default(), &flags);
+    assert!(by_flags.contains("host: \"b\", port: 2"), "{by_flags}");
+    assert!(by_flags.contains("trust: Authorities(None)"), "{by_flags}");
+    let list = format!("server = ['a', 'b:2']\nca = 'system'\n{FORWARD}");
+    let tables =
+        format!("ca = 'system'\n[[server]]\naddress = 'a'\n[[server]]\naddress = 'b:2'\n{FORWARD}");
+    for text in [list, tables] {
+        let world = World::default().file("c.toml", &text);
+        assert_eq!(others(&world, "client -c c.toml"), by_flags, "{text}");
+    }
+    assert_eq!(others(&World::default(), &minimal()), "[]");
+}
+
+const FLAG_FORWARD: &str = "-L 1=h:1";
+
+#[test]
+fn a_server_table_has_its_own_pin_and_secret_or_those_of_all() {
+    let text = format!(
+        "pin = '{PIN}'\npsk_file = 'f'\n[[server]]\naddress = 'a'\npin = '{OTHER}'\n\
+         [[server]]\naddress = 'b'\npsk_file = 'g'\n{FORWARD}"
+    );
+    let world = World::default()
+        .file("c.toml", &text)
+        .file("f", "")
+        .file("g", "");
+    let found = lines(&world, "client -c c.toml");
+    assert!(found["trust"].contains(OTHER) && !found["trust"].contains(PIN));
+    assert!(found["psk_file"].contains("\"f\""), "{found:?}");
+    let other = &found["other_servers"];
+    assert!(other.contains(PIN) && other.contains("\"g\""), "{other}");
+    // Flags replace the file's servers, and what holds for all holds for those.
+    let flags = lines(&world, "client -c c.toml --server x");
+    assert_eq!(flags["other_servers"], "[]");
+    assert!(flags["trust"].contains(PIN), "{flags:?}");
+    let printed = world.printed("config print --client c.toml");
+    let again = World::default()
+        .file("c.toml", &printed)
+        .file("f", "")
+        .file("g", "");
+    let again = lines(&again, "client -c c.toml");
+    for key in ["server", "trust", "psk_file", "other_servers"] {
+        assert_eq!(
+            again[key], found[key],
+            "{key} of
+{printed}"
+        );
+    }
+}
+
+#[test]
+fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
+    let world = World::default().file("f", "");
+    let many: Vec<String> = (0..17).map(|n| format!("--server h{n}")).collect();
+    for (flags, message) in [
+        (
+            "--server a:1 --server A:1",
+            "--server: two servers have the address A:1: keep one of them",
+        ),
+        (
+            "--server a --server b --tun",
+            "--server: a device carries packets to one server: keep one of them",
+        ),
+        (&many.join(" "), "--server: 17 servers: at most 16"),
+    ] {
+        let line = format!("client --ca system {FLAG_FORWARD} {flags}");
+        usage(world.native(&line), message, flags);
+    }
+    let sixteen = many[..16].join(" ");
+    assert!(
+        world
+            .native_client(&format!("client --ca system {FLAG_FORWARD} {sixteen}"))
+            .is_ok()
+    );
+    let table = |keys: &str| format!("[[server]]\naddress = 'b:2'\n{keys}\n");
+    for (keys, message) in [
+        (
+            "",
+            "c.toml: server b:2: nothing says how to recognise it: add pin or ca to its table, or above all tables for all of them",
+        ),
+        ("pin = 'x'", "c.toml: server b:2: "),
+        (
+            "pin = 'PIN'\nca = 'system'",
+            "c.toml: server b:2: pin contradicts ca: keep one of them",
+        ),
+        (
+            "pin = 'PIN'\ncert = 'f'",
+            "c.toml: server b:2: cert needs its private key: add key",
+        ),
+        (
+            "pin = 'PIN'\nkey = 'f'",
+            "c.toml: server b:2: key needs its certificate: add cert",
+        ),
+    ] {
+        let first = format!("[[server]]\naddress = 'a'\npin = '{PIN}'\n");
+        let text = first + &table(&keys.replace("PIN", PIN)) + FORWARD;
+        let world = World::default().file("c.toml", &text).file("f", "");
+        let (found, _) = crate::world::fault(world.native("client -c c.toml"));
+        assert!(found.starts_with(message), "{keys}: {found}");
+    }
+}
+
 #[test]
 fn a_file_with_unknown_or_misplaced_keys_is_refused() {
     for (text, parts) in [
@@ -491,8 +601,28 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
         ),
         ("pin = 'a'\npins = ['b']", vec!["duplicate field `pin`"]),
         (
-            "server = ['h:1']",
+            "offer = ['native']",
             vec!["line 1", "expected a text, a whole number, true or false"],
+        ),
+        (
+            "[[server]]\naddress = 'h:1'\npins = 'x'",
+            vec!["unknown field `pins`", "| did you mean pin?"],
+        ),
+        (
+            "[[server]]\npin = 'x'",
+            vec!["each of these tables needs one `address`"],
+        ),
+        (
+            "[[server]]\naddress = ['h:1', 'h:2']",
+            vec!["each of these tables needs one `address`"],
+        ),
+        (
+            "[server]\naddress = 'h:1'",
+            vec!["expected a text, a list of texts, or tables"],
+        ),
+        (
+            "server = ['h:1', { address = 'h:2' }]",
+            vec!["either texts or tables, not both"],
         ),
         ("drain = 1.5", vec!["unknown field `drain`"]),
         (

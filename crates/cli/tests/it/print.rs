@@ -12,7 +12,7 @@ fn every_value_is_printed_with_its_origin() {
         .env("QUICTUN_DRAIN", "3s");
     let text = world.printed("config print --client c.toml -- --connections 4");
     for line in [
-        "server = \"h:1\"                                   # file c.toml",
+        "server = [\"h:1\"]                                 # file c.toml",
         "offer = \"native\"                                 # default",
         "connections = 4                                    # flag --connections",
         "gso = \"off\"                                      # file c.toml",

@@ -204,6 +204,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
     let ClientSettings {
         server,
         server_addresses,
+        other_servers,
         forwards,
         proxy_users,
         tun,
@@ -225,6 +226,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
         ),
         ("server_addresses", format!("{server_addresses:?}")),
         ("proxy_users", format!("{proxy_users:?}")),
+        ("other_servers", format!("{other_servers:?}")),
         ("tun", format!("{tun:?}")),
         ("offer", format!("{offer:?}")),
         ("trust", format!("{trust:?}")),

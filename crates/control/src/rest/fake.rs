@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::report::{
     BondId, BondReport, ClientReport, ClientTotals, ConnectionReport, FlowReport, Limit, Protocol,
-    Times, Totals,
+    ServerId, ServerReport, Times, Totals, Why,
 };
-use quictun_engine::{ConnectionId, FlowId, View};
+use quictun_engine::{ConnectionId, FlowId, LossReason, View};
 
 use crate::reload::{self, Changes, Outcome, Reloadable};
 use crate::snapshot::{Ask, Detail, WorkerSnapshot, Workers};
@@ -143,6 +143,33 @@ fn bonds(worker: u64) -> Vec<BondReport> {
     }
 }
 
+/// One that is used, and one that cannot be reached.
+fn servers() -> Vec<ServerReport> {
+    let used = ServerReport {
+        server: ServerId(0),
+        chosen: Some(Why::Faster),
+        ready: 1,
+        unready: 0,
+        flows: 3,
+        flows_opened: 20,
+        rtt: Some(Duration::from_millis(20)),
+        bandwidth: Some(12_500_000),
+        failure: None,
+    };
+    let lost = ServerReport {
+        server: ServerId(1),
+        chosen: None,
+        ready: 0,
+        flows: 0,
+        flows_opened: 1,
+        rtt: None,
+        bandwidth: None,
+        failure: Some(LossReason::TimedOut),
+        ..used.clone()
+    };
+    vec![used, lost]
+}
+
 fn totals(worker: u64) -> Totals {
     let unit = if worker == 0 { 1 } else { 100 };
     Totals {
@@ -249,6 +276,7 @@ pub(crate) fn snapshots(round: u64) -> Vec<WorkerSnapshot> {
         flows,
         connections,
         bonds: bonds(worker),
+        servers: servers(),
         totals: totals(worker),
         clients: clients(worker),
         udp: udp(worker),

@@ -4,14 +4,14 @@
 macro_rules! object {
     (
         $(#[$meta:meta])*
-        struct $name:ident $(<$life:lifetime>)?,
+        $vis:vis struct $name:ident $(<$life:lifetime>)?,
         fn $make:ident($($argument:ident: $is:ty),* $(,)?) {
             $($(#[$of_field:meta])* $field:ident: $type:ty = $value:expr,)*
         }
     ) => {
         #[derive(serde::Serialize)]
         $(#[$meta])*
-        struct $name $(<$life>)? {
+        $vis struct $name $(<$life>)? {
             $($(#[$of_field])* $field: $type,)*
         }
 

@@ -50,6 +50,8 @@ pub struct Facts {
     pub listen: Vec<String>,
     /// The cipher suite that it prefers, and the library that computes it.
     pub aead: String,
+    /// Client: the names of its servers, in the order in which they were given.
+    pub servers: Vec<String>,
 }
 
 impl RestState {

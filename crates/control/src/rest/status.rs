@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::clock::seconds;
 use super::object::object;
 use super::sample::Sample;
+use super::servers::{Server, servers};
 use super::state::{App, RestState};
 use super::{error, health};
 use crate::reload::{Changes, Outcome};
@@ -43,6 +44,7 @@ object! {
         moves_refused: u64 = sample.counters.iter().map(|it| it.totals.moves_refused).sum(),
         sent_bytes: u64 = sample.collected.connections().map(|it| it.bytes_sent).sum(),
         received_bytes: u64 = sample.collected.connections().map(|it| it.bytes_received).sum(),
+        servers: Vec<Server<'a>> = servers(state, sample),
         reload: Option<Latest> = state.reload.as_ref().map(|it| reloaded(it.state().latest())),
     }
 }

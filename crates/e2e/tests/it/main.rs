@@ -44,6 +44,7 @@ mod records;
 mod reload;
 mod rest;
 mod scale;
+mod servers;
 mod service;
 mod status;
 mod tutorial;

@@ -20,14 +20,14 @@ const SOME: Payload = Payload {
 };
 
 /// `quictun server` on a free port.
-struct NativeServer {
-    program: Program,
-    address: String,
-    home: Home,
+pub(crate) struct NativeServer {
+    pub(crate) program: Program,
+    pub(crate) address: String,
+    pub(crate) home: Home,
 }
 
 impl NativeServer {
-    fn start(arguments: &[&str]) -> Result<Self> {
+    pub(crate) fn start(arguments: &[&str]) -> Result<Self> {
         let home = Home::new()?;
         let mut command = home.command(&Machine::here(), "quictun")?;
         command
@@ -44,7 +44,7 @@ impl NativeServer {
     }
 
     /// The client's command line that it prints, with the two places to fill in left as they are.
-    fn client_line(&mut self) -> Result<String> {
+    pub(crate) fn client_line(&mut self) -> Result<String> {
         let line = self.program.wait_for(": quictun client ", START)?;
         let (_, command) = line.split_once(": quictun client ").context("no command")?;
         Ok(format!("quictun client {command}"))
@@ -79,14 +79,14 @@ fn with_path(home: &Home, line: &str) -> Result<Command> {
     Ok(command)
 }
 
-fn between(text: &str, before: &str, after: char) -> Result<String> {
+pub(crate) fn between(text: &str, before: &str, after: char) -> Result<String> {
     let (_, rest) = text
         .split_once(before)
         .with_context(|| format!("no {before:?} in {text:?}"))?;
     Ok(rest.split(after).next().unwrap_or_default().to_owned())
 }
 
-fn bare(target: &str) -> String {
+pub(crate) fn bare(target: &str) -> String {
     target.trim_start_matches("tcp:").to_owned()
 }
 

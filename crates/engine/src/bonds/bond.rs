@@ -12,7 +12,7 @@ use quictun_wire::control::{FINISHED, Gone};
 use super::holder::{Holder, Owner};
 use super::pace::Pace;
 use crate::event::Left;
-use crate::report::BondId;
+use crate::report::{BondId, ServerId};
 
 /// Ended flows of a bond that are remembered, so that the peer can be told.
 pub(super) const ENDED_MAX: usize = 1024;
@@ -28,7 +28,9 @@ pub(crate) struct Bond {
     pub(super) holder: Holder,
     /// Longest time that a flow may be without a connection.
     pub(crate) ttl: Duration,
-    /// Client: the server's worker that has it.
+    /// Client: the server that has it.
+    pub(crate) server: ServerId,
+    /// Its worker there.
     pub(crate) route: u8,
     /// Open connections that belong to it, the latest last: one, and two for a while.
     pub(crate) connections: Vec<ConnectionKey>,
@@ -82,6 +84,7 @@ impl Default for Bond {
             granted: false,
             holder: Holder::Known(Owner::Anyone),
             ttl: Duration::ZERO,
+            server: ServerId::default(),
             route: 0,
             connections: Vec::new(),
             alone_since: None,
@@ -110,6 +113,14 @@ impl Bond {
             granted: true,
             holder,
             ttl,
+            ..Self::default()
+        }
+    }
+
+    /// Client: a bond that this server has still to agree to.
+    pub(super) fn of_server(server: ServerId) -> Self {
+        Self {
+            server,
             ..Self::default()
         }
     }

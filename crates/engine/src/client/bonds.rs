@@ -25,9 +25,10 @@ impl Client {
         if self.role.bond_ttl.is_zero() {
             return None;
         }
-        let bond = &mut self.slots[index].bond;
-        let known = bond.filter(|&bond| traffic.bonds.is_to_ask_for(bond));
-        Some(*bond.insert(known.unwrap_or_else(|| traffic.bonds.create())))
+        let slot = &mut self.slots[index];
+        let known = slot.bond.filter(|&bond| traffic.bonds.is_to_ask_for(bond));
+        let bond = known.unwrap_or_else(|| traffic.bonds.create(slot.server));
+        Some(*slot.bond.insert(bond))
     }
 
     /// Gives a connection to bonds that belong to none of those wanted, as long as flows wait there: two connections of one
@@ -38,7 +39,8 @@ impl Client {
         let others: Vec<_> = others.collect();
         for (bond, waits) in others {
             if waits {
-                let mut slot = Slot::new(true);
+                let server = traffic.bonds.get(bond).map(|bond| bond.server);
+                let mut slot = Slot::new(server.unwrap_or_default(), true);
                 slot.bond = Some(bond);
                 self.slots.push(slot);
                 self.sweep_at.get_or_insert(now + SPARE_IDLE);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use quictun_flow::{BondKey, ConnectionKey};
 
 use crate::loss::LossReason;
+use crate::report::ServerId;
 use crate::traffic::Ended;
 
 /// Head start of one address over the next (RFC 8305 section 5).
@@ -25,6 +26,8 @@ const FAILURES_MAX: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Slot {
+    /// The server that its connections lead to.
+    pub(super) server: ServerId,
     state: State,
     failures: u32,
     /// Attempts that timed out since there was a connection.
@@ -85,8 +88,9 @@ pub(super) enum AfterEnd {
 }
 
 impl Slot {
-    pub(super) fn new(spare: bool) -> Self {
+    pub(super) fn new(server: ServerId, spare: bool) -> Self {
         Self {
+            server,
             state: State::Idle,
             failures: 0,
             timeouts: 0,

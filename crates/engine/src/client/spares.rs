@@ -7,7 +7,6 @@ use quictun_wire::code::CloseCode;
 
 use super::Client;
 use super::slot::Slot;
-use crate::event::Event;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
@@ -45,9 +44,7 @@ impl Client {
                 // No look-up is waited for.
                 self.slots[index].race_early(now, remote, patience);
                 self.attempt(now, traffic, index);
-                if !std::mem::replace(&mut self.resolving, true) {
-                    traffic.events.push_back(Event::Resolve);
-                }
+                self.want_addresses(traffic, self.slots[index].server);
             }
         }
     }
@@ -87,11 +84,15 @@ impl Client {
     }
 
     /// Flows wait although the wanted connections are up: make another.
-    pub(super) fn want_spare(&mut self, now: Instant) {
-        let coming = self.slots.iter().any(|slot| !slot.is_up());
+    pub(super) fn want_spare<S: Socket>(&mut self, now: Instant, traffic: &Traffic<S>) {
+        let Some(server) = self.servers.chosen() else {
+            return;
+        };
+        let mut slots = self.slots.iter().filter(|slot| slot.server == server);
+        let coming = slots.any(|slot| !slot.is_up() || self.is_to_be_let_in(traffic, slot));
         let spares = self.slots.iter().filter(|slot| slot.is_spare()).count();
         if !coming && spares < SPARES_MAX {
-            self.slots.push(Slot::new(true));
+            self.slots.push(Slot::new(server, true));
             self.sweep_at = Some(now + SPARE_IDLE);
         }
     }

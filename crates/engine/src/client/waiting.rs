@@ -33,11 +33,14 @@ impl Client {
 
     /// Gives waiting flows to connections that can take them.
     pub(crate) fn place_waiting<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        if !self.waiting.is_empty() {
+            self.choose(now, traffic);
+        }
         while let Some(&key) = self.waiting.front() {
             let entry = traffic.flows.get(key);
             let waits = entry.is_some_and(|entry| matches!(&entry.phase, Phase::Waiting(_)));
             if waits && !self.place(now, traffic, key) {
-                return self.want_spare(now);
+                return self.want_spare(now, traffic);
             }
             self.waiting.pop_front();
         }
@@ -54,13 +57,18 @@ impl Client {
         }
     }
 
-    /// Opens a stream for a waiting flow on the connection with the fewest flows.
-    fn place<S: Socket>(&self, now: Instant, traffic: &mut Traffic<S>, key: FlowKey) -> bool {
+    /// Opens a stream for a waiting flow on the connection to the chosen server that has the fewest flows.
+    fn place<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, key: FlowKey) -> bool {
+        let Some(server) = self.servers.chosen() else {
+            return false;
+        };
         let takes_more = |flows| flows < self.role.compat_streams;
         let mut candidates: Vec<(usize, ConnectionKey)> = traffic
             .connections
             .iter()
-            .filter(|(_, connection)| connection.is_usable())
+            .filter(|(_, connection)| {
+                connection.server == server && self.servers.can_use(connection)
+            })
             .map(|(on, connection)| (connection, (connection.streams.len(), on)))
             .filter(|(connection, (flows, _))| {
                 !connection.speaks(Protocol::Compat) || takes_more(*flows)
@@ -80,7 +88,8 @@ impl Client {
                     connection: on,
                     stream,
                 };
-                traffic.bridge_opened(now, key, lane, self.role.prover.as_ref(), late);
+                self.servers.note_opened(server);
+                traffic.bridge_opened(now, key, lane, self.servers.prover(server), late);
                 return true;
             }
         }

@@ -8,23 +8,22 @@ use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
 use super::Connection;
-use crate::config::ClientRole;
+use crate::config::{Joiner, Prover};
 use crate::quic_stream::{QuicStream, stream_number, stream_of};
 
 impl Connection {
     /// Client: begins the control stream, if the server has one to spare.
     pub(crate) fn begin_control(
         &mut self,
-        role: &ClientRole,
+        (prover, joiner): (Option<&Prover>, Option<&Joiner>),
         bond: Option<Ask>,
         answer_by: Instant,
     ) -> bool {
         let Some(stream) = self.open_stream() else {
             return false;
         };
-        let proof = self.prove(role.prover.as_ref());
-        let join = role.joiner.as_ref();
-        let join = join.and_then(|joiner| Some(joiner(&self.exporter()?)));
+        let proof = self.prove(prover);
+        let join = joiner.and_then(|joiner| Some(joiner(&self.exporter()?)));
         self.control.begin(stream_number(stream), proof, join, bond);
         self.admission.deadline = Some(answer_by);
         self.prefer(stream, true);

@@ -4,12 +4,14 @@ use std::time::Instant;
 
 use quictun_flow::{ConnectionId, Flow, FlowId, Phase, Socket};
 
-use super::Engine;
+use super::{Engine, Role};
 use crate::bonds::Bond;
 use crate::connection::Connection;
 use crate::entries::FlowEntry;
 use crate::path::Path;
-use crate::report::{BondReport, ClientReport, ConnectionReport, FlowReport, Side, Totals};
+use crate::report::{
+    BondReport, ClientReport, ConnectionReport, FlowReport, ServerId, ServerReport, Side, Totals,
+};
 use crate::revoke::{Asked, Credentials};
 
 impl<S: Socket> Engine<S> {
@@ -135,6 +137,21 @@ impl<S: Socket> Engine<S> {
                 connection.report(bond)
             })
             .collect()
+    }
+
+    /// Client: all its servers, as they are now, in the order in which it was given them; a server has none.
+    pub fn server_reports(&self, now: Instant) -> Vec<ServerReport> {
+        match &self.role {
+            Role::Client(client) => client.server_reports(now, &self.traffic),
+            Role::Server(_) => Vec::new(),
+        }
+    }
+
+    /// Client: the server that carries a flow, if one does.
+    pub fn server_of(&self, id: FlowId) -> Option<ServerId> {
+        let entry = self.traffic.flows.get(self.traffic.flows.find(id)?)?;
+        let connection = self.traffic.connections.get(entry.lane()?.connection)?;
+        Some(connection.server)
     }
 
     /// All bonds that both sides have agreed on, as they are now.

@@ -12,7 +12,7 @@ use quictun_wire::open::Decoded;
 use quinn_proto::StreamId;
 
 use super::Traffic;
-use crate::config::ClientRole;
+use crate::config::{Joiner, Prover};
 use crate::event::Event;
 use crate::grants::First;
 use crate::loss::LossReason;
@@ -25,7 +25,7 @@ impl<S: Socket> Traffic<S> {
         &mut self,
         now: Instant,
         key: ConnectionKey,
-        role: &ClientRole,
+        proofs: (Option<&Prover>, Option<&Joiner>),
         bond: Option<BondKey>,
     ) {
         let native = self.connections.get(key);
@@ -37,7 +37,7 @@ impl<S: Socket> Traffic<S> {
         };
         let answer_by = now + self.transport.handshake_timeout;
         // A server without a stream to spare is none of ours.
-        if connection.speaks(Protocol::Native) && connection.begin_control(role, ask, answer_by) {
+        if connection.speaks(Protocol::Native) && connection.begin_control(proofs, ask, answer_by) {
             self.connections.want_transmit(key);
         } else {
             self.welcome(now, key);
@@ -74,6 +74,7 @@ impl<S: Socket> Traffic<S> {
             && connection.admission.admit()
         {
             self.events.push_back(Event::Welcome {
+                server: connection.server,
                 connection: connection.id(),
                 remote: connection.remote(),
                 protocol: connection.stream_protocol(),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ClientRole, Ending, Engine, EngineConfig, Event};
+use quictun_engine::{ClientRole, Ending, Engine, EngineConfig, Event, ServerToDial};
 use rustls::ClientConfig;
 
 use super::driver::Driver;
@@ -84,15 +84,17 @@ fn engine<'e>(
 ) -> Result<Engine<MemorySocket<'e>>, PerfError> {
     let config = EngineConfig {
         role: ClientRole {
-            crypto: crypto.clone(),
-            // What is measured must not change on the way.
-            fallback: None,
-            server_name: server.ip().to_string(),
+            servers: vec![ServerToDial {
+                crypto: crypto.clone(),
+                // What is measured must not change on the way.
+                fallback: None,
+                name: server.ip().to_string(),
+                prover: None,
+            }],
             connections: match plan.mode {
                 Mode::Crr => 1,
                 Mode::Stream | Mode::Rr => plan.connections as usize,
             },
-            prover: None,
             joiner: None,
             wait_timeout: PATIENCE,
             bond_ttl: Duration::ZERO,
@@ -112,10 +114,11 @@ impl Asker<'_> {
         let goes_on = self.driver.turn(until)?;
         while let Some(event) = self.driver.port.engine.poll_event() {
             match event {
-                Event::Resolve => {
+                Event::Resolve { server } => {
                     let resolved = Ok(vec![self.server]);
                     let now = Instant::now();
-                    self.driver.port.engine.handle_resolved(now, &resolved);
+                    let engine = &mut self.driver.port.engine;
+                    engine.handle_resolved(now, server, &resolved);
                     self.driver.hurry();
                 }
                 Event::Connected { .. } => self.connected += 1,

@@ -19,7 +19,7 @@ fn world(budget: u64, identify: bool) -> (World, Account) {
     server.role.identify = identify;
     server.role.max_handshakes = 16;
     let mut client = config::client_speaking(config::NATIVE, 1);
-    client.role.prover = Some(std::sync::Arc::new(|_| config::PROOF));
+    client.role.servers[0].prover = Some(std::sync::Arc::new(|_| config::PROOF));
     let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
     let host = world.network.host(world.server);
     host.serve("echo", Dial::connects(), Script::echo());

@@ -211,7 +211,7 @@ fn where_memory_is_short_flows_of_the_client_with_most_end_first() {
 fn a_client_keeps_a_thousand_flows_that_wait_whatever_bonds_they_are_of() {
     let (mut client, mut server) = configs(&Account::new(1 << 30));
     client.role.connections = 2;
-    client.role.prover = Some(Arc::new(|_| config::PROOF));
+    client.role.servers[0].prover = Some(Arc::new(|_| config::PROOF));
     server.role.identify = true;
     let mut world = begun(client, server);
     let script = Script::echoed(1).write([Write::Send(1), Write::Wait(TTL), Write::Finish]);

@@ -14,7 +14,7 @@ fn world(known: bool) -> World {
     server.role.identify = true;
     let mut client = config::client_speaking(config::NATIVE, 1);
     let proof = if known { config::PROOF } else { [0; 32] };
-    client.role.prover = Some(std::sync::Arc::new(move |_| proof));
+    client.role.servers[0].prover = Some(std::sync::Arc::new(move |_| proof));
     let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
     let host = world.network.host(world.server);
     host.serve("echo", Dial::connects(), Script::echo());
@@ -153,7 +153,7 @@ fn four_strangers_do_not_keep_the_only_client_out() {
     server.role.identify = true;
     server.role.max_connections = 4;
     let mut client = config::client_speaking(config::NATIVE, 1);
-    client.role.prover = Some(std::sync::Arc::new(|_| config::PROOF));
+    client.role.servers[0].prover = Some(std::sync::Arc::new(|_| config::PROOF));
     let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
     let host = world.network.host(world.server);
     host.serve("echo", Dial::connects(), Script::echo());

@@ -26,7 +26,7 @@ fn two_hundred_clients_behind_one_address_return_within_10_s_of_a_restart() {
     for (places, round_trip) in [(1024, 100 * MS), (21, 20 * MS)] {
         let client = |number| {
             let mut client = config::client_speaking(config::NATIVE, number);
-            client.role.prover = Some(Arc::new(|_| config::PROOF));
+            client.role.servers[0].prover = Some(Arc::new(|_| config::PROOF));
             client
         };
         let link = wire(round_trip);

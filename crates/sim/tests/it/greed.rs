@@ -161,7 +161,7 @@ impl Greed {
         server.role.retry_above = server.role.max_handshakes / 2;
         let mut client = config::client_speaking(config::NATIVE, value);
         if identify {
-            client.role.prover = Some(Arc::new(|_| config::PROOF));
+            client.role.servers[0].prover = Some(Arc::new(|_| config::PROOF));
         }
         let mut link = limited(1_250_000, 20 * MS);
         link.loss = random.pick(&[0.0, 0.02]);

@@ -38,5 +38,6 @@ mod resume;
 mod revoked;
 mod salvage;
 mod schedules;
+mod servers;
 mod throughput;
 mod world;

@@ -91,7 +91,8 @@ fn a_client_that_waits_for_its_next_attempt_makes_it_at_once() {
     let host = world.network.host(client);
     host.set_resolver(Err("no network".to_owned()), MS);
     world.network.run_for(60 * SECOND);
-    let attempts = |world: &mut World| world.count(client, |event| matches!(event, Event::Resolve));
+    let asks = |event: &Event| matches!(event, Event::Resolve { .. });
+    let attempts = |world: &mut World| world.count(client, asks);
     let before = attempts(&mut world);
     let host = world.network.host(client);
     host.set_resolver(Ok(vec![server]), MS);

@@ -334,7 +334,7 @@ fn hundreds_of_flows_open_at_once() {
 #[test]
 fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
     let mut client = config::client_speaking(config::NATIVE, 1);
-    client.role.prover = Some(Arc::new(|value| value.map(|byte| byte ^ 0x55)));
+    client.role.servers[0].prover = Some(Arc::new(|value| value.map(|byte| byte ^ 0x55)));
     let link = wire(10 * MS);
     let mut world = World::with(
         Seed::fixed(1),

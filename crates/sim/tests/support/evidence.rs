@@ -35,9 +35,11 @@ impl Evidence {
         &self,
         mut config: EngineConfig<ClientRole>,
     ) -> EngineConfig<ClientRole> {
-        let mut crypto = rustls::ClientConfig::clone(&config.role.crypto);
-        crypto.key_log = self.secrets.clone();
-        config.role.crypto = Arc::new(crypto);
+        for server in &mut config.role.servers {
+            let mut crypto = rustls::ClientConfig::clone(&server.crypto);
+            crypto.key_log = self.secrets.clone();
+            server.crypto = Arc::new(crypto);
+        }
         config
     }
 

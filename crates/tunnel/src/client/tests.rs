@@ -40,11 +40,13 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         joins: joins().0,
     };
     let role = ClientRole {
-        crypto: crypto.expect("defaults"),
-        fallback: None,
-        server_name: "server.invalid".to_owned(),
+        servers: vec![ServerToDial {
+            crypto: crypto.expect("defaults"),
+            fallback: None,
+            name: "server.invalid".to_owned(),
+            prover: None,
+        }],
         connections: 1,
-        prover: None,
         joiner: None,
         wait_timeout: WAIT_TIMEOUT,
         bond_ttl: Duration::ZERO,
@@ -58,17 +60,10 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     let (sender, ended) = channel();
     std::thread::spawn(move || {
         let run = || {
-            let bonds = Arc::new(Bonds::new(false));
-            let troubles = (Arc::default(), Arc::default(), bonds);
-            let phrases = Phrases::default();
-            let parts = build(
-                seat,
-                role,
-                (Vec::new(), None, None),
-                Some(tun),
-                troubles,
-                phrases,
-            )?;
+            let servers = Servers::new(["server.invalid:7500".to_owned()], false);
+            let (servers, phrases) = (Arc::new(servers), Phrases::default());
+            let apps = (Vec::new(), None, None);
+            let parts = build(seat, role, apps, Some(tun), servers, phrases)?;
             Ok(worker::run(parts)?)
         };
         sender.send(run()).ok();

@@ -1,20 +1,29 @@
-//! The rules by which a client makes connections: how it recognises its server, and how it proves who it is.
+//! The rules by which a client makes connections: how it recognises its servers, and how it proves who it is.
 
 use std::fmt;
 use std::sync::Arc;
 
 use quictun_engine::Prover;
+use quictun_engine::report::ServerId;
 use rustls::ClientConfig;
 
 use super::error::ReloadError;
+use crate::settings::{ClientSettings, HostPort, ServerToDial};
 use quictun_trust::identity;
 use quictun_trust::psk::{self, Secret};
-use quictun_trust::settings::{ClientIdentity, Offer, Pin, ServerTrust};
+use quictun_trust::settings::{Offer, Pin, ServerTrust};
 use quictun_trust::tls;
 
+/// The rules for each server that the process was started with.
+#[derive(Debug)]
 pub(crate) struct ClientRules {
+    each: Vec<Option<ServerRules>>,
+}
+
+/// The rules for one server.
+pub(crate) struct ServerRules {
     pub(crate) crypto: Arc<ClientConfig>,
-    /// See [`quictun_engine::ClientRole::fallback`].
+    /// See [`quictun_engine::ServerToDial::fallback`].
     pub(crate) fallback: Option<Arc<ClientConfig>>,
     pub(crate) prover: Option<Prover>,
     trust: ServerTrust,
@@ -23,12 +32,47 @@ pub(crate) struct ClientRules {
 }
 
 impl ClientRules {
+    /// Reads the rules that the settings have for these servers. One that they do not name any more keeps its rules: which
+    /// servers there are only a restart changes.
     pub(crate) fn new(
-        trust: &ServerTrust,
-        identity: &ClientIdentity,
-        offer: Offer,
+        settings: &ClientSettings,
+        started_with: &[HostPort],
         shared: &tls::Shared,
     ) -> Result<Self, ReloadError> {
+        let named = settings.servers();
+        let of = |at: &HostPort| {
+            let found = named.iter().find(|server| server.server == *at);
+            // The only one is itself under any name.
+            let only = (named.len() == 1 && started_with.len() == 1).then(|| &named[0]);
+            let found = found.or(only);
+            found
+                .map(|server| ServerRules::new(server, settings.offer, shared))
+                .transpose()
+        };
+        let each = started_with.iter().map(of);
+        Ok(Self {
+            each: each.collect::<Result<_, _>>()?,
+        })
+    }
+
+    pub(crate) fn of(&self, server: ServerId) -> Option<&ServerRules> {
+        self.each.get(server.0)?.as_ref()
+    }
+
+    pub(super) fn changes(&self, new: &Self) -> Vec<String> {
+        let pairs = self.each.iter().zip(&new.each);
+        let pairs = pairs.filter_map(|(old, new)| Some(old.as_ref()?.changes(new.as_ref()?)));
+        let mut lines: Vec<String> = pairs.flatten().collect();
+        // Servers may share a secret and a certificate.
+        lines.sort();
+        lines.dedup();
+        lines
+    }
+}
+
+impl ServerRules {
+    fn new(server: &ServerToDial, offer: Offer, shared: &tls::Shared) -> Result<Self, ReloadError> {
+        let (trust, identity) = (&server.trust, &server.identity);
         let (crypto, fallback) = tls::client_configs(trust, identity, offer, shared)?;
         let secret = identity.psk_file.as_deref().map(psk::load_secret);
         let secret = secret.transpose()?;
@@ -47,7 +91,7 @@ impl ClientRules {
         })
     }
 
-    pub(super) fn changes(&self, new: &Self) -> Vec<String> {
+    fn changes(&self, new: &Self) -> Vec<String> {
         let all = [
             (
                 "the server is recognised otherwise",
@@ -61,9 +105,9 @@ impl ClientRules {
     }
 }
 
-impl fmt::Debug for ClientRules {
+impl fmt::Debug for ServerRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientRules")
+        f.debug_struct("ServerRules")
             .field("trust", &self.trust)
             .field("secret", &self.secret)
             .finish_non_exhaustive()

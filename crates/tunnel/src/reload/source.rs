@@ -7,7 +7,7 @@ use super::client::ClientRules;
 use super::error::{Read, ReloadError, ServerAgain};
 use super::joining::Standing;
 use super::server::ServerRules;
-use crate::settings::ClientSettings;
+use crate::settings::{ClientSettings, HostPort};
 use quictun_control::reload::Changes;
 use quictun_trust::access::{AccessError, OwnHttp, Policy};
 use quictun_trust::enrolment::Attempt;
@@ -98,14 +98,22 @@ pub(crate) fn reads(load: Load) -> Box<dyn Fn()> {
 }
 
 /// The only place where a client's reload opens files.
-pub(crate) fn of_client(read: Read<ClientSettings>, shared: tls::Shared) -> Load {
+///
+/// The servers are those that the process was `started_with`.
+pub(crate) fn of_client(
+    read: Read<ClientSettings>,
+    started_with: Vec<HostPort>,
+    shared: tls::Shared,
+) -> Load {
     Box::new(move || {
         let settings = read()?;
-        let (trust, identity) = (&settings.trust, &settings.identity);
-        let rules = ClientRules::new(trust, identity, settings.offer, &shared)?;
+        let rules = ClientRules::new(&settings, &started_with, &shared)?;
+        let named = settings.servers().into_iter().map(|server| server.server);
+        let several = started_with.len() > 1 || !settings.other_servers.is_empty();
+        let others = several && !named.eq(started_with.iter().cloned());
         Ok(Loaded {
             rules: Rules::Client(Arc::new(rules)),
-            restart: Vec::new(),
+            restart: if others { vec!["server"] } else { Vec::new() },
             warnings: Vec::new(),
         })
     })

@@ -96,6 +96,27 @@ tcp:127.0.0.1:22              moving for 12s          1m01s      23 B   23.0 kB
 }
 
 #[test]
+fn several_servers_are_shown_with_the_reason_for_their_state() {
+    let mut client = status(&json!(null));
+    let server = |name: &str, why: &str, rtt: Option<f64>| json!({"name": name, "why": why, "flows": 3, "rtt_seconds": rtt});
+    let near = server("near.example:7500", "in use: it is faster", Some(0.02));
+    let lost = "cannot be used: the connection timed out after a while";
+    client["servers"] = json!([near, server("far.example:7500", lost, None)]);
+    let nothing = json!({"connections": [], "workers_silent": []});
+    let text = shown(client.clone(), nothing.clone(), json!({"tunnels": []}));
+    let expected = "
+2 servers
+SERVER                            RTT FLOWS STATE
+near.example:7500               20 ms     3 in use: it is faster
+far.example:7500                          3 cannot be used: the connection time…
+";
+    assert!(text.contains(expected), "{text}");
+    client["servers"].as_array_mut().expect("a list").pop();
+    let text = shown(client, nothing, json!({"tunnels": []}));
+    assert!(!text.contains("SERVER"), "one says nothing: {text}");
+}
+
+#[test]
 fn what_is_wrong_is_in_capitals_and_nothing_acts_on_the_terminal() {
     let reload = json!({
         "reloaded_at": "2026-08-01T12:09:59Z", "reload_error": "bad\u{1b}[31m file", "changes": [],

@@ -12,6 +12,7 @@ fn reloadable(would: Result<Changes, String>, was: Option<Outcome>) -> RestState
         facts: Facts {
             listen: vec!["udp [::]:7500".to_owned()],
             aead: "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)".to_owned(),
+            servers: Vec::new(),
         },
         reload: Some(fake::reload(would, was)),
         ..state(Side::Server, fake::snapshots)
@@ -28,11 +29,25 @@ fn some_changes() -> Changes {
 #[test]
 fn v1_status_is_as_documented() {
     let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_585_630);
+    let changes = Changes {
+        lines: vec!["psk_file: another secret".to_owned()],
+        restart: vec!["server"],
+    };
     let was = Outcome {
         at,
-        result: Ok(some_changes()),
+        result: Ok(changes),
     };
+    // A client has all the fields.
     let state = reloadable(Ok(Changes::default()), Some(was));
+    let state = RestState {
+        side: Side::Client,
+        facts: Facts {
+            listen: vec!["127.0.0.1:2222".to_owned()],
+            servers: vec!["a.example:7500".to_owned(), "b.example:7500".to_owned()],
+            ..state.facts
+        },
+        ..state
+    };
     state.readiness.set_listening();
     let response = Server::start(state).get("/v1/status");
     assert_eq!(response.status(), "200", "{}", response.body);

@@ -1,0 +1,101 @@
+//! An option whose value may be tables, where it needs more than a text each.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::{Fields, Texts};
+
+/// Texts, or tables with these keys, of which the first holds the text.
+pub(super) struct Either(pub(super) &'static [&'static str]);
+
+pub(super) struct TextsOrTables(pub(super) Vec<String>, pub(super) Vec<Fields>);
+
+impl<'de> DeserializeSeed<'de> for Either {
+    type Value = TextsOrTables;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Either {
+    type Value = TextsOrTables;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a list of texts, or tables")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(TextsOrTables(vec![text.to_owned()], Vec::new()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let (mut texts, mut tables) = (Vec::new(), Vec::new());
+        while let Some(item) = seq.next_element_seed(Item(self.0))? {
+            match item {
+                TextOrTable::Text(text) => texts.push(text),
+                TextOrTable::Table(table) => tables.push(table),
+            }
+        }
+        if !texts.is_empty() && !tables.is_empty() {
+            return Err(de::Error::custom("either texts or tables, not both"));
+        }
+        let of_tables = tables
+            .iter()
+            .flat_map(|table: &Fields| table.get(self.0[0]));
+        texts.extend(of_tables.flatten().cloned());
+        Ok(TextsOrTables(texts, tables))
+    }
+}
+
+struct Item(&'static [&'static str]);
+
+enum TextOrTable {
+    Text(String),
+    Table(Fields),
+}
+
+impl<'de> DeserializeSeed<'de> for Item {
+    type Value = TextOrTable;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Item {
+    type Value = TextOrTable;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a table")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(TextOrTable::Text(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut table = Fields::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if !self.0.contains(&key.as_str()) {
+                let known: Vec<String> = self.0.iter().map(|key| format!("`{key}`")).collect();
+                let expected = known.join(", ");
+                return Err(de::Error::custom(format!(
+                    "unknown field `{key}`, expected one of {expected}"
+                )));
+            }
+            let Texts(items) = map.next_value()?;
+            if table.insert(key.clone(), items).is_some() {
+                return Err(de::Error::custom(format!("duplicate field `{key}`")));
+            }
+        }
+        let first = self.0[0];
+        if table.get(first).is_none_or(|items| items.len() != 1) {
+            return Err(de::Error::custom(format!(
+                "each of these tables needs one `{first}`"
+            )));
+        }
+        Ok(TextOrTable::Table(table))
+    }
+}

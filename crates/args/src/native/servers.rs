@@ -1,0 +1,146 @@
+//! The servers of a client: `--server`, once or more often, or `[[server]]` tables in its file.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
+
+use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
+use quictun_tunnel::settings::{HostPort, ServerToDial};
+
+use super::flags;
+use crate::fault::Fault;
+use crate::file::Fields;
+use crate::layers::{Layers, check_readable};
+
+/// The keys of a `[[server]]` table. What a table leaves out holds for all servers, as it stands outside the tables.
+pub(super) const KEYS: [&str; 6] = ["address", "pin", "ca", "cert", "key", "psk_file"];
+
+/// Servers of one client. Each has its connections and is asked for a sign of life; chosen arbitrarily, to bound both.
+const SERVERS_MAX: usize = 16;
+
+/// The addresses, in the order in which they are given.
+pub(super) fn addresses(layers: &Layers<'_>) -> Result<Vec<HostPort>, Fault> {
+    let option = &flags::SERVER_TO_DIAL;
+    let addresses = layers.get(option)?;
+    if addresses.is_empty() {
+        let fault = layers.fault(option, "the server to dial is missing");
+        return Err(
+            fault.next("quictun client --server HOST --pin sha256:... -L 2222:127.0.0.1:22")
+        );
+    }
+    if addresses.len() > SERVERS_MAX {
+        let why = format!("{} servers: at most {SERVERS_MAX}", addresses.len());
+        return Err(layers.fault(option, why));
+    }
+    for (n, address) in addresses.iter().enumerate() {
+        if addresses[..n].iter().any(|before| is_same(before, address)) {
+            let why = format!("two servers have the address {address}: keep one of them");
+            return Err(layers.fault(option, why));
+        }
+    }
+    Ok(addresses)
+}
+
+fn is_same(one: &HostPort, other: &HostPort) -> bool {
+    one.host.eq_ignore_ascii_case(&other.host) && one.port == other.port
+}
+
+/// The first server, and the others. `trust` and `identity` hold for those whose table says nothing else.
+pub(super) fn servers(
+    layers: &Layers<'_>,
+    addresses: Vec<HostPort>,
+    trust: Result<ServerTrust, Fault>,
+    identity: &ClientIdentity,
+) -> Result<(ServerToDial, Vec<ServerToDial>), Fault> {
+    let common = Common { trust, identity };
+    let mut servers = match layers.tables(&flags::SERVER_TO_DIAL) {
+        Some((path, tables)) => {
+            let pairs = addresses.into_iter().zip(tables);
+            let read = pairs.map(|(at, table)| common.of_table(layers, path, at, table));
+            read.collect::<Result<Vec<_>, _>>()?
+        }
+        None => {
+            let trust = common.trust?;
+            let all = addresses.into_iter().map(|server| ServerToDial {
+                server,
+                trust: trust.clone(),
+                identity: identity.clone(),
+            });
+            all.collect()
+        }
+    };
+    let others = servers.split_off(1);
+    let first = servers
+        .pop()
+        .expect("invariant: addresses() gives one at least");
+    Ok((first, others))
+}
+
+/// What is said outside the tables.
+struct Common<'a> {
+    trust: Result<ServerTrust, Fault>,
+    identity: &'a ClientIdentity,
+}
+
+impl Common<'_> {
+    fn of_table(
+        &self,
+        layers: &Layers<'_>,
+        path: &Path,
+        server: HostPort,
+        table: &Fields,
+    ) -> Result<ServerToDial, Fault> {
+        let what = format!("{}: server {server}", path.display());
+        let fault = |why: &str| Fault::usage(&what, why);
+        let file = |key: &str| -> Result<Option<PathBuf>, Fault> {
+            let Some(path) = table.get(key).and_then(|texts| texts.last()) else {
+                return Ok(None);
+            };
+            let path = PathBuf::from(path);
+            check_readable(layers.inputs().files, &what, &path)?;
+            Ok(Some(path))
+        };
+        let own_pins = table.get("pin").map_or(&[][..], Vec::as_slice);
+        let pins = own_pins.iter().map(|pin| Pin::from_str(pin));
+        let pins = pins.collect::<Result<Vec<_>, _>>();
+        let pins = pins.map_err(|error| Fault::usage(&what, error))?;
+        let system = table.get("ca").is_some_and(|ca| ca.iter().eq(["system"]));
+        let ca = if system {
+            Some(None)
+        } else {
+            file("ca")?.map(Some)
+        };
+        let trust = match (pins.is_empty(), ca, &self.trust) {
+            (false, None, _) => ServerTrust::Pins(pins),
+            (true, Some(ca), _) => ServerTrust::Authorities(ca),
+            (false, Some(_), _) => {
+                return Err(fault("pin contradicts ca: keep one of them"));
+            }
+            (true, None, Ok(common)) => common.clone(),
+            (true, None, Err(_)) => {
+                return Err(fault(
+                    "nothing says how to recognise it: add pin or ca to its table, or above all tables for all of them",
+                ));
+            }
+        };
+        let certificate = match (file("cert")?, file("key")?) {
+            (Some(cert), Some(key)) => Some(CertificateFiles { cert, key }),
+            (None, None) => self.identity.certificate.clone(),
+            (Some(_), None) => return Err(fault("cert needs its private key: add key")),
+            (None, Some(_)) => return Err(fault("key needs its certificate: add cert")),
+        };
+        let psk_file = file("psk_file")?;
+        if psk_file.is_some() && layers.get(&flags::OFFER)? == Offer::Compat {
+            return Err(fault(
+                "quic-tun's protocol carries no proof of a secret: offer native or both",
+            ));
+        }
+        Ok(ServerToDial {
+            server,
+            trust,
+            identity: ClientIdentity {
+                certificate,
+                psk_file: psk_file.or_else(|| self.identity.psk_file.clone()),
+            },
+        })
+    }
+}

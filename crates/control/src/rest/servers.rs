@@ -1,0 +1,140 @@
+//! The servers of a client in `/v1/status`: which of them new flows go to, and why.
+
+use quictun_engine::report::{ServerReport, Why};
+
+use super::clock::seconds;
+use super::object::object;
+use super::sample::Sample;
+use super::state::RestState;
+
+object! {
+    pub(super) struct Server<'a>,
+    fn server(name: &'a str, known: &Known) {
+        name: &'a str = name,
+        why: String = known.why(),
+        used_by_workers: usize = known.used_by,
+        ready_connections: usize = known.ready,
+        flows: usize = known.flows,
+        flows_opened: u64 = known.flows_opened,
+        rtt_seconds: Option<f64> = known.rtt.map(seconds),
+        path_bytes_per_second: Option<u64> = known.bandwidth,
+    }
+}
+
+/// What all workers know of one server.
+#[derive(Debug, Default)]
+struct Known {
+    /// It is the only one.
+    only: bool,
+    used_by: usize,
+    chosen: Option<Why>,
+    ready: usize,
+    unready: usize,
+    flows: usize,
+    flows_opened: u64,
+    rtt: Option<std::time::Duration>,
+    bandwidth: Option<u64>,
+    failure: Option<String>,
+}
+
+pub(super) fn servers<'a>(state: &'a RestState, sample: &Sample) -> Vec<Server<'a>> {
+    let names = state.facts.servers.iter().enumerate();
+    let object = |(index, name): (usize, &'a String)| {
+        let snapshots = sample.collected.snapshots.iter();
+        let mut known = Known {
+            only: state.facts.servers.len() == 1,
+            ..Known::default()
+        };
+        for report in snapshots.filter_map(|snapshot| snapshot.servers.get(index)) {
+            known.add(report);
+        }
+        server(name, &known)
+    };
+    names.map(object).collect()
+}
+
+impl Known {
+    fn add(&mut self, report: &ServerReport) {
+        self.used_by += usize::from(report.chosen.is_some());
+        self.chosen = self.chosen.or(report.chosen);
+        self.ready += report.ready;
+        self.unready += report.unready;
+        self.flows += report.flows;
+        self.flows_opened += report.flows_opened;
+        self.rtt = self.rtt.into_iter().chain(report.rtt).min();
+        self.bandwidth = self.bandwidth.max(report.bandwidth);
+        if let Some(failure) = &report.failure {
+            self.failure = Some(failure.to_string());
+        }
+    }
+
+    fn why(&self) -> String {
+        match (self.ready, &self.failure, self.chosen) {
+            (0, Some(failure), _) => format!("cannot be used: {failure}"),
+            (0, None, _) if self.unready > 0 => "does not answer".to_owned(),
+            (0, None, _) => "is being connected to".to_owned(),
+            (_, _, Some(_)) if self.only => "in use".to_owned(),
+            (_, _, Some(why)) => format!("in use: {}", why.text()),
+            (_, _, None) => "stands by: another serves as well".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use quictun_engine::LossReason;
+    use quictun_engine::report::ServerId;
+
+    use super::*;
+
+    fn report(chosen: Option<Why>, ready: usize, failure: Option<LossReason>) -> ServerReport {
+        ServerReport {
+            server: ServerId(0),
+            chosen,
+            ready,
+            unready: 0,
+            flows: 1,
+            flows_opened: 10,
+            rtt: (ready > 0).then_some(Duration::from_millis(20)),
+            bandwidth: None,
+            failure,
+        }
+    }
+
+    fn why(reports: &[ServerReport]) -> String {
+        let mut known = Known::default();
+        for report in reports {
+            known.add(report);
+        }
+        known.why()
+    }
+
+    #[test]
+    fn a_server_is_told_by_what_it_can_do_and_why_it_is_used() {
+        let used = report(Some(Why::Faster), 1, None);
+        let both = [used, report(None, 1, None)];
+        assert_eq!(why(&both), "in use: it is faster");
+        let beside = why(&[report(None, 2, None)]);
+        assert_eq!(beside, "stands by: another serves as well");
+        let lost = why(&[report(None, 0, Some(LossReason::TimedOut))]);
+        assert!(lost.starts_with("cannot be used: "), "{lost}");
+        assert_eq!(why(&[report(None, 0, None)]), "is being connected to");
+        let silent = ServerReport {
+            unready: 1,
+            ..report(Some(Why::First), 0, None)
+        };
+        assert_eq!(why(&[silent]), "does not answer");
+    }
+
+    #[test]
+    fn what_workers_know_of_a_server_is_added_up() {
+        let mut known = Known::default();
+        known.add(&report(Some(Why::First), 1, None));
+        known.add(&report(None, 2, None));
+        let sums = (known.used_by, known.ready, known.flows, known.flows_opened);
+        assert_eq!(sums, (1, 3, 2, 20));
+        assert_eq!(known.rtt, Some(Duration::from_millis(20)));
+    }
+}

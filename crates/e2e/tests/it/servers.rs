@@ -1,0 +1,94 @@
+//! A client of several servers: `[[server]]` tables, and what it does when one dies.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_testbed::application::{Application, served_within, through_echo};
+use quictun_testbed::deadline;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::rest;
+use quictun_testbed::tunnel::{Client, Home, listen_address};
+
+use crate::native::{NativeServer, bare, between};
+
+const SOON: Duration = Duration::from_secs(10);
+
+const SOME: Payload = Payload {
+    seed: 82,
+    bytes: 100_000,
+};
+
+/// A client of these servers, each with a pin and a secret of its own.
+fn client_of(servers: &mut [NativeServer], target: &str) -> Result<Client> {
+    let home = Home::new()?;
+    let mut file = String::new();
+    for (number, server) in servers.iter_mut().enumerate() {
+        let pin = between(&server.client_line()?, "--pin ", ' ')?;
+        let (address, secret) = (&server.address, format!("{number}.psk"));
+        std::fs::copy(
+            server.home.path().join("state/client.psk"),
+            home.path().join(&secret),
+        )?;
+        writeln!(
+            file,
+            "[[server]]\naddress = '{address}'\npin = '{pin}'\npsk_file = '{secret}'"
+        )?;
+    }
+    writeln!(file, "[[forward]]\nlisten = 0\ntarget = '{target}'")?;
+    std::fs::write(home.path().join("client.toml"), file)?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["client", "-c", "client.toml", "--connections", "1"]);
+    command.args(["--http", "127.0.0.1:0"]);
+    Client::from_command(home, &mut command)
+}
+
+/// What `/v1/status` says of each server.
+fn states(client: &mut Client) -> Result<Vec<String>> {
+    let line = client.program.wait_for("HTTP interface\t", SOON)?;
+    let at = listen_address(&line)?.parse()?;
+    let status = rest::get(at, "/v1/status")?.json()?;
+    let servers = status["servers"].as_array().context("servers")?;
+    let why = servers.iter().map(|server| server["why"].as_str());
+    let why: Option<Vec<&str>> = why.collect();
+    let why = why.context("a reason for each")?;
+    Ok(why.into_iter().map(str::to_owned).collect())
+}
+
+#[test]
+fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application.target());
+    let start = || NativeServer::start(&["--allow", &target]);
+    let mut servers = [start()?, start()?];
+    let mut client = client_of(&mut servers, &target)?;
+    through_echo(&client.forward, SOME)?;
+    let connected = || client.program.count("connected to server endpoint") == 2;
+    deadline::until("both are connected to", SOON, connected)?;
+    let line = client
+        .program
+        .wait_for("new flows go to this server", SOON)?;
+    let chosen = usize::from(!line.contains(&servers[0].address));
+    let other = 1 - chosen;
+    servers[chosen].program.kill()?;
+    // A silent death is seen by the flows: this one, and those in the second after.
+    let took = served_within(&client.forward, SOME, SOON)?;
+    ensure!(took < Duration::from_secs(5), "{took:?}");
+    let switched = format!("\"server\": \"{}\", \"before\"", servers[other].address);
+    let line = client.program.wait_for(&switched, SOON)?;
+    ensure!(line.contains("the other does not answer"), "{line}");
+    let states = states(&mut client)?;
+    ensure!(
+        states[other] == "in use: the other does not answer",
+        "{states:?}"
+    );
+    ensure!(!states[chosen].starts_with("in use"), "{states:?}");
+
+    servers[other].program.kill()?;
+    let line = client.program.wait_for("none of the servers", 3 * SOON)?;
+    for server in &servers {
+        ensure!(line.contains(&server.address), "{line}");
+    }
+    Ok(())
+}

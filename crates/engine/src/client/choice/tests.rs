@@ -1,0 +1,185 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Servers by the milliseconds of their round trips; 0: it does not answer.
+fn round_trips<const N: usize>(ms: [u64; N]) -> [Facts; N] {
+    ms.map(|ms| Facts {
+        rtt: (ms > 0).then(|| Duration::from_millis(ms)),
+        bandwidth: None,
+    })
+}
+
+/// A choice that is looked at ten times a second.
+struct Run {
+    choice: Choice,
+    start: Instant,
+    now: Instant,
+}
+
+impl Run {
+    /// The first judgement chooses the fastest of these.
+    fn new<const N: usize>(ms: [u64; N]) -> Self {
+        let start = Instant::now();
+        let mut run = Self {
+            choice: Choice::default(),
+            start,
+            now: start,
+        };
+        let first = run.judge(&round_trips(ms)).expect("one of them answers");
+        assert_eq!((first.from, first.why), (None, Why::First));
+        run
+    }
+
+    fn judge(&mut self, facts: &[Facts]) -> Option<Switch> {
+        self.choice.judge(self.now, facts)
+    }
+
+    /// Lets so much time pass with these facts; the switches, and when they were.
+    fn pass(&mut self, time: Duration, facts: &[Facts]) -> Vec<(Duration, usize, Why)> {
+        let end = self.now + time;
+        let mut switches = Vec::new();
+        while self.now < end {
+            self.now += 100 * MS;
+            if let Some(switch) = self.judge(facts) {
+                switches.push((self.now - self.start, switch.to, switch.why));
+            }
+        }
+        switches
+    }
+}
+
+#[test]
+fn the_fastest_is_chosen_first_and_of_equals_the_one_that_was_written_first() {
+    assert_eq!(Run::new([40, 20, 30]).choice.chosen(), Some(1));
+    assert_eq!(Run::new([20, 20]).choice.chosen(), Some(0));
+    assert_eq!(Run::new([0, 200]).choice.chosen(), Some(1));
+    let mut choice = Choice::default();
+    assert_eq!(choice.judge(Instant::now(), &round_trips([0, 0])), None);
+    assert_eq!(choice.chosen(), None);
+}
+
+#[test]
+fn flows_leave_a_server_that_does_not_answer_at_once_and_for_the_fastest_other() {
+    let mut run = Run::new([20, 300, 100]);
+    let switch = run.judge(&round_trips([0, 300, 100])).expect("a switch");
+    let expected = Switch {
+        from: Some(0),
+        to: 2,
+        why: Why::Gone,
+    };
+    assert_eq!(switch, expected);
+    // Also where another switch was a moment ago.
+    let again = run.judge(&round_trips([0, 300, 0])).expect("a switch");
+    assert_eq!((again.to, again.why), (1, Why::Gone));
+    // Nothing else is there: it stays, and takes flows again as soon as it answers.
+    assert_eq!(run.judge(&round_trips([0, 0, 0])), None);
+    assert_eq!(run.choice.chosen(), Some(1));
+}
+
+#[test]
+fn a_server_that_comes_back_is_used_again_if_it_is_faster_or_was_written_before() {
+    let mut run = Run::new([20, 20]);
+    run.judge(&round_trips([0, 20])).expect("a switch");
+    let back = run.pass(60 * SECOND, &round_trips([20, 20]));
+    assert_eq!(back, [(10_100 * MS, 0, Why::Before)]);
+
+    let mut run = Run::new([50, 20]);
+    run.judge(&round_trips([50, 0])).expect("a switch");
+    let back = run.pass(60 * SECOND, &round_trips([50, 20]));
+    assert_eq!(back, [(3100 * MS, 1, Why::Faster)]);
+}
+
+#[test]
+fn the_second_of_two_equals_is_left_alone_when_it_comes_back() {
+    let mut run = Run::new([20, 20]);
+    run.pass(SECOND, &round_trips([20, 0]));
+    assert_eq!(run.pass(60 * SECOND, &round_trips([20, 20])), []);
+}
+
+#[test]
+fn a_server_that_slows_to_three_times_is_left_for_one_that_is_then_faster() {
+    for (far, moves) in [(40, true), (45, true), (58, false), (70, false)] {
+        let mut run = Run::new([20, far]);
+        assert_eq!(run.pass(60 * SECOND, &round_trips([20, far])), []);
+        let switches = run.pass(60 * SECOND, &round_trips([60, far]));
+        assert_eq!(switches.len(), usize::from(moves), "{far} ms: {switches:?}");
+    }
+}
+
+#[test]
+fn a_moment_changes_nothing() {
+    let mut run = Run::new([20, 30]);
+    for _ in 0..20 {
+        assert_eq!(run.pass(2900 * MS, &round_trips([60, 30])), []);
+        assert_eq!(run.pass(100 * MS, &round_trips([30, 30])), []);
+    }
+    let switch = run.pass(3100 * MS, &round_trips([60, 30]));
+    assert_eq!(switch.len(), 1, "one look longer is enough: {switch:?}");
+}
+
+#[test]
+fn measures_that_go_up_and_down_do_not_move_flows_up_and_down() {
+    let mut run = Run::new([30, 30]);
+    let mut switches = Vec::new();
+    for round in 0..60 {
+        let facts = if round % 2 == 0 { [60, 30] } else { [30, 60] };
+        switches.extend(run.pass(4 * SECOND, &round_trips(facts)));
+    }
+    // Four minutes in which each is the faster one for four seconds, again and again.
+    assert!(switches.len() <= 24, "{switches:?}");
+    let times = switches.iter().map(|(at, _, _)| *at);
+    let gaps = times.clone().zip(times.skip(1));
+    assert!(gaps.clone().all(|(one, next)| next - one >= HOLD));
+
+    // Noise of a tenth, and differences that nobody notices, are none.
+    let mut run = Run::new([2, 3]);
+    for facts in [[4, 1], [2, 1], [1, 4], [5, 3]]
+        .into_iter()
+        .cycle()
+        .take(40)
+    {
+        assert_eq!(run.pass(5 * SECOND, &round_trips(facts)), []);
+    }
+    let mut run = Run::new([100, 105]);
+    for facts in [[110, 100], [120, 100], [100, 110]]
+        .into_iter()
+        .cycle()
+        .take(40)
+    {
+        assert_eq!(run.pass(5 * SECOND, &round_trips(facts)), []);
+    }
+}
+
+#[test]
+fn bandwidth_counts_where_it_is_known_of_both() {
+    let facts = |near: Option<u64>, far: Option<u64>| {
+        let [mut one, mut other] = round_trips([20, 40]);
+        (one.bandwidth, other.bandwidth) = (near, far);
+        [one, other]
+    };
+    let slow = Some(200_000);
+    let mut run = Run::new([20, 40]);
+    assert_eq!(run.pass(60 * SECOND, &facts(slow, None)), []);
+    assert_eq!(run.pass(60 * SECOND, &facts(slow, slow)), []);
+    let moved = run.pass(60 * SECOND, &facts(slow, Some(10_000_000)));
+    assert_eq!(moved.len(), 1, "164 ms against 3 ms: {moved:?}");
+    assert_eq!(moved[0].1, 1);
+}
+
+#[test]
+fn it_wants_to_be_asked_when_a_rival_is_due_and_not_otherwise() {
+    let mut run = Run::new([20, 40]);
+    assert_eq!(run.choice.next_timeout(), None);
+    run.judge(&round_trips([60, 40]));
+    let due = run.choice.next_timeout().expect("a rival");
+    assert_eq!(due - run.now, BETTER_FOR);
+    run.now = due;
+    assert!(run.judge(&round_trips([60, 40])).is_some());
+    assert_eq!(run.choice.next_timeout(), None);
+    // The next one may not follow before the hold is over.
+    run.judge(&round_trips([40, 90]));
+    let next = run.choice.next_timeout().expect("a rival");
+    assert_eq!(next - run.now, HOLD);
+}

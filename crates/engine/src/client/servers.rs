@@ -1,0 +1,309 @@
+//! The servers of a client: how each is dialled, what is known of it, and which one is chosen.
+//!
+//! A client of one server has nothing to choose: nothing here looks at its connections.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quictun_flow::{ConnectionKey, Socket};
+use quinn_proto::crypto::rustls::QuicClientConfig;
+
+use super::Client;
+use super::choice::{Choice, Facts};
+use super::slot::Slot;
+use crate::config::{Prover, ServerToDial};
+use crate::connection::Connection;
+use crate::event::Event;
+use crate::loss::LossReason;
+use crate::quic_config::quic_crypto;
+use crate::report::{ServerId, ServerReport, Why};
+use crate::traffic::Traffic;
+
+/// Time between two looks at the servers while nothing has happened: a worker's turns may be microseconds apart.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Time for which it counts what a path has given: others may be on it later.
+const BANDWIDTH_KEPT: Duration = Duration::from_mins(1);
+
+/// All servers of a client.
+#[derive(Debug)]
+pub(super) struct Servers {
+    each: Vec<Dialled>,
+    choice: Choice,
+    why: Why,
+    look_at: Option<Instant>,
+}
+
+/// One of them.
+struct Dialled {
+    crypto: Arc<QuicClientConfig>,
+    fallback: Option<Arc<QuicClientConfig>>,
+    name: String,
+    prover: Option<Prover>,
+    resolving: bool,
+    /// Reason for which the latest attempt or connection ended.
+    failure: Option<LossReason>,
+    flows_opened: u64,
+    /// Bytes per second that its path gave, and until when that counts.
+    bandwidth: Option<(u64, Instant)>,
+}
+
+impl Servers {
+    pub(super) fn new(servers: &[ServerToDial]) -> Result<Self, LossReason> {
+        let each = servers.iter().map(Dialled::new);
+        Ok(Self {
+            each: each.collect::<Result<_, _>>()?,
+            choice: Choice::default(),
+            why: Why::First,
+            look_at: None,
+        })
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = ServerId> + use<> {
+        (0..self.each.len()).map(ServerId)
+    }
+
+    fn is_one(&self) -> bool {
+        self.each.len() == 1
+    }
+
+    fn get(&mut self, server: ServerId) -> Option<&mut Dialled> {
+        self.each.get_mut(server.0)
+    }
+
+    /// The server that new flows go to, if one has answered yet.
+    pub(super) fn chosen(&self) -> Option<ServerId> {
+        if self.is_one() {
+            return Some(ServerId(0));
+        }
+        self.choice.chosen().map(ServerId)
+    }
+
+    /// Whether a connection of the chosen server takes flows. Where there is no other server, flows need not wait for it to
+    /// say that it knows this client.
+    pub(super) fn can_use(&self, connection: &Connection) -> bool {
+        connection.is_usable() && (self.is_one() || connection.is_ready())
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.choice.next_timeout()
+    }
+
+    pub(super) fn set_identity(
+        &mut self,
+        server: ServerId,
+        crypto: &Arc<rustls::ClientConfig>,
+        fallback: Option<&Arc<rustls::ClientConfig>>,
+        prover: Option<Prover>,
+    ) -> Result<(), LossReason> {
+        let fallback = fallback.map(quic_crypto).transpose()?;
+        let crypto = quic_crypto(crypto)?;
+        if let Some(dialled) = self.get(server) {
+            (dialled.crypto, dialled.fallback, dialled.prover) = (crypto, fallback, prover);
+        }
+        Ok(())
+    }
+
+    /// How the server is dialled: `fallback`: with the shorter `ClientHello`.
+    pub(super) fn dialled(
+        &self,
+        server: ServerId,
+        fallback: bool,
+    ) -> Option<(&Arc<QuicClientConfig>, &str)> {
+        let dialled = self.each.get(server.0)?;
+        let shorter = dialled.fallback.as_ref().filter(|_| fallback);
+        Some((shorter.unwrap_or(&dialled.crypto), &dialled.name))
+    }
+
+    pub(super) fn prover(&self, server: ServerId) -> Option<&Prover> {
+        self.each.get(server.0)?.prover.as_ref()
+    }
+
+    pub(super) fn end_resolving(&mut self, server: ServerId) {
+        if let Some(dialled) = self.get(server) {
+            dialled.resolving = false;
+        }
+    }
+
+    pub(super) fn note_failure(&mut self, server: ServerId, reason: &LossReason) {
+        if let Some(dialled) = self.get(server) {
+            dialled.failure = Some(reason.clone());
+        }
+    }
+
+    pub(super) fn note_opened(&mut self, server: ServerId) {
+        if let Some(dialled) = self.get(server) {
+            dialled.flows_opened += 1;
+        }
+    }
+
+    fn facts<S: Socket>(&mut self, now: Instant, traffic: &Traffic<S>) -> Vec<Facts> {
+        let mut facts = vec![Facts::default(); self.each.len()];
+        let connections = traffic.connections.iter().map(|(_, connection)| connection);
+        for connection in connections.filter(|connection| connection.is_ready()) {
+            let server = connection.server.0;
+            let (Some(dialled), Some(known)) = (self.each.get_mut(server), facts.get_mut(server))
+            else {
+                continue;
+            };
+            let rtt = connection.rtt();
+            known.rtt = Some(known.rtt.map_or(rtt, |least| least.min(rtt)));
+            dialled.failure = None;
+            if let Some(bandwidth) = connection.bandwidth_in_use() {
+                dialled.bandwidth = Some((bandwidth, now + BANDWIDTH_KEPT));
+            }
+        }
+        for (dialled, known) in self.each.iter().zip(&mut facts) {
+            let bandwidth = dialled.bandwidth.filter(|&(_, until)| now < until);
+            known.bandwidth = bandwidth.map(|(bandwidth, _)| bandwidth);
+        }
+        facts
+    }
+
+    fn choose<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        if self.is_one() {
+            return;
+        }
+        self.look_at = Some(now + LOOK_EVERY);
+        let facts = self.facts(now, traffic);
+        if let Some(switch) = self.choice.judge(now, &facts) {
+            self.why = switch.why;
+            traffic.events.push_back(Event::Chosen {
+                server: ServerId(switch.to),
+                before: switch.from.map(ServerId),
+                why: switch.why,
+            });
+        }
+    }
+
+    pub(super) fn reports<S: Socket>(
+        &self,
+        now: Instant,
+        traffic: &Traffic<S>,
+    ) -> Vec<ServerReport> {
+        let chosen = self.chosen();
+        let report = |(index, dialled): (usize, &Dialled)| {
+            let server = ServerId(index);
+            let of = |connection: &&Connection| connection.server == server;
+            let connections = || {
+                let all = traffic.connections.iter();
+                all.map(|(_, connection)| connection).filter(of)
+            };
+            let ready = || connections().filter(|connection| connection.is_ready());
+            let up = connections().filter(|connection| connection.is_established());
+            let (up, ready_count) = (up.count(), ready().count());
+            let bandwidth = dialled.bandwidth.filter(|&(_, until)| now < until);
+            ServerReport {
+                server,
+                chosen: (chosen == Some(server)).then_some(self.why),
+                ready: ready_count,
+                unready: up - ready_count,
+                flows: connections()
+                    .map(|connection| connection.streams.len())
+                    .sum(),
+                flows_opened: dialled.flows_opened,
+                rtt: ready().map(Connection::rtt).min(),
+                bandwidth: bandwidth.map(|(bandwidth, _)| bandwidth),
+                failure: dialled.failure.clone().filter(|_| ready_count == 0),
+            }
+        };
+        self.each.iter().enumerate().map(report).collect()
+    }
+}
+
+impl Dialled {
+    fn new(server: &ServerToDial) -> Result<Self, LossReason> {
+        Ok(Self {
+            crypto: quic_crypto(&server.crypto)?,
+            fallback: server.fallback.as_ref().map(quic_crypto).transpose()?,
+            name: server.name.clone(),
+            prover: server.prover.clone(),
+            resolving: false,
+            failure: None,
+            flows_opened: 0,
+            bandwidth: None,
+        })
+    }
+}
+
+impl std::fmt::Debug for Dialled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dialled")
+            .field("name", &self.name)
+            .field("failure", &self.failure)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Asks for the addresses of a server, unless they are on their way.
+    pub(super) fn want_addresses<S: Socket>(&mut self, traffic: &mut Traffic<S>, server: ServerId) {
+        if let Some(dialled) = self.servers.get(server)
+            && !std::mem::replace(&mut dialled.resolving, true)
+        {
+            traffic.events.push_back(Event::Resolve { server });
+        }
+    }
+
+    /// Chooses the server of new flows.
+    pub(super) fn choose<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        self.servers.choose(now, traffic);
+    }
+
+    /// The same, unless that was a moment ago; flows that wait for a server go to it.
+    pub(super) fn choose_now_and_then<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+    ) {
+        let servers = &self.servers;
+        let due = [servers.look_at, servers.next_timeout()];
+        let due = due.into_iter().flatten().min();
+        if servers.is_one() || due.is_some_and(|at| now < at) {
+            return;
+        }
+        self.choose(now, traffic);
+        self.place_waiting(now, traffic);
+    }
+
+    /// The path to a server is suspect. Flows that it has not answered are opened at another one, if that is there.
+    pub(crate) fn handle_suspect<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+    ) {
+        traffic.carry_on_elsewhere(now, key);
+        self.ask_elsewhere(now, traffic, key);
+    }
+
+    /// Has flows that a server has not answered opened at another one, if that is there.
+    pub(crate) fn ask_elsewhere<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+    ) {
+        let server = traffic.connections.get(key).map(|left| left.server);
+        let other = |other: &Connection| other.is_ready() && Some(other.server) != server;
+        let others = !self.servers.is_one() && traffic.connections.iter().any(|(_, it)| other(it));
+        if others {
+            self.reopen_unanswered(now, traffic, key, None);
+        }
+    }
+
+    /// Whether the server of a slot has still to say that it knows this client, and flows wait for that.
+    pub(super) fn is_to_be_let_in<S: Socket>(&self, traffic: &Traffic<S>, slot: &Slot) -> bool {
+        let connection = slot.up().and_then(|key| traffic.connections.get(key));
+        !self.servers.is_one() && connection.is_some_and(|connection| !connection.is_ready())
+    }
+
+    /// All servers, as they are now.
+    pub(crate) fn server_reports<S: Socket>(
+        &self,
+        now: Instant,
+        traffic: &Traffic<S>,
+    ) -> Vec<ServerReport> {
+        self.servers.reports(now, traffic)
+    }
+}

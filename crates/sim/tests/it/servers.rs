@@ -1,0 +1,265 @@
+//! A client of several servers: where new flows go, and what a death costs.
+
+use std::time::Duration;
+
+use quictun_sim::engine::Event;
+use quictun_sim::engine::report::{ServerId, Why};
+use quictun_sim::{
+    AppId, Dial, HostId, Incoming, LinkConfig, Network, Outgoing, Script, Seed, Write, config,
+};
+
+use crate::world::{MS, SECOND, wire};
+
+/// Bytes that each flow sends and gets back.
+const BYTES: u64 = 300;
+
+/// A client with bonds, and its servers, each at the end of a link of its own.
+struct Several<const N: usize> {
+    network: Network,
+    client: HostId,
+    servers: [HostId; N],
+    opened: Vec<AppId>,
+}
+
+fn server_config(seed: u64) -> quictun_sim::engine::EngineConfig<quictun_sim::engine::ServerRole> {
+    let mut server = config::server(seed);
+    server.role.bond_ttl = Duration::from_mins(30);
+    server
+}
+
+impl<const N: usize> Several<N> {
+    fn new(links: [LinkConfig; N]) -> Self {
+        let mut network = Network::new(Seed::fixed(1));
+        let servers = std::array::from_fn(|index| {
+            let seed = 10 + index as u64;
+            network.add_server(&format!("server {index}"), server_config(seed))
+        });
+        let mut client = config::client_speaking(config::NATIVE, 1);
+        client.role.bond_ttl = Duration::from_mins(30);
+        client.role.servers = vec![client.role.servers[0].clone(); N];
+        let client = network.add_client_of("client", client, &servers);
+        for (server, link) in servers.into_iter().zip(links) {
+            network.link(client, server, link.clone(), link);
+        }
+        let mut several = Self {
+            network,
+            client,
+            servers,
+            opened: Vec::new(),
+        };
+        for server in servers {
+            several.serve(server);
+        }
+        several.network.run_for(SECOND);
+        several
+    }
+
+    fn serve(&mut self, server: HostId) {
+        let host = self.network.host(server);
+        host.serve("echo", Dial::connects(), Script::echo());
+    }
+
+    /// 100 new flows a second for so long.
+    fn open_for(&mut self, time: Duration) {
+        let until = self.network.elapsed() + time;
+        while self.network.elapsed() < until {
+            let number = self.opened.len() as u64;
+            let script = Script::echoed(number).write([Write::Send(BYTES), Write::Finish]);
+            self.opened
+                .push(self.network.open(self.client, "echo", script));
+            self.network.run_for(10 * MS);
+        }
+    }
+
+    /// Flows since the `from`th that have not come to a clean end.
+    fn failed(&self, from: usize) -> usize {
+        let flows = self.opened[from..].iter();
+        let bad = flows.filter(|&&app| {
+            let outcome = self.network.outcome(app);
+            !(outcome.is_clean() && outcome.received == BYTES)
+        });
+        bad.count()
+    }
+
+    /// Flows that each server was asked for so far.
+    fn asked(&mut self) -> [usize; N] {
+        let reports = self.reports();
+        std::array::from_fn(|index| usize::try_from(reports[index].flows_opened).expect("few"))
+    }
+
+    fn reports(&mut self) -> Vec<quictun_sim::engine::report::ServerReport> {
+        let client = self.client;
+        self.network
+            .command(client, |engine, now| engine.server_reports(now))
+    }
+
+    fn cut(&mut self, server: usize, loss: f64) {
+        let (client, server) = (self.client, self.servers[server]);
+        for (from, to) in [(client, server), (server, client)] {
+            self.network.set_link(from, to, |link| link.loss = loss);
+        }
+    }
+
+    fn slow(&mut self, server: usize, delay: Duration) {
+        let (client, server) = (self.client, self.servers[server]);
+        for (from, to) in [(client, server), (server, client)] {
+            self.network.set_link(from, to, |link| link.delay = delay);
+        }
+    }
+
+    /// The switches so far: to which, why, and when.
+    fn switches(&mut self) -> Vec<(usize, Why, Duration)> {
+        let start = self.network.at(Duration::ZERO);
+        let events = self.network.host(self.client).events().iter();
+        let chosen = events.filter_map(|(at, event)| match event {
+            Event::Chosen { server, why, .. } => Some((server.0, *why, *at - start)),
+            _ => None,
+        });
+        chosen.collect()
+    }
+
+    fn latest(&mut self) -> (usize, Why, Duration) {
+        *self.switches().last().expect("one is chosen")
+    }
+}
+
+#[test]
+fn a_restart_of_the_chosen_server_costs_the_flows_of_one_second_and_it_is_used_again() {
+    let mut several = Several::new([wire(20 * MS), wire(20 * MS)]);
+    several.open_for(2 * SECOND);
+    let (chosen, ..) = several.latest();
+    assert_eq!(chosen, 0, "of equals the first");
+    let killed = several.servers[0];
+    several.network.replace(killed, server_config(99));
+    several.serve(killed);
+    several.open_for(30 * SECOND);
+    several.network.run_for(SECOND);
+    assert!(several.failed(0) <= 100, "{}", several.failed(0));
+    let (again, why, back) = several.latest();
+    assert_eq!((again, why), (0, Why::Before), "{:?}", several.switches());
+    assert!(back < 33 * SECOND, "{back:?}");
+    let [first, second] = several.asked();
+    assert!(first > 1500 && second > 800, "{first} {second}");
+}
+
+#[test]
+fn a_server_in_a_black_hole_costs_the_flows_of_one_second_and_is_used_again_within_thirty() {
+    let mut several = Several::new([wire(20 * MS), wire(20 * MS)]);
+    several.open_for(2 * SECOND);
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    let at = several.opened.len();
+    several.cut(0, 1.0);
+    let cut_at = several.network.elapsed();
+    several.open_for(40 * SECOND);
+    several.network.run_for(SECOND);
+    let (other, why, left) = several.latest();
+    assert_eq!((other, why), (1, Why::Gone));
+    assert!(left < cut_at + SECOND, "{left:?} after {cut_at:?}");
+    let stuck = several.failed(at);
+    assert!(stuck <= 100, "{stuck}");
+    assert_eq!(several.reports()[0].ready, 0);
+    assert!(several.reports()[0].failure.is_some());
+
+    several.cut(0, 0.0);
+    let back_at = several.network.elapsed();
+    several.open_for(30 * SECOND);
+    let (again, why, back) = several.latest();
+    assert_eq!((again, why), (0, Why::Before), "{:?}", several.switches());
+    assert!(back < back_at + 30 * SECOND, "{back:?} after {back_at:?}");
+    several.network.run_for(SECOND);
+    // Flows that had sent bytes have waited for their own server, and it has them still.
+    assert_eq!(several.failed(0), 0);
+    assert_eq!(several.switches().len(), 3);
+}
+
+#[test]
+fn flows_of_a_dead_server_wait_for_it_while_new_ones_go_elsewhere() {
+    let mut several = Several::new([wire(20 * MS), wire(30 * MS)]);
+    let script = Script::echoed(1).write([Write::Send(20_000_000), Write::Finish]);
+    let bulk = several.network.open(several.client, "echo", script);
+    several.network.run_for(100 * MS);
+    several.cut(0, 1.0);
+    several.open_for(20 * SECOND);
+    let outcome = several.network.outcome(bulk);
+    assert_eq!(outcome.incoming, Incoming::Open);
+    assert_ne!(outcome.outgoing, Outgoing::Reset);
+    several.cut(0, 0.0);
+    several
+        .network
+        .run_until(60 * SECOND, |network| network.outcome(bulk).is_over());
+    let outcome = several.network.outcome(bulk);
+    assert_eq!(
+        (outcome.incoming, outcome.received),
+        (Incoming::Fin, 20_000_000)
+    );
+}
+
+#[test]
+fn new_flows_take_the_near_server_and_leave_it_when_it_slows_to_a_third() {
+    let mut several = Several::new([wire(40 * MS), wire(20 * MS)]);
+    several.open_for(30 * SECOND);
+    let [far, near] = several.asked();
+    assert!(near * 20 >= (near + far) * 19, "{far} {near}");
+    assert_eq!(several.switches().len(), 1, "{:?}", several.switches());
+    several.slow(1, 30 * MS);
+    let slowed_at = several.network.elapsed();
+    several.open_for(30 * SECOND);
+    let (to, why, at) = several.latest();
+    assert_eq!((to, why), (0, Why::Faster), "{:?}", several.switches());
+    assert!(at < slowed_at + 6 * SECOND, "{at:?} after {slowed_at:?}");
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    assert_eq!(several.switches().len(), 2, "{:?}", several.switches());
+}
+
+#[test]
+fn a_server_that_refuses_this_client_gets_no_flow() {
+    let mut network = Network::new(Seed::fixed(1));
+    let mut refusing = server_config(10);
+    refusing.role.identify = true;
+    let servers = [
+        network.add_server("refuses", refusing),
+        network.add_server("takes", server_config(11)),
+    ];
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    client.role.servers = vec![client.role.servers[0].clone(); 2];
+    let client = network.add_client_of("client", client, &servers);
+    for (server, round_trip) in servers.into_iter().zip([10 * MS, 80 * MS]) {
+        network.link(client, server, wire(round_trip), wire(round_trip));
+    }
+    let mut several = Several {
+        network,
+        client,
+        servers,
+        opened: Vec::new(),
+    };
+    several.serve(servers[1]);
+    // From the first moment on.
+    several.open_for(20 * SECOND);
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    assert_eq!(several.asked()[0], 0);
+    assert_eq!(several.switches().len(), 1);
+}
+
+#[test]
+fn flows_wait_while_no_server_answers_and_go_to_the_first_that_does() {
+    let mut several = Several::new([wire(20 * MS), wire(20 * MS)]);
+    several.cut(0, 1.0);
+    several.cut(1, 1.0);
+    several.network.run_for(10 * SECOND);
+    let number = several.opened.len() as u64;
+    let script = Script::echoed(number).write([Write::Send(BYTES), Write::Finish]);
+    several
+        .opened
+        .push(several.network.open(several.client, "echo", script));
+    several.network.run_for(5 * SECOND);
+    assert_eq!(several.failed(0), 1, "it waits");
+    several.cut(1, 0.0);
+    several.network.run_for(16 * SECOND);
+    assert_eq!(several.failed(0), 0);
+    assert_eq!(several.latest().0, 1);
+    assert_eq!(several.reports()[1].server, ServerId(1));
+    assert_eq!(several.reports()[1].chosen, Some(Why::Gone));
+}

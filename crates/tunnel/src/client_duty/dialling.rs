@@ -1,0 +1,197 @@
+//! How a client's worker fares with the servers that it dials, and what people are told of that.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quictun_engine::LossReason;
+use quictun_engine::report::{Protocol, ServerId, Why};
+use tracing::{debug, error, info, warn};
+
+use super::ClientDuty;
+use crate::duty::Io;
+use crate::refusal;
+use crate::reload::client::ClientRules;
+use crate::requests::Request;
+use crate::trouble::{self, SoFar};
+use crate::tun_port::TunPort;
+use quictun_control::log::Foreign;
+use quictun_control::systemd;
+
+/// One server, as this worker sees it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dialling {
+    /// Time of the warning that the server does not answer, while this worker dials without a connection.
+    pub(super) silent_at: Option<Instant>,
+    /// The cause that the latest attempt failed by, where it is more than silence.
+    unreachable: Option<String>,
+}
+
+impl ClientDuty {
+    pub(super) fn ask_addresses(&mut self, io: &mut Io<'_>, server: ServerId) {
+        if let Some(dialling) = self.dialling.get_mut(server.0) {
+            let told_at = io.now + trouble::PATIENCE;
+            dialling.silent_at.get_or_insert(told_at);
+        }
+        let worker = self.index;
+        let request = Request::ResolveServer { worker, server };
+        if self.control.try_send(request).is_err() {
+            let busy = Err("too many look-ups are waiting".to_owned());
+            io.engine.handle_resolved(io.now, server, &busy);
+        }
+    }
+
+    pub(super) fn tell_of_choice(&self, server: ServerId, before: Option<ServerId>, why: Why) {
+        if self.servers.is_news(server) {
+            let before = before.map(|before| self.servers.name(before));
+            let (server, why) = (self.servers.name(server), why.text());
+            info!(target: "quictun", server, before, why, "new flows go to this server");
+        }
+    }
+
+    pub(super) fn handle_welcome(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        remote: SocketAddr,
+        protocol: Protocol,
+        bonded: bool,
+    ) {
+        if let Some(dialling) = self.dialling.get_mut(server.0) {
+            *dialling = Dialling::default();
+        }
+        let Some(standing) = self.servers.get(server) else {
+            return;
+        };
+        self.servers.one_answers();
+        if let Some(SoFar { failures, lasts }) = standing.trouble.connected(now) {
+            let after_s = lasts.as_secs();
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, failures, after_s }, "the server answers again");
+        }
+        let protocol = protocol.alpn();
+        if standing.refused.is_set() {
+            // It may refuse again in a moment: see `crate::refusal`.
+            debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
+        } else {
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
+            systemd::notify_connected(remote);
+        }
+        standing.bonds.handle_welcome(remote, bonded);
+    }
+
+    pub(super) fn handle_failed(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        remote: Option<SocketAddr>,
+        reason: &LossReason,
+    ) {
+        let (cause, check) = trouble::explain(reason);
+        if let Some(dialling) = self.dialling.get_mut(server.0) {
+            let silent = *reason == LossReason::TimedOut;
+            *dialling = Dialling {
+                silent_at: None,
+                unreachable: (!silent).then(|| Foreign(&cause).to_string()),
+            };
+        }
+        let Some(standing) = self.servers.get(server) else {
+            return;
+        };
+        if let Some(SoFar { failures, lasts }) = standing.trouble.failed(now, &cause) {
+            let name = || standing.trouble.server.clone();
+            let at = remote.map_or_else(name, |remote| remote.to_string());
+            let reason = Foreign(cause);
+            let failures = (failures > 1).then_some(failures);
+            let since_s = failures.map(|_| lasts.as_secs());
+            warn!(target: "quictun", { "Server-Endpoint-Addr" = at, %reason, failures, since_s, check }, "cannot connect to server endpoint; dialling goes on");
+        }
+        self.tell_if_none_is_left();
+    }
+
+    /// Has the network asked about servers that have been silent for long.
+    pub(super) fn ask_about_silence(&mut self, now: Instant) {
+        // Later failures are told by themselves. The user of a command is told once one of its connections waits.
+        let nobody_waits = self.tun.as_ref().is_some_and(TunPort::keeps_nobody_waiting);
+        for (index, dialling) in self.dialling.iter_mut().enumerate() {
+            if dialling.silent_at.is_none_or(|at| now < at) {
+                continue;
+            }
+            dialling.silent_at = nobody_waits.then(|| now + trouble::PATIENCE);
+            let server = ServerId(index);
+            let standing = self.servers.get(server);
+            if !nobody_waits && standing.is_some_and(|it| it.trouble.unanswered(now)) {
+                // A control plane that has too much to do tells of it when the attempt fails.
+                self.control.try_send(Request::Unanswered(server)).ok();
+                self.tell_if_none_is_left();
+                return self.ask_about_silence(now);
+            }
+        }
+    }
+
+    fn tell_if_none_is_left(&self) {
+        if let Some(tried) = self.servers.none_left() {
+            let tried = Foreign(tried);
+            warn!(target: "quictun", %tried, "none of the servers can be reached: flows wait, and dialling goes on");
+        }
+    }
+
+    /// The cause that keeps flows from any server, where it is known.
+    pub(super) fn unreachable(&self) -> Option<String> {
+        let each = self.dialling.iter().enumerate();
+        let causes = each.filter_map(|(index, it)| Some((index, it.unreachable.as_deref()?)));
+        let told = causes.map(|(index, cause)| match self.dialling.len() {
+            1 => cause.to_owned(),
+            _ => format!("{}: {cause}", self.servers.name(ServerId(index))),
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join("; "))
+    }
+
+    pub(super) fn handle_disconnected(
+        &self,
+        server: ServerId,
+        remote: SocketAddr,
+        reason: &LossReason,
+        (flows, detached): (usize, usize),
+    ) {
+        let shown = Foreign(reason);
+        if detached > 0 {
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows = detached }, "connection to server endpoint lost: its flows wait for another one");
+            if flows == 0 {
+                return;
+            }
+        }
+        let refused = self.servers.get(server).map(|standing| &standing.refused);
+        match refusal::cause(reason) {
+            None if *reason == LossReason::ClosedLocally && flows == 0 => {
+                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "connection to server endpoint closed");
+            }
+            None => {
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows }, "connection to server endpoint lost");
+            }
+            Some(cause) if refused.is_some_and(refusal::Refused::set) => {
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client; dialling goes on in silence");
+            }
+            Some(cause) => {
+                debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client still");
+            }
+        }
+    }
+
+    /// Connections that are made from now on trust and prove this.
+    pub(super) fn set_rules(&self, io: &mut Io<'_>, rules: &ClientRules) {
+        for index in 0..self.dialling.len() {
+            let server = ServerId(index);
+            let Some(rules) = rules.of(server) else {
+                continue;
+            };
+            let (crypto, fallback) = (&rules.crypto, rules.fallback.as_ref());
+            let prover = rules.prover.clone();
+            if let Err(cause) = io
+                .engine
+                .set_client_identity(server, crypto, fallback, prover)
+            {
+                error!(target: "quictun", %cause, "new connections go on as before");
+            }
+        }
+    }
+}
