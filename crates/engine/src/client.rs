@@ -34,6 +34,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
 use crate::config::{ClientRole, Prover};
+use crate::connection::Hello;
 use crate::event::Event;
 use crate::loss::LossReason;
 use crate::report::ServerId;
@@ -237,7 +238,12 @@ impl Client {
         self.haste.handle_success();
         let bond = self.bond_of(traffic, index);
         let prover = self.servers.prover(self.slots[index].server);
-        traffic.begin_control(now, key, (prover, self.role.joiner.as_ref()), bond);
+        let hello = Hello {
+            prover,
+            joiner: self.role.joiner.as_ref(),
+            reverse: self.role.reverse,
+        };
+        traffic.begin_control(now, key, hello, bond);
         self.place_waiting(now, traffic);
     }
 

@@ -72,6 +72,8 @@ pub struct ClientRole {
     pub connections: usize,
     /// Makes the JOIN of a client that has been invited from a TLS exporter value.
     pub joiner: Option<Joiner>,
+    /// The server is to be asked whether it listens for this client, see [`crate::Engine::listen`].
+    pub reverse: bool,
     /// How long a flow may wait for a connection.
     pub wait_timeout: Duration,
     /// Longest time that a flow waits for another connection, where the server agrees; 0: flows end with their connection.

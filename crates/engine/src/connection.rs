@@ -45,6 +45,7 @@ use sending::{Moment, Sending};
 use streams::Streams;
 use untold::Untold;
 
+pub(crate) use control_stream::Hello;
 pub(crate) use sending::BATCH_MAX;
 
 pub(crate) struct Connection {
@@ -121,6 +122,7 @@ impl Connection {
             ..
         } = begun;
         let remote = quic.remote_address();
+        let own = quic.side();
         Self {
             id,
             quic,
@@ -140,7 +142,7 @@ impl Connection {
             bond: None,
             bond_ask: None,
             untold: Untold::default(),
-            streams: Streams::new(now, first.flows),
+            streams: Streams::new(now, own, first.flows),
             credit: Credit::new(now, first),
             sending: Sending::new(now, gauge),
             packet_max: 0,
@@ -540,6 +542,15 @@ impl Connection {
         stream.stop(code);
     }
 
+    /// Client: lets the server open flows for what connects to its listeners.
+    pub(crate) fn grant_incoming(&mut self, flows: u32) {
+        if self.streams.limit == 0 {
+            self.streams.restart(flows);
+            let limit = VarInt::from_u32(flows);
+            self.quic.set_max_concurrent_streams(Dir::Bi, limit);
+        }
+    }
+
     /// Lets the peer open twice as many flows, at most `most`.
     pub(crate) fn grant_more_flows(&mut self, most: u32) {
         if self.streams.grant_more(most) {
@@ -550,15 +561,18 @@ impl Connection {
 
     /// Whether the peer may open more flows than it has.
     pub(crate) fn has_streams_left(&self) -> bool {
-        self.streams.len() + self.control.streams() < self.streams.limit as usize
+        let control = usize::from(self.is_server()) * self.control.streams();
+        self.streams.of_peer() + control < self.streams.limit as usize
     }
 
     /// Count of streams that have ended here and that the peer keeps open although it was asked to stop.
     pub(crate) fn ended_streams(&mut self) -> u64 {
-        if self.quic.is_closed() || self.quic.side().is_client() {
+        if self.quic.is_closed() {
             return 0;
         }
-        let known = self.streams.known() + self.control.streams();
+        // The control stream is the client's.
+        let control = usize::from(self.is_server()) * self.control.streams();
+        let known = self.streams.known() + control;
         let open = self.quic.streams().remote_open_streams(Dir::Bi);
         open.saturating_sub(known as u64)
     }

@@ -3,6 +3,7 @@
 #[cfg(feature = "check")]
 #[path = "../tests/support/check.rs"]
 pub(crate) mod check;
+mod listeners;
 mod questions;
 
 use std::fmt;
@@ -53,7 +54,8 @@ impl<S: Socket> Engine<S> {
     pub fn client(config: EngineConfig<ClientRole>) -> Result<Self, LossReason> {
         let (endpoint, rng) = endpoint(config.worker, config.seed, &config.reset_key, None);
         let waits = Waits {
-            open: Duration::ZERO,
+            // Of what a server opens.
+            open: config.transport.handshake_timeout,
             bond: config.role.bond_ttl,
         };
         let own = (config.worker, rng.clone());
@@ -146,8 +148,10 @@ impl<S: Socket> Engine<S> {
         }
         while let Some(key) = self.traffic.flows.pop_due(now) {
             let late = self.traffic.expire_flow(now, key);
-            if late && let Role::Client(client) = &mut self.role {
-                client.handle_late_answer(now, &mut self.traffic, key);
+            match &mut self.role {
+                _ if !late => {}
+                Role::Client(client) => client.handle_late_answer(now, &mut self.traffic, key),
+                Role::Server(_) => self.traffic.give_up_incoming(now, key),
             }
         }
         if let Role::Client(client) = &mut self.role {
@@ -338,12 +342,13 @@ impl<S: Socket> Engine<S> {
             QuicEvent::Stream(StreamEvent::Stopped { id, error_code }) => {
                 traffic.handle_stopped(now, key, id, error_code.into_inner());
             }
-            QuicEvent::Stream(StreamEvent::Available { .. }) => {
-                if let Role::Client(client) = &mut self.role {
+            QuicEvent::Stream(StreamEvent::Available { .. }) => match &mut self.role {
+                Role::Client(client) => {
                     traffic.move_flows(now, key);
                     client.place_waiting(now, traffic);
                 }
-            }
+                Role::Server(_) => traffic.tell_of_room(key),
+            },
             QuicEvent::Stream(StreamEvent::Finished { .. })
             | QuicEvent::HandshakeDataReady
             | QuicEvent::DatagramReceived

@@ -6,6 +6,7 @@ use std::time::Duration;
 use quictun_congestion::View;
 use quictun_flow::{ConnectionId, FlowId, FlowSummary};
 use quictun_wire::join::{Grant, Join};
+use quictun_wire::listening::{Incoming, Listen, ListenAck, ListenId};
 use rustls::pki_types::CertificateDer;
 
 use crate::loss::LossReason;
@@ -74,6 +75,39 @@ pub enum Event {
         grant: Option<Grant>,
         /// Whether flows outlive the connection.
         bonded: bool,
+        /// Whether the server listens for this client, see [`crate::Engine::listen`].
+        reverse: bool,
+    },
+    /// Client: the answer to [`crate::Engine::listen`], or the news that the server listens no more.
+    ListenAnswered {
+        /// The connection.
+        connection: ConnectionId,
+        /// What the server says.
+        answer: ListenAck,
+    },
+    /// Client: the server has opened a flow for what has connected to a listener; answer with
+    /// [`crate::Engine::handle_dialed`].
+    Incoming(Taken),
+    /// Server: the client asks it to listen; answer with [`crate::Engine::answer_listen`].
+    Listen {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+        /// What the client asks for.
+        listen: Listen,
+    },
+    /// Server: the client needs these listeners no more.
+    Unlisten {
+        /// The connection.
+        connection: ConnectionId,
+        /// The client's reverse forwards.
+        ids: Vec<ListenId>,
+    },
+    /// Server: the client lets more flows be opened, see [`crate::Engine::open_incoming`].
+    Room {
+        /// The connection.
+        connection: ConnectionId,
     },
     /// Client: no connection came about; the next attempt follows after `retry_in`.
     ConnectFailed {
@@ -200,6 +234,19 @@ pub enum Left {
     /// Server: the client has gone to another one.
     #[error("the client left it")]
     ByClient,
+}
+
+/// A flow that a server has opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// The flow.
+    pub flow: FlowId,
+    /// The connection that carries it.
+    pub connection: ConnectionId,
+    /// QUIC stream id.
+    pub stream_id: u64,
+    /// The reverse forward, and who has connected.
+    pub incoming: Incoming,
 }
 
 /// A flow a client asks for.

@@ -26,6 +26,8 @@
 //!                              └─ connection stuck, ◄───┘
 //!                                 no bytes sent yet
 //! server: stream opened ─► open being read ─► Event::Open ─► handle_dialed ─► ack sent ─► bridged
+//! reverse: open_incoming ─► INCOMING sent, bytes follow at once ─► ack ─► bridged          (server)
+//!          stream opened ─► INCOMING being read ─► Event::Incoming ─► handle_dialed ─► ...  (client)
 //! both:   bridged ─► both directions ended ─► Event::FlowClosed
 //! ```
 //!
@@ -79,7 +81,7 @@ pub use datagrams::Datagrams;
 pub use engine::Engine;
 #[cfg(feature = "check")]
 pub use engine::check::{BondedFlow, Holdings, Residue};
-pub use event::{Event, Left, Opened};
+pub use event::{Event, Left, Opened, Taken};
 pub use loss::{LocalError, LossReason, ProtocolError};
 pub use path::Path;
 pub use quictun_congestion::{Algorithm, PathMemory, View};
@@ -87,3 +89,4 @@ pub use quictun_flow::{Account, ConnectionId, Ending, FlowId, FlowSummary, Socke
 pub use revoke::{Asked, Credentials};
 pub use strangers::places_for_strangers;
 pub use trace::{TraceWriter, Tracer};
+pub use traffic::listeners::Opening;

@@ -71,10 +71,14 @@ pub(crate) fn stream_number(stream: StreamId) -> u64 {
     VarInt::from(stream).into_inner()
 }
 
-/// The stream that a flow's number names: one that clients open.
+/// The stream that a flow's number names; `None`: a unidirectional one, which no flow has.
 pub(crate) fn stream_of(flow: u64) -> Option<StreamId> {
-    flow.is_multiple_of(4)
-        .then(|| StreamId::new(Side::Client, Dir::Bi, flow >> 2))
+    let side = match flow % 4 {
+        0 => Side::Client,
+        1 => Side::Server,
+        _ => return None,
+    };
+    Some(StreamId::new(side, Dir::Bi, flow >> 2))
 }
 
 /// The number of a code that is sent. Where a peer sent us one that it must not send, it does not get it

@@ -8,6 +8,7 @@ mod control;
 mod delivery;
 mod detached;
 mod ending;
+pub(crate) mod listeners;
 mod moved;
 mod moving;
 mod salvaging;

@@ -44,6 +44,8 @@ pub struct Control {
     answer: Answer,
     /// Server: what the answer says of a bond.
     bond: Option<BondGrant>,
+    /// Reverse forwards: the client has asked for them, and the server has agreed.
+    reverse: bool,
     readable: bool,
     /// What `inlet` holds, as counted in the connection.
     counted: usize,
@@ -84,9 +86,16 @@ impl Control {
         proof: Option<[u8; 32]>,
         join: Option<Join>,
         bond: Option<Ask>,
+        reverse: bool,
     ) {
         self.stream = Some(stream);
-        Frame::Hello { proof, join, bond }.encode(&mut self.outbox);
+        Frame::Hello {
+            proof,
+            join,
+            bond,
+            reverse,
+        }
+        .encode(&mut self.outbox);
     }
 
     /// Server: the peer has begun the stream, whose bytes arrive in `inlet`. `false`: there is one, or was.
@@ -107,6 +116,23 @@ impl Control {
     /// Whether HELLO or `HELLO_ACK` of the peer has come.
     pub fn is_open(&self) -> bool {
         self.open
+    }
+
+    /// The peer's HELLO or `HELLO_ACK` has said so of reverse forwards.
+    pub fn set_reverse(&mut self, reverse: bool) {
+        self.reverse = reverse;
+    }
+
+    /// Whether the client may ask the server to listen for it.
+    pub fn may_listen(&self) -> bool {
+        self.open && self.reverse
+    }
+
+    /// A frame to be told.
+    pub fn say(&mut self, frame: &Frame) {
+        if self.stream.is_some() {
+            frame.encode(&mut self.outbox);
+        }
     }
 
     /// Server: the peer's HELLO has a JOIN; it is answered once that is judged.
@@ -136,7 +162,12 @@ impl Control {
             Answer::Given => return,
         };
         let bond = self.bond.take();
-        Frame::HelloAck { grant, bond }.encode(&mut self.outbox);
+        Frame::HelloAck {
+            grant,
+            bond,
+            reverse: self.reverse,
+        }
+        .encode(&mut self.outbox);
     }
 
     /// Server: whether HELLO has been answered.
@@ -405,7 +436,11 @@ mod tests {
         assert_eq!(frames(&mut control), []);
         assert!(control.end_join(grant()));
         control.answer_hello(None);
-        let answer = |grant| Frame::HelloAck { grant, bond: None };
+        let answer = |grant| Frame::HelloAck {
+            grant,
+            bond: None,
+            reverse: false,
+        };
         assert_eq!(frames(&mut control), [answer(grant())]);
         assert!(!control.end_join(grant()), "it is answered");
         let mut plain = Control::default();

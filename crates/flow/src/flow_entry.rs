@@ -51,6 +51,8 @@ pub struct FlowEntry<S, T> {
     server_app: String,
     opened: Instant,
     established: bool,
+    /// It was opened by the server, for what has connected to a listener (PROTOCOL section 5.9).
+    incoming: bool,
     /// It stands in its connection's queue of flows with something to send.
     queued: bool,
     /// Received data that the flow holds, as it was counted last.
@@ -123,6 +125,28 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         Self::new(id, Some(lane), Phase::Reading(Inlet::new()), now)
     }
 
+    /// Server: what has connected to the listener named by `token`; `request` is said before its bytes.
+    pub fn incoming(
+        id: FlowId,
+        (lane, request): (Lane<T>, Bytes),
+        socket: S,
+        (token, server_app): (String, String),
+        now: Instant,
+    ) -> Self {
+        let mut flow = Flow::new(socket, Inlet::new());
+        flow.send_first(request);
+        let phase = Phase::Bridged {
+            flow,
+            answered: false,
+        };
+        Self {
+            token,
+            server_app,
+            incoming: true,
+            ..Self::new(id, Some(lane), phase, now)
+        }
+    }
+
     fn new(id: FlowId, lane: Option<Lane<T>>, phase: Phase<S>, now: Instant) -> Self {
         Self {
             id,
@@ -133,6 +157,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             server_app: String::new(),
             opened: now,
             established: false,
+            incoming: false,
             queued: false,
             backlog: Backlog::new(now),
             pinned: Kept::default(),
@@ -186,9 +211,30 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.phase = Phase::Dialing(inlet);
     }
 
-    /// Server: the target is connected; `acceptance` is said before its bytes.
-    pub fn accept(&mut self, socket: S, server_app: String, acceptance: Bytes) {
-        self.server_app = server_app;
+    /// Client: a server has opened it for `peer`, who has connected there. What has arrived behind that waits in `inlet`.
+    pub fn begin_incoming(&mut self, peer: String, inlet: Inlet) {
+        self.server_app = peer;
+        self.incoming = true;
+        self.phase = Phase::Dialing(inlet);
+    }
+
+    /// Client: the target of a flow that the server has opened.
+    pub fn set_token(&mut self, token: String) {
+        self.token = token;
+    }
+
+    /// Whether the server has opened it.
+    pub fn is_incoming(&self) -> bool {
+        self.incoming
+    }
+
+    /// The target is connected; `acceptance` is said before its bytes.
+    pub fn accept(&mut self, socket: S, app: String, acceptance: Bytes) {
+        if self.incoming {
+            self.client_app = app;
+        } else {
+            self.server_app = app;
+        }
         let inlet = match std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new())) {
             Phase::Dialing(inlet) => inlet,
             _ => Inlet::new(),
@@ -228,7 +274,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         true
     }
 
-    /// Client: the server has accepted.
+    /// The other side has accepted.
     pub fn handle_accepted(&mut self) {
         if let Phase::Bridged { answered, .. } = &mut self.phase {
             *answered = true;
@@ -334,6 +380,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             remote: carried.map(|carried| carried.remote),
             ending,
             established: self.established,
+            incoming: self.incoming,
             bytes_to_tunnel: self.flow().map_or(0, Flow::bytes_to_tunnel),
             bytes_to_app: self.flow().map_or(0, Flow::bytes_to_app),
             elapsed: self.age(now),
@@ -359,6 +406,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             bytes_to_tunnel: flow.map_or(0, Flow::bytes_to_tunnel),
             bytes_to_app: flow.map_or(0, Flow::bytes_to_app),
             established: self.established,
+            incoming: self.incoming,
             detached_since: self.detached_since(),
             head_from_app: heads.map_or_else(Vec::new, |heads| heads.from_app.clone()),
             head_to_app: heads.map_or_else(Vec::new, |heads| heads.to_app.clone()),

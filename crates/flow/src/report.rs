@@ -31,6 +31,8 @@ pub struct FlowReport {
     pub bytes_to_app: u64,
     /// Whether the far side has accepted it.
     pub established: bool,
+    /// Whether the server has opened it, for what has connected to a listener; `token` names that on the server.
+    pub incoming: bool,
     /// Time since which nothing moves, where it waits for another connection.
     pub detached_since: Option<Instant>,
     /// First bytes the local application sent, where they may be of a known protocol (at most 1024).
@@ -60,6 +62,8 @@ pub struct FlowSummary {
     pub ending: Ending,
     /// Whether both sides had agreed on it.
     pub established: bool,
+    /// Whether the server had opened it, for what had connected to a listener; `token` names that on the server.
+    pub incoming: bool,
     /// Bytes from the local application into the tunnel.
     pub bytes_to_tunnel: u64,
     /// Bytes from the tunnel to the local application.

@@ -60,11 +60,17 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
         }],
         connections: 1,
         joiner: None,
+        reverse: false,
         wait_timeout: Duration::from_secs(30),
         bond_ttl: Duration::ZERO,
         compat_streams: 80,
     };
     engine(role, seed, 2)
+}
+
+/// What is dialled for a client's reverse forward.
+pub fn reverse_token(id: u64) -> String {
+    format!("reverse {id}")
 }
 
 /// A client as programs are: it speaks `quictun/1` and prefers a post-quantum exchange of keys.

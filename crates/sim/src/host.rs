@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use quictun_engine::report::ServerId;
 use quictun_engine::{
-    ClientRole, Engine, EngineConfig, Event, FlowId, Opened, Resolved, ServerRole,
+    ClientRole, Engine, EngineConfig, Event, FlowId, Opening, Resolved, ServerRole, Socket,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::listening::{Incoming, IncomingPeer};
 
 use crate::app::App;
 use crate::config;
@@ -138,7 +139,7 @@ impl Host {
         }
     }
 
-    /// Server: what is behind a token, for dials from now on.
+    /// What is behind a token, for dials from now on. Client: behind `reverse ID`, for what connects to a listener.
     pub fn serve(&mut self, token: &str, dial: Dial, script: Script) {
         self.targets.insert(token.to_owned(), (dial, script));
     }
@@ -194,6 +195,33 @@ impl Host {
         let flow = self
             .engine
             .open_flow(now, socket, token.to_owned(), format!("app:{index}"));
+        self.attach(index, flow);
+        index
+    }
+
+    /// Server: an application connects to the listener of a client's reverse forward.
+    pub(crate) fn open_incoming(&mut self, now: Instant, id: u64, script: Script) -> usize {
+        let token = config::reverse_token(id);
+        let (index, socket) = self.connect(now, &token, script);
+        let connections = self.engine.connection_reports();
+        let connection = connections.first().map(|connection| connection.id);
+        let incoming = Incoming {
+            id,
+            peer: IncomingPeer::Unix,
+        };
+        let opening = connection.map(|connection| {
+            let until = now + DIAL_TIMEOUT;
+            self.engine
+                .open_incoming(now, connection, incoming, (socket, token), until)
+        });
+        let flow = match opening {
+            Some(Opening::Opened(flow)) => Some(flow),
+            Some(Opening::NoRoom(mut socket)) => {
+                Socket::abort(&mut socket);
+                None
+            }
+            Some(Opening::Refused) | None => None,
+        };
         self.attach(index, flow);
         index
     }
@@ -337,7 +365,11 @@ impl Host {
                     if opened.proof == Some(config::PROOF) {
                         self.engine.admit(now, opened.connection);
                     }
-                    self.dial(now, &opened.clone());
+                    self.dial(now, opened.flow, &opened.token.clone());
+                }
+                Event::Incoming(taken) => {
+                    let token = config::reverse_token(taken.incoming.id);
+                    self.dial(now, taken.flow, &token);
                 }
                 Event::FlowClosed(summary) => {
                     if let Some(index) = self.app_of.remove(&summary.flow) {
@@ -351,20 +383,15 @@ impl Host {
         worked
     }
 
-    fn dial(&mut self, now: Instant, opened: &Opened) {
-        let dial = self.targets.get(&opened.token).map(|(dial, _)| *dial);
+    fn dial(&mut self, now: Instant, flow: FlowId, token: &str) {
+        let dial = self.targets.get(token).map(|(dial, _)| *dial);
         let (after, task) = match dial {
-            Some(Dial::Connects { after }) => {
-                (after, Task::Dialed(opened.flow, opened.token.clone()))
-            }
-            Some(Dial::Fails { after, code }) => (after, Task::DialFailed(opened.flow, code)),
-            Some(Dial::Never) => (
-                DIAL_TIMEOUT,
-                Task::DialFailed(opened.flow, FlowCode::DialTimeout),
-            ),
+            Some(Dial::Connects { after }) => (after, Task::Dialed(flow, token.to_owned())),
+            Some(Dial::Fails { after, code }) => (after, Task::DialFailed(flow, code)),
+            Some(Dial::Never) => (DIAL_TIMEOUT, Task::DialFailed(flow, FlowCode::DialTimeout)),
             None => (
                 Duration::ZERO,
-                Task::DialFailed(opened.flow, FlowCode::NameNotFound),
+                Task::DialFailed(flow, FlowCode::NameNotFound),
             ),
         };
         self.schedule(now + after, task);

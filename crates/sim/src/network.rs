@@ -272,6 +272,16 @@ impl Network {
         }
     }
 
+    /// Server: an application connects to the listener of a client's reverse forward.
+    pub fn open_incoming(&mut self, server: HostId, id: u64, script: Script) -> AppId {
+        let now = self.now;
+        let index = self.host(server).open_incoming(now, id, script);
+        AppId {
+            host: server,
+            index,
+        }
+    }
+
     /// What an application has seen and done.
     pub fn outcome(&self, app: AppId) -> &Outcome {
         self.engine_host(app.host).apps()[app.index].outcome()

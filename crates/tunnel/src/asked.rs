@@ -244,6 +244,7 @@ mod tests {
                 server_app: String::new(),
                 ending,
                 established: false,
+                incoming: false,
                 bytes_to_tunnel: 0,
                 bytes_to_app: 0,
                 elapsed: std::time::Duration::ZERO,

@@ -143,6 +143,7 @@ fn serve(
         servers: servers_to_dial(&servers, &rules),
         connections: connections.div_ceil(workers),
         joiner: None,
+        reverse: false,
         wait_timeout: WAIT_TIMEOUT,
         bond_ttl: settings.transport.bond_ttl.unwrap_or(BOND_TTL_MAX),
         compat_streams: COMPAT_STREAMS,

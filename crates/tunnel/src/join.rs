@@ -265,6 +265,7 @@ fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
             }],
             connections: 1,
             joiner: Some(Arc::new(move |exporter| secret.join(&name, exporter, own))),
+            reverse: false,
             // Nothing is carried.
             wait_timeout: PATIENCE,
             bond_ttl: Duration::ZERO,

@@ -1,7 +1,7 @@
 //! Error codes on the wire (PROTOCOL section 6).
 //!
 //! [`FlowCode`] ends one flow, in `RESET_STREAM` and `STOP_SENDING`; [`CloseCode`] ends a connection, in
-//! `CONNECTION_CLOSE` of type 0x1d. Numbers are never reused. A code that is not in the list (a newer peer,
+//! `CONNECTION_CLOSE` of type 0x1d; [`ListenCode`] refuses or ends a listener, in `LISTEN_ACK`. Numbers are never reused. A code that is not in the list (a newer peer,
 //! the original) still resets: only its reason is unknown.
 
 use std::fmt;
@@ -87,6 +87,20 @@ codes! {
         Shutdown = 0x03, "shutdown", "the other side is shutting down";
         TooManyConnections = 0x04, "too_many_connections", "the server serves as many connections as it may";
         Revoked = 0x05, "revoked", "the server's configuration was changed and no longer lets this client in";
+    }
+}
+
+codes! {
+    /// Why a server does not listen for a client, or no longer does (PROTOCOL section 6.3).
+    ListenCode {
+        BadAddress = 0x01, "bad_address", "the address is none that the server can listen on";
+        NotAllowed = 0x02, "not_allowed", "the server's rules do not let this client listen there";
+        InUse = 0x03, "in_use", "another client or program listens there";
+        TooMany = 0x04, "too_many", "the server listens for this client in as many places as it may";
+        Taken = 0x05, "taken", "another process with this client's key has the listener";
+        Failed = 0x06, "failed", "the server's system does not let it listen there: the server's log says more";
+        Revoked = 0x07, "revoked", "the server's rules were changed and no longer let this client listen there";
+        ShuttingDown = 0x08, "shutting_down", "the server is shutting down";
     }
 }
 

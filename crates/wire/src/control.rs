@@ -8,6 +8,9 @@
 //! HOLD       both            type 0x13, length, flow...
 //! GO         both            type 0x14, length, flow...
 //! ENDED      client          type 0x15, length, (flow, code)...
+//! LISTEN     client          type 0x16, see crate::listening
+//! LISTEN_ACK server          type 0x17, see crate::listening
+//! UNLISTEN   client          type 0x18, length, id...
 //! ```
 //!
 //! To receive: collect bytes and call [`Frame::decode`] after each read until it gives [`Decoded::Need`]; an error
@@ -19,6 +22,7 @@ use thiserror::Error;
 use crate::bond::{self, BondGrant, OPTION_ASK, OPTION_BOND};
 use crate::code::FlowCode;
 use crate::join::{Grant, Join, OPTION_GRANT, OPTION_JOIN};
+use crate::listening::{Listen, ListenAck, OPTION_REVERSE};
 use crate::open::{
     Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, once, put_bytes, put_option, skip, split_frame,
     split_option,
@@ -31,7 +35,7 @@ pub const MAX_BODY: usize = MAX_OPEN;
 /// Longest control frame, bytes: two integers of the longest form, and the body.
 pub const MAX_FRAME: usize = 2 * varint::MAX_LEN + MAX_BODY;
 
-/// Most flows that one SEEN, GONE, HOLD, GO or ENDED names.
+/// Most flows that one SEEN, GONE, HOLD, GO or ENDED names, and most listeners that one UNLISTEN names.
 pub const MAX_FLOWS: usize = 64;
 
 const TYPE_HELLO: u64 = 0x07;
@@ -41,6 +45,9 @@ const TYPE_GONE: u64 = 0x11;
 const TYPE_HOLD: u64 = 0x13;
 const TYPE_GO: u64 = 0x14;
 const TYPE_ENDED: u64 = 0x15;
+const TYPE_LISTEN: u64 = 0x16;
+const TYPE_LISTEN_ACK: u64 = 0x17;
+const TYPE_UNLISTEN: u64 = 0x18;
 
 /// Code of a flow in ENDED that has ended by both FINs: no flow code has this number.
 pub const FINISHED: u64 = 0;
@@ -79,6 +86,8 @@ pub enum Frame {
         join: Option<Join>,
         /// Its flows are to outlive the connection (PROTOCOL section 5.8).
         bond: Option<bond::Ask>,
+        /// It may ask the server to listen for it (PROTOCOL section 5.9).
+        reverse: bool,
     },
     /// The server knows the client, or lets anyone in.
     HelloAck {
@@ -86,6 +95,8 @@ pub enum Frame {
         grant: Option<Grant>,
         /// The bond of the connection; `None`: its flows end with it.
         bond: Option<BondGrant>,
+        /// The server listens for clients.
+        reverse: bool,
     },
     /// So much of these flows has arrived.
     Seen(Vec<Seen>),
@@ -97,6 +108,12 @@ pub enum Frame {
     Go(Vec<FlowNumber>),
     /// These flows of the bond have ended while they had no connection.
     Ended(Vec<Gone>),
+    /// Listen for this client.
+    Listen(Listen),
+    /// The server listens, or does not.
+    ListenAck(ListenAck),
+    /// Listen no more for these reverse forwards.
+    Unlisten(Vec<u64>),
     /// A frame of a type that this version does not know: to be skipped.
     Unknown {
         /// The frame's type.
@@ -125,7 +142,12 @@ impl Frame {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         let kind = match self {
-            Self::Hello { proof, join, bond } => {
+            Self::Hello {
+                proof,
+                join,
+                bond,
+                reverse,
+            } => {
                 if let Some(proof) = proof {
                     put_option(OPTION_PROOF, proof, &mut body);
                 }
@@ -135,15 +157,21 @@ impl Frame {
                 if let Some(ask) = bond {
                     put_option(OPTION_ASK, &ask.encode(), &mut body);
                 }
+                put_reverse(*reverse, &mut body);
                 TYPE_HELLO
             }
-            Self::HelloAck { grant, bond } => {
+            Self::HelloAck {
+                grant,
+                bond,
+                reverse,
+            } => {
                 if let Some(grant) = grant {
                     put_option(OPTION_GRANT, &grant.encode(), &mut body);
                 }
                 if let Some(bond) = bond {
                     put_option(OPTION_BOND, &bond.encode(), &mut body);
                 }
+                put_reverse(*reverse, &mut body);
                 TYPE_HELLO_ACK
             }
             Self::Seen(flows) => {
@@ -164,15 +192,23 @@ impl Frame {
                     TYPE_ENDED
                 }
             }
-            Self::Hold(flows) | Self::Go(flows) => {
-                for &flow in flows {
-                    varint::encode(flow, &mut body);
+            Self::Hold(numbers) | Self::Go(numbers) | Self::Unlisten(numbers) => {
+                for &number in numbers {
+                    varint::encode(number, &mut body);
                 }
-                if matches!(self, Self::Hold(_)) {
-                    TYPE_HOLD
-                } else {
-                    TYPE_GO
+                match self {
+                    Self::Hold(_) => TYPE_HOLD,
+                    Self::Go(_) => TYPE_GO,
+                    _ => TYPE_UNLISTEN,
                 }
+            }
+            Self::Listen(listen) => {
+                listen.encode(&mut body);
+                TYPE_LISTEN
+            }
+            Self::ListenAck(ack) => {
+                ack.encode(&mut body);
+                TYPE_LISTEN_ACK
             }
             Self::Unknown { kind } => *kind,
         };
@@ -201,13 +237,16 @@ impl Frame {
             TYPE_ENDED => Self::Ended(ends(body)?),
             TYPE_HOLD => Self::Hold(rows::<1>(body)?.into_iter().flatten().collect()),
             TYPE_GO => Self::Go(rows::<1>(body)?.into_iter().flatten().collect()),
+            TYPE_LISTEN => Self::Listen(Listen::decode(body)?),
+            TYPE_LISTEN_ACK => Self::ListenAck(ListenAck::decode(body)?),
+            TYPE_UNLISTEN => Self::Unlisten(rows::<1>(body)?.into_iter().flatten().collect()),
             kind => Self::Unknown { kind },
         })
     }
 }
 
 fn hello(mut options: &[u8]) -> Result<Frame, FlowCode> {
-    let (mut proof, mut join, mut bond) = (None, None, None);
+    let (mut proof, mut join, mut bond, mut reverse) = (None, None, None, None);
     while let Some((option, value, rest)) = split_option(options)? {
         options = rest;
         match option {
@@ -217,23 +256,45 @@ fn hello(mut options: &[u8]) -> Result<Frame, FlowCode> {
             }
             OPTION_JOIN => once(&mut join, Join::decode(value)?)?,
             OPTION_ASK => once(&mut bond, bond::Ask::decode(value)?)?,
+            OPTION_REVERSE => once(&mut reverse, empty(value)?)?,
             other => skip(other)?,
         }
     }
-    Ok(Frame::Hello { proof, join, bond })
+    Ok(Frame::Hello {
+        proof,
+        join,
+        bond,
+        reverse: reverse.is_some(),
+    })
 }
 
 fn hello_ack(mut options: &[u8]) -> Result<Frame, FlowCode> {
-    let (mut grant, mut bond) = (None, None);
+    let (mut grant, mut bond, mut reverse) = (None, None, None);
     while let Some((option, value, rest)) = split_option(options)? {
         options = rest;
         match option {
             OPTION_GRANT => once(&mut grant, Grant::decode(value)?)?,
             OPTION_BOND => once(&mut bond, BondGrant::decode(value)?)?,
+            OPTION_REVERSE => once(&mut reverse, empty(value)?)?,
             other => skip(other)?,
         }
     }
-    Ok(Frame::HelloAck { grant, bond })
+    Ok(Frame::HelloAck {
+        grant,
+        bond,
+        reverse: reverse.is_some(),
+    })
+}
+
+fn put_reverse(reverse: bool, body: &mut Vec<u8>) {
+    if reverse {
+        put_option(OPTION_REVERSE, &[], body);
+    }
+}
+
+/// An option that says all by being there.
+fn empty(value: &[u8]) -> Result<(), FlowCode> {
+    value.is_empty().then_some(()).ok_or(FlowCode::BadOpen)
 }
 
 /// The rows of GONE and ENDED.

@@ -13,7 +13,8 @@
 //! | [`control`] | the `quictun/1` frames of the control stream | 5.6 |
 //! | [`invitation`], [`join`] | codes that invite a client, and how it joins by one | 5.7 |
 //! | [`bond`], [`moving`] | flows that outlive their connection | 5.8 |
-//! | [`code`] | error codes of streams and connections | 6 |
+//! | [`listening`] | listeners of the server for its clients | 5.9 |
+//! | [`code`] | error codes of streams, connections and listeners | 6 |
 //! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
 //! | [`proxy`] | what applications say to a proxy: SOCKS5, SOCKS4A, HTTP CONNECT (not protocols of ours) | - |
 //! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
@@ -37,6 +38,7 @@ pub mod control;
 pub mod dns;
 pub mod invitation;
 pub mod join;
+pub mod listening;
 pub mod moving;
 pub mod open;
 pub mod opening;

@@ -63,6 +63,11 @@ fn move_ack_decode() {
 }
 
 #[test]
+fn incoming_decode() {
+    replay("incoming_decode", check::incoming_decode);
+}
+
+#[test]
 fn bond() {
     replay("bond", check::bond);
 }
@@ -115,6 +120,7 @@ fn every_corpus_is_replayed() {
         "bond",
         "control",
         "dns",
+        "incoming_decode",
         "invitation",
         "move_ack_decode",
         "move_decode",

@@ -70,6 +70,7 @@ fn flow(id: u64, round: u64) -> FlowReport {
         bytes_to_tunnel: 1000 + 1024 * round,
         bytes_to_app: 2000 + 2_621_440 * round,
         established: true,
+        incoming: false,
         detached_since: (id == 1).then(|| *START + Duration::from_secs(55)),
         head_from_app: b"SSH-2.0-client".to_vec(),
         head_to_app: b"SSH-2.0-server".to_vec(),

@@ -11,20 +11,34 @@ use super::Connection;
 use crate::config::{Joiner, Prover};
 use crate::quic_stream::{QuicStream, stream_number, stream_of};
 
+/// What a client says of itself in HELLO, beside its bond.
+#[derive(Clone, Copy)]
+pub(crate) struct Hello<'a> {
+    /// Makes the proof of the pre-shared secret.
+    pub(crate) prover: Option<&'a Prover>,
+    /// Makes the JOIN of a client that has been invited.
+    pub(crate) joiner: Option<&'a Joiner>,
+    /// Whether the server is asked to listen for it.
+    pub(crate) reverse: bool,
+}
+
 impl Connection {
     /// Client: begins the control stream, if the server has one to spare.
     pub(crate) fn begin_control(
         &mut self,
-        (prover, joiner): (Option<&Prover>, Option<&Joiner>),
+        hello: Hello<'_>,
         bond: Option<Ask>,
         answer_by: Instant,
     ) -> bool {
         let Some(stream) = self.open_stream() else {
             return false;
         };
-        let proof = self.prove(prover);
-        let join = joiner.and_then(|joiner| Some(joiner(&self.exporter()?)));
-        self.control.begin(stream_number(stream), proof, join, bond);
+        let proof = self.prove(hello.prover);
+        let join = hello
+            .joiner
+            .and_then(|joiner| Some(joiner(&self.exporter()?)));
+        self.control
+            .begin(stream_number(stream), proof, join, bond, hello.reverse);
         self.admission.deadline = Some(answer_by);
         self.prefer(stream, true);
         true
@@ -89,6 +103,11 @@ impl Connection {
         let (written, too_many) = self.control.write(&mut QuicStream { quic, id });
         self.sending.note_written(written);
         !too_many
+    }
+
+    /// Server: whether LISTEN may come (PROTOCOL REVERSE-1).
+    pub(crate) fn is_asked_to_listen(&self) -> bool {
+        self.control.may_listen() && self.control.is_answered()
     }
 
     pub(crate) fn is_control(&self, stream: StreamId) -> bool {

@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 
 use fxhash::FxHashMap;
 use quictun_flow::FlowKey;
-use quinn_proto::StreamId;
+use quinn_proto::{Side, StreamId};
 
 use crate::grants::{ENDED_COST, STREAM_COST};
 
 #[derive(Debug)]
 pub(crate) struct Streams {
     by_stream: FxHashMap<StreamId, FlowKey>,
+    own: Side,
+    /// Those of them that the peer has opened.
+    by_peer: usize,
     /// Flows with something to send, in turn.
     pub(crate) outbound: VecDeque<FlowKey>,
     pub(super) inbound: Vec<FlowKey>,
@@ -27,9 +30,11 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// The streams of a connection whose peer may open `limit` flows.
-    pub(crate) fn new(now: Instant, limit: u32) -> Self {
+    pub(crate) fn new(now: Instant, own: Side, limit: u32) -> Self {
         Self {
             by_stream: FxHashMap::default(),
+            own,
+            by_peer: 0,
             outbound: VecDeque::new(),
             inbound: Vec::new(),
             arrivals: VecDeque::new(),
@@ -60,12 +65,14 @@ impl Streams {
     }
 
     pub(crate) fn insert(&mut self, stream: StreamId, key: FlowKey) {
-        self.by_stream.insert(stream, key);
+        let before = self.by_stream.insert(stream, key);
+        self.by_peer += usize::from(before.is_none() && stream.initiator() != self.own);
         self.idle_since = None;
     }
 
     pub(crate) fn remove(&mut self, now: Instant, stream: StreamId) {
-        self.by_stream.remove(&stream);
+        let removed = self.by_stream.remove(&stream);
+        self.by_peer -= usize::from(removed.is_some() && stream.initiator() != self.own);
         if self.by_stream.is_empty() {
             self.idle_since = Some(now);
         }
@@ -74,6 +81,7 @@ impl Streams {
     /// Takes out all flows, in the order of their keys, and drops the streams that are no flows yet.
     pub(crate) fn drain(&mut self) -> Vec<FlowKey> {
         self.arrivals.clear();
+        self.by_peer = 0;
         let mut keys: Vec<FlowKey> = self.by_stream.drain().map(|(_, key)| key).collect();
         keys.sort_unstable();
         keys
@@ -106,7 +114,12 @@ impl Streams {
 
     /// Streams of the peer that are flows or may become some.
     pub(crate) fn known(&self) -> usize {
-        self.by_stream.len() + self.arrivals.len()
+        self.by_peer + self.arrivals.len()
+    }
+
+    /// Streams of the peer that are flows.
+    pub(crate) fn of_peer(&self) -> usize {
+        self.by_peer
     }
 
     pub(crate) fn note_answered(&mut self, stream: StreamId) {
@@ -130,7 +143,7 @@ impl Streams {
     /// Memory to charge before the peer may open twice as many flows, at most `most`, bytes. 0 while it uses less than half
     /// of its limit.
     pub(crate) fn cost_of_more(&self, most: u32) -> u64 {
-        let open = u32::try_from(self.by_stream.len()).unwrap_or(u32::MAX);
+        let open = u32::try_from(self.by_peer).unwrap_or(u32::MAX);
         if open <= self.limit / 2 {
             return 0;
         }

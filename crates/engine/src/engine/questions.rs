@@ -1,5 +1,6 @@
 //! A look at connections and flows: for reports, leak checks, and rules that have changed.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use quictun_flow::{ConnectionId, Flow, FlowId, Phase, Socket};
@@ -18,6 +19,11 @@ impl<S: Socket> Engine<S> {
     /// Which end this is.
     pub fn side(&self) -> Side {
         self.traffic.side
+    }
+
+    /// The peer of a connection, if that is there.
+    pub fn remote(&self, id: ConnectionId) -> Option<SocketAddr> {
+        Some(self.traffic.connections.named(id)?.remote())
     }
 
     /// The application's socket of a flow.
@@ -48,11 +54,12 @@ impl<S: Socket> Engine<S> {
         })
     }
 
-    /// Server: every flow whose request has been read, in no particular order.
+    /// Server: every flow that a client has asked for and whose request has been read, in no particular order.
     pub fn asked(&self) -> Vec<Asked> {
         let flows = self.traffic.flows.iter().map(|(_, entry)| entry);
         let asked =
             flows.filter(|entry| !matches!(entry.phase, Phase::Waiting(_) | Phase::Reading(_)));
+        let asked = asked.filter(|entry| !entry.is_incoming());
         asked
             .filter_map(|entry| {
                 Some(Asked {

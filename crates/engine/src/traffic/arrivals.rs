@@ -1,6 +1,6 @@
-//! Streams that clients open, until each is a flow or refused.
+//! Streams that peers open, until each is a flow or refused: those of clients, and of servers for their listeners.
 //!
-//! A refused stream takes memory until the client ends its half, too. An honest client does so within a round trip; another
+//! A refused stream takes memory until the peer ends its half, too. An honest peer does so within a round trip; another
 //! one may keep all halves open. While memory is short, a stream is therefore refused only once the client has ended those
 //! that were refused before. Until then it waits here, where it takes next to nothing.
 
@@ -47,7 +47,7 @@ impl<S: Socket> Traffic<S> {
         {
             // A peer with many flows is refused before one with few.
             let own = FLOW_COST * (connection.streams.len() as u64 + 1);
-            let charged = if connection.streams.is_empty() {
+            let charged = if connection.is_server() && connection.streams.is_empty() {
                 connection.discharge(FLOW_COST);
                 true
             } else {

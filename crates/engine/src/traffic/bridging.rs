@@ -171,6 +171,8 @@ impl<S: Socket> Traffic<S> {
 impl<S: Socket> Traffic<S> {
     pub(super) fn read_request(&mut self, now: Instant, key: FlowKey) {
         let keeps_bonds = !self.bond_ttl.is_zero();
+        let lane = self.flows.get(key).and_then(FlowEntry::lane);
+        let from_server = lane.is_some_and(|lane| self.is_from_server(lane.stream));
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
         };
@@ -181,6 +183,9 @@ impl<S: Socket> Traffic<S> {
         let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
         inlet.compact();
         let read = inlet.header(opening::request_max(protocol));
+        if from_server {
+            return self.read_incoming(now, key, &read, end);
+        }
         if protocol == Protocol::Native && control::begins(&read) == Some(true) {
             let inlet = std::mem::take(inlet);
             return self.adopt_as_control(now, key, inlet);
@@ -228,7 +233,7 @@ impl<S: Socket> Traffic<S> {
                 {
                     self.enter_bond(now, lane.connection, key, bond);
                 }
-                self.handle_asked(now, key, opened);
+                self.handle_asked(now, key, Event::Open(opened));
             }
         }
     }
@@ -242,7 +247,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    fn handle_asked(&mut self, now: Instant, key: FlowKey, opened: Opened) {
+    /// A request has been read, of which `event` tells.
+    pub(super) fn handle_asked(&mut self, now: Instant, key: FlowKey, event: Event) {
         self.charge_flow(now, key);
         if !self.flows.contains(key) {
             // It holds too much, and was cut off.
@@ -254,7 +260,7 @@ impl<S: Socket> Traffic<S> {
         if self.draining {
             self.refuse_flow(now, key, FlowCode::ShuttingDown);
         } else {
-            self.events.push_back(Event::Open(opened));
+            self.events.push_back(event);
         }
     }
 

@@ -12,7 +12,7 @@ use quictun_wire::open::Decoded;
 use quinn_proto::StreamId;
 
 use super::Traffic;
-use crate::config::{Joiner, Prover};
+use crate::connection::Hello;
 use crate::event::Event;
 use crate::grants::First;
 use crate::loss::LossReason;
@@ -25,7 +25,7 @@ impl<S: Socket> Traffic<S> {
         &mut self,
         now: Instant,
         key: ConnectionKey,
-        proofs: (Option<&Prover>, Option<&Joiner>),
+        hello: Hello<'_>,
         bond: Option<BondKey>,
     ) {
         let native = self.connections.get(key);
@@ -37,7 +37,7 @@ impl<S: Socket> Traffic<S> {
         };
         let answer_by = now + self.transport.handshake_timeout;
         // A server without a stream to spare is none of ours.
-        if connection.speaks(Protocol::Native) && connection.begin_control(proofs, ask, answer_by) {
+        if connection.speaks(Protocol::Native) && connection.begin_control(hello, ask, answer_by) {
             self.connections.want_transmit(key);
         } else {
             self.welcome(now, key);
@@ -80,6 +80,7 @@ impl<S: Socket> Traffic<S> {
                 protocol: connection.stream_protocol(),
                 grant,
                 bonded,
+                reverse: connection.control.may_listen(),
             });
             self.handle_bond_answer(now, key, bond);
         }
@@ -243,8 +244,14 @@ impl<S: Socket> Traffic<S> {
         };
         let open = connection.control.is_open();
         match frame {
-            Frame::Hello { proof, join, bond } if !client && !open => {
+            Frame::Hello {
+                proof,
+                join,
+                bond,
+                reverse,
+            } if !client && !open => {
                 connection.open_control();
+                connection.control.set_reverse(reverse);
                 connection.admission.proof = proof;
                 connection.bond_ask = bond;
                 if join.is_some() {
@@ -259,8 +266,14 @@ impl<S: Socket> Traffic<S> {
                     join,
                 });
             }
-            Frame::HelloAck { grant, bond } if client && !open => {
+            Frame::HelloAck {
+                grant,
+                bond,
+                reverse,
+            } if client && !open => {
                 connection.open_control();
+                // PROTOCOL REVERSE-1: what was not asked for is not agreed on.
+                connection.control.set_reverse(reverse);
                 self.welcome_with(now, key, grant, bond);
             }
             Frame::Seen(flows) if open => {
@@ -276,6 +289,25 @@ impl<S: Socket> Traffic<S> {
             Frame::Hold(flows) if open => self.handle_hold(key, &flows, true),
             Frame::Go(flows) if open => self.handle_hold(key, &flows, false),
             Frame::Ended(flows) if open && !client => self.handle_ended_flows(now, key, &flows),
+            Frame::Listen(listen) if !client && connection.is_asked_to_listen() => {
+                self.events.push_back(Event::Listen {
+                    connection: connection.id(),
+                    remote: connection.remote(),
+                    listen,
+                });
+            }
+            Frame::Unlisten(ids) if !client && connection.is_asked_to_listen() => {
+                self.events.push_back(Event::Unlisten {
+                    connection: connection.id(),
+                    ids,
+                });
+            }
+            Frame::ListenAck(answer) if client && connection.control.may_listen() => {
+                self.events.push_back(Event::ListenAnswered {
+                    connection: connection.id(),
+                    answer,
+                });
+            }
             Frame::Unknown { .. } => {}
             _ => self.violate(now, key, "a control frame out of turn"),
         }

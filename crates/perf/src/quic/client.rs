@@ -96,6 +96,7 @@ fn engine<'e>(
                 Mode::Stream | Mode::Rr => plan.connections as usize,
             },
             joiner: None,
+            reverse: false,
             wait_timeout: PATIENCE,
             bond_ttl: Duration::ZERO,
             compat_streams: usize::MAX,

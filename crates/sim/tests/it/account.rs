@@ -58,6 +58,7 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
         proof: None,
         join: None,
         bond: None,
+        reverse: false,
     }
     .encode(&mut hello);
     world.network.bare(bare).write(control, &hello);
@@ -183,6 +184,7 @@ fn a_client_that_uses_all_its_streams_gets_more_of_them() {
         proof: None,
         join: None,
         bond: None,
+        reverse: false,
     }
     .encode(&mut hello);
     world.network.bare(bare).write(control, &hello);

@@ -73,6 +73,7 @@ impl Greedy {
             proof: None,
             join: None,
             bond: Some(Ask::New),
+            reverse: false,
         }
         .encode(&mut hello);
         let mut greedy = Self {

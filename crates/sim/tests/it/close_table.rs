@@ -1,10 +1,11 @@
-//! The rows of the close mapping table, each with both protocols, begun by the application on either side.
+//! The rows of the close mapping table, each with both protocols and for a reverse forward, begun by the application on
+//! either side.
 
 use std::time::Duration;
 
 use quictun_sim::engine::{Ending, Event};
 use quictun_sim::{
-    AppId, Dial, Incoming, LinkConfig, Outcome, Outgoing, Read, Script, Seed, Write,
+    AppId, Dial, HostId, Incoming, LinkConfig, Outcome, Outgoing, Read, Script, Seed, Write, config,
 };
 use quictun_wire::code::FlowCode;
 use quinn_proto::VarInt;
@@ -19,23 +20,68 @@ enum Origin {
     Server,
 }
 
+/// How flows are opened.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    protocols: &'static [&'static [u8]],
+    /// By the server, for what connects to its listener (PROTOCOL section 5.9). Then "client" and "server" below are those of
+    /// the flow: who opens it, and who dials.
+    reverse: bool,
+}
+
+impl Way {
+    fn world(self, seed: u64, link: LinkConfig) -> World {
+        let seed = Seed::fixed(seed);
+        let mut client = config::client_speaking(self.protocols, seed.value());
+        client.role.reverse = self.reverse;
+        let server = config::server(seed.value());
+        let mut world = World::with(seed, client, server, link.clone(), link);
+        world.connect();
+        if self.reverse {
+            world.listen(1);
+        }
+        world
+    }
+
+    /// Who opens flows, and who dials for them.
+    fn hosts(self, world: &World) -> (HostId, HostId) {
+        if self.reverse {
+            (world.server, world.client)
+        } else {
+            (world.client, world.server)
+        }
+    }
+
+    fn open(self, world: &mut World, id: u64, (client, server): (Script, Script)) -> AppId {
+        let (_, dials) = self.hosts(world);
+        let token = config::reverse_token(id);
+        let dials = world.network.host(dials);
+        dials.serve(&token, Dial::connects(), server);
+        if self.reverse {
+            world.network.open_incoming(world.server, id, client)
+        } else {
+            world.network.open(world.client, &token, client)
+        }
+    }
+}
+
 /// One flow between the application that acts and the other.
 struct Row {
     world: World,
+    way: Way,
     origin: Origin,
     client_app: AppId,
 }
 
 impl Row {
     fn new(
-        protocols: &[&[u8]],
+        way: Way,
         origin: Origin,
         link: LinkConfig,
         acts: &[Write],
         other: (&[Write], &[Read]),
     ) -> Self {
-        let mut world = World::new(Seed::fixed(4), protocols, link);
-        world.connect();
+        let mut world = way.world(4, link);
         let (mut client, mut server) = (Script::client(1), Script::server(1));
         let (acting, answering) = match origin {
             Origin::Client => (&mut client, &mut server),
@@ -44,13 +90,10 @@ impl Row {
         acting.write = acts.to_vec();
         answering.write = other.0.to_vec();
         answering.read = other.1.to_vec();
-        world
-            .network
-            .host(world.server)
-            .serve("row", Dial::connects(), server);
-        let client_app = world.network.open(world.client, "row", client);
+        let client_app = way.open(&mut world, 1, (client, server));
         Self {
             world,
+            way,
             origin,
             client_app,
         }
@@ -59,7 +102,9 @@ impl Row {
     /// The application that acts, and the other.
     fn apps(&self) -> (Outcome, Outcome) {
         let client = self.world.network.outcome(self.client_app).clone();
-        let server = self.world.network.dialled(self.world.server, "row");
+        let (_, dials) = self.way.hosts(&self.world);
+        let token = config::reverse_token(1);
+        let server = self.world.network.dialled(dials, &token);
         let server = server.expect("the target is dialled").clone();
         match self.origin {
             Origin::Client => (client, server),
@@ -73,8 +118,9 @@ impl Row {
 
     /// How the flow ended on the side of the application that acts, and on the other.
     fn endings(&mut self) -> (Ending, Ending) {
-        let client = self.world.closed(self.world.client)[0].ending;
-        let server = self.world.closed(self.world.server)[0].ending;
+        let (opens, dials) = self.way.hosts(&self.world);
+        let client = self.world.closed(opens)[0].ending;
+        let server = self.world.closed(dials)[0].ending;
         match self.origin {
             Origin::Client => (client, server),
             Origin::Server => (server, client),
@@ -82,11 +128,19 @@ impl Row {
     }
 }
 
-/// Runs a row in all four ways.
-fn each(row: impl Fn(&[&[u8]], Origin)) {
-    for protocols in PROTOCOLS {
+/// Runs a row in all six ways.
+fn each(row: impl Fn(Way, Origin)) {
+    let reverse = Way {
+        protocols: config::NATIVE,
+        reverse: true,
+    };
+    let ways = PROTOCOLS.map(|protocols| Way {
+        protocols,
+        reverse: false,
+    });
+    for way in ways.into_iter().chain([reverse]) {
         for origin in [Origin::Client, Origin::Server] {
-            row(protocols, origin);
+            row(way, origin);
         }
     }
 }
@@ -94,10 +148,10 @@ fn each(row: impl Fn(&[&[u8]], Origin)) {
 // PROTOCOL CLOSE-1.
 #[test]
 fn row_1_fin_from_an_application_finishes_its_direction_and_leaves_the_other_open() {
-    each(|protocols, origin| {
+    each(|way, origin| {
         let later = [Write::Wait(3 * SECOND), Write::Send(100_000), Write::Finish];
         let acts = [Write::Send(1000), Write::Finish];
-        let mut row = Row::new(protocols, origin, wire(20 * MS), &acts, (&later, &[]));
+        let mut row = Row::new(way, origin, wire(20 * MS), &acts, (&later, &[]));
         row.run(2 * SECOND);
         let (acting, other) = row.apps();
         assert_eq!(
@@ -121,7 +175,7 @@ fn row_1_fin_from_an_application_finishes_its_direction_and_leaves_the_other_ope
 // PROTOCOL CLOSE-2.
 #[test]
 fn row_2_a_received_fin_is_passed_on_after_all_bytes_and_the_application_is_still_read() {
-    each(|protocols, origin| {
+    each(|way, origin| {
         // The other application is in the middle of a long, slow answer when it is told of the end.
         let answer = [
             Write::Send(500_000),
@@ -134,7 +188,7 @@ fn row_2_a_received_fin_is_passed_on_after_all_bytes_and_the_application_is_stil
             every: 50 * MS,
         }];
         let acts = [Write::Send(200_000), Write::Finish];
-        let mut row = Row::new(protocols, origin, wire(20 * MS), &acts, (&answer, &slowly));
+        let mut row = Row::new(way, origin, wire(20 * MS), &acts, (&answer, &slowly));
         row.run(20 * SECOND);
         let (acting, other) = row.apps();
         assert!(
@@ -149,10 +203,10 @@ fn row_2_a_received_fin_is_passed_on_after_all_bytes_and_the_application_is_stil
 // PROTOCOL CLOSE-3.
 #[test]
 fn row_3_a_reset_by_an_application_cuts_both_directions_and_says_so() {
-    each(|protocols, origin| {
+    each(|way, origin| {
         let acts = [Write::Send(50_000), Write::Received(20_000), Write::Abort];
         let busy = [Write::Send(5_000_000), Write::Finish];
-        let mut row = Row::new(protocols, origin, wire(20 * MS), &acts, (&busy, &[]));
+        let mut row = Row::new(way, origin, wire(20 * MS), &acts, (&busy, &[]));
         row.run(2 * SECOND);
         let (acting, other) = row.apps();
         assert_eq!(acting.outgoing, Outgoing::Aborted);
@@ -171,11 +225,11 @@ fn row_3_a_reset_by_an_application_cuts_both_directions_and_says_so() {
 // PROTOCOL CLOSE-4.
 #[test]
 fn row_4_a_received_reset_never_looks_like_an_end_even_after_the_last_byte() {
-    each(|protocols, origin| {
+    each(|way, origin| {
         // Everything the application sent has been delivered and read; only the cut is still to come.
         let acts = [Write::Send(30_000), Write::Wait(SECOND), Write::Abort];
         let mut row = Row::new(
-            protocols,
+            way,
             origin,
             wire(20 * MS),
             &acts,
@@ -197,15 +251,9 @@ fn row_4_a_received_reset_never_looks_like_an_end_even_after_the_last_byte() {
 // PROTOCOL CLOSE-4, CLOSE-7.
 #[test]
 fn row_4_a_received_reset_overtakes_bytes_that_the_application_has_not_read() {
-    each(|protocols, origin| {
+    each(|way, origin| {
         let acts = [Write::Send(120_000), Write::Wait(SECOND), Write::Abort];
-        let mut row = Row::new(
-            protocols,
-            origin,
-            wire(20 * MS),
-            &acts,
-            (&[], &[Read::Never]),
-        );
+        let mut row = Row::new(way, origin, wire(20 * MS), &acts, (&[], &[Read::Never]));
         row.run(5 * SECOND);
         let (acting, other) = row.apps();
         assert_eq!((acting.outgoing, other.received), (Outgoing::Aborted, 0));
@@ -221,7 +269,7 @@ fn row_4_a_received_reset_overtakes_bytes_that_the_application_has_not_read() {
 // PROTOCOL CLOSE-5.
 #[test]
 fn row_5_an_application_whose_reader_has_gone_is_reset_and_does_not_stall() {
-    each(|protocols, origin| {
+    each(|way, origin| {
         // A half-closed application goes away: its peer, in the middle of an answer, must hear of it
         // although nothing more can come to it.
         let acts = [
@@ -231,7 +279,7 @@ fn row_5_an_application_whose_reader_has_gone_is_reset_and_does_not_stall() {
             Write::Close,
         ];
         let answer = [Write::ReceivedEnd, Write::Send(50_000_000), Write::Finish];
-        let mut row = Row::new(protocols, origin, wire(20 * MS), &acts, (&answer, &[]));
+        let mut row = Row::new(way, origin, wire(20 * MS), &acts, (&answer, &[]));
         row.run(3 * SECOND);
         let (acting, other) = row.apps();
         assert_eq!(acting.incoming, Incoming::Dropped);
@@ -309,24 +357,15 @@ fn row_5_a_peer_that_only_stops_gets_the_rest_and_the_application_is_reset_after
 // PROTOCOL CLOSE-6.
 #[test]
 fn row_6_a_lost_connection_resets_every_flow_and_is_told_once() {
-    each(|protocols, _| {
-        let mut world = World::new(Seed::fixed(5), protocols, limited(2_000_000, 20 * MS));
-        world.connect();
+    each(|way, _| {
+        let mut world = way.world(5, limited(2_000_000, 20 * MS));
         let (client, server) = (world.client, world.server);
         let mut apps = Vec::new();
         for number in 0..7u64 {
-            let token = format!("flow {number}");
             let busy = [Write::Send(1_000_000_000), Write::Finish];
-            world.network.host(server).serve(
-                &token,
-                Dial::connects(),
-                Script::server(number).write(busy),
-            );
-            apps.push(
-                world
-                    .network
-                    .open(client, &token, Script::client(number).write(busy)),
-            );
+            let scripts = [Script::client(number), Script::server(number)];
+            let [opens, dialled] = scripts.map(|script| script.write(busy));
+            apps.push(way.open(&mut world, number, (opens, dialled)));
         }
         world.network.run_for(SECOND);
         for (from, to) in [(client, server), (server, client)] {
@@ -339,10 +378,9 @@ fn row_6_a_lost_connection_resets_every_flow_and_is_told_once() {
                 (outcome.incoming, outcome.outgoing),
                 (Incoming::Reset, Outgoing::Reset)
             );
-            let outcome = world
-                .network
-                .dialled(server, &format!("flow {number}"))
-                .expect("dialled");
+            let (_, dials) = way.hosts(&world);
+            let token = config::reverse_token(number as u64);
+            let outcome = world.network.dialled(dials, &token).expect("dialled");
             assert_eq!(
                 (outcome.incoming, outcome.outgoing),
                 (Incoming::Reset, Outgoing::Reset)

@@ -39,6 +39,7 @@ fn hello(proof: Option<[u8; 32]>) -> Vec<u8> {
         proof,
         join: None,
         bond: None,
+        reverse: false,
     }
     .encode(&mut bytes);
     bytes
@@ -186,6 +187,7 @@ fn frames_out_of_turn_end_the_connection_and_nothing_else() {
         Frame::HelloAck {
             grant: None,
             bond: None,
+            reverse: false,
         }
         .encode(&mut bytes);
         vec![bytes]

@@ -444,6 +444,7 @@ impl Greed {
             proof,
             join: None,
             bond: None,
+            reverse: false,
         }
         .encode(&mut bytes);
         let peer = &mut self.peers[index];

@@ -35,6 +35,7 @@ mod reopen;
 mod reordering;
 mod reports;
 mod resume;
+mod reverse;
 mod revoked;
 mod salvage;
 mod schedules;

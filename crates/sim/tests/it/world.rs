@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quictun_sim::engine::{ClientRole, EngineConfig, Event, FlowSummary, Residue, ServerRole};
 use quictun_sim::{HostId, LinkConfig, Network, Queue, Seed, config};
+use quictun_wire::listening::{HOLDER_LEN, Listen};
 use quictun_wire::open::Open;
 use quictun_wire::token;
 
@@ -74,6 +75,22 @@ impl World {
         self.network.run_until(30 * SECOND, |network| {
             network.host(client).engine().is_connected()
         });
+        self.network.run_for(SECOND);
+    }
+
+    /// Has the client ask for a listener, and the server listen.
+    pub(crate) fn listen(&mut self, id: u64) {
+        let listen = Listen {
+            id,
+            wait: false,
+            holder: [1; HOLDER_LEN],
+            address: "tcp:127.0.0.1:0".to_owned(),
+        };
+        let asked = self.network.command(self.client, |engine, _| {
+            let connection = engine.connection_reports()[0].id;
+            engine.listen(connection, listen)
+        });
+        assert!(asked, "the server listens for clients");
         self.network.run_for(SECOND);
     }
 

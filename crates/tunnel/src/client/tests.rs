@@ -48,6 +48,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         }],
         connections: 1,
         joiner: None,
+        reverse: false,
         wait_timeout: WAIT_TIMEOUT,
         bond_ttl: Duration::ZERO,
         compat_streams: COMPAT_STREAMS,

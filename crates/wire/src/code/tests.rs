@@ -46,6 +46,25 @@ fn close_codes_have_their_published_numbers() {
     }
 }
 
+#[test]
+fn listen_codes_have_their_published_numbers() {
+    let numbers = [
+        (ListenCode::BadAddress, 0x01),
+        (ListenCode::NotAllowed, 0x02),
+        (ListenCode::InUse, 0x03),
+        (ListenCode::TooMany, 0x04),
+        (ListenCode::Taken, 0x05),
+        (ListenCode::Failed, 0x06),
+        (ListenCode::Revoked, 0x07),
+        (ListenCode::ShuttingDown, 0x08),
+    ];
+    assert_eq!(numbers.map(|(code, _)| code), ListenCode::ALL);
+    for (code, number) in numbers {
+        assert_eq!(code.to_u64(), number);
+        assert_eq!(ListenCode::from_u64(number), Some(code));
+    }
+}
+
 // PROTOCOL CODE-1.
 #[test]
 fn unassigned_numbers_have_no_code() {

@@ -1,6 +1,8 @@
 use super::*;
 use crate::bond::{Ask, BOND_ID_LEN, SECRET_LEN, TICKET_LEN};
+use crate::code::ListenCode;
 use crate::join::{MAX_RULES, SIGNATURE_LEN};
+use crate::listening::HOLDER_LEN;
 use proptest::prelude::*;
 
 fn encoded(frame: &Frame) -> Vec<u8> {
@@ -45,6 +47,7 @@ fn frames_are_written_as_the_protocol_says() {
         proof: None,
         join: Some(join("a")),
         bond: None,
+        reverse: false,
     });
     assert_eq!(join[..6], [0x07, 0x40, 0x44, 0x04, 0x40, 0x41]);
     assert_eq!(join[70..], [b'a']);
@@ -62,11 +65,16 @@ fn hello(proof: Option<[u8; PROOF_LEN]>) -> Frame {
         proof,
         join: None,
         bond: None,
+        reverse: false,
     }
 }
 
 fn hello_ack(grant: Option<Grant>, bond: Option<BondGrant>) -> Frame {
-    Frame::HelloAck { grant, bond }
+    Frame::HelloAck {
+        grant,
+        bond,
+        reverse: false,
+    }
 }
 
 fn asks(ask: Ask) -> Frame {
@@ -74,6 +82,7 @@ fn asks(ask: Ask) -> Frame {
         proof: None,
         join: None,
         bond: Some(ask),
+        reverse: false,
     }
 }
 
@@ -100,6 +109,55 @@ fn join(name: &str) -> Join {
     }
 }
 
+fn reverse(reverse: bool) -> [Frame; 2] {
+    [
+        Frame::Hello {
+            proof: None,
+            join: None,
+            bond: None,
+            reverse,
+        },
+        Frame::HelloAck {
+            grant: None,
+            bond: None,
+            reverse,
+        },
+    ]
+}
+
+fn listen(id: u64) -> Frame {
+    Frame::Listen(Listen {
+        id,
+        wait: false,
+        holder: [5; HOLDER_LEN],
+        address: "tcp:127.0.0.1:0".to_owned(),
+    })
+}
+
+fn listens(id: u64) -> Frame {
+    let result = Err(ListenCode::Taken);
+    Frame::ListenAck(ListenAck { id, result })
+}
+
+// PROTOCOL REVERSE-1, REVERSE-5.
+#[test]
+fn reverse_forwards_are_agreed_on_by_an_empty_option() {
+    let [hello, ack] = reverse(true);
+    assert_eq!(encoded(&hello), [0x07, 0x02, 0x0a, 0x00]);
+    assert_eq!(encoded(&ack), [0x08, 0x02, 0x0a, 0x00]);
+    for kind in [0x07, 0x08] {
+        assert_eq!(Frame::decode(&[kind, 3, 0x0a, 1, 0]), Err(Malformed));
+    }
+    assert_eq!(encoded(&listens(4)), [0x17, 0x03, 4, 5, 0]);
+    assert_eq!(encoded(&listen(4))[..4], [0x16, 34, 4, 0]);
+    assert_eq!(whole(&[0x18, 0x02, 4, 5]), Frame::Unlisten(vec![4, 5]));
+    assert_eq!(Frame::decode(&[0x18, 0x00]), Err(Malformed));
+    let ids = |count: u64| encoded(&Frame::Unlisten((0..count).collect()));
+    assert!(Frame::decode(&ids(MAX_FLOWS as u64)).is_ok());
+    assert_eq!(Frame::decode(&ids(MAX_FLOWS as u64 + 1)), Err(Malformed));
+    assert_eq!(Frame::decode(&[0x16, 0x01, 4]), Err(Malformed));
+}
+
 // PROTOCOL OPTION-2.
 #[test]
 fn known_options_do_not_occur_twice() {
@@ -109,11 +167,14 @@ fn known_options_do_not_occur_twice() {
             proof: None,
             join: Some(join("a")),
             bond: None,
+            reverse: false,
         },
         asks(Ask::New),
         asks(again()),
         hello_ack(Some(Grant::new("a", [])), None),
         hello_ack(None, Some(bond())),
+        reverse(true)[0].clone(),
+        reverse(true)[1].clone(),
     ] {
         let once = encoded(&frame);
         let (kind, rest) = varint::decode(&once).expect("a type");
@@ -138,7 +199,7 @@ fn a_control_stream_is_known_by_its_first_frame() {
 // PROTOCOL CONTROL-3.
 #[test]
 fn frames_of_unknown_types_are_skipped_whole() {
-    assert_eq!(whole(&[0x16, 0x02, 9, 9]), Frame::Unknown { kind: 0x16 });
+    assert_eq!(whole(&[0x19, 0x02, 9, 9]), Frame::Unknown { kind: 0x19 });
     assert_eq!(whole(&[0x12, 0x00]), Frame::Unknown { kind: 0x12 });
 }
 
@@ -163,12 +224,12 @@ fn limits_are_kept() {
     let more = encoded(&ended(MAX_FLOWS as u64 + 1));
     assert_eq!(Frame::decode(&more), Err(Malformed));
     assert_eq!(Frame::decode(&[0x15, 0x00]), Err(Malformed));
-    let mut longest = vec![0x16];
+    let mut longest = vec![0x19];
     put_bytes(&[0; MAX_BODY], &mut longest);
-    assert_eq!(whole(&longest), Frame::Unknown { kind: 0x16 });
+    assert_eq!(whole(&longest), Frame::Unknown { kind: 0x19 });
     assert!(longest.len() <= MAX_FRAME);
     // Refused before the body is there.
-    let mut too_long = vec![0x16];
+    let mut too_long = vec![0x19];
     varint::encode(MAX_BODY as u64 + 1, &mut too_long);
     assert_eq!(Frame::decode(&too_long), Err(Malformed));
 }
@@ -220,7 +281,12 @@ fn any_frame() -> impl Strategy<Value = Frame> {
     let ids = any::<([u8; 16], [u8; 32])>();
     let again = ids.prop_map(|(id, ticket)| Ask::Again { id, ticket });
     let ask = prop_oneof![Just(Ask::New), again];
-    let hello = (proof, proptest::option::of(join), proptest::option::of(ask));
+    let hello = (
+        proof,
+        proptest::option::of(join),
+        proptest::option::of(ask),
+        any::<bool>(),
+    );
     let bond = (any::<([u8; 16], [u8; 32], u8)>(), 0..=bond::MAX_TTL_S);
     let bond = bond.prop_map(|((id, secret, route), ttl_s)| BondGrant {
         id,
@@ -228,10 +294,26 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         route,
         ttl_s,
     });
-    let answer = (proptest::option::of(grant), proptest::option::of(bond));
+    let answer = (
+        proptest::option::of(grant),
+        proptest::option::of(bond),
+        any::<bool>(),
+    );
     prop_oneof![
-        hello.prop_map(|(proof, join, bond)| Frame::Hello { proof, join, bond }),
-        answer.prop_map(|(grant, bond)| Frame::HelloAck { grant, bond }),
+        hello.prop_map(|(proof, join, bond, reverse)| Frame::Hello {
+            proof,
+            join,
+            bond,
+            reverse
+        }),
+        answer.prop_map(|(grant, bond, reverse)| Frame::HelloAck {
+            grant,
+            bond,
+            reverse
+        }),
+        proptest::collection::vec(number.clone(), 1..=MAX_FLOWS).prop_map(Frame::Unlisten),
+        number.clone().prop_map(listen),
+        number.clone().prop_map(listens),
         proptest::collection::vec(seen, 1..=MAX_FLOWS).prop_map(Frame::Seen),
         proptest::collection::vec(gone.clone(), 1..=MAX_FLOWS).prop_map(Frame::Gone),
         proptest::collection::vec(gone, 1..=MAX_FLOWS).prop_map(Frame::Ended),

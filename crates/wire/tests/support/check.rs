@@ -10,6 +10,7 @@ use crate::code::FlowCode;
 use crate::control::{Frame, MAX_FRAME};
 use crate::dns::{Answer, Query};
 use crate::invitation::{Code, MAX_TEXT, is_client_name};
+use crate::listening::{Incoming, ListenAddress, MAX_ADDRESS, MAX_INCOMING_FRAME};
 use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
 use crate::proxy::{Credentials, Handshake, MAX_HEAD, Step};
@@ -184,6 +185,33 @@ pub fn move_ack_decode(bytes: &[u8]) {
             MoveAck::decode(&again),
             Ok(Decoded::Done { frame, consumed })
         );
+    }
+}
+
+/// Fragmentation changes nothing; a decoded frame encodes to one that decodes to itself; who has connected is safe to print.
+pub fn incoming_decode(bytes: &[u8]) {
+    if let Some(frame) = check_frame(bytes, MAX_INCOMING_FRAME, Incoming::decode) {
+        assert!(!frame.peer.to_string().contains(char::is_control));
+        let mut again = Vec::new();
+        frame.encode(&mut again);
+        let consumed = again.len();
+        again.extend_from_slice(b"application data");
+        assert_eq!(
+            Incoming::decode(&again),
+            Ok(Decoded::Done { frame, consumed })
+        );
+    }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        listen_address(text);
+    }
+}
+
+/// An address to listen on survives its own text, which a frame has room for and a log may show.
+pub fn listen_address(text: &str) {
+    if let Ok(address) = ListenAddress::parse(text) {
+        let again = address.to_string();
+        assert!(again.len() <= MAX_ADDRESS && !again.contains(char::is_control));
+        assert_eq!(ListenAddress::parse(&again), Ok(address));
     }
 }
 

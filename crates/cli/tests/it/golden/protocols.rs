@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use quictun_wire::ack::Ack;
 use quictun_wire::bond::{Ask, BondGrant};
-use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::code::{CloseCode, FlowCode, ListenCode};
 use quictun_wire::control::{Frame, Gone, Seen};
 use quictun_wire::join::{Grant, Join};
+use quictun_wire::listening::{Incoming, IncomingPeer, Listen, ListenAck, ListenAddress};
 use quictun_wire::moving::{Move, MoveAck};
 use quictun_wire::open::{Open, OpenAck};
 use quictun_wire::{alpn, token};
@@ -87,6 +88,10 @@ fn golden_wire() {
     let mut bytes = Vec::new();
     MoveAck { next: 70_000 }.encode(&mut bytes);
     line(format!("MOVE_ACK {}", hex(&bytes)));
+    let mut bytes = Vec::new();
+    let peer = IncomingPeer::Unix;
+    Incoming { id: 0, peer }.encode(&mut bytes);
+    line(format!("INCOMING {}", hex(&bytes)));
     for (name, frame) in control_frames() {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
@@ -96,8 +101,39 @@ fn golden_wire() {
 }
 
 fn control_frames() -> Vec<(&'static str, Frame)> {
-    let hello = |proof, join, bond| ("HELLO", Frame::Hello { proof, join, bond });
-    let hello_ack = |grant, bond| ("HELLO_ACK", Frame::HelloAck { grant, bond });
+    let hello = |proof, join, bond| {
+        let reverse = false;
+        let frame = Frame::Hello {
+            proof,
+            join,
+            bond,
+            reverse,
+        };
+        ("HELLO", frame)
+    };
+    let hello_ack = |grant, bond| {
+        let reverse = false;
+        let frame = Frame::HelloAck {
+            grant,
+            bond,
+            reverse,
+        };
+        ("HELLO_ACK", frame)
+    };
+    let listen = Listen {
+        id: 0,
+        wait: true,
+        holder: [0xff; 16],
+        address: "tcp:127.0.0.1:0".to_owned(),
+    };
+    let listens = |result| ("LISTEN_ACK", Frame::ListenAck(ListenAck { id: 0, result }));
+    let bound = ListenAddress::parse("tcp:127.0.0.1:8000").expect("an address");
+    let reverse = Frame::Hello {
+        proof: None,
+        join: None,
+        bond: None,
+        reverse: true,
+    };
     let join = Join {
         name: "laptop".to_owned(),
         signature: [0xbb; 64],
@@ -135,6 +171,11 @@ fn control_frames() -> Vec<(&'static str, Frame)> {
         ("HOLD", Frame::Hold(vec![4, 8])),
         ("GO", Frame::Go(vec![4, 8])),
         ("ENDED", Frame::Ended(gone())),
+        ("HELLO", reverse),
+        ("LISTEN", Frame::Listen(listen)),
+        listens(Ok(bound)),
+        listens(Err(ListenCode::Taken)),
+        ("UNLISTEN", Frame::Unlisten(vec![0, 1])),
     ]
 }
 
