@@ -3,7 +3,8 @@
 //! An `=` makes it ours. Without one it is read as `ssh -L` reads it, sockets included, so that a line which works there
 //! works here.
 
-use quictun_tunnel::settings::{Forward, ForwardTo};
+use quictun_tunnel::settings::{Forward, ForwardTo, ListenOn, Reverse};
+use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Target;
 
 use crate::address::parse_forward_listen;
@@ -16,6 +17,22 @@ pub(crate) fn parse(text: &str) -> Result<Forward, Why> {
         None => parse_ssh(text),
     };
     read.map_err(|Why(why)| Why(format!("{text:?}: {why}")))
+}
+
+/// Reads the value of `-R`: what `-L` takes, for a listener of the server's.
+pub(crate) fn parse_reverse(text: &str) -> Result<Reverse, Why> {
+    let Forward { listen, to } = parse(text)?;
+    let why = |why: String| Why(format!("{text:?}: {why}"));
+    let listen = match listen {
+        ListenOn::Tcp(address) => ListenAddress::tcp(address),
+        ListenOn::Unix(path) => {
+            ListenAddress::unix(&path.to_string_lossy()).map_err(|error| why(error.to_string()))?
+        }
+    };
+    match to {
+        ForwardTo::Target(target) => Ok(Reverse { listen, target }),
+        ForwardTo::Proxy | ForwardTo::Source(_) => Err(why("a target is missing".to_owned())),
+    }
 }
 
 fn forward(listen: &str, target: &str) -> Result<Forward, Why> {

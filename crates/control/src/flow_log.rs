@@ -91,6 +91,7 @@ impl FlowLog {
         let elapsed_ms = u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX);
         let reason = reason(summary.ending, known.unreachable);
         let verdict = verdict(summary, known.denied);
+        let reverse = summary.incoming.then_some(true);
         let target = match known.target {
             Some(target) => target.to_owned(),
             None => Foreign(&summary.token).to_string(),
@@ -117,6 +118,7 @@ impl FlowLog {
                         connection,
                         "Stream-ID" = summary.stream_id,
                         target,
+                        reverse,
                         verdict,
                         denied = known.denied,
                         bytes_to_tunnel = summary.bytes_to_tunnel,

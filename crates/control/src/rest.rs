@@ -20,6 +20,7 @@ mod object;
 mod preview;
 mod readiness;
 mod reconnect;
+mod reverse;
 pub(crate) mod sample;
 mod servers;
 mod state;
@@ -43,6 +44,7 @@ use tokio::sync::mpsc;
 pub use listen::{Bound, ListenError, Listener, bind};
 pub use readiness::Readiness;
 pub use reconnect::Replace;
+pub use reverse::{ReverseForward, ReverseForwards};
 pub use state::{Facts, RestState};
 
 use crate::metrics::{self, Format};

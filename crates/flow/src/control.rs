@@ -36,6 +36,10 @@ const UNSEEN_COST: usize = 40;
 
 /// The control stream of one connection, as far as there is one.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts: what the peer has said, and what has come"
+)]
 pub struct Control {
     /// The stream's number, as those of flows.
     stream: Option<u64>,

@@ -16,6 +16,9 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 /// Marks dials among the keys; flow ids stay below it.
 const DIAL: u64 = 1 << 63;
 
+/// Marks applications that have yet to say where they want to go, among the dials.
+const ASKING: u64 = 1 << 62;
+
 /// Listeners are numbered from here; flow ids have a generation above it.
 const LISTENER: u64 = 16;
 
@@ -36,8 +39,10 @@ pub enum Key {
     Tun,
     /// A listener, by its number.
     Listener(usize),
-    /// A dial, or an application that has yet to say where it wants to go, by its number.
+    /// A dial, by its number.
     Dial(usize),
+    /// An application that has yet to say where it wants to go, by its number.
+    Asking(usize),
     /// The application's socket of a flow.
     Flow(FlowId),
 }
@@ -78,6 +83,7 @@ impl Key {
             Self::Tun => 2,
             Self::Listener(index) => LISTENER + index as u64,
             Self::Dial(key) => DIAL | key as u64,
+            Self::Asking(key) => DIAL | ASKING | key as u64,
             Self::Flow(id) => id.0,
         }
     }
@@ -88,6 +94,9 @@ impl Key {
             0 => Self::Udp,
             1 => Self::Wake,
             2 => Self::Tun,
+            value if value & (DIAL | ASKING) == DIAL | ASKING => {
+                Self::Asking(low(value & !(DIAL | ASKING)))
+            }
             value if value & DIAL != 0 => Self::Dial(low(value & !DIAL)),
             value if u32::try_from(value).is_ok() => Self::Listener(low(value - LISTENER)),
             value => Self::Flow(FlowId(value)),
@@ -231,6 +240,8 @@ mod tests {
             Key::Listener(70_000),
             Key::Dial(0),
             Key::Dial(123),
+            Key::Asking(0),
+            Key::Asking(123),
             Key::Flow(FlowId(1 << 32)),
             Key::Flow(FlowId((77 << 32) | 5)),
         ] {

@@ -17,6 +17,7 @@ mod changes;
 mod client;
 mod closed;
 mod denied;
+mod listen;
 mod own_http;
 mod register;
 pub(crate) mod rule;
@@ -28,12 +29,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
+use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Target;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 pub use client::Client;
 pub use closed::Closed;
 pub use denied::{Denial, Denied};
+pub use listen::{ListenDenied, ListenRule, ListenRuleError};
 pub use own_http::OwnHttp;
 pub use register::AccessError;
 pub use rule::RuleError;
@@ -254,6 +257,18 @@ impl Policy {
                 client.may_reach_addr(target, host, SocketAddr::new(addr, *port), closed)
             }
             _ => Err(Denied::UnknownClient(rule::naming(target))),
+        }
+    }
+
+    /// Decides where a client may have the server listen (PROTOCOL REVERSE-3).
+    ///
+    /// # Errors
+    ///
+    /// No rule of the client's names the address, or the server knows it by no name.
+    pub fn may_listen(&self, peer: &Peer, address: &ListenAddress) -> Result<(), ListenDenied> {
+        match (&self.mode, peer) {
+            (Mode::Named(_), Peer::Named(client)) => client.may_listen(address),
+            _ => Err(ListenDenied::Unnamed),
         }
     }
 

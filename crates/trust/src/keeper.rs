@@ -10,6 +10,7 @@
 //! | open the log file of that number | a descriptor |
 //! | load | every file that a reload reads, with its path |
 //! | enrol the client that makes this attempt | its rules, or why not |
+//! | listen on this address, which a client's rule must name | a descriptor |
 //!
 //! For the load the keeper runs the same function as we do, and sends what that has read. So a configuration may
 //! name new files, while we never name one.
@@ -27,6 +28,7 @@ mod tests;
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -60,24 +62,30 @@ impl ReadError {
     }
 }
 
+/// Binds a listener for a client where a rule of some client's names the address, and judges that by itself.
+pub type Bind = Box<dyn Fn(&str) -> io::Result<OwnedFd>>;
+
 /// The keeper of this process, if there is one. Like the confinement that makes it necessary, it is the process's own.
 static KEEPER: OnceLock<Link> = OnceLock::new();
 
 /// Starts the keeper of this process, which must have one thread and no keeper yet.
 ///
 /// It opens `reads` one by one, each with the most bytes that are read of it, and `appends` for appending. `load` reads
-/// all that a reload reads, through this module. Clients that join are enrolled in `clients`.
+/// all that a reload reads, through this module. Clients that join are enrolled in `clients`; `listen` makes listeners for
+/// clients.
 pub fn start(
     reads: Vec<(PathBuf, u64)>,
     appends: Vec<PathBuf>,
     load: Option<Box<dyn Fn()>>,
     clients: Option<Directory>,
+    listen: Option<Bind>,
 ) -> io::Result<()> {
     let link = Link::start(Kept {
         reads,
         appends,
         load,
         clients,
+        listen,
     })?;
     KEEPER
         .set(link)
@@ -143,6 +151,15 @@ pub fn enrol(clients: &Directory, attempt: &Attempt) -> Result<Enrolled, Refused
         Some(link) => link.enrol(attempt),
         None => clients.enrol(attempt, now_s()),
     }
+}
+
+/// Listens on an address for a client; `None`: this process has no keeper, and binds by itself.
+///
+/// # Errors
+///
+/// The system's. [`io::ErrorKind::PermissionDenied`] where the keeper knows no rule for the address.
+pub fn listen(address: &str) -> Option<io::Result<OwnedFd>> {
+    Some(KEEPER.get()?.listen(address))
 }
 
 fn now_s() -> u64 {

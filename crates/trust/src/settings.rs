@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+pub use crate::access::ListenRule;
 pub use crate::access::rule::TargetRule;
 
 /// Protocols offered by the client, best first.
@@ -107,6 +108,8 @@ pub struct NamedClient {
     pub proofs: Vec<ClientProof>,
     /// Targets it may reach. Empty: none.
     pub allow: Vec<TargetRule>,
+    /// Addresses on which it may have the server listen. Empty: none.
+    pub listen: Vec<ListenRule>,
 }
 
 /// A way in which a client proves itself.

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use quictun_engine::report::ServerId;
-use quictun_wire::code::FlowCode;
+use quictun_wire::code::{FlowCode, ListenCode};
 use quictun_wire::target::Family;
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::mailbox::Message;
 use crate::probe::Probe;
 use crate::requests::Request;
 use crate::resolve::Resolver;
+use crate::reverse::bind;
 use crate::servers::Servers;
 use crate::settings::HostPort;
 use crate::token_source::TokenPlugin;
@@ -90,6 +92,17 @@ impl Answers {
                     () = wanted.closed() => Err(FlowCode::AppReset),
                 };
                 (worker, Message::TargetResolved { flow, result })
+            }
+            Request::Listen {
+                worker,
+                number,
+                address,
+            } => {
+                let mut binder = JoinSet::new();
+                binder.spawn_blocking(move || bind::for_client(&address));
+                let bound = binder.join_next().await.and_then(Result::ok);
+                let result = bound.unwrap_or(Err(ListenCode::Failed));
+                (worker, Message::Bound { number, result })
             }
             Request::Token {
                 worker,

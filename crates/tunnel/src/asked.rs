@@ -207,6 +207,7 @@ mod tests {
             name: "laptop".to_owned(),
             proofs: vec![ClientProof::Pin(identity.pin)],
             allow: Vec::new(),
+            listen: Vec::new(),
         };
         let policy = Policy::new(&Access::Named {
             clients: vec![client],

@@ -128,11 +128,15 @@ pub(crate) fn own_address() -> Option<IpAddr> {
 }
 
 fn targets(client: &NamedClient) -> String {
-    if client.allow.is_empty() {
-        return "no target yet: allow some with --allow HOST:PORT".to_owned();
+    let list = |rules: Vec<String>| rules.join(", ");
+    let listen = list(client.listen.iter().map(ToString::to_string).collect());
+    let allow = list(client.allow.iter().map(ToString::to_string).collect());
+    match (allow.is_empty(), listen.is_empty()) {
+        (true, true) => "no target yet: allow some with --allow HOST:PORT".to_owned(),
+        (true, false) => format!("may have us listen on {listen}"),
+        (false, true) => allow,
+        (false, false) => format!("{allow}; may have us listen on {listen}"),
     }
-    let rules: Vec<String> = client.allow.iter().map(ToString::to_string).collect();
-    rules.join(", ")
 }
 
 fn with_secrets(clients: &[NamedClient]) -> impl Iterator<Item = (&NamedClient, &Path)> {
@@ -177,6 +181,7 @@ mod tests {
                 .iter()
                 .map(|rule| rule.parse().expect("a rule"))
                 .collect(),
+            listen: Vec::new(),
         }
     }
 

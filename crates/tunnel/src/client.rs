@@ -1,5 +1,6 @@
 //! The client process.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -17,6 +18,7 @@ use tracing::{info, warn};
 
 use crate::answers::Sources;
 use crate::banner;
+use crate::client_duty::reverse::Reverses;
 use crate::client_duty::{ClientDuty, Dialling, ForwardDuty, Leads};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
@@ -31,7 +33,7 @@ use crate::reload::source::Source;
 use crate::reload::{self, Read, Reload};
 use crate::servers::Servers;
 use crate::settings::{
-    BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, HostPort, ListenOn, TokenSource,
+    BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, HostPort, ListenOn, Reverse, TokenSource,
 };
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
 use crate::tun_port::{Place, TunPort};
@@ -39,7 +41,7 @@ use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::log::shown_url;
-use quictun_control::rest::{self, Facts};
+use quictun_control::rest::{self, Facts, ReverseForwards};
 use quictun_control::settings::Phrases;
 use quictun_control::systemd::{self, Activated};
 use quictun_io::udp_port::{self, UdpPort};
@@ -51,6 +53,7 @@ use quictun_trust::identity;
 use quictun_trust::logins::Logins;
 use quictun_trust::settings::ServerTrust;
 use quictun_trust::tls;
+use quictun_wire::listening::HOLDER_LEN;
 use quictun_wire::target::Target;
 
 /// How long an application waits for a connection to the server before it is reset: longer than the
@@ -143,7 +146,7 @@ fn serve(
         servers: servers_to_dial(&servers, &rules),
         connections: connections.div_ceil(workers),
         joiner: None,
-        reverse: false,
+        reverse: !settings.reverse.is_empty(),
         wait_timeout: WAIT_TIMEOUT,
         bond_ttl: settings.transport.bond_ttl.unwrap_or(BOND_TTL_MAX),
         compat_streams: COMPAT_STREAMS,
@@ -161,6 +164,8 @@ fn serve(
         say,
         servers: servers.clone(),
     });
+    let shown = ReverseForwards::default();
+    let mut reverse = Some(settings.reverse.clone());
     let launch = Launch {
         side: Side::Client,
         log,
@@ -179,6 +184,7 @@ fn serve(
             listen,
             aead,
             servers: names,
+            reverse: shown.clone(),
         },
         reload,
         network: Some(NetworkWatch::open().context("watching the network")?),
@@ -199,9 +205,15 @@ fn serve(
             anyhow::Ok(Once::new(socket, &connect.target, outcome))
         });
         let once = once.transpose()?;
-        // One worker serves the device.
+        // One worker serves the device, and one has the reverse forwards.
         let (role, tun, servers) = (role.clone(), tun.take(), standings.clone());
-        let apps = (forwards, logins.clone(), once);
+        let reverse = (reverse.take().unwrap_or_default(), shown.clone());
+        let apps = Apps {
+            forwards,
+            logins: logins.clone(),
+            once,
+            reverse,
+        };
         Ok(move |seat| build(seat, role, apps, tun, servers, phrases))
     })?;
     let outcome = outcome.map_err(Failure::of_workers);
@@ -221,7 +233,7 @@ fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) 
         let (servers, shared) = (server_names(settings), tls::Shared::default());
         reload::source::reads(reload::source::of_client(read.clone(), servers, shared))
     });
-    launch::start_keeper(&settings.control, token_files(settings), load, None)
+    launch::start_keeper(&settings.control, token_files(settings), load, None, None)
 }
 
 fn server_names(settings: &ClientSettings) -> Vec<HostPort> {
@@ -315,20 +327,33 @@ fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
     }
 }
 
+/// Which applications a worker serves.
+#[derive(Default)]
+struct Apps {
+    forwards: Vec<ForwardDuty>,
+    logins: Option<Logins>,
+    once: Option<Once>,
+    reverse: (Vec<Reverse>, ReverseForwards),
+}
+
 fn build(
     seat: Seat,
     role: ClientRole,
-    (forwards, logins, once): (Vec<ForwardDuty>, Option<Logins>, Option<Once>),
+    apps: Apps,
     tun: Option<TunPlan>,
     servers: Arc<Servers>,
     phrases: Phrases,
 ) -> Result<Parts<ClientDuty>> {
     let config = seat.config(role, launch::random()?)?;
+    let holder = holder()?;
+    let (reverse, shown) = apps.reverse;
     let duty = ClientDuty {
         index: seat.index,
-        forwards,
-        proxy: Proxy::new(logins),
-        once,
+        forwards: apps.forwards,
+        proxy: Proxy::new(apps.logins),
+        once: apps.once,
+        reverse: Reverses::new(seat.index, seat.requests.clone(), reverse, holder, shown),
+        incoming: HashMap::new(),
         tun: tun.map(|tun| tun.build(phrases)).transpose()?,
         control: seat.requests.clone(),
         waiting: Slab::new(),
@@ -344,6 +369,13 @@ fn build(
     // Each worker has an address of its own: no datagram can reach the wrong one.
     parts.siblings.truncate(1);
     Ok(parts)
+}
+
+/// Names this process to the server, as the holder of its listeners.
+fn holder() -> Result<[u8; HOLDER_LEN]> {
+    let mut holder = [0; HOLDER_LEN];
+    holder.copy_from_slice(&launch::random()?[..HOLDER_LEN]);
+    Ok(holder)
 }
 
 /// Whose packets are carried, and which name server is asked.

@@ -1,11 +1,14 @@
 //! What a client's worker does: it accepts applications and asks for tokens.
 
 mod dialling;
+pub(crate) mod reverse;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quictun_engine::report::ServerId;
 use quictun_engine::{Event, FlowId, FlowSummary, LossReason};
 use slab::Slab;
 use tokio::sync::mpsc::Sender;
@@ -29,6 +32,10 @@ use quictun_control::log::Foreign;
 use quictun_control::log_beginning;
 use quictun_control::settings::Phrases;
 use quictun_io::poller::{Key, Ready};
+use reverse::Reverses;
+
+/// Of several servers, the one that listens for reverse forwards: the first that was named.
+const LISTENING: ServerId = ServerId(0);
 
 /// Connections taken from one listener before others have their turn.
 const ACCEPT_BURST: usize = 64;
@@ -43,6 +50,10 @@ pub(crate) struct ClientDuty {
     pub(crate) proxy: Proxy,
     /// The flow for whose sake the process runs, if it is for one.
     pub(crate) once: Option<Once>,
+    /// Reverse forwards, all in one worker.
+    pub(crate) reverse: Reverses,
+    /// The targets of flows that the server has opened, for the log.
+    pub(crate) incoming: HashMap<FlowId, String>,
     /// The device whose connections are carried, in one worker.
     pub(crate) tun: Option<TunPort>,
     pub(crate) control: Sender<Request>,
@@ -108,11 +119,18 @@ impl Duty for ClientDuty {
             } => self.tell_of_choice(server, before, why),
             Event::Welcome {
                 server,
+                connection,
                 remote,
                 protocol,
                 bonded,
+                reverse,
                 ..
-            } => self.handle_welcome(io.now, server, remote, protocol, bonded),
+            } => {
+                self.handle_welcome(io.now, server, remote, protocol, bonded);
+                if server == LISTENING {
+                    self.reverse.handle_welcome(io, connection, reverse);
+                }
+            }
             Event::ConnectFailed {
                 server,
                 remote,
@@ -140,6 +158,15 @@ impl Duty for ClientDuty {
                     info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: what its flows had received whole is still delivered");
                 }
                 self.handle_disconnected(server, remote, &reason, (flows, detached));
+                self.reverse.handle_lost(io, connection, true);
+            }
+            Event::ListenAnswered { connection, answer } => {
+                self.reverse.handle_answer(io.now, connection, &answer);
+            }
+            Event::Incoming(taken) => {
+                if let Some(target) = self.reverse.handle_incoming(io, &taken) {
+                    self.incoming.insert(taken.flow, target);
+                }
             }
             Event::Rejoined {
                 connection,
@@ -156,7 +183,8 @@ impl Duty for ClientDuty {
                     log_move(&moved);
                 }
             }
-            Event::Unresponsive { remote, .. } => {
+            Event::Unresponsive { connection, remote } => {
+                self.reverse.handle_lost(io, connection, false);
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
                 leave_from_another_port(io);
             }
@@ -175,9 +203,13 @@ impl Duty for ClientDuty {
         if let (Key::Tun, Some(tun)) = (ready.key, &mut self.tun) {
             return tun.handle_ready(io);
         }
-        if matches!(ready.key, Key::Dial(_)) {
-            let asked = self.proxy.handle_ready(io.now, io.poller, ready);
-            return self.open_asked(io, asked);
+        match ready.key {
+            Key::Asking(_) => {
+                let asked = self.proxy.handle_ready(io.now, io.poller, ready);
+                return self.open_asked(io, asked);
+            }
+            Key::Dial(dial) => return self.reverse.handle_ready(io, dial),
+            _ => {}
         }
         let Key::Listener(index) = ready.key else {
             return;
@@ -219,7 +251,13 @@ impl Duty for ClientDuty {
                 drop(untaken);
                 io.engine.handle_network_change(io.now);
             }
-            Message::Reconnect => io.engine.reconnect(io.now),
+            Message::Reconnect => {
+                self.reverse.handle_reconnect();
+                io.engine.reconnect(io.now);
+            }
+            Message::TargetResolved { flow, result } => {
+                self.reverse.handle_resolved(io, flow, result);
+            }
             Message::ServerResolved(server, resolved) => {
                 io.engine.handle_resolved(io.now, server, &resolved);
             }
@@ -259,7 +297,8 @@ impl Duty for ClientDuty {
         let tun = self.tun.as_ref().and_then(TunPort::next_timeout);
         let silent = self.dialling.iter().filter_map(|it| it.silent_at).min();
         let (moves, proxy) = (self.moves.next_timeout(), self.proxy.next_timeout());
-        let times = [self.paused, silent, tun, moves, proxy];
+        let reverse = self.reverse.next_timeout();
+        let times = [self.paused, silent, tun, moves, proxy, reverse];
         times.into_iter().flatten().min()
     }
 
@@ -271,6 +310,7 @@ impl Duty for ClientDuty {
         while let Some(moved) = self.moves.handle_timeout(io.now) {
             log_move(&moved);
         }
+        self.reverse.handle_timeout(io);
         self.ask_about_silence(io.now);
         if self.paused.is_some_and(|until| until <= io.now) {
             self.paused = None;
@@ -288,6 +328,7 @@ impl Duty for ClientDuty {
 
     fn stop_accepting(&mut self, io: &mut Io<'_>) {
         self.stopped = true;
+        self.reverse.stop(io);
         if let Some(tun) = &mut self.tun {
             // New ones are refused by the engine, which takes no more flows.
             tun.stop_accepting(io);
@@ -337,8 +378,10 @@ impl ClientDuty {
         if given_up.is_some_and(|tun| tun.has_given_up(summary.flow)) {
             debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
         } else {
+            let target = self.incoming.remove(&summary.flow);
             let (servers, unreachable) = (self.servers.shown(), self.unreachable());
             let known = Known {
+                target: target.as_deref(),
                 server: Some(&servers),
                 unreachable: unreachable.as_deref(),
                 ..Known::default()
@@ -350,6 +393,7 @@ impl ClientDuty {
         }
         self.proxy
             .handle_closed(io.now, io.poller, summary.flow, summary.ending);
+        self.reverse.handle_closed(summary.flow);
         if let Some(tun) = &mut self.tun {
             tun.handle_closed(summary.flow);
         }

@@ -100,19 +100,20 @@ impl Seat {
 /// Starts the process that opens files again, where there is to be one. It comes first: what we hold by then, it holds.
 ///
 /// `reads` are files that are read one by one for as long as the process runs, each with the most that is read of it;
-/// `load` reads all that a reload reads; clients that join are enrolled in `clients`.
+/// `load` reads all that a reload reads; clients that join are enrolled in `clients`; `listen` makes listeners for clients.
 pub(crate) fn start_keeper(
     control: &ControlSettings,
     reads: Vec<(PathBuf, u64)>,
     load: Option<Box<dyn Fn()>>,
     clients: Option<Directory>,
+    listen: Option<keeper::Bind>,
 ) -> Result<()> {
     if !control.confine {
         return Ok(());
     }
     let appends = quictun_control::log::files(&control.log.outputs);
     let appends = appends.map(Path::to_owned).collect();
-    keeper::start(reads, appends, load, clients)
+    keeper::start(reads, appends, load, clients, listen)
         .context("starting the process that opens files again")
 }
 

@@ -42,6 +42,7 @@ mod question_socket;
 mod refusal;
 mod requests;
 mod resolve;
+mod reverse;
 mod server_duty;
 mod servers;
 mod terminal;

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
 use rustix::io::Errno;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, reset_on_close};
@@ -34,6 +34,11 @@ pub(crate) enum Accepted {
 
 /// Binds a listener. A Unix socket without a listener is replaced.
 pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
+    bind_with(address, BACKLOG)
+}
+
+/// The same, where so many connections may wait to be accepted.
+pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener> {
     match address {
         ListenOn::Tcp(address) => {
             let domain = Domain::for_address(*address);
@@ -41,14 +46,15 @@ pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
             socket.set_reuse_address(true)?;
             reset_on_close(&socket)?;
             socket.bind(&(*address).into())?;
-            socket.listen(BACKLOG)?;
+            socket.listen(backlog)?;
             Ok(Listener::Tcp(socket.into()))
         }
         ListenOn::Unix(path) => {
             make_room(path)?;
-            let listener = UnixListener::bind(path)?;
-            listener.set_nonblocking(true)?;
-            Ok(Listener::Unix(listener))
+            let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+            socket.bind(&SockAddr::unix(path)?)?;
+            socket.listen(backlog)?;
+            Ok(Listener::Unix(OwnedFd::from(socket).into()))
         }
     }
 }

@@ -19,7 +19,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 
 use quictun_engine::report::ServerId;
 use quictun_engine::{FlowId, Resolved};
-use quictun_wire::code::FlowCode;
+use quictun_wire::code::{FlowCode, ListenCode};
+use quictun_wire::listening::ListenId;
 use rustix::event::{EventfdFlags, eventfd};
 use tracing::error;
 
@@ -27,6 +28,8 @@ use crate::network_watch::Untaken;
 use crate::reload::change::Change;
 use crate::reload::joining::Joined;
 use crate::requests::{REQUESTS, WAITING_MAX};
+use crate::reverse::bind::Bound;
+use crate::reverse::holders::{BINDING_MAX, Number};
 use quictun_control::snapshot::SnapshotRequest;
 use quictun_io::udp_port::Received;
 
@@ -34,12 +37,15 @@ use quictun_io::udp_port::Received;
 /// until they have taken the answers, [`REQUESTS`] at most. A client's has one token under way for each connection
 /// that waits for one, [`WAITING_MAX`] at most, and one look-up of each server, of which there are 16. Drains and closes come
 /// from the first two signals, the end of the drain, and the failure of another worker, of which there are 256. Of
-/// changes of the rules and of the network there is one at a time, and of attempts to join there are 17.
+/// changes of the rules and of the network there is one at a time, and of attempts to join there are 17. Listeners that
+/// are being made have their places, and as many may change their worker: one that is not told of in time finds out when it
+/// accepts.
 const MESSAGES: usize = if REQUESTS > WAITING_MAX {
     REQUESTS
 } else {
     WAITING_MAX
-} + 512;
+} + 2 * BINDING_MAX
+    + 512;
 
 /// Requests for a snapshot that may wait: the HTTP interface asks one at a time, and gives each up after half a second.
 const SNAPSHOTS: usize = 16;
@@ -64,6 +70,17 @@ pub(crate) enum Message {
         /// The flow that is dialled; it may have ended.
         flow: FlowId,
         result: Result<Vec<SocketAddr>, FlowCode>,
+    },
+    /// Server: the listener that was to be made for a client.
+    Bound {
+        number: Number,
+        result: Result<Bound, ListenCode>,
+    },
+    /// Server: another worker has the listener now. Its holder there is another process of the client (`other`), or the same.
+    ListenerTaken {
+        number: Number,
+        id: ListenId,
+        other: bool,
     },
     /// Client: the token of an accepted connection; `None`: there is none, which was logged.
     Token {

@@ -142,7 +142,7 @@ impl Proxy {
         poller: &Poller,
         ready: Ready,
     ) -> Option<Asked> {
-        let Key::Dial(key) = ready.key else {
+        let Key::Asking(key) = ready.key else {
             return None;
         };
         // It may have ended earlier in this turn.
@@ -314,7 +314,7 @@ impl Proxy {
 
     fn keep(&mut self, poller: &Poller, pending: Pending, watched: Option<Key>) {
         let entry = self.pending.vacant_entry();
-        let key = Key::Dial(entry.key());
+        let key = Key::Asking(entry.key());
         let fd = pending.socket.descriptor();
         let done = match watched {
             None => poller.add_flow(fd, key),

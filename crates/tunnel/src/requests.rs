@@ -2,11 +2,13 @@
 
 use quictun_engine::FlowId;
 use quictun_engine::report::ServerId;
+use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Family;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
 use crate::app_addr::AppAddr;
+use crate::reverse::holders::Number;
 use quictun_trust::shares::Holder;
 
 /// Connections of one worker that may wait for a token.
@@ -35,6 +37,12 @@ pub(crate) enum Request {
         host: String,
         port: u16,
         family: Family,
+    },
+    /// Server: listen for a client.
+    Listen {
+        worker: usize,
+        number: Number,
+        address: ListenAddress,
     },
     Token {
         worker: usize,

@@ -23,7 +23,10 @@ use crate::reload::change::Rules;
 use crate::reload::server::ServerRules;
 use crate::reload::source::Source;
 use crate::reload::{self, Read, Reload, ServerAgain};
+use crate::reverse::bind;
+use crate::reverse::holders::Holders;
 use crate::server_duty::ServerDuty;
+use crate::server_duty::listeners::Listeners;
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
@@ -58,7 +61,8 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerAgain>>) -> R
         reload::source::reads(reload::source::of_server(read, None, shared))
     });
     let clients = clients(&settings, read_again.as_ref());
-    launch::start_keeper(&settings.control, Vec::new(), load, clients)?;
+    let listen = bind::by_rules(&settings.access, read_again.as_ref());
+    launch::start_keeper(&settings.control, Vec::new(), load, clients, Some(listen))?;
     // Rules, secrets and authorities are judged before anything is made on disk.
     let policy = Policy::new(&settings.access)?;
     serve(settings, policy, read_again)?
@@ -99,6 +103,8 @@ fn serve(
         lookups: lookups::places(),
         descriptors: descriptors::places(launch::descriptor_limit()),
         lines: lines.clone(),
+        holders: Holders::default(),
+        listener_ttl: role.bond_ttl,
     };
     let clients = clients(&settings, read_again.as_ref());
     let pin = identity.pin;
@@ -139,7 +145,7 @@ fn serve(
         facts: Facts {
             listen: vec![format!("udp {address}")],
             aead,
-            servers: Vec::new(),
+            ..Facts::default()
         },
         reload: read_again.map(|read| {
             let load = reload::source::of_server(read, own_http, shared);
@@ -191,6 +197,9 @@ struct Common {
     lookups: CommonShares,
     descriptors: CommonShares,
     lines: LineBudget,
+    holders: Holders,
+    /// How long listeners outlive their client's connection.
+    listener_ttl: Duration,
 }
 
 impl Common {
@@ -217,6 +226,12 @@ impl Common {
             descriptors: Descriptors::new(self.descriptors),
             asked: AskedFlows::new(log, self.lines.clone(), self.token_parser),
             lines: self.lines,
+            listeners: Listeners::new(
+                seat.index,
+                self.holders,
+                self.listener_ttl,
+                seat.siblings.clone(),
+            ),
         };
         Ok(seat.parts(Engine::server(config)?, duty))
     }
@@ -280,7 +295,9 @@ fn warn_of_unsafe(settings: &ServerSettings) {
     }
     launch::warn_of_key_log(&settings.transport);
     if let Access::Named { clients, .. } = &settings.access
-        && clients.iter().all(|client| client.allow.is_empty())
+        && clients
+            .iter()
+            .all(|client| client.allow.is_empty() && client.listen.is_empty())
     {
         warn!(target: "quictun", "no client may reach any target: invite one with `quictun invite NAME --allow HOST:PORT`, or allow some with --allow HOST:PORT, or [[client]] entries in the configuration file");
     }

@@ -1,7 +1,9 @@
 //! What a server's worker does: it judges requests and dials targets.
 
 mod again;
+mod incoming;
 mod join;
+pub(crate) mod listeners;
 
 use std::collections::HashMap;
 use std::io;
@@ -29,6 +31,7 @@ use crate::reload::joining::Joining;
 use crate::requests::Request;
 use crate::settings::TokenParser;
 use crate::token_source::parse_token;
+use listeners::Listeners;
 use quictun_control::line_budget::{Line, LineBudget};
 use quictun_control::log::Foreign;
 use quictun_control::settings::Phrases;
@@ -55,6 +58,7 @@ pub(crate) struct ServerDuty {
     pub(crate) descriptors: Descriptors,
     pub(crate) asked: AskedFlows,
     pub(crate) lines: LineBudget,
+    pub(crate) listeners: Listeners,
 }
 
 impl Duty for ServerDuty {
@@ -92,9 +96,22 @@ impl Duty for ServerDuty {
                 }
             }
             Event::Open(opened) => self.handle_open(io, &opened),
-            Event::Established { flow, stream_id } => self.log_established(flow, stream_id),
+            Event::Established { flow, stream_id } => {
+                self.log_established(flow, stream_id);
+                self.handle_incoming_answered(io, flow, false);
+            }
+            Event::Listen {
+                connection,
+                remote,
+                listen,
+            } => self.handle_listen(io, connection, remote, &listen),
+            Event::Unlisten { connection, ids } => self.handle_unlisten(io, connection, &ids),
+            Event::Room { connection } => self.wake_listeners(io, connection),
             Event::Congestion { .. } => log_congestion(&event),
-            Event::FlowClosed(summary) => self.handle_flow_closed(io.now, &summary),
+            Event::FlowClosed(summary) => {
+                self.handle_flow_closed(io.now, &summary);
+                self.handle_incoming_answered(io, summary.flow, true);
+            }
             Event::HandshakeFailed { remote, reason } => {
                 if let Some(line) = self.debug_line(io.now, remote) {
                     let reason = Foreign(reason);
@@ -113,6 +130,7 @@ impl Duty for ServerDuty {
                 if let Some(moved) = self.moves.handle_disconnected(connection) {
                     self.log_move(io.now, &moved);
                 }
+                self.lose_listeners(io, connection, &reason);
                 let peer = self.peers.remove(&connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
                 let on = (connection, remote);
@@ -157,15 +175,25 @@ impl Duty for ServerDuty {
     }
 
     fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready) {
-        if let Key::Dial(key) = ready.key {
-            let dialed = self.dials.handle_ready(io.now, io.poller, key);
-            self.answer(io, dialed);
+        match ready.key {
+            Key::Dial(key) => {
+                let dialed = self.dials.handle_ready(io.now, io.poller, key);
+                self.answer(io, dialed);
+            }
+            Key::Listener(key) => self.accept(io, key),
+            Key::Udp | Key::Wake | Key::Tun | Key::Asking(_) | Key::Flow(_) => {}
         }
     }
 
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
         if let Message::Joined(joined) = message {
             return self.handle_joined(io, *joined);
+        }
+        if let Message::Bound { number, result } = message {
+            return self.handle_bound(io, number, result);
+        }
+        if let Message::ListenerTaken { number, id, other } = message {
+            return self.handle_listener_taken(io, (number, id, other));
         }
         if let Message::Rules(change) = message {
             let Rules::Server(rules) = &change.rules else {
@@ -186,7 +214,11 @@ impl Duty for ServerDuty {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let times = [self.dials.next_timeout(), self.moves.next_timeout()];
+        let times = [
+            self.dials.next_timeout(),
+            self.moves.next_timeout(),
+            self.listeners.next_timeout(),
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -197,6 +229,11 @@ impl Duty for ServerDuty {
         while let Some(moved) = self.moves.handle_timeout(io.now) {
             self.log_move(io.now, &moved);
         }
+        self.handle_listener_timeout(io);
+    }
+
+    fn stop_accepting(&mut self, io: &mut Io<'_>) {
+        self.stop_listeners(io);
     }
 }
 

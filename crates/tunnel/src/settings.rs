@@ -11,6 +11,7 @@ use std::time::Duration;
 use quictun_control::settings::ControlSettings;
 use quictun_stackd::settings::TunSettings;
 use quictun_trust::settings::{Access, Aead, ClientIdentity, Offer, ServerIdentity, ServerTrust};
+use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Target;
 
 /// Everything `quictun-client` and `quictun client` need.
@@ -26,6 +27,8 @@ pub struct ClientSettings {
     pub forwards: Vec<Forward>,
     /// Users of the proxies among them, and their passwords; `None`: no proxy asks, and each serves this machine alone.
     pub proxy_users: Option<PathBuf>,
+    /// Listeners of the server and where each leads, from here.
+    pub reverse: Vec<Reverse>,
     /// A TUN device whose connections are carried, each to where it wants to.
     pub tun: Option<TunSettings>,
     /// Which protocols are offered in the TLS handshake.
@@ -114,6 +117,15 @@ pub struct Forward {
     pub listen: ListenOn,
     /// Where their connections lead.
     pub to: ForwardTo,
+}
+
+/// One listener of the server for this client, and what its connections are carried to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reverse {
+    /// Where the server is asked to listen.
+    pub listen: ListenAddress,
+    /// What this client dials.
+    pub target: Target,
 }
 
 /// A local address on which applications connect.

@@ -141,7 +141,7 @@ impl<D: Duty> Worker<D> {
                     event.writable,
                     event.failed,
                 ),
-                Key::Listener(_) | Key::Dial(_) | Key::Tun => {
+                Key::Listener(_) | Key::Dial(_) | Key::Asking(_) | Key::Tun => {
                     self.duty(now, |duty, io| duty.handle_ready(io, *event));
                 }
             }

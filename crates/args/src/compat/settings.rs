@@ -122,6 +122,7 @@ fn client_settings(
         }]
     };
     Ok(ClientSettings {
+        reverse: Vec::new(),
         tun,
         server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,

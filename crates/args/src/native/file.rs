@@ -41,6 +41,9 @@ pub(super) struct ClientTable {
     pub(super) certificate: bool,
     #[serde(default)]
     pub(super) allow: Vec<String>,
+    /// Where it may have the server listen for it.
+    #[serde(default)]
+    pub(super) listen: Vec<String>,
 }
 
 /// `[[forward]]` in the client's file.

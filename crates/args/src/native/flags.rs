@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quictun_control::settings::{HttpListen, LogFormat, Phrases};
 use quictun_trust::settings::{Offer, Pin};
-use quictun_tunnel::settings::{Forward, HostPort, ListenOn};
+use quictun_tunnel::settings::{Forward, HostPort, ListenOn, Reverse};
 
 use crate::address::{PORT, Wildcard, parse_forward_listen, parse_listen_or_port, parse_server_at};
 use crate::control::{
@@ -93,7 +93,7 @@ pub static RECONNECT: Table = Table {
 
 static SERVER_TUNNEL: Section = Section {
     heading: "Tunnel",
-    options: &[&LISTEN, &ALLOW],
+    options: &[&LISTEN, &ALLOW, &LISTEN_FOR],
 };
 
 static SERVER_TRUST: Section = Section {
@@ -108,6 +108,7 @@ static CLIENT_TUNNEL: Section = Section {
         &FORWARD,
         &PROXY,
         &PROXY_USERS,
+        &REVERSE,
         &tun_flags::TUN,
         &tun_flags::ROUTE,
         &tun_flags::EXCLUDE,
@@ -150,6 +151,8 @@ options! {
         "UDP address, or a port alone"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
         "A target that the client 'default' may reach; repeatable"
+    pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;
+        "Where the client 'default' may have this server listen for it; repeatable"
     pub(super) STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "identity.state_dir", reloads true;
         "Where the key and secrets made on the first run are kept"
     pub(super) SERVER_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "identity.cert", reloads true;
@@ -167,6 +170,8 @@ options! {
         "Carry what connects to LISTEN to where it asks for by SOCKS5, SOCKS4a or HTTP CONNECT; repeatable"
     pub(super) PROXY_USERS: Maybe<PathBuf> = "proxy-users" "FILE", by path, key "proxy_users";
         "File with a line USER:PASSWORD for each who may use the proxy; without it, only this machine may"
+    pub(super) REVERSE: Many<Reverse> = "reverse" "LISTEN=TARGET", by forward::parse_reverse, short 'R', key "reverse";
+        "Have the server listen on LISTEN, and carry what connects there to TARGET here; repeatable"
     pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
         "Protocols offered: native (quictun/1), compat (quic-tun) or both"
     pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins";

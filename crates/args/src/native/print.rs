@@ -9,7 +9,7 @@ use quictun_tunnel::settings::{ClientSettings, ForwardTo, ListenOn, TransportSet
 use toml::Value;
 
 use super::enrolled::Enrolled;
-use super::flags::{ALLOW, FORWARD, NAMES, PROXY, SERVER_TO_DIAL, STATE_DIR};
+use super::flags::{ALLOW, FORWARD, LISTEN_FOR, NAMES, PROXY, SERVER_TO_DIAL, STATE_DIR};
 use super::servers;
 use super::settings::{DEFAULT_CLIENT, Server};
 use crate::control::{LOG_LEVEL, short_level};
@@ -140,12 +140,16 @@ fn tables(
 }
 
 fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
-    let allow = layers.setting(&ALLOW);
+    let mut rules = (&ALLOW, layers.setting(&ALLOW));
+    if rules.1.items.is_empty() {
+        rules = (&LISTEN_FOR, layers.setting(&LISTEN_FOR));
+    }
+    let (flag, setting) = rules;
     let origin = match layers.file_path() {
-        Some(path) if client.name != DEFAULT_CLIENT || allow.items.is_empty() => {
+        Some(path) if client.name != DEFAULT_CLIENT || setting.items.is_empty() => {
             format!("file {}", path.display())
         }
-        _ => origin(&ALLOW, allow.origin),
+        _ => origin(flag, setting.origin),
     };
     out.push_str("\n[[client]]\n");
     line(out, "name", &Value::from(client.name.clone()), &origin);
@@ -167,6 +171,10 @@ fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
     }
     let rules: Vec<String> = client.allow.iter().map(ToString::to_string).collect();
     line(out, "allow", &Value::from(rules), &origin);
+    if !client.listen.is_empty() {
+        let rules: Vec<String> = client.listen.iter().map(ToString::to_string).collect();
+        line(out, "listen", &Value::from(rules), &origin);
+    }
 }
 
 fn value(option: &dyn Flag, mut items: Vec<String>) -> Value {

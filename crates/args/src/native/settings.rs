@@ -1,15 +1,16 @@
 //! What `quictun server` and `quictun client` run with.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
+use std::str::FromStr;
 
 use quictun_trust::settings::{
-    Access, ClientIdentity, ClientProof, NamedClient, Offer, Pin, ServerIdentity, ServerTrust,
-    TargetRule,
+    Access, ClientIdentity, ClientProof, ListenRule, NamedClient, Offer, Pin, ServerIdentity,
+    ServerTrust, TargetRule,
 };
 use quictun_tunnel::settings::{
-    ClientSettings, Forward, ForwardTo, ListenOn, ServerSettings, TokenParser,
+    ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings, TokenParser,
 };
+use quictun_wire::listening::ListenAddress;
 
 use super::enrolled::{self, Enrolled};
 use super::file::ClientTable;
@@ -62,7 +63,8 @@ pub(super) fn server(
         }
     }
     let allow = rules(DEFAULT_CLIENT, &layers.get(&flags::ALLOW)?, checked)?;
-    let make_psk = allow_default(allow, &state_dir, &mut clients);
+    let listen = listen_rules(DEFAULT_CLIENT, &layers.get(&flags::LISTEN_FOR)?, checked)?;
+    let make_psk = allow_default(allow, listen, &state_dir, &mut clients);
     let (mut enrolled, mut left_out) = (Vec::new(), Vec::new());
     for (file, client) in enrolled::read(layers, &state_dir, ca.is_some(), checked)? {
         // The author of the table may not know of the client that joined; all other clients are to be served meanwhile.
@@ -146,12 +148,14 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         psk_file,
     };
     let (first, other_servers) = servers::servers(layers, addresses, trust, &identity)?;
+    let reverse = reverse(layers, offer)?;
     Ok(ClientSettings {
         server: first.server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
         other_servers,
         forwards,
         proxy_users: proxy_users(layers)?,
+        reverse,
         tun,
         offer,
         trust: first.trust,
@@ -199,33 +203,57 @@ pub(super) fn named_client(
         name: table.name.clone(),
         proofs,
         allow: rules(&table.name, &table.allow, checked)?,
+        listen: listen_rules(&table.name, &table.listen, checked)?,
     })
 }
 
 fn rules(client: &str, texts: &[String], checked: Option<&Path>) -> Result<Vec<TargetRule>, Fault> {
+    rules_of("rule", client, texts, checked)
+}
+
+fn listen_rules(
+    client: &str,
+    texts: &[String],
+    checked: Option<&Path>,
+) -> Result<Vec<ListenRule>, Fault> {
+    rules_of("rule for listening", client, texts, checked)
+}
+
+fn rules_of<R: FromStr<Err: std::fmt::Display>>(
+    kind: &str,
+    client: &str,
+    texts: &[String],
+    checked: Option<&Path>,
+) -> Result<Vec<R>, Fault> {
     let file = checked.map_or(String::new(), |path| format!("{}: ", path.display()));
     let rule = |text: &String| {
-        let rule: Result<TargetRule, _> = text.parse();
-        let what = || format!("{file}the rule {text:?} of the client {client:?} has no meaning");
+        let rule: Result<R, _> = text.parse();
+        let what = || format!("{file}the {kind} {text:?} of the client {client:?} has no meaning");
         rule.map_err(|error| Fault::usage(what(), error))
     };
     texts.iter().map(rule).collect()
 }
 
-/// Gives the default client the rules of `--allow`; says which secret has to be made for it.
+/// Gives the default client the rules of `--allow` and `--listen-for`; says which secret has to be made for it.
 fn allow_default(
     allow: Vec<TargetRule>,
+    listen: Vec<ListenRule>,
     state_dir: &Path,
     clients: &mut Vec<NamedClient>,
 ) -> Option<PathBuf> {
-    if allow.is_empty() {
+    if allow.is_empty() && listen.is_empty() {
         return None;
     }
     if let Some(client) = clients
         .iter_mut()
         .find(|client| client.name == DEFAULT_CLIENT)
     {
-        client.allow = allow;
+        if !allow.is_empty() {
+            client.allow = allow;
+        }
+        if !listen.is_empty() {
+            client.listen = listen;
+        }
         return None;
     }
     let psk = state_dir.join("client.psk");
@@ -234,16 +262,18 @@ fn allow_default(
         name: DEFAULT_CLIENT.to_owned(),
         proofs,
         allow,
+        listen,
     });
     Some(psk)
 }
 
 /// Clients without rules beside others that have some. Where none has any, the server itself says so.
 fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
-    if clients.iter().all(|client| client.allow.is_empty()) {
+    let may_nothing = |client: &&NamedClient| client.allow.is_empty() && client.listen.is_empty();
+    if clients.iter().all(|client| may_nothing(&client)) {
         return Vec::new();
     }
-    let idle = clients.iter().filter(|client| client.allow.is_empty());
+    let idle = clients.iter().filter(may_nothing);
     idle.map(|client| {
         format!(
             "client {:?} may reach nothing: give it allow = [\"HOST:PORT\"]",
@@ -251,6 +281,35 @@ fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
         )
     })
     .collect()
+}
+
+/// Listeners of one client (PROTOCOL REVERSE-4): more are refused here already.
+const REVERSE_MAX: usize = 64;
+
+fn reverse(layers: &Layers<'_>, offer: Offer) -> Result<Vec<Reverse>, Fault> {
+    let reverse = layers.get(&flags::REVERSE)?;
+    if offer == Offer::Compat && !reverse.is_empty() {
+        return Err(layers.fault(
+            &flags::REVERSE,
+            "quic-tun's protocol has no reverse forwards: offer native or both",
+        ));
+    }
+    if reverse.len() > REVERSE_MAX {
+        let most = format!("there are more than {REVERSE_MAX} reverse forwards");
+        return Err(layers.fault(&flags::REVERSE, most));
+    }
+    let any = |listen: &ListenAddress| matches!(listen, ListenAddress::Tcp(at) if at.port() == 0);
+    for (n, one) in reverse.iter().enumerate() {
+        let again = |other: &Reverse| other.listen == one.listen && !any(&one.listen);
+        if reverse.iter().skip(n + 1).any(again) {
+            let what = format!(
+                "two reverse forwards listen on {}: keep one of them",
+                one.listen
+            );
+            return Err(layers.fault(&flags::REVERSE, what));
+        }
+    }
+    Ok(reverse)
 }
 
 fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {

@@ -15,7 +15,7 @@ use quictun_args::native::settings::Server;
 /// Checks a server's file, and says what a reload of the server that runs with it would change.
 pub(super) fn server_file(path: &Path, server: &Server) -> Result<(), Failed> {
     server_settings(server).map_err(|failed| failed.about(path.display().to_string()))?;
-    let denies_all = matches!(&server.settings.access, Access::Named { clients, .. } if clients.iter().all(|client| client.allow.is_empty()));
+    let denies_all = matches!(&server.settings.access, Access::Named { clients, .. } if clients.iter().all(|client| client.allow.is_empty() && client.listen.is_empty()));
     let but = if denies_all {
         ", but no client may reach any target"
     } else {

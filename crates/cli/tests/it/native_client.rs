@@ -344,7 +344,7 @@ const BAD: &[(&str, &str)] = &[
     (
         "client --server h:1 --ca system",
         "--forward: there is nothing to forward | -L 2222:127.0.0.1:22, \
-        or a [[forward]] table in the configuration file; or -D 1080; or --tun",
+        or a [[forward]] table in the configuration file; or -D 1080; or -R; or --tun",
     ),
     (
         "client --server h:1 --ca system -D x",
@@ -689,6 +689,10 @@ fn the_example_says_what_its_comments_say() {
                     target("127.0.0.1", 22),
                     target("db.internal", 5432),
                 ),
+            ),
+            (
+                "reverse",
+                "[Reverse { listen: Tcp(127.0.0.1:8000), target: Tcp { family: Any, host: \"127.0.0.1\", port: 80 } }]",
             ),
         ],
         "client.toml",

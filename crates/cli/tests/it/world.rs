@@ -207,6 +207,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
         other_servers,
         forwards,
         proxy_users,
+        reverse,
         tun,
         offer,
         trust,
@@ -224,6 +225,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
                 .collect::<Vec<_>>()
                 .join("; "),
         ),
+        ("reverse", format!("{reverse:?}")),
         ("server_addresses", format!("{server_addresses:?}")),
         ("proxy_users", format!("{proxy_users:?}")),
         ("other_servers", format!("{other_servers:?}")),

@@ -12,6 +12,7 @@ use super::http::Limits;
 use super::preview::Preview;
 use super::readiness::Readiness;
 use super::reconnect::{Reconnect, Replace};
+use super::reverse::ReverseForwards;
 use super::sample::{Ask, Sample};
 use crate::flow_uuids::FlowUuids;
 use crate::reload::Reloadable;
@@ -52,6 +53,8 @@ pub struct Facts {
     pub aead: String,
     /// Client: the names of its servers, in the order in which they were given.
     pub servers: Vec<String>,
+    /// Client: its reverse forwards.
+    pub reverse: ReverseForwards,
 }
 
 impl RestState {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::clock::seconds;
 use super::object::object;
+use super::reverse::ReverseForward;
 use super::sample::Sample;
 use super::servers::{Server, servers};
 use super::state::{App, RestState};
@@ -30,6 +31,7 @@ object! {
         ready: bool = reason.is_none(),
         reason: Option<String> = reason,
         listen: &'a [String] = &state.facts.listen,
+        reverse: Vec<ReverseForward> = state.facts.reverse.get(),
         aead: &'a str = &state.facts.aead,
         workers: usize = state.workers.count(),
         workers_silent: &'a [usize] = &sample.collected.silent,

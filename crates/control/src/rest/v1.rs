@@ -112,6 +112,7 @@ object! {
         opened_at: String = format!("{:.6}", state.clock.wall(flow.opened)),
         age_seconds: f64 = seconds(snapshot.age(flow.opened)),
         established: bool = flow.established,
+        reverse: bool = flow.incoming,
         detached_seconds: Option<f64> = flow.detached_since.map(|since| seconds(snapshot.age(since))),
         to_tunnel_bytes: u64 = flow.bytes_to_tunnel,
         to_app_bytes: u64 = flow.bytes_to_app,

@@ -13,6 +13,8 @@ use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed};
 use quictun_testbed::tunnel::{Home, Tunnel};
 
+use crate::reverse::{self, Reverse};
+
 const SOON: Duration = Duration::from_secs(10);
 const REQUEST: Payload = Payload {
     seed: 1,
@@ -23,7 +25,8 @@ const REPLY: Payload = Payload {
     bytes: 3_000_000,
 };
 
-/// Runs a check over TCP at both ends, and over Unix sockets at both ends.
+/// Runs a check over TCP at both ends, and over Unix sockets at both ends; then both with a reverse forward, where the
+/// application that connects is the server's.
 fn over_both(
     serve: impl Fn(Connection) -> Result<()> + Clone + Send + 'static,
     check: impl Fn(&Endpoint, &Application) -> Result<()>,
@@ -41,7 +44,16 @@ fn over_both(
         &["--allow-unix"],
         &["--listen-on", &listen],
     )?;
-    check(&tunnel.client.forward, &application).context("over Unix sockets")
+    check(&tunnel.client.forward, &application).context("over Unix sockets")?;
+
+    let reverse = Reverse::new(&["127.0.0.1:0", "unix:HOME/*"])?;
+    let mut client = reverse.client(&[&format!("0={}", application.target())])?;
+    check(&reverse::bound(&mut client)?, &application).context("reverse, over TCP")?;
+    reverse::end(&mut client)?;
+    let listen = reverse.path("forward.sock");
+    let one = format!("unix:{}={}", listen.display(), application.target());
+    let mut client = reverse.client(&[&one])?;
+    check(&reverse::bound(&mut client)?, &application).context("reverse, over Unix sockets")
 }
 
 #[test]

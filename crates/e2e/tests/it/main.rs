@@ -43,6 +43,7 @@ mod reach;
 mod records;
 mod reload;
 mod rest;
+mod reverse;
 mod scale;
 mod servers;
 mod service;

@@ -50,6 +50,7 @@ fn parts(old: &Described, new: &Described) -> Vec<String> {
         parts.push(format!("certificate = {}", new.certificate));
     }
     parts.extend(difference("allow", &old.allow, &new.allow));
+    parts.extend(difference("listen", &old.listen, &new.listen));
     parts
 }
 

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Target;
 
 use super::address::is_internal;
 use super::closed::Closed;
 use super::denied::{Denial, Denied};
+use super::listen::{self, ListenDenied, ListenRule};
 use super::rule::{self, Reach, Rule};
 
 /// A client the server knows.
@@ -15,6 +17,7 @@ use super::rule::{self, Reach, Rule};
 pub struct Client {
     pub(super) name: Arc<str>,
     pub(super) rules: Vec<Rule>,
+    pub(super) listen: Vec<ListenRule>,
 }
 
 impl Client {
@@ -89,6 +92,14 @@ impl Client {
             _ if is_literal => Err(Denied::NoRule(denial())),
             _ => Err(Denied::NoRuleForAddr(denial(), addr)),
         }
+    }
+
+    pub(super) fn may_listen(&self, address: &ListenAddress) -> Result<(), ListenDenied> {
+        if self.listen.iter().any(|rule| rule.names(address)) {
+            return Ok(());
+        }
+        let (name, rule) = (self.name.to_string(), listen::naming(address));
+        Err(ListenDenied::NoRule(name, address.clone(), rule))
     }
 
     fn denial(&self, target: &Target, rule: String) -> Denial {

@@ -66,6 +66,7 @@ pub(super) struct Described {
     pub(super) secrets: Vec<Secret>,
     pub(super) certificate: bool,
     pub(super) allow: BTreeSet<String>,
+    pub(super) listen: BTreeSet<String>,
 }
 
 impl Register {
@@ -87,6 +88,7 @@ impl Register {
         let client = Arc::new(Client {
             name: name.as_str().into(),
             rules: rules.collect(),
+            listen: settings.listen.clone(),
         });
         let mut described = Described {
             client: client.clone(),
@@ -94,6 +96,7 @@ impl Register {
             secrets: Vec::new(),
             certificate: false,
             allow: settings.allow.iter().map(ToString::to_string).collect(),
+            listen: settings.listen.iter().map(ToString::to_string).collect(),
         };
         for proof in &settings.proofs {
             match proof {

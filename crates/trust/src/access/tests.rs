@@ -47,6 +47,7 @@ fn settings(name: &str, proofs: Vec<ClientProof>, rules: &[&str]) -> NamedClient
             .iter()
             .map(|rule| rule.parse().expect("a rule"))
             .collect(),
+        listen: Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
+use super::Bind;
 use super::disk;
 use super::now_s;
 use super::outcome;
@@ -36,6 +37,8 @@ const APPEND: u8 = 2;
 const LOAD: u8 = 3;
 /// With the length of an attempt in place of a number, and the attempt after it.
 const ENROL: u8 = 4;
+/// With the length of an address, and the address after it.
+const LISTEN: u8 = 5;
 
 /// Answers: one of these, then the error's number or the length of what follows, in four bytes.
 const DONE: u8 = 0;
@@ -47,6 +50,7 @@ pub(super) struct Kept {
     pub(super) appends: Vec<PathBuf>,
     pub(super) load: Option<Box<dyn Fn()>>,
     pub(super) clients: Option<Directory>,
+    pub(super) listen: Option<Bind>,
 }
 
 #[derive(Debug)]
@@ -104,6 +108,11 @@ impl Link {
         let answer = self.ask_with(ENROL, attempt.len(), &attempt);
         let (answer, _) = answer.map_err(Refused::Store)?;
         outcome::decode(&answer)
+    }
+
+    pub(super) fn listen(&self, address: &str) -> io::Result<OwnedFd> {
+        let (_, socket) = self.ask_with(LISTEN, address.len(), address.as_bytes())?;
+        socket.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     fn ask(&self, request: u8, index: usize) -> io::Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>)> {
@@ -214,6 +223,14 @@ fn serve(mut socket: UnixStream, kept: &Kept) -> io::Result<()> {
                 let outcome = clients.enrol(&attempt, now_s());
                 answer(&mut socket, outcome::encode(outcome))?;
             }
+            LISTEN => {
+                let mut address = vec![0; index];
+                socket.read_exact(&mut address)?;
+                let bind = kept.listen.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
+                let address =
+                    String::from_utf8(address).map_err(|_| io::ErrorKind::InvalidInput)?;
+                hand_over(&mut socket, bind(&address))?;
+            }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
     }
@@ -235,7 +252,7 @@ fn answer(socket: &mut UnixStream, content: io::Result<Zeroizing<Vec<u8>>>) -> i
     }
 }
 
-fn hand_over(socket: &mut UnixStream, file: io::Result<File>) -> io::Result<()> {
+fn hand_over(socket: &mut UnixStream, file: io::Result<impl AsFd>) -> io::Result<()> {
     let file = match file {
         Ok(file) => file,
         Err(error) => return socket.write_all(&head(FAILED, number(&error).cast_unsigned())),

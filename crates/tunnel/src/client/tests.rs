@@ -63,7 +63,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         let run = || {
             let servers = Servers::new(["server.invalid:7500".to_owned()], false);
             let (servers, phrases) = (Arc::new(servers), Phrases::default());
-            let apps = (Vec::new(), None, None);
+            let apps = Apps::default();
             let parts = build(seat, role, apps, Some(tun), servers, phrases)?;
             Ok(worker::run(parts)?)
         };

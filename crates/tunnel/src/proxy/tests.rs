@@ -126,7 +126,7 @@ fn a_request_may_come_in_pieces() {
     }
     let asked = found.expect("the request is whole");
     assert_eq!(asked.token, "tcp:db:22");
-    assert!(matches!(asked.watched, Some(Key::Dial(_))));
+    assert!(matches!(asked.watched, Some(Key::Asking(_))));
     assert_eq!(
         stage.proxy.next_timeout().map(|at| at > stage.now),
         Some(true)

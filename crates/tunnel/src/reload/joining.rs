@@ -117,6 +117,7 @@ async fn enrol(
         name: attempt.join.name.clone(),
         proofs: vec![ClientProof::Pin(attempt.pin)],
         allow: allow.map_err(|_| Refused::NotInForce)?,
+        listen: Vec::new(),
     };
     let rules = match reload.source.with_client(&client) {
         Ok(rules) => rules,

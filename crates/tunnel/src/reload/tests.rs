@@ -37,6 +37,7 @@ fn client(name: &str, proof: ClientProof, allow: &[&str]) -> NamedClient {
             .iter()
             .map(|rule| rule.parse().expect("a rule"))
             .collect(),
+        listen: Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@
 //! | a flow, open or being dialled | its target, and the address that it is connected to |
 //! | the addresses of a dial | each address; the dial goes on with the rest |
 //! | a look-up | its target now, its addresses when they come |
+//! | a listener of a client | its client's name, and the address that it asked for; its flows end with it |
 //! | a flow whose connection has gone, and which waits for another one or is still being delivered | its target, by the rules of its client's name, since nothing else is left of that |
 //!
 //! A certificate must have been valid when the connection began. That it has expired since ends nothing: a reload
@@ -43,6 +44,7 @@ impl ServerDuty {
         for asked in io.engine.asked() {
             self.judge_flow(io, &asked, &mut ended);
         }
+        ended.flows += self.judge_listeners(io);
         ended
     }
 

@@ -43,6 +43,7 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
     match flag {
         "listen" | "http" => ("127.0.0.1:1", ""),
         "allow" => ("127.0.0.1:22", ""),
+        "listen-for" => ("127.0.0.1:8000-8010", ""),
         "state-dir" | "qlog-dir" => ("/d", ""),
         "cert" => ("f", "--key f"),
         "key" => ("f", "--cert f"),
@@ -51,6 +52,7 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "server" => ("other:2", ""),
         "forward" => ("5=x:5", ""),
         "proxy" => ("6", ""),
+        "reverse" => ("8000=x:5", ""),
         "tun" | "compat-json" => ("true", ""),
         "fail-open" => ("true", "--tun"),
         "route" | "exclude" => ("10.0.0.0/8", "--tun"),

@@ -13,10 +13,22 @@ fn reloadable(would: Result<Changes, String>, was: Option<Outcome>) -> RestState
             listen: vec!["udp [::]:7500".to_owned()],
             aead: "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)".to_owned(),
             servers: Vec::new(),
+            reverse: reverse(),
         },
         reload: Some(fake::reload(would, was)),
         ..state(Side::Server, fake::snapshots)
     }
+}
+
+fn reverse() -> ReverseForwards {
+    let forwards = ReverseForwards::default();
+    forwards.set(vec![ReverseForward {
+        listen: "tcp:127.0.0.1:0".to_owned(),
+        target: "tcp:127.0.0.1:8080".to_owned(),
+        bound: Some("tcp:127.0.0.1:41234".to_owned()),
+        refused: None,
+    }]);
+    forwards
 }
 
 fn some_changes() -> Changes {

@@ -186,6 +186,7 @@ fn access_settings_decide_what_is_asked() {
         name: name.to_owned(),
         proofs,
         allow: vec![],
+        listen: Vec::new(),
     };
     let clients = vec![
         named(

@@ -1,0 +1,286 @@
+//! Where a client may have the server listen (PROTOCOL REVERSE-3): one rule.
+//!
+//! | rule | what it names |
+//! | --- | --- |
+//! | `ADDRESS:PORT`, `[V6]:PORT` | that address at that port; port 0 is one that the system chooses |
+//! | `ADDRESS:FIRST-LAST` | that address at these ports |
+//! | `ADDRESS:*`, `*:PORT` | any port, the system's choice included; any address |
+//! | `unix:/path`, `unix:/dir/*` | that path; any path below that directory |
+//! | `*` | any address, any port, any path |
+//!
+//! `localhost` stands for 127.0.0.1. An unspecified address (`0.0.0.0`, `[::]`) is one of its own: it is reached from
+//! everywhere, so a rule for another address does not name it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use quictun_wire::listening::{ListenAddress, ListenAddressError};
+use thiserror::Error;
+
+/// A pattern of addresses to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenRule {
+    /// As it was written, which is how it is shown.
+    text: String,
+    pattern: Pattern,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    Everything,
+    Tcp {
+        /// `None`: any.
+        address: Option<IpAddr>,
+        ports: RangeInclusive<u16>,
+    },
+    UnixPath(String),
+    /// The directory, with its slash at the end.
+    UnixBelow(String),
+}
+
+/// Why a text is no rule for a listener. Each message says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ListenRuleError {
+    /// Neither an address nor a path.
+    #[error(
+        "{0:?} is no address of this machine with a port: write ADDRESS:PORT, ADDRESS:FIRST-LAST, [IPV6]:PORT, *:PORT, unix:/PATH or unix:/DIRECTORY/*"
+    )]
+    Form(String),
+    /// No number from 0 to 65535, or a range that ends before it begins.
+    #[error("bad port {0:?}: write a number from 0 to 65535, two of them as in 8000-8010, or *")]
+    Port(String),
+    /// A path that is not plain, or a wildcard that is not a whole directory.
+    #[error("{0}, and * stands for all of a directory")]
+    Path(ListenAddressError),
+}
+
+/// Why the server does not listen for a client. Each message says what would allow it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ListenDenied {
+    /// The server knows its clients by no name.
+    #[error("the server listens only for clients that it knows by name")]
+    Unnamed,
+    /// No rule names the address.
+    #[error("the client {0:?} has no rule for listening on {1}: listen = [{2:?}] would allow it")]
+    NoRule(String, ListenAddress, String),
+}
+
+impl ListenRule {
+    /// Whether it names an address.
+    pub fn names(&self, asked: &ListenAddress) -> bool {
+        match (&self.pattern, asked) {
+            (Pattern::Everything, _) => true,
+            (Pattern::Tcp { address, ports }, ListenAddress::Tcp(asked)) => {
+                address.is_none_or(|address| address == asked.ip()) && ports.contains(&asked.port())
+            }
+            (Pattern::UnixPath(path), ListenAddress::Unix(asked)) => path == asked,
+            (Pattern::UnixBelow(directory), ListenAddress::Unix(asked)) => {
+                asked.starts_with(directory)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for ListenRule {
+    type Err = ListenRuleError;
+
+    fn from_str(text: &str) -> Result<Self, ListenRuleError> {
+        let pattern = match text.strip_prefix("unix:") {
+            Some(path) => unix(path)?,
+            None if text == "*" => Pattern::Everything,
+            None => tcp(text)?,
+        };
+        Ok(Self {
+            text: text.to_owned(),
+            pattern,
+        })
+    }
+}
+
+impl fmt::Display for ListenRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The narrowest rule that names an address.
+pub(super) fn naming(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Tcp(address) => address.to_string(),
+        unix @ ListenAddress::Unix(_) => unix.to_string(),
+    }
+}
+
+fn unix(path: &str) -> Result<Pattern, ListenRuleError> {
+    let Some(directory) = path.strip_suffix("/*") else {
+        if path.contains('*') {
+            return Err(ListenRuleError::Path(ListenAddressError::Path));
+        }
+        ListenAddress::unix(path).map_err(ListenRuleError::Path)?;
+        return Ok(Pattern::UnixPath(path.to_owned()));
+    };
+    if directory.contains('*') {
+        return Err(ListenRuleError::Path(ListenAddressError::Path));
+    }
+    if !directory.is_empty() {
+        ListenAddress::unix(directory).map_err(ListenRuleError::Path)?;
+    }
+    Ok(Pattern::UnixBelow(format!("{directory}/")))
+}
+
+fn tcp(text: &str) -> Result<Pattern, ListenRuleError> {
+    let form = || ListenRuleError::Form(text.to_owned());
+    // As it stands in LISTEN.
+    let short = text.strip_prefix("tcp:").filter(|rest| rest.contains(':'));
+    let (host, ports) = short.unwrap_or(text).rsplit_once(':').ok_or_else(form)?;
+    let address = match host {
+        "*" => None,
+        "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
+        host => Some(match host.strip_prefix('[') {
+            Some(rest) => {
+                let literal = rest.strip_suffix(']').ok_or_else(form)?;
+                let address: Ipv6Addr = literal.parse().map_err(|_| form())?;
+                IpAddr::V6(address).to_canonical()
+            }
+            None => IpAddr::V4(host.parse().map_err(|_| form())?),
+        }),
+    };
+    let ports = port_range(ports).ok_or_else(|| ListenRuleError::Port(ports.to_owned()))?;
+    Ok(Pattern::Tcp { address, ports })
+}
+
+fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
+    if text == "*" {
+        return Some(0..=u16::MAX);
+    }
+    let port = |text: &str| {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u16>().ok().filter(|_| digits)
+    };
+    match text.split_once('-') {
+        Some((first, last)) => {
+            let range = port(first)?..=port(last)?;
+            (!range.is_empty()).then_some(range)
+        }
+        None => port(text).map(|port| port..=port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(rule: &str, address: &str) -> bool {
+        let rule: ListenRule = rule.parse().expect(rule);
+        rule.names(&ListenAddress::parse(address).expect(address))
+    }
+
+    // PROTOCOL REVERSE-3.
+    #[test]
+    fn a_rule_names_addresses_ports_and_paths_and_nothing_beside() {
+        for (rule, yes, no) in [
+            (
+                "127.0.0.1:8000-8010",
+                &[
+                    "tcp:127.0.0.1:8000",
+                    "tcp:127.0.0.1:8010",
+                    "tcp:[::ffff:127.0.0.1]:8005",
+                ][..],
+                &[
+                    "tcp:127.0.0.1:7999",
+                    "tcp:127.0.0.1:8011",
+                    "tcp:127.0.0.1:0",
+                    "tcp:127.0.0.2:8000",
+                    "tcp:0.0.0.0:8000",
+                    "tcp:[::1]:8000",
+                    "unix:/a",
+                ][..],
+            ),
+            ("localhost:80", &["tcp:127.0.0.1:80"], &["tcp:[::1]:80"]),
+            ("127.0.0.1:0", &["tcp:127.0.0.1:0"], &["tcp:127.0.0.1:1"]),
+            (
+                "127.0.0.1:*",
+                &["tcp:127.0.0.1:0", "tcp:127.0.0.1:65535"],
+                &["tcp:0.0.0.0:80"],
+            ),
+            (
+                "*:80",
+                &["tcp:0.0.0.0:80", "tcp:[::]:80", "tcp:192.0.2.1:80"],
+                &["tcp:0.0.0.0:0"],
+            ),
+            ("[::1]:80", &["tcp:[::1]:80"], &["tcp:127.0.0.1:80"]),
+            (
+                "[::ffff:127.0.0.1]:80",
+                &["tcp:127.0.0.1:80"],
+                &["tcp:[::1]:80"],
+            ),
+            (
+                "tcp:127.0.0.1:80",
+                &["tcp:127.0.0.1:80"],
+                &["tcp:127.0.0.1:81"],
+            ),
+            (
+                "unix:/run/x/a",
+                &["unix:/run/x/a"],
+                &["unix:/run/x/ab", "unix:/run/x/a/b"],
+            ),
+            (
+                "unix:/run/x/*",
+                &["unix:/run/x/a", "unix:/run/x/a/b"],
+                &["unix:/run/x", "unix:/run/xy/a", "tcp:127.0.0.1:80"],
+            ),
+            ("unix:/*", &["unix:/a"], &["tcp:127.0.0.1:80"]),
+            ("*", &["unix:/a", "tcp:[::]:0"], &[]),
+        ] {
+            for address in yes {
+                assert!(names(rule, address), "{rule} {address}");
+            }
+            for address in no {
+                assert!(!names(rule, address), "{rule} {address}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_rule_says_what_to_write() {
+        for rule in [
+            "",
+            "80",
+            "example.net:80",
+            "::1:80",
+            "[::1:80",
+            "10.0.0.0/8:80",
+            "127.1:80",
+        ] {
+            let error = rule.parse::<ListenRule>().expect_err(rule);
+            assert!(matches!(error, ListenRuleError::Form(_)), "{rule}: {error}");
+        }
+        for rule in [
+            "127.0.0.1:",
+            "*:65536",
+            "*:-1",
+            "*:10-9",
+            "*:1-",
+            "*:x",
+            "*:+1",
+            "*:1-2-3",
+        ] {
+            let error = rule.parse::<ListenRule>().expect_err(rule);
+            assert!(matches!(error, ListenRuleError::Port(_)), "{rule}: {error}");
+        }
+        for rule in [
+            "unix:",
+            "unix:a",
+            "unix:/a/../b",
+            "unix:/a*",
+            "unix:/*/b",
+            "unix:/a//*",
+        ] {
+            let error = rule.parse::<ListenRule>().expect_err(rule);
+            assert!(matches!(error, ListenRuleError::Path(_)), "{rule}: {error}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The client's part of reverse forwards (PROTOCOL section 5.9): it asks the server to listen, and dials its targets.
+//!
+//! One worker has all of them, and asks on one connection, the *carrier*: the first whose server agrees. Where that ends
+//! or does not answer, the next one takes its place.
+
+use std::time::{Duration, Instant};
+
+use quictun_control::rest::{ReverseForward, ReverseForwards};
+use quictun_engine::{ConnectionId, FlowId, Taken};
+use quictun_trust::access::{Peer, dialled_as};
+use quictun_trust::shares::Holder;
+use quictun_wire::code::{FlowCode, ListenCode};
+use quictun_wire::listening::{HOLDER_LEN, Listen, ListenAck, ListenAddress, ListenId};
+use quictun_wire::target::Target;
+use tokio::sync::mpsc::Sender;
+use tracing::{debug, info, warn};
+
+use crate::dial::{Dialed, Dials, dial_unix};
+use crate::duty::Io;
+use crate::lookups::{self, Lookups};
+use crate::requests::Request;
+use crate::settings::Reverse;
+use quictun_io::poller::Key;
+
+/// How long a dial to a target of this client's may take.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Waits before the server is asked again where another has the address (PROTOCOL REVERSE-8).
+const AGAIN_FIRST: Duration = Duration::from_secs(5);
+const AGAIN_MAX: Duration = Duration::from_mins(5);
+
+pub(crate) struct Reverses {
+    worker: usize,
+    control: Sender<Request>,
+    holder: [u8; HOLDER_LEN],
+    forwards: Vec<OneReverse>,
+    /// Connections whose servers agree, the carrier first.
+    agreed: Vec<ConnectionId>,
+    /// The next connection becomes the carrier: the others are to be replaced.
+    replace: bool,
+    told_of_old_server: bool,
+    dials: Dials,
+    lookups: Lookups,
+    shown: ReverseForwards,
+}
+
+struct OneReverse {
+    listen: ListenAddress,
+    target: Target,
+    /// It was granted or taken away once: from then on it waits while another process has it (PROTOCOL REVERSE-7).
+    waits: bool,
+    state: State,
+    /// Wait before the next request, and the request's time.
+    again: Option<(Duration, Instant)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Unasked,
+    Listening(ListenAddress),
+    Refused(ListenCode),
+}
+
+impl Reverses {
+    pub(crate) fn new(
+        worker: usize,
+        control: Sender<Request>,
+        forwards: Vec<Reverse>,
+        holder: [u8; HOLDER_LEN],
+        shown: ReverseForwards,
+    ) -> Self {
+        let forwards = forwards
+            .into_iter()
+            .map(|Reverse { listen, target }| OneReverse {
+                listen,
+                target,
+                waits: false,
+                state: State::Unasked,
+                again: None,
+            });
+        let new = Self {
+            worker,
+            control,
+            holder,
+            forwards: forwards.collect(),
+            agreed: Vec::new(),
+            replace: false,
+            told_of_old_server: false,
+            dials: Dials::new(),
+            lookups: Lookups::new(lookups::places()),
+            shown,
+        };
+        if !new.forwards.is_empty() {
+            new.show();
+        }
+        new
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let again = self.forwards.iter().filter_map(|one| Some(one.again?.1));
+        again.chain(self.dials.next_timeout()).min()
+    }
+
+    /// A connection has come about.
+    pub(crate) fn handle_welcome(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        agrees: bool,
+    ) {
+        if self.forwards.is_empty() {
+            return;
+        }
+        if !agrees {
+            if !std::mem::replace(&mut self.told_of_old_server, true) {
+                warn!(target: "quictun", "the server does not listen for clients: its version is older than reverse forwards (-R); upgrade the server, or take -R away");
+            }
+            return;
+        }
+        if std::mem::take(&mut self.replace) {
+            self.agreed.insert(0, connection);
+        } else {
+            self.agreed.push(connection);
+        }
+        if self.agreed.first() == Some(&connection) {
+            self.ask_all(io);
+        }
+    }
+
+    /// Every connection is to be replaced.
+    pub(crate) fn handle_reconnect(&mut self) {
+        self.replace = !self.agreed.is_empty();
+    }
+
+    /// A connection has ended, or does not answer while there is another one.
+    pub(crate) fn handle_lost(&mut self, io: &mut Io<'_>, connection: ConnectionId, ended: bool) {
+        let Some(index) = self.agreed.iter().position(|agreed| *agreed == connection) else {
+            return;
+        };
+        if !ended && self.agreed.len() == 1 {
+            return;
+        }
+        self.agreed.remove(index);
+        if !ended {
+            self.agreed.push(connection);
+        }
+        if index == 0 {
+            self.ask_all(io);
+        }
+    }
+
+    fn ask_all(&mut self, io: &mut Io<'_>) {
+        for id in 0..self.forwards.len() {
+            self.forwards[id].again = None;
+            self.ask(io, id);
+        }
+    }
+
+    fn ask(&mut self, io: &mut Io<'_>, index: usize) {
+        let (Some(connection), Some(one)) = (self.agreed.first(), self.forwards.get(index)) else {
+            return;
+        };
+        let listen = Listen {
+            id: index as ListenId,
+            wait: one.waits,
+            holder: self.holder,
+            address: one.listen.to_string(),
+        };
+        // Where the connection has gone, the event about that follows.
+        let _gone = io.engine.listen(*connection, listen);
+    }
+
+    pub(crate) fn handle_answer(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        answer: &ListenAck,
+    ) {
+        let index = usize::try_from(answer.id).unwrap_or(usize::MAX);
+        let carrier = self.agreed.first() == Some(&connection);
+        let Some(one) = self.forwards.get_mut(index).filter(|_| carrier) else {
+            return;
+        };
+        let new = match &answer.result {
+            Ok(bound) => State::Listening(bound.clone()),
+            Err(code) => State::Refused(*code),
+        };
+        let news = one.state != new;
+        let (listen, target) = (&one.listen, &one.target);
+        one.again = match &answer.result {
+            Ok(bound) => {
+                if news {
+                    info!(target: "quictun", listen = %bound, %target, "the server listens for this client");
+                } else {
+                    debug!(target: "quictun", listen = %bound, %target, "the server listens for this client still");
+                }
+                one.waits = true;
+                None
+            }
+            Err(code) => {
+                one.waits |= *code == ListenCode::Taken;
+                let wait = again_after(*code, one.again.map(|(wait, _)| wait));
+                let again_s = wait.map(|wait| wait.as_secs());
+                if !news {
+                    debug!(target: "quictun", %listen, %target, reason = %code, again_s, "the server does not listen for this client still");
+                } else if *code == ListenCode::ShuttingDown {
+                    info!(target: "quictun", %listen, %target, reason = %code, "the server no longer listens for this client");
+                } else {
+                    warn!(target: "quictun", %listen, %target, reason = %code, again_s, "the server does not listen for this client");
+                }
+                wait.map(|wait| (wait, now + wait))
+            }
+        };
+        one.state = new;
+        self.show();
+    }
+
+    fn show(&self) {
+        let shown = self.forwards.iter().map(OneReverse::show);
+        self.shown.set(shown.collect());
+    }
+
+    /// The process takes no more flows: the server need not wait for it to come again.
+    pub(crate) fn stop(&mut self, io: &mut Io<'_>) {
+        let ids: Vec<ListenId> = (0..self.forwards.len() as ListenId).collect();
+        if let Some(connection) = std::mem::take(&mut self.agreed).first() {
+            for ids in ids.chunks(quictun_wire::control::MAX_FLOWS) {
+                io.engine.unlisten(*connection, ids.to_vec());
+            }
+        }
+        for one in &mut self.forwards {
+            one.again = None;
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
+        for index in 0..self.forwards.len() {
+            let one = &mut self.forwards[index];
+            if let Some((wait, at)) = one.again
+                && at <= io.now
+            {
+                // In case no answer comes.
+                one.again = Some((wait, io.now + AGAIN_MAX));
+                self.ask(io, index);
+            }
+        }
+        while let Some(dialed) = self.dials.handle_timeout(io.now, io.poller) {
+            answer(io, Some(dialed));
+        }
+    }
+}
+
+/// Flows.
+impl Reverses {
+    /// The server has opened a flow. Returns the text of its target, for the log.
+    pub(crate) fn handle_incoming(&mut self, io: &mut Io<'_>, taken: &Taken) -> Option<String> {
+        let flow = taken.flow;
+        let index = usize::try_from(taken.incoming.id).unwrap_or(usize::MAX);
+        let Some(one) = self.forwards.get(index) else {
+            // PROTOCOL REVERSE-9.
+            io.engine.handle_dialed(io.now, flow, Err(FlowCode::NoFlow));
+            return None;
+        };
+        let target = one.target.clone();
+        let text = target.to_string();
+        io.engine.name_target(flow, text.clone());
+        if let Err(code) = self.dial(io, flow, target) {
+            io.engine.handle_dialed(io.now, flow, Err(code));
+        }
+        Some(text)
+    }
+
+    fn dial(&mut self, io: &mut Io<'_>, flow: FlowId, target: Target) -> Result<(), FlowCode> {
+        let literal = target.ip_literal();
+        let (host, port, family) = match &target {
+            Target::Unix { path } => {
+                let socket = dial_unix(path)?;
+                let added = io.poller.add_flow(socket.descriptor(), Key::Flow(flow));
+                added.map_err(|_| FlowCode::Limit)?;
+                let result = Ok((socket, target.to_string()));
+                answer(io, Some(Dialed { flow, result }));
+                return Ok(());
+            }
+            Target::Tcp { family, host, port } => (host.clone(), *port, *family),
+        };
+        let holder = Holder::Own;
+        if !self.dials.resolve(flow, &holder, io.now + DIAL_TIMEOUT) {
+            return Err(FlowCode::Limit);
+        }
+        if let Some(ip) = literal {
+            let address = dialled_as(std::net::SocketAddr::new(ip, port));
+            let dialed = self
+                .dials
+                .handle_resolved(io.now, io.poller, flow, Ok(vec![address]));
+            answer(io, dialed);
+            return Ok(());
+        }
+        let wanted = self.lookups.ask(flow, &holder, Peer::Anyone, target);
+        let wanted = wanted.ok_or(FlowCode::Limit)?;
+        let worker = self.worker;
+        let request = Request::ResolveTarget {
+            worker,
+            flow,
+            holder,
+            wanted,
+            host,
+            port,
+            family,
+        };
+        if self.control.try_send(request).is_err() {
+            self.lookups.answered(flow);
+            return Err(FlowCode::Limit);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn handle_resolved(
+        &mut self,
+        io: &mut Io<'_>,
+        flow: FlowId,
+        result: Result<Vec<std::net::SocketAddr>, FlowCode>,
+    ) {
+        self.lookups.answered(flow);
+        let dialed = self.dials.handle_resolved(io.now, io.poller, flow, result);
+        answer(io, dialed);
+    }
+
+    pub(crate) fn handle_ready(&mut self, io: &mut Io<'_>, dial: usize) {
+        let dialed = self.dials.handle_ready(io.now, io.poller, dial);
+        answer(io, dialed);
+    }
+
+    /// A flow has ended, and its dial with it (PROTOCOL OPEN-12).
+    pub(crate) fn handle_closed(&mut self, flow: FlowId) {
+        self.dials.cancel(flow);
+        self.lookups.forget(flow);
+    }
+}
+
+impl OneReverse {
+    fn show(&self) -> ReverseForward {
+        ReverseForward {
+            listen: self.listen.to_string(),
+            target: self.target.to_string(),
+            bound: match &self.state {
+                State::Listening(bound) => Some(bound.to_string()),
+                State::Unasked | State::Refused(_) => None,
+            },
+            refused: match &self.state {
+                State::Refused(code) => Some(code.label()),
+                State::Unasked | State::Listening(_) => None,
+            },
+        }
+    }
+}
+
+/// When to ask again after a refusal; `None`: on the next connection.
+fn again_after(code: ListenCode, before: Option<Duration>) -> Option<Duration> {
+    match code {
+        ListenCode::Taken | ListenCode::InUse | ListenCode::Failed => {
+            let next = before.map_or(AGAIN_FIRST, |before| before * 2);
+            Some(next.min(AGAIN_MAX))
+        }
+        _ => None,
+    }
+}
+
+fn answer(io: &mut Io<'_>, dialed: Option<Dialed>) {
+    let Some(Dialed { flow, result }) = dialed else {
+        return;
+    };
+    if let Err(code) = &result {
+        debug!(target: "quictun", flow = flow.0, reason = %code, "the target of a reverse forward cannot be reached");
+    }
+    io.engine.handle_dialed(io.now, flow, result);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // PROTOCOL REVERSE-8.
+    #[test]
+    fn who_waits_for_another_asks_ever_more_rarely_and_who_may_not_does_not_ask() {
+        let mut waits = Vec::new();
+        let mut before = None;
+        for _ in 0..8 {
+            before = again_after(ListenCode::Taken, before);
+            waits.push(before.expect("it asks again").as_secs());
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
+        for code in [
+            ListenCode::NotAllowed,
+            ListenCode::BadAddress,
+            ListenCode::TooMany,
+        ] {
+            assert_eq!(again_after(code, None), None);
+        }
+    }
+}

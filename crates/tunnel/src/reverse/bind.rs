@@ -1,0 +1,168 @@
+//! Making listeners for clients, in the process that may: the keeper, or this one where it is not confined.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+
+use quictun_trust::keeper::{self, Bind};
+use quictun_trust::settings::{Access, ListenRule};
+use quictun_wire::code::ListenCode;
+use quictun_wire::listening::ListenAddress;
+use rustix::io::Errno;
+use tracing::warn;
+
+use crate::listener::{self, Listener};
+use crate::reload::{Read, ServerAgain};
+use crate::settings::ListenOn;
+
+/// Connections that wait to be accepted (PROTOCOL REVERSE-11).
+const BACKLOG: i32 = 64;
+
+/// A listener, and where it is.
+pub(crate) type Bound = (Listener, ListenAddress);
+
+/// The keeper's part: it listens where a rule names the address, as the rules are now.
+///
+/// It judges by itself: whoever has taken this process over can have it listen where some client may, and nowhere else.
+pub(crate) fn by_rules(access: &Access, read_again: Option<&Read<ServerAgain>>) -> Bind {
+    let (rules, read_again) = (rules_of(access), read_again.cloned());
+    Box::new(move |text| {
+        let address = ListenAddress::parse(text).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let named = |rules: &[ListenRule]| rules.iter().any(|rule| rule.names(&address));
+        let named_now = || {
+            let again = read_again.as_ref().and_then(|read| read().ok());
+            again.is_some_and(|again| named(&rules_of(&again.settings.access)))
+        };
+        if !named(&rules) && !named_now() {
+            return Err(Errno::PERM.into());
+        }
+        bind(&address)
+    })
+}
+
+fn rules_of(access: &Access) -> Vec<ListenRule> {
+    match access {
+        Access::Named { clients, .. } => {
+            let rules = clients.iter().flat_map(|client| &client.listen);
+            rules.cloned().collect()
+        }
+        Access::Open { .. } => Vec::new(),
+    }
+}
+
+fn bind(address: &ListenAddress) -> io::Result<OwnedFd> {
+    let on = match address {
+        ListenAddress::Tcp(address) => ListenOn::Tcp(*address),
+        ListenAddress::Unix(path) => ListenOn::Unix(path.into()),
+    };
+    match listener::bind_with(&on, BACKLOG) {
+        Ok(Listener::Tcp(listener)) => Ok(listener.into()),
+        Ok(Listener::Unix(listener)) => Ok(listener.into()),
+        // Only numbers go from the keeper to this process.
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Errno::ADDRINUSE.into()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Listens for a client whose rules name the address. It waits for the keeper: not for a thread that must not.
+pub(crate) fn for_client(address: &ListenAddress) -> Result<Bound, ListenCode> {
+    let bound = keeper::listen(&address.to_string()).unwrap_or_else(|| bind(address));
+    let bound = bound.and_then(|socket| match address {
+        ListenAddress::Tcp(_) => {
+            let listener = TcpListener::from(socket);
+            let at = ListenAddress::tcp(listener.local_addr()?);
+            Ok((Listener::Tcp(listener), at))
+        }
+        ListenAddress::Unix(_) => {
+            let listener = Listener::Unix(UnixListener::from(socket));
+            Ok((listener, address.clone()))
+        }
+    });
+    bound.map_err(|cause| {
+        let code = code_of(&cause);
+        if code == ListenCode::Failed {
+            warn!(target: "quictun", %address, %cause, "the server cannot listen for a client");
+        }
+        code
+    })
+}
+
+fn code_of(error: &io::Error) -> ListenCode {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ADDRINUSE) => ListenCode::InUse,
+        Some(Errno::ADDRNOTAVAIL | Errno::INVAL) => ListenCode::BadAddress,
+        Some(Errno::PERM) => ListenCode::NotAllowed,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => ListenCode::TooMany,
+        _ => ListenCode::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::listener::Accepted;
+
+    fn access(listen: &[&str]) -> Access {
+        let client = quictun_trust::settings::NamedClient {
+            name: "home".to_owned(),
+            proofs: Vec::new(),
+            allow: Vec::new(),
+            listen: listen
+                .iter()
+                .map(|rule| rule.parse().expect(rule))
+                .collect(),
+        };
+        Access::Named {
+            clients: vec![client],
+            ca: None,
+        }
+    }
+
+    #[test]
+    fn the_keeper_listens_where_a_rule_says_so_and_nowhere_else() {
+        let bind = by_rules(&access(&["127.0.0.1:0"]), None);
+        let socket = bind("tcp:127.0.0.1:0").expect("a rule names it");
+        let address = TcpListener::from(socket).local_addr().expect("bound");
+        assert!(address.port() != 0);
+        for (text, number) in [
+            ("tcp:127.0.0.1:80", Some(Errno::PERM)),
+            ("unix:/run/x", Some(Errno::PERM)),
+            ("localhost:0", None),
+        ] {
+            let error = bind(text).expect_err(text);
+            assert_eq!(
+                error.raw_os_error(),
+                number.map(Errno::raw_os_error),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_taken_address_is_told_by_its_code() {
+        let any = ListenAddress::parse("tcp:127.0.0.1:0").expect("an address");
+        let (first, address) = for_client(&any).expect("a free port");
+        assert_eq!(
+            for_client(&address).expect_err("it is taken"),
+            ListenCode::InUse
+        );
+        let ListenAddress::Tcp(at) = address else {
+            panic!("{address}");
+        };
+        let _queued = TcpStream::connect(at).expect("it listens");
+        assert!(matches!(first.accept(), Accepted::Connection(..)));
+        // No address of this machine.
+        let far = ListenAddress::parse("tcp:192.0.2.1:0").expect("an address");
+        assert_eq!(for_client(&far).expect_err("far"), ListenCode::BadAddress);
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let path = ListenAddress::unix(&path.to_string_lossy()).expect("a path");
+        let bound = for_client(&path).expect("a free path");
+        assert_eq!(for_client(&path).expect_err("taken"), ListenCode::InUse);
+        drop(bound);
+        for_client(&path).expect("its owner is gone");
+    }
+}

@@ -1,0 +1,558 @@
+//! Listeners of this worker's clients (PROTOCOL section 5.9): which are watched, and what connects to them.
+//!
+//! ```text
+//!  LISTEN ─► Holders ─► watched ◄──────────────┐
+//!                         │ ▲                  │ the client takes more, or 100 ms have passed
+//!       it connects       ▼ │ 64 unanswered,   │
+//!                       a flow, no stream, no descriptor ─► at rest: what connects waits in the listener's queue
+//!                         │
+//!                         └─► its connection has ended ─► kept for its holder, at rest ─► closed
+//! ```
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quictun_engine::{ConnectionId, FlowId, LossReason, Socket as _};
+use quictun_wire::code::{CloseCode, ListenCode};
+use quictun_wire::listening::{Listen, ListenAck, ListenAddress, ListenId};
+use slab::Slab;
+use tracing::{debug, info, warn};
+
+use super::ServerDuty;
+use crate::app_addr::AppAddr;
+use crate::app_socket::AppSocket;
+use crate::asked::name_of;
+use crate::duty::Io;
+use crate::listener::Listener;
+use crate::mailbox::{Mailbox, Message};
+use crate::requests::Request;
+use crate::reverse::bind::Bound;
+use crate::reverse::holders::{Answer, Before, Have, Holders, Number, Place};
+use quictun_control::log::Foreign;
+use quictun_io::poller::{Key, Poller};
+use quictun_trust::access::Peer;
+
+/// Connections of one client that it has not accepted (PROTOCOL REVERSE-11).
+const PENDING_MAX: usize = 64;
+
+/// Rest of a listener whose client takes nothing for now, or for which there are no descriptors: short enough not to be
+/// felt where nobody tells of the end.
+pub(super) const REST: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    worker: usize,
+    pub(super) holders: Holders,
+    ttl: Duration,
+    siblings: Vec<Mailbox>,
+    pub(super) own: Slab<Own>,
+    /// Listeners that are being made: who has asked.
+    asked: HashMap<Number, AskedFor>,
+    /// Flows that listeners have brought.
+    pub(super) flows: HashMap<FlowId, Brought>,
+    /// Flows that a connection's client has not accepted yet.
+    pub(super) pending: HashMap<ConnectionId, usize>,
+    /// When one of them may want something.
+    pub(super) at: Option<Instant>,
+    stopped: bool,
+}
+
+/// A listener that this worker has.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) number: Number,
+    pub(super) listener: Arc<Listener>,
+    client: Arc<str>,
+    pub(super) id: ListenId,
+    asked: ListenAddress,
+    pub(super) bound: ListenAddress,
+    pub(super) connection: ConnectionId,
+    pub(super) state: State,
+    /// One that was accepted before it turned out that the client takes no more.
+    pub(super) next: Option<(AppSocket, AppAddr, Instant)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Watched,
+    Resting(Instant),
+    /// Its connection has ended.
+    Lost(Instant),
+}
+
+#[derive(Debug)]
+struct AskedFor {
+    connection: ConnectionId,
+    client: Arc<str>,
+    id: ListenId,
+    asked: ListenAddress,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Brought {
+    pub(super) number: Number,
+    /// The connection whose client has not accepted it yet.
+    pub(super) pending: Option<ConnectionId>,
+}
+
+impl Listeners {
+    pub(crate) fn new(
+        worker: usize,
+        holders: Holders,
+        ttl: Duration,
+        siblings: Vec<Mailbox>,
+    ) -> Self {
+        Self {
+            worker,
+            holders,
+            ttl,
+            siblings,
+            own: Slab::new(),
+            asked: HashMap::new(),
+            flows: HashMap::new(),
+            pending: HashMap::new(),
+            at: None,
+            stopped: false,
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.at
+    }
+
+    pub(super) fn place(&self, connection: ConnectionId) -> Place {
+        Place {
+            worker: self.worker,
+            connection,
+        }
+    }
+
+    fn find(&self, number: Number) -> Option<usize> {
+        let mut own = self.own.iter();
+        own.find(|(_, own)| own.number == number)
+            .map(|(key, _)| key)
+    }
+
+    pub(super) fn keys_where(&self, is: impl Fn(&Own) -> bool) -> Vec<usize> {
+        let own = self.own.iter().filter(|(_, own)| is(own));
+        own.map(|(key, _)| key).collect()
+    }
+
+    pub(super) fn wake_at(&mut self, at: Instant) {
+        self.at = Some(self.at.map_or(at, |before| before.min(at)));
+    }
+
+    pub(super) fn watch(&mut self, poller: &Poller, now: Instant, key: usize) {
+        let Some(own) = self.own.get_mut(key) else {
+            return;
+        };
+        if own.state == State::Watched {
+            return;
+        }
+        if let Err(cause) = poller.add_listener(&*own.listener, Key::Listener(key)) {
+            warn!(target: "quictun", %cause, "a listener cannot be watched: trying again");
+            own.state = State::Resting(now + REST);
+            return self.wake_at(now + REST);
+        }
+        own.state = State::Watched;
+    }
+
+    /// Watches it no more: what connects waits in its queue.
+    pub(super) fn rest(&mut self, poller: &Poller, key: usize, state: State) {
+        let Some(own) = self.own.get_mut(key) else {
+            return;
+        };
+        if own.state == State::Watched
+            && let Err(cause) = poller.remove(&*own.listener)
+        {
+            debug!(target: "quictun", %cause, "a listener was not watched");
+        }
+        own.state = state;
+        if let State::Resting(at) | State::Lost(at) = state {
+            self.wake_at(at);
+        }
+    }
+
+    /// Forgets it; the descriptor closes where nobody else has it.
+    fn forget(&mut self, poller: &Poller, key: usize) -> Option<Own> {
+        self.rest(poller, key, State::Lost(Instant::now()));
+        let mut own = self.own.try_remove(key)?;
+        if let Some((mut socket, ..)) = own.next.take() {
+            socket.abort();
+        }
+        Some(own)
+    }
+
+    pub(super) fn has_room(&self, connection: ConnectionId) -> bool {
+        self.pending.get(&connection).copied().unwrap_or_default() < PENDING_MAX
+    }
+
+    /// A flow is accepted, or over. Returns the connection whose client takes another one.
+    pub(super) fn answered(&mut self, flow: FlowId, over: bool) -> Option<ConnectionId> {
+        let brought = self.flows.get_mut(&flow)?;
+        let connection = brought.pending.take();
+        if over {
+            self.flows.remove(&flow);
+        }
+        let connection = connection?;
+        if let Some(pending) = self.pending.get_mut(&connection) {
+            *pending -= 1;
+            if *pending == 0 {
+                self.pending.remove(&connection);
+            }
+        }
+        Some(connection)
+    }
+}
+
+/// What clients ask.
+impl ServerDuty {
+    pub(super) fn handle_listen(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        listen: &Listen,
+    ) {
+        let peer = self.known(connection);
+        let answer = self.judge_listen(connection, &peer, listen);
+        let client = name_of(&peer).to_owned();
+        let have = match answer {
+            Ok((Answer::Bind(number), address)) => {
+                return self.make_listener(io, connection, &peer, listen.id, (number, address));
+            }
+            Ok((Answer::Have(have), _)) => *have,
+            Ok((Answer::Refused(code), _)) => {
+                let why = code.to_string();
+                return self.refuse_listener(io, connection, remote, listen, (code, &why));
+            }
+            Err((code, why)) => {
+                return self.refuse_listener(io, connection, remote, listen, (code, &why));
+            }
+        };
+        let Have {
+            number,
+            listener,
+            asked,
+            bound,
+            before,
+        } = have;
+        if let Some(before) = before {
+            self.tell_before(io, number, before);
+        }
+        let listeners = &mut self.listeners;
+        let own = Own {
+            number,
+            listener,
+            client: client.as_str().into(),
+            id: listen.id,
+            asked,
+            bound: bound.clone(),
+            connection,
+            state: State::Resting(io.now),
+            next: None,
+        };
+        let key = match listeners.find(number) {
+            Some(key) => {
+                if let Some(known) = listeners.own.get_mut(key) {
+                    (known.id, known.connection) = (listen.id, connection);
+                }
+                key
+            }
+            None => listeners.own.insert(own),
+        };
+        listeners.watch(io.poller, io.now, key);
+        info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound }, "the listener goes on with another connection of its client");
+        let result = Ok(bound);
+        let id = listen.id;
+        io.engine
+            .answer_listen(connection, ListenAck { id, result });
+    }
+
+    fn judge_listen(
+        &self,
+        connection: ConnectionId,
+        peer: &Peer,
+        listen: &Listen,
+    ) -> Result<(Answer, ListenAddress), (ListenCode, String)> {
+        let address = ListenAddress::parse(&listen.address);
+        let address = address.map_err(|error| (ListenCode::BadAddress, error.to_string()))?;
+        self.policy
+            .may_listen(peer, &address)
+            .map_err(|denied| (ListenCode::NotAllowed, denied.to_string()))?;
+        if self.listeners.stopped {
+            let code = ListenCode::ShuttingDown;
+            return Err((code, code.to_string()));
+        }
+        let Peer::Named(client) = peer else {
+            // Nobody else has rules.
+            return Err((ListenCode::NotAllowed, String::new()));
+        };
+        let place = self.listeners.place(connection);
+        let holders = &self.listeners.holders;
+        let answer = holders.ask(&client.shared_name(), listen, &address, place);
+        Ok((answer, address))
+    }
+
+    fn make_listener(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        peer: &Peer,
+        id: ListenId,
+        (number, address): (Number, ListenAddress),
+    ) {
+        let asked = AskedFor {
+            connection,
+            client: name_of(peer).into(),
+            id,
+            asked: address.clone(),
+        };
+        self.listeners.asked.insert(number, asked);
+        let worker = self.index;
+        let request = Request::Listen {
+            worker,
+            number,
+            address,
+        };
+        if self.control.try_send(request).is_err() {
+            self.handle_bound(io, number, Err(ListenCode::Failed));
+        }
+    }
+
+    pub(super) fn handle_bound(
+        &mut self,
+        io: &mut Io<'_>,
+        number: Number,
+        result: Result<Bound, ListenCode>,
+    ) {
+        let listeners = &mut self.listeners;
+        let asked = listeners.asked.remove(&number);
+        let made = match result {
+            Ok((listener, bound)) => {
+                let made = listeners.holders.bound(number, listener, &bound);
+                made.map(|listener| Ok((listener, bound)))
+            }
+            Err(code) => {
+                listeners.holders.failed(number);
+                Some(Err(code))
+            }
+        };
+        let (Some(made), Some(asked)) = (made, asked) else {
+            return;
+        };
+        let AskedFor {
+            connection,
+            client,
+            id,
+            asked,
+        } = asked;
+        let result = match made {
+            Ok((listener, bound)) => {
+                let own = Own {
+                    number,
+                    listener,
+                    client: client.clone(),
+                    id,
+                    asked,
+                    bound: bound.clone(),
+                    connection,
+                    state: State::Resting(io.now),
+                    next: None,
+                };
+                let key = listeners.own.insert(own);
+                if listeners.stopped {
+                    return self.close_listener(io, key, Some(ListenCode::ShuttingDown));
+                }
+                if self.peers.contains_key(&connection) {
+                    listeners.watch(io.poller, io.now, key);
+                } else {
+                    // It has gone meanwhile.
+                    return self.lose_listener(io, key);
+                }
+                info!(target: "quictun", client = &*client, listen = %bound, "listening for a client");
+                Ok(bound)
+            }
+            Err(code) => {
+                info!(target: "quictun", client = &*client, listen = %asked, reason = %code, "a client's listener was refused");
+                Err(code)
+            }
+        };
+        io.engine
+            .answer_listen(connection, ListenAck { id, result });
+    }
+
+    fn refuse_listener(
+        &self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        listen: &Listen,
+        (code, why): (ListenCode, &str),
+    ) {
+        if let Some(line) = self.line_of(io.now, connection, remote) {
+            let peer = self.known(connection);
+            let (client, address) = (name_of(&peer), Foreign(&listen.address));
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %address, reason = %code, denied = why, lines_left_out = line.left_out() }, "a client's listener was refused");
+        }
+        let (id, result) = (listen.id, Err(code));
+        io.engine
+            .answer_listen(connection, ListenAck { id, result });
+    }
+
+    /// The listener is elsewhere now: whoever had it stops accepting, and another process of the client is told.
+    fn tell_before(&mut self, io: &mut Io<'_>, number: Number, before: Before) {
+        let Before { place, id, other } = before;
+        if place.worker != self.index {
+            if let Some(mailbox) = self.listeners.siblings.get(place.worker) {
+                mailbox.send(Message::ListenerTaken { number, id, other });
+            }
+            return;
+        }
+        if other {
+            let result = Err(ListenCode::Taken);
+            let answer = ListenAck { id, result };
+            io.engine.answer_listen(place.connection, answer);
+        }
+    }
+
+    /// Another worker has taken it over.
+    pub(super) fn handle_listener_taken(
+        &mut self,
+        io: &mut Io<'_>,
+        (number, id, other): (Number, ListenId, bool),
+    ) {
+        let Some(key) = self.listeners.find(number) else {
+            return;
+        };
+        let connection = self.listeners.own[key].connection;
+        let place = self.listeners.place(connection);
+        if self.listeners.holders.is_at(number, place) {
+            // It has come back since.
+            return;
+        }
+        self.listeners.forget(io.poller, key);
+        if other {
+            let result = Err(ListenCode::Taken);
+            io.engine
+                .answer_listen(connection, ListenAck { id, result });
+        }
+    }
+
+    pub(super) fn handle_unlisten(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        ids: &[ListenId],
+    ) {
+        let of = |own: &Own| own.connection == connection && ids.contains(&own.id);
+        for key in self.listeners.keys_where(of) {
+            self.close_listener(io, key, None);
+        }
+        // One that is being made is closed as soon as it is there.
+        let Listeners { asked, holders, .. } = &mut self.listeners;
+        asked.retain(|number, asked| {
+            let meant = asked.connection == connection && ids.contains(&asked.id);
+            if meant {
+                holders.forget(*number);
+            }
+            !meant
+        });
+    }
+}
+
+/// What happens to connections, rules and the process.
+impl ServerDuty {
+    /// A connection has ended, and its listeners wait for their holders, unless those have gone for good.
+    pub(super) fn lose_listeners(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        reason: &LossReason,
+    ) {
+        let shutdown = CloseCode::Shutdown.to_u64();
+        let for_good = match reason {
+            LossReason::ClosedByPeer(code) => *code == shutdown,
+            // Its key or secret counts no more; or it has broken the protocol.
+            LossReason::Violation(_) => true,
+            _ => false,
+        };
+        for key in self
+            .listeners
+            .keys_where(|own| own.connection == connection)
+        {
+            if for_good {
+                self.close_listener(io, key, None);
+            } else {
+                self.lose_listener(io, key);
+            }
+        }
+    }
+
+    fn lose_listener(&mut self, io: &mut Io<'_>, key: usize) {
+        let listeners = &mut self.listeners;
+        let until = io.now + listeners.ttl;
+        let own = &listeners.own[key];
+        let place = listeners.place(own.connection);
+        if listeners.ttl.is_zero() {
+            self.close_listener(io, key, None);
+        } else if listeners.holders.lose(own.number, place, until) {
+            listeners.rest(io.poller, key, State::Lost(until));
+        } else {
+            listeners.forget(io.poller, key);
+        }
+    }
+
+    /// Closes a listener, and tells its client why where there is a code.
+    pub(super) fn close_listener(&mut self, io: &mut Io<'_>, key: usize, code: Option<ListenCode>) {
+        let Some(own) = self.listeners.forget(io.poller, key) else {
+            return;
+        };
+        let place = self.listeners.place(own.connection);
+        if !self.listeners.holders.release(own.number, place) {
+            return;
+        }
+        let (client, bound) = (&*own.client, &own.bound);
+        let reason = code.map(|code| code.to_string());
+        info!(target: "quictun", client, listen = %bound, reason, "no longer listening for a client");
+        if let Some(code) = code {
+            let (id, result) = (own.id, Err(code));
+            io.engine
+                .answer_listen(own.connection, ListenAck { id, result });
+        }
+    }
+
+    /// The process takes no more flows.
+    pub(super) fn stop_listeners(&mut self, io: &mut Io<'_>) {
+        self.listeners.stopped = true;
+        for key in self.listeners.keys_where(|_| true) {
+            self.close_listener(io, key, Some(ListenCode::ShuttingDown));
+        }
+    }
+
+    /// The rules have changed: closes what they no longer allow, and ends its flows. Returns how many these were.
+    pub(super) fn judge_listeners(&mut self, io: &mut Io<'_>) -> usize {
+        let mut ended = 0;
+        for key in self.listeners.keys_where(|_| true) {
+            let own = &self.listeners.own[key];
+            let again = self.policy.by_name(&own.client);
+            let peer = again.map_or(Peer::Unknown, Peer::Named);
+            if self.policy.may_listen(&peer, &own.asked).is_ok() {
+                continue;
+            }
+            let number = own.number;
+            self.close_listener(io, key, Some(ListenCode::Revoked));
+            let flows = self.listeners.flows.iter();
+            let flows = flows.filter(|(_, brought)| brought.number == number);
+            let mut flows: Vec<FlowId> = flows.map(|(flow, _)| *flow).collect();
+            flows.sort_unstable();
+            for flow in flows {
+                ended += 1;
+                io.engine.revoke_flow(io.now, flow);
+            }
+        }
+        ended
+    }
+}
