@@ -100,10 +100,11 @@ pub(super) fn server(
 /// Reads the settings of a client that listens.
 pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let client = dialler(layers)?;
-    if client.forwards.is_empty() && client.tun.is_none() {
+    let nothing = client.forwards.is_empty() && client.reverse.is_empty();
+    if nothing && client.tun.is_none() {
         let fault = layers.fault(&flags::FORWARD, "there is nothing to forward");
         return Err(fault.next(
-            "-L 2222:127.0.0.1:22, or a [[forward]] table in the configuration file; or -D 1080; or --tun",
+            "-L 2222:127.0.0.1:22, or a [[forward]] table in the configuration file; or -D 1080; or -R; or --tun",
         ));
     }
     Ok(client)
@@ -114,6 +115,7 @@ pub(super) fn connect(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let mut client = dialler(layers)?;
     (client.transport.connections, client.transport.workers) = (1, 1);
     client.control.httpd = None;
+    client.reverse.clear();
     let level = layers.setting(&control::LOG_LEVEL).origin;
     let is_asked = matches!(level, Origin::Flag | Origin::Environment(_));
     if !is_asked && !layers.get(&flags::VERBOSE)? {
