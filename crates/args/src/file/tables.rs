@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for Either {
         }
         let of_tables = tables
             .iter()
-            .flat_map(|table: &Fields| table.get(self.0[0]));
+            .filter_map(|table: &Fields| table.get(self.0[0]));
         texts.extend(of_tables.flatten().cloned());
         Ok(TextsOrTables(texts, tables))
     }

@@ -52,21 +52,18 @@ pub(super) fn servers(
     identity: &ClientIdentity,
 ) -> Result<(ServerToDial, Vec<ServerToDial>), Fault> {
     let common = Common { trust, identity };
-    let mut servers = match layers.tables(&flags::SERVER_TO_DIAL) {
-        Some((path, tables)) => {
-            let pairs = addresses.into_iter().zip(tables);
-            let read = pairs.map(|(at, table)| common.of_table(layers, path, at, table));
-            read.collect::<Result<Vec<_>, _>>()?
-        }
-        None => {
-            let trust = common.trust?;
-            let all = addresses.into_iter().map(|server| ServerToDial {
-                server,
-                trust: trust.clone(),
-                identity: identity.clone(),
-            });
-            all.collect()
-        }
+    let mut servers = if let Some((path, tables)) = layers.tables(&flags::SERVER_TO_DIAL) {
+        let pairs = addresses.into_iter().zip(tables);
+        let read = pairs.map(|(at, table)| common.of_table(layers, path, at, table));
+        read.collect::<Result<Vec<_>, _>>()?
+    } else {
+        let trust = common.trust?;
+        let all = addresses.into_iter().map(|server| ServerToDial {
+            server,
+            trust: trust.clone(),
+            identity: identity.clone(),
+        });
+        all.collect()
     };
     let others = servers.split_off(1);
     let first = servers
