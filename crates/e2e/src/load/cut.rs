@@ -192,7 +192,7 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
 
 /// A client that is not cut, and its echoes.
 struct Bystander {
-    _client: Client,
+    client: Client,
     over: Arc<AtomicBool>,
     thread: JoinHandle<Result<Vec<f64>>>,
 }
@@ -226,14 +226,15 @@ impl Bystander {
             Ok(delays)
         });
         Ok(Self {
-            _client: client,
+            client,
             over,
             thread,
         })
     }
 
     /// Milliseconds of its echoes, sorted.
-    fn end(self) -> Result<Vec<f64>> {
+    fn end(mut self) -> Result<Vec<f64>> {
+        self.client.program.hush();
         self.over.store(true, Ordering::Relaxed);
         let echoes = self.thread.join();
         echoes

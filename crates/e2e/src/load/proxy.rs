@@ -41,7 +41,7 @@ pub fn run(count: usize, limits: Limits) -> Result<Report> {
             if stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_err() {}
         }
     });
-    let (_server, client) = tunnel(target)?;
+    let (_server, mut client) = tunnel(target)?;
     let [forward, proxy] = [0, 1].map(|at| client.forwards(2).map(|all| all[at].clone()));
     let (Endpoint::Tcp(forward), Endpoint::Tcp(proxy)) = (forward?, proxy?) else {
         bail!("the client listens on a Unix socket");
@@ -62,6 +62,7 @@ pub fn run(count: usize, limits: Limits) -> Result<Report> {
     }
     let elapsed = started.elapsed();
     let memory = client.program.resident_bytes()?;
+    client.program.hush();
     let mut report = Report::new(format!("first byte of {count} connections each way"));
     let rate = 2.0 * figure(count as u64) / elapsed.as_secs_f64();
     report.add("connections per second", rate, "/s");

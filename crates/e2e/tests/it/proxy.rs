@@ -253,7 +253,8 @@ fn ssh_goes_through_quictun_connect_and_one_line_says_why_where_it_cannot() -> R
     })?;
     let site = Site::new(&[&sshd.target(), &closed.target(), &cut.target()])?;
     let line = |command: Command| {
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        // Without what kills it as soon as its parent ends: ssh leaves first.
+        let words = command.get_args().skip_while(|word| *word != "--").skip(1);
         words
             .map(|word| word.to_string_lossy().into_owned())
             .collect::<Vec<_>>()
