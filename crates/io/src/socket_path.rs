@@ -2,8 +2,10 @@
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// The obstacle at the path of a Unix socket, which stays untouched.
 ///
@@ -66,10 +68,8 @@ pub fn make_room(path: &Path) -> io::Result<()> {
     let path = path.to_owned();
     let in_the_way = |what| Err(io::Error::new(ErrorKind::AddrInUse, what));
     if kind.is_socket() {
-        return match UnixStream::connect(&path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)
-            }
+        return match try_connect(&path) {
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
             // Any other outcome: a program may still use the socket, so it stays.
             _ => in_the_way(InTheWay::Program { path }),
         };
@@ -84,6 +84,13 @@ pub fn make_room(path: &Path) -> io::Result<()> {
         "device or pipe"
     };
     in_the_way(InTheWay::File { path, kind })
+}
+
+/// Connects without waiting: a listener whose queue is full would have a caller wait for as long as it likes.
+fn try_connect(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
 /// A path as a shell takes it for one word.
@@ -134,6 +141,10 @@ mod tests {
             shown(remedy(&place("socket"))),
             "another program listens there: `ss -lxp src DIR/socket` shows which program; stop it, or choose another path"
         );
+        let full: Vec<_> = std::iter::from_fn(|| try_connect(&place("socket")).ok()).collect();
+        assert!(!full.is_empty(), "until its queue is full");
+        assert_eq!(try_connect(&place("socket")), Err(Errno::AGAIN));
+        assert!(remedy(&place("socket")).starts_with("another program listens there"));
         drop(listener);
         make_room(&place("socket")).expect("its owner is gone");
         assert!(!place("socket").exists() && place("notes").exists() && place("my dir").exists());

@@ -115,7 +115,6 @@ pub(super) fn connect(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let mut client = dialler(layers)?;
     (client.transport.connections, client.transport.workers) = (1, 1);
     client.control.httpd = None;
-    client.reverse.clear();
     let level = layers.setting(&control::LOG_LEVEL).origin;
     let is_asked = matches!(level, Origin::Flag | Origin::Environment(_));
     if !is_asked && !layers.get(&flags::VERBOSE)? {
@@ -150,7 +149,13 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         psk_file,
     };
     let (first, other_servers) = servers::servers(layers, addresses, trust, &identity)?;
-    let reverse = reverse(layers, offer)?;
+    // A command's client reads the file of one that keeps running, and would take its listeners over.
+    let is_for_command = tun.as_ref().is_some_and(|tun| tun.for_command);
+    let reverse = if is_for_command {
+        Vec::new()
+    } else {
+        reverse(layers, offer)?
+    };
     Ok(ClientSettings {
         server: first.server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,

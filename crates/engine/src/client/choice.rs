@@ -83,6 +83,8 @@ impl Choice {
     pub(super) fn judge(&mut self, now: Instant, facts: &[Facts]) -> Option<Switch> {
         let answers = |&server: &usize| facts.get(server).is_some_and(|it| it.rtt.is_some());
         let Some(chosen) = self.chosen.filter(answers) else {
+            // What was better than a server that is gone says nothing once that is back.
+            self.rival = None;
             let to = fastest(facts, (0..facts.len()).filter(answers))?;
             let first = self.chosen.is_none();
             return Some(self.switch(to, if first { Why::First } else { Why::Gone }));

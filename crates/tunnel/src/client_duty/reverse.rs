@@ -138,13 +138,20 @@ impl Reverses {
             return;
         };
         if !ended && self.agreed.len() == 1 {
+            // The one that is being made takes its place.
+            self.replace = true;
             return;
         }
         self.agreed.remove(index);
         if !ended {
             self.agreed.push(connection);
         }
-        if index == 0 {
+        if self.agreed.is_empty() {
+            for one in &mut self.forwards {
+                one.state = State::Unasked;
+            }
+            self.show();
+        } else if index == 0 {
             self.ask_all(io);
         }
     }
@@ -228,9 +235,8 @@ impl Reverses {
                 io.engine.unlisten(*connection, ids.to_vec());
             }
         }
-        for one in &mut self.forwards {
-            one.again = None;
-        }
+        // A connection that is made while others finish asks for none.
+        self.forwards.clear();
     }
 
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {

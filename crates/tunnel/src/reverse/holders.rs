@@ -194,7 +194,11 @@ impl Table {
         let same = |held: &Held| (held.holder, held.id) == (listen.holder, listen.id);
         let index = match own.iter().position(same) {
             Some(index) if own[index].asked == *address && own[index].bound.is_some() => index,
-            // It asks for another address now, or its first request has not been answered where it was.
+            // PROTOCOL REVERSE-4: for another address it has to give this one up first.
+            Some(index) if own[index].bound.is_some() => {
+                return Some(Answer::Refused(ListenCode::InUse));
+            }
+            // Its first request has not been answered where it was.
             Some(index) => {
                 own.remove(index);
                 own.iter().position(|held| held.is_for(address))?
@@ -430,6 +434,20 @@ mod tests {
         };
         world.holders.failed(number);
         assert!(world.holders.table().find(number).is_none());
+    }
+
+    // PROTOCOL REVERSE-4.
+    #[test]
+    fn an_id_that_has_a_listener_gets_no_other_address() {
+        let (world, number, bound) = World::new();
+        let other = ListenAddress::parse("tcp:127.0.0.1:9").expect("an address");
+        let code = refused(world.ask(HOME, 1, false, &other, place(0, 1)));
+        assert_eq!(code, ListenCode::InUse);
+        let still = have(world.ask(HOME, 1, false, &any(), place(0, 1)));
+        assert_eq!((still.number, still.bound), (number, bound));
+        assert!(world.holders.release(number, place(0, 1)));
+        let made = world.ask(HOME, 1, false, &other, place(0, 1));
+        assert!(matches!(made, Answer::Bind(_)));
     }
 
     #[test]

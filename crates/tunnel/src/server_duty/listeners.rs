@@ -239,6 +239,7 @@ impl ServerDuty {
             bound,
             before,
         } = have;
+        let moves = before.is_some();
         if let Some(before) = before {
             self.tell_before(io, number, before);
         }
@@ -264,7 +265,9 @@ impl ServerDuty {
             None => listeners.own.insert(own),
         };
         listeners.watch(io.poller, io.now, key);
-        info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound }, "the listener goes on with another connection of its client");
+        if moves {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound }, "the listener goes on with another connection of its client");
+        }
         let result = Ok(bound);
         let id = listen.id;
         io.engine

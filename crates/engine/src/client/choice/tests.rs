@@ -183,3 +183,16 @@ fn it_wants_to_be_asked_when_a_rival_is_due_and_not_otherwise() {
     let next = run.choice.next_timeout().expect("a rival");
     assert_eq!(next - run.now, HOLD);
 }
+
+#[test]
+fn nothing_is_due_while_no_server_answers_and_a_pending_switch_begins_anew_after_that() {
+    let mut run = Run::new([40, 40]);
+    let faster = round_trips([40, 10]);
+    assert_eq!(run.pass(SECOND, &faster), []);
+    assert!(run.choice.next_timeout().is_some(), "a switch is pending");
+    assert_eq!(run.judge(&round_trips([0, 0])), None);
+    assert_eq!(run.choice.next_timeout(), None);
+    run.now += 60 * SECOND;
+    assert_eq!(run.judge(&faster), None, "better for 3 s first");
+    assert!(run.choice.next_timeout().is_some_and(|due| due > run.now));
+}
