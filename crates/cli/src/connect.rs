@@ -48,7 +48,7 @@ fn run(plan: Plan) -> Result<(), Failed> {
         let input = move || copy_input(input, ours);
         Builder::new().name("input".to_owned()).spawn(input)?;
         let output = move || {
-            // Nobody waits for it where the client has failed.
+            // The receiver is gone only where this process is already ending with an error.
             written.send(copy_output(again, output)).ok();
         };
         Builder::new().name("output".to_owned()).spawn(output)?;
@@ -59,7 +59,7 @@ fn run(plan: Plan) -> Result<(), Failed> {
         start: Box::new(start),
     };
     let ended = client::connect(plan.settings, connect);
-    // Whatever has come comes out, however the flow has ended.
+    // Output that has arrived is written, however the flow has ended.
     let copied = copied.recv();
     ended?;
     let copied = copied.context("standard output was not served")?;
@@ -75,7 +75,7 @@ fn copy_input(mut input: File, mut to: UnixStream) {
         // The flow may be over.
         Ok(()) => to.shutdown(Shutdown::Write).unwrap_or_default(),
         Err(Stopped::Writing(_)) => {}
-        // Its end would be taken for a good one.
+        // A FIN would tell the target that the input was complete.
         Err(Stopped::Reading(error)) => {
             say(&format!("{PROGRAM}: standard input: {error}"));
             std::process::exit(Exit::Failure as i32);
@@ -85,10 +85,10 @@ fn copy_input(mut input: File, mut to: UnixStream) {
 
 fn copy_output(mut from: UnixStream, mut output: File) -> io::Result<()> {
     match copy(&mut from, &mut output) {
-        // How the flow has ended the client tells.
+        // The client tells how the flow has ended.
         Ok(()) | Err(Stopped::Reading(_)) => Ok(()),
         Err(Stopped::Writing(error)) => {
-            // The next bytes of the flow find nobody, and it is reset.
+            // Without a reader the client resets the flow as soon as more bytes arrive.
             from.shutdown(Shutdown::Read)?;
             Err(error)
         }

@@ -72,7 +72,7 @@ pub(super) fn servers(
     Ok((first, others))
 }
 
-/// What is said outside the tables.
+/// Trust and identity that servers inherit where their tables name none.
 struct Common<'a> {
     trust: Result<ServerTrust, Fault>,
     identity: &'a ClientIdentity,

@@ -24,7 +24,7 @@ pub struct ReverseForward {
 impl ReverseForwards {
     /// Shows these from now on.
     pub fn set(&self, forwards: Vec<ReverseForward>) {
-        // Whoever has panicked while it was locked has left one of two whole lists.
+        // The list is replaced whole: a thread that panicked with the lock left the old or the new one.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = forwards;
     }
 

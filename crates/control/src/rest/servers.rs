@@ -21,7 +21,7 @@ object! {
     }
 }
 
-/// What all workers know of one server.
+/// State of one server, summed over all workers.
 #[derive(Debug, Default)]
 struct Known {
     /// It is the only one.
