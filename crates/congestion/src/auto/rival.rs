@@ -7,12 +7,14 @@ mod hold;
 mod lull;
 mod overflow;
 mod share;
+mod unresponsive;
 mod wait;
 
 use std::time::{Duration, Instant};
 
 use hold::Hold;
 use lull::Lulls;
+use unresponsive::Unresponsive;
 
 use super::lately::Lately;
 use crate::curve::Curve;
@@ -40,6 +42,7 @@ pub(super) struct Rival {
     /// The bandwidth before it was met.
     before: f64,
     lulls: Lulls,
+    unresponsive: Unresponsive,
     pub(super) hold: Option<Hold>,
     /// When it may be tried to hold again.
     hold_from: Option<Instant>,

@@ -29,7 +29,11 @@ impl Auto {
         } else if jitter {
             self.on_jitter(now, &rest);
         } else {
-            self.on_no_jitter(now, &rest, queued, stays);
+            let starved = carried < STARVED * most
+                && rest.mean_before > STARVED_WAIT * floor.as_secs_f64()
+                && answered.is_some_and(|share| share < STARVED_SHARE)
+                && rest.is_certain();
+            self.on_no_jitter(now, &rest, queued, stays, starved);
         }
         self.epoch = self.new_epoch(now);
         let asked = rest.reason != Reason::Routine;
@@ -73,12 +77,22 @@ impl Auto {
         }
     }
 
-    fn on_no_jitter(&mut self, now: Instant, rest: &Rest, queued: bool, stays: bool) {
+    fn on_no_jitter(
+        &mut self,
+        now: Instant,
+        rest: &Rest,
+        queued: bool,
+        stays: bool,
+        starved: bool,
+    ) {
+        let waited = matches!(rest.reason, Reason::Waits | Reason::Pressed);
         let pressed = stays && rest.reason == Reason::Pressed;
         let alone = self.siblings.now.is_none();
         let overflows = rest.reason == Reason::Overflows && (alone || queued);
         if pressed || overflows {
             self.meet_rival(now, BETA * self.pressure.in_flight);
+        } else if starved && waited && self.rival.is_none() {
+            self.meet_rival(now, BETA * rest.in_flight_before());
         } else if rest.reason != Reason::Check {
             self.rest_beside_rival(now, queued);
         }
@@ -88,7 +102,6 @@ impl Auto {
         }
         // The bandwidth is no more than what arrived while packets waited.
         let carried = rest.carried();
-        let waited = matches!(rest.reason, Reason::Waits | Reason::Pressed);
         if waited && self.rival.is_none() && carried < CARRIED * self.bandwidth.most() {
             self.bandwidth.reset(carried);
         }
@@ -119,6 +132,12 @@ const RELENT: f64 = 1.05;
 
 /// Less of the bandwidth than this arrived while packets waited: it has become less.
 const CARRIED: f64 = 0.5;
+
+/// What is left to a flow that others starve, over the most it had lately; a round trip with their queue over one without;
+/// and the most of that queue that is ours.
+const STARVED: f64 = 0.12;
+const STARVED_WAIT: f64 = 1.125;
+const STARVED_SHARE: f64 = 0.3;
 
 /// So much more than the start before it a start has to find to go on.
 const STARTED_MORE: f64 = 1.25;

@@ -139,6 +139,7 @@ impl Rival {
         if self.holds() {
             self.overflowed = now;
         } else if sent > self.overflowed {
+            self.unresponsive.on_overflow(now);
             self.rise.overflows = self.rise.overflows.saturating_sub(1);
             let window = self.curve.cut(count * self.window.min(in_flight)) / count;
             self.window = window.max(WINDOW_LEAST * mtu);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::hold::Hold;
 use super::lull::{Lull, Lulls};
 use super::overflow::OVERFLOWS;
+use super::unresponsive::Unresponsive;
 use super::{Rise, Rival, WINDOW_LEAST};
 use crate::auto::Auto;
 use crate::auto::epoch::Outcome;
@@ -42,6 +43,7 @@ impl Auto {
             rests: 0,
             before: most,
             lulls: Lulls::default(),
+            unresponsive: Unresponsive::new(now),
             hold: None,
             hold_from: None,
         });
@@ -97,6 +99,12 @@ impl Auto {
         let most = self.most.get(f64::max).unwrap_or(0.0);
         let Some(rival) = &mut self.rival else { return };
         let held = rival.holds();
+        if !resting {
+            rival.unresponsive.watch(now, mean, floor, rival.overflowed);
+        }
+        if !resting && rival.on_unanswered(now, together, most) {
+            self.bandwidth.reset(bandwidth);
+        }
         if let Some(lull) = lull {
             self.rtt.renew(now, lull.least);
             if rival.on_lull(now, lull, together, most) {
@@ -144,6 +152,7 @@ impl Auto {
         };
         let Some(rival) = &mut self.rival else { return };
         rival.lulls.rested(now);
+        rival.unresponsive.rested(now);
         let Some(share) = share else { return };
         if share > all && !rival.holds() {
             // All that waited was ours.
@@ -245,15 +254,29 @@ impl Rival {
         self.holds()
     }
 
+    /// Whether unanswered overflows show that holding is due, where little is left to us.
+    fn on_unanswered(&mut self, now: Instant, bandwidth: f64, most: f64) -> bool {
+        let all = most.max(self.carry().unwrap_or(0.0));
+        let due = !self.holds() && self.hold_from.is_none_or(|from| now >= from);
+        let begins = due && all > 0.0 && self.unresponsive.is_certain(now, bandwidth / all);
+        if begins {
+            self.begin_hold(now, bandwidth, all);
+        }
+        begins
+    }
+
     fn begin_hold(&mut self, now: Instant, bandwidth: f64, most: f64) {
         // A large share is measured well. What is not known is taken to be large.
         let measured = self.carry().filter(|all| bandwidth > SHARE_SMALL * all);
         let capacity = match measured {
             Some(all) => most.max(all),
-            None if most > KNOWN * bandwidth => most,
+            // What it had at its start, perhaps beside others, may be less than there is.
+            None if most > KNOWN * bandwidth => SEEN * most,
             None => f64::MAX,
         };
         self.hold = Some(Hold::new(now, self.window, bandwidth, capacity));
+        // A rest would end the rise before it has found what can be held.
+        self.check = None;
     }
 
     /// Takes as much of the window as the others of `company` do, as `bytes` arrive.
@@ -336,6 +359,9 @@ const EQUAL_WINDOWS: f64 = 8.0;
 
 /// A part of what all flows carry, or of the most we had, that may be less than a fair one.
 const STARVED: f64 = 0.3;
+
+/// So many times the most that we had may be all there is.
+const SEEN: f64 = 1.25;
 
 /// So many times the bandwidth of now shows what the path carries, where it was seen.
 const KNOWN: f64 = 3.0;
