@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
@@ -14,9 +14,14 @@ use std::thread::Builder;
 
 use anyhow::Context as _;
 use quictun_args::fault::Exit;
+use quictun_sys::restore_default;
 use quictun_tunnel::client::{self, Connect};
+use quictun_tunnel::failure::Failure;
 use quictun_tunnel::settings::ClientSettings;
 use quictun_wire::target::Target;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use crate::exit::{self, Failed, say};
@@ -59,7 +64,11 @@ fn run(plan: Plan) -> Result<(), Failed> {
         start: Box::new(start),
     };
     let ended = client::connect(plan.settings, connect);
-    // Output that has arrived is written, however the flow has ended.
+    if let Err(Failure::Interrupted) = ended {
+        return Ok(ended?);
+    }
+    // Output that has arrived is written, however the flow has ended, and as long as nobody interrupts that.
+    restore_default(&[Signal::INT, Signal::TERM]).context("signals")?;
     let copied = copied.recv();
     ended?;
     let copied = copied.context("standard output was not served")?;
@@ -117,14 +126,39 @@ enum Stopped {
 }
 
 /// Copies until the end. The standard library's way may use system calls that a confined process does not have.
-fn copy(from: &mut impl io::Read, to: &mut impl io::Write) -> Result<(), Stopped> {
+fn copy(
+    from: &mut (impl io::Read + AsFd),
+    to: &mut (impl io::Write + AsFd),
+) -> Result<(), Stopped> {
     let mut buffer = vec![0; COPY];
     loop {
         match from.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(read) => to.write_all(&buffer[..read]).map_err(Stopped::Writing)?,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Stopped::Reading(error)),
+            Ok(read) => write_all(to, &buffer[..read]).map_err(Stopped::Writing)?,
+            Err(error) => patient(error, from.as_fd(), PollFlags::IN).map_err(Stopped::Reading)?,
         }
+    }
+}
+
+fn write_all(to: &mut (impl io::Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) => patient(error, to.as_fd(), PollFlags::OUT)?,
+        }
+    }
+    Ok(())
+}
+
+/// Waits until `stream` is ready, where all it says is that it is not: programs that share it may have made it non-blocking.
+fn patient(error: io::Error, stream: BorrowedFd<'_>, ready: PollFlags) -> io::Result<()> {
+    match error.kind() {
+        ErrorKind::Interrupted => Ok(()),
+        ErrorKind::WouldBlock => match poll(&mut [PollFd::from_borrowed_fd(stream, ready)], None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        },
+        _ => Err(error),
     }
 }

@@ -63,7 +63,7 @@ pub use queueing::{Discipline, Netem, TokenBucket};
 pub use random::random;
 pub use route_watch::RouteWatch;
 pub use routing::{Next, Packets, Rule, Way};
-pub use signals::{Came, Signals, is_ignored, with_default_signals};
+pub use signals::{Came, Signals, is_ignored, restore_default, with_default_signals};
 pub use sleep_watch::{Clocks, SleepWatch};
 pub use small_pages::use_small_pages;
 pub use socket_buffer::{BufferSide, socket_buffer_force};

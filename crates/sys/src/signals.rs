@@ -92,22 +92,35 @@ pub fn is_ignored(signal: Signal) -> bool {
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Lets `signals` end this process again, whatever has handled them so far.
+pub fn restore_default(signals: &[Signal]) -> io::Result<()> {
+    for signal in signals {
+        default_action(signal.as_raw())?;
+    }
+    Ok(())
+}
+
 /// Lets a program start as if nobody had held back or ignored a signal before it.
 pub fn with_default_signals(command: &mut Command) -> &mut Command {
     let none = set_of(&[]);
     let reset = move || {
         mask(libc::SIG_SETMASK, &none)?;
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
-            // SAFETY: the default action is no function of ours, so nothing can be called wrongly.
-            if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
-                return Err(io::Error::last_os_error());
-            }
+            default_action(signal)?;
         }
         Ok(())
     };
     // SAFETY: between fork and exec, `reset` makes two system calls that are safe in a signal handler
     // (pthread_sigmask, signal), touches no lock and allocates nothing.
     unsafe { command.pre_exec(reset) }
+}
+
+fn default_action(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: the default action is no function of ours, so nothing can be called wrongly.
+    if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 fn mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {

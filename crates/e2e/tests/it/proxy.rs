@@ -1,8 +1,12 @@
 //! `quictun client -D`, as curl and applications without a library use it; and `quictun connect`.
 
 use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, Refusing};
@@ -11,6 +15,7 @@ use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, output};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::applications::Keys;
 use crate::endings;
@@ -320,5 +325,70 @@ fn quictun_connect_ends_one_direction_and_then_the_other() -> Result<()> {
     application.outcome(SOON)?;
     let status = child.wait()?;
     ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+#[test]
+fn quictun_connect_copies_streams_that_others_have_made_non_blocking() -> Result<()> {
+    const BIG: Payload = Payload {
+        seed: 312,
+        bytes: 2_000_000,
+    };
+    let application = Application::tcp(|mut connection| {
+        BIG.write_to(&mut connection)?;
+        connection.finish()?;
+        BIG.read_to_end_of(&mut connection)
+    })?;
+    let site = Site::new(&[&application.target()])?;
+    let (ours, theirs) = UnixStream::pair()?;
+    theirs.set_nonblocking(true)?;
+    let mut connect = site.quictun("connect", &[&bare(&application.target())])?;
+    connect
+        .stdin(OwnedFd::from(theirs.try_clone()?))
+        .stdout(OwnedFd::from(theirs));
+    let mut child = connect.spawn()?;
+    // The command holds the other ends, and there is no end of the stream while they are open.
+    drop(connect);
+    let mut ours = &ours;
+    BIG.read_from(&mut ours)?;
+    BIG.write_to(&mut ours)?;
+    ours.shutdown(Shutdown::Write)?;
+    application.outcome(SOON)?;
+    let status = child.wait()?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+#[test]
+fn quictun_connect_is_interrupted_while_nobody_reads_its_output() -> Result<()> {
+    let application = Application::tcp(|mut connection| {
+        let mut input = Vec::new();
+        connection.read_to_end(&mut input)?;
+        // More than a pipe and the buffer of the copy hold, and as little as leaves room in the socket before them.
+        connection.write_all(&vec![7; 200_000])?;
+        Ok(())
+    })?;
+    let mut site = Site::new(&[&application.target()])?;
+    let mut connect = site.quictun("connect", &[&bare(&application.target())])?;
+    connect
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = connect.spawn()?;
+    application.outcome(SOON)?;
+    site.server.wait_for("flow closed", SOON)?;
+    // The first signal may find the flow not quite over, and let it finish.
+    for _ in 0..2 {
+        kill_process(Pid::from_child(&child), Signal::INT)?;
+    }
+    let deadline = Instant::now() + SOON;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        ensure!(Instant::now() < deadline, "it has not ended");
+        thread::yield_now();
+    };
+    ensure!(!status.success(), "{status}");
     Ok(())
 }
