@@ -395,6 +395,7 @@ impl Model for Auto {
             mode,
             phase: if rival { "rival" } else { self.phase.name() },
             starting: self.phase == Phase::Startup,
+            even: rival,
             bandwidth: self.bandwidth.get(),
             min_rtt: self.rtt.floor(),
             loss_floor: self.loss.floor(),

@@ -75,6 +75,8 @@ pub struct View {
     /// The controller is in slow start or its like: it sends ever more to find the path's bandwidth, and a delay may end
     /// that early.
     pub starting: bool,
+    /// Packets are to leave one by one: others keep the queue full, and a full queue drops most of what comes at once.
+    pub even: bool,
     /// Bytes per second that the path is thought to deliver; 0: unknown.
     pub bandwidth: f64,
     /// Round-trip time without queues; `None`: unknown.

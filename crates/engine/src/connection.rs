@@ -406,9 +406,10 @@ impl Connection {
             || (self.quic.streams().send_streams() <= control && self.control.unconfirmed() == 0)
     }
 
-    /// Whether flows wait for room on a path of which it is still looking for the bandwidth.
-    pub(crate) fn is_starting(&self) -> bool {
-        !self.streams.outbound.is_empty() && self.sending.gauge.view().starting
+    /// Whether flows wait for room on a path of which it is still looking for the bandwidth, or whose queue others fill.
+    pub(crate) fn is_hasty(&self) -> bool {
+        let view = self.sending.gauge.view();
+        !self.streams.outbound.is_empty() && (view.starting || view.even)
     }
 
     pub(crate) fn min_rtt(&self) -> Duration {

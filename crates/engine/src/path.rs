@@ -7,6 +7,7 @@ use std::time::Duration;
 pub struct Path {
     /// The least round-trip time that any of them has seen, where there is one.
     pub round_trip: Option<Duration>,
-    /// A connection still looks for the path's bandwidth, and a delay would end its search.
-    pub starting: bool,
+    /// Packets should leave one by one: a connection still looks for the path's bandwidth, and a delay would end its search;
+    /// or others keep a queue full, which drops most of what comes at once.
+    pub hasty: bool,
 }

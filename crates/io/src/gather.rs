@@ -65,7 +65,7 @@ pub(crate) struct Gather {
     since: Instant,
     bytes: f64,
     rate: f64,
-    /// No packet should wait: applications talk, or a connection looks for the path's bandwidth.
+    /// No packet should wait: applications talk, a connection looks for the path's bandwidth, or others fill its queue.
     talk: bool,
     path: Path,
     /// When the path was last told.
@@ -89,7 +89,7 @@ impl Gather {
     /// Notes the bytes of a turn, and whether applications talk.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one turn")]
     pub(crate) fn note(&mut self, now: Instant, bytes: usize, talk: bool) {
-        self.talk = talk || self.path.starting;
+        self.talk = talk || self.path.hasty;
         self.bytes += bytes as f64;
         let elapsed = now.saturating_duration_since(self.since);
         let window = (self.longest() * WINDOW_PAUSES).max(WINDOW);
@@ -148,7 +148,7 @@ mod tests {
 
     const FAR: Path = Path {
         round_trip: Some(Duration::from_millis(40)),
-        starting: false,
+        hasty: false,
     };
 
     /// Turns of `bytes` each, so far apart, for half a second; the gatherer at the end.
@@ -201,7 +201,7 @@ mod tests {
         let pause = |round_trip_ms, bytes, apart_us| {
             let path = Path {
                 round_trip: Some(Duration::from_millis(round_trip_ms)),
-                starting: false,
+                hasty: false,
             };
             after(path, true, bytes, micros(apart_us), true).pause()
         };
@@ -219,11 +219,8 @@ mod tests {
         assert_eq!(gather.pause(), Duration::ZERO);
         gather.note(gather.since + apart, 1500, false);
         assert!(gather.pause() > Duration::ZERO);
-        let starting = Path {
-            starting: true,
-            ..FAR
-        };
-        gather.set_path(gather.since, starting);
+        let hasty = Path { hasty: true, ..FAR };
+        gather.set_path(gather.since, hasty);
         gather.note(gather.since + apart, 1500, false);
         assert_eq!(gather.pause(), Duration::ZERO);
     }

@@ -42,7 +42,7 @@ impl Auto {
             Some(rival) if let Some((hold, heard)) = rival.hold.zip(self.heard) => {
                 let (window, rate) = hold.gains(heard, self.floor_s(), self.siblings.now.is_none());
                 let window = window * bandwidth * self.floor_s();
-                let gathered = HOLD_QUANTA * QUANTUM_TIME_S * bandwidth + HOLD_PACKETS * self.mtu;
+                let gathered = hold.gathered(self.floor_s(), bandwidth) + HOLD_PACKETS * self.mtu;
                 (window + gathered, rate * bandwidth)
             }
             Some(rival) if self.phase != Phase::Startup => {
@@ -142,8 +142,7 @@ const REST_RIVAL: f64 = 0.5;
 /// Pacing over window and round trip, so that the window is the limit (RFC 9002 section 7.7).
 const RIVAL_PACING: f64 = 1.2;
 
-/// Bursts and packets that a sender and a receiver gather: Linux's BBR allows for as many.
-const HOLD_QUANTA: f64 = 3.0;
+/// Packets that Linux's BBR has in flight beside that.
 const HOLD_PACKETS: f64 = 2.0;
 
 /// Round trips that are not much longer than acknowledgements are late.

@@ -93,6 +93,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
             mode: "auto",
             phase: "cruise",
             starting: false,
+            even: false,
             bandwidth: 12_000_000.0,
             min_rtt: Some(Duration::from_millis(1)),
             loss_floor: 0.01,

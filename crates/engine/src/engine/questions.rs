@@ -87,7 +87,7 @@ impl<S: Socket> Engine<S> {
             let round_trip = connection.min_rtt();
             let least = path.round_trip.unwrap_or(round_trip);
             path.round_trip = Some(least.min(round_trip));
-            path.starting |= connection.is_starting();
+            path.hasty |= connection.is_hasty();
         }
         let round_trip = path.round_trip.unwrap_or_default();
         self.traffic.talk.set_round_trip(round_trip);

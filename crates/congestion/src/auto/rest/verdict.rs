@@ -10,10 +10,12 @@ use crate::curve::BETA;
 impl Auto {
     pub(super) fn end_rest(&mut self, now: Instant, rest: Rest) {
         let floor = self.rtt.floor().unwrap_or(rest.least);
-        let jitter = self.is_jitter(now, &rest);
         // Bytes in flight include those that will be lost, which are not carried.
-        let most = self.most.get(f64::max).unwrap_or(f64::MAX);
-        let carried = rest.carried().min(most);
+        let most = self.most.get(f64::max);
+        let carried = rest.carried().min(most.unwrap_or(f64::MAX));
+        let little = most.is_some_and(|most| carried < STARVED * most);
+        // Delays cannot answer to a flow that has next to nothing.
+        let jitter = !(little && self.rival.is_some()) && self.is_jitter(now, &rest);
         let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
         // Where the queue has gone altogether, delays could not answer more.
         let answered = rest.answered(carried);
@@ -29,7 +31,7 @@ impl Auto {
         } else if jitter {
             self.on_jitter(now, &rest);
         } else {
-            let starved = carried < STARVED * most
+            let starved = little
                 && rest.mean_before > STARVED_WAIT * floor.as_secs_f64()
                 && answered.is_some_and(|share| share < STARVED_SHARE)
                 && rest.is_certain();

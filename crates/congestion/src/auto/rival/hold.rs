@@ -14,6 +14,8 @@ pub(in crate::auto) struct Hold {
     /// When it began, or that of a sibling which it follows.
     pub(super) begun: Instant,
     plateau: Plateau,
+    /// A fair part of what all flows carry, in bytes per second.
+    part: f64,
     /// The latest lull.
     pub(super) lull: Instant,
     /// The window and the bandwidth before, and what all flows carry.
@@ -23,11 +25,12 @@ pub(in crate::auto) struct Hold {
 }
 
 impl Hold {
-    pub(super) fn new(now: Instant, window: f64, bandwidth: f64, capacity: f64) -> Self {
+    pub(super) fn new(now: Instant, window: f64, bandwidth: f64, capacity: f64, part: f64) -> Self {
         Self {
             cycle: None,
             begun: now,
             plateau: Plateau::default(),
+            part,
             lull: now,
             window,
             bandwidth,
@@ -57,6 +60,17 @@ impl Hold {
         (WINDOW, MARGIN * rate)
     }
 
+    /// Bytes in flight beside the window: as many as a sender and a receiver of such a part gather. Where all flows have as much
+    /// in flight as two round trips carry, those that have more beside it get more of the path.
+    pub(in crate::auto) fn gathered(&self, floor_s: f64, bandwidth: f64) -> f64 {
+        let part = if floor_s > LONG_S {
+            GATHERED_PART_S * self.part
+        } else {
+            0.0
+        };
+        part.max(GATHERED_S * bandwidth)
+    }
+
     /// Whether it has had time, and has made much less of the `bandwidth`, or nearly all that there is: what waits is not
     /// BBR's.
     pub(super) fn is_wrong(&self, now: Instant, bandwidth: f64, floor_s: f64) -> bool {
@@ -78,6 +92,12 @@ const WINDOW: f64 = 2.0;
 const ROUNDS: f64 = 8.0;
 const UP: f64 = 1.25;
 const DOWN: f64 = 0.75;
+
+/// Linux's BBR allows for some milliseconds of bursts and late acknowledgements; so do we, and on paths that are much longer
+/// for those of a fair part that is not ours yet.
+const GATHERED_S: f64 = 0.003;
+const GATHERED_PART_S: f64 = 0.004;
+const LONG_S: f64 = 0.015;
 
 /// Part of the rate that Linux's BBR gives up.
 const MARGIN: f64 = 0.99;

@@ -96,18 +96,19 @@ impl Auto {
             rival.lulls.watch(now, mean, floor, rival.overflowed)
         };
         let (bandwidth, together) = (self.bandwidth.get(), self.together());
+        let count = self.siblings.now.count();
         let most = self.most.get(f64::max).unwrap_or(0.0);
         let Some(rival) = &mut self.rival else { return };
         let held = rival.holds();
         if !resting {
             rival.unresponsive.watch(now, mean, floor, rival.overflowed);
         }
-        if !resting && rival.on_unanswered(now, together, most) {
+        if !resting && rival.on_unanswered(now, together, most, count) {
             self.bandwidth.reset(bandwidth);
         }
         if let Some(lull) = lull {
             self.rtt.renew(now, lull.least);
-            if rival.on_lull(now, lull, together, most) {
+            if rival.on_lull(now, lull, together, most, count) {
                 self.bandwidth.reset(bandwidth);
             }
         }
@@ -123,10 +124,11 @@ impl Auto {
     /// less once it has ended.
     pub(in crate::auto) fn hold_as_others(&mut self, now: Instant, at: Instant) {
         let (bandwidth, together) = (self.bandwidth.get(), self.together());
+        let count = self.siblings.now.count();
         let most = self.most.get(f64::max).unwrap_or(0.0);
         let Some(rival) = &mut self.rival else { return };
         if !rival.holds() && rival.hold_from.is_none_or(|from| now >= from) {
-            rival.begin_hold(now, together, most);
+            rival.begin_hold(now, together, most, count);
             if let Some(hold) = &mut rival.hold {
                 hold.begun = at;
             }
@@ -239,7 +241,7 @@ impl Rival {
     }
 
     /// Whether a lull shows that holding is due. `bandwidth` is ours, `most` the most that we had lately.
-    fn on_lull(&mut self, now: Instant, lull: Lull, bandwidth: f64, most: f64) -> bool {
+    fn on_lull(&mut self, now: Instant, lull: Lull, bandwidth: f64, most: f64, count: f64) -> bool {
         if let Some(hold) = &mut self.hold {
             hold.lull = now;
             return false;
@@ -249,32 +251,35 @@ impl Rival {
         let starved = bandwidth < STARVED * most.max(measured.unwrap_or(0.0));
         let before = u32::from(!lull.deep) + u32::from(!starved);
         if lull.regular >= before && self.hold_from.is_none_or(|from| now >= from) {
-            self.begin_hold(now, bandwidth, most);
+            self.begin_hold(now, bandwidth, most, count);
         }
         self.holds()
     }
 
     /// Whether unanswered overflows show that holding is due, where little is left to us.
-    fn on_unanswered(&mut self, now: Instant, bandwidth: f64, most: f64) -> bool {
+    fn on_unanswered(&mut self, now: Instant, bandwidth: f64, most: f64, count: f64) -> bool {
         let all = most.max(self.carry().unwrap_or(0.0));
         let due = !self.holds() && self.hold_from.is_none_or(|from| now >= from);
         let begins = due && all > 0.0 && self.unresponsive.is_certain(now, bandwidth / all);
         if begins {
-            self.begin_hold(now, bandwidth, all);
+            self.begin_hold(now, bandwidth, all, count);
         }
         begins
     }
 
-    fn begin_hold(&mut self, now: Instant, bandwidth: f64, most: f64) {
+    /// Holds a part from now on. `bandwidth` is that of all `count` connections, `most` the most that they had lately.
+    fn begin_hold(&mut self, now: Instant, bandwidth: f64, most: f64, count: f64) {
+        let carried = self.carry();
         // A large share is measured well. What is not known is taken to be large.
-        let measured = self.carry().filter(|all| bandwidth > SHARE_SMALL * all);
+        let measured = carried.filter(|all| bandwidth > SHARE_SMALL * all);
         let capacity = match measured {
             Some(all) => most.max(all),
             // What it had at its start, perhaps beside others, may be less than there is.
             None if most > KNOWN * bandwidth => SEEN * most,
             None => f64::MAX,
         };
-        self.hold = Some(Hold::new(now, self.window, bandwidth, capacity));
+        let part = PART * most.max(carried.unwrap_or(0.0)) / count;
+        self.hold = Some(Hold::new(now, self.window, bandwidth, capacity, part));
         // A rest would end the rise before it has found what can be held.
         self.check = None;
     }
@@ -362,6 +367,9 @@ const STARVED: f64 = 0.3;
 
 /// So many times the most that we had may be all there is.
 const SEEN: f64 = 1.25;
+
+/// Part of all that the path carries which is a fair one beside one flow.
+const PART: f64 = 0.5;
 
 /// So many times the bandwidth of now shows what the path carries, where it was seen.
 const KNOWN: f64 = 3.0;

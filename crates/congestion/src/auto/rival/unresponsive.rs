@@ -85,7 +85,7 @@ const ANSWER_ROUNDS: f64 = 1.0;
 const REST_ROUNDS: f64 = 4.0;
 
 /// Part of the longest round trip, and of the queue in it: a shorter one shows that others have sent less.
-const ANSWERED: f64 = 0.8;
+const ANSWERED: f64 = 0.78;
 const DRAINED: f64 = 0.3;
 
 /// The shortest round trip that holds a queue worth judging, over that of the path.
@@ -95,11 +95,11 @@ const QUEUE_LEAST: f64 = 1.2;
 /// overflows that are enough there. Among eight flows of our own kind up to five have no answer.
 const STARVED: f64 = 0.1;
 const LONG_S: f64 = 0.015;
-const UNANSWERED_STARVED: u32 = 6;
+const UNANSWERED_STARVED: u32 = 8;
 
 /// The same for a larger share: five flows of CUBIC leave up to eight without an answer on paths of 5 ms.
 const SMALL: f64 = 0.3;
-const UNANSWERED: u32 = 10;
+const UNANSWERED: u32 = 12;
 
 /// Shorter than this, one standstill of a host may be the reason of all.
 const LASTING: Duration = Duration::from_secs(1);
