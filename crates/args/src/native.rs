@@ -18,6 +18,7 @@ pub mod commands;
 pub mod enrolled;
 mod file;
 pub mod flags;
+mod limits;
 mod print;
 mod servers;
 pub mod settings;

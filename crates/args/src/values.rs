@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use quictun_link::units::{Delay, Size};
+use quictun_link::units::{Delay, Rate, Size};
 
 use crate::options::Why;
 
@@ -92,6 +92,11 @@ pub fn size(text: &str) -> Result<u64, Why> {
 /// A size between two others.
 pub fn size_between(text: &str, lowest: &str, highest: &str) -> Result<u64, Why> {
     between(text, lowest, highest).map(|Size(bytes)| bytes)
+}
+
+/// A rate between two others, bytes a second.
+pub fn rate_between(text: &str, lowest: &str, highest: &str) -> Result<u64, Why> {
+    between(text, lowest, highest).map(|Rate(bytes)| bytes)
 }
 
 fn between<T: FromStr<Err: Display> + PartialOrd>(

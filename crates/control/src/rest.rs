@@ -7,6 +7,7 @@
 //! seldom. Access control is the address listened on, 127.0.0.1 unless told otherwise, or the mode of a Unix socket;
 //! web pages are kept out by `rest/guard.rs`.
 
+mod clients;
 mod clock;
 mod compat;
 mod error;
@@ -41,6 +42,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use tokio::sync::mpsc;
 
+pub use clients::{ClientUse, Uses};
 pub use listen::{Bound, ListenError, Listener, bind};
 pub use readiness::Readiness;
 pub use reconnect::Replace;
@@ -87,6 +89,7 @@ fn router(app: Arc<App>) -> Router {
             "/v1/connections",
             get(v1::connections).fallback(error::method),
         )
+        .route("/v1/clients", get(clients::clients).fallback(error::method))
         .route("/v1/bonds", get(v1::bonds).fallback(error::method))
         .route("/v1/reload", get(status::reload).fallback(error::method))
         .route(

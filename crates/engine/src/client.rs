@@ -252,10 +252,7 @@ impl Client {
             let Some(index) = self.slot_of(ended.key) else {
                 continue;
             };
-            let refused = matches!(
-                ended.reason,
-                LossReason::NotAuthorized | LossReason::Revoked
-            );
+            let refused = ended.reason.is_refusal();
             if let Some(bond) = self.slots[index].bond.filter(|_| refused) {
                 // The server will not let them move.
                 traffic.give_up_waiting(now, bond);

@@ -11,6 +11,7 @@ mod hearing;
 mod report;
 mod rtt_samples;
 mod sending;
+mod shaping;
 mod streams;
 mod untold;
 
@@ -42,11 +43,13 @@ use admission::Admission;
 use credit::Credit;
 use rtt_samples::RttSamples;
 use sending::{Moment, Sending};
+use shaping::Shaping;
 use streams::Streams;
 use untold::Untold;
 
 pub(crate) use control_stream::Hello;
 pub(crate) use sending::BATCH_MAX;
+pub(crate) use shaping::TURNS;
 
 pub(crate) struct Connection {
     id: ConnectionId,
@@ -75,6 +78,7 @@ pub(crate) struct Connection {
     pub(crate) streams: Streams,
     pub(crate) credit: Credit,
     pub(crate) sending: Sending,
+    pub(crate) shaping: Shaping,
     liveness: Liveness,
     /// A question to the peer has to leave. A PING alone does not count as in flight.
     asking: bool,
@@ -98,6 +102,7 @@ pub(crate) struct Begun {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent timers")]
 pub(crate) struct Due {
     /// The handshake has taken too long.
     pub(crate) handshake: bool,
@@ -105,6 +110,8 @@ pub(crate) struct Due {
     pub(crate) admission: bool,
     /// The peer is to be told what has arrived.
     pub(crate) untold: bool,
+    /// Flows that have waited for their client's rate may go on.
+    pub(crate) rate: bool,
 }
 
 impl Connection {
@@ -145,6 +152,7 @@ impl Connection {
             streams: Streams::new(now, own, first.flows),
             credit: Credit::new(now, first),
             sending: Sending::new(now, gauge),
+            shaping: Shaping::default(),
             packet_max: 0,
             datagrams_received: 0,
             charged: 0,
@@ -365,6 +373,7 @@ impl Connection {
             self.handshake_by,
             self.admission.deadline,
             self.untold.at,
+            self.shaping.next_timeout(),
             liveness,
         ]
         .into_iter()
@@ -396,6 +405,7 @@ impl Connection {
             handshake,
             admission: !handshake && self.admission.take_late(now),
             untold: self.untold.is_due(now),
+            rate: self.shaping.handle_timeout(now),
         }
     }
 
@@ -409,7 +419,12 @@ impl Connection {
     /// Whether flows wait for room on a path of which it is still looking for the bandwidth, or whose queue others fill.
     pub(crate) fn is_hasty(&self) -> bool {
         let view = self.sending.gauge.view();
-        !self.streams.outbound.is_empty() && (view.starting || view.even)
+        self.wants_to_send() && (view.starting || view.even)
+    }
+
+    /// Whether flows have something to send, and their client's rate lets them.
+    fn wants_to_send(&self) -> bool {
+        !self.streams.outbound.is_empty() && !self.shaping.holds_back()
     }
 
     pub(crate) fn min_rtt(&self) -> Duration {
@@ -580,6 +595,7 @@ impl Connection {
 
     /// Begins a batch: bytes that flows may hand over now.
     pub(crate) fn begin_filling(&mut self, now: Instant, sleeps: Duration) -> Option<usize> {
+        self.shaping.rest();
         let waiting = !self.streams.outbound.is_empty() && !self.quic.is_closed();
         let mtu = self.quic.current_mtu();
         self.sending.begin_filling(now, sleeps, waiting, mtu)
@@ -587,8 +603,11 @@ impl Connection {
 
     /// Ends a batch for which there was `room`; `restrained`: memory is short.
     pub(crate) fn end_filling(&mut self, now: Instant, room: usize, restrained: bool) {
-        let more = !self.streams.outbound.is_empty();
-        self.sending.end_filling(now, room, more, restrained);
+        self.sending
+            .end_filling(now, room, self.wants_to_send(), restrained);
+        if self.shaping.holds_back() {
+            self.sending.limit = Limit::Rate;
+        }
     }
 
     pub(crate) fn poll_transmit(
@@ -599,7 +618,7 @@ impl Connection {
     ) -> Option<Datagrams> {
         let moment = Moment {
             established: self.is_established(),
-            last: self.streams.outbound.is_empty(),
+            last: !self.wants_to_send(),
         };
         let datagrams = self
             .sending

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use quictun_congestion::Verdict;
-use quictun_flow::{ConnectionId, ConnectionKey, FlowId, Socket};
+use quictun_flow::{Allowance, ConnectionId, ConnectionKey, FlowId, Socket};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::join::Grant;
 use quinn_proto::{Endpoint, EndpointConfig, Event as QuicEvent, StreamEvent};
@@ -189,6 +189,9 @@ impl<S: Socket> Engine<S> {
         }
         if due.untold {
             self.traffic.tell_arrived(key);
+        }
+        if due.rate {
+            self.traffic.serve_shaped(now, key);
         }
         let verdict = self.traffic.check_liveness(now, key);
         if let Role::Client(client) = &mut self.role {
@@ -444,19 +447,25 @@ impl<S: Socket> Engine<S> {
     /// Server: ends a flow that is no longer allowed. Its application is reset, and its peer told
     /// [`FlowCode::Revoked`]. One that has ended already is left alone.
     pub fn revoke_flow(&mut self, now: Instant, id: FlowId) {
+        self.end_flow(now, id, FlowCode::Revoked);
+    }
+
+    /// Server: the same for another reason, which its peer is told.
+    pub fn end_flow(&mut self, now: Instant, id: FlowId, code: FlowCode) {
         if let Some(key) = self.traffic.flows.find(id) {
-            self.traffic.revoke(now, key);
+            self.traffic.revoke(now, key, code);
         }
     }
 
-    /// Server: closes a connection whose client is no longer known, with [`CloseCode::Revoked`]. All its flows end as by
-    /// [`Engine::revoke_flow`], also those whose bytes have arrived whole. Returns how many these were.
-    pub fn revoke_connection(&mut self, now: Instant, id: ConnectionId) -> usize {
+    /// Server: closes a connection whose client is no longer known, with [`CloseCode::Revoked`], or no longer served, with
+    /// another code. All its flows end as by [`Engine::revoke_flow`], also those whose bytes have arrived whole. Returns how
+    /// many these were.
+    pub fn revoke_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode) -> usize {
         let Some(key) = self.traffic.connections.find(id) else {
             return 0;
         };
         let flows = self.traffic.revoke_flows_of(now, key);
-        self.close_connection(now, id, CloseCode::Revoked);
+        self.close_connection(now, id, code);
         flows
     }
 
@@ -466,8 +475,14 @@ impl<S: Socket> Engine<S> {
         self.traffic.clients.key(name);
     }
 
-    /// Names the peer of a connection in reports, as [`Engine::know_client`] knows it.
-    pub fn name_peer(&mut self, id: ConnectionId, name: String) {
+    /// Server: what this client may use, on connections that are named after it from now on.
+    pub fn allow_client(&mut self, name: &str, allowance: Arc<Allowance>) {
+        self.traffic.clients.allow(name, allowance);
+    }
+
+    /// Names the peer of a connection in reports, as [`Engine::know_client`] knows it, and holds it to what
+    /// [`Engine::allow_client`] has said. To be called again where that has changed.
+    pub fn name_peer(&mut self, now: Instant, id: ConnectionId, name: String) {
         let Traffic {
             connections,
             clients,
@@ -476,8 +491,11 @@ impl<S: Socket> Engine<S> {
         if let Some(key) = connections.find(id)
             && let Some(connection) = connections.get_mut(key)
         {
-            let key = clients.key(&name);
-            connection.name_peer(name, key);
+            let client = clients.key(&name);
+            connection.name_peer(name, client);
+            connection.shaping.obey(clients.allowance(client));
+            // Whoever waits may wait for something else now.
+            self.traffic.serve_shaped(now, key);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What an engine tells its caller.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quictun_congestion::View;
@@ -214,6 +215,11 @@ pub enum Event {
         flow: FlowId,
         /// QUIC stream id.
         stream_id: u64,
+    },
+    /// Server: a named client has used up what it may use in a month. Told once by each engine, until it may use more.
+    QuotaUsedUp {
+        /// Its name.
+        client: Arc<str>,
     },
     /// A flow is over.
     FlowClosed(FlowSummary),

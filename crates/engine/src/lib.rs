@@ -85,7 +85,9 @@ pub use event::{Event, Left, Opened, Taken};
 pub use loss::{LocalError, LossReason, ProtocolError};
 pub use path::Path;
 pub use quictun_congestion::{Algorithm, PathMemory, View};
-pub use quictun_flow::{Account, ConnectionId, Ending, FlowId, FlowSummary, Socket};
+pub use quictun_flow::{
+    Account, Allowance, ConnectionId, Ending, FlowId, FlowPlace, FlowSummary, Limits, Socket, Usage,
+};
 pub use revoke::{Asked, Credentials};
 pub use strangers::places_for_strangers;
 pub use trace::{TraceWriter, Tracer};

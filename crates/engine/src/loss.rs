@@ -19,6 +19,9 @@ pub enum LossReason {
     /// The peer let us in once and was told to do so no longer: only an operator can help.
     #[error("closed by the peer: {}", CloseCode::Revoked)]
     Revoked,
+    /// The peer let us in until a time that is over: only an operator can help.
+    #[error("closed by the peer: {}", CloseCode::Expired)]
+    Expired,
     /// Nothing was heard for the idle timeout, or the handshake took too long.
     #[error("timed out")]
     TimedOut,
@@ -37,6 +40,13 @@ pub enum LossReason {
     /// The engine could not start the attempt.
     #[error(transparent)]
     Local(#[from] LocalError),
+}
+
+impl LossReason {
+    /// Whether the peer does not want us, so that only an operator can help (PROTOCOL CODE-3).
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::NotAuthorized | Self::Revoked | Self::Expired)
+    }
 }
 
 /// TLS or QUIC failed.
@@ -89,6 +99,7 @@ impl From<&ConnectionError> for LossReason {
                 match CloseCode::from_u64(code) {
                     Some(CloseCode::NotAuthorized) => Self::NotAuthorized,
                     Some(CloseCode::Revoked) => Self::Revoked,
+                    Some(CloseCode::Expired) => Self::Expired,
                     _ => Self::ClosedByPeer(code),
                 }
             }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use quictun_flow::FlowReport;
+pub use quictun_flow::{FlowReport, Usage};
 pub use quictun_wire::alpn::Protocol;
 
 pub use crate::clients::OTHERS;
@@ -36,6 +36,8 @@ pub enum Limit {
     ReceiveWindow,
     /// The congestion controller.
     Congestion,
+    /// The rate of its client, see [`Allowance`](quictun_flow::Allowance).
+    Rate,
     /// This machine: neither window nor rate is used up.
     Cpu,
 }
@@ -47,6 +49,7 @@ impl Limit {
             Self::Application => "application",
             Self::ReceiveWindow => "receive window",
             Self::Congestion => "congestion",
+            Self::Rate => "rate",
             Self::Cpu => "cpu",
         }
     }
@@ -242,6 +245,8 @@ pub struct ClientReport {
     pub name: Arc<str>,
     /// Its counters.
     pub totals: ClientTotals,
+    /// Its limits and what it uses of them, over all engines of the process; `None`: none was given, or it is one of many.
+    pub usage: Option<Usage>,
 }
 
 /// Counters of one named client since the engine was made. All grow only.

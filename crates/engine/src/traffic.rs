@@ -356,6 +356,7 @@ impl<S: Socket> Traffic<S> {
     }
 
     pub(crate) fn follow_up(&mut self, now: Instant, key: ConnectionKey) {
+        self.place_writable(key);
         if let Some(connection) = self.connections.get_mut(key) {
             let memory = &self.transport.memory;
             connection.follow_up(now, &mut self.lease, memory, &mut self.events);

@@ -36,6 +36,8 @@ pub struct Stand {
     pub taken: u64,
     /// The application does not read.
     pub parked: bool,
+    /// The application may not have more yet: its client's rate is used up.
+    pub shaped: bool,
     /// Bytes that the application has taken.
     pub delivered: u64,
 }

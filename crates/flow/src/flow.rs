@@ -199,6 +199,11 @@ impl<S: Socket> Flow<S> {
         !self.to_app.writable && self.to_app.inlet.ready() > 0
     }
 
+    /// Whether the application may not have yet what is there for it.
+    pub fn is_shaped(&self) -> bool {
+        self.to_app.shaped
+    }
+
     /// Once the application has finished and the stream has taken that: the number after the FIN's.
     pub fn end_sent(&self) -> Option<u64> {
         let finished = self.to_tunnel.direction == Direction::Finished;

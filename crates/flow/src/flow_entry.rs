@@ -55,6 +55,10 @@ pub struct FlowEntry<S, T> {
     incoming: bool,
     /// It stands in its connection's queue of flows with something to send.
     queued: bool,
+    /// Its place among flows that wait for credit of their connection, until it gets some.
+    blocked: Option<u64>,
+    /// It stands in its connection's queue of flows that wait for their client's rate.
+    shaped: bool,
     /// Received data that the flow holds, as it was counted last.
     pub backlog: Backlog,
     /// Batches that slices of what it holds keep in memory, as counted in its engine.
@@ -159,6 +163,8 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             established: false,
             incoming: false,
             queued: false,
+            blocked: None,
+            shaped: false,
             backlog: Backlog::new(now),
             pinned: Kept::default(),
             outbound: Tally::default(),
@@ -323,9 +329,11 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.leave();
     }
 
-    /// Takes the flow off its connection: its place in the queue is void.
+    /// Takes the flow off its connection: its places in queues are void.
     fn leave(&mut self) -> Option<Lane<T>> {
         self.queued = false;
+        self.blocked = None;
+        self.shaped = false;
         self.lane.take()
     }
 
@@ -571,6 +579,37 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.queued = false;
     }
 
+    /// It got credit for so many bytes, and waits for more, or not. `next` is the place behind all that wait: who got
+    /// nothing keeps its own.
+    pub fn note_credit(&mut self, bytes: usize, blocked: bool, next: u64) {
+        if bytes > 0 || !blocked {
+            self.blocked = None;
+        }
+        if blocked {
+            self.blocked.get_or_insert(next);
+        }
+    }
+
+    /// Its place among flows that wait for credit of their connection.
+    pub fn blocked(&self) -> Option<u64> {
+        self.blocked
+    }
+
+    /// Enters its connection's queue of flows that wait for their client's rate. Returns whether it was not there yet.
+    pub fn wait_for_rate(&mut self) -> bool {
+        !std::mem::replace(&mut self.shaped, true)
+    }
+
+    /// Leaves that queue. Returns whether it was there.
+    pub fn leave_rate(&mut self) -> bool {
+        std::mem::take(&mut self.shaped)
+    }
+
+    /// Whether it stands there.
+    pub fn waits_for_rate(&self) -> bool {
+        self.shaped
+    }
+
     /// The peer wants nothing to be sent for now, or wants more.
     pub fn set_resting(&mut self, resting: bool) {
         self.resting = resting;
@@ -602,6 +641,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             overhead: held.saturating_sub(usize::try_from(buffered).unwrap_or(usize::MAX)),
             taken: sum(Inlet::taken),
             parked: dialing || self.flow().is_some_and(Flow::is_parked),
+            shaped: self.flow().is_some_and(Flow::is_shaped),
             delivered: self.flow().map_or(0, Flow::bytes_to_app),
         }
     }

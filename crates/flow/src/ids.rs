@@ -21,7 +21,7 @@ pub struct ConnectionKey(pub usize);
 
 /// The place of a named client in its engine's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientKey(pub u16);
+pub struct ClientKey(pub u32);
 
 /// The place of a bond in its engine's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

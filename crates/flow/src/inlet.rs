@@ -205,8 +205,13 @@ impl Inlet {
         end
     }
 
-    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_CHUNKS]) -> usize {
-        self.ready.slices(slices)
+    /// The bytes in order, at most so many; returns how many slices they take.
+    pub(crate) fn slices<'a>(
+        &'a self,
+        slices: &mut [IoSlice<'a>; WRITE_CHUNKS],
+        most: usize,
+    ) -> usize {
+        self.ready.slices(slices, most)
     }
 
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &Bytes> {

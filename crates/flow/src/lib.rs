@@ -37,11 +37,19 @@
 //! An [`Account`] says how much a process may hold. [`window`] makes receive windows from what is free of it, a [`Backlog`]
 //! judges whether the peer of a flow should rest, [`Pinned`] finds flows whose data is to be copied, and [`Control`] tells
 //! peers what has arrived and which flows are to rest.
+//!
+//! # Rates
+//!
+//! An [`Allowance`] says what one client may use over all its connections; a [`Meter`] is one connection's part of its rate.
+//! A flow whose connection has nothing left is not read: [`Flow::pump_to_tunnel`] is not called, and
+//! [`Flow::pump_to_app_within`] leaves the rest where it is.
 #![forbid(unsafe_code)]
 
 mod account;
+mod allowance;
 mod backlog;
 mod bonded;
+mod bucket;
 mod close;
 mod control;
 mod deadlines;
@@ -52,6 +60,7 @@ mod heads;
 mod holding;
 mod ids;
 mod inlet;
+mod meter;
 mod pinned;
 mod read_buffer;
 mod ready;
@@ -71,6 +80,7 @@ pub mod window;
 mod tests;
 
 pub use account::{Account, Lease};
+pub use allowance::{Allowance, FlowPlace, Limits, Usage};
 pub use backlog::{Backlog, OVERHEAD_MIN, Stand};
 pub use bonded::{Bonded, Detached, Tell};
 pub use close::Ending;
@@ -83,6 +93,7 @@ pub use heads::{HEAD_LEN, Heads};
 pub use holding::Holding;
 pub use ids::{BondKey, ClientKey, ConnectionId, ConnectionKey, FlowId, FlowKey, Ids};
 pub use inlet::Inlet;
+pub use meter::{Meter, Way};
 pub use pinned::{Kept, Pinned};
 pub use read_buffer::ReadBuffer;
 pub use reassembly::Reassembly;

@@ -83,10 +83,19 @@ impl Ready {
     }
 
     /// Fills `slices` with the first pieces; tells how many there are.
-    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_CHUNKS]) -> usize {
-        let mut count = 0;
+    pub(crate) fn slices<'a>(
+        &'a self,
+        slices: &mut [IoSlice<'a>; WRITE_CHUNKS],
+        most: usize,
+    ) -> usize {
+        let (mut count, mut left) = (0, most);
         for (slot, bytes) in slices.iter_mut().zip(self.pieces()) {
-            *slot = IoSlice::new(bytes);
+            if left == 0 {
+                break;
+            }
+            let part = bytes.len().min(left);
+            *slot = IoSlice::new(&bytes[..part]);
+            left -= part;
             count += 1;
         }
         count

@@ -12,6 +12,8 @@ pub(crate) struct ToApp {
     pub(crate) direction: Direction,
     /// The socket has not said would-block since it was last ready.
     pub(crate) writable: bool,
+    /// What is here may not be written yet, because its client has used up its rate for now.
+    pub(crate) shaped: bool,
     pub(crate) inlet: Inlet,
     pub(crate) bytes: u64,
 }
@@ -23,6 +25,8 @@ pub enum Drained {
     Starved,
     /// The application does not take more; wait for its socket.
     AppBlocked,
+    /// As much was written as may be for now.
+    Budget,
     /// The direction has ended.
     Ended,
     /// The peer has left the stream: the flow continues on another one.
@@ -34,6 +38,7 @@ impl ToApp {
         Self {
             direction: Direction::Open,
             writable: true,
+            shaped: false,
             inlet,
             bytes: 0,
         }
@@ -49,7 +54,7 @@ impl ToApp {
     /// How many bytes to take from the stream now. One that is read by a busy application is read in portions; of
     /// one that waits nothing is left in the library.
     pub(crate) fn appetite(&self) -> usize {
-        if self.writable {
+        if self.writable && !self.shaped {
             READ_AHEAD.saturating_sub(self.inlet.ready())
         } else {
             usize::MAX

@@ -33,6 +33,9 @@ const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Round trips are taken to be at least this long: the threads at both ends are not always running.
 const RTT_MIN: Duration = Duration::from_millis(1);
 
+/// Free memory for each byte of the largest window: its [`debt`] is half of that.
+const FREE_PER_WINDOW: u64 = 5;
+
 /// The receive window of one connection.
 ///
 /// It doubles whenever more than a sixth of it was used up in one round trip, and doubles twice where more than a third
@@ -144,9 +147,14 @@ impl ReceiveWindow {
     }
 }
 
-/// The largest window where so much is free: its debt is half of that.
+/// The free memory with which a window grows to no more than `size`, bytes.
+pub fn room_for(size: u64) -> u64 {
+    size.saturating_mul(FREE_PER_WINDOW)
+}
+
+/// The largest window where so much is free.
 fn most(free: u64) -> u64 {
-    free / 5
+    free / FREE_PER_WINDOW
 }
 
 /// The send window: unacknowledged data kept for retransmission. The library frees only the contiguous

@@ -354,7 +354,8 @@ impl Host {
                     connection, proof, ..
                 } => {
                     if *proof == Some(config::PROOF) {
-                        self.engine.name_peer(*connection, config::KNOWN.to_owned());
+                        let name = config::KNOWN.to_owned();
+                        self.engine.name_peer(now, *connection, name);
                         self.engine.admit(now, *connection);
                     } else {
                         let code = CloseCode::NotAuthorized;

@@ -11,6 +11,7 @@
 //! | load | every file that a reload reads, with its path |
 //! | enrol the client that makes this attempt | its rules, or why not |
 //! | listen on this address, which a client's rule must name | a descriptor |
+//! | store what clients have used this month | nothing |
 //!
 //! For the load the keeper runs the same function as we do, and sends what that has read. So a configuration may
 //! name new files, while we never name one.
@@ -160,6 +161,18 @@ pub fn enrol(clients: &Directory, attempt: &Attempt) -> Result<Enrolled, Refused
 /// The system's. [`io::ErrorKind::PermissionDenied`] where the keeper knows no rule for the address.
 pub fn listen(address: &str) -> Option<io::Result<OwnedFd>> {
     Some(KEEPER.get()?.listen(address))
+}
+
+/// Stores what clients have used this month in place of what was stored before: all of it or nothing.
+///
+/// # Errors
+///
+/// The system's; the keeper's end.
+pub fn store_usage(clients: &Directory, content: &[u8]) -> io::Result<()> {
+    match KEEPER.get() {
+        Some(link) => link.store_usage(content),
+        None => clients.store_usage(content),
+    }
 }
 
 fn now_s() -> u64 {

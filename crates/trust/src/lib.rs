@@ -15,6 +15,7 @@ pub mod descriptors;
 pub mod enrolment;
 pub mod identity;
 pub mod keeper;
+pub mod limits;
 pub mod logins;
 pub mod pin;
 pub mod psk;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 pub use crate::access::ListenRule;
 pub use crate::access::rule::TargetRule;
+pub use crate::limits::ClientLimits;
 
 /// Protocols offered by the client, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +111,8 @@ pub struct NamedClient {
     pub allow: Vec<TargetRule>,
     /// Addresses on which it may have the server listen. Empty: none.
     pub listen: Vec<ListenRule>,
+    /// What it may use.
+    pub limits: ClientLimits,
 }
 
 /// A way in which a client proves itself.

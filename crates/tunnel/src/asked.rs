@@ -36,12 +36,12 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: FlowCode,
-    denied: String,
+    pub(crate) denied: String,
     bad_token: bool,
 }
 
 impl Refusal {
-    fn new(code: FlowCode, denied: String) -> Self {
+    pub(crate) fn new(code: FlowCode, denied: String) -> Self {
         let bad_token = false;
         Self {
             code,
@@ -100,6 +100,16 @@ impl AskedFlows {
     /// The client that has asked for a flow, as it was known then.
     pub(crate) fn peer(&self, flow: FlowId) -> Option<&Peer> {
         self.flows.get(&flow).map(|asked| &asked.peer)
+    }
+
+    /// The flows of a client that were not refused, in order: those that it has asked for, and those to its listeners.
+    pub(crate) fn flows_of(&self, client: &str) -> Vec<FlowId> {
+        let its = |asked: &Asked| matches!(&asked.peer, Peer::Named(it) if it.name() == client);
+        let flows = self.flows.iter();
+        let flows = flows.filter(|(_, asked)| asked.refused.is_none() && its(asked));
+        let mut flows: Vec<FlowId> = flows.map(|(flow, _)| *flow).collect();
+        flows.sort_unstable();
+        flows
     }
 
     /// Notes the refusal of a flow. Returns whether that is logged: strangers' refused flows count against their lines.
@@ -199,7 +209,7 @@ mod tests {
     use super::*;
     use quictun_trust::access::Policy;
     use quictun_trust::identity;
-    use quictun_trust::settings::{Access, ClientProof, NamedClient};
+    use quictun_trust::settings::{Access, ClientLimits, ClientProof, NamedClient};
 
     fn known_client() -> Peer {
         let identity = identity::ephemeral().expect("a key");
@@ -208,6 +218,7 @@ mod tests {
             proofs: vec![ClientProof::Pin(identity.pin)],
             allow: Vec::new(),
             listen: Vec::new(),
+            limits: ClientLimits::default(),
         };
         let policy = Policy::new(&Access::Named {
             clients: vec![client],

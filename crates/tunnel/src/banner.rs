@@ -182,6 +182,7 @@ mod tests {
                 .map(|rule| rule.parse().expect("a rule"))
                 .collect(),
             listen: Vec::new(),
+            limits: quictun_trust::settings::ClientLimits::default(),
         }
     }
 

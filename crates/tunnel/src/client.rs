@@ -187,6 +187,8 @@ fn serve(
             reverse: shown.clone(),
         },
         reload,
+        usage: None,
+        uses: None,
         network: Some(NetworkWatch::open().context("watching the network")?),
         lines: LineBudget::default(),
         transport: settings.transport,

@@ -3,8 +3,9 @@
 //! It resolves names and asks token sources for the workers, serves HTTP, and turns signals into a drain.
 //! Nothing here is on the path of a byte.
 
+use std::future::pending;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::reload::joining::{self, Joining};
 use crate::reload::{self, Reload};
 use crate::requests::{REQUESTS, Request};
 use crate::terminal::Terminal;
+use crate::usage::UsageKeeper;
 use quictun_control::line_budget::{self, LineBudget};
 use quictun_control::log::LogFiles;
 use quictun_control::rest::{self, RestState};
@@ -43,6 +45,8 @@ pub(crate) struct Control {
     pub(crate) reload: Option<Reload>,
     /// Has the workers told of changes of the network.
     pub(crate) network: Option<NetworkWatch>,
+    /// Server: keeps what clients use.
+    pub(crate) usage: Option<UsageKeeper>,
     pub(crate) lines: LineBudget,
     pub(crate) terminal: Terminal,
     /// Says that the process has started; `None`: not all of it has.
@@ -69,12 +73,29 @@ pub(crate) async fn serve(
         watches.spawn(network.run(control.mailboxes.clone()));
     }
     let announce = control.announce.take();
-    let result = serve_workers(&control, announce, requests, joins, ends).await;
+    let mut usage = control.usage.take();
+    let result = {
+        let mut work = pin!(serve_workers(&control, announce, requests, joins, ends));
+        tokio::select! {
+            result = &mut work => result,
+            () = keep(usage.as_mut()) => work.await,
+        }
+    };
+    if let Some(usage) = usage {
+        usage.end();
+    }
     // The HTTP server may have ended by itself.
     let _gone = stop_http.send(());
     http.shutdown().await;
     watches.shutdown().await;
     result
+}
+
+async fn keep(usage: Option<&mut UsageKeeper>) {
+    match usage {
+        Some(usage) => usage.run().await,
+        None => pending().await,
+    }
 }
 
 async fn serve_workers(

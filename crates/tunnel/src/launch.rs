@@ -26,9 +26,10 @@ use crate::reload::joining::{self, Joining};
 use crate::requests::{self, Request};
 use crate::settings::{Congestion, TransportSettings};
 use crate::terminal::Terminal;
+use crate::usage::UsageKeeper;
 use crate::worker::{self, Parts};
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest::{self, Facts, Replace, RestState};
+use quictun_control::rest::{self, Facts, Replace, RestState, Uses};
 use quictun_control::settings::ControlSettings;
 use quictun_control::snapshot::{Ask, SnapshotRequest, Workers};
 use quictun_io::crash::Crash;
@@ -59,6 +60,10 @@ pub(crate) struct Launch {
     pub(crate) reload: Option<Reload>,
     /// Has the workers told of changes of the network.
     pub(crate) network: Option<NetworkWatch>,
+    /// Server: keeps what clients use.
+    pub(crate) usage: Option<UsageKeeper>,
+    /// Server: tells what clients use.
+    pub(crate) uses: Option<Uses>,
     pub(crate) lines: LineBudget,
     pub(crate) announce: Box<dyn FnOnce()>,
 }
@@ -263,6 +268,9 @@ impl Launch {
         if self.side == Side::Client {
             rest = rest.with_reconnect(replace(mailboxes.clone()));
         }
+        if let Some(uses) = self.uses {
+            rest = rest.with_uses(uses);
+        }
         let control = Control {
             mailboxes,
             answers,
@@ -272,6 +280,7 @@ impl Launch {
             log_files: self.log.files().clone(),
             reload: self.reload,
             network: self.network,
+            usage: self.usage,
             lines: self.lines,
             terminal,
             announce: crew.all_built.then_some(self.announce),

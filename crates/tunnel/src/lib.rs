@@ -17,6 +17,7 @@ pub mod reload;
 pub mod server;
 pub mod settings;
 
+mod allowances;
 mod answers;
 mod app_addr;
 mod app_socket;
@@ -50,4 +51,5 @@ mod token_source;
 mod trouble;
 mod tun_port;
 mod turns;
+mod usage;
 mod worker;

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
 use quictun_engine::{Engine, ServerRole, places_for_strangers};
 use tracing::{info, warn};
 
+use crate::allowances::Allowances;
 use crate::answers::Sources;
 use crate::asked::AskedFlows;
 use crate::banner::{self, ServerBanner};
@@ -25,9 +26,10 @@ use crate::reload::source::Source;
 use crate::reload::{self, Read, Reload, ServerAgain};
 use crate::reverse::bind;
 use crate::reverse::holders::Holders;
-use crate::server_duty::ServerDuty;
 use crate::server_duty::listeners::Listeners;
+use crate::server_duty::{Held, ServerDuty};
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
+use crate::usage::UsageKeeper;
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
@@ -94,6 +96,8 @@ fn serve(
     let rules = Arc::new(rules);
     let role = role(&settings.transport, &rules, workers);
     let lines = LineBudget::default();
+    let allowances = Allowances::new(Instant::now());
+    allowances.apply(&rules.policy);
     let common = Common {
         policy: rules.policy.clone(),
         token_parser: settings.token_parser,
@@ -105,8 +109,11 @@ fn serve(
         lines: lines.clone(),
         holders: Holders::default(),
         listener_ttl: role.bond_ttl,
+        allowances: allowances.clone(),
     };
     let clients = clients(&settings, read_again.as_ref());
+    let usage = clients.clone();
+    let usage = usage.map(|clients| UsageKeeper::open(allowances.clone(), clients));
     let pin = identity.pin;
     // From here on the key is where the TLS library keeps it.
     drop(identity);
@@ -152,6 +159,8 @@ fn serve(
             Reload::new(Source::new(load, Rules::Server(rules)))
         }),
         network: None,
+        usage,
+        uses: Some(Box::new(move || allowances.uses())),
         lines,
         announce: Box::new(announce),
         transport: settings.transport,
@@ -200,6 +209,7 @@ struct Common {
     holders: Holders,
     /// How long listeners outlive their client's connection.
     listener_ttl: Duration,
+    allowances: Allowances,
 }
 
 impl Common {
@@ -232,6 +242,8 @@ impl Common {
                 self.listener_ttl,
                 seat.siblings.clone(),
             ),
+            allowances: self.allowances,
+            held: Held::default(),
         };
         Ok(seat.parts(Engine::server(config)?, duty))
     }

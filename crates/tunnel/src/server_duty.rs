@@ -3,6 +3,7 @@
 mod again;
 mod incoming;
 mod join;
+mod limits;
 pub(crate) mod listeners;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
+use crate::allowances::Allowances;
 use crate::asked::{AskedFlows, Refusal, name_of};
 use crate::dial::{Dialed, Dials, dial_unix};
 use crate::duty::{Duty, Io, log_congestion};
@@ -41,6 +43,8 @@ use quictun_trust::descriptors::Descriptors;
 use quictun_trust::enrolment::Directory;
 use quictun_trust::shares::Holder;
 
+pub(crate) use limits::Held;
+
 #[derive(Debug)]
 pub(crate) struct ServerDuty {
     pub(crate) index: usize,
@@ -59,6 +63,9 @@ pub(crate) struct ServerDuty {
     pub(crate) asked: AskedFlows,
     pub(crate) lines: LineBudget,
     pub(crate) listeners: Listeners,
+    /// What named clients may use.
+    pub(crate) allowances: Allowances,
+    pub(crate) held: Held,
 }
 
 impl Duty for ServerDuty {
@@ -108,6 +115,7 @@ impl Duty for ServerDuty {
             Event::Unlisten { connection, ids } => self.handle_unlisten(io, connection, &ids),
             Event::Room { connection } => self.wake_listeners(io, connection),
             Event::Congestion { .. } => log_congestion(&event),
+            Event::QuotaUsedUp { client } => self.end_flows_of(io, &client),
             Event::FlowClosed(summary) => {
                 self.handle_flow_closed(io.now, &summary);
                 self.handle_incoming_answered(io, summary.flow, true);
@@ -218,6 +226,7 @@ impl Duty for ServerDuty {
             self.dials.next_timeout(),
             self.moves.next_timeout(),
             self.listeners.next_timeout(),
+            self.held.next_timeout(),
         ];
         times.into_iter().flatten().min()
     }
@@ -230,6 +239,7 @@ impl Duty for ServerDuty {
             self.log_move(io.now, &moved);
         }
         self.handle_listener_timeout(io);
+        self.look_at_limits(io);
     }
 
     fn stop_accepting(&mut self, io: &mut Io<'_>) {
@@ -252,6 +262,7 @@ impl ServerDuty {
         let known = known.unwrap_or(Peer::Unknown);
         self.asked.close(now, summary, known);
         self.descriptors.close(summary.flow);
+        self.held.places.remove(&summary.flow);
         self.dials.cancel(summary.flow);
         self.lookups.forget(summary.flow);
     }
@@ -294,6 +305,9 @@ impl ServerDuty {
         remote: SocketAddr,
         peer: Peer,
     ) {
+        if self.refuse_expired(io, connection, remote, &peer) {
+            return;
+        }
         if let Some(line) = self.lines.take(&holder_of(&peer, remote), io.now) {
             let (client, (worker, id)) = (name_of(&peer), self.asked.log.connection(connection));
             match self.phrases() {
@@ -306,7 +320,9 @@ impl ServerDuty {
             }
         }
         if let Peer::Named(client) = &peer {
-            io.engine.name_peer(connection, client.name().to_owned());
+            io.engine
+                .name_peer(io.now, connection, client.name().to_owned());
+            self.held.watch(io.now, client);
         }
         self.peers.insert(connection, peer);
         io.engine.admit(io.now, connection);
@@ -394,6 +410,7 @@ impl ServerDuty {
         target: Target,
     ) -> Result<Target, Refusal> {
         self.policy.may_reach(peer, &target)?;
+        self.enter(flow, peer)?;
         if !self.descriptors.open(flow, holder) {
             return Err(Refusal::limit(
                 "its client has its share of the descriptors; raise the limit (ulimit -n, LimitNOFILE=)",
@@ -571,6 +588,7 @@ impl ServerDuty {
     fn know_clients(&self, io: &mut Io<'_>) {
         for name in self.policy.names() {
             io.engine.know_client(name);
+            io.engine.allow_client(name, self.allowances.of(name));
         }
     }
 

@@ -74,6 +74,7 @@ codes! {
         Moved = 0x10, "moved", "the flow continues on another connection";
         TooOld = 0x11, "too_old", "the other side no longer keeps the bytes that are missing";
         Revoked = 0x12, "revoked", "the server's rules were changed and no longer let this client reach the target";
+        Quota = 0x13, "quota", "this client has used up what it may move through the server in this month";
     }
 }
 
@@ -87,6 +88,7 @@ codes! {
         Shutdown = 0x03, "shutdown", "the other side is shutting down";
         TooManyConnections = 0x04, "too_many_connections", "the server serves as many connections as it may";
         Revoked = 0x05, "revoked", "the server's configuration was changed and no longer lets this client in";
+        Expired = 0x06, "expired", "the server lets this client in no longer: its time is over";
     }
 }
 

@@ -44,6 +44,23 @@ pub(super) struct ClientTable {
     /// Where it may have the server listen for it.
     #[serde(default)]
     pub(super) listen: Vec<String>,
+    pub(super) max_flows: Option<Text>,
+    /// Both ways, each.
+    pub(super) rate: Option<Text>,
+    pub(super) rate_up: Option<Text>,
+    pub(super) rate_down: Option<Text>,
+    pub(super) quota: Option<Text>,
+    pub(super) expires: Option<Date>,
+}
+
+/// A date or time, as text or as TOML has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Date {
+    /// In quotes.
+    Text(String),
+    /// Without.
+    Toml(toml::value::Datetime),
 }
 
 /// `[[forward]]` in the client's file.

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use quictun_link::units::Rate;
+use quictun_trust::limits::timestamp;
 use quictun_trust::settings::{Access, ClientProof, NamedClient, ServerIdentity};
 use quictun_tunnel::settings::{ClientSettings, ForwardTo, ListenOn, TransportSettings};
 use toml::Value;
@@ -174,6 +176,24 @@ fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
     if !client.listen.is_empty() {
         let rules: Vec<String> = client.listen.iter().map(ToString::to_string).collect();
         line(out, "listen", &Value::from(rules), &origin);
+    }
+    let limits = &client.limits;
+    let rate = |bytes: u64| Value::from(Rate(bytes).to_string());
+    let number = |number: u64| Value::from(i64::try_from(number).unwrap_or(i64::MAX));
+    let shown = [
+        ("max_flows", limits.max_flows.map(number)),
+        ("rate_up", limits.rate_up.map(rate)),
+        ("rate_down", limits.rate_down.map(rate)),
+        ("quota", limits.quota.map(number)),
+        (
+            "expires",
+            limits.expires.map(|at| Value::from(timestamp(at))),
+        ),
+    ];
+    for (key, value) in shown {
+        if let Some(value) = value {
+            line(out, key, &value, &origin);
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use quictun_trust::settings::{
-    Access, ClientIdentity, ClientProof, ListenRule, NamedClient, Offer, Pin, ServerIdentity,
-    ServerTrust, TargetRule,
+    Access, ClientIdentity, ClientLimits, ClientProof, ListenRule, NamedClient, Offer, Pin,
+    ServerIdentity, ServerTrust, TargetRule,
 };
 use quictun_tunnel::settings::{
     ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings, TokenParser,
@@ -14,6 +14,7 @@ use quictun_wire::listening::ListenAddress;
 
 use super::enrolled::{self, Enrolled};
 use super::file::ClientTable;
+use super::limits;
 use super::{flags, servers};
 use crate::control;
 use crate::fault::Fault;
@@ -211,6 +212,7 @@ pub(super) fn named_client(
         proofs,
         allow: rules(&table.name, &table.allow, checked)?,
         listen: listen_rules(&table.name, &table.listen, checked)?,
+        limits: limits::of(&what, table)?,
     })
 }
 
@@ -270,6 +272,7 @@ fn allow_default(
         proofs,
         allow,
         listen,
+        limits: ClientLimits::default(),
     });
     Some(psk)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quictun_engine::report::{ClientTotals, OTHERS};
+use quictun_engine::report::{ClientTotals, OTHERS, Usage};
 
 use super::list::View;
 
@@ -13,13 +13,17 @@ pub(super) struct Client {
     pub(super) flows: u64,
     pub(super) detached: u64,
     pub(super) totals: ClientTotals,
+    pub(super) usage: Option<Usage>,
 }
 
 /// All named clients by name. Their number is bounded by the engines.
 pub(super) fn of<'a>(view: &View<'a>) -> BTreeMap<&'a str, Client> {
     let mut clients = BTreeMap::<&str, Client>::new();
     for report in view.counters.iter().flat_map(|worker| &worker.clients) {
-        let sums = &mut clients.entry(&report.name).or_default().totals;
+        let client = clients.entry(&report.name).or_default();
+        // Every worker says the same.
+        client.usage = client.usage.or(report.usage);
+        let sums = &mut client.totals;
         let more = report.totals;
         sums.bytes_to_tunnel += more.bytes_to_tunnel;
         sums.bytes_to_app += more.bytes_to_app;

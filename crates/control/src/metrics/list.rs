@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use quictun_engine::report::{ClientTotals, ConnectionReport, Histogram, Protocol, Times, Totals};
+use quictun_engine::report::{
+    ClientTotals, ConnectionReport, Histogram, Protocol, Times, Totals, Usage,
+};
 
 use super::clients::{self, Client};
 use crate::rest::sample::Counters;
@@ -191,6 +193,10 @@ metrics! {
                 ("to_app", |totals| totals.bytes_to_app),
             ])
         };
+    Gauge "quictun_client_quota" ("bytes"): "Server: bytes that each named client with a quota may move in a calendar month (UTC), both ways together"
+        => |view| of_clients_with(view, |usage| usage.limits.quota);
+    Gauge "quictun_client_quota_used" ("bytes"): "Server: bytes that each named client with a quota has moved in this month"
+        => |view| of_clients_with(view, |usage| usage.limits.quota.map(|_| usage.used));
     Counter "quictun_packets_sent": "QUIC packets sent"
         => |view| total(view, |totals| totals.packets_sent);
     Counter "quictun_packets_lost": "QUIC packets declared lost"
@@ -276,6 +282,17 @@ fn of_clients(view: &View<'_>, read: fn(&Client) -> u64) -> Vec<Point> {
     let points = clients.iter().map(|(name, client)| {
         let label = ("client", Cow::Owned((*name).to_owned()));
         point([label], Value::Whole(read(client)))
+    });
+    points.collect()
+}
+
+/// Of those of which it is known.
+fn of_clients_with(view: &View<'_>, read: fn(&Usage) -> Option<u64>) -> Vec<Point> {
+    let clients = clients::of(view);
+    let points = clients.iter().filter_map(|(name, client)| {
+        let value = read(client.usage.as_ref()?)?;
+        let label = ("client", Cow::Owned((*name).to_owned()));
+        Some(point([label], Value::Whole(value)))
     });
     points.collect()
 }

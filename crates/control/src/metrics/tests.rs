@@ -116,7 +116,7 @@ fn a_client_may_have_any_name() {
             let mut labels = sample.labels.iter();
             labels.any(|(label, value)| label == "client" && value == name)
         });
-        assert_eq!(of.count(), 9, "{text}");
+        assert_eq!(of.count(), 11, "{text}");
     }
 }
 

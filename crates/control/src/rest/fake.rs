@@ -9,9 +9,10 @@ use quictun_engine::report::{
     BondId, BondReport, ClientReport, ClientTotals, ConnectionReport, FlowReport, Limit, Protocol,
     ServerId, ServerReport, Times, Totals, Why,
 };
-use quictun_engine::{ConnectionId, FlowId, LossReason, View};
+use quictun_engine::{ConnectionId, FlowId, Limits, LossReason, Usage, View};
 
 use crate::reload::{self, Changes, Outcome, Reloadable};
+use crate::rest::ClientUse;
 use crate::snapshot::{Ask, Detail, WorkerSnapshot, Workers};
 use quictun_io::udp_port::UdpSocketReport;
 
@@ -226,14 +227,48 @@ fn clients(worker: u64) -> Vec<ClientReport> {
         flows_refused: 1,
         flows_moved: 3,
     };
-    let report = |name: &str, totals| ClientReport {
+    let report = |name: &str, totals, usage| ClientReport {
         name: name.into(),
         totals,
+        usage: Some(usage),
     };
     vec![
-        report("alice", alice),
-        report("bob", ClientTotals::default()),
+        report("alice", alice, usage()),
+        report("bob", ClientTotals::default(), Usage::default()),
     ]
+}
+
+/// Alice's.
+fn usage() -> Usage {
+    Usage {
+        limits: Limits {
+            flows: Some(100),
+            rate_up: None,
+            rate_down: Some(2_500_000),
+            quota: Some(50_000_000_000),
+        },
+        flows: 6,
+        used: 12_000_000_000,
+        up: 1_000_000,
+        down: 9_000_000,
+    }
+}
+
+/// What the process says of both.
+pub(crate) fn uses() -> Vec<ClientUse> {
+    let bob = ClientUse {
+        name: "bob".to_owned(),
+        usage: Usage::default(),
+        expires: None,
+        expired: false,
+    };
+    let alice = ClientUse {
+        name: "alice".to_owned(),
+        usage: usage(),
+        expires: Some("2027-04-01T00:00:00Z".to_owned()),
+        expired: false,
+    };
+    vec![bob, alice]
 }
 
 fn udp(worker: u64) -> UdpSocketReport {

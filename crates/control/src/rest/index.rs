@@ -8,11 +8,12 @@ use serde::Serialize;
 use super::error;
 
 /// The resources in JSON, and what each tells.
-const RESOURCES: [(&str, &str); 5] = [
+const RESOURCES: [(&str, &str); 6] = [
     ("/v1/status", "the process as a whole"),
     ("/v1/tunnels", "open flows"),
     ("/v1/connections", "QUIC connections and UDP sockets"),
     ("/v1/bonds", "what outlives connections"),
+    ("/v1/clients", "named clients: limits and use"),
     ("/v1/reload", "what a reload would change"),
 ];
 

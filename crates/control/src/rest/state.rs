@@ -7,6 +7,7 @@ use quictun_engine::report::{FlowReport, Side};
 use quictun_wire::spice::{self, Spice};
 use tokio::sync::{mpsc, oneshot};
 
+use super::clients::{Told, Uses};
 use super::clock::ProcessClock;
 use super::http::Limits;
 use super::preview::Preview;
@@ -42,6 +43,8 @@ pub struct RestState {
     pub(super) preview: Preview,
     /// Client: what replaces its connections.
     pub(super) reconnect: Option<Reconnect>,
+    /// Server: tells what clients use.
+    pub(super) uses: Option<Told>,
 }
 
 /// Facts that a process has made of its settings, for `/v1/status`.
@@ -82,6 +85,16 @@ impl RestState {
             reload,
             preview: Preview::default(),
             reconnect: None,
+            uses: None,
+        }
+    }
+
+    /// The same, of a server that tells what its clients use.
+    #[must_use]
+    pub fn with_uses(self, uses: Uses) -> Self {
+        Self {
+            uses: Some(Told(uses)),
+            ..self
         }
     }
 

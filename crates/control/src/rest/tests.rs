@@ -130,6 +130,7 @@ fn state(side: Side, make: fn(u64) -> Vec<WorkerSnapshot>) -> RestState {
         rate_window: Duration::from_millis(1),
         clock: ProcessClock::fixed(*fake::START, wall, zone),
         ..RestState::new(side, workers, &settings, Facts::default(), None)
+            .with_uses(Box::new(fake::uses))
     }
 }
 

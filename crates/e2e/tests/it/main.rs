@@ -39,6 +39,7 @@ mod outage;
 mod perf;
 mod proxy;
 mod published;
+mod quotas;
 mod reach;
 mod records;
 mod reload;

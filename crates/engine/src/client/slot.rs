@@ -312,7 +312,7 @@ impl Slot {
             self.failures = 0;
         }
         let reason = &ended.reason;
-        if matches!(reason, LossReason::NotAuthorized | LossReason::Revoked) {
+        if reason.is_refusal() {
             // PROTOCOL CODE-3: only an operator can help.
             self.refused = true;
             self.failures = self.failures.max(FAILURES_MAX);

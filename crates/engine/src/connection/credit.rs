@@ -25,6 +25,8 @@ pub(crate) struct Credit {
     /// The peer obeys HOLD. One that does not has no floor: it cannot know which flow should stop, so it has to stop them
     /// all.
     pub(crate) obeys_hold: bool,
+    /// Flows wait for their client's rate, which stops all of them: there is no floor either.
+    shaped: bool,
     /// `DATA_BLOCKED` frames of the peer that were answered.
     blocked_seen: u64,
     /// Stream bytes that applications have taken.
@@ -40,6 +42,7 @@ impl Credit {
             owed: 0,
             floor: 0,
             obeys_hold: false,
+            shaped: false,
             blocked_seen: 0,
             delivered: 0,
         }
@@ -56,6 +59,11 @@ impl Credit {
     /// The window with which the next connection to the same peer should begin; 0: like any.
     pub(crate) fn needed(&self) -> u64 {
         self.window.needed()
+    }
+
+    /// Whether its client has a rate, which holds the peer back by the window.
+    pub(crate) fn set_shaped(&mut self, shaped: bool) {
+        self.shaped = shaped;
     }
 
     /// A flow, or the control stream, holds `after` where it held `before`.
@@ -94,7 +102,11 @@ impl Credit {
     /// The part of the window that flows do not hold, at least `floor`, bytes.
     fn left(&self, floor: u64) -> u64 {
         let size = self.window.size();
-        let floor = if self.obeys_hold { floor } else { 0 };
+        let floor = if self.obeys_hold && !self.shaped {
+            floor
+        } else {
+            0
+        };
         size.saturating_sub(self.excess()).max(floor.min(size))
     }
 

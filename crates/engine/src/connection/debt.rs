@@ -37,7 +37,10 @@ impl Connection {
     /// Follows what the path has shown with the windows of both directions.
     pub(super) fn update_windows(&mut self, now: Instant, lease: &Lease) {
         let free = lease.free_for_newcomers() + self.credit.debt();
-        self.credit.update(now, free, lease, &mut self.quic);
+        let shaped = self.shaping.window(self.quic.rtt());
+        self.credit.set_shaped(shaped.is_some());
+        let room = shaped.map_or(free, |window| free.min(window::room_for(window)));
+        self.credit.update(now, room, lease, &mut self.quic);
         let kept = window::send_window(self.sending.gauge.window(), free / 2);
         self.quic.set_send_window(kept);
     }

@@ -18,6 +18,11 @@ pub(crate) struct Streams {
     /// Flows with something to send, in turn.
     pub(crate) outbound: VecDeque<FlowKey>,
     pub(super) inbound: Vec<FlowKey>,
+    /// Flows for which there is credit again, each with its place among those that wait: the library names the one first that
+    /// came last, and who writes first may take all.
+    pub(crate) writable: Vec<(u64, FlowKey)>,
+    /// Places that were given.
+    places: u64,
     /// Streams of the peer that are no flows yet.
     pub(crate) arrivals: VecDeque<StreamId>,
     /// Flows that the peer may open, now and at first.
@@ -37,6 +42,8 @@ impl Streams {
             by_peer: 0,
             outbound: VecDeque::new(),
             inbound: Vec::new(),
+            writable: Vec::new(),
+            places: 0,
             arrivals: VecDeque::new(),
             limit,
             first_limit: limit,
@@ -90,6 +97,12 @@ impl Streams {
     /// Whether there has been no flow for so long.
     pub(crate) fn is_idle_for(&self, now: Instant, time: Duration) -> bool {
         self.idle_since.is_some_and(|since| now >= since + time)
+    }
+
+    /// The place behind all flows that wait for credit.
+    pub(crate) fn next_place(&mut self) -> u64 {
+        self.places += 1;
+        self.places
     }
 
     pub(crate) fn push_inbound(&mut self, key: FlowKey) {

@@ -129,7 +129,7 @@ impl<S: Socket> Engine<S> {
 
     /// Server: all named clients that were ever known, in the order in which they became so.
     pub fn client_reports(&self) -> Vec<ClientReport> {
-        self.traffic.clients.reports().to_vec()
+        self.traffic.clients.reports()
     }
 
     /// All connections, as they are now.

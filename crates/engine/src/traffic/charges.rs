@@ -66,6 +66,9 @@ impl<S: Socket> Traffic<S> {
         let others = connection.credit.holding.parked - before.parked;
         let most = if !connection.is_admitted() {
             0
+        } else if stand.shaped && !stand.parked {
+            // It keeps credit from its client's other flows, which wait for the same rate.
+            0
         } else if !stand.parked {
             pool.saturating_sub(others)
         } else if backlog.is_told_to_rest() {

@@ -8,6 +8,7 @@ use quinn_proto::StreamId;
 
 use super::moved::Moved;
 use super::{Traffic, carried};
+use crate::connection::TURNS;
 use crate::entries::FlowEntry;
 use crate::quic_stream::stream_number;
 use crate::report::Protocol;
@@ -73,10 +74,31 @@ impl<S: Socket> Traffic<S> {
     }
 
     pub(crate) fn note_writable(&mut self, key: ConnectionKey, stream: StreamId) {
-        let connection = self.connections.get(key);
-        let flow = connection.and_then(|connection| connection.streams.flow(stream));
-        if let Some(flow) = flow {
-            self.want_outbound(flow);
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if let Some(flow) = connection.streams.flow(stream)
+            && let Some(entry) = self.flows.get(flow)
+        {
+            let place = entry.blocked().unwrap_or(0);
+            connection.streams.writable.push((place, flow));
+        }
+    }
+
+    /// Lets flows for which there is credit again send, in the order in which they have waited.
+    pub(crate) fn place_writable(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let mut writable = std::mem::take(&mut connection.streams.writable);
+        writable.sort_unstable();
+        for (_, flow) in writable.drain(..) {
+            if self.flows.get(flow).is_some_and(|entry| entry.is_on(key)) {
+                self.want_outbound(flow);
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.streams.writable = writable;
         }
     }
 
@@ -119,6 +141,32 @@ impl<S: Socket> Traffic<S> {
     }
 
     pub(super) fn pump_to_app(&mut self, now: Instant, key: FlowKey) {
+        self.pump_to_app_by(now, key, None);
+    }
+
+    /// Gives flows that wait for their client's rate their turns.
+    pub(crate) fn serve_shaped(&mut self, now: Instant, key: ConnectionKey) {
+        for _ in 0..TURNS {
+            let connection = self.connections.get_mut(key);
+            let next = connection.and_then(|connection| connection.shaping.next(now));
+            let Some((flow, bytes)) = next else {
+                break;
+            };
+            let entry = self.flows.get_mut(flow);
+            // It may have left the connection.
+            if entry.is_some_and(|entry| entry.is_on(key) && entry.leave_rate()) {
+                self.pump_to_app_by(now, flow, Some(bytes));
+                self.settle_flow(now, flow);
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.shaping.plan(now);
+        }
+        self.connections.want_transmit(key);
+    }
+
+    /// `turn`: the bytes that may be delivered to a flow whose turn it is.
+    fn pump_to_app_by(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {
         let Some((entry, connection, stream)) =
             carried(&mut self.flows, &mut self.connections, key)
         else {
@@ -134,13 +182,18 @@ impl<S: Socket> Traffic<S> {
         };
         let stand = |flow: &Flow<S>| (flow.bytes_to_app(), flow.arrived().buffered() as u64);
         let (written, buffered) = stand(flow);
+        let mut budget = turn.unwrap_or_else(|| connection.shaping.may_deliver(now));
         // The bytes of a stream on which MOVE is not answered yet have no place, and begin with the answer.
         let drained = if moving {
-            flow.pump_to_app(&mut NoStream)
+            flow.pump_to_app_within(&mut NoStream, &mut budget)
         } else {
-            flow.pump_to_app(&mut connection.stream(stream))
+            flow.pump_to_app_within(&mut connection.stream(stream), &mut budget)
         };
         let after = stand(flow);
+        connection.shaping.note_delivered(after.0 - written);
+        if drained == Drained::Budget && entry.wait_for_rate() {
+            connection.shaping.wait(now, key);
+        }
         let delivered = (after.0 + after.1).saturating_sub(written + buffered);
         let counted = Moved::new((written, after.0), connection.client(), entry.age(now));
         connection.credit.delivered += delivered;

@@ -91,6 +91,12 @@ impl<S: Socket> Traffic<S> {
 
     pub(super) fn take_flow(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
         let mut entry = self.flows.remove(key)?;
+        if entry.leave_rate()
+            && let Some(lane) = entry.lane()
+            && let Some(connection) = self.connections.get_mut(lane.connection)
+        {
+            connection.shaping.forget(key);
+        }
         self.pinned.note(key, &mut entry.pinned, 0);
         self.lease.release(FLOW_COST);
         Some(entry)
@@ -165,14 +171,13 @@ impl<S: Socket> Traffic<S> {
         let flows = flows.filter(|(_, entry)| entry.is_on(connection));
         let keys: Vec<FlowKey> = flows.map(|(key, _)| key).collect();
         for &key in &keys {
-            self.revoke(now, key);
+            self.revoke(now, key, FlowCode::Revoked);
         }
         keys.len()
     }
 
     /// Server: ends a flow that is no longer allowed.
-    pub(crate) fn revoke(&mut self, now: Instant, key: FlowKey) {
-        let code = FlowCode::Revoked;
+    pub(crate) fn revoke(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         let lane = self.flows.get(key).and_then(FlowEntry::lane);
         let Some(lane) = lane else {
             return self.abandon_salvaged(now, key, code);

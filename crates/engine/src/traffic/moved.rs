@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_flow::{ClientKey, Ending, Socket};
+use quictun_flow::{ClientKey, Ending, Socket, Way};
 
 use super::Traffic;
 use crate::entries::FlowEntry;
+use crate::event::Event;
 use crate::report::Side;
 
 /// Some bytes of one flow.
@@ -35,9 +36,7 @@ impl Moved {
 impl<S: Socket> Traffic<S> {
     pub(super) fn count_to_tunnel(&mut self, moved: Moved) {
         self.totals.bytes_to_tunnel += moved.bytes;
-        if let Some(totals) = self.clients.totals(moved.client) {
-            totals.bytes_to_tunnel += moved.bytes;
-        }
+        self.note_used(moved, Way::Down);
         if self.side == Side::Server {
             self.note_first_byte(moved);
         }
@@ -45,11 +44,16 @@ impl<S: Socket> Traffic<S> {
 
     pub(super) fn count_to_app(&mut self, moved: Moved) {
         self.totals.bytes_to_app += moved.bytes;
-        if let Some(totals) = self.clients.totals(moved.client) {
-            totals.bytes_to_app += moved.bytes;
-        }
+        self.note_used(moved, Way::Up);
         if self.side == Side::Client {
             self.note_first_byte(moved);
+        }
+    }
+
+    fn note_used(&mut self, moved: Moved, way: Way) {
+        self.clients.note_moved(moved.client, way, moved.bytes);
+        while let Some(client) = self.clients.pop_used_up() {
+            self.events.push_back(Event::QuotaUsedUp { client });
         }
     }
 

@@ -93,6 +93,9 @@ impl<S: Socket> Traffic<S> {
             let Some(most) = self.reading_room(key) else {
                 break;
             };
+            if self.is_held_back(now, key) {
+                break;
+            }
             match self.fill_from_next(now, key, &mut allowance, most) {
                 Turn::Next => {}
                 Turn::Flush => break,
@@ -102,6 +105,19 @@ impl<S: Socket> Traffic<S> {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.end_filling(now, room, restrained);
         }
+    }
+
+    /// Whether the flow whose turn it is has to wait for its client's rate. What is our own of its bytes has not.
+    fn is_held_back(&mut self, now: Instant, key: ConnectionKey) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return true;
+        };
+        if connection.shaping.may_send(now) > 0 {
+            return false;
+        }
+        let next = connection.streams.outbound.front();
+        let flow = next.and_then(|&next| self.flows.get(next)?.flow());
+        flow.is_none_or(|flow| flow.prefix_left() == 0)
     }
 
     fn fill_from_next(
@@ -140,21 +156,27 @@ impl<S: Socket> Traffic<S> {
             connection.streams.outbound.push_front(key);
             return Turn::Flush;
         }
+        let own = flow.prefix_left();
         let turn = if alone {
-            flow.prefix_left()
+            own
         } else {
+            let rate = usize::try_from(connection.shaping.may_send(now)).unwrap_or(usize::MAX);
             TURN.min(*allowance)
                 .min(most)
-                .min(early.saturating_add(flow.prefix_left()))
+                .min(early.min(rate).saturating_add(own))
         };
         let mut budget = turn;
         let mut stream = connection.stream(lane.stream);
         let before = flow.bytes_to_tunnel();
         let pumped = flow.pump_to_tunnel(&mut stream, &mut self.read_buffer, &mut budget);
         let sent = (before, flow.bytes_to_tunnel());
+        let own = own - flow.prefix_left();
         let moved = Moved::new(sent, connection.client(), entry.age(now));
         let taken = turn - budget;
+        let place = connection.streams.next_place();
+        entry.note_credit(taken, pumped == Pumped::Blocked, place);
         connection.sending.note_written(taken);
+        connection.shaping.note_sent((taken - own) as u64);
         self.talk.note_moved(now, &mut entry.outbound, taken);
         *allowance = allowance.saturating_sub(taken);
         match pumped {
@@ -178,7 +200,13 @@ impl<S: Socket> Traffic<S> {
         if let Some((entry, connection, _)) = carried(&mut self.flows, &mut self.connections, key)
             && entry.enqueue()
         {
-            connection.streams.outbound.push_back(key);
+            let own = entry.flow().is_some_and(|flow| flow.prefix_left() > 0);
+            if own && connection.shaping.holds_back() {
+                // An answer does not wait for the rate.
+                connection.streams.outbound.push_front(key);
+            } else {
+                connection.streams.outbound.push_back(key);
+            }
         }
     }
 }

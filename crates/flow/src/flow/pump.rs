@@ -99,6 +99,19 @@ impl<S: Socket> Flow<S> {
 impl<S: Socket> Flow<S> {
     /// Moves what has arrived from the stream to the application.
     pub fn pump_to_app<T: Stream>(&mut self, stream: &mut T) -> Drained {
+        let mut any = u64::MAX;
+        self.pump_to_app_within(stream, &mut any)
+    }
+
+    /// The same, but at most `budget` bytes, which are taken off it.
+    pub fn pump_to_app_within<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) -> Drained {
+        self.to_app.shaped = *budget == 0;
+        let drained = self.drain(stream, budget);
+        self.to_app.shaped = drained == Drained::Budget;
+        drained
+    }
+
+    fn drain<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) -> Drained {
         let mut exhausted = false;
         if self.to_app.inlet.is_spent() {
             self.to_app.inlet.take_in(stream, usize::MAX);
@@ -137,15 +150,26 @@ impl<S: Socket> Flow<S> {
                 self.to_app.inlet.compact();
                 return Drained::AppBlocked;
             }
-            self.write_app(stream);
+            if *budget == 0 {
+                if self.to_app.shaped {
+                    self.to_app.inlet.compact();
+                    return Drained::Budget;
+                }
+                // What waits is taken in first, as for an application that does not read.
+                self.to_app.shaped = true;
+                continue;
+            }
+            self.write_app(stream, budget);
         }
     }
 
-    fn write_app<T: Stream>(&mut self, stream: &mut T) {
+    fn write_app<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) {
         let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
-        let count = self.to_app.inlet.slices(&mut slices);
+        let most = usize::try_from(*budget).unwrap_or(usize::MAX);
+        let count = self.to_app.inlet.slices(&mut slices, most);
         match self.socket.write(&slices[..count]) {
             Ok(written) => {
+                *budget = budget.saturating_sub(written as u64);
                 if let Some(heads) = &mut self.heads {
                     let mut left = written;
                     for chunk in self.to_app.inlet.chunks() {

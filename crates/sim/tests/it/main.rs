@@ -30,6 +30,7 @@ mod open;
 mod oracle;
 mod original;
 mod predict;
+mod rates;
 mod reconnect;
 mod reopen;
 mod reordering;

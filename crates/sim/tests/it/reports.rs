@@ -57,7 +57,9 @@ fn bytes_count_while_they_move_and_for_their_client() {
     let engine = server.engine();
     engine.know_client("bob");
     let connection = engine.connection_reports()[0].id;
-    engine.name_peer(connection, "alice".to_owned());
+    let now = world.network.now();
+    let engine = world.network.host(world.server).engine();
+    engine.name_peer(now, connection, "alice".to_owned());
     let writes = [Write::Send(50_000), Write::Wait(2 * SECOND), Write::Finish];
     let script = Script {
         expects: None,

@@ -2,7 +2,7 @@
 
 use quictun_sim::engine::{Asked, ConnectionId, Ending, Event, LossReason};
 use quictun_sim::{Dial, Script, Seed, Write, config};
-use quictun_wire::code::FlowCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 
 use crate::world::{MS, PROTOCOLS, SECOND, World, wire};
 
@@ -145,9 +145,9 @@ fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
         let mut world = world(protocols);
         let first = connection(&mut world);
         let server = world.server;
-        let flows = world
-            .network
-            .command(server, |engine, now| engine.revoke_connection(now, first));
+        let flows = world.network.command(server, |engine, now| {
+            engine.revoke_connection(now, first, CloseCode::Revoked)
+        });
         assert_eq!(flows, 2);
         // By its side they have ended already.
         let endings: Vec<Ending> = world
@@ -207,7 +207,7 @@ fn a_new_certificate_is_for_new_connections_and_open_ones_go_on() {
     assert_eq!(connection(&mut world), before);
     // A client that comes now is served.
     world.network.command(server, |engine, now| {
-        engine.close_connection(now, before, quictun_wire::code::CloseCode::Shutdown);
+        engine.close_connection(now, before, CloseCode::Shutdown);
     });
     world.network.run_for(10 * SECOND);
     assert!(world.network.host(world.client).engine().is_connected());

@@ -51,6 +51,8 @@ fn parts(old: &Described, new: &Described) -> Vec<String> {
     }
     parts.extend(difference("allow", &old.allow, &new.allow));
     parts.extend(difference("listen", &old.listen, &new.listen));
+    let words = |described: &Described| described.client.limits.words().into_iter().collect();
+    parts.extend(difference("limits", &words(old), &words(new)));
     parts
 }
 

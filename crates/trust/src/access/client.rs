@@ -11,6 +11,7 @@ use super::closed::Closed;
 use super::denied::{Denial, Denied};
 use super::listen::{self, ListenDenied, ListenRule};
 use super::rule::{self, Reach, Rule};
+use crate::limits::ClientLimits;
 
 /// A client the server knows.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,6 +19,7 @@ pub struct Client {
     pub(super) name: Arc<str>,
     pub(super) rules: Vec<Rule>,
     pub(super) listen: Vec<ListenRule>,
+    pub(super) limits: ClientLimits,
 }
 
 impl Client {
@@ -29,6 +31,11 @@ impl Client {
     /// The same, to be kept by others.
     pub fn shared_name(&self) -> Arc<str> {
         self.name.clone()
+    }
+
+    /// What it may use.
+    pub fn limits(&self) -> &ClientLimits {
+        &self.limits
     }
 
     /// PROTOCOL AUTH-3: a name that no rule can name is not looked up.

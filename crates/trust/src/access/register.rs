@@ -89,6 +89,7 @@ impl Register {
             name: name.as_str().into(),
             rules: rules.collect(),
             listen: settings.listen.clone(),
+            limits: settings.limits,
         });
         let mut described = Described {
             client: client.clone(),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use super::rule::Rule;
 use super::*;
-use crate::settings::{CertificateFiles, ClientProof, NamedClient, Pin};
+use crate::settings::{CertificateFiles, ClientLimits, ClientProof, NamedClient, Pin};
 use crate::tls::TlsError;
 
 fn target(text: &str) -> Target {
@@ -48,6 +48,7 @@ fn settings(name: &str, proofs: Vec<ClientProof>, rules: &[&str]) -> NamedClient
             .map(|rule| rule.parse().expect("a rule"))
             .collect(),
         listen: Vec::new(),
+        limits: ClientLimits::default(),
     }
 }
 

@@ -222,6 +222,16 @@ impl Directory {
         Ok(clients)
     }
 
+    /// Where it is stored what clients have used: beside this directory, in the server's state.
+    pub fn usage_file(&self) -> PathBuf {
+        self.0.with_file_name("usage.json")
+    }
+
+    /// Stores what clients have used in place of what was stored before.
+    pub(crate) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
+        files::replace(&self.usage_file(), content, None)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         std::fs::remove_file(self.0.join(format!("{name}.{ENDING}")))
     }

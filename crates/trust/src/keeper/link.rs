@@ -31,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Most bytes of one answer. A configuration of 10 000 clients with a secret of the longest kind each is below it.
 const ANSWER_MAX: usize = 64 << 20;
 
+/// Most bytes of what clients have used: 100 000 of them.
+const USAGE_MAX: u32 = 16 << 20;
+
 /// Requests: one of these, and the number of a file in two bytes.
 const READ: u8 = 1;
 const APPEND: u8 = 2;
@@ -39,6 +42,8 @@ const LOAD: u8 = 3;
 const ENROL: u8 = 4;
 /// With the length of an address, and the address after it.
 const LISTEN: u8 = 5;
+/// With the number 0, the length of the content in four bytes, and the content.
+const USAGE: u8 = 6;
 
 /// Answers: one of these, then the error's number or the length of what follows, in four bytes.
 const DONE: u8 = 0;
@@ -113,6 +118,14 @@ impl Link {
     pub(super) fn listen(&self, address: &str) -> io::Result<OwnedFd> {
         let (_, socket) = self.ask_with(LISTEN, address.len(), address.as_bytes())?;
         socket.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    pub(super) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(content.len()).ok();
+        let length = length.filter(|&length| length <= USAGE_MAX);
+        let length = length.ok_or(io::ErrorKind::InvalidInput)?;
+        let more = [&length.to_le_bytes(), content].concat();
+        self.ask_with(USAGE, 0, &more).map(drop)
     }
 
     fn ask(&self, request: u8, index: usize) -> io::Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>)> {
@@ -230,6 +243,19 @@ fn serve(mut socket: UnixStream, kept: &Kept) -> io::Result<()> {
                 let address =
                     String::from_utf8(address).map_err(|_| io::ErrorKind::InvalidInput)?;
                 hand_over(&mut socket, bind(&address))?;
+            }
+            USAGE => {
+                let mut length = [0; 4];
+                socket.read_exact(&mut length)?;
+                let length = u32::from_le_bytes(length);
+                if length > USAGE_MAX {
+                    return Err(io::ErrorKind::InvalidInput.into());
+                }
+                let mut content = vec![0; usize::try_from(length).unwrap_or(0)];
+                socket.read_exact(&mut content)?;
+                let clients = kept.clients.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                let stored = clients.store_usage(&content);
+                answer(&mut socket, stored.map(|()| Zeroizing::default()))?;
             }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }

@@ -19,6 +19,8 @@ fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
         facts: Facts::default(),
         reload: None,
         network: None,
+        usage: None,
+        uses: None,
         lines: LineBudget::default(),
         announce: Box::new(|| {}),
     };

@@ -22,7 +22,7 @@ use super::{Reload, hand_out};
 use crate::mailbox::{Mailbox, Message};
 use quictun_trust::enrolment::{Attempt, Directory, Enrolled, Refused};
 use quictun_trust::keeper;
-use quictun_trust::settings::{ClientProof, NamedClient, TargetRule};
+use quictun_trust::settings::{ClientLimits, ClientProof, NamedClient, TargetRule};
 
 /// Attempts that may wait, of all workers together: each takes milliseconds, and who comes when there are more comes again.
 const WAITING_MAX: usize = 16;
@@ -118,6 +118,7 @@ async fn enrol(
         proofs: vec![ClientProof::Pin(attempt.pin)],
         allow: allow.map_err(|_| Refused::NotInForce)?,
         listen: Vec::new(),
+        limits: ClientLimits::default(),
     };
     let rules = match reload.source.with_client(&client) {
         Ok(rules) => rules,

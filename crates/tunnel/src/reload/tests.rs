@@ -38,6 +38,7 @@ fn client(name: &str, proof: ClientProof, allow: &[&str]) -> NamedClient {
             .map(|rule| rule.parse().expect("a rule"))
             .collect(),
         listen: Vec::new(),
+        limits: quictun_trust::settings::ClientLimits::default(),
     }
 }
 

@@ -114,6 +114,7 @@ mod tests {
                 .iter()
                 .map(|rule| rule.parse().expect(rule))
                 .collect(),
+            limits: quictun_trust::settings::ClientLimits::default(),
         };
         Access::Named {
             clients: vec![client],

@@ -4,7 +4,7 @@
 //!
 //! | what | judged by |
 //! |---|---|
-//! | a connection | the certificates and the proof that its client has shown; it is closed with [`CloseCode::Revoked`](quictun_wire::code::CloseCode::Revoked) |
+//! | a connection | the certificates and the proof that its client has shown; it is closed with [`CloseCode::Revoked`] |
 //! | a flow, open or being dialled | its target, and the address that it is connected to |
 //! | the addresses of a dial | each address; the dial goes on with the rest |
 //! | a look-up | its target now, its addresses when they come |
@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
 use quictun_engine::{Asked, ConnectionId};
-use quictun_wire::code::FlowCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 use rustls::pki_types::UnixTime;
 use tracing::{error, warn};
 
@@ -38,6 +38,7 @@ impl ServerDuty {
             // It was tried before it was sent here.
             error!(target: "quictun", %cause, "new connections go on with the old certificate");
         }
+        self.allowances.apply(&self.policy);
         self.know_clients(io);
         let mut ended = Ended::default();
         self.judge_connections(io, &mut ended);
@@ -54,7 +55,9 @@ impl ServerDuty {
         for connection in connections {
             let peer = self.identify_again(io, connection);
             if let Peer::Named(client) = &peer {
-                io.engine.name_peer(connection, client.name().to_owned());
+                io.engine
+                    .name_peer(io.now, connection, client.name().to_owned());
+                self.held.watch(io.now, client);
             }
             let revoked = peer == Peer::Unknown;
             let known = self.peers.insert(connection, peer);
@@ -62,7 +65,9 @@ impl ServerDuty {
                 ended.connections += 1;
                 let client = known.as_ref().map(name_of);
                 warn!(target: "quictun", client, connection = connection.0, "client endpoint revoked: the configuration no longer names its key, certificate or secret");
-                ended.flows += io.engine.revoke_connection(io.now, connection);
+                ended.flows += io
+                    .engine
+                    .revoke_connection(io.now, connection, CloseCode::Revoked);
             }
         }
     }

@@ -75,6 +75,17 @@ impl ServerDuty {
         }
         let own = &self.listeners.own[key];
         let (id, number, connection) = (own.id, own.number, own.connection);
+        let client = self.known(connection);
+        let place = match self.place_of(&client) {
+            Ok(place) => place,
+            Err(refusal) => {
+                let denied = refusal.denied;
+                debug!(target: "quictun", client = name_of(&client), denied, "an application has connected to a client's listener, and was reset");
+                socket.abort();
+                return true;
+            }
+        };
+        let own = &self.listeners.own[key];
         let listener = own.bound.to_string();
         let peer = match from {
             AppAddr::Ip(address) => {
@@ -100,8 +111,8 @@ impl ServerDuty {
             pending: Some(connection),
         };
         self.listeners.flows.insert(flow, brought);
+        self.held.places.extend(place.map(|place| (flow, place)));
         *self.listeners.pending.entry(connection).or_default() += 1;
-        let client = self.known(connection);
         let remote = io.engine.remote(connection);
         if let Some(remote) = remote {
             self.asked.ask(flow, client.clone(), remote);

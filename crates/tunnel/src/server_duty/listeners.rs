@@ -527,6 +527,13 @@ impl ServerDuty {
         }
     }
 
+    /// A client may come no longer.
+    pub(super) fn close_listeners_of(&mut self, io: &mut Io<'_>, client: &str) {
+        for key in self.listeners.keys_where(|own| &*own.client == client) {
+            self.close_listener(io, key, None);
+        }
+    }
+
     /// The process takes no more flows.
     pub(super) fn stop_listeners(&mut self, io: &mut Io<'_>) {
         self.listeners.stopped = true;

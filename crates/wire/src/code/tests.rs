@@ -21,6 +21,7 @@ fn flow_codes_have_their_published_numbers() {
         (FlowCode::Moved, 0x10),
         (FlowCode::TooOld, 0x11),
         (FlowCode::Revoked, 0x12),
+        (FlowCode::Quota, 0x13),
     ];
     assert_eq!(numbers.map(|(code, _)| code), FlowCode::ALL);
     for (code, number) in numbers {
@@ -38,6 +39,7 @@ fn close_codes_have_their_published_numbers() {
         (CloseCode::Shutdown, 0x03),
         (CloseCode::TooManyConnections, 0x04),
         (CloseCode::Revoked, 0x05),
+        (CloseCode::Expired, 0x06),
     ];
     assert_eq!(numbers.map(|(code, _)| code), CloseCode::ALL);
     for (code, number) in numbers {
@@ -68,10 +70,10 @@ fn listen_codes_have_their_published_numbers() {
 // PROTOCOL CODE-1.
 #[test]
 fn unassigned_numbers_have_no_code() {
-    for number in [0x00, 0x13, 0xff, crate::varint::MAX, u64::MAX] {
+    for number in [0x00, 0x14, 0xff, crate::varint::MAX, u64::MAX] {
         assert_eq!(FlowCode::from_u64(number), None);
     }
-    for number in [0x06, 0xff, u64::MAX] {
+    for number in [0x07, 0xff, u64::MAX] {
         assert_eq!(CloseCode::from_u64(number), None);
     }
 }

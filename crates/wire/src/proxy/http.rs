@@ -207,7 +207,9 @@ pub(super) fn unknown() -> Refusal {
 pub(super) fn refused(code: Option<FlowCode>) -> Vec<u8> {
     let status = code.map_or("502 Bad Gateway", |code| match code {
         FlowCode::BadOpen => BAD,
-        FlowCode::Denied | FlowCode::Unauthenticated | FlowCode::Revoked => "403 Forbidden",
+        FlowCode::Denied | FlowCode::Unauthenticated | FlowCode::Revoked | FlowCode::Quota => {
+            "403 Forbidden"
+        }
         FlowCode::DialTimeout => "504 Gateway Timeout",
         FlowCode::Limit | FlowCode::ShuttingDown => "503 Service Unavailable",
         _ => "502 Bad Gateway",

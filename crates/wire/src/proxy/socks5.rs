@@ -172,7 +172,9 @@ pub(super) fn refused(code: Option<FlowCode>) -> Vec<u8> {
     let code = code.map_or(GENERAL_FAILURE, |code| match code {
         FlowCode::Refused | FlowCode::AppReset => REFUSED,
         FlowCode::Unreachable | FlowCode::NameNotFound => HOST_UNREACHABLE,
-        FlowCode::Denied | FlowCode::Unauthenticated | FlowCode::Revoked => NOT_ALLOWED,
+        FlowCode::Denied | FlowCode::Unauthenticated | FlowCode::Revoked | FlowCode::Quota => {
+            NOT_ALLOWED
+        }
         FlowCode::DialTimeout => EXPIRED,
         FlowCode::ConnectionLost | FlowCode::ShuttingDown => NETWORK_UNREACHABLE,
         _ => GENERAL_FAILURE,

@@ -293,6 +293,7 @@ fn an_answer_says_what_the_server_said() {
         (FlowCode::NameNotFound, 4, "502"),
         (FlowCode::Denied, 2, "403"),
         (FlowCode::Unauthenticated, 2, "403"),
+        (FlowCode::Quota, 2, "403"),
         (FlowCode::DialTimeout, 6, "504"),
         (FlowCode::ConnectionLost, 3, "502"),
         (FlowCode::ShuttingDown, 3, "503"),

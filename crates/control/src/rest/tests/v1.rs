@@ -50,6 +50,11 @@ fn v1_bonds_is_as_documented() {
 }
 
 #[test]
+fn v1_clients_is_as_documented() {
+    check_fields("GET /v1/clients", &check_v1("/v1/clients", "v1-clients"));
+}
+
+#[test]
 fn v1_itself_lists_what_there_is_and_each_answers() {
     let server = Server::start(RestState {
         reload: Some(fake::reload(Ok(crate::reload::Changes::default()), None)),
@@ -61,7 +66,7 @@ fn v1_itself_lists_what_there_is_and_each_answers() {
         let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
         check_fields("GET /v1", &value);
         let resources = value["resources"].as_array().expect("a list");
-        assert_eq!(resources.len(), 5, "{value}");
+        assert_eq!(resources.len(), 6, "{value}");
         for resource in resources {
             let path = resource["path"].as_str().expect("a path");
             assert_eq!(server.get(path).status(), "200", "{path}");

@@ -4,7 +4,7 @@ use rustls::CertificateError;
 use rustls::client::ResolvesClientCert;
 
 use super::*;
-use crate::settings::{Guard, NamedClient};
+use crate::settings::{ClientLimits, Guard, NamedClient};
 
 const ANYONE: ServerTrust = ServerTrust::Insecure;
 
@@ -187,6 +187,7 @@ fn access_settings_decide_what_is_asked() {
         proofs,
         allow: vec![],
         listen: Vec::new(),
+        limits: ClientLimits::default(),
     };
     let clients = vec![
         named(

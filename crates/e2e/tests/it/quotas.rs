@@ -1,0 +1,147 @@
+//! What a server's clients may use: held, changed by a reload, and kept when the process is killed.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::deadline;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use rustix::process::Signal;
+
+use crate::reverse;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Half a second at 4 Mbit/s.
+const SOME: Payload = Payload {
+    seed: 28,
+    bytes: 250_000,
+};
+
+/// A server that knows three clients, of whom one has a quota of so much.
+fn configuration(target: &str, quota: &str) -> String {
+    let client = |name: &str, limits: &str| {
+        format!(
+            "[[client]]\nname = '{name}'\npsk_file = '{name}.psk'\nallow = ['{target}']\nlisten = ['127.0.0.1:0']\n{limits}\n"
+        )
+    };
+    [
+        client("slow", "rate = '4 Mbit/s'\nmax_flows = 2"),
+        client("metered", &format!("quota = '{quota}'")),
+        client("gone", "expires = 2020-12-31"),
+    ]
+    .concat()
+}
+
+fn server(home: &Home, listen: &str) -> Result<(Program, String)> {
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command
+        .args(["server", "--listen", listen, "--http", "off"])
+        .args(["-c", "server.toml"]);
+    let mut program = Program::start("server", &mut command)?;
+    let line = program.wait_for("Server endpoint start up successful", START)?;
+    Ok((program, line))
+}
+
+fn client(of: &Home, line: &str, name: &str, target: &str) -> Result<Client> {
+    let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
+    let pin = pin.split('"').next().unwrap_or_default();
+    let home = Home::new()?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["client", "--server", &listen_address(line)?, "--pin", pin]);
+    command.args(["--http", "off", "--psk-file"]);
+    command.arg(of.path().join(format!("{name}.psk")));
+    let forward = format!("127.0.0.1:0={target}");
+    command.args(["-L", &forward, "-R", &forward]);
+    Client::from_command(home, &mut command)
+}
+
+/// Opens a flow through which one byte has gone and come back.
+fn open(forward: &Endpoint) -> Result<Connection> {
+    let mut connection = forward.connect()?;
+    connection.write_all(b"x")?;
+    connection.read_exact(&mut [0; 1])?;
+    Ok(connection)
+}
+
+#[test]
+fn what_clients_may_use_is_held_changed_by_a_reload_and_kept_over_a_kill() -> Result<()> {
+    let application = Application::echo()?;
+    let target = application.target();
+    let target = target.trim_start_matches("tcp:");
+    let home = Home::new()?;
+    for name in ["slow", "metered", "gone"] {
+        let secret = format!("a secret of {name}, long enough\n");
+        std::fs::write(home.path().join(format!("{name}.psk")), secret)?;
+    }
+    let file = home.path().join("server.toml");
+    std::fs::write(&file, configuration(target, "400 kB"))?;
+    let (mut program, line) = server(&home, "127.0.0.1:0")?;
+    let start = |name| client(&home, &line, name, target);
+
+    let mut gone = start("gone")?;
+    let refused = gone
+        .program
+        .wait_for("the server refuses this client", SOON)?;
+    ensure!(refused.contains("its time is over"), "{refused}");
+    program.wait_for("client endpoint refused: its time is over", SOON)?;
+
+    let mut slow = start("slow")?;
+    let listener = reverse::bound(&mut slow.program)?;
+    let began = Instant::now();
+    through_echo(&slow.forward, SOME)?;
+    let took = began.elapsed();
+    ensure!(
+        took >= Duration::from_millis(430),
+        "4 Mbit/s, and it took {took:?}"
+    );
+    let two = [open(&slow.forward)?, open(&listener)?];
+    ensure!(open(&slow.forward).is_err(), "a third flow");
+    ensure!(open(&listener).is_err(), "a third flow, to the listener");
+    program.wait_for("as many as it may have (max_flows)", SOON)?;
+    drop(two);
+    deadline::until("a place to be free again", SOON, || open(&listener).is_ok())?;
+
+    let mut metered = start("metered")?;
+    let listener = reverse::bound(&mut metered.program)?;
+    let resting = [open(&metered.forward)?, open(&listener)?];
+    ensure!(
+        through_echo(&metered.forward, SOME).is_err(),
+        "500 kB in both ways"
+    );
+    for mut flow in resting {
+        ensure!(flow.ending().is_reset(), "a flow that rests ends, too");
+    }
+    program.wait_for("client has used its quota for this month", SOON)?;
+    ensure!(open(&metered.forward).is_err(), "a new flow");
+    ensure!(open(&listener).is_err(), "a new flow to the listener");
+    let stored = home.path().join("state/usage.json");
+    let stored = [stored, home.path().join("usage.json")];
+    deadline::until("the use to be stored", SOON, || {
+        stored
+            .iter()
+            .any(|file| std::fs::read_to_string(file).is_ok_and(|text| text.contains("metered")))
+    })?;
+
+    program.signal(Signal::KILL)?;
+    drop(program);
+    let (mut program, _) = server(&home, &listen_address(&line)?)?;
+    deadline::until("the refusal by the next process", SOON, || {
+        let refused = open(&metered.forward).is_err();
+        refused && program.has_said("its client has used its quota for this month")
+    })?;
+    std::fs::write(&file, configuration(target, "1 GB"))?;
+    program.signal(Signal::HUP)?;
+    let line = program.wait_for("client \\\"metered\\\": limits", SOON)?;
+    ensure!(
+        line.contains("-quota 400000 bytes +quota 1000000000 bytes"),
+        "{line}"
+    );
+    program.wait_for("configuration reloaded", SOON)?;
+    through_echo(&metered.forward, SOME)
+}

@@ -1,0 +1,175 @@
+//! What one client may use, over all its connections and workers: a rate each way, flows, and bytes in a month.
+//!
+//! Its numbers are atomics, read and changed on the path of bytes: nobody waits there for another. Each stands for itself
+//! and orders no other memory, so all accesses are relaxed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::bucket::Bucket;
+use crate::meter::Way;
+
+/// The limits of one client. `None`: there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows that may be open at once.
+    pub flows: Option<u64>,
+    /// From the client to targets, bytes a second.
+    pub rate_up: Option<u64>,
+    /// From targets to the client, bytes a second.
+    pub rate_down: Option<u64>,
+    /// Both ways together in one month, bytes.
+    pub quota: Option<u64>,
+}
+
+/// What a client may use, and what it has used.
+#[derive(Debug)]
+pub struct Allowance {
+    up: Bucket,
+    down: Bucket,
+    /// [`NONE`]: there is no limit. The same for `quota`.
+    flows_max: AtomicU64,
+    flows: AtomicU64,
+    quota: AtomicU64,
+    used: AtomicU64,
+    moved_up: AtomicU64,
+    moved_down: AtomicU64,
+    /// Grows when more may be used again: with another quota, or another month.
+    renewals: AtomicU32,
+}
+
+/// A flow that counts as open until this is dropped.
+#[derive(Debug)]
+pub struct FlowPlace(Arc<Allowance>);
+
+/// A client's limits, and what it uses, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Its limits.
+    pub limits: Limits,
+    /// Open flows.
+    pub flows: u64,
+    /// Bytes that count against the quota, this month.
+    pub used: u64,
+    /// Bytes from the client to targets since the process began.
+    pub up: u64,
+    /// Bytes from targets to the client since the process began.
+    pub down: u64,
+}
+
+const NONE: u64 = u64::MAX;
+
+impl Allowance {
+    /// Without limits; nothing has been used. No later call may have an earlier time.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            up: Bucket::new(now),
+            down: Bucket::new(now),
+            flows_max: AtomicU64::new(NONE),
+            flows: AtomicU64::new(0),
+            quota: AtomicU64::new(NONE),
+            used: AtomicU64::new(0),
+            moved_up: AtomicU64::new(0),
+            moved_down: AtomicU64::new(0),
+            renewals: AtomicU32::new(0),
+        }
+    }
+
+    /// Sets the limits; the same again change nothing.
+    pub fn set(&self, limits: Limits) {
+        self.up.set_rate(limits.rate_up);
+        self.down.set_rate(limits.rate_down);
+        let flows = limits.flows.unwrap_or(NONE);
+        self.flows_max.store(flows, Ordering::Relaxed);
+        let quota = limits.quota.unwrap_or(NONE);
+        if self.quota.swap(quota, Ordering::Relaxed) != quota {
+            self.renewals.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// So many bytes were used this month: before the process began, or in a month that has begun.
+    pub fn set_used(&self, bytes: u64) {
+        self.used.store(bytes, Ordering::Relaxed);
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one flow more; `None`: as many are open as may be.
+    pub fn enter(self: &Arc<Self>) -> Option<FlowPlace> {
+        let most = self.flows_max.load(Ordering::Relaxed);
+        let more = |open: u64| (open < most).then_some(open + 1);
+        let counted = self
+            .flows
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        counted.ok().map(|_| FlowPlace(self.clone()))
+    }
+
+    /// Counts bytes that have moved.
+    pub fn note_moved(&self, way: Way, bytes: u64) {
+        let moved = match way {
+            Way::Up => &self.moved_up,
+            Way::Down => &self.moved_down,
+        };
+        moved.fetch_add(bytes, Ordering::Relaxed);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether all that may be used this month was used.
+    pub fn is_used_up(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// Bytes that may still be used this month; `u64::MAX` where there is no quota.
+    pub fn left(&self) -> u64 {
+        match self.quota.load(Ordering::Relaxed) {
+            NONE => NONE,
+            quota => quota.saturating_sub(self.used()),
+        }
+    }
+
+    /// Bytes that were used this month.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Changes whenever what was used up may not be any more.
+    pub fn renewals(&self) -> u32 {
+        self.renewals.load(Ordering::Relaxed)
+    }
+
+    /// Limits and use, as they are now.
+    pub fn usage(&self) -> Usage {
+        let limit = |limit: &AtomicU64| {
+            let limit = limit.load(Ordering::Relaxed);
+            (limit != NONE).then_some(limit)
+        };
+        Usage {
+            limits: Limits {
+                flows: limit(&self.flows_max),
+                rate_up: self.up.rate(),
+                rate_down: self.down.rate(),
+                quota: limit(&self.quota),
+            },
+            flows: self.flows.load(Ordering::Relaxed),
+            used: self.used(),
+            up: self.moved_up.load(Ordering::Relaxed),
+            down: self.moved_down.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn bucket(&self, way: Way) -> &Bucket {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+}
+
+impl Drop for FlowPlace {
+    fn drop(&mut self) {
+        self.0.flows.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use std::time::Duration;
+
+use super::*;
+use crate::meter::Meter;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Bytes that connections, each asking for all it can get, move in `time`; each at its turn and not a moment late.
+fn moved(meters: &mut [Meter], start: Instant, time: Duration) -> Vec<u64> {
+    let mut moved = vec![0; meters.len()];
+    let mut now = start;
+    while now < start + time {
+        let mut next = now + time;
+        for (meter, moved) in meters.iter_mut().zip(&mut moved) {
+            match meter.poll(now) {
+                Ok(bytes) => {
+                    meter.spend(bytes);
+                    *moved += bytes;
+                    next = now;
+                }
+                Err(at) => next = next.min(at),
+            }
+        }
+        now = next;
+    }
+    moved
+}
+
+fn meters(count: usize, rate: u64, start: Instant) -> (Arc<Allowance>, Vec<Meter>) {
+    let allowance = Arc::new(Allowance::new(start));
+    allowance.set(Limits {
+        rate_up: Some(rate),
+        ..Limits::default()
+    });
+    let meters = (0..count).map(|_| Meter::new(allowance.clone(), Way::Up));
+    let meters = meters.collect();
+    (allowance, meters)
+}
+
+#[test]
+fn rates_are_held_and_connections_have_equal_parts() {
+    let start = Instant::now();
+    for rate in [12_500, 125_000, 2_500_000, 125_000_000, 1_250_000_000] {
+        for count in [1, 2, 7] {
+            let (_, mut meters) = meters(count, rate, start);
+            let moved = moved(&mut meters, start, 10 * SECOND);
+            let (all, want) = (moved.iter().sum::<u64>(), 10 * rate);
+            assert!(all >= want - want / 100, "{rate} {count}: {all}");
+            assert!(all <= want + want / 100 + 8 * 1200, "{rate} {count}: {all}");
+            let (least, most) = (moved.iter().min(), moved.iter().max());
+            let spread = most.unwrap_or(&0) - least.unwrap_or(&0);
+            assert!(spread <= want / 50 + 2 * 1200, "{rate} {moved:?}");
+        }
+    }
+}
+
+#[test]
+fn who_was_idle_has_a_short_burst_and_who_comes_late_makes_up_for_it() {
+    let start = Instant::now();
+    let (_, mut meters) = meters(1, 1_000_000, start);
+    let mut burst = 0;
+    let later = start + 100 * SECOND;
+    while let Ok(bytes) = meters[0].poll(later) {
+        meters[0].spend(bytes);
+        burst += bytes;
+    }
+    assert!((46_000..=54_000).contains(&burst), "{burst}");
+}
+
+#[test]
+fn a_new_rate_holds_at_once_also_for_who_waits() {
+    let start = Instant::now();
+    let (allowance, mut meters) = meters(50, 1000, start);
+    moved(&mut meters, start, SECOND);
+    let wait = meters[49].poll(start + SECOND).expect_err("it waits");
+    assert!(wait > start + 10 * SECOND);
+    allowance.set(Limits {
+        rate_up: Some(1_000_000),
+        ..Limits::default()
+    });
+    assert!(meters[49].poll(start + SECOND).is_ok());
+    allowance.set(Limits::default());
+    assert_eq!(meters[1].poll(start + SECOND), Ok(u64::MAX));
+}
+
+#[test]
+fn no_more_may_go_than_the_quota_leaves() {
+    let start = Instant::now();
+    let (allowance, mut meters) = meters(1, 1_000_000, start);
+    let now = start + SECOND;
+    let quota = |quota| Limits {
+        rate_up: Some(1_000_000),
+        quota: Some(quota),
+        ..Limits::default()
+    };
+    allowance.set(quota(1000));
+    assert_eq!(meters[0].poll(now), Ok(1000));
+    meters[0].spend(999);
+    allowance.note_moved(Way::Up, 999);
+    assert_eq!(meters[0].poll(now), Ok(1));
+    allowance.note_moved(Way::Down, 1);
+    assert!(meters[0].poll(now).is_err_and(|at| at > now));
+    allowance.set(quota(1500));
+    assert_eq!(meters[0].poll(now), Ok(500));
+    allowance.set(Limits {
+        quota: Some(2000),
+        ..Limits::default()
+    });
+    assert_eq!(meters[0].poll(now), Ok(1000), "without a rate");
+}
+
+#[test]
+fn flows_are_counted_up_to_their_number_and_not_beyond() {
+    let allowance = Arc::new(Allowance::new(Instant::now()));
+    let free: Vec<_> = (0..5).filter_map(|_| allowance.enter()).collect();
+    assert_eq!(free.len(), 5, "without a limit");
+    allowance.set(Limits {
+        flows: Some(6),
+        ..Limits::default()
+    });
+    let sixth = allowance.enter();
+    assert!(sixth.is_some() && allowance.enter().is_none());
+    drop(free);
+    assert_eq!(allowance.usage().flows, 1);
+    assert!(allowance.enter().is_some());
+}
+
+#[test]
+fn a_quota_is_used_up_by_both_ways_together_and_renewed() {
+    let allowance = Allowance::new(Instant::now());
+    allowance.note_moved(Way::Up, 60);
+    assert!(!allowance.is_used_up());
+    let limits = Limits {
+        quota: Some(100),
+        ..Limits::default()
+    };
+    allowance.set(limits);
+    allowance.note_moved(Way::Down, 39);
+    assert!(!allowance.is_used_up());
+    allowance.note_moved(Way::Down, 1);
+    assert!(allowance.is_used_up());
+    let before = allowance.renewals();
+    allowance.set(limits);
+    assert_eq!(allowance.renewals(), before, "nothing new");
+    allowance.set_used(0);
+    assert!(!allowance.is_used_up() && allowance.renewals() != before);
+    let usage = allowance.usage();
+    assert_eq!((usage.up, usage.down, usage.used), (60, 40, 0));
+}

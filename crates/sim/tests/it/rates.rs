@@ -1,0 +1,368 @@
+//! Rates of named clients: held, shared by all connections of one, and felt by nobody else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quictun_sim::engine::{Allowance, Event, Limits};
+use quictun_sim::{AppId, Dial, HostId, Network, Script, Seed, Write, config};
+use quictun_wire::listening::{HOLDER_LEN, Listen};
+
+use crate::world::{MS, SECOND, limited};
+
+const ENDLESS: u64 = u64::MAX / 4;
+
+/// Bytes a second of 1 Mbit/s.
+const RATE: u64 = 125_000;
+
+/// Clients of one server, each on a link of its own of 100 Mbit/s.
+struct World {
+    network: Network,
+    server: HostId,
+    clients: Vec<HostId>,
+    allowances: Vec<Arc<Allowance>>,
+}
+
+impl World {
+    fn new(round_trip: Duration, limits: &[Limits]) -> Self {
+        let mut network = Network::new(Seed::fixed(1));
+        let server = network.add_server("server", config::server(1));
+        let mut clients = Vec::new();
+        for number in 0..limits.len() as u64 {
+            let mut settings = config::client_speaking(config::NATIVE, number + 2);
+            settings.role.reverse = true;
+            let client = network.add_client(&format!("client {number}"), settings, server);
+            let link = limited(12_500_000, round_trip);
+            network.link(client, server, link.clone(), link);
+            clients.push(client);
+        }
+        network.run_for(3 * SECOND);
+        let mut world = Self {
+            network,
+            server,
+            clients,
+            allowances: Vec::new(),
+        };
+        for (client, &limits) in limits.iter().enumerate() {
+            let allowance = Arc::new(Allowance::new(world.network.now()));
+            allowance.set(limits);
+            world.allowances.push(allowance.clone());
+            let name = format!("client {client}");
+            let address = world.network.address(world.clients[client]);
+            world.network.command(server, |engine, now| {
+                engine.allow_client(&name, allowance);
+                for report in engine.connection_reports() {
+                    if report.remote == address {
+                        engine.name_peer(now, report.id, name.clone());
+                    }
+                }
+            });
+        }
+        let host = world.network.host(server);
+        host.serve("echo", Dial::connects(), Script::echo());
+        let source = anything(Script::server(1).write([Write::Send(ENDLESS)]));
+        host.serve("source", Dial::connects(), source);
+        host.serve("sink", Dial::connects(), anything(Script::server(1)));
+        world
+    }
+
+    /// A flow that moves all it can, down or up.
+    fn bulk(&mut self, client: usize, down: bool) -> AppId {
+        let (token, script) = if down {
+            ("source", Script::default())
+        } else {
+            ("sink", Script::default().write([Write::Send(ENDLESS)]))
+        };
+        self.network.open(self.clients[client], token, script)
+    }
+
+    /// Bytes that each client has moved both ways.
+    fn moved(&self) -> Vec<u64> {
+        let usages = self.allowances.iter().map(|allowance| allowance.usage());
+        usages.map(|usage| usage.up + usage.down).collect()
+    }
+
+    /// What each has moved in `time`.
+    fn moved_in(&mut self, time: Duration) -> Vec<u64> {
+        let before = self.moved();
+        self.network.run_for(time);
+        let after = self.moved().into_iter().zip(before);
+        after.map(|(after, before)| after - before).collect()
+    }
+
+    /// How long `count` echoes of a client take, one after the other, each one second after the last.
+    fn echoes(&mut self, client: usize, count: u64) -> Vec<Duration> {
+        let mut writes = Vec::new();
+        for number in 0..count {
+            writes.extend([
+                Write::Wait(SECOND),
+                Write::Send(100),
+                Write::Received((number + 1) * 100),
+            ]);
+        }
+        let script = Script::echoed(1).write(writes);
+        let app = self.network.open(self.clients[client], "echo", script);
+        let mut times = Vec::new();
+        for number in 0..count {
+            self.network.run_until(20 * SECOND, |network| {
+                network.outcome(app).sent > number * 100
+            });
+            times.push(self.network.run_until(20 * SECOND, |network| {
+                network.outcome(app).received >= (number + 1) * 100
+            }));
+        }
+        times
+    }
+}
+
+fn down(rate: u64) -> Limits {
+    Limits {
+        rate_down: Some(rate),
+        ..Limits::default()
+    }
+}
+
+fn up(rate: u64) -> Limits {
+    Limits {
+        rate_up: Some(rate),
+        ..Limits::default()
+    }
+}
+
+/// Takes whatever comes.
+fn anything(script: Script) -> Script {
+    Script {
+        expects: None,
+        ..script
+    }
+}
+
+/// Has the client ask for a listener, and the server listen.
+fn listen(network: &mut Network, client: HostId) {
+    let listen = Listen {
+        id: 1,
+        wait: false,
+        holder: [1; HOLDER_LEN],
+        address: "tcp:127.0.0.1:0".to_owned(),
+    };
+    let asked = network.command(client, |engine, _| {
+        let connection = engine.connection_reports()[0].id;
+        engine.listen(connection, listen)
+    });
+    assert!(asked, "the server listens for clients");
+    network.run_for(SECOND);
+}
+
+fn within(moved: u64, rate: u64, time: Duration) {
+    let want = rate * time.as_secs();
+    assert!(
+        moved.abs_diff(want) * 100 <= 2 * want,
+        "{moved} bytes where {want} should have moved"
+    );
+}
+
+#[test]
+fn one_flow_holds_its_rate_within_2_percent_over_30_s() {
+    let time = 30 * SECOND;
+    for round_trip in [2 * MS, 80 * MS] {
+        for (limits, is_down) in [(down(RATE), true), (up(RATE), false)] {
+            let mut world = World::new(round_trip, &[limits]);
+            let app = world.bulk(0, is_down);
+            let first = world.moved_in(time)[0];
+            within(first, RATE, time);
+            // Nothing piles up on the way: a short queue, or a receive window.
+            let app = world.network.outcome(app);
+            let here = if is_down {
+                first - app.received
+            } else {
+                app.sent - first
+            };
+            assert!(here <= 300_000, "{here} bytes are under way");
+        }
+    }
+}
+
+// PROTOCOL section 5.9.
+#[test]
+fn a_flow_to_the_clients_listener_holds_the_rate_too() {
+    let time = 30 * SECOND;
+    for (limits, is_down) in [(down(RATE), true), (up(RATE), false)] {
+        let mut world = World::new(20 * MS, &[limits]);
+        let (client, server) = (world.clients[0], world.server);
+        listen(&mut world.network, client);
+        let endless = Script::server(1).write([Write::Send(ENDLESS)]);
+        let silent = Script::server(1);
+        let (outside, inside) = if is_down {
+            (endless, silent)
+        } else {
+            (silent, endless)
+        };
+        let (outside, inside) = (anything(outside), anything(inside));
+        let target = config::reverse_token(1);
+        let host = world.network.host(client);
+        host.serve(&target, Dial::connects(), inside);
+        world.network.open_incoming(server, 1, outside);
+        within(world.moved_in(time)[0], RATE, time);
+    }
+}
+
+#[test]
+fn two_clients_of_unequal_rates_hold_them_beside_one_without() {
+    let time = 30 * SECOND;
+    for is_down in [true, false] {
+        let limits: fn(u64) -> Limits = if is_down { down } else { up };
+        let rates = [RATE / 2, RATE];
+        let mut world = World::new(
+            20 * MS,
+            &[limits(rates[0]), limits(rates[1]), Limits::default()],
+        );
+        for client in 0..2 {
+            for _ in 0..2 {
+                world.bulk(client, is_down);
+            }
+        }
+        let times = world.echoes(2, 10);
+        let latest = times.iter().max().copied().unwrap_or_default();
+        assert!(latest <= 21 * MS, "the third client's echoes: {times:?}");
+        world.bulk(2, is_down);
+        world.network.run_for(SECOND / 2);
+        let unlimited = world.moved_in(SECOND)[2];
+        assert!(unlimited > 20 * RATE, "{unlimited} bytes a second");
+        let mut world = World::new(
+            20 * MS,
+            &[limits(rates[0]), limits(rates[1]), Limits::default()],
+        );
+        world.bulk(0, is_down);
+        world.bulk(1, is_down);
+        let moved = world.moved_in(time);
+        within(moved[0], rates[0], time);
+        within(moved[1], rates[1], time);
+    }
+}
+
+#[test]
+fn flows_of_one_client_have_equal_parts_and_a_new_one_does_not_wait_for_the_rest() {
+    for is_down in [true, false] {
+        let limits: fn(u64) -> Limits = if is_down { down } else { up };
+        let rate = 4 * RATE;
+        let mut world = World::new(20 * MS, &[limits(rate)]);
+        let flows: Vec<AppId> = (0..8).map(|_| world.bulk(0, is_down)).collect();
+        // What was sent before the client was known comes first.
+        world.network.run_for(8 * SECOND);
+        let moved = |world: &World| -> Vec<u64> {
+            let outcomes = flows.iter().map(|&app| world.network.outcome(app));
+            outcomes
+                .map(|outcome| {
+                    if is_down {
+                        outcome.received
+                    } else {
+                        outcome.sent
+                    }
+                })
+                .collect()
+        };
+        let before = moved(&world);
+        world.network.run_for(10 * SECOND);
+        let after = moved(&world);
+        let parts: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+        let least = parts.iter().min().copied().unwrap_or_default();
+        assert!(least >= rate * 10 / 8 * 3 / 4, "down {is_down}: {parts:?}");
+        // Eight others have a turn of 2 kB before it, which takes 4 ms each; up, a window is under way.
+        let times = world.echoes(0, 3);
+        let latest = times.iter().max().copied().unwrap_or_default();
+        assert!(latest <= 400 * MS, "down {is_down}: {times:?}");
+    }
+}
+
+#[test]
+fn a_new_rate_holds_at_once_for_open_flows_and_none_sets_them_free() {
+    for is_down in [true, false] {
+        let limits: fn(u64) -> Limits = if is_down { down } else { up };
+        let mut world = World::new(20 * MS, &[limits(10_000)]);
+        world.bulk(0, is_down);
+        world.network.run_for(5 * SECOND);
+        for (rate, least, most) in [
+            (Some(RATE), RATE * 9 / 10, RATE * 11 / 10),
+            (None, 20 * RATE, ENDLESS),
+        ] {
+            world.allowances[0].set(rate.map_or_else(Limits::default, limits));
+            let server = world.server;
+            let address = world.network.address(world.clients[0]);
+            world.network.command(server, |engine, now| {
+                for report in engine.connection_reports() {
+                    if report.remote == address {
+                        engine.name_peer(now, report.id, "client 0".to_owned());
+                    }
+                }
+            });
+            world.network.run_for(SECOND);
+            let moved = world.moved_in(5 * SECOND)[0] / 5;
+            assert!(
+                (least..most).contains(&moved),
+                "{is_down} {rate:?}: {moved}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_flow_that_ends_while_it_waits_leaves_nothing_behind_and_its_bytes_arrive() {
+    let mut world = World::new(
+        20 * MS,
+        &[Limits {
+            rate_up: Some(20_000),
+            rate_down: Some(20_000),
+            ..Limits::default()
+        }],
+    );
+    let end = |end| Script::echoed(1).write([Write::Send(30_000), end]);
+    let whole = world
+        .network
+        .open(world.clients[0], "echo", end(Write::Finish));
+    for _ in 0..50 {
+        world
+            .network
+            .open(world.clients[0], "echo", end(Write::Abort));
+    }
+    world.network.run_for(10 * SECOND);
+    assert!(world.network.outcome(whole).is_clean());
+    assert_eq!(world.network.outcome(whole).received, 30_000);
+    let residue = world.network.host(world.server).engine().residue();
+    assert_eq!(residue, quictun_sim::engine::Residue::default());
+}
+
+#[test]
+fn a_quota_that_is_used_up_is_told_once_and_again_when_it_was_renewed() {
+    let mut world = World::new(
+        20 * MS,
+        &[Limits {
+            quota: Some(1_000_000),
+            ..Limits::default()
+        }],
+    );
+    let told = |world: &mut World| {
+        let events = world.network.host(world.server).events().iter();
+        let told = events.filter(
+            |(_, event)| matches!(event, Event::QuotaUsedUp { client } if **client == *"client 0"),
+        );
+        told.count()
+    };
+    let script = |bytes| Script::echoed(1).write([Write::Send(bytes), Write::Finish]);
+    world
+        .network
+        .open(world.clients[0], "echo", script(400_000));
+    world.network.run_for(2 * SECOND);
+    assert_eq!(told(&mut world), 0, "both ways count");
+    world
+        .network
+        .open(world.clients[0], "echo", script(200_000));
+    world.network.run_for(2 * SECOND);
+    assert_eq!(told(&mut world), 1);
+    world.network.open(world.clients[0], "echo", script(1000));
+    world.network.run_for(2 * SECOND);
+    assert_eq!(told(&mut world), 1);
+    assert_eq!(world.allowances[0].used(), 1_000_000, "no byte more");
+    world.allowances[0].set_used(999_000);
+    world.network.open(world.clients[0], "echo", script(1000));
+    world.network.run_for(2 * SECOND);
+    assert_eq!(told(&mut world), 2);
+}

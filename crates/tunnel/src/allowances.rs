@@ -1,0 +1,124 @@
+//! What each named client may use, shared by all workers, and the same before and after a reload.
+//!
+//! Workers take an [`Allowance`] when a client connects or the rules change, not on the path of a byte.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use quictun_control::rest::ClientUse;
+use quictun_engine::{Allowance, Limits, Usage};
+use quictun_trust::access::Policy;
+use quictun_trust::limits::{ClientLimits, timestamp};
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Allowances {
+    base: Instant,
+    clients: Arc<Mutex<BTreeMap<String, Known>>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    allowance: Arc<Allowance>,
+    expires: Option<SystemTime>,
+    /// The configuration names it.
+    named: bool,
+}
+
+impl Allowances {
+    /// Without clients. No later call may have an earlier time.
+    pub(crate) fn new(base: Instant) -> Self {
+        Self {
+            base,
+            clients: Arc::default(),
+        }
+    }
+
+    /// Has the clients of these rules, with their limits. What they have used stays.
+    pub(crate) fn apply(&self, policy: &Policy) {
+        let mut clients = self.clients();
+        for known in clients.values_mut() {
+            known.named = false;
+        }
+        for name in policy.names() {
+            let limits = policy.by_name(name).map(|client| *client.limits());
+            let limits = limits.unwrap_or_default();
+            let known = self.known(&mut clients, name);
+            known.named = true;
+            known.expires = limits.expires;
+            known.allowance.set(of(limits));
+        }
+    }
+
+    /// What a client may use.
+    pub(crate) fn of(&self, name: &str) -> Arc<Allowance> {
+        self.known(&mut self.clients(), name).allowance.clone()
+    }
+
+    /// Every client of the configuration by name, and what it uses.
+    pub(crate) fn uses(&self) -> Vec<ClientUse> {
+        let now = SystemTime::now();
+        let clients = self.clients();
+        let named = clients.iter().filter(|(_, known)| known.named);
+        named
+            .map(|(name, known)| ClientUse {
+                name: name.clone(),
+                usage: known.allowance.usage(),
+                expires: known.expires.map(timestamp),
+                expired: known.expires.is_some_and(|expires| now >= expires),
+            })
+            .collect()
+    }
+
+    /// Every client that has used something, by name.
+    pub(crate) fn used(&self) -> BTreeMap<String, Usage> {
+        let clients = self.clients();
+        let usages = clients
+            .iter()
+            .map(|(name, known)| (name, known.allowance.usage()));
+        let used = usages.filter(|(_, usage)| usage.used > 0);
+        used.map(|(name, usage)| (name.clone(), usage)).collect()
+    }
+
+    /// Whether a client of the configuration has a quota.
+    pub(crate) fn has_quotas(&self) -> bool {
+        let clients = self.clients();
+        let mut named = clients.values().filter(|known| known.named);
+        named.any(|known| known.allowance.usage().limits.quota.is_some())
+    }
+
+    /// What these clients have used before; all others nothing.
+    pub(crate) fn set_used(&self, used: &BTreeMap<String, u64>) {
+        let mut clients = self.clients();
+        for (name, &bytes) in used {
+            self.known(&mut clients, name).allowance.set_used(bytes);
+        }
+        for (name, known) in clients.iter() {
+            if !used.contains_key(name) {
+                known.allowance.set_used(0);
+            }
+        }
+    }
+
+    fn known<'a>(&self, clients: &'a mut BTreeMap<String, Known>, name: &str) -> &'a mut Known {
+        clients.entry(name.to_owned()).or_insert_with(|| Known {
+            allowance: Arc::new(Allowance::new(self.base)),
+            expires: None,
+            named: false,
+        })
+    }
+
+    fn clients(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn of(limits: ClientLimits) -> Limits {
+    Limits {
+        flows: limits.max_flows,
+        rate_up: limits.rate_up,
+        rate_down: limits.rate_down,
+        quota: limits.quota,
+    }
+}

@@ -1,0 +1,206 @@
+//! What clients have used this month, kept across restarts.
+//!
+//! A file in the state directory has it, replaced as a whole at most every [`EVERY`] seconds while it changes, when a client
+//! has used up its quota, and at the end: a process that is killed loses what moved since the last time. Where the file
+//! cannot be read, one line says so, it is kept under another name, and counting begins at nothing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{error, info, warn};
+
+use crate::allowances::Allowances;
+use quictun_trust::enrolment::Directory;
+use quictun_trust::keeper::{self, ReadError};
+use quictun_trust::limits::Month;
+
+/// Ticks from one time to the next: less than the 10 s that may be lost at most.
+const EVERY: u64 = 9;
+const TICK: Duration = Duration::from_secs(1);
+
+/// Most that is read: 100 000 clients.
+const FILE_MAX: u64 = 16 << 20;
+
+/// What is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stored {
+    month: Month,
+    /// Bytes by name.
+    clients: BTreeMap<String, u64>,
+}
+
+/// Keeps what clients have used.
+#[derive(Debug)]
+pub(crate) struct UsageKeeper {
+    allowances: Allowances,
+    directory: Directory,
+    stored: Stored,
+    /// Clients that had used up their quota when it was stored.
+    used_up: usize,
+    /// Ticks since then.
+    ticks: u64,
+    /// It could not be stored, which was said.
+    fails: bool,
+}
+
+impl UsageKeeper {
+    /// Reads what was stored. The process must still be able to open files.
+    pub(crate) fn open(allowances: Allowances, directory: Directory) -> Self {
+        let month = Month::of(SystemTime::now());
+        let path = directory.usage_file();
+        let stored = read(&path).unwrap_or_else(|cause| {
+            set_aside(&path, &cause);
+            None
+        });
+        // A month that has not begun: the clock was wrong. What was used was used.
+        let stored = stored.filter(|stored| stored.month >= month);
+        let clients = stored.map_or_else(BTreeMap::new, |stored| stored.clients);
+        allowances.set_used(&clients);
+        Self {
+            allowances,
+            directory,
+            stored: Stored { month, clients },
+            used_up: 0,
+            ticks: 0,
+            fails: false,
+        }
+    }
+
+    /// Stores what is used, and begins again with every month. Never ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was not stored by then is for [`UsageKeeper::end`].
+    pub(crate) async fn run(&mut self) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.begin_month(Month::of(SystemTime::now()));
+            if let Some(stored) = self.due() {
+                let directory = self.directory.clone();
+                let content = stored.encode();
+                let mut writer = JoinSet::new();
+                writer.spawn_blocking(move || keeper::store_usage(&directory, &content));
+                let written = writer.join_next().await;
+                let written = written.and_then(Result::ok).unwrap_or_else(|| {
+                    Err(io::Error::other("storing it has failed: this is a bug"))
+                });
+                self.note(stored, written);
+            }
+        }
+    }
+
+    /// Stores the last of it. Waits for the disk.
+    pub(crate) fn end(mut self) {
+        let stored = self.now();
+        if self.allowances.has_quotas() && stored != self.stored {
+            let written = keeper::store_usage(&self.directory, &stored.encode());
+            self.note(stored, written);
+        }
+    }
+
+    fn begin_month(&mut self, month: Month) {
+        if month > self.stored.month {
+            info!(target: "quictun", %month, "a month has begun: clients may use their quotas again");
+            self.allowances.set_used(&BTreeMap::new());
+            self.stored.month = month;
+            self.used_up = 0;
+        }
+    }
+
+    /// What is to be stored now, if it is time to.
+    fn due(&mut self) -> Option<Stored> {
+        self.ticks += 1;
+        if !self.allowances.has_quotas() {
+            return None;
+        }
+        let used_up = self.count_used_up();
+        if self.ticks < EVERY && used_up <= self.used_up {
+            return None;
+        }
+        let stored = self.now();
+        (stored != self.stored).then_some(stored)
+    }
+
+    fn now(&self) -> Stored {
+        let used = self.allowances.used().into_iter();
+        Stored {
+            month: self.stored.month,
+            clients: used.map(|(name, usage)| (name, usage.used)).collect(),
+        }
+    }
+
+    fn count_used_up(&self) -> usize {
+        let used = self.allowances.used().into_values();
+        used.filter(|usage| usage.limits.quota.is_some_and(|quota| usage.used >= quota))
+            .count()
+    }
+
+    fn note(&mut self, stored: Stored, written: io::Result<()>) {
+        self.ticks = 0;
+        match written {
+            Ok(()) => {
+                self.used_up = self.count_used_up();
+                self.stored = stored;
+                self.fails = false;
+            }
+            Err(cause) if !self.fails => {
+                self.fails = true;
+                let path = self.directory.usage_file();
+                warn!(target: "quictun", path = %path.display(), %cause, "what clients have used this month cannot be stored: a restart would forget it");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Stored {
+    fn encode(&self) -> Vec<u8> {
+        let value = serde_json::json!({
+            "version": 1,
+            "month": self.month.to_string(),
+            "used_bytes": self.clients,
+        });
+        let mut text = format!("{value:#}");
+        text.push('\n');
+        text.into_bytes()
+    }
+
+    fn decode(text: &[u8]) -> Option<Self> {
+        let value: serde_json::Value = serde_json::from_slice(text).ok()?;
+        let known = value.get("version")?.as_u64()? == 1;
+        let month = Month::parse(value.get("month")?.as_str()?)?;
+        let clients = value.get("used_bytes")?.as_object()?.iter();
+        let clients = clients.map(|(name, bytes)| Some((name.clone(), bytes.as_u64()?)));
+        let clients = clients.collect::<Option<_>>()?;
+        known.then_some(Self { month, clients })
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Stored>, String> {
+    let text = match keeper::read(path, FILE_MAX) {
+        Ok(text) => text,
+        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(quictun_trust::error_chain(&error)),
+    };
+    let stored = Stored::decode(&text);
+    stored.map(Some).ok_or_else(|| "it is damaged".to_owned())
+}
+
+/// Keeps a file that cannot be read out of the way of the next one.
+fn set_aside(path: &Path, cause: &str) {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".damaged");
+    let aside = PathBuf::from(aside);
+    let kept = std::fs::rename(path, &aside).is_ok();
+    let kept_as = kept.then(|| aside.display().to_string());
+    error!(target: "quictun", path = %path.display(), cause, kept_as, "what clients have used this month cannot be read: counting begins at nothing");
+}
+
+#[cfg(test)]
+mod tests;
