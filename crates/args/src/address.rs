@@ -206,6 +206,7 @@ mod tests {
         let show = |on| match on {
             ListenOn::Tcp(at) => at.to_string(),
             ListenOn::Unix(path) => format!("unix {}", path.display()),
+            ListenOn::Transparent(..) => "no forward of a person's".to_owned(),
         };
         parse_network_listen(text).map(show).map_err(|Why(why)| why)
     }

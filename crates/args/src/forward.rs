@@ -24,14 +24,16 @@ pub(crate) fn parse_reverse(text: &str) -> Result<Reverse, Why> {
     let Forward { listen, to } = parse(text)?;
     let why = |why: String| Why(format!("{text:?}: {why}"));
     let listen = match listen {
-        ListenOn::Tcp(address) => ListenAddress::tcp(address),
+        ListenOn::Tcp(address) | ListenOn::Transparent(_, address) => ListenAddress::tcp(address),
         ListenOn::Unix(path) => {
             ListenAddress::unix(&path.to_string_lossy()).map_err(|error| why(error.to_string()))?
         }
     };
     match to {
         ForwardTo::Target(target) => Ok(Reverse { listen, target }),
-        ForwardTo::Proxy | ForwardTo::Source(_) => Err(why("a target is missing".to_owned())),
+        ForwardTo::Proxy | ForwardTo::Source(_) | ForwardTo::Destination => {
+            Err(why("a target is missing".to_owned()))
+        }
     }
 }
 
@@ -82,10 +84,11 @@ mod tests {
         let listen = match listen {
             ListenOn::Tcp(address) => address.to_string(),
             ListenOn::Unix(path) => format!("unix:{}", path.display()),
+            ListenOn::Transparent(..) => return Err("no forward of a person's".to_owned()),
         };
         match to {
             ForwardTo::Target(target) => Ok(format!("{listen} {target}")),
-            ForwardTo::Source(_) | ForwardTo::Proxy => {
+            ForwardTo::Source(_) | ForwardTo::Proxy | ForwardTo::Destination => {
                 Err("a forward leads to a target".to_owned())
             }
         }

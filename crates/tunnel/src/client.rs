@@ -14,6 +14,7 @@ use quictun_engine::report::{ServerId, Side};
 use quictun_engine::{ClientRole, Engine, PathMtu, ServerToDial};
 use quictun_sys::{Tun, set_mark};
 use slab::Slab;
+use socket2::{Domain, Socket, Type};
 use tracing::{info, warn};
 
 use crate::answers::Sources;
@@ -36,6 +37,7 @@ use crate::settings::{
     BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, HostPort, ListenOn, Reverse, TokenSource,
 };
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
+use crate::transparent::Way;
 use crate::tun_port::{Place, TunPort};
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
@@ -109,13 +111,14 @@ pub fn connect(settings: ClientSettings, connect: Connect) -> Result<(), Failure
 
 /// The inner result is that of the workers.
 fn serve(
-    settings: ClientSettings,
+    mut settings: ClientSettings,
     read_again: Option<Read<ClientSettings>>,
     mut connect: Option<(Connect, Outcome)>,
 ) -> Result<Result<(), Failure>> {
     let connections = settings.transport.connections.max(1);
     let workers = settings.transport.workers.clamp(1, connections);
     start_keeper(&settings, read_again.as_ref())?;
+    settings.forwards.retain(is_possible);
     let log = launch::prepare(&settings.control)?;
     let listeners = listeners(&settings)?;
     let logins = logins(
@@ -313,6 +316,7 @@ fn destination(forward: &Forward) -> String {
     match &forward.to {
         ForwardTo::Target(target) => target.to_string(),
         ForwardTo::Proxy => "anywhere (SOCKS5, SOCKS4a, HTTP CONNECT)".to_owned(),
+        ForwardTo::Destination => "wherever connections are made to".to_owned(),
         ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
         ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
         ForwardTo::Source(TokenSource::Http(url)) => shown_url(url),
@@ -365,6 +369,7 @@ fn build(
         dialling: vec![Dialling::default(); servers.count()],
         servers,
         moves: Moves::default(),
+        direct: false,
         log: FlowLog::new(Side::Client, seat.index, phrases),
     };
     let mut parts = seat.parts(Engine::client(config)?, duty);
@@ -454,8 +459,12 @@ fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
 ///
 /// Without the right to set it there is none: a client behind a device for one command needs none.
 fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
+    let led = |forward: &Forward| matches!(forward.listen, ListenOn::Transparent(..));
     let Some(tun) = &settings.tun else {
-        return Ok(None);
+        // The rules that lead connections here leave marked packets alone. They take no UDP either: it goes without.
+        let probe = any_socket(&server_names(settings)).context("UDP socket")?;
+        let marked = settings.forwards.iter().any(led) && set_mark(&probe, detour::MARK).is_ok();
+        return Ok(marked.then_some(detour::MARK));
     };
     let probe = any_socket(&server_names(settings)).context("UDP socket")?;
     match set_mark(&probe, detour::MARK) {
@@ -528,6 +537,7 @@ fn leads(forward: &Forward) -> Result<(Leads, Option<TokenPlugin>), TokenSourceE
     match &forward.to {
         ForwardTo::Target(target) => Ok((Leads::To(target.to_string()), None)),
         ForwardTo::Proxy => Ok((Leads::Proxy, None)),
+        ForwardTo::Destination => Ok((Leads::Destination, None)),
         ForwardTo::Source(source) => {
             let plugin = TokenPlugin::new(source)?;
             let fixed = plugin.fixed().map(str::to_owned);
@@ -571,7 +581,12 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
     let mut inherited = inherited.into_iter();
     let mut listeners = Vec::new();
     for forward in &settings.forwards {
-        listeners.push(match inherited.next() {
+        // What is led here comes to a socket that was made for it.
+        let given = match forward.listen {
+            ListenOn::Transparent(..) => None,
+            ListenOn::Tcp(_) | ListenOn::Unix(_) => inherited.next(),
+        };
+        listeners.push(match given {
             Some(listener) => listener,
             None => {
                 listener::bind(&forward.listen).with_context(|| cannot_listen(&forward.listen))?
@@ -581,9 +596,24 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
     Ok(listeners)
 }
 
+/// What is led here comes by both families, of which a kernel may lack one.
+fn is_possible(forward: &Forward) -> bool {
+    match forward.listen {
+        ListenOn::Transparent(_, at) => {
+            Socket::new(Domain::for_address(at), Type::STREAM, None).is_ok()
+        }
+        ListenOn::Tcp(_) | ListenOn::Unix(_) => true,
+    }
+}
+
 fn cannot_listen(address: &ListenOn) -> String {
     match address {
-        ListenOn::Tcp(address) => format!("cannot listen on TCP {address}"),
+        ListenOn::Tcp(address) | ListenOn::Transparent(Way::Redirect, address) => {
+            format!("cannot listen on TCP {address}")
+        }
+        ListenOn::Transparent(Way::Tproxy, address) => {
+            format!("cannot listen on TCP {address} for tproxy, which needs CAP_NET_ADMIN")
+        }
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }
 }

@@ -25,6 +25,7 @@ use crate::proxy::{self, Asked, Proxy};
 use crate::reload::change::{Ended, Rules};
 use crate::requests::{Request, WAITING_MAX};
 use crate::servers::Servers;
+use crate::transparent;
 use crate::tun_port::TunPort;
 pub(crate) use dialling::Dialling;
 use quictun_control::flow_log::{FlowLog, Known};
@@ -65,6 +66,8 @@ pub(crate) struct ClientDuty {
     /// How this worker fares with each server.
     pub(crate) dialling: Vec<Dialling>,
     pub(crate) moves: Moves,
+    /// Somebody has connected to a listener for what is led there, which was said.
+    pub(crate) direct: bool,
     pub(crate) log: FlowLog,
 }
 
@@ -83,6 +86,8 @@ pub(crate) enum Leads {
     Asked,
     /// Each says so itself.
     Proxy,
+    /// To where each was made: [`Accepted::Led`].
+    Destination,
 }
 
 #[derive(Debug)]
@@ -231,8 +236,14 @@ impl Duty for ClientDuty {
                             let asked = self.proxy.accept(io.now, io.poller, socket);
                             self.open_asked(io, asked);
                         }
+                        Leads::Destination => reset(socket),
                     }
                 }
+                Accepted::Led(socket, app, destination) => {
+                    self.log_accepted(&app);
+                    self.open(io, socket, transparent::target(destination).to_string());
+                }
+                Accepted::Direct(app) => self.log_direct(&app),
                 Accepted::Empty => return,
                 Accepted::Exhausted(cause) => {
                     warn!(target: "quictun", %cause, "no descriptors or memory for new connections: accepting pauses; raise the limit (ulimit -n, LimitNOFILE=)");
@@ -460,6 +471,13 @@ impl ClientDuty {
             }
         }
         Some(flow)
+    }
+
+    fn log_direct(&mut self, app: &AppAddr) {
+        if std::mem::replace(&mut self.direct, true) {
+            return debug!(target: "quictun", { "Client-App-Addr" = %app }, "a connection was made to the listener itself: it was reset");
+        }
+        warn!(target: "quictun", { "Client-App-Addr" = %app }, "a connection was made to the listener itself, which carries only what the packet filter leads there: it was reset, as further ones are");
     }
 
     fn ask_token(&mut self, socket: AppSocket, forward: usize, app: AppAddr) {

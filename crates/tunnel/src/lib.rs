@@ -16,6 +16,7 @@ pub mod join;
 pub mod reload;
 pub mod server;
 pub mod settings;
+pub mod transparent;
 
 mod allowances;
 mod answers;

@@ -1,16 +1,18 @@
 //! Local listeners: where applications connect to the client.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
+use quictun_engine::Socket as _;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, reset_on_close};
 use crate::settings::ListenOn;
+use crate::transparent::{self, Way};
 use quictun_io::socket_path::make_room;
 
 /// Connections that may wait to be accepted.
@@ -20,11 +22,17 @@ const BACKLOG: i32 = 4096;
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+    /// To which connections are led that were made to somewhere else.
+    Transparent(TcpListener, Way),
 }
 
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Connection(AppSocket, AppAddr),
+    /// One that was made to this address.
+    Led(AppSocket, AppAddr, SocketAddr),
+    /// One that was made to the listener itself, and was reset.
+    Direct(AppAddr),
     Empty,
     /// Descriptors or memory have run out; accepting goes on when some are free.
     Exhausted(io::Error),
@@ -49,6 +57,16 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
             socket.listen(backlog)?;
             Ok(Listener::Tcp(socket.into()))
         }
+        ListenOn::Transparent(way, address) => {
+            let domain = Domain::for_address(*address);
+            let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+            socket.set_reuse_address(true)?;
+            reset_on_close(&socket)?;
+            transparent::prepare(&socket, *way, *address)?;
+            socket.bind(&(*address).into())?;
+            socket.listen(backlog)?;
+            Ok(Listener::Transparent(socket.into(), *way))
+        }
         ListenOn::Unix(path) => {
             make_room(path)?;
             let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
@@ -64,12 +82,15 @@ impl Listener {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
             Self::Unix(listener) => Self::Unix(listener.try_clone()?),
+            Self::Transparent(listener, way) => Self::Transparent(listener.try_clone()?, *way),
         })
     }
 
     pub(crate) fn address(&self) -> String {
         let address = match self {
-            Self::Tcp(listener) => listener.local_addr().ok().map(|it| it.to_string()),
+            Self::Tcp(listener) | Self::Transparent(listener, _) => {
+                listener.local_addr().ok().map(|it| it.to_string())
+            }
             Self::Unix(listener) => {
                 let address = listener.local_addr().ok();
                 address.and_then(|it| it.as_pathname().map(|path| path.display().to_string()))
@@ -85,6 +106,7 @@ impl Listener {
                 .local_addr()
                 .is_ok_and(|it| it.ip().to_canonical().is_loopback()),
             Self::Unix(_) => true,
+            Self::Transparent(..) => false,
         }
     }
 
@@ -96,6 +118,13 @@ impl Listener {
             Self::Unix(listener) => listener
                 .accept()
                 .and_then(|(stream, _)| Ok((AppSocket::unix(stream)?, AppAddr::Unix))),
+            Self::Transparent(listener, way) => {
+                let accepted = listener.accept();
+                match accepted.and_then(|accepted| Self::led(listener, *way, accepted)) {
+                    Ok(accepted) => return accepted,
+                    Err(error) => Err(error),
+                }
+            }
         };
         match accepted {
             Ok((socket, address)) => Accepted::Connection(socket, address),
@@ -110,10 +139,30 @@ impl Listener {
     }
 }
 
+impl Listener {
+    /// Finds out where a connection was made to.
+    fn led(
+        listener: &TcpListener,
+        way: Way,
+        (stream, peer): (TcpStream, SocketAddr),
+    ) -> io::Result<Accepted> {
+        let listens = listener.local_addr()?;
+        let peer = AppAddr::Ip(peer);
+        // An error says that the kernel knows of no other destination.
+        let destination = transparent::destination(&stream, way, listens);
+        let mut socket = AppSocket::tcp(stream)?;
+        let Some(destination) = destination.unwrap_or(None) else {
+            socket.abort();
+            return Ok(Accepted::Direct(peer));
+        };
+        Ok(Accepted::Led(socket, peer, destination))
+    }
+}
+
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(listener) => listener.as_fd(),
+            Self::Tcp(listener) | Self::Transparent(listener, _) => listener.as_fd(),
             Self::Unix(listener) => listener.as_fd(),
         }
     }
@@ -121,7 +170,7 @@ impl AsFd for Listener {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+    use std::net::Ipv4Addr;
     use std::time::Duration;
 
     use socket2::SockRef;

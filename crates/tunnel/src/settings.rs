@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::transparent::Way;
 use quictun_control::settings::ControlSettings;
 use quictun_stackd::settings::TunSettings;
 use quictun_trust::settings::{Access, Aead, ClientIdentity, Offer, ServerIdentity, ServerTrust};
@@ -135,6 +136,8 @@ pub enum ListenOn {
     Tcp(SocketAddr),
     /// Unix stream socket path; a stale socket file is replaced.
     Unix(PathBuf),
+    /// TCP address to which the packet filter leads connections to other addresses.
+    Transparent(Way, SocketAddr),
 }
 
 /// What a local connection is carried to.
@@ -146,6 +149,8 @@ pub enum ForwardTo {
     Source(TokenSource),
     /// Each connection says where it wants to go: SOCKS5, SOCKS4A or HTTP CONNECT.
     Proxy,
+    /// To where the application has made it: of [`ListenOn::Transparent`] only.
+    Destination,
 }
 
 /// Where the client gets the token of a new flow from (quic-tun's `--token-source-plugin`).

@@ -130,7 +130,9 @@ pub fn machine() -> [Command; 2] {
             "Tell what this machine can do for a tunnel and for measurements, and what is missing",
             include_str!("doctor_help.txt"),
         )
-        .arg(json()),
+        .arg(json())
+        .arg(rules("redirect", "7501"))
+        .arg(rules("tproxy", "7502")),
         command(
             "tune",
             "Show the settings of the system that matter, and set them if asked to",
@@ -142,6 +144,23 @@ pub fn machine() -> [Command; 2] {
         ))
         .arg(json()),
     ]
+}
+
+/// Has `quictun doctor` print rules for this flag of the client.
+fn rules(flag: &'static str, port: &'static str) -> Arg {
+    let other = if flag == "redirect" {
+        "tproxy"
+    } else {
+        "redirect"
+    };
+    Arg::new(flag)
+        .long(flag)
+        .value_name("PORT")
+        .num_args(0..=1)
+        .default_missing_value(port)
+        .value_parser(clap::value_parser!(u16).range(1..))
+        .conflicts_with_all([other, "json"])
+        .help(format!("Print the commands that lead connections to `quictun client --{flag} PORT`, and nothing else"))
 }
 
 /// The commands about this program.

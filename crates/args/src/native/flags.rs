@@ -14,7 +14,7 @@ use crate::control::{
 };
 use crate::options;
 use crate::options::{Many, Maybe, One, Section, Switch, Table};
-use crate::values::{parsed, path, switch, text, time_between};
+use crate::values::{number, parsed, path, switch, text, time_between};
 use crate::{forward, transport, tun_flags};
 
 /// Prefix of the environment variables.
@@ -109,6 +109,8 @@ static CLIENT_TUNNEL: Section = Section {
         &PROXY,
         &PROXY_USERS,
         &REVERSE,
+        &REDIRECT,
+        &TPROXY,
         &tun_flags::TUN,
         &tun_flags::ROUTE,
         &tun_flags::EXCLUDE,
@@ -172,6 +174,10 @@ options! {
         "File with a line USER:PASSWORD for each who may use the proxy; without it, only this machine may"
     pub(super) REVERSE: Many<Reverse> = "reverse" "LISTEN=TARGET", by forward::parse_reverse, short 'R', key "reverse";
         "Have the server listen on LISTEN, and carry what connects there to TARGET here; repeatable"
+    pub(super) REDIRECT: Maybe<u16> = "redirect" "PORT", by |text| number(text, 1..=u16::MAX), key "redirect";
+        "Carry connections that nftables redirects to PORT to where they were made; `quictun doctor --redirect PORT` prints the rules"
+    pub(super) TPROXY: Maybe<u16> = "tproxy" "PORT", by |text| number(text, 1..=u16::MAX), key "tproxy";
+        "The same for tproxy rules, which rewrite nothing; needs CAP_NET_ADMIN"
     pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
         "Protocols offered: native (quictun/1), compat (quic-tun) or both"
     pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins";

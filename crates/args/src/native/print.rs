@@ -56,11 +56,11 @@ pub(super) fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
         let (flag, (key, to)): (&dyn Flag, _) = match &forward.to {
             ForwardTo::Target(target) => (&FORWARD, ("target", Value::from(target.to_string()))),
             ForwardTo::Proxy => (&PROXY, ("proxy", Value::from(true))),
-            ForwardTo::Source(_) => continue,
+            ForwardTo::Source(_) | ForwardTo::Destination => continue,
         };
         let origin = origin(flag, layers.setting(flag).origin);
         let listen = match &forward.listen {
-            ListenOn::Tcp(at) => at.to_string(),
+            ListenOn::Tcp(at) | ListenOn::Transparent(_, at) => at.to_string(),
             ListenOn::Unix(path) => format!("unix:{}", path.display()),
         };
         out.push_str("\n[[forward]]\n");

@@ -10,6 +10,7 @@ use quictun_trust::settings::{
 use quictun_tunnel::settings::{
     ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings, TokenParser,
 };
+use quictun_tunnel::transparent::{self, Way};
 use quictun_wire::listening::ListenAddress;
 
 use super::enrolled::{self, Enrolled};
@@ -142,7 +143,7 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
             "a device carries packets to one server: keep one of them",
         ));
     }
-    let forwards = forwards(layers)?;
+    let mut forwards = forwards(layers)?;
     let trust = server_trust(layers);
     let identity = ClientIdentity {
         certificate: layers
@@ -153,6 +154,7 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     // A command's client reads the file of one that keeps running, and would take its listeners over.
     let is_for_command = tun.as_ref().is_some_and(|tun| tun.for_command);
     let reverse = if is_for_command {
+        forwards.retain(|forward| forward.to != ForwardTo::Destination);
         Vec::new()
     } else {
         reverse(layers, offer)?
@@ -323,6 +325,10 @@ fn reverse(layers: &Layers<'_>, offer: Offer) -> Result<Vec<Reverse>, Fault> {
 }
 
 fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
+    let (redirect, tproxy) = (layers.get(&flags::REDIRECT)?, layers.get(&flags::TPROXY)?);
+    if redirect.is_some() && redirect == tproxy {
+        return Err(layers.fault(&flags::TPROXY, "has the port of redirect: give it another"));
+    }
     let mut forwards = layers.get(&flags::FORWARD)?;
     let proxies = layers.get(&flags::PROXY)?.into_iter();
     forwards.extend(proxies.map(|listen| Forward {
@@ -343,6 +349,12 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
             ));
         }
     }
+    for (way, port) in [(Way::Redirect, redirect), (Way::Tproxy, tproxy)] {
+        forwards.extend(
+            port.into_iter()
+                .flat_map(|port| transparent::forwards(way, port)),
+        );
+    }
     Ok(forwards)
 }
 
@@ -351,7 +363,7 @@ fn proxy_users(layers: &Layers<'_>) -> Result<Option<PathBuf>, Fault> {
     let users = layers.readable(&flags::PROXY_USERS)?;
     let is_for_others = |listen: &&ListenOn| match listen {
         ListenOn::Tcp(at) => !at.ip().to_canonical().is_loopback(),
-        ListenOn::Unix(_) => false,
+        ListenOn::Unix(_) | ListenOn::Transparent(..) => false,
     };
     let proxies = layers.get(&flags::PROXY)?;
     if let (None, Some(ListenOn::Tcp(at))) = (&users, proxies.iter().find(is_for_others)) {

@@ -7,7 +7,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use clap::ArgMatches;
 use quictun_sys::{ContainError, Identity, Rights, Side, contain};
+use quictun_tunnel::transparent::Way;
 use serde::Serialize;
 
 use crate::exit::{self, Failed};
@@ -17,9 +19,20 @@ mod confinement;
 mod finding;
 mod machine;
 mod namespaces;
+mod redirect;
 mod sockets;
 
 const PROGRAM: &str = "quictun doctor";
+
+/// Commands, as they are run.
+#[derive(Debug, Serialize)]
+struct Commands(String);
+
+impl fmt::Display for Commands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// What is printed with `--json`.
 #[derive(Debug, Serialize)]
@@ -31,11 +44,43 @@ struct Report {
 }
 
 /// Examines this machine. The exit code is 1 where something stands in the way.
-pub(crate) fn main(json: bool) -> ExitCode {
-    exit::code(PROGRAM, run(json))
+pub(crate) fn main(options: Options) -> ExitCode {
+    exit::code(PROGRAM, run(options))
 }
 
-fn run(json: bool) -> Result<u8, Failed> {
+/// What it is to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Options {
+    /// Examine this machine.
+    Examine {
+        /// As JSON.
+        json: bool,
+    },
+    /// Print commands for the packet filter.
+    Rules(Way, u16),
+}
+
+impl Options {
+    pub(crate) fn of(matches: &ArgMatches) -> Self {
+        let port = |flag| matches.get_one::<u16>(flag).copied();
+        match (port("redirect"), port("tproxy")) {
+            (Some(port), _) => Self::Rules(Way::Redirect, port),
+            (None, Some(port)) => Self::Rules(Way::Tproxy, port),
+            (None, None) => Self::Examine {
+                json: matches.get_flag("json"),
+            },
+        }
+    }
+}
+
+fn run(options: Options) -> Result<u8, Failed> {
+    let json = match options {
+        Options::Examine { json } => json,
+        Options::Rules(way, port) => {
+            exit::show(&Commands(redirect::text(way, port)), false)?;
+            return Ok(0);
+        }
+    };
     let (inside, refused) = match contain(Identity::Root) {
         Ok(Side::Inside(inside)) => (Some(inside.rights()), None),
         Ok(Side::Outside(contained)) => return Ok(contained.wait_or_kill()?),

@@ -9,7 +9,8 @@ use quictun_control::settings::HttpListen;
 use quictun_tunnel::settings::ClientSettings;
 
 use crate::{
-    connect, demo, forbidden, invite, join, lab, link, perf, reconnect, status, version, wrapped,
+    connect, demo, doctor, forbidden, invite, join, lab, link, perf, reconnect, status, version,
+    wrapped,
 };
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
@@ -67,7 +68,7 @@ pub enum Action {
     /// Show how a running process is.
     Status(status::Options),
     /// Examine this machine; print it as JSON or not.
-    Doctor(bool),
+    Doctor(doctor::Options),
     /// Look at the system's settings.
     Tune {
         /// Change them.
@@ -155,7 +156,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         }),
         "reconnect" => reconnect::parse(matches, inputs).map(Action::Reconnect),
         "status" => status::parse(matches, inputs).map(Action::Status),
-        "doctor" => Ok(Action::Doctor(matches.get_flag("json"))),
+        "doctor" => Ok(Action::Doctor(doctor::Options::of(matches))),
         "tune" => Ok(Action::Tune {
             apply: matches.get_flag("apply"),
             json: matches.get_flag("json"),

@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
         Ok(Action::Run(plan)) => return wrapped::main(&plan),
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
         Ok(Action::Status(options)) => return status::main(&options),
-        Ok(Action::Doctor(json)) => return doctor::main(json),
+        Ok(Action::Doctor(options)) => return doctor::main(options),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
         Ok(Action::Server(server)) => run_server(server),
         Ok(Action::Config(Configured::Server(path, server))) => {

@@ -49,6 +49,7 @@ mod scale;
 mod servers;
 mod service;
 mod status;
+mod transparent;
 mod tutorial;
 mod units;
 mod wrapped;

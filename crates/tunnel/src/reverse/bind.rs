@@ -57,7 +57,7 @@ fn bind(address: &ListenAddress) -> io::Result<OwnedFd> {
         ListenAddress::Unix(path) => ListenOn::Unix(path.into()),
     };
     match listener::bind_with(&on, BACKLOG) {
-        Ok(Listener::Tcp(listener)) => Ok(listener.into()),
+        Ok(Listener::Tcp(listener) | Listener::Transparent(listener, _)) => Ok(listener.into()),
         Ok(Listener::Unix(listener)) => Ok(listener.into()),
         // Only numbers go from the keeper to this process.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Errno::ADDRINUSE.into()),

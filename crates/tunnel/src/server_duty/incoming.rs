@@ -47,7 +47,8 @@ impl ServerDuty {
                 None => match own.listener.accept() {
                     Accepted::Connection(socket, from) => (socket, from, io.now + PENDING_TIME),
                     Accepted::Empty => return self.listeners.watch(io.poller, io.now, key),
-                    Accepted::Failed => continue,
+                    // No listener of a client's is one for what is led elsewhere.
+                    Accepted::Led(..) | Accepted::Direct(_) | Accepted::Failed => continue,
                     Accepted::Exhausted(cause) => {
                         warn!(target: "quictun", %cause, "no descriptors or memory for new connections: accepting pauses; raise the limit (ulimit -n, LimitNOFILE=)");
                         return self.listeners.rest(io.poller, key, rest);

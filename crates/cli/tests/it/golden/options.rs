@@ -53,6 +53,7 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "forward" => ("5=x:5", ""),
         "proxy" => ("6", ""),
         "reverse" => ("8000=x:5", ""),
+        "redirect" | "tproxy" => ("7501", ""),
         "tun" | "compat-json" => ("true", ""),
         "fail-open" => ("true", "--tun"),
         "route" | "exclude" => ("10.0.0.0/8", "--tun"),

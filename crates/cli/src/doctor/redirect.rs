@@ -1,0 +1,180 @@
+//! `quictun doctor --redirect` and `--tproxy`: the commands that lead connections of this machine, and of those whose router it
+//! is, to `quictun client --redirect` or `--tproxy`.
+//!
+//! Three things keep packets from going in circles: only TCP is taken, and the tunnel is UDP; its own packets have a mark, and
+//! are left alone; connections to this machine itself are left alone, too.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use quictun_stackd::detour::MARK;
+use quictun_tunnel::transparent::Way;
+
+/// What `tproxy` rules lead to this machine itself.
+const TAKEN: u32 = MARK + 1;
+
+/// The table of routes for that: chosen arbitrarily, to be nobody else's.
+const TABLE: u32 = 29_044;
+
+/// Addresses that stay beside the tunnel: this host, local networks, and what is for many.
+const BESIDE_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, 192.168.0.0/16, 224.0.0.0/3";
+const BESIDE_V6: &str = "::/127, fc00::/7, fe80::/10, ff00::/8";
+
+/// Prints the commands for this machine.
+pub(super) fn text(way: Way, port: u16) -> String {
+    let v6 = Path::new("/proc/net/if_inet6").exists();
+    let mut text = commands(way, port, v6);
+    if !installed("nft") {
+        text.insert_str(
+            0,
+            "# nft is not installed here: the package is called nftables\n",
+        );
+    }
+    text
+}
+
+fn installed(program: &str) -> bool {
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/sbin"].map(Into::into);
+    std::env::split_paths(&directories)
+        .chain(usual)
+        .any(|directory| directory.join(program).exists())
+}
+
+/// Shell commands; `v6`: this machine has IPv6.
+fn commands(way: Way, port: u16, v6: bool) -> String {
+    let (flag, table) = match way {
+        Way::Redirect => ("redirect", "quictun_redirect"),
+        Way::Tproxy => ("tproxy", "quictun_tproxy"),
+    };
+    let mut out = String::new();
+    let undo = undo(way, table, v6);
+    writeln!(
+        out,
+        "# Leads TCP connections to `quictun client --{flag} {port}`: those of this machine, and of others whose router it is.\n# Run as root, once the client runs; the client needs CAP_NET_ADMIN for --tproxy. To undo it: {undo}\nnft -f - <<'END'"
+    )
+    .expect(TO_A_STRING);
+    writeln!(out, "table inet {table} {{").expect(TO_A_STRING);
+    match way {
+        Way::Redirect => {
+            let to = format!("meta l4proto tcp redirect to :{port}");
+            chain(
+                &mut out,
+                "others",
+                "type nat hook prerouting priority dstnat",
+                v6,
+                &[&to],
+            );
+            chain(
+                &mut out,
+                "own",
+                "type nat hook output priority -100",
+                v6,
+                &[&to],
+            );
+        }
+        Way::Tproxy => {
+            let mut take = vec![format!(
+                "meta l4proto tcp tproxy ip to :{port} meta mark set {TAKEN:#x} accept"
+            )];
+            take[0].insert_str(0, "meta nfproto ipv4 ");
+            if v6 {
+                take.push(format!("meta nfproto ipv6 meta l4proto tcp tproxy ip6 to :{port} meta mark set {TAKEN:#x} accept"));
+            }
+            let take: Vec<&str> = take.iter().map(String::as_str).collect();
+            chain(
+                &mut out,
+                "others",
+                "type filter hook prerouting priority mangle",
+                v6,
+                &take,
+            );
+            let mark = format!("meta l4proto tcp meta mark set {TAKEN:#x}");
+            chain(
+                &mut out,
+                "own",
+                "type route hook output priority mangle",
+                v6,
+                &[&mark],
+            );
+        }
+    }
+    out.push_str("}\nEND\n");
+    if way == Way::Tproxy {
+        for (ip, any) in families(v6) {
+            writeln!(out, "{ip} rule add fwmark {TAKEN:#x} lookup {TABLE}").expect(TO_A_STRING);
+            writeln!(out, "{ip} route add local {any} dev lo table {TABLE}").expect(TO_A_STRING);
+        }
+    }
+    out
+}
+
+fn families(v6: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = [("ip", "0.0.0.0/0"), ("ip -6", "::/0")];
+    all.into_iter().take(if v6 { 2 } else { 1 })
+}
+
+fn undo(way: Way, table: &str, v6: bool) -> String {
+    let mut undo = format!("nft delete table inet {table}");
+    if way == Way::Tproxy {
+        for (ip, _) in families(v6) {
+            write!(
+                undo,
+                "; {ip} rule del fwmark {TAKEN:#x} lookup {TABLE}; {ip} route flush table {TABLE}"
+            )
+            .expect(TO_A_STRING);
+        }
+    }
+    undo
+}
+
+fn chain(out: &mut String, name: &str, hook: &str, v6: bool, take: &[&str]) {
+    writeln!(out, "    chain {name} {{\n        {hook}; policy accept;").expect(TO_A_STRING);
+    let mut leave = vec![
+        format!("meta mark {MARK:#x} return"),
+        "fib daddr type local return".to_owned(),
+        format!("ip daddr {{ {BESIDE_V4} }} return"),
+    ];
+    if v6 {
+        leave.push(format!("ip6 daddr {{ {BESIDE_V6} }} return"));
+    } else {
+        leave.push("meta nfproto ipv6 return".to_owned());
+    }
+    for rule in leave.iter().map(String::as_str).chain(take.iter().copied()) {
+        writeln!(out, "        {rule}").expect(TO_A_STRING);
+    }
+    out.push_str("    }\n");
+}
+
+const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_packets_and_connections_to_this_machine_come_before_what_is_taken() {
+        for way in [Way::Redirect, Way::Tproxy] {
+            for v6 in [false, true] {
+                let text = commands(way, 7501, v6);
+                for chain in text.split("chain ").skip(1) {
+                    let place = |part: &str| {
+                        chain
+                            .find(part)
+                            .unwrap_or_else(|| panic!("{part}: {chain}"))
+                    };
+                    let taken = place("meta l4proto tcp");
+                    for left in [
+                        "meta mark 0x71740000 return",
+                        "fib daddr type local return",
+                        "ip daddr {",
+                    ] {
+                        assert!(place(left) < taken, "{left}: {chain}");
+                    }
+                }
+                assert_eq!(text.contains("ip -6"), v6 && way == Way::Tproxy);
+                assert!(!text.contains("udp"));
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `--redirect` and `--tproxy`: what nftables leads to the client goes through the tunnel, by both families, and nothing in circles.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_testbed::application::{Application, echo, through_echo};
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, installed};
+use quictun_testbed::tunnel::{Home, START};
+
+const SOON: Duration = Duration::from_secs(20);
+const SOME: Payload = Payload {
+    seed: 7501,
+    bytes: 1 << 18,
+};
+
+/// Addresses of the far machine to which no route leads but through the tunnel.
+const HOSTS: [&str; 2] = ["198.51.100.7", "2001:db8:1::7"];
+
+/// A server on a far machine, with an echo at each of [`HOSTS`], and the flags with which a client is its client.
+struct Far {
+    home: Home,
+    echoes: Vec<SocketAddr>,
+    flags: Vec<String>,
+    _server: Program,
+}
+
+impl Far {
+    fn start() -> Result<Self> {
+        let far = Machine::new("server machine")?;
+        Machine::here().join(&far, "lan0", "10.1.0.1/24", "10.1.0.2/24")?;
+        Machine::here().run("ip address add fd00:1::1/64 dev lan0 nodad")?;
+        // Where the kernel looks for a way before the packet filter is asked.
+        Machine::here().run("ip route add 198.51.100.0/24 dev lan0")?;
+        Machine::here().run("ip route add 2001:db8:1::/64 dev lan0")?;
+        let mut echoes = Vec::new();
+        for host in HOSTS {
+            far.run(&format!("ip address add {host} dev lo"))?;
+            let at = SocketAddr::new(host.parse()?, 7000);
+            // It listens until the process ends.
+            far.within(|| Application::tcp_on(at, echo).map(drop))?;
+            echoes.push(at);
+        }
+        let home = Home::new()?;
+        let mut command = home.command(&far, "quictun")?;
+        command.args([
+            "server",
+            "--listen",
+            "[::]:7500",
+            "--http",
+            "off",
+            "--allow",
+            "*",
+        ]);
+        let mut server = Program::start("server", &mut command)?;
+        let line = server.wait_for(": quictun client ", START)?;
+        let (_, rest) = line.split_once("--pin ").context("no pin")?;
+        let pin = rest.split(' ').next().unwrap_or_default();
+        let secret = home.path().join("state/client.psk").display().to_string();
+        let flags = [
+            "--server",
+            "10.1.0.2:7500",
+            "--http",
+            "off",
+            "--pin",
+            pin,
+            "--psk-file",
+            &secret,
+        ];
+        Ok(Self {
+            flags: flags.map(str::to_owned).to_vec(),
+            home,
+            echoes,
+            _server: server,
+        })
+    }
+
+    fn client(&self, more: &[&str]) -> Result<Program> {
+        let mut command = self.home.command(&Machine::here(), "quictun")?;
+        command.arg("client").args(&self.flags).args(more);
+        Program::start("client", &mut command)
+    }
+
+    /// Runs what `quictun doctor` prints for this flag.
+    fn lead(&self, flag: &str, port: &str) -> Result<()> {
+        let output = self
+            .home
+            .command(&Machine::here(), "quictun")?
+            .args(["doctor", flag, port])
+            .output()?;
+        ensure!(output.status.success(), "{output:?}");
+        let commands = String::from_utf8(output.stdout)?;
+        let done = Command::new("sh")
+            .args(["-e", "-c", &commands])
+            .stdin(Stdio::null())
+            .output()?;
+        ensure!(done.status.success(), "{commands}\n{done:?}");
+        Ok(())
+    }
+}
+
+#[test]
+fn what_nftables_leads_to_a_client_is_carried_to_where_it_was_made() -> Result<()> {
+    const TEST: &str = "what_nftables_leads_to_a_client_is_carried_to_where_it_was_made";
+    if let Err(why) = installed("nft", "nftables") {
+        skip(TEST, &why.to_string());
+        return Ok(());
+    }
+    isolated(|| {
+        let far = Far::start()?;
+        let mut client = far.client(&["--redirect", "7501", "--tproxy", "7502"])?;
+        client.wait_for("Client endpoint start up successful", START)?;
+        for (flag, port, table) in [
+            ("--redirect", "7501", "quictun_redirect"),
+            ("--tproxy", "7502", "quictun_tproxy"),
+        ] {
+            far.lead(flag, port).with_context(|| flag.to_owned())?;
+            for &at in &far.echoes {
+                through_echo(&Endpoint::Tcp(at), SOME)
+                    .with_context(|| format!("{flag} to {at}"))?;
+                client.wait_for(&format!("\"target\": \"tcp:{at}\""), SOON)?;
+            }
+            Machine::here().run(&format!("nft delete table inet {table}"))?;
+        }
+        for direct in [
+            "127.0.0.1:7501",
+            "[::1]:7501",
+            "127.0.0.1:7502",
+            "10.1.0.1:7502",
+        ] {
+            let direct = Endpoint::Tcp(direct.parse()?);
+            let ending = direct.ending()?;
+            ensure!(ending.is_reset(), "{direct}: {ending:?}");
+        }
+        client.wait_for("a connection was made to the listener itself", SOON)?;
+        Ok(())
+    })
+}

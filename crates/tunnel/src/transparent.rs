@@ -1,0 +1,130 @@
+//! Connections that the packet filter leads here although they were made to somewhere else: where to, is asked of the kernel.
+//!
+//! | way | what leads here | where the destination is |
+//! |---|---|---|
+//! | [`Way::Redirect`] | `redirect to :PORT` (NAT) | in the table of connections (`SO_ORIGINAL_DST`) |
+//! | [`Way::Tproxy`] | `tproxy to :PORT` | it is the local address of the socket, which is transparent (`IP_TRANSPARENT`) |
+//!
+//! Each family has a listener of its own, on all addresses, since packets keep theirs. Whoever connects to it directly,
+//! or is led here on the way to this very port, is refused: it would be carried to the listener for ever.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+
+use quictun_wire::target::{Family, Target};
+use socket2::{SockRef, Socket};
+
+use crate::settings::{Forward, ForwardTo, ListenOn};
+
+/// How connections are led here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Their destination was rewritten.
+    Redirect,
+    /// They were taken as they are.
+    Tproxy,
+}
+
+/// The forwards that take what is led to this port, one for each family.
+pub fn forwards(way: Way, port: u16) -> [Forward; 2] {
+    let any = [
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+        SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+    ];
+    any.map(|at| Forward {
+        listen: ListenOn::Transparent(way, at),
+        to: ForwardTo::Destination,
+    })
+}
+
+/// Prepares a socket that is about to be bound. A transparent one needs `CAP_NET_ADMIN`.
+pub(crate) fn prepare(socket: &Socket, way: Way, at: SocketAddr) -> io::Result<()> {
+    if at.is_ipv6() {
+        // IPv4 has its own.
+        socket.set_only_v6(true)?;
+    }
+    match (way, at) {
+        (Way::Redirect, _) => Ok(()),
+        (Way::Tproxy, SocketAddr::V4(_)) => socket.set_ip_transparent_v4(true),
+        (Way::Tproxy, SocketAddr::V6(_)) => socket.set_ip_transparent_v6(true),
+    }
+}
+
+/// Where an accepted connection was made to; `None`: to the listener itself.
+///
+/// # Errors
+///
+/// The kernel does not know: the connection was not led here.
+pub(crate) fn destination(
+    stream: &TcpStream,
+    way: Way,
+    listens: SocketAddr,
+) -> io::Result<Option<SocketAddr>> {
+    let asked = match way {
+        Way::Tproxy => stream.local_addr()?,
+        Way::Redirect => {
+            let socket = SockRef::from(stream);
+            let found = if listens.is_ipv4() {
+                socket.original_dst_v4()
+            } else {
+                socket.original_dst_v6()
+            };
+            let unknown = || io::Error::from(io::ErrorKind::InvalidData);
+            found?.as_socket().ok_or_else(unknown)?
+        }
+    };
+    // Connections to the listener itself have its port, on whatever address of this machine.
+    Ok((asked.port() != listens.port()).then_some(asked))
+}
+
+/// The target of a connection that was made to this address.
+pub(crate) fn target(address: SocketAddr) -> Target {
+    Target::Tcp {
+        family: Family::Any,
+        // A zone has a meaning on this machine only.
+        host: address.ip().to_canonical().to_string(),
+        port: address.port(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn who_connects_to_the_listener_itself_is_carried_nowhere() {
+        for way in [Way::Redirect, Way::Tproxy] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let _queued = TcpStream::connect(address).expect("it listens");
+            let (stream, _) = listener.accept().expect("one waits");
+            let found = destination(&stream, way, address);
+            // Without a table of connections the kernel knows of none.
+            assert!(
+                found.is_err() || matches!(found, Ok(None)),
+                "{way:?}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_destination_is_a_target_by_address() {
+        for (address, text) in [
+            ("192.0.2.1:80", "tcp:192.0.2.1:80"),
+            ("[2001:db8::1]:443", "tcp:[2001:db8::1]:443"),
+            ("[::ffff:192.0.2.1]:80", "tcp:192.0.2.1:80"),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(target(address).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn both_families_have_a_listener() {
+        let [v4, v6] = forwards(Way::Redirect, 7501);
+        assert_ne!(v4.listen, v6.listen);
+        assert!(matches!(v4.to, ForwardTo::Destination));
+    }
+}
