@@ -265,21 +265,15 @@ impl Connection {
     pub(crate) fn exchange(&mut self, endpoint: &mut Endpoint, key: ConnectionKey) -> bool {
         let handle = quinn_proto::ConnectionHandle(key.0);
         while let Some(event) = self.quic.poll_endpoint_events() {
+            // `Traffic::forget` tells it: the endpoint may give the connection's place to another one at once.
+            if event.is_drained() {
+                continue;
+            }
             if let Some(answer) = endpoint.handle_event(handle, event) {
                 self.quic.handle_event(answer);
             }
         }
         self.quic.is_drained()
-    }
-
-    /// Takes the connection away from the endpoint, if it is still there.
-    pub(crate) fn leave(&mut self, endpoint: &mut Endpoint, key: ConnectionKey) {
-        if !self.quic.is_drained() {
-            let handle = quinn_proto::ConnectionHandle(key.0);
-            let drained = quinn_proto::EndpointEvent::drained();
-            let answer = endpoint.handle_event(handle, drained);
-            debug_assert!(answer.is_none(), "a drained connection wants nothing");
-        }
     }
 
     pub(crate) fn poll(&mut self) -> Option<QuicEvent> {

@@ -484,7 +484,9 @@ impl<S: Socket> Traffic<S> {
             connection.release(&mut self.lease);
             self.totals.connections_closed += 1;
             connection.count_packets(&mut self.totals);
-            connection.leave(&mut self.endpoint, key);
+            let drained = quinn_proto::EndpointEvent::drained();
+            let answer = self.endpoint.handle_event(ConnectionHandle(key.0), drained);
+            debug_assert!(answer.is_none(), "a drained connection wants nothing");
         }
     }
 }
