@@ -12,13 +12,16 @@
 //!          └────── lost or unresponsive ───┘
 //! ```
 //!
-//! Addresses are resolved anew for every attempt and raced a quarter of a second apart (RFC 8305). An
+//! Addresses are resolved anew for every race, and raced a quarter of a second apart (RFC 8305). Where nobody answers, others
+//! are attempted beside the first ones: the library's timers back off, and the network may be back long before. An
 //! unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
+mod beside;
 mod bonds;
 mod choice;
 mod haste;
 mod network_change;
+mod race;
 mod servers;
 mod slot;
 mod spares;
@@ -128,8 +131,9 @@ impl Client {
                 continue;
             }
             if !self.slots[index].is_resolving() {
-                if let Ok(addresses) = resolved {
-                    self.slots[index].join_race(now, addresses);
+                match resolved {
+                    Ok(addresses) => self.slots[index].join_race(now, addresses),
+                    Err(error) => self.slots[index].note_unresolved(error),
                 }
                 continue;
             }
@@ -159,13 +163,22 @@ impl Client {
         for index in 0..self.slots.len() {
             match self.slots[index].step(now) {
                 Step::Nothing => {}
-                Step::Resolve => self.want_addresses(traffic, self.slots[index].server),
+                Step::Race => self.race(now, traffic, index),
                 Step::Attempt => self.attempt(now, traffic, index),
                 Step::Doubt => traffic.events.push_back(Event::Unanswered),
+                Step::Again => self.try_beside(now, traffic, index),
                 Step::Check(key) => self.check_up(now, traffic, index, key),
             }
         }
         self.sweep_spares(now, traffic);
+    }
+
+    /// Begins a race: by a look-up, and meanwhile for the address that has fallen silent.
+    fn race<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, index: usize) {
+        if self.slots[index].race_early(now) {
+            self.attempt(now, traffic, index);
+        }
+        self.want_addresses(traffic, self.slots[index].server);
     }
 
     fn attempt<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, index: usize) {
@@ -185,15 +198,15 @@ impl Client {
             let route = route_of(&self.slots[index], traffic);
             let route = route.map(|route| (route, &mut self.rng));
             let connected = traffic.connect(now, address, crypto.clone(), name, route);
-            let slot = &mut self.slots[index];
             match connected {
                 Ok(key) => {
                     if let Some(connection) = traffic.connections.get_mut(key) {
                         connection.server = server;
                     }
-                    return slot.add_attempt(key);
+                    let jitter = self.jitter();
+                    return self.slots[index].add_attempt(now, key, jitter);
                 }
-                Err(reason) => slot.note_failure(address, reason),
+                Err(reason) => self.slots[index].note_failure(address, reason),
             }
         }
     }
@@ -206,7 +219,10 @@ impl Client {
         remote: Option<SocketAddr>,
         reason: LossReason,
     ) {
-        let retry_in = self.back_off(now, index);
+        for attempt in self.slots[index].under_way() {
+            traffic.end_attempt(now, attempt);
+        }
+        let retry_in = self.back_off(now, index, &reason);
         let server = self.slots[index].server;
         self.servers.note_failure(server, &reason);
         traffic.events.push_back(Event::ConnectFailed {
@@ -217,9 +233,14 @@ impl Client {
         });
     }
 
-    fn back_off(&mut self, now: Instant, index: usize) -> Duration {
-        let jitter = f64::from(self.rng.next_u32()) / f64::from(u32::MAX);
-        self.slots[index].back_off(now, jitter)
+    fn back_off(&mut self, now: Instant, index: usize, reason: &LossReason) -> Duration {
+        let jitter = self.jitter();
+        self.slots[index].back_off(now, jitter, reason)
+    }
+
+    /// From 0 to 1.
+    fn jitter(&mut self) -> f64 {
+        f64::from(self.rng.next_u32()) / f64::from(u32::MAX)
     }
 
     /// A handshake is done: the first of a race wins.
@@ -264,7 +285,7 @@ impl Client {
             match self.slots[index].handle_ended(now, &ended) {
                 AfterEnd::Nothing => {}
                 AfterEnd::BackOff => {
-                    self.back_off(now, index);
+                    self.back_off(now, index, &ended.reason);
                 }
                 AfterEnd::Attempt => self.attempt(now, traffic, index),
             }

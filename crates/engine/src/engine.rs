@@ -28,7 +28,7 @@ use crate::event::Event;
 use crate::loss::{LocalError, LossReason};
 use crate::report::{ServerId, Side};
 use crate::server::Server;
-use crate::traffic::{DatagramOf, Traffic, Waits};
+use crate::traffic::{DatagramOf, Heard, Traffic, Waits};
 
 /// Largest UDP payload accepted: anything the interface can bring.
 const UDP_PAYLOAD_MAX: u16 = 65_527;
@@ -126,9 +126,13 @@ impl<S: Socket> Engine<S> {
             .handle_datagram(now, remote, local_ip, ecn, data);
         match (of, &mut self.role) {
             (None, _) => {}
-            (Some(DatagramOf::Connection(key, back)), role) => {
-                if back && let Role::Client(client) = role {
-                    client.handle_back(now, &mut self.traffic, key);
+            (Some(DatagramOf::Connection(key, heard)), role) => {
+                if let Role::Client(client) = role {
+                    match heard {
+                        Heard::Before => {}
+                        Heard::First => client.handle_answered(now, &mut self.traffic, key),
+                        Heard::Back => client.handle_back(now, &mut self.traffic, key),
+                    }
                 }
                 self.traffic.connections.mark(key);
             }

@@ -49,6 +49,9 @@ use crate::strangers::Source;
 use rand_chacha::ChaCha20Rng;
 use talk::Talk;
 
+/// Age of an attempt whose packets have got nowhere: its peer would have answered the first one.
+const SILENT_ATTEMPT: Duration = Duration::from_secs(1);
+
 pub(crate) struct Traffic<S> {
     endpoint: Endpoint,
     pub(crate) transport: Transport,
@@ -195,7 +198,12 @@ impl<S: Socket> Traffic<S> {
                         remote: connection.remote(),
                     });
                 }
-                Some(DatagramOf::Connection(key, back != Back::Not))
+                let heard = match back {
+                    Back::FromSilence | Back::FromSuspicion => Heard::Back,
+                    Back::Not if connection.has_just_answered() => Heard::First,
+                    Back::Not => Heard::Before,
+                };
+                Some(DatagramOf::Connection(key, heard))
             }
             DatagramEvent::NewConnection(incoming) => {
                 Some(DatagramOf::Newcomer(Box::new(incoming)))
@@ -319,9 +327,18 @@ impl<S: Socket> Traffic<S> {
 
 #[derive(Debug)]
 pub(crate) enum DatagramOf {
-    /// To a connection, whose peer had been silent for too long until now (`true`).
-    Connection(ConnectionKey, bool),
+    Connection(ConnectionKey, Heard),
     Newcomer(Box<Incoming>),
+}
+
+/// Whether the peer of a connection was heard before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Heard {
+    Before,
+    /// For the first time.
+    First,
+    /// It was, but had been silent for too long until now.
+    Back,
 }
 
 /// Connections.
@@ -413,6 +430,21 @@ impl<S: Socket> Traffic<S> {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.abandon(now);
             self.connections.mark(key);
+        }
+    }
+
+    /// Ends an attempt beside which another connection answers, or whose time is over. One that has been silent for long ends
+    /// without a word: the peer knows nothing of it, and would begin a handshake for its close.
+    pub(crate) fn end_attempt(&mut self, now: Instant, key: ConnectionKey) {
+        let known = self.connections.get(key).is_some_and(|connection| {
+            connection.has_answered() || now < connection.opened() + SILENT_ATTEMPT
+        });
+        if known {
+            self.abandon_attempt(now, key);
+        } else {
+            self.forget(now, key, LossReason::ClosedLocally);
+            // Who gives it up need not be told, and may soon have another one by this key.
+            self.ended.pop_back_if(|ended| ended.key == key);
         }
     }
 

@@ -66,7 +66,7 @@ impl Client {
             && let Some(attempts) = slot.restore(key)
         {
             for attempt in attempts {
-                traffic.abandon_attempt(now, attempt);
+                traffic.end_attempt(now, attempt);
             }
         }
         self.place_waiting(now, traffic);

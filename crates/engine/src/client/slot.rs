@@ -1,21 +1,22 @@
-//! One wanted connection: attempts, races between addresses, and waits between attempts.
+//! One wanted connection: races between addresses, and waits between them.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use quictun_flow::{BondKey, ConnectionKey};
 
+use super::race::{RACE_STEP, Race};
 use crate::loss::LossReason;
 use crate::report::ServerId;
 use crate::traffic::Ended;
 
-/// Head start of one address over the next (RFC 8305 section 5).
-const RACE_STEP: Duration = Duration::from_millis(250);
-
-/// Longest wait between attempts; the first retry comes at once.
+/// Longest wait between races; the first retry comes at once. One that nobody has answered took ten seconds already.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+const BACK_OFF_SILENT: Duration = Duration::from_secs(1);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
+
+/// Failures after which a silent server is no longer tried so often: about ten minutes.
+const OFTEN_FAILURES: u32 = 50;
 
 /// Age of the latest attempt at which a new one is faster than its next packet: the library sends the first one again after
 /// 1 s, and then ever more rarely (RFC 9002 section 6.2).
@@ -35,6 +36,8 @@ pub(super) struct Slot {
     /// The server has refused this client: another network changes nothing about that.
     refused: bool,
     spare: bool,
+    /// Where its last connection led, if that fell silent: it may answer before names can be looked up again.
+    silent: Option<SocketAddr>,
     /// The bond of its connections.
     pub(super) bond: Option<BondKey>,
 }
@@ -49,26 +52,14 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Race {
-    attempts: Vec<ConnectionKey>,
-    tried: Vec<SocketAddr>,
-    next: VecDeque<SocketAddr>,
-    next_at: Instant,
-    last: Option<(SocketAddr, LossReason)>,
-    timed_out: bool,
-    /// Address with which the race began before the name was looked up: the last connection's.
-    early: Option<SocketAddr>,
-    /// Time at which the way is doubted, where no attempt has been answered by then.
-    doubt_at: Option<Instant>,
-}
-
-#[derive(Debug)]
 pub(super) enum Step {
     Nothing,
-    Resolve,
+    Race,
     Attempt,
     /// The connection was silent, and no attempt to make another one is answered either.
     Doubt,
+    /// No attempt has succeeded for long: another one beside them may be faster.
+    Again,
     /// A connection is up and may have stopped answering.
     Check(ConnectionKey),
 }
@@ -96,6 +87,7 @@ impl Slot {
             timeouts: 0,
             refused: false,
             spare,
+            silent: None,
             bond: None,
         }
     }
@@ -124,7 +116,7 @@ impl Slot {
     pub(super) fn has(&self, key: ConnectionKey) -> bool {
         match &self.state {
             State::Up(up) => *up == key,
-            State::Racing(race) => race.attempts.contains(&key),
+            State::Racing(race) => race.under_way().any(|attempt| attempt == key),
             State::Idle | State::Resolving | State::Waiting(_) => false,
         }
     }
@@ -136,10 +128,7 @@ impl Slot {
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         match &self.state {
-            State::Racing(race) => {
-                let next = (!race.next.is_empty()).then_some(race.next_at);
-                next.into_iter().chain(race.doubt_at).min()
-            }
+            State::Racing(race) => race.next_timeout(),
             State::Waiting(until) => Some(*until),
             State::Idle | State::Resolving | State::Up(_) => None,
         }
@@ -155,36 +144,33 @@ impl Slot {
         match &mut self.state {
             State::Idle => {
                 self.state = State::Resolving;
-                Step::Resolve
+                Step::Race
             }
-            State::Racing(race) if race.doubt_at.is_some_and(|at| at <= now) => {
-                race.doubt_at = None;
-                Step::Doubt
-            }
-            State::Racing(race) if !race.next.is_empty() && race.next_at <= now => Step::Attempt,
+            State::Racing(race) => race.step(now),
             State::Up(key) => Step::Check(*key),
-            State::Resolving | State::Racing(_) | State::Waiting(_) => Step::Nothing,
+            State::Resolving | State::Waiting(_) => Step::Nothing,
         }
     }
 
     pub(super) fn race(&mut self, now: Instant, addresses: &[SocketAddr]) {
-        self.state = State::Racing(Box::new(Race {
-            attempts: Vec::new(),
-            tried: Vec::new(),
-            next: addresses.iter().copied().collect(),
-            next_at: now,
-            last: None,
-            timed_out: false,
-            early: None,
-            doubt_at: None,
-        }));
+        self.state = State::Racing(Box::new(Race::new(now, addresses)));
     }
 
-    /// Races for `address` until the name has been looked up. An answer should take no longer than `patience`.
-    pub(super) fn race_early(&mut self, now: Instant, address: SocketAddr, patience: Duration) {
+    /// Races for the address of its connection, which has fallen silent, until the name has been looked up. `false`: there is none.
+    pub(super) fn race_early(&mut self, now: Instant) -> bool {
+        let Some(address) = self.silent else {
+            return false;
+        };
         self.race(now, &[address]);
         if let State::Racing(race) = &mut self.state {
             race.early = Some(address);
+        }
+        true
+    }
+
+    /// An answer to its attempts should take no longer than `patience`.
+    pub(super) fn doubt_after(&mut self, now: Instant, patience: Duration) {
+        if let State::Racing(race) = &mut self.state {
             race.doubt_at = Some(now + patience);
         }
     }
@@ -192,9 +178,39 @@ impl Slot {
     /// Races for the same addresses again, beside the attempts that are under way.
     pub(super) fn race_again(&mut self, now: Instant) {
         if let State::Racing(race) = &mut self.state {
-            race.next.extend(race.tried.drain(..));
-            race.next_at = now;
+            race.repeat(now, false);
             race.doubt_at = None;
+        }
+    }
+
+    /// Tries the same addresses beside attempts that nobody has answered, where that is `wanted`, and asks again after as long.
+    /// `jitter`: 0 to 1. Returns whether it tries.
+    pub(super) fn try_beside(&mut self, now: Instant, jitter: f64, wanted: bool) -> bool {
+        let State::Racing(race) = &mut self.state else {
+            return false;
+        };
+        race.ask_again(now, jitter);
+        let tries = wanted && self.failures < OFTEN_FAILURES;
+        if tries {
+            race.repeat(now, true);
+        }
+        tries
+    }
+
+    /// Its attempts that have not ended.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = ConnectionKey> {
+        let race = match &self.state {
+            State::Racing(race) => Some(race),
+            State::Idle | State::Resolving | State::Up(_) | State::Waiting(_) => None,
+        };
+        race.into_iter().flat_map(|race| race.under_way())
+    }
+
+    /// One of its attempts is answered, and there are some beside. The race waits for that one alone; returns the others.
+    pub(super) fn handle_answered(&mut self, attempt: ConnectionKey) -> Vec<ConnectionKey> {
+        match &mut self.state {
+            State::Racing(race) => race.handle_answered(attempt),
+            State::Idle | State::Resolving | State::Up(_) | State::Waiting(_) => Vec::new(),
         }
     }
 
@@ -203,9 +219,18 @@ impl Slot {
         if let State::Racing(race) = &mut self.state
             && let Some(early) = race.early.take()
         {
-            let others = addresses.iter().filter(|&&address| address != early);
-            race.next.extend(others);
-            race.next_at = now;
+            race.join(now, addresses, early);
+            // Where the server is elsewhere by now, the address that fell silent is not tried again.
+            self.silent = self.silent.filter(|address| addresses.contains(address));
+        }
+    }
+
+    /// The name could not be looked up: a race that has begun early goes on.
+    pub(super) fn note_unresolved(&mut self, error: &str) {
+        if let State::Racing(race) = &mut self.state
+            && race.early.is_some()
+        {
+            race.unresolved = Some(error.to_owned());
         }
     }
 
@@ -213,9 +238,7 @@ impl Slot {
         let State::Racing(race) = &mut self.state else {
             return Next::Wait;
         };
-        if let Some(address) = race.next.pop_front() {
-            race.next_at = now + RACE_STEP;
-            race.tried.push(address);
+        if let Some(address) = race.next_address(now) {
             return Next::Address(address);
         }
         if !race.attempts.is_empty() {
@@ -224,15 +247,15 @@ impl Slot {
         if race.timed_out {
             self.timeouts = self.timeouts.saturating_add(1);
         }
-        match race.last.take() {
-            Some((remote, reason)) => Next::Failed(Some(remote), reason),
-            None => Next::Failed(None, LossReason::TimedOut),
-        }
+        let (remote, reason) = race.failure();
+        Next::Failed(remote, reason)
     }
 
-    pub(super) fn add_attempt(&mut self, key: ConnectionKey) {
+    /// `jitter`: 0 to 1.
+    pub(super) fn add_attempt(&mut self, now: Instant, key: ConnectionKey, jitter: f64) {
         if let State::Racing(race) = &mut self.state {
-            race.attempts.push(key);
+            race.ask_again(now, jitter);
+            race.push(key);
         }
     }
 
@@ -243,12 +266,18 @@ impl Slot {
     }
 
     /// Lets it wait before its next attempt; the first one follows at once. `jitter`: 0 to 1.
-    pub(super) fn back_off(&mut self, now: Instant, jitter: f64) -> Duration {
+    pub(super) fn back_off(&mut self, now: Instant, jitter: f64, reason: &LossReason) -> Duration {
+        let silent = *reason == LossReason::TimedOut || self.silent.is_some();
         let wait = if self.failures == 0 {
             Duration::ZERO
         } else {
+            let most = if silent && self.failures < OFTEN_FAILURES {
+                BACK_OFF_SILENT
+            } else {
+                BACK_OFF_MAX
+            };
             let exponent = self.failures.min(FAILURES_MAX) - 1;
-            let full = (BACK_OFF_FIRST * 2u32.pow(exponent)).min(BACK_OFF_MAX);
+            let full = (BACK_OFF_FIRST * 2u32.pow(exponent)).min(most);
             full.mul_f64(0.5 + jitter / 2.0)
         };
         self.failures = self.failures.saturating_add(1);
@@ -273,26 +302,23 @@ impl Slot {
     /// The first of its attempts has succeeded. Returns the others.
     pub(super) fn handle_connected(&mut self, key: ConnectionKey) -> Vec<ConnectionKey> {
         self.timeouts = 0;
+        self.silent = None;
         match std::mem::replace(&mut self.state, State::Up(key)) {
-            State::Racing(mut race) => {
-                race.attempts.retain(|&other| other != key);
-                race.attempts
-            }
+            State::Racing(race) => race.under_way().filter(|&other| other != key).collect(),
             _ => Vec::new(),
-        }
-    }
-
-    /// Gives it up. Returns its attempts.
-    pub(super) fn into_attempts(self) -> Vec<ConnectionKey> {
-        match self.state {
-            State::Racing(race) => race.attempts,
-            State::Idle | State::Resolving | State::Up(_) | State::Waiting(_) => Vec::new(),
         }
     }
 
     /// The connection is of no use for new flows.
     pub(super) fn vacate(&mut self) {
         self.state = State::Idle;
+        self.silent = None;
+    }
+
+    /// The same, because `remote` no longer answers.
+    pub(super) fn leave_silent(&mut self, remote: SocketAddr) {
+        self.vacate();
+        self.silent = Some(remote);
     }
 
     /// Its connection answers again before another one was made. Returns the attempts for that.
@@ -300,8 +326,9 @@ impl Slot {
         if self.is_up() {
             return None;
         }
+        self.silent = None;
         match std::mem::replace(&mut self.state, State::Up(key)) {
-            State::Racing(race) => Some(race.attempts),
+            State::Racing(race) => Some(race.under_way().collect()),
             _ => Some(Vec::new()),
         }
     }
@@ -317,12 +344,15 @@ impl Slot {
             self.refused = true;
             self.failures = self.failures.max(FAILURES_MAX);
         }
+        if *reason != LossReason::TimedOut {
+            self.silent = None;
+        } else if self.is_up() {
+            self.silent = Some(ended.remote);
+        }
         match &mut self.state {
             State::Up(_) => AfterEnd::BackOff,
             State::Racing(race) => {
-                race.attempts.retain(|&attempt| attempt != ended.key);
-                race.timed_out |= *reason == LossReason::TimedOut;
-                race.last = Some((ended.remote, reason.clone()));
+                race.handle_ended(ended.key, ended.remote, reason);
                 if race.attempts.is_empty() {
                     AfterEnd::Attempt
                 } else {

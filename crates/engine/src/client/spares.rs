@@ -38,13 +38,11 @@ impl Client {
             let remote = connection.remote();
             let unresponsive = connection.is_unresponsive();
             let patience = DOUBT_MIN.max(DOUBT_ROUND_TRIPS * connection.rtt());
-            self.slots[index].vacate();
+            self.slots[index].leave_silent(remote);
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
             if !unresponsive {
-                // No look-up is waited for.
-                self.slots[index].race_early(now, remote, patience);
-                self.attempt(now, traffic, index);
-                self.want_addresses(traffic, self.slots[index].server);
+                self.race(now, traffic, index);
+                self.slots[index].doubt_after(now, patience);
             }
         }
     }
@@ -140,8 +138,8 @@ impl Client {
             if let Some(bond) = slot.bond {
                 traffic.bonds.remove(bond);
             }
-            for attempt in slot.into_attempts() {
-                traffic.abandon_attempt(now, attempt);
+            for attempt in slot.under_way() {
+                traffic.end_attempt(now, attempt);
             }
         }
     }

@@ -7,6 +7,16 @@ use quictun_congestion::Verdict;
 use super::Connection;
 
 impl Connection {
+    /// Whether anything of the peer has arrived.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.datagrams_received > 0
+    }
+
+    /// Whether the first datagram of the peer has arrived, and no other.
+    pub(crate) fn has_just_answered(&self) -> bool {
+        self.datagrams_received == 1
+    }
+
     /// Whether flows should leave the connection: the peer is silent, or the connection is to be replaced.
     pub(crate) fn is_to_leave(&self) -> bool {
         self.is_suspect() || self.retiring

@@ -1,9 +1,10 @@
 //! Many clients behind one address, and the server's restart that they all have to notice.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quictun_sim::engine::{EngineConfig, ServerRole};
-use quictun_sim::{Dial, Script, Seed, Write, config};
+use quictun_sim::{Dial, HostId, Script, Seed, Write, config};
 
 use crate::world::{MS, SECOND, World, wire};
 
@@ -61,5 +62,65 @@ fn two_hundred_clients_behind_one_address_return_within_10_s_of_a_restart() {
         let served = |app| world.network.outcome(app).is_clean();
         let served = apps.into_iter().filter(|&app| served(app)).count();
         assert_eq!(served, clients.len(), "{places} places");
+    }
+}
+
+/// Clients of an outage, and the most handshakes that they may cost the server after it.
+const CUT_OFF: u64 = 30;
+const HANDSHAKES: u64 = 33;
+
+/// Clients behind one address whose flows bonds carry: the time that the slowest takes to go on after an outage, and the handshakes
+/// that the server has begun until then.
+fn slowest_after(outage: Duration) -> (Duration, u64) {
+    let client = |number| {
+        let mut client = config::client_speaking(config::NATIVE, number);
+        client.role.bond_ttl = 600 * SECOND;
+        client
+    };
+    let mut server = config::server(1);
+    server.role.bond_ttl = 600 * SECOND;
+    let link = wire(20 * MS);
+    let mut world = World::with(Seed::fixed(1), client(1), server, link.clone(), link);
+    let mut clients = vec![world.client];
+    for number in 2..=CUT_OFF {
+        let name = format!("client {number}");
+        let (server, neighbour) = (world.server, world.client);
+        let network = &mut world.network;
+        let id = network.add_client_beside(&name, client(number), server, neighbour);
+        network.link(id, server, wire(20 * MS), wire(20 * MS));
+        clients.push(id);
+    }
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    world.network.run_for(2 * SECOND);
+    let blocks = [Write::Send(100), Write::Wait(100 * MS)].repeat(2000);
+    let script = Script::echoed(1).write(blocks);
+    let open = |&client: &HostId| world.network.open(client, "echo", script.clone());
+    let apps: Vec<_> = clients.iter().map(open).collect();
+    world.network.run_for(SECOND);
+    for &client in &clients {
+        world.network.black_hole(client, world.server, outage);
+        world.network.black_hole(world.server, client, outage);
+    }
+    world.network.run_for(outage);
+    let before: Vec<_> = apps.iter().map(|&app| world.received(app)).collect();
+    let took = world.network.run_until(15 * SECOND, |network| {
+        let mut all = apps.iter().zip(&before);
+        all.all(|(&app, &before)| network.outcome(app).received > before)
+    });
+    let begun = world.network.host(world.server).engine().totals();
+    (took, begun.connections_opened - CUT_OFF)
+}
+
+#[test]
+fn flows_of_many_clients_go_on_within_three_seconds_of_an_outage() {
+    // Their connections outlive the first one, and are asked every 0.6 s at its end.
+    let (took, _) = slowest_after(20 * SECOND);
+    assert!(took <= 700 * MS, "{took:?}");
+    for outage in [80 * SECOND, 95 * SECOND] {
+        let (took, handshakes) = slowest_after(outage);
+        assert!(took <= 3100 * MS, "{took:?} after {outage:?}");
+        let fair = CUT_OFF..=HANDSHAKES;
+        assert!(fair.contains(&handshakes), "{handshakes} after {outage:?}");
     }
 }

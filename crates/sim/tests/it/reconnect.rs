@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Event, LossReason};
+use quictun_sim::engine::{Ending, Engine, Event, LossReason};
 use quictun_sim::{Dial, Incoming, Network, Script, Seed, Write, config};
 use quictun_wire::code::CloseCode;
 
@@ -223,8 +223,91 @@ fn after_an_outage_that_no_connection_outlives_the_client_connects_again() {
     assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
     assert_eq!(world.lost(), [LossReason::TimedOut]);
     cut(&mut world, 0.0);
-    // An attempt is given up after ten seconds, and the next one follows within five.
-    world.echoes_within(15 * SECOND);
+    world.echoes_within(4 * SECOND);
+}
+
+/// Time until a client is connected again after an outage of so long, in which no name can be looked up, and none is after it.
+fn back_after(lasts: Duration, seed: u64) -> Duration {
+    let mut world = World::new(Seed::fixed(seed), config::NATIVE, wire(20 * MS));
+    world.connect();
+    let (client, server) = (world.client, world.server);
+    let silence = Err("no answer".to_owned());
+    world.network.host(client).set_resolver(silence, 5 * SECOND);
+    for (from, to) in [(client, server), (server, client)] {
+        world.network.black_hole(from, to, lasts);
+    }
+    world.network.run_for(lasts);
+    assert_eq!(world.up(client), [], "it outlives no connection");
+    world.network.run_until(15 * SECOND, |network| {
+        network.host(client).engine().is_connected()
+    })
+}
+
+#[test]
+fn whenever_an_outage_ends_the_client_is_back_within_three_seconds_without_a_look_up() {
+    let longer = (0..40u32).map(|step| 90 * SECOND + step * 290 * MS);
+    let back = longer
+        .zip(1..)
+        .map(|(lasts, seed)| (back_after(lasts, seed), lasts));
+    let (slowest, lasted) = back.max().expect("forty of them");
+    assert!(slowest <= 3100 * MS, "{slowest:?} after {lasted:?}");
+}
+
+#[test]
+fn a_client_that_reconnects_looks_up_where_its_server_is_now() {
+    let mut world = world(wire(20 * MS));
+    let (client, server) = (world.client, world.server);
+    let address = world.network.address(server);
+    let asks = |event: &Event| matches!(event, Event::Resolve { .. });
+    let before = world.count(client, asks);
+    let host = world.network.host(client);
+    host.set_resolver(Ok(vec![address]), SECOND);
+    world.network.command(client, Engine::reconnect);
+    world.network.run_for(900 * MS);
+    assert_eq!(begun(&mut world), 1, "it waits for the look-up");
+    world.network.run_for(SECOND);
+    assert_eq!(begun(&mut world), 2);
+    assert_eq!(world.count(client, asks), before + 1);
+}
+
+/// Connections that the client has begun.
+fn begun(world: &mut World) -> u64 {
+    let engine = world.network.host(world.client).engine();
+    engine.totals().connections_opened
+}
+
+#[test]
+fn an_attempt_that_the_server_has_answered_gets_no_other_beside_it() {
+    let mut server = config::server(1);
+    server.role.always_retry = true;
+    let client = config::client_speaking(config::NATIVE, 1);
+    let link = wire(20 * MS);
+    let mut world = World::with(Seed::fixed(1), client, server, link.clone(), link);
+    world.network.run_for(15 * MS);
+    let (client, server) = (world.client, world.server);
+    // Retry is on its way, and what follows it is lost.
+    world.network.black_hole(client, server, 9 * SECOND);
+    world.network.run_for(9 * SECOND);
+    assert_eq!(begun(&mut world), 1);
+    world.network.black_hole(client, server, 9 * SECOND);
+    world.network.run_for(6 * SECOND);
+    assert_eq!(
+        begun(&mut world),
+        3,
+        "the next one gets one, without an answer"
+    );
+}
+
+#[test]
+fn as_long_as_a_silent_connection_is_asked_others_are_tried_only_every_ten_seconds() {
+    let mut world = world(wire(20 * MS));
+    let (client, server) = (world.client, world.server);
+    for (from, to) in [(client, server), (server, client)] {
+        world.network.black_hole(from, to, 60 * SECOND);
+    }
+    world.network.run_for(30 * SECOND);
+    assert_eq!(world.up(client).len(), 1, "it is asked");
+    assert_eq!(begun(&mut world), 4);
 }
 
 #[test]

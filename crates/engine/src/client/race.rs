@@ -1,0 +1,158 @@
+//! A race between the addresses of a server: the first attempt that succeeds is its connection.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use quictun_flow::ConnectionKey;
+
+use super::slot::Step;
+use crate::loss::LossReason;
+
+/// Head start of one address over the next (RFC 8305 section 5).
+pub(super) const RACE_STEP: Duration = Duration::from_millis(250);
+
+/// Time after which all addresses are tried again beside attempts that nobody has answered. The library sends an attempt's
+/// packets after 1 s, 3 s and 7 s: with those of the next attempt no gap is longer than 2 s, so that a client is back soon
+/// after the network.
+const AGAIN: Duration = Duration::from_secs(4);
+
+#[derive(Debug)]
+pub(super) struct Race {
+    pub(super) attempts: Vec<ConnectionKey>,
+    /// Attempts beside those that nobody has answered. The race does not wait for their end.
+    pub(super) beside: Vec<ConnectionKey>,
+    again_at: Option<Instant>,
+    tried: Vec<SocketAddr>,
+    next: VecDeque<SocketAddr>,
+    /// Attempts that are made from now on are of those beside.
+    is_beside: bool,
+    pub(super) next_at: Instant,
+    pub(super) last: Option<(SocketAddr, LossReason)>,
+    pub(super) timed_out: bool,
+    /// Address with which the race began before the name was looked up: the last connection's.
+    pub(super) early: Option<SocketAddr>,
+    /// Why the name could not be looked up meanwhile.
+    pub(super) unresolved: Option<String>,
+    /// Time at which the way is doubted, where no attempt has been answered by then.
+    pub(super) doubt_at: Option<Instant>,
+}
+
+impl Race {
+    pub(super) fn new(now: Instant, addresses: &[SocketAddr]) -> Self {
+        Self {
+            attempts: Vec::new(),
+            beside: Vec::new(),
+            again_at: None,
+            tried: Vec::new(),
+            next: addresses.iter().copied().collect(),
+            is_beside: false,
+            next_at: now,
+            last: None,
+            timed_out: false,
+            early: None,
+            unresolved: None,
+            doubt_at: None,
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let attempt = if self.next.is_empty() {
+            self.again_at
+        } else {
+            Some(self.next_at)
+        };
+        attempt.into_iter().chain(self.doubt_at).min()
+    }
+
+    pub(super) fn step(&mut self, now: Instant) -> Step {
+        if self.doubt_at.take_if(|at| *at <= now).is_some() {
+            return Step::Doubt;
+        }
+        if !self.next.is_empty() {
+            let due = self.next_at <= now;
+            return if due { Step::Attempt } else { Step::Nothing };
+        }
+        match self.again_at.take_if(|at| *at <= now) {
+            Some(_) => Step::Again,
+            None => Step::Nothing,
+        }
+    }
+
+    pub(super) fn next_address(&mut self, now: Instant) -> Option<SocketAddr> {
+        if self.is_beside && self.attempts.is_empty() {
+            // Those that it has waited for have ended.
+            return None;
+        }
+        let address = self.next.pop_front()?;
+        self.next_at = now + RACE_STEP;
+        self.tried.push(address);
+        Some(address)
+    }
+
+    pub(super) fn push(&mut self, attempt: ConnectionKey) {
+        if self.is_beside {
+            self.beside.push(attempt);
+        } else {
+            self.attempts.push(attempt);
+        }
+    }
+
+    /// Tries all addresses again.
+    pub(super) fn repeat(&mut self, now: Instant, beside: bool) {
+        self.next.extend(self.tried.drain(..));
+        self.next_at = now;
+        self.is_beside = beside;
+    }
+
+    /// Asks after a while whether to try all addresses again. `jitter`: 0 to 1.
+    pub(super) fn ask_again(&mut self, now: Instant, jitter: f64) {
+        self.again_at = Some(now + AGAIN.mul_f64(0.75 + jitter / 2.0));
+    }
+
+    /// Those of its addresses take part that it has not begun with.
+    pub(super) fn join(&mut self, now: Instant, addresses: &[SocketAddr], early: SocketAddr) {
+        let others = addresses.iter().filter(|&&address| address != early);
+        self.next.extend(others);
+        self.next_at = now;
+        self.is_beside = false;
+    }
+
+    /// One of its attempts is answered. Where there are some beside, it is over with that one; returns the others.
+    pub(super) fn handle_answered(&mut self, attempt: ConnectionKey) -> Vec<ConnectionKey> {
+        if self.beside.is_empty() || !self.under_way().any(|other| other == attempt) {
+            return Vec::new();
+        }
+        let others = self.under_way().filter(|&other| other != attempt).collect();
+        self.attempts = vec![attempt];
+        self.beside.clear();
+        self.tried.extend(self.next.drain(..));
+        others
+    }
+
+    /// Its attempts that have not ended.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = ConnectionKey> {
+        self.attempts.iter().chain(&self.beside).copied()
+    }
+
+    pub(super) fn handle_ended(
+        &mut self,
+        attempt: ConnectionKey,
+        remote: SocketAddr,
+        why: &LossReason,
+    ) {
+        self.attempts.retain(|&other| other != attempt);
+        self.beside.retain(|&other| other != attempt);
+        self.timed_out |= *why == LossReason::TimedOut;
+        self.last = Some((remote, why.clone()));
+    }
+
+    /// Why all have failed.
+    pub(super) fn failure(&mut self) -> (Option<SocketAddr>, LossReason) {
+        match (self.last.take(), self.unresolved.take()) {
+            (Some((_, LossReason::TimedOut)), Some(error)) => (None, LossReason::Resolve(error)),
+            (Some((remote, reason)), _) => (Some(remote), reason),
+            (None, _) => (None, LossReason::TimedOut),
+        }
+    }
+}
