@@ -3,6 +3,7 @@
 //! Each load starts its own server, client and application ([`site::Site`]), measures, and returns a
 //! [`report::Report`] whose rows may have limits.
 
+mod bystander;
 pub mod churn;
 pub mod cost;
 pub mod cut;

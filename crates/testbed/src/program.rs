@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
 use crate::deadline;
 use crate::work::Work;
@@ -22,6 +22,9 @@ use crate::work::Work;
 const EXTRA_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// One directory for each version.
 const POSTGRESQL: &str = "/usr/lib/postgresql";
+
+/// The priority of threads that run last.
+const LAST: i32 = 19;
 
 /// The path of a program that a test needs.
 ///
@@ -265,6 +268,24 @@ impl Program {
     /// Where it has ended.
     pub fn work(&self) -> Result<Work> {
         Work::of(self.pid())
+    }
+
+    /// Has its present threads run where no others want to, as a program on another machine would take nobody's processor here.
+    ///
+    /// # Errors
+    ///
+    /// Where it has ended.
+    pub fn give_way(&self) -> Result<()> {
+        let threads = Path::new("/proc").join(self.pid().to_string()).join("task");
+        for thread in threads.read_dir()? {
+            let id = thread?.file_name().to_string_lossy().parse()?;
+            match setpriority_process(Pid::from_raw(id), LAST) {
+                // It has ended in the meantime.
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 }
 

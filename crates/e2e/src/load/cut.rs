@@ -3,12 +3,12 @@
 //! Each flow carries blocks at a steady rate. After a cut, a flow's time without progress is the longest pause between two
 //! arrivals that ends after the cut. The slowest flow counts.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,9 +16,9 @@ use clap::{Args, ValueEnum};
 use quictun_lab::stats::quantile;
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::payload::Payload;
-use quictun_testbed::tunnel::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::bystander::{Bystander, Echoes, echo};
 use super::measured::pause;
 use super::relay::Fault;
 use super::report::{Report, figure};
@@ -56,6 +56,10 @@ pub struct Cut {
     /// Clients, each a process.
     #[arg(long, default_value_t = 1)]
     pub clients: usize,
+    /// Blocks of 100 bytes that all flows together send in a second, about. Each costs a turn of every process on its way: many
+    /// clients on few processors need fewer.
+    #[arg(long, default_value_t = 10_000)]
+    pub blocks: u32,
     /// Milliseconds without progress that the median of the cuts may have.
     #[arg(long)]
     pub max_median: Option<f64>,
@@ -67,9 +71,6 @@ pub struct Cut {
 /// Bytes of a block.
 const BLOCK: usize = 100;
 
-/// Blocks that all flows together send in a second, about.
-const BLOCKS: u32 = 10_000;
-
 /// Least time between two blocks of a flow.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -80,10 +81,41 @@ const CARRIED: usize = 5;
 const ON_ITS_WAY: Duration = Duration::from_millis(30);
 
 /// Longest time without progress.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Time between cuts beyond which late losses of the last one have been repaired.
 const REST: Duration = Duration::from_millis(1500);
+
+/// What came of the cuts.
+struct Carried {
+    /// Milliseconds without progress: of the slowest flow at each cut, and of every flow at every cut. Sorted.
+    slowest: Vec<f64>,
+    each: Vec<f64>,
+    /// From when data may flow again until all flows are carried, of each cut.
+    back: Vec<Range<Instant>>,
+}
+
+impl Carried {
+    fn add_to(&self, report: &mut Report, cut: &Cut, echoes: &Echoes) {
+        let of_cuts = |share| quantile(&self.slowest, share);
+        report.add("least", of_cuts(0.0), "ms");
+        report.add_limited("median", of_cuts(0.5), "ms", cut.max_median);
+        report.add_limited("worst", of_cuts(1.0), "ms", cut.max_worst);
+        if cut.flows * cut.clients > 1 {
+            for (share, percent) in [(0.5, "p50"), (0.9, "p90")] {
+                let name = format!("of all flows, {percent}");
+                report.add(name, quantile(&self.each, share), "ms");
+            }
+        }
+        let (meanwhile, otherwise) = echoes.split(&self.back);
+        for (when, delays) in [("otherwise", otherwise), ("meanwhile", meanwhile)] {
+            for (share, percent) in [(0.5, "p50"), (0.99, "p99"), (1.0, "max")] {
+                let name = format!("another client's echoes {when}, {percent}");
+                report.add(name, quantile(&delays, share), "ms");
+            }
+        }
+    }
+}
 
 /// The end of a flow where data arrives.
 struct Sink {
@@ -104,6 +136,19 @@ struct Source {
     sent: u64,
 }
 
+impl Source {
+    fn send(&mut self, block: &mut [u8]) -> Result<()> {
+        self.payload.fill(self.sent, block);
+        match self.stream.write(block) {
+            Ok(written) => self.sent += written as u64,
+            // The flow takes nothing while its connection is gone.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).context("a flow has ended"),
+        }
+        Ok(())
+    }
+}
+
 /// Runs flows, cuts their connections, and measures.
 ///
 /// # Errors
@@ -111,7 +156,10 @@ struct Source {
 /// Where a flow ends, or a byte is wrong, or a flow is not carried again within a minute.
 pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
     let count = cut.flows * cut.clients;
-    ensure!(count > 0 && cut.times > 0, "nothing to cut");
+    ensure!(
+        count > 0 && cut.times > 0 && cut.blocks > 0,
+        "nothing to cut"
+    );
     allow_files(8 * count as u64 + 256)?;
     let (accepted, far) = channel();
     let plan = Plan {
@@ -169,19 +217,13 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
         }
     }
     let bystander = Bystander::start(&site, &plan, &far)?;
-    let pauses = carry(&site, cut, sources, sinks)?;
-    let delays = bystander.end()?;
+    let carried = carry(&site, cut, sources, sinks)?;
+    let echoes = bystander.end()?;
     let mut report = Report::new(format!(
         "{} cuts ({:?}, {:?}), {count} flows of {} clients: time without progress",
         cut.times, cut.fault, cut.way, cut.clients
     ));
-    report.add("least", quantile(&pauses, 0.0), "ms");
-    report.add_limited("median", quantile(&pauses, 0.5), "ms", cut.max_median);
-    report.add_limited("worst", quantile(&pauses, 1.0), "ms", cut.max_worst);
-    for (share, percent) in [(0.5, "p50"), (0.99, "p99"), (1.0, "max")] {
-        let name = format!("another client's echoes, {percent}");
-        report.add(name, quantile(&delays, share), "ms");
-    }
+    carried.add_to(&mut report, cut, &echoes);
     for (side, bytes) in ["server", "first client"].into_iter().zip(site.memory()?) {
         let mib = figure(bytes) / 1024.0 / 1024.0;
         report.add(format!("{side}: resident"), mib, "MiB");
@@ -190,61 +232,8 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
     Ok(report)
 }
 
-/// A client that is not cut, and its echoes.
-struct Bystander {
-    client: Client,
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Vec<f64>>>,
-}
-
-impl Bystander {
-    fn start(site: &Site, plan: &Plan, far: &Receiver<TcpStream>) -> Result<Self> {
-        let client = site.another_client(plan, site.server.address)?;
-        let Endpoint::Tcp(forward) = client.forward else {
-            bail!("the client listens on a Unix socket");
-        };
-        let mut stream = site.near(|_| Ok(TcpStream::connect(forward)?))?;
-        let reached = far
-            .recv_timeout(PATIENCE)
-            .context("its flow did not arrive")?;
-        reached.set_nodelay(true)?;
-        std::thread::spawn(move || echo(reached));
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let over = Arc::new(AtomicBool::new(false));
-        let ends = over.clone();
-        let thread = std::thread::spawn(move || {
-            let mut delays = Vec::new();
-            while !ends.load(Ordering::Relaxed) {
-                let begin = Instant::now();
-                stream.write_all(b"?")?;
-                stream.read_exact(&mut [0])?;
-                delays.push(begin.elapsed().as_secs_f64() * 1e3);
-                pause(TICK);
-            }
-            delays.sort_by(f64::total_cmp);
-            Ok(delays)
-        });
-        Ok(Self {
-            client,
-            over,
-            thread,
-        })
-    }
-
-    /// Milliseconds of its echoes, sorted.
-    fn end(mut self) -> Result<Vec<f64>> {
-        self.client.program.hush();
-        self.over.store(true, Ordering::Relaxed);
-        let echoes = self.thread.join();
-        echoes
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .context("the client that is not cut")
-    }
-}
-
-/// Has all flows carry blocks while their connections are cut; returns milliseconds without progress of each cut, sorted.
-fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> Result<Vec<f64>> {
+/// Has all flows carry blocks while their connections are cut.
+fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> Result<Carried> {
     let relay = site.relay.as_ref().context("no relay")?;
     let (over, outage) = (
         AtomicBool::new(false),
@@ -252,7 +241,7 @@ fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> 
     );
     let (sinks, cut_at) = (Mutex::new(sinks), Mutex::new(Instant::now()));
     std::thread::scope(|scope| {
-        let sending = scope.spawn(|| send(&mut sources, &over));
+        let sending = scope.spawn(|| send(&mut sources, cut.blocks, &over));
         let receiving = scope.spawn(|| receive(&sinks, &cut_at, &over));
         let measured = (0..cut.times)
             .map(|number| {
@@ -277,8 +266,9 @@ fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> 
                     pause(TICK);
                 }
                 pause(REST);
-                let longest = locked(&sinks).iter().map(|sink| sink.pause).max();
-                Ok(longest.unwrap_or_default().as_secs_f64() * 1e3)
+                let pauses: Vec<_> = locked(&sinks).iter().map(|sink| sink.pause).collect();
+                let slowest = pauses.iter().max().copied().unwrap_or_default();
+                Ok((pauses, moment..moment + slowest))
             })
             .collect::<Result<Vec<_>>>();
         over.store(true, Ordering::Relaxed);
@@ -287,28 +277,39 @@ fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> 
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        let mut measured = measured?;
-        measured.sort_by(f64::total_cmp);
-        Ok(measured)
+        let (pauses, back): (Vec<Vec<Duration>>, _) = measured?.into_iter().unzip();
+        let slowest = pauses.iter().filter_map(|of_cut| of_cut.iter().max());
+        Ok(Carried {
+            slowest: milliseconds(slowest),
+            each: milliseconds(pauses.iter().flatten()),
+            back,
+        })
     })
 }
 
-/// Sends a block on each flow again and again.
-fn send(sources: &mut [Source], over: &AtomicBool) -> Result<()> {
-    let tick = TICK.max(Duration::from_secs(1) * u32::try_from(sources.len())? / BLOCKS);
+/// Sorted.
+fn milliseconds<'a>(times: impl Iterator<Item = &'a Duration>) -> Vec<f64> {
+    let mut times: Vec<_> = times.map(|time| time.as_secs_f64() * 1e3).collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// Sends a block on each flow again and again, a few flows at a time: clients that all send at one moment would all ask their
+/// silent server at one moment, too.
+fn send(sources: &mut [Source], blocks: u32, over: &AtomicBool) -> Result<()> {
+    let round = TICK.max(Duration::from_secs(1) * u32::try_from(sources.len())? / blocks);
+    let ticks = usize::try_from(round.as_nanos() / TICK.as_nanos())?;
+    let at_a_time = sources.len().div_ceil(ticks);
     let mut block = [0; BLOCK];
+    let mut next = Instant::now();
     while !over.load(Ordering::Relaxed) {
-        let next = Instant::now() + tick;
-        for (number, source) in sources.iter_mut().enumerate() {
-            source.payload.fill(source.sent, &mut block);
-            match source.stream.write(&block) {
-                Ok(written) => source.sent += written as u64,
-                // The flow takes nothing while its connection is gone.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error).with_context(|| format!("flow {number}")),
+        for sources in sources.chunks_mut(at_a_time) {
+            next = Instant::now().max(next + TICK);
+            for source in sources {
+                source.send(&mut block)?;
             }
+            pause(next.saturating_duration_since(Instant::now()));
         }
-        pause(next.saturating_duration_since(Instant::now()));
     }
     Ok(())
 }
@@ -349,16 +350,6 @@ fn receive(sinks: &Mutex<Vec<Sink>>, cut_at: &Mutex<Instant>, over: &AtomicBool)
         }
     }
     Ok(())
-}
-
-/// Returns everything until the flow ends.
-fn echo(mut stream: TcpStream) {
-    let mut block = [0; 4096];
-    while let Ok(read @ 1..) = stream.read(&mut block) {
-        if stream.write_all(&block[..read]).is_err() {
-            return;
-        }
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

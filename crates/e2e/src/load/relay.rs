@@ -5,12 +5,15 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 /// What happens to the connections that pass the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,6 +40,12 @@ const DATAGRAM: usize = 65536;
 /// Datagrams taken from one socket before the others have their turn.
 const BATCH: usize = 64;
 
+/// Sockets that are looked at in one turn. Thousands of others, of ports that clients have left, cost it nothing.
+const READY: usize = 256;
+
+/// The name of the clients' side among ready sockets; others have the index of their mapping.
+const INSIDE: u64 = u64::MAX;
+
 /// Bytes of a connection id that tell it from others.
 type Id = [u8; 8];
 
@@ -62,6 +71,7 @@ struct Mapping {
 }
 
 struct Worker {
+    epoll: OwnedFd,
     inside: UdpSocket,
     server: SocketAddr,
     mappings: Vec<Mapping>,
@@ -83,7 +93,10 @@ impl Relay {
     pub fn start(server: SocketAddr) -> Result<Self> {
         let inside = socket((Ipv4Addr::LOCALHOST, 0).into())?;
         let address = inside.local_addr()?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &inside, EventData::new_u64(INSIDE), EventFlags::IN)?;
         let worker = Worker {
+            epoll,
             inside,
             server,
             mappings: Vec::new(),
@@ -149,21 +162,19 @@ impl Worker {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let ready: Vec<bool> = {
-            let mut polled = vec![PollFd::new(&self.inside, PollFlags::IN)];
-            let outside = self.mappings.iter().map(|one| &one.outside);
-            polled.extend(outside.map(|socket| PollFd::new(socket, PollFlags::IN)));
-            poll(&mut polled, Some(&TURN))?;
-            polled.iter().map(|one| !one.revents().is_empty()).collect()
-        };
+        let mut ready = Vec::with_capacity(READY);
+        match epoll::wait(&self.epoll, spare_capacity(&mut ready), Some(&TURN)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
         if self.silent_until.is_some_and(|end| end <= Instant::now()) {
             self.silent_until = None;
         }
-        if ready[0] {
-            self.outwards()?;
-        }
-        for (at, _) in ready[1..].iter().enumerate().filter(|(_, ready)| **ready) {
-            self.inwards(at);
+        for event in ready {
+            match event.data.u64() {
+                INSIDE => self.outwards()?,
+                mapping => self.inwards(usize::try_from(mapping).map_err(io::Error::other)?),
+            }
         }
         Ok(())
     }
@@ -212,6 +223,8 @@ impl Worker {
         let outside = socket(any.parse().map_err(io::Error::other)?)?;
         outside.connect(self.server)?;
         let at = self.mappings.len();
+        let data = EventData::new_u64(at as u64);
+        epoll::add(&self.epoll, &outside, data, EventFlags::IN)?;
         self.mappings.push(Mapping {
             client,
             outside,

@@ -234,7 +234,8 @@ impl Site {
         ))
     }
 
-    /// Starts `count` more clients that lead to the same application, the same way.
+    /// Starts `count` more clients that lead to the same application, the same way. They leave processors to all others, as if
+    /// each had a machine of its own.
     ///
     /// # Errors
     ///
@@ -243,9 +244,13 @@ impl Site {
         let dialled = self.relay.as_ref().map(|relay| relay.address);
         let dialled = dialled.unwrap_or(self.server.address);
         for number in 0..count {
-            let client = self.another_client(plan, dialled);
-            self.others
-                .push(client.with_context(|| format!("client {number}"))?);
+            let started = || {
+                let client = self.another_client(plan, dialled)?;
+                client.program.give_way()?;
+                Ok::<_, anyhow::Error>(client)
+            };
+            let client = started().with_context(|| format!("client {number}"))?;
+            self.others.push(client);
         }
         Ok(())
     }

@@ -1,0 +1,112 @@
+//! A client that shares nothing with those under load but their server, and how long its echoes take.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::tunnel::Client;
+
+use super::cut::PATIENCE;
+use super::measured::pause;
+use super::site::{Plan, Site};
+
+/// Time between two echoes.
+const TICK: Duration = Duration::from_millis(3);
+
+/// A client with one flow, on which one byte after the other goes to its application and back.
+pub(super) struct Bystander {
+    client: Client,
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Vec<Echo>>>,
+}
+
+/// One byte there and back.
+struct Echo {
+    begin: Instant,
+    end: Instant,
+}
+
+/// All echoes of a bystander.
+pub(super) struct Echoes(Vec<Echo>);
+
+impl Bystander {
+    /// Starts one of `site`, whose application hands what it accepts to `far`.
+    pub(super) fn start(site: &Site, plan: &Plan, far: &Receiver<TcpStream>) -> Result<Self> {
+        let client = site.another_client(plan, site.server.address)?;
+        let Endpoint::Tcp(forward) = client.forward else {
+            bail!("the client listens on a Unix socket");
+        };
+        let mut stream = site.near(|_| Ok(TcpStream::connect(forward)?))?;
+        let reached = far
+            .recv_timeout(PATIENCE)
+            .context("its flow did not arrive")?;
+        reached.set_nodelay(true)?;
+        std::thread::spawn(move || echo(reached));
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let thread = std::thread::spawn(move || {
+            let mut echoes = Vec::new();
+            while !ends.load(Ordering::Relaxed) {
+                let begin = Instant::now();
+                stream.write_all(b"?")?;
+                stream.read_exact(&mut [0])?;
+                let end = Instant::now();
+                echoes.push(Echo { begin, end });
+                pause(TICK);
+            }
+            Ok(echoes)
+        });
+        Ok(Self {
+            client,
+            over,
+            thread,
+        })
+    }
+
+    pub(super) fn end(mut self) -> Result<Echoes> {
+        self.client.program.hush();
+        self.over.store(true, Ordering::Relaxed);
+        let echoes = self.thread.join();
+        echoes
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .map(Echoes)
+            .context("the client that is not cut")
+    }
+}
+
+impl Echoes {
+    /// Milliseconds of those that some part of `times` saw, and of all others, both sorted.
+    pub(super) fn split(&self, times: &[Range<Instant>]) -> (Vec<f64>, Vec<f64>) {
+        let saw = |echo: &&Echo| {
+            let mut times = times.iter();
+            times.any(|time| echo.begin < time.end && time.start < echo.end)
+        };
+        let (within, without): (Vec<&Echo>, Vec<&Echo>) = self.0.iter().partition(saw);
+        let delays = |echoes: Vec<&Echo>| {
+            let delays = echoes.iter().map(|echo| echo.end - echo.begin);
+            let mut delays: Vec<f64> = delays.map(|delay| delay.as_secs_f64() * 1e3).collect();
+            delays.sort_by(f64::total_cmp);
+            delays
+        };
+        (delays(within), delays(without))
+    }
+}
+
+/// Returns everything until the flow ends.
+pub(super) fn echo(mut stream: TcpStream) {
+    let mut block = [0; 4096];
+    while let Ok(read @ 1..) = stream.read(&mut block) {
+        if stream.write_all(&block[..read]).is_err() {
+            return;
+        }
+    }
+}
