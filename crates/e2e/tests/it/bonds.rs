@@ -1,6 +1,8 @@
 //! Programs that see nothing but time of what happens to the connection under them (PROTOCOL section 5.8).
 
+use std::fs::File;
 use std::io::{PipeWriter, Write as _};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use quictun_testbed::connection::Endpoint;
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
-use quictun_testbed::program::{Program, installed, run};
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, command, installed, run};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address};
 use rustix::process::Signal;
 
@@ -50,6 +53,10 @@ const LINES: u32 = 100_000;
 /// iperf3, each way: 3 s of it.
 const IPERF3_BYTES: u64 = 15_000_000;
 const IPERF3_RATE: &str = "40M";
+
+/// rsync: 3 s of it.
+const RSYNC_BYTES: u64 = 6_000_000;
+const RSYNC_RATE: &str = "--bwlimit=2000";
 
 /// Rows of psql.
 const ROWS: u32 = 50_000;
@@ -233,11 +240,14 @@ fn programs_go_on_after(fault: Fault) -> Result<()> {
     let database = Database::start("")?;
     let mut site = Site::new(&[SSHD, IPERF3, &database.target()])?;
     let psql = Psql::start(&site, &database)?;
-    let mut ssh = Ssh::start(&site)?;
+    let login = Login::new(&site)?;
+    let rsync = Rsync::start(&site, &login)?;
+    let mut ssh = Ssh::start(&login)?;
     let mut iperf3 = Iperf3::start(&site)?;
     ssh.program.wait_for("20", SOON)?;
     fault.happen(&mut site)?;
     ssh.finish().context("ssh")?;
+    rsync.finish().context("rsync")?;
     iperf3.finish().context("iperf3")?;
     psql.finish().context("psql")?;
     database.stop()?;
@@ -250,34 +260,51 @@ fn programs_go_on_after(fault: Fault) -> Result<()> {
     Ok(())
 }
 
-/// Lines that come out of a command on the far machine, for a while.
-struct Ssh {
-    program: Program,
+/// sshd on the far machine, and how ssh gets there.
+struct Login {
+    keys: Keys,
+    options: Vec<String>,
     _sshd: Application,
-    _keys: Keys,
 }
 
-impl Ssh {
-    fn start(site: &Site) -> Result<Self> {
+impl Login {
+    fn new(site: &Site) -> Result<Self> {
         let keys = Keys::new()?;
         let sshd = site.far.within(|| keys.sshd(SSHD.parse()?))?;
-        let mut ssh = keys.client("ssh");
         // Through the proxy, which is the last of the forwards.
         let proxy = site.forwards.last().context("no proxy")?.port()?;
         let nc = installed("nc", "netcat-openbsd")?;
         let nc = format!("{} -X 5 -x 127.0.0.1:{proxy} %h %p", nc.display());
-        ssh.args(["-o", &format!("ProxyCommand={nc}")]);
-        ssh.arg(keys.user_at("127.0.0.1")).arg(format!(
+        let mut options = keys.options();
+        options.push(format!("-oProxyCommand={nc}"));
+        Ok(Self {
+            keys,
+            options,
+            _sshd: sshd,
+        })
+    }
+
+    fn user(&self) -> String {
+        self.keys.user_at("127.0.0.1")
+    }
+}
+
+/// Lines that come out of a command on the far machine, for a while.
+struct Ssh {
+    program: Program,
+}
+
+impl Ssh {
+    fn start(login: &Login) -> Result<Self> {
+        let mut ssh = command("ssh");
+        ssh.args(&login.options);
+        ssh.arg(login.user()).arg(format!(
             "for i in $(seq {SLOW_LINES}); do echo $i; sleep 0.01; done; seq {} {LINES}; exit 7",
             SLOW_LINES + 1
         ));
         let mut program = Program::start_with("ssh", &mut ssh, Stdio::null())?;
         program.hush();
-        Ok(Self {
-            program,
-            _sshd: sshd,
-            _keys: keys,
-        })
+        Ok(Self { program })
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -294,6 +321,43 @@ impl Ssh {
             lines.len()
         );
         Ok(())
+    }
+}
+
+/// A file that is copied to the far machine.
+struct Rsync {
+    program: Program,
+    payload: Payload,
+    copy: PathBuf,
+}
+
+impl Rsync {
+    fn start(site: &Site, login: &Login) -> Result<Self> {
+        let rsync = installed("rsync", "rsync")?;
+        let [file, copy] = ["file", "copy"].map(|name| site.home.path().join(name));
+        let payload = Payload::new(1, RSYNC_BYTES);
+        payload.write_to(&mut File::create(&file)?)?;
+        let quoted = login.options.iter().map(|option| format!(" '{option}'"));
+        let ssh = format!("ssh{}", quoted.collect::<String>());
+        let mut rsync = site.here.command(&rsync);
+        rsync.args(["--inplace", RSYNC_RATE, "-e", &ssh]).arg(&file);
+        rsync.arg(format!("{}:{}", login.user(), copy.display()));
+        let program = Program::start("rsync", &mut rsync)?;
+        deadline::until("rsync begins", SOON, || {
+            copy.metadata().is_ok_and(|copy| copy.len() > 0)
+        })?;
+        Ok(Self {
+            program,
+            payload,
+            copy,
+        })
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let status = self.program.wait_end(DONE)?;
+        let lines = self.program.lines();
+        ensure!(status.success(), "{status}: {lines:?}");
+        self.payload.read_to_end_of(&mut File::open(self.copy)?)
     }
 }
 
