@@ -160,7 +160,7 @@ fn rules(flag: &'static str, port: &'static str) -> Arg {
         .default_missing_value(port)
         .value_parser(clap::value_parser!(u16).range(1..))
         .conflicts_with_all([other, "json"])
-        .help(format!("Print the commands that lead connections to `quictun client --{flag} PORT`, and nothing else"))
+        .help(format!("Only print the nftables commands that lead connections to `quictun client --{flag} PORT`"))
 }
 
 /// The commands about this program.

@@ -177,7 +177,7 @@ options! {
     pub(super) REDIRECT: Maybe<u16> = "redirect" "PORT", by |text| number(text, 1..=u16::MAX), key "redirect";
         "Carry connections that nftables redirects to PORT to where they were made; `quictun doctor --redirect PORT` prints the rules"
     pub(super) TPROXY: Maybe<u16> = "tproxy" "PORT", by |text| number(text, 1..=u16::MAX), key "tproxy";
-        "The same for tproxy rules, which rewrite nothing; needs CAP_NET_ADMIN"
+        "As --redirect, without rewriting addresses: see `quictun doctor --tproxy`; needs CAP_NET_ADMIN"
     pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
         "Protocols offered: native (quictun/1), compat (quic-tun) or both"
     pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins";

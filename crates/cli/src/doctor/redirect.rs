@@ -1,9 +1,14 @@
 //! `quictun doctor --redirect` and `--tproxy`: the commands that lead connections of this machine, and of those whose router it
 //! is, to `quictun client --redirect` or `--tproxy`.
 //!
-//! Three things keep packets from going in circles: only TCP is taken, and the tunnel is UDP; its own packets have a mark, and
-//! are left alone; connections to this machine itself are left alone, too.
+//! Three things keep the client's packets from going in circles: only TCP is taken, and the tunnel is UDP; its own packets have
+//! a mark, and are left alone; connections to this machine itself are left alone, too. A server on this machine dials targets
+//! without that mark: there its connections would come back.
+//!
+//! Connections that others make to this machine or through it stay as they are: replies are left alone, and so is what comes
+//! from where the default route leads.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -23,7 +28,9 @@ const BESIDE_V6: &str = "::/127, fc00::/7, fe80::/10, ff00::/8";
 /// Prints the commands for this machine.
 pub(super) fn text(way: Way, port: u16) -> String {
     let v6 = Path::new("/proc/net/if_inet6").exists();
-    let mut text = commands(way, port, v6);
+    let routes = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let uplinks = uplinks(&routes("/proc/net/route"), &routes("/proc/net/ipv6_route"));
+    let mut text = commands(way, port, v6, &uplinks);
     if !installed("nft") {
         text.insert_str(
             0,
@@ -41,8 +48,30 @@ fn installed(program: &str) -> bool {
         .any(|directory| directory.join(program).exists())
 }
 
-/// Shell commands; `v6`: this machine has IPv6.
-fn commands(way: Way, port: u16, v6: bool) -> String {
+/// The interfaces that default routes use, of the kernel's tables of routes for IPv4 and IPv6.
+fn uplinks(v4: &str, v6: &str) -> BTreeSet<String> {
+    let v4 = v4.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let default = words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000");
+        words.first().copied().filter(|_| default)
+    });
+    let v6 = v6.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let any = "00000000000000000000000000000000";
+        let default = words.first() == Some(&any) && words.get(1) == Some(&"00");
+        words.last().copied().filter(|_| default)
+    });
+    // Whoever names an interface may do so with a quotation mark.
+    let plain = |name: &str| {
+        name.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-@".contains(c))
+    };
+    let names = v4.chain(v6).filter(|name| *name != "lo" && plain(name));
+    names.map(str::to_owned).collect()
+}
+
+/// Shell commands; `v6`: this machine has IPv6. What arrives at `uplinks` is left alone.
+fn commands(way: Way, port: u16, v6: bool, uplinks: &BTreeSet<String>) -> String {
     let (flag, table) = match way {
         Way::Redirect => ("redirect", "quictun_redirect"),
         Way::Tproxy => ("tproxy", "quictun_tproxy"),
@@ -51,10 +80,13 @@ fn commands(way: Way, port: u16, v6: bool) -> String {
     let undo = undo(way, table, v6);
     writeln!(
         out,
-        "# Leads TCP connections to `quictun client --{flag} {port}`: those of this machine, and of others whose router it is.\n# Run as root, once the client runs; the client needs CAP_NET_ADMIN for --tproxy. To undo it: {undo}\nnft -f - <<'END'"
+        "# Leads TCP connections to `quictun client --{flag} {port}`: those of this machine, and of others whose router it is.\n# Run as root, once the client runs; the client needs CAP_NET_ADMIN for --tproxy. To undo it: {undo}\nset -e\nnft -f - <<'END'\ntable inet {table} {{ }}\ndelete table inet {table}"
     )
     .expect(TO_A_STRING);
     writeln!(out, "table inet {table} {{").expect(TO_A_STRING);
+    let uplinks: Vec<String> = uplinks.iter().map(|name| format!("\"{name}\"")).collect();
+    let from_uplinks = format!("iifname {{ {} }} return", uplinks.join(", "));
+    let others = (!uplinks.is_empty()).then_some(from_uplinks.as_str());
     match way {
         Way::Redirect => {
             let to = format!("meta l4proto tcp redirect to :{port}");
@@ -63,6 +95,7 @@ fn commands(way: Way, port: u16, v6: bool) -> String {
                 "others",
                 "type nat hook prerouting priority dstnat",
                 v6,
+                others,
                 &[&to],
             );
             chain(
@@ -70,6 +103,7 @@ fn commands(way: Way, port: u16, v6: bool) -> String {
                 "own",
                 "type nat hook output priority -100",
                 v6,
+                None,
                 &[&to],
             );
         }
@@ -87,6 +121,7 @@ fn commands(way: Way, port: u16, v6: bool) -> String {
                 "others",
                 "type filter hook prerouting priority mangle",
                 v6,
+                others,
                 &take,
             );
             let mark = format!("meta l4proto tcp meta mark set {TAKEN:#x}");
@@ -95,6 +130,7 @@ fn commands(way: Way, port: u16, v6: bool) -> String {
                 "own",
                 "type route hook output priority mangle",
                 v6,
+                None,
                 &[&mark],
             );
         }
@@ -102,8 +138,11 @@ fn commands(way: Way, port: u16, v6: bool) -> String {
     out.push_str("}\nEND\n");
     if way == Way::Tproxy {
         for (ip, any) in families(v6) {
-            writeln!(out, "{ip} rule add fwmark {TAKEN:#x} lookup {TABLE}").expect(TO_A_STRING);
-            writeln!(out, "{ip} route add local {any} dev lo table {TABLE}").expect(TO_A_STRING);
+            let rule = format!("fwmark {TAKEN:#x} lookup {TABLE}");
+            writeln!(out, "{ip} rule del {rule} 2>/dev/null || true").expect(TO_A_STRING);
+            writeln!(out, "{ip} rule add {rule}").expect(TO_A_STRING);
+            writeln!(out, "{ip} route replace local {any} dev lo table {TABLE}")
+                .expect(TO_A_STRING);
         }
     }
     out
@@ -128,9 +167,10 @@ fn undo(way: Way, table: &str, v6: bool) -> String {
     undo
 }
 
-fn chain(out: &mut String, name: &str, hook: &str, v6: bool, take: &[&str]) {
+fn chain(out: &mut String, name: &str, hook: &str, v6: bool, others: Option<&str>, take: &[&str]) {
     writeln!(out, "    chain {name} {{\n        {hook}; policy accept;").expect(TO_A_STRING);
     let mut leave = vec![
+        "ct direction reply return".to_owned(),
         format!("meta mark {MARK:#x} return"),
         "fib daddr type local return".to_owned(),
         format!("ip daddr {{ {BESIDE_V4} }} return"),
@@ -140,7 +180,8 @@ fn chain(out: &mut String, name: &str, hook: &str, v6: bool, take: &[&str]) {
     } else {
         leave.push("meta nfproto ipv6 return".to_owned());
     }
-    for rule in leave.iter().map(String::as_str).chain(take.iter().copied()) {
+    let leave = leave.iter().map(String::as_str).chain(others);
+    for rule in leave.chain(take.iter().copied()) {
         writeln!(out, "        {rule}").expect(TO_A_STRING);
     }
     out.push_str("    }\n");
@@ -156,7 +197,9 @@ mod tests {
     fn own_packets_and_connections_to_this_machine_come_before_what_is_taken() {
         for way in [Way::Redirect, Way::Tproxy] {
             for v6 in [false, true] {
-                let text = commands(way, 7501, v6);
+                let uplinks = ["wan0".to_owned()].into();
+                let text = commands(way, 7501, v6, &uplinks);
+                assert_eq!(text.matches("iifname { \"wan0\" } return").count(), 1);
                 for chain in text.split("chain ").skip(1) {
                     let place = |part: &str| {
                         chain
@@ -165,6 +208,7 @@ mod tests {
                     };
                     let taken = place("meta l4proto tcp");
                     for left in [
+                        "ct direction reply return",
                         "meta mark 0x71740000 return",
                         "fib daddr type local return",
                         "ip daddr {",
@@ -176,5 +220,20 @@ mod tests {
                 assert!(!text.contains("udp"));
             }
         }
+    }
+    #[test]
+    fn uplinks_are_the_interfaces_of_default_routes() {
+        let v4 = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+            wan0\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
+            lan0\t0000000A\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n";
+        let zero = "00000000000000000000000000000000";
+        let v6 = format!(
+            "{zero} 00 {zero} 00 fe80 00000400 00000001 00000000 00000003    wan6\n\
+             {zero} 00 {zero} 00 {zero} ffffffff 00000001 00000000 00200200      lo\n\
+             {zero} 00 {zero} 00 fe80 00000400 00000001 00000000 00000003    a\"b\n"
+        );
+        let found: Vec<String> = uplinks(v4, &v6).into_iter().collect();
+        assert_eq!(found, ["wan0", "wan6"]);
+        assert!(uplinks("", "damaged\n").is_empty());
     }
 }

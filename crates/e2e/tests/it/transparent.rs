@@ -22,12 +22,16 @@ const SOME: Payload = Payload {
 /// Addresses of the far machine to which no route leads but through the tunnel.
 const HOSTS: [&str; 2] = ["198.51.100.7", "2001:db8:1::7"];
 
+/// An address of this machine that the far one reaches from the first of [`HOSTS`], as a stranger would.
+const HERE: &str = "10.9.0.1";
+
 /// A server on a far machine, with an echo at each of [`HOSTS`], and the flags with which a client is its client.
 struct Far {
     home: Home,
     echoes: Vec<SocketAddr>,
     flags: Vec<String>,
     _server: Program,
+    machine: Machine,
 }
 
 impl Far {
@@ -46,6 +50,11 @@ impl Far {
             far.within(|| Application::tcp_on(at, echo).map(drop))?;
             echoes.push(at);
         }
+        Machine::here().run(&format!("ip address add {HERE} dev lo"))?;
+        far.run(&format!(
+            "ip route add {HERE} via 10.1.0.1 src {}",
+            HOSTS[0]
+        ))?;
         let home = Home::new()?;
         let mut command = home.command(&far, "quictun")?;
         command.args([
@@ -77,6 +86,7 @@ impl Far {
             home,
             echoes,
             _server: server,
+            machine: far,
         })
     }
 
@@ -115,6 +125,8 @@ fn what_nftables_leads_to_a_client_is_carried_to_where_it_was_made() -> Result<(
         let far = Far::start()?;
         let mut client = far.client(&["--redirect", "7501", "--tproxy", "7502"])?;
         client.wait_for("Client endpoint start up successful", START)?;
+        let here = SocketAddr::new(HERE.parse()?, 7100);
+        let _application = Application::tcp_on(here, echo)?;
         for (flag, port, table) in [
             ("--redirect", "7501", "quictun_redirect"),
             ("--tproxy", "7502", "quictun_tproxy"),
@@ -125,6 +137,11 @@ fn what_nftables_leads_to_a_client_is_carried_to_where_it_was_made() -> Result<(
                     .with_context(|| format!("{flag} to {at}"))?;
                 client.wait_for(&format!("\"target\": \"tcp:{at}\""), SOON)?;
             }
+            // The commands may run again, and others' connections to this machine stay as they are.
+            far.lead(flag, port).with_context(|| flag.to_owned())?;
+            far.machine
+                .within(|| through_echo(&Endpoint::Tcp(here), SOME))
+                .with_context(|| format!("{flag}, from outside"))?;
             Machine::here().run(&format!("nft delete table inet {table}"))?;
         }
         for direct in [
