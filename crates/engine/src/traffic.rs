@@ -444,7 +444,7 @@ impl<S: Socket> Traffic<S> {
         } else {
             self.forget(now, key, LossReason::ClosedLocally);
             // Who gives it up need not be told, and may soon have another one by this key.
-            self.ended.pop_back_if(|ended| ended.key == key);
+            self.ended.retain(|ended| ended.key != key);
         }
     }
 

@@ -60,6 +60,9 @@ pub struct Usage {
 
 const NONE: u64 = u64::MAX;
 
+/// Most bytes that may have been used before: half of what the counter holds.
+const USED_MOST: u64 = u64::MAX / 2;
+
 impl Allowance {
     /// Without limits; nothing has been used. No later call may have an earlier time.
     pub fn new(now: Instant) -> Self {
@@ -90,7 +93,8 @@ impl Allowance {
 
     /// So many bytes were used this month: before the process began, or in a month that has begun.
     pub fn set_used(&self, bytes: u64) {
-        self.used.store(bytes, Ordering::Relaxed);
+        // A file may say anything; what is added to it must not begin again at nothing.
+        self.used.store(bytes.min(USED_MOST), Ordering::Relaxed);
         self.renewals.fetch_add(1, Ordering::Relaxed);
     }
 

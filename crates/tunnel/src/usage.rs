@@ -1,13 +1,14 @@
 //! What clients have used this month, kept across restarts.
 //!
 //! A file in the state directory has it, replaced as a whole at most every [`EVERY`] seconds while it changes, when a client
-//! has used up its quota, and at the end: a process that is killed loses what moved since the last time. Where the file
-//! cannot be read, one line says so, it is kept under another name, and counting begins at nothing.
+//! has used up its quota, and at the end: a process that is killed loses what moved since the last time. A damaged file is kept
+//! under another name, and counting begins at nothing. Where the system does not let it be read, nothing is stored either: the
+//! file has what was used. One line says each.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -21,6 +22,10 @@ use quictun_trust::limits::Month;
 /// Ticks from one time to the next: less than the 10 s that may be lost at most.
 const EVERY: u64 = 9;
 const TICK: Duration = Duration::from_secs(1);
+
+/// Ticks after which a month that is earlier than the stored one is believed: a clock that was wrong when the month began is right
+/// again by then. Six hours.
+const BELIEVED: u64 = 6 * 3600;
 
 /// Most that is read: 100 000 clients.
 const FILE_MAX: u64 = 16 << 20;
@@ -43,8 +48,12 @@ pub(crate) struct UsageKeeper {
     used_up: usize,
     /// Ticks since then.
     ticks: u64,
+    /// Ticks for which the clock has shown an earlier month than the stored one.
+    earlier: u64,
     /// It could not be stored, which was said.
     fails: bool,
+    /// What was stored could not be read, and stays as it is.
+    unread: bool,
 }
 
 impl UsageKeeper {
@@ -52,21 +61,37 @@ impl UsageKeeper {
     pub(crate) fn open(allowances: Allowances, directory: Directory) -> Self {
         let month = Month::of(SystemTime::now());
         let path = directory.usage_file();
-        let stored = read(&path).unwrap_or_else(|cause| {
-            set_aside(&path, &cause);
-            None
-        });
-        // A month that has not begun: the clock was wrong. What was used was used.
+        let mut unread = false;
+        let stored = match keeper::read(&path, FILE_MAX) {
+            Ok(text) => Stored::decode(&text).or_else(|| {
+                set_aside(&path);
+                None
+            }),
+            Err(ReadError::TooLarge { .. }) => {
+                set_aside(&path);
+                None
+            }
+            Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(ReadError::Io(cause)) => {
+                error!(target: "quictun", path = %path.display(), %cause, "what clients have used this month cannot be read: counting begins at nothing, and is not stored");
+                unread = true;
+                None
+            }
+        };
+        // A later month is kept: the clock may be wrong as a machine starts, and what was used was used.
         let stored = stored.filter(|stored| stored.month >= month);
-        let clients = stored.map_or_else(BTreeMap::new, |stored| stored.clients);
-        allowances.set_used(&clients);
+        let clients = BTreeMap::new();
+        let stored = stored.unwrap_or(Stored { month, clients });
+        allowances.set_used(&stored.clients);
         Self {
             allowances,
             directory,
-            stored: Stored { month, clients },
+            stored,
             used_up: 0,
             ticks: 0,
+            earlier: 0,
             fails: false,
+            unread,
         }
     }
 
@@ -98,13 +123,18 @@ impl UsageKeeper {
     /// Stores the last of it. Waits for the disk.
     pub(crate) fn end(mut self) {
         let stored = self.now();
-        if self.allowances.has_quotas() && stored != self.stored {
+        if self.allowances.has_quotas() && !self.unread && stored != self.stored {
             let written = keeper::store_usage(&self.directory, &stored.encode());
             self.note(stored, written);
         }
     }
 
     fn begin_month(&mut self, month: Month) {
+        let earlier = month < self.stored.month;
+        self.earlier = if earlier { self.earlier + 1 } else { 0 };
+        if self.earlier > BELIEVED {
+            self.stored.month = month;
+        }
         if month > self.stored.month {
             info!(target: "quictun", %month, "a month has begun: clients may use their quotas again");
             self.allowances.set_used(&BTreeMap::new());
@@ -116,7 +146,7 @@ impl UsageKeeper {
     /// What is to be stored now, if it is time to.
     fn due(&mut self) -> Option<Stored> {
         self.ticks += 1;
-        if !self.allowances.has_quotas() {
+        if !self.allowances.has_quotas() || self.unread {
             return None;
         }
         let used_up = self.count_used_up();
@@ -182,24 +212,15 @@ impl Stored {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Stored>, String> {
-    let text = match keeper::read(path, FILE_MAX) {
-        Ok(text) => text,
-        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(quictun_trust::error_chain(&error)),
-    };
-    let stored = Stored::decode(&text);
-    stored.map(Some).ok_or_else(|| "it is damaged".to_owned())
-}
-
-/// Keeps a file that cannot be read out of the way of the next one.
-fn set_aside(path: &Path, cause: &str) {
+/// Keeps a file that is damaged out of the way of the next one, under a name that none before it has.
+fn set_aside(path: &Path) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut aside = path.as_os_str().to_owned();
-    aside.push(".damaged");
+    aside.push(format!(".damaged-{}", since.unwrap_or_default().as_secs()));
     let aside = PathBuf::from(aside);
     let kept = std::fs::rename(path, &aside).is_ok();
     let kept_as = kept.then(|| aside.display().to_string());
-    error!(target: "quictun", path = %path.display(), cause, kept_as, "what clients have used this month cannot be read: counting begins at nothing");
+    error!(target: "quictun", path = %path.display(), kept_as, "the file of what clients have used this month is damaged: counting begins at nothing");
 }
 
 #[cfg(test)]

@@ -28,6 +28,9 @@ use crate::enrolment::{Attempt, Directory, Enrolled, Refused};
 /// How long an answer may take: some 10 000 small files on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The same where the disk has to have what was written: one that stalls for less ends no server.
+const PATIENCE_DISK: Duration = Duration::from_mins(2);
+
 /// Most bytes of one answer. A configuration of 10 000 clients with a secret of the longest kind each is below it.
 const ANSWER_MAX: usize = 64 << 20;
 
@@ -141,8 +144,14 @@ impl Link {
         let number = u16::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
         let [low, high] = number.to_le_bytes();
         let mut socket = self.socket();
+        let patience = if request == USAGE {
+            PATIENCE_DISK
+        } else {
+            PATIENCE
+        };
         let answer = socket
-            .write_all(&[&[request, low, high], more].concat())
+            .set_read_timeout(Some(patience))
+            .and_then(|()| socket.write_all(&[&[request, low, high], more].concat()))
             .and_then(|()| receive(&mut socket));
         match answer {
             Ok(Answer::Done(content, file)) => Ok((content, file)),

@@ -93,12 +93,50 @@ fn a_damaged_file_is_kept_aside_and_counting_begins_at_nothing() {
         let keeper = open(&directory);
         assert_eq!(used(&keeper), 0, "{damaged}");
         assert!(!path.exists());
-        let aside = state.path().join("usage.json.damaged");
-        assert_eq!(std::fs::read_to_string(aside).expect("kept"), damaged);
+        let names = std::fs::read_dir(state.path()).expect("a directory");
+        let mut names = names.map(|entry| entry.expect("an entry").path());
+        let aside = names.next().expect("a file");
+        let name = aside.file_name().and_then(|name| name.to_str());
+        assert!(name.is_some_and(|name| name.starts_with("usage.json.damaged-")));
+        assert_eq!(std::fs::read_to_string(&aside).expect("kept"), damaged);
         keeper.allowances.of("laptop").set_used(1);
         keeper.end();
         assert_eq!(used(&open(&directory)), 1);
     }
+}
+
+#[test]
+fn a_clock_that_is_wrong_at_first_gives_no_quota_anew() {
+    let state = tempfile::tempdir().expect("a directory");
+    let directory = Directory::of(state.path());
+    let later = Month::parse("9999-11").expect("a month");
+    let stored = Stored {
+        month: later,
+        clients: BTreeMap::from([("laptop".to_owned(), 700)]),
+    };
+    keeper::store_usage(&directory, &stored.encode()).expect("stored");
+    let mut keeper = open(&directory);
+    let now = Month::of(SystemTime::now());
+    keeper.begin_month(now);
+    keeper.begin_month(later);
+    assert_eq!(used(&keeper), 700);
+    for _ in 0..=BELIEVED {
+        keeper.begin_month(now);
+    }
+    assert_eq!((used(&keeper), keeper.stored.month), (700, now));
+}
+
+#[test]
+fn a_file_that_the_system_does_not_let_read_stays() {
+    let state = tempfile::tempdir().expect("a directory");
+    let directory = Directory::of(state.path());
+    // What it is to be read from is a directory.
+    std::fs::create_dir(directory.usage_file()).expect("made");
+    let mut keeper = open(&directory);
+    keeper.allowances.of("laptop").set_used(1000);
+    assert_eq!(keeper.due(), None);
+    keeper.end();
+    assert!(directory.usage_file().is_dir());
 }
 
 #[test]
