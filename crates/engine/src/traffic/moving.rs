@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::{
     BadNumber, BondKey, ClientKey, ConnectionId, ConnectionKey, Flow, FlowKey, Inlet, NoStream,
-    ReadEnd, Socket,
+    ReadEnd, Socket, Stream as _,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::{FINISHED, Gone};
@@ -371,8 +371,11 @@ impl<S: Socket> Traffic<S> {
                 continue;
             }
             if let Some((entry, connection, stream)) = self.carried(flow) {
+                let mut stream = connection.stream(stream);
+                // The word came beside the stream, so that nobody reads the reset that the stream brings.
+                stream.stop(FlowCode::from_u64(gone.code).unwrap_or(FlowCode::AppReset));
                 if let Some(flow) = entry.flow_mut() {
-                    flow.handle_reset(&mut connection.stream(stream), gone.code);
+                    flow.handle_reset(&mut stream, gone.code);
                 }
             } else if let Some(flow) = self.flows.get_mut(flow).and_then(FlowEntry::flow_mut) {
                 flow.handle_reset(&mut NoStream, gone.code);

@@ -71,6 +71,16 @@ fn nothing_is_left_of_bonds_after_their_time() {
     );
 }
 
+/// A flow of this seed is reset between its MOVE and the answer: the server reads of it on the control stream first.
+#[test]
+fn flows_of_bonds_outlive_faults_beyond_those() {
+    run_seeds(
+        "schedules::flows_of_bonds_outlive_faults_beyond_those",
+        4846..4847,
+        Kept::All,
+    );
+}
+
 fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, kept: Kept) {
     for seed in Seed::wanted(seeds) {
         Run::new(Seed::of_test(test, seed), kept).run();
