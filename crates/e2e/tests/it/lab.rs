@@ -144,8 +144,22 @@ fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result
 #[test]
 fn a_rival_shares_a_named_link_with_what_is_measured() -> Result<()> {
     isolated(|| {
-        let dir = tempfile::tempdir()?;
-        let (_, run) = run(dir.path(), RIVAL)?;
+        let once = || {
+            let dir = tempfile::tempdir()?;
+            run(dir.path(), RIVAL).map(|(_, run)| run)
+        };
+        // A machine that others use may spoil a cell, which has no figures then.
+        let told = |cell: &Value| cell["metrics"]["share_percent"].is_f64();
+        let whole = |run: &Value| {
+            let cells = run["cells"].as_array();
+            cells.is_some_and(|cells| cells.iter().all(told))
+        };
+        let mut run = once()?;
+        for _ in 0..2 {
+            if !whole(&run) {
+                run = once()?;
+            }
+        }
         let cells = run["cells"].as_array().context("cells")?;
         for arm in ["direct", "tunnel"] {
             let mut own = cells.iter().filter(|cell| cell["arm"] == arm);
