@@ -112,19 +112,12 @@ impl AskedFlows {
         flows
     }
 
-    /// Notes the refusal of a flow. Returns whether that is logged: strangers' refused flows count against their lines, and so do
-    /// all that a client's own limits have refused.
+    /// Notes the refusal of a flow. Returns whether that is logged: strangers' refused flows count against their lines.
     pub(crate) fn refuse(&mut self, now: Instant, flow: FlowId, refusal: Refusal) -> bool {
         let Some(asked) = self.flows.get_mut(&flow) else {
             return false;
         };
-        // A program that tries again for the rest of a month is no news.
-        let routine = matches!(refusal.code, FlowCode::Quota | FlowCode::Limit);
-        let line = if routine {
-            self.lines.take(&Holder::at(asked.remote.ip()), now)
-        } else {
-            line(&self.lines, now, &asked.peer, asked.remote)
-        };
+        let line = line(&self.lines, now, &asked.peer, asked.remote);
         asked.refused = Some((refusal, line));
         line.is_some()
     }
@@ -193,7 +186,7 @@ fn asked_nothing(summary: &FlowSummary) -> bool {
 }
 
 /// Asks for the line about a flow that cost its client nothing. Those of known clients are their audit trail: none is
-/// left out but what their limits refuse.
+/// left out.
 fn line(lines: &LineBudget, now: Instant, peer: &Peer, remote: SocketAddr) -> Option<Line> {
     match peer {
         Peer::Named(_) => Some(Line::default()),
