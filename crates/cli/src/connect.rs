@@ -67,7 +67,7 @@ fn run(plan: Plan) -> Result<(), Failed> {
     if let Err(Failure::Interrupted) = ended {
         return Ok(ended?);
     }
-    // Output that has arrived is written, however the flow has ended, and as long as nobody interrupts that.
+    // The copy still writes what has arrived, unless a signal ends the program.
     restore_default(&[Signal::INT, Signal::TERM]).context("signals")?;
     let copied = copied.recv();
     ended?;

@@ -68,6 +68,23 @@ impl Home {
         Ok(command)
     }
 
+    /// A server on that host that lets everyone reach everything, and the flags of its clients but for its address. It listens at
+    /// port 7500 of all addresses.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not start.
+    pub fn open_server(&self, machine: &Machine) -> Result<(Program, Vec<String>)> {
+        let mut command = self.command(machine, "quictun")?;
+        command.args(["server", "--listen", "[::]:7500", "--http", "off"]);
+        command.args(["--allow", "*"]);
+        let mut server = Program::start("server", &mut command)?;
+        let pin = server_pin(&server.wait_for(SERVER_UP, START)?)?;
+        let secret = self.path().join("state/client.psk").display().to_string();
+        let flags = ["--http", "off", "--pin", &pin, "--psk-file", &secret];
+        Ok((server, flags.map(str::to_owned).to_vec()))
+    }
+
     /// Makes any command live here.
     pub fn settle(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
@@ -253,11 +270,21 @@ fn free_port(address: &'static str, arguments: &[&str]) -> Vec<&'static str> {
 ///
 /// Where there is none.
 pub fn listen_address(line: &str) -> Result<String> {
-    let (_, rest) = line
-        .split_once("\"listen address\": \"")
-        .with_context(|| format!("no address in {line:?}"))?;
-    let (address, _) = rest
-        .split_once('"')
-        .with_context(|| format!("no address in {line:?}"))?;
-    Ok(address.to_owned())
+    value(line, "listen address")
+}
+
+/// The value of `"pin"` in the line of a server that has started.
+///
+/// # Errors
+///
+/// Where there is none.
+pub fn server_pin(line: &str) -> Result<String> {
+    value(line, "pin")
+}
+
+fn value(line: &str, key: &str) -> Result<String> {
+    let rest = line.split_once(&format!("\"{key}\": \""));
+    let value = rest.and_then(|(_, rest)| rest.split_once('"'));
+    let (value, _) = value.with_context(|| format!("no {key} in {line:?}"))?;
+    Ok(value.to_owned())
 }

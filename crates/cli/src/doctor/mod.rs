@@ -48,7 +48,7 @@ pub(crate) fn main(options: Options) -> ExitCode {
     exit::code(PROGRAM, run(options))
 }
 
-/// What it is to do.
+/// The job of one `quictun doctor` command.
 #[derive(Clone, Copy, Debug)]
 pub enum Options {
     /// Examine this machine.

@@ -15,10 +15,10 @@ use std::path::Path;
 use quictun_stackd::detour::MARK;
 use quictun_tunnel::transparent::Way;
 
-/// What `tproxy` rules lead to this machine itself.
+/// The mark of packets that `tproxy` rules deliver to this machine, whatever their destination.
 const TAKEN: u32 = MARK + 1;
 
-/// The table of routes for that: chosen arbitrarily, to be nobody else's.
+/// The routing table of marked packets. The number is arbitrary, so that no other program has it.
 const TABLE: u32 = 29_044;
 
 /// Addresses that stay beside the tunnel: this host, local networks, and what is for many.
@@ -61,7 +61,7 @@ fn uplinks(v4: &str, v6: &str) -> BTreeSet<String> {
         let default = words.first() == Some(&any) && words.get(1) == Some(&"00");
         words.last().copied().filter(|_| default)
     });
-    // Whoever names an interface may do so with a quotation mark.
+    // An interface may have a quotation mark in its name, which would end the shell's or nft's string.
     let plain = |name: &str| {
         name.chars()
             .all(|c| c.is_ascii_alphanumeric() || "._-@".contains(c))

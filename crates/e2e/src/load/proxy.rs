@@ -5,12 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use quictun_lab::stats::quantile;
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
-use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 
 use super::report::{Report, figure};
 
@@ -99,10 +99,9 @@ fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
     command.args(["--allow", &target.to_string(), "--log-level", "info"]);
     let mut server = Program::start("server", &mut command)?;
     let line = server.wait_for("Server endpoint start up successful", START)?;
-    let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
-    let pin = pin.split('"').next().unwrap_or_default();
+    let pin = server_pin(&line)?;
     let mut command = home.command(&Machine::here(), "quictun")?;
-    command.args(["client", "--server", &listen_address(&line)?, "--pin", pin]);
+    command.args(["client", "--server", &listen_address(&line)?, "--pin", &pin]);
     command.args(["--psk-file", "state/client.psk", "--http", "off"]);
     command.args(["-L", &format!("127.0.0.1:0={target}"), "-D", "127.0.0.1:0"]);
     let mut client = Client::from_command(home, &mut command)?;

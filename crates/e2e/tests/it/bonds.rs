@@ -14,7 +14,7 @@ use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, run};
-use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::Signal;
 
 use crate::applications::{Database, Keys};
@@ -89,11 +89,10 @@ impl Site {
         }
         let mut server = Program::start("server", &mut command)?;
         let line = server.wait_for("Server endpoint start up successful", START)?;
-        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
-        let pin = pin.split('"').next().unwrap_or_default();
+        let pin = server_pin(&line)?;
         let mut command = home.command(&here, "quictun")?;
         let listen = listen_address(&line)?;
-        command.args(["client", "--server", &listen, "--pin", pin]);
+        command.args(["client", "--server", &listen, "--pin", &pin]);
         command.args(["--psk-file", "state/client.psk", "--http", HTTP]);
         // One connection has all flows: a fault meets all of them.
         command.args(["--connections", "1", "--workers", "1"]);

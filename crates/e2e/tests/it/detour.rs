@@ -69,27 +69,12 @@ impl Lan {
             far.run(&format!("ip address add {address} dev lo"))?;
         }
         let home = Home::new()?;
-        let mut command = home.command(&far, "quictun")?;
-        command.args([
-            "server",
-            "--listen",
-            "[::]:7500",
-            "--http",
-            "off",
-            "--allow",
-            "*",
-        ]);
-        let mut server = Program::start("server", &mut command)?;
-        let line = server.wait_for(": quictun client ", START)?;
-        let (_, rest) = line.split_once("--pin ").context("no pin")?;
-        let pin = rest.split(' ').next().unwrap_or_default();
-        let secret = home.path().join("state/client.psk").display().to_string();
-        let flags = ["--http", "off", "--pin", pin, "--psk-file", &secret];
+        let (server, flags) = home.open_server(&far)?;
         Ok(Some(Self {
             far,
             server,
-            flags: flags.map(str::to_owned).to_vec(),
             home,
+            flags,
         }))
     }
 

@@ -14,7 +14,7 @@ use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::{self, Machine};
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, run};
-use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address, server_pin};
 
 /// Less than what a dial or a look-up waits by itself.
 const SOON: Duration = Duration::from_secs(4);
@@ -63,10 +63,9 @@ impl Knowing {
         command.args(["-c", "server.toml", "--log-level", "debug"]);
         let mut program = Program::start("server", &mut command)?;
         let line = program.wait_for("Server endpoint start up successful", START)?;
-        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
         Ok(Self {
             address: listen_address(&line)?,
-            pin: pin.split('"').next().unwrap_or_default().to_owned(),
+            pin: server_pin(&line)?,
             program,
             known,
             _home: home,

@@ -8,7 +8,7 @@ use quictun_testbed::application::{Application, served_within, through_echo};
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, run};
-use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address, server_pin};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -127,10 +127,9 @@ impl Native {
             .arg(&path);
         let mut program = Program::start("server", &mut command)?;
         let line = program.wait_for("Server endpoint start up successful", START)?;
-        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
         Ok(Self {
             address: listen_address(&line)?,
-            pin: pin.split('"').next().unwrap_or_default().to_owned(),
+            pin: server_pin(&line)?,
             _program: program,
         })
     }

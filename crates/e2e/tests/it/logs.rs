@@ -10,7 +10,7 @@ use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
-use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address, server_pin};
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -208,10 +208,9 @@ fn the_native_programs_log_a_flows_beginning_at_debug_level_and_spelled_right() 
     command.args(["--allow", rule, "--log-level", "debug"]);
     let mut server = Program::start("server", &mut command)?;
     let line = server.wait_for("Server endpoint start up successful", START)?;
-    let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
-    let pin = pin.split('"').next().unwrap_or_default();
+    let pin = server_pin(&line)?;
     let mut command = home.command(&Machine::here(), "quictun")?;
-    command.args(["client", "--server", &listen_address(&line)?, "--pin", pin]);
+    command.args(["client", "--server", &listen_address(&line)?, "--pin", &pin]);
     command.args(["--psk-file", "state/client.psk", "--http", "off"]);
     command.args([
         "--log-level",

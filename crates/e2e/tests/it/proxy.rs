@@ -14,7 +14,7 @@ use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, output};
-use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::applications::Keys;
@@ -44,11 +44,10 @@ impl Site {
         }
         let mut server = Program::start("server", &mut command)?;
         let line = server.wait_for("Server endpoint start up successful", START)?;
-        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
         Ok(Self {
             server,
             address: listen_address(&line)?,
-            pin: pin.split('"').next().unwrap_or_default().to_owned(),
+            pin: server_pin(&line)?,
             home,
         })
     }

@@ -3,14 +3,14 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
-use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::Signal;
 
 use crate::reverse;
@@ -49,11 +49,10 @@ fn server(home: &Home, listen: &str) -> Result<(Program, String)> {
 }
 
 fn client(of: &Home, line: &str, name: &str, target: &str) -> Result<Client> {
-    let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
-    let pin = pin.split('"').next().unwrap_or_default();
+    let pin = server_pin(line)?;
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;
-    command.args(["client", "--server", &listen_address(line)?, "--pin", pin]);
+    command.args(["client", "--server", &listen_address(line)?, "--pin", &pin]);
     command.args(["--http", "off", "--psk-file"]);
     command.arg(of.path().join(format!("{name}.psk")));
     let forward = format!("127.0.0.1:0={target}");

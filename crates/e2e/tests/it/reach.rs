@@ -11,7 +11,7 @@ use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::{self, Machine};
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
-use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address, server_pin};
 
 const SOON: Duration = Duration::from_secs(10);
 const SOME: Payload = Payload {
@@ -163,10 +163,9 @@ fn native(rules: &[&str], targets: &[String]) -> Result<(Program, Client, Vec<En
     }
     let mut program = Program::start("server", &mut command)?;
     let line = program.wait_for("Server endpoint start up successful", START)?;
-    let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
-    let pin = pin.split('"').next().unwrap_or_default();
+    let pin = server_pin(&line)?;
     let mut command = home.command(&Machine::here(), "quictun")?;
-    command.args(["client", "--server", &listen_address(&line)?, "--pin", pin]);
+    command.args(["client", "--server", &listen_address(&line)?, "--pin", &pin]);
     command.args(["--psk-file", "state/client.psk", "--http", "off"]);
     for target in targets {
         command.args(["-L", &format!("127.0.0.1:0={target}")]);

@@ -14,7 +14,7 @@ use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
-use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -52,10 +52,9 @@ impl Native {
             .env("NOTIFY_SOCKET", &socket);
         let mut program = Program::start("server", &mut command)?;
         let line = program.wait_for("Server endpoint start up successful", START)?;
-        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
         let native = Self {
             address: listen_address(&line)?,
-            pin: pin.split('"').next().unwrap_or_default().to_owned(),
+            pin: server_pin(&line)?,
             file,
             manager,
             program,

@@ -13,7 +13,7 @@ use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, run};
 use quictun_testbed::rest;
-use quictun_testbed::tunnel::{Home, START, listen_address};
+use quictun_testbed::tunnel::{Home, START, listen_address, server_pin};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -45,11 +45,10 @@ impl Reverse {
         }
         let mut server = Program::start("server", &mut command)?;
         let line = server.wait_for("Server endpoint start up successful", START)?;
-        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
         Ok(Self {
             server,
             address: listen_address(&line)?,
-            pin: pin.split('"').next().unwrap_or_default().to_owned(),
+            pin: server_pin(&line)?,
             home,
         })
     }

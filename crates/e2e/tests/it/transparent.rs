@@ -56,33 +56,10 @@ impl Far {
             HOSTS[0]
         ))?;
         let home = Home::new()?;
-        let mut command = home.command(&far, "quictun")?;
-        command.args([
-            "server",
-            "--listen",
-            "[::]:7500",
-            "--http",
-            "off",
-            "--allow",
-            "*",
-        ]);
-        let mut server = Program::start("server", &mut command)?;
-        let line = server.wait_for(": quictun client ", START)?;
-        let (_, rest) = line.split_once("--pin ").context("no pin")?;
-        let pin = rest.split(' ').next().unwrap_or_default();
-        let secret = home.path().join("state/client.psk").display().to_string();
-        let flags = [
-            "--server",
-            "10.1.0.2:7500",
-            "--http",
-            "off",
-            "--pin",
-            pin,
-            "--psk-file",
-            &secret,
-        ];
+        let (server, mut flags) = home.open_server(&far)?;
+        flags.extend(["--server", "10.1.0.2:7500"].map(str::to_owned));
         Ok(Self {
-            flags: flags.map(str::to_owned).to_vec(),
+            flags,
             home,
             echoes,
             _server: server,

@@ -124,9 +124,10 @@ impl Link {
     }
 
     pub(super) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
-        let length = u32::try_from(content.len()).ok();
-        let length = length.filter(|&length| length <= USAGE_MAX);
-        let length = length.ok_or(io::ErrorKind::InvalidInput)?;
+        let length = u32::try_from(content.len()).unwrap_or(u32::MAX);
+        if length > USAGE_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         let more = [&length.to_le_bytes(), content].concat();
         self.ask_with(USAGE, 0, &more).map(drop)
     }

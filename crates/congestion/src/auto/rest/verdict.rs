@@ -135,8 +135,8 @@ const RELENT: f64 = 1.05;
 /// Less of the bandwidth than this arrived while packets waited: it has become less.
 const CARRIED: f64 = 0.5;
 
-/// What is left to a flow that others starve, over the most it had lately; a round trip with their queue over one without;
-/// and the most of that queue that is ours.
+/// Others starve a flow that carries less than this part of the most it carried lately, while round trips are longer than the
+/// floor by this factor, and less than this share of the queue is its own.
 const STARVED: f64 = 0.12;
 const STARVED_WAIT: f64 = 1.125;
 const STARVED_SHARE: f64 = 0.3;

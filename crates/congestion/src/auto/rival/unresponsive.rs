@@ -91,13 +91,13 @@ const DRAINED: f64 = 0.3;
 /// The shortest round trip that holds a queue worth judging, over that of the path.
 const QUEUE_LEAST: f64 = 1.2;
 
-/// A share so small that few flows have the rest, on paths where an overflow is no matter of threads' turns, and the
-/// overflows that are enough there. Among eight flows of our own kind up to five have no answer.
+/// Few flows can have the rest where our share is smaller than this; round trips longer than this show overflows well. Then so
+/// many overflows are enough: with fewer, eight flows of our own kind take one another for BBR (`fairness.rs`).
 const STARVED: f64 = 0.1;
 const LONG_S: f64 = 0.015;
 const UNANSWERED_STARVED: u32 = 8;
 
-/// The same for a larger share: five flows of CUBIC leave up to eight without an answer on paths of 5 ms.
+/// The overflows that a larger share needs: with fewer, five flows of CUBIC are taken for BBR more often (`rivals_cubic.txt`).
 const SMALL: f64 = 0.3;
 const UNANSWERED: u32 = 12;
 
