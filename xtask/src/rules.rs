@@ -12,6 +12,7 @@ mod length;
 mod name;
 mod place;
 mod print;
+mod prose;
 mod pure;
 mod unsafe_code;
 mod wait;
@@ -36,6 +37,7 @@ pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     name::check,
     place::check,
     print::check,
+    prose::check,
     pure::check,
     unsafe_code::check,
     wait::check,

@@ -311,6 +311,34 @@ fn refused_crates_and_git_are_refused_wherever_they_hide() {
 }
 
 #[test]
+fn comments_name_their_subject_and_say_more_than_the_name() {
+    // No crate of this name waits for its prose.
+    const WRITTEN: &str = "crates/written/src/a.rs";
+    for bad in [
+        "/// Who has sent waits.\nfn f() {}",
+        "/// What waits in the queue longest.\nfn f() {}",
+        "//! Its own module, with more words.",
+        "/// The name.\nstruct Name;",
+        concat!("// Wakes some", "body who waits.\nf();"),
+        concat!("log(\"No", "body answers\");"),
+    ] {
+        assert_eq!(lines("prose", WRITTEN, bad), [1], "{bad}");
+    }
+    let error = "#[error(\"{0}\")]\nRefused(String),";
+    assert_eq!(lines("prose", WRITTEN, error), [2]);
+    for good in [
+        "/// Wakes the reader, if it sleeps.\nfn f() {}",
+        "/// The\n/// name of this process.\nstruct Name;",
+        "/// Returns what waits in the queue.\nfn f() {}",
+        "//// no documentation",
+        concat!("let no", "body = Uid(65534);"),
+        "#[error(\"refused: {0}\")]\nRefused(String),",
+    ] {
+        assert_eq!(lines("prose", WRITTEN, good), [0; 0], "{good}");
+    }
+}
+
+#[test]
 fn no_leftovers_machine_paths_or_keys() {
     assert_eq!(
         lines("leftover", SHELL, concat!("\n// FIX", "ME: later")),

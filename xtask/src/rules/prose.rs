@@ -1,0 +1,152 @@
+//! Comments are sentences that an engineer reads once: subject first, and more than the name again.
+
+use crate::source::{Source, words};
+use crate::tidy::{Finding, Tree, finding};
+
+/// A documentation comment that opens with one of these hides its subject.
+const OPENINGS: &[&str] = &[
+    "who", "whoever", "whose", "what", "whatever", "where", "wherever", "it", "its", "of",
+];
+
+/// Words that name no process, thread or peer, or that have a modern spelling.
+const BANNED: &[&str] = &[
+    concat!("some", "body"),
+    concat!("no", "body"),
+    concat!("any", "body"),
+    concat!("every", "body"),
+    concat!("who", "ever"),
+    concat!("hand", "-shake"),
+];
+
+/// Documentation of so few words says no more than the name.
+const FEW_WORDS: usize = 3;
+
+/// Crates whose prose is still to be rewritten.
+const LATER: &[&str] = &[
+    "args",
+    "bench",
+    "cli",
+    "congestion",
+    "control",
+    "e2e",
+    "emu",
+    "engine",
+    "flow",
+    "fuzz",
+    "io",
+    "ipc",
+    "lab",
+    "lab-run",
+    "link",
+    "netstack",
+    "perf",
+    "shmq",
+    "sim",
+    "stackd",
+    "sys",
+    "testbed",
+    "trust",
+    "tunnel",
+    "wire",
+    "xtask",
+];
+
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let written = tree
+        .sources
+        .iter()
+        .filter(|source| !LATER.contains(&source.package()));
+    written
+        .flat_map(|source| {
+            [
+                documentation(source),
+                banned(source),
+                whole_messages(source),
+            ]
+        })
+        .flatten()
+        .collect()
+}
+
+/// Finds documentation comments that open without a subject, or say too little.
+fn documentation(source: &Source) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let mut lines = source.raw.lines().enumerate().peekable();
+    while let Some((number, line)) = lines.next() {
+        let Some(first) = documented(line) else {
+            continue;
+        };
+        let mut text = first.to_owned();
+        while let Some(more) = lines.peek().and_then(|(_, line)| documented(line)) {
+            text.push(' ');
+            text.push_str(more);
+            lines.next();
+        }
+        let opening = first
+            .split(|c: char| !c.is_alphabetic())
+            .next()
+            .unwrap_or_default()
+            .to_lowercase();
+        if OPENINGS.contains(&opening.as_str()) {
+            let text = format!("a comment opens with `{opening}`: name the subject");
+            all.push(finding("prose", &source.path, number + 1, text));
+        }
+        if text.split_whitespace().count() <= FEW_WORDS {
+            let text = format!(
+                "`{}` says too little: say what it does, or leave it out",
+                text.trim()
+            );
+            all.push(finding("prose", &source.path, number + 1, text));
+        }
+    }
+    all
+}
+
+/// Returns the text of a line that documents an item or a module.
+fn documented(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let text = line
+        .strip_prefix("///")
+        .or_else(|| line.strip_prefix("//!"))?;
+    // Four slashes are no documentation.
+    (!text.starts_with('/')).then(|| text.trim_start())
+}
+
+/// Finds banned words in comments and messages.
+fn banned(source: &Source) -> Vec<Finding> {
+    let lines = source.raw.lines().zip(source.code.lines()).enumerate();
+    // Names in code may come from elsewhere, as the user `nobody` does.
+    let prose = lines.filter(|(_, (raw, code))| raw != code);
+    let found = prose.flat_map(|(number, (raw, _))| {
+        let lower = raw.to_lowercase();
+        let hits = BANNED
+            .iter()
+            .filter(|word| words(&lower, word).next().is_some());
+        hits.map(|word| {
+            (
+                number,
+                format!("`{word}`: name the process, thread, peer or person"),
+            )
+        })
+        .collect::<Vec<_>>()
+    });
+    found
+        .map(|(number, text)| finding("prose", &source.path, number + 1, text))
+        .collect()
+}
+
+/// Finds error variants whose whole message is a `String` that was made elsewhere.
+fn whole_messages(source: &Source) -> Vec<Finding> {
+    let mut all = Vec::new();
+    let lines: Vec<&str> = source.raw.lines().collect();
+    for (number, pair) in lines.windows(2).enumerate() {
+        if let [message, item] = pair
+            && message.trim() == r#"#[error("{0}")]"#
+            && item.contains("(String)")
+        {
+            let text = "an error that is only a `String`: give it a variant with what failed and its source";
+            all.push(finding("prose", &source.path, number + 2, text));
+        }
+    }
+    all
+}
