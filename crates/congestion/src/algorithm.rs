@@ -1,28 +1,31 @@
-//! The controllers there are.
+//! The choice of a congestion controller.
 
 use std::time::Instant;
 
 use crate::{Auto, Fixed, LossBased, Member, Model, Resume};
 
-/// Which controller decides what is sent.
+/// The controller that decides what may be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// [`Auto`]: fills a lossy path, shares one where loss is congestion.
+    /// [`Auto`]: fills a lossy path, and shares a path on which loss means congestion.
     #[default]
     Auto,
     /// CUBIC (RFC 9438) with `HyStart++`.
     Cubic,
     /// `NewReno` (RFC 9002 section 7) with `HyStart++`.
     NewReno,
-    /// [`Fixed`]: so many bytes per second, whatever is lost, until it does harm.
+    /// [`Fixed`]: sends this many bytes per second regardless of loss, until that does harm.
     Fixed(u64),
-    /// [`Auto`], giving way to all other flows.
+    /// [`Auto`] that yields to all other flows.
     Background,
 }
 
 impl Algorithm {
-    /// A controller of this kind. Of the path nothing is known, or what an earlier connection knew; only
-    /// [`Auto`] begins with that, and only it does as the others of an ensemble do.
+    /// Creates a controller of this kind.
+    ///
+    /// `resume` is what an earlier connection learned about the path, and `member` is this connection's membership in
+    /// the ensemble of its peer. Only [`Auto`] and its background variant use them; the other controllers ignore
+    /// both.
     pub fn build(
         self,
         now: Instant,

@@ -1,5 +1,7 @@
-//! `auto`: a model of the path, its bandwidth, its round-trip time without queue and the loss it has
-//! whatever is sent, and a sender that fills it without keeping a queue.
+//! The `auto` controller: a model of the path, and a sender that fills the path without keeping a queue.
+//!
+//! The model consists of the bandwidth, the round-trip time without a queue, and the loss that does not depend on the
+//! sending rate.
 //!
 //! ```text
 //!  startup ─► drain ─► cruise ─► up ─► down ─► cruise ─► …      every ten seconds: cruise ─► rest ─► cruise
@@ -7,7 +9,7 @@
 //!     └──── three probes in a row found more     rival: beside cruise, while another flow keeps the queue full
 //! ```
 //!
-//! `docs/CONGESTION.md` tells what each part is for.
+//! `docs/CONGESTION.md` describes the purpose of each part.
 
 mod bandwidth;
 mod epoch;
@@ -43,19 +45,19 @@ use crate::model::{Limits, Loss, Model, View};
 use crate::sampler::Sampler;
 use crate::{Member, Resume, bytes};
 
-/// Fills a path without keeping a queue; see the module documentation.
+/// A controller that fills a path without keeping a queue; see the module documentation.
 #[derive(Clone, Debug)]
 pub struct Auto {
     mtu: f64,
-    /// It gives way to all other flows, and never fights for a share.
+    /// True if this controller yields to all other flows and never fights for a share.
     background: bool,
     phase: Phase,
-    /// When the phase began, and what had arrived by then.
+    /// Start time of the phase, and the number of bytes that had arrived by then.
     phase_start: Instant,
     phase_delivered: u64,
-    /// A packet sent in this phase has arrived.
+    /// True if a packet sent in this phase has arrived.
     phase_round: bool,
-    /// Bytes sent in this phase that arrived, and that were lost.
+    /// Numbers of bytes sent in this phase that arrived and that were lost.
     phase_arrived: f64,
     phase_lost: f64,
     sampler: Sampler,
@@ -66,54 +68,59 @@ pub struct Auto {
     epoch: Epoch,
     fall: Fall,
     startup: Startup,
-    /// What an earlier connection knew, until it has been tried.
+    /// Knowledge of an earlier connection about the path, until it has been tried.
     resume: Option<Resume>,
-    /// What the next may know: how the path was when it was last filled.
+    /// State of the path when it was last filled, which the next connection may start with.
     filled: Option<Resume>,
-    /// Measurements until the next probe.
+    /// Number of measurements from the end of a probe to the next probe.
     cruise: u32,
-    /// Probes in a row that found more, and the bandwidth before the latest.
+    /// Number of consecutive probes that found more bandwidth.
     growth: u32,
-    /// When arrivals began to be measured as those of the latest probe, which lasts longer than a round trip.
+    /// Time at which the measurement of the latest probe's own packets began. Only a probe that lasts longer than a
+    /// round trip has such a measurement.
     probed: Option<Instant>,
+    /// The bandwidth before the latest probe.
     before_up: f64,
-    /// Mean round-trip time in seconds and bytes in flight at the end of the start.
+    /// Mean round-trip time in seconds, and the bytes in flight, at the end of the startup phase.
     before_drain: Option<(f64, f64)>,
-    /// The bandwidth that the latest start has found that jitter may have ended.
+    /// Bandwidth found by the latest startup phase that jitter may have ended too early.
     started: f64,
     cruising: Cruising,
     policer: Policer,
     rival: Option<Rival>,
     pressure: Pressure,
     siblings: Siblings,
-    /// The most that has arrived, in bytes per second, in the last minutes.
+    /// The highest delivered rate of the last minutes, in bytes per second.
     most: Lately,
-    /// Overflows that followed one another, the first of them and the latest.
+    /// Number of overflows in a row, and the times of the first and the latest of them.
     overflows: u32,
     overflowing: Option<Instant>,
     overflowed: Option<Instant>,
-    /// The latest acknowledgement, and the latest that came after the path had stood still.
+    /// Time of the latest acknowledgement, and of the latest that came after the path had stood still.
     heard: Option<Instant>,
     stood: Option<Instant>,
     jump: Option<Jump>,
-    /// Packets of settled batches that arrived and were lost, until one tells how long they waited.
+    /// Numbers of arrived and lost packets of settled batches, summed up until a batch with a known round-trip time
+    /// shows how long they waited.
     judged: (f64, f64),
     in_flight: f64,
-    /// How long both ends sleep between two turns.
+    /// Time that both ends sleep between two turns.
     sleeps: Duration,
-    /// More would be sent if it were allowed.
+    /// True if the sender has more data than the limits allow.
     limited: bool,
-    /// The latest batch this acknowledgement names, the latest that any has, and the bytes it settles.
+    /// Send times of the latest batch that this acknowledgement names and of the latest that any acknowledgement has
+    /// named, and the bytes that this acknowledgement settles.
     newest: Option<Instant>,
     arrived: Option<Instant>,
     batch: f64,
-    /// The earliest batch this acknowledgement names, and how long that of the latest one took.
+    /// Send time of the earliest batch that this acknowledgement names, and the round-trip time of the earliest batch
+    /// that the latest acknowledgement named.
     oldest: Option<Instant>,
     late: Duration,
 }
 
 impl Auto {
-    /// A controller for a path of which nothing is known.
+    /// Creates a controller for a path of which nothing is known.
     pub fn new(now: Instant, mtu: u16) -> Self {
         let mtu = f64::from(mtu);
         Self {
@@ -165,20 +172,20 @@ impl Auto {
         }
     }
 
-    /// The same controller, for a path that an earlier connection has filled.
+    /// Sets what an earlier connection has learned about the path.
     #[must_use]
     pub fn resuming(self, resume: Option<Resume>) -> Self {
         Self { resume, ..self }
     }
 
-    /// The same controller, for one of several connections to a peer.
+    /// Makes the controller a member of the ensemble of connections to its peer.
     #[must_use]
     pub fn among(self, member: Option<Member>) -> Self {
         let siblings = Siblings::of(member);
         Self { siblings, ..self }
     }
 
-    /// The same as [`Auto::new`], giving way to all other flows.
+    /// Creates a controller that yields to all other flows.
     pub fn background(now: Instant, mtu: u16) -> Self {
         Self {
             background: true,
@@ -186,7 +193,8 @@ impl Auto {
         }
     }
 
-    /// Begins to be obeyed: what has waited so far tells nothing of rivals.
+    /// Starts to control sending. Packets that have waited before say nothing about rivals, because another
+    /// controller decided what was sent.
     pub(crate) fn take_over(&mut self, now: Instant) {
         self.rival = None;
         self.pressure = Pressure::new(now);
@@ -195,8 +203,8 @@ impl Auto {
         }
     }
 
-    /// Whether packets return late enough for timers to space them. Where they do not, a window is all
-    /// there is, and the time packets take is that of the threads at both ends.
+    /// Returns whether the round-trip time is long enough for timers to space packets. If it is not, only the window
+    /// limits sending, and the round-trip time is that of the threads at both ends.
     fn paced(&self) -> bool {
         self.rtt.floor().is_none_or(|floor| floor >= PACED)
     }
@@ -207,8 +215,9 @@ impl Auto {
             .map_or(FLOOR_UNKNOWN_S, |floor| floor.as_secs_f64())
     }
 
-    /// Whether a round trip is over before threads have had their turns, and holds enough packets for rates to differ
-    /// by some percent. A queue drains between two looks at it then, and what a cut takes is lost.
+    /// Returns whether a round trip ends before threads have had their turns, and holds enough packets for rates to
+    /// differ by a few percent. On such a path a queue drains between two looks at it, so capacity that a cut removes
+    /// is wasted.
     fn hurried(&self) -> bool {
         self.floor_s() < ACK_LATE_S && self.bdp() > HURRIED_PACKETS * self.mtu
     }
@@ -222,17 +231,17 @@ impl Auto {
         self.bandwidth.get() * turn.map_or(FLOOR_UNKNOWN_S, |turn| turn.as_secs_f64())
     }
 
-    /// Bytes in flight when nothing waits.
+    /// Returns the bytes in flight when nothing waits.
     fn target(&self) -> f64 {
         self.bdp() + ACK_LATE_S * self.bandwidth.get()
     }
 
-    /// Waiting that packets do to one another without any queue to speak of.
+    /// Returns the wait that packets cause one another without a significant queue.
     fn noise(&self) -> Duration {
         self.noise_at(self.together())
     }
 
-    /// The same for what our packets and their acknowledgements do to one another, whatever siblings send.
+    /// Returns the same wait for this connection's packets and their acknowledgements alone, regardless of siblings.
     fn own_noise(&self) -> Duration {
         self.noise_at(self.bandwidth.get())
     }
@@ -242,7 +251,8 @@ impl Auto {
         Duration::from_secs_f64(packets.clamp(0.0004, 0.01)).max(self.sleeps * 2)
     }
 
-    /// How much later than others packets come by themselves, where that is more than threads' turns.
+    /// Returns by how much single packets are later than others without a queue, if that exceeds the turns of
+    /// threads.
     fn reach(&self) -> Duration {
         let long = self.floor_s() > ACK_LATE_S && self.rtt.jitters();
         let reach = self.rtt.reach().saturating_sub(self.noise());
@@ -253,7 +263,7 @@ impl Auto {
         self.rtt.queued(1.0 / 16.0, self.noise())
     }
 
-    /// Whether packets are still late though the queue of the start had time to drain.
+    /// Returns whether packets are still late although the queue of the startup phase has had time to drain.
     fn unsteady(&self) -> bool {
         let (before, _) = self.before_drain.unwrap_or_default();
         let least = (self.noise().as_secs_f64() + ACK_LATE_S).max(self.floor_s() / 32.0);
@@ -262,7 +272,8 @@ impl Auto {
         self.rtt.supposes() || self.rtt.jitters() && late
     }
 
-    /// Nothing is known yet of what is ours and what is others'.
+    /// Returns whether the sender is still starting, so that it cannot distinguish its own queue from
+    /// those of other flows.
     fn starting(&self) -> bool {
         matches!(self.phase, Phase::Startup | Phase::Drain)
     }
@@ -275,7 +286,8 @@ impl Model for Auto {
         let pushed = own && matches!(self.phase, Phase::Up | Phase::Startup);
         let easy = match self.phase {
             Phase::Down { .. } | Phase::Rest(_) => true,
-            // Where a policer's bucket has shown the bandwidth, 0.98 of it is not easy for long.
+            // With a bandwidth found from a policer's token bucket, 0.98 of it does not stay below the policer's rate
+            // for long.
             Phase::Drain => !self.gone(),
             _ => self.policer.holds(),
         };
@@ -360,14 +372,15 @@ impl Model for Auto {
             self.phase_lost += bytes;
         }
         if self.phase == Phase::Startup && record.is_some_and(|record| record.limited) {
-            // It has left the path as much as what arrived: whether it is too much is judged elsewhere.
+            // Lost bytes have left the path just as arrived bytes have. Whether the loss is excessive is judged
+            // elsewhere.
             self.startup.on_settled(bytes);
         }
         if loss.persistent {
             let rate = self.bandwidth.get() / 2.0;
             self.bandwidth.reset(rate);
             self.restart(now);
-            // Losses of an outage tell nothing of the start that follows.
+            // Losses of an outage say nothing about the startup phase that follows.
             self.epoch = self.new_epoch(now);
         }
     }
@@ -412,17 +425,17 @@ impl Model for Auto {
     }
 }
 
-/// Where packets return faster than this, timers are too coarse for pacing.
+/// Minimum round-trip time for pacing. On faster paths timers are too coarse.
 const PACED: Duration = Duration::from_micros(500);
 
-/// Round-trip time of a path that has not answered yet: a third of what RFC 9002 section 6.2.2 assumes.
+/// Assumed round-trip time of a path that has not answered yet: a third of what RFC 9002 section 6.2.2 assumes.
 const FLOOR_UNKNOWN_S: f64 = 0.1;
 
-/// Acknowledgements come about this much later than they could: they are collected, and threads take turns.
+/// Typical lateness of acknowledgements: the peer delays them, and threads take turns.
 const ACK_LATE_S: f64 = 0.003;
 
-/// Packets of which a twentieth is nearly one.
+/// Minimum number of packets per round trip for rates that differ by a few percent: a twentieth of it is nearly one.
 const HURRIED_PACKETS: f64 = 16.0;
 
-/// What left longer before the newest acknowledged packet is settled (RFC 9002 section 6.1).
+/// Packets sent longer than this before the newest acknowledged packet are settled (RFC 9002 section 6.1).
 const REMEMBERED: Duration = Duration::from_secs(2);

@@ -1,9 +1,9 @@
-//! Bytes as numbers to reckon with.
+//! Conversions between byte counts and floating-point numbers, and the size of a burst.
 
-/// Lasts of a burst: about what a timer is late, and short against any round trip that is paced.
+/// Duration of a burst: about as long as a timer is late, and short compared with any round trip that is paced.
 const QUANTUM_TIME_S: f64 = 0.001;
 
-/// One batch of segmentation offload.
+/// Size of one batch of segmentation offload, in bytes.
 pub(crate) const QUANTUM_MAX: f64 = 65_536.0;
 
 #[expect(clippy::cast_precision_loss, reason = "byte counts far below 2^53")]
@@ -20,7 +20,7 @@ pub(crate) fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// What may leave at once at `rate` bytes per second.
+/// Returns the bytes that may leave at once at `rate` bytes per second.
 pub(crate) fn quantum(rate: f64, mtu: f64) -> u64 {
     whole((rate * QUANTUM_TIME_S).min(QUANTUM_MAX).max(2.0 * mtu))
 }

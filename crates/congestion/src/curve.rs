@@ -1,27 +1,27 @@
-//! CUBIC's growth (RFC 9438 section 4), as a window of its own.
+//! CUBIC's window growth (RFC 9438 section 4).
 //!
-//! Windows in bytes; the formulas' segments are packets of the current size.
+//! Windows are in bytes. The segments in the RFC's formulas are packets of the current size.
 
 use std::time::Instant;
 
-/// RFC 9438 sections 4.1 and 4.6.
+/// Constants of CUBIC's window growth and multiplicative decrease (RFC 9438 sections 4.1 and 4.6).
 const C: f64 = 0.4;
 pub(crate) const BETA: f64 = 0.7;
-/// RFC 9438 section 4.3.
+/// Additive increase of the Reno-friendly region (RFC 9438 section 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// Where a window is on its way back to where congestion was met.
+/// State of a window on its way back to the size at which it met congestion.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Curve {
     window_max: f64,
     k: f64,
     epoch: Option<Instant>,
-    /// What Reno would have.
+    /// Window that Reno would have by now, in bytes.
     estimate: f64,
 }
 
 impl Curve {
-    /// Congestion at this window; the new one.
+    /// Records congestion at `window`, and returns the reduced window.
     pub(crate) fn cut(&mut self, window: f64) -> f64 {
         // Fast convergence (RFC 9438 section 4.7).
         self.window_max = if window < self.window_max {
@@ -33,7 +33,7 @@ impl Curve {
         window * BETA
     }
 
-    /// The window after `bytes` more have arrived.
+    /// Returns the window after `bytes` more have been acknowledged.
     pub(crate) fn grow(
         &mut self,
         now: Instant,
@@ -73,7 +73,7 @@ impl Curve {
     }
 }
 
-/// By Newton's method: the same on every machine.
+/// Computes the cube root by Newton's method, so that the result is the same on every machine.
 fn cube_root(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;

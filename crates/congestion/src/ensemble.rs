@@ -1,67 +1,74 @@
-//! Connections of a process to one peer tell one another how they stand (RFC 9040, ensemble sharing), so that none takes
-//! the others for rivals, and all take no more of a path than one would.
+//! Sharing of congestion state between the connections of a process to one peer (RFC 9040, ensemble sharing).
 //!
-//! A [`PathMemory`](crate::PathMemory) has an [`Ensemble`] for each peer. A controller joins it when it begins; a
-//! [`Member`] leaves when the last clone of the controller goes. Now and then a member tells how it stands, and looks how
-//! the others do:
+//! Members publish their state to one another, so that none takes the others for rivals, and together they take no
+//! more of a path than one connection would.
+//!
+//! A [`PathMemory`](crate::PathMemory) holds an [`Ensemble`] for each peer. A controller joins it when it is created.
+//! Its [`Member`] leaves when the last clone of the controller is dropped. From time to time a member publishes its
+//! own state, and reads the state of the others:
 //!
 //! ```text
 //!  Ensemble::join ─► Member::tell, Member::look, every few milliseconds of acknowledgements ─► drop
 //! ```
 //!
-//! Members may be in different threads. Each has a place to which it alone writes, so that none waits. All orderings are
-//! relaxed but for those that hand over a place: a value stands for itself, the newest time counts where several members
-//! tell of the same, and a look that misses what was told a moment ago is followed by another one.
+//! Members may run in different threads. Each member has a slot to which it alone writes, so that no thread waits for
+//! another. All memory orderings are relaxed, except those that hand over a slot. Relaxed ordering is enough for
+//! three reasons: every value is meaningful on its own, the newest time counts if several members report the same
+//! event, and a look that misses a value published a moment ago is soon followed by another.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// Connections to one peer that know of one another: one for each core of large machines. Further ones are on their own.
+/// Maximum number of connections to one peer that know of one another: one for each core of a large machine. Further
+/// connections work on their own.
 const PLACES: usize = 32;
 
-/// A member that has not sent as fast as it may for so long, and twice the round-trip time, leaves the path to others.
+/// Time, besides `BUSY_ROUNDS` round-trip times, in which a member must have sent at its full allowed rate. Otherwise
+/// it counts as idle and leaves the path to the others.
 const BUSY: Duration = Duration::from_millis(300);
 const BUSY_ROUNDS: u32 = 2;
 
-/// Round trips that differ by no more than this part and this time are those of the same path: packets in one queue
-/// wait alike, whatever each member knows of the path without it.
+/// Two members share a path if their round-trip times differ by at most the shorter one divided by this, plus
+/// `SAME_PATH_ADDED`. Packets in one queue wait equally long, whatever round-trip time each member assumes without
+/// that queue.
 const SAME_PATH: u32 = 4;
 const SAME_PATH_ADDED: Duration = Duration::from_millis(5);
 
-/// Part of the bandwidth below which it was for want of data that no more arrived.
+/// A delivered rate below this share of the bandwidth means that the member had too little data to send.
 const FULL: f64 = 0.7;
 
-/// Bits of a time that is told with a kind, and the latest time: 146 years.
+/// Number of low bits of a stored time that hold the kind of an event, and the latest time that can be stored: 146
+/// years.
 const KIND_BITS: u32 = 2;
 const TIME_MAX: u64 = u64::MAX >> KIND_BITS;
 
-/// Connections of this process to one peer; clones are the same.
+/// The connections of this process to one peer. Clones refer to the same ensemble.
 #[derive(Clone, Debug)]
 pub struct Ensemble(Arc<Shared>);
 
-/// An ensemble that lives as long as it has members.
+/// A weak reference to an ensemble, which lives only as long as it has members.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faint(Weak<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Times are told as nanoseconds since then, and one: 0 is never.
+    /// Origin of stored times. A time is stored as the nanoseconds since the origin plus one, and 0 means never.
     origin: Instant,
     places: [OnceLock<Box<Place>>; PLACES],
 }
 
-/// The standing of a member, as the others see it.
+/// The state of one member, as the other members see it.
 #[derive(Debug, Default)]
 struct Place {
     taken: AtomicBool,
     busy: AtomicU64,
     rtt: AtomicU64,
-    /// Bits of numbers: bytes per second, and bytes.
+    /// Bits of floating-point numbers: `bandwidth` and `rate` in bytes per second, `window` in bytes.
     bandwidth: AtomicU64,
     rate: AtomicU64,
     window: AtomicU64,
-    /// Times; the lowest bits of the latter two tell of which kind.
+    /// Times of the latest events. The lowest bits of `rested` and `stance` hold the kind of the event.
     overflowed: AtomicU64,
     rested: AtomicU64,
     stance: AtomicU64,
@@ -69,7 +76,7 @@ struct Place {
     probed: AtomicU64,
 }
 
-/// A connection of an ensemble. Clones are the same connection, and have one place.
+/// The membership of one connection in an ensemble. Clones stand for the same connection and share its slot.
 #[derive(Clone, Debug)]
 pub struct Member(Arc<Seat>);
 
@@ -79,67 +86,68 @@ struct Seat {
     number: usize,
 }
 
-/// A member's verdict on rivals.
+/// A member's verdict on whether it has rivals, and of which kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stance {
-    /// There is none.
+    /// The member sees no rival.
     Alone,
-    /// One that yields to loss.
+    /// The member sees a rival that yields to loss.
     Beside,
-    /// One that does not.
+    /// The member sees a rival that does not yield to loss.
     Holding,
 }
 
-/// The standing that a member tells.
+/// The state that a member publishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Standing {
-    /// It sends as fast as it may.
+    /// True if the member sends as fast as its limits allow.
     pub(crate) busy: bool,
-    /// Round-trip time at the moment.
+    /// The current round-trip time.
     pub(crate) rtt: Duration,
-    /// Bytes per second; 0: it does not know yet.
+    /// The bandwidth estimate in bytes per second; 0 if the member has none yet.
     pub(crate) bandwidth: f64,
-    /// Bytes per second that arrived in its latest measurement.
+    /// The delivered rate of the latest measurement, in bytes per second.
     pub(crate) rate: f64,
-    /// Bytes, beside a rival; 0: there is none.
+    /// The window that the member keeps beside a rival, in bytes; 0 if it sees no rival.
     pub(crate) window: f64,
-    /// When the latest batch left that made a queue overflow beside a rival.
+    /// Send time of the latest batch that made a queue overflow beside a rival.
     pub(crate) overflowed: Option<Instant>,
-    /// When its latest rest began, and whether that was a question.
+    /// Start time of the member's latest rest, and whether that rest was a question.
     pub(crate) rested: Option<(Instant, bool)>,
-    /// When it last changed its mind about rivals.
+    /// The member's latest verdict on rivals, and the time at which it changed.
     pub(crate) stance: Option<(Instant, Stance)>,
-    /// When it began with a part of what the others have.
+    /// Time at which the member started with a part of what the others have.
     pub(crate) parted: Option<Instant>,
-    /// When its latest probe began.
+    /// Start time of the member's latest probe.
     pub(crate) probed: Option<Instant>,
 }
 
-/// The others that are busy on the same path.
+/// Summary of the other members that are busy on the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Company {
-    /// Their number.
+    /// Number of these members.
     pub(crate) busy: u32,
-    /// The number of those that know their bandwidth, and the sum of it, in bytes per second.
+    /// Number of members that know their bandwidth, and the sum of their bandwidths in bytes per second.
     pub(crate) settled: u32,
     pub(crate) bandwidth: f64,
-    /// The sum of what arrived in their latest measurements.
+    /// Sum of the delivered rates of their latest measurements, in bytes per second. If a member had too little data
+    /// to send, its bandwidth counts instead.
     pub(crate) rate: f64,
-    /// The number of those beside a rival, and the sum of their windows.
+    /// Number of members beside a rival, and the sum of their windows in bytes.
     pub(crate) beside: u32,
     pub(crate) window: f64,
-    /// The latest of what they tell.
+    /// The latest events that any of the members reports.
     pub(crate) overflowed: Option<Instant>,
     pub(crate) rested: Option<(Instant, bool)>,
     pub(crate) stance: Option<(Instant, Stance)>,
     pub(crate) probed: Option<Instant>,
-    /// The number of those that have begun with a part since the time asked about, and the latest of them.
+    /// Number of members that have started with a part since the given time, and the time of the latest such start.
     pub(crate) begun: u32,
     pub(crate) parted: Option<Instant>,
 }
 
 impl Ensemble {
-    /// An ensemble without members; no time that they tell is before `origin`.
+    /// Creates an ensemble without members. Members must not report times before `origin`.
     pub fn new(origin: Instant) -> Self {
         Self(Arc::new(Shared {
             origin,
@@ -147,14 +155,14 @@ impl Ensemble {
         }))
     }
 
-    /// A place for one more connection; `None` where there are too many.
+    /// Joins one more connection. Returns `None` if all slots are taken.
     pub fn join(&self) -> Option<Member> {
         let number = (0..PLACES).find(|number| self.0.take(*number))?;
         let shared = self.0.clone();
         Some(Member(Arc::new(Seat { shared, number })))
     }
 
-    /// The number of connections.
+    /// Returns the number of members.
     #[cfg(test)]
     pub(crate) fn members(&self) -> usize {
         self.0.others(PLACES).count()
@@ -178,7 +186,7 @@ impl Faint {
 impl Shared {
     fn take(&self, number: usize) -> bool {
         let place = self.places[number].get_or_init(Box::default);
-        // Acquire: what the member before has cleared is clear.
+        // Acquire ordering: the values that the previous member has cleared are visible as cleared.
         let free = Ordering::Acquire;
         let taken = &place.taken;
         taken
@@ -186,7 +194,7 @@ impl Shared {
             .is_ok()
     }
 
-    /// Places of others than `own` that are taken.
+    /// Iterates over the taken slots except that of member `own`.
     fn others(&self, own: usize) -> impl Iterator<Item = &Place> {
         let places = self.places.iter().enumerate();
         let others = places.filter(move |(number, _)| *number != own);
@@ -205,7 +213,7 @@ impl Shared {
         self.origin.checked_add(since)
     }
 
-    /// A time and one of four kinds.
+    /// Packs a time and one of four kinds into one number.
     fn marked(&self, told: Option<(Instant, u64)>) -> u64 {
         told.map_or(0, |(at, kind)| self.number(at) << KIND_BITS | kind)
     }
@@ -234,7 +242,7 @@ impl Place {
 }
 
 impl Member {
-    /// Tells the others how this one stands.
+    /// Publishes this member's state to the other members.
     pub(crate) fn tell(&self, now: Instant, standing: &Standing) {
         let shared = &self.0.shared;
         let Some(place) = shared.places[self.0.number].get() else {
@@ -261,8 +269,8 @@ impl Member {
         store(&place.probed, probed);
     }
 
-    /// Looks at the others whose round trips take about as long as `rtt`; `since`: the latest of those that are known
-    /// to have begun with a part.
+    /// Summarizes the busy members whose round-trip time is close to `rtt`. `since` is the latest start with a part
+    /// that the caller already knows about.
     pub(crate) fn look(&self, now: Instant, rtt: Duration, since: Option<Instant>) -> Company {
         let shared = &self.0.shared;
         let load = |from: &AtomicU64| from.load(Ordering::Relaxed);
@@ -310,7 +318,7 @@ impl Company {
         self.busy == 0
     }
 
-    /// The number of connections on the path: these and one more.
+    /// Returns the number of connections on the path, this one included.
     pub(crate) fn count(&self) -> f64 {
         f64::from(self.busy + 1)
     }
@@ -335,7 +343,7 @@ impl Drop for Seat {
         ] {
             value.store(0, Ordering::Relaxed);
         }
-        // Release: the next member finds the place clear.
+        // Release ordering: the next member finds the slot cleared.
         place.taken.store(false, Ordering::Release);
     }
 }

@@ -1,30 +1,32 @@
-//! A rate that the user has decided on, and a brake.
+//! A rate chosen by the user, with a brake.
 //!
-//! What is lost is sent on top, up to a quarter more, so that the rate arrives. Where that fills a queue or
-//! loses much for long, the rate is wrong or no longer true, and [`Auto`] takes over for good.
+//! The controller sends up to a quarter more than the rate to make up for losses, so that the chosen rate arrives. If
+//! that fills a queue or loses much for long, the rate is wrong or no longer valid, and [`Auto`] takes over
+//! permanently.
 
 use std::time::{Duration, Instant};
 
 use crate::model::{Limits, Loss, Model, View};
 use crate::{Auto, bytes};
 
-/// Share of packets lost, and time above the round-trip time's floor, that are too much for so long.
+/// Share of lost packets above which the rate does harm. So does a round-trip time well above its floor.
 const LOSS_MOST: f64 = 0.15;
+/// Time that the harm must last before the brake is applied.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Loss is made up for by no more than this factor.
+/// Maximum factor by which the rate is raised to make up for loss.
 const COMPENSATION_MAX: f64 = 1.25;
 
-/// Part that a new round trip's loss has in the mean.
+/// Weight of one packet in the moving average of the loss.
 const WEIGHT: f64 = 0.002;
 
-/// A rate until it does harm; see the module documentation.
+/// A controller that holds a fixed rate until that does harm; see the module documentation.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     auto: Auto,
     rate: f64,
     mtu: f64,
-    /// Share of packets lost, lately.
+    /// Moving average of the share of packets lost.
     loss: f64,
     harm_since: Option<Instant>,
     braked: bool,
@@ -33,7 +35,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Sends `rate` bytes per second.
+    /// Creates a controller that sends `rate` bytes per second.
     pub fn new(now: Instant, mtu: u16, rate: u64) -> Self {
         Self {
             auto: Auto::new(now, mtu),
@@ -136,8 +138,8 @@ mod tests {
         assert!(Auto::new(now, 1200).view().starting);
         assert!(LossBased::cubic(1200).view().starting);
         let mut fixed = Fixed::new(now, 1200, 1_000_000);
-        assert!(!fixed.view().starting, "the rate is known");
+        assert!(!fixed.view().starting, "a fixed rate needs no search");
         fixed.braked = true;
-        assert!(fixed.view().starting, "the one that took over looks for it");
+        assert!(fixed.view().starting, "auto has taken over");
     }
 }

@@ -1,4 +1,4 @@
-//! What the controller says and the engine obeys.
+//! The state through which the controller tells the engine what may be sent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use crate::{Limits, Reordering, Resume, View};
 
-/// The state one connection's controller and engine share.
+/// State that one connection's controller and engine share.
 ///
-/// Both live on one thread; the atomics and the lock only satisfy the library's `Send + Sync`, so relaxed
-/// order is enough everywhere.
+/// Both live on one thread. The atomics and the lock only satisfy the library's `Send + Sync` bounds, so relaxed
+/// ordering is sufficient everywhere.
 #[derive(Clone, Debug, Default)]
 pub struct Gauge(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     window: AtomicU64,
-    /// Bits of the rate; 0: not paced.
+    /// Bits of the pacing rate in bytes per second; 0 means that sending is not paced.
     rate: AtomicU64,
     quantum: AtomicU64,
     in_flight: AtomicU64,
-    /// Bytes of the latest batch of data that were not acknowledged yet.
+    /// Bytes of the latest batch of data that are not yet acknowledged.
     latest: AtomicU64,
     acked: AtomicU64,
     lost: AtomicU64,
     events: AtomicU64,
     counting: AtomicBool,
     limited: AtomicBool,
-    /// Nanoseconds that the engine's caller sleeps between turns.
+    /// Time that the engine's caller sleeps between turns, in nanoseconds.
     sleeps: AtomicU64,
     shown: Mutex<Shown>,
 }
@@ -40,12 +40,12 @@ struct Shown {
 }
 
 impl Gauge {
-    /// A gauge that shows nothing yet.
+    /// Creates a gauge whose limits are still zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What may be sent.
+    /// Returns the current limits on sending.
     pub fn limits(&self) -> Limits {
         let rate = f64::from_bits(self.0.rate.load(Relaxed));
         Limits {
@@ -55,22 +55,22 @@ impl Gauge {
         }
     }
 
-    /// Congestion window, bytes.
+    /// Returns the congestion window in bytes.
     pub fn window(&self) -> u64 {
         self.0.window.load(Relaxed)
     }
 
-    /// How the controller stands, as of the latest acknowledgement or loss.
+    /// Returns the controller's state as of the latest acknowledgement or loss.
     pub fn view(&self) -> View {
         self.shown().view
     }
 
-    /// What to remember of the path; `None` before it has been filled.
+    /// Returns what to remember about the path, or `None` before the path has been filled.
     pub fn resume_point(&self) -> Option<Resume> {
         self.shown().resume
     }
 
-    /// How far packets are overtaken; `None` before enough have arrived.
+    /// Returns the degree of reordering, or `None` before enough packets have arrived.
     pub fn reordering(&self) -> Option<Reordering> {
         self.shown().reordering
     }
@@ -79,43 +79,44 @@ impl Gauge {
         *self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ack-eliciting bytes sent and neither acknowledged nor lost.
+    /// Returns the number of ack-eliciting bytes that were sent and are neither acknowledged nor lost.
     pub fn in_flight(&self) -> u64 {
         self.0.in_flight.load(Relaxed)
     }
 
-    /// Whether all of the latest batch of data was acknowledged.
+    /// Returns whether the whole latest batch of data was acknowledged.
     pub fn latest_arrived(&self) -> bool {
         self.0.latest.load(Relaxed) == 0
     }
 
-    /// Packets acknowledged since the connection began.
+    /// Returns the number of packets acknowledged since the connection began.
     pub fn acked(&self) -> u64 {
         self.0.acked.load(Relaxed)
     }
 
-    /// Bytes declared lost since the connection began.
+    /// Returns the number of bytes declared lost since the connection began.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Relaxed)
     }
 
-    /// Times that loss or a mark was reported since the connection began.
+    /// Returns how often a loss or a congestion mark was reported since the connection began.
     pub fn events(&self) -> u64 {
         self.0.events.load(Relaxed)
     }
 
-    /// Whether the next batch carries data. The library reports the bytes of pure acknowledgements
-    /// too, which are not in flight.
+    /// Sets whether the next batch carries data. The library also reports the bytes of packets that only acknowledge,
+    /// which are not in flight.
     pub fn set_counting(&self, counting: bool) {
         self.0.counting.store(counting, Relaxed);
     }
 
-    /// Whether more data waits. The library cannot know: it sees only what the engine gives it.
+    /// Sets whether more data waits. The library cannot know that, because it sees only what the engine gives it.
     pub fn set_limited(&self, limited: bool) {
         self.0.limited.store(limited, Relaxed);
     }
 
-    /// How long the engine's caller sleeps between two turns, whatever happens: packets and acknowledgements gather.
+    /// Sets how long the engine's caller sleeps between two turns, regardless of events. Packets and acknowledgements
+    /// accumulate meanwhile.
     pub fn set_sleeps(&self, sleeps: Duration) {
         let nanos = u64::try_from(sleeps.as_nanos()).unwrap_or(u64::MAX);
         self.0.sleeps.store(nanos, Relaxed);

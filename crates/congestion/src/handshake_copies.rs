@@ -1,27 +1,28 @@
-//! A second copy of each datagram of a client's handshake, where its `ClientHello` spans two of them.
+//! Sends a second copy of each datagram of a client's handshake, if its `ClientHello` spans two datagrams.
 //!
-//! A post-quantum key share makes the `ClientHello` longer than a datagram. The server can answer only when it has both,
-//! so random loss hits the first flight twice as often, and the probe that repeats it comes a second later. Sent twice, a
-//! few milliseconds apart, both arrive more often than one alone did before. A duplicate is what networks make
-//! themselves, and a peer must put up with it (RFC 9000 section 12.3).
+//! A post-quantum key share makes the `ClientHello` longer than one datagram. The server can answer only when it has
+//! received both datagrams, so random loss hits the first flight twice as often, and the probe that repeats the
+//! flight leaves only a second later. With two copies, a few milliseconds apart, both datagrams arrive more often
+//! than a single datagram would without copies. Networks create duplicates themselves, so a peer must accept them
+//! (RFC 9000 section 12.3).
 //!
-//! Only clients do that. What a server sends to an address that has proven nothing is limited to three times what came
-//! from there (RFC 9000 section 8.1), and copies would take part of that.
+//! Only clients send copies. A server may send to an unvalidated address at most three times what it received from
+//! there (RFC 9000 section 8.1), and copies would use up part of that limit.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time from a datagram to its copy: what is lost together is lost within some milliseconds.
+/// Delay from a datagram to its copy. Packets lost in one burst are lost within a few milliseconds.
 const AFTER: Duration = Duration::from_millis(4);
 
-/// Batches of one connection that are sent twice: the first flight, its acknowledgements, and two probes. A handshake
-/// that needs more meets an outage, where copies do not help.
+/// Maximum number of batches that one connection sends twice: the first flight, its acknowledgements, and two probes.
+/// A handshake that needs more batches meets an outage, and copies do not help then.
 const BATCHES_MAX: u32 = 8;
 
-/// Copies that one connection still has to send. A value of type `D` says how a batch is sent.
+/// The copies that one connection still has to send. A value of type `D` describes how a batch is sent.
 #[derive(Debug)]
 pub struct HandshakeCopies<D> {
-    /// Whether the first flight had more than one datagram; `None` before it.
+    /// True if the first flight had more than one datagram; `None` before the first flight.
     wanted: Option<bool>,
     kept: u32,
     waiting: VecDeque<Batch<D>>,
@@ -45,7 +46,7 @@ impl<D> Default for HandshakeCopies<D> {
 }
 
 impl<D> HandshakeCopies<D> {
-    /// A batch of the handshake leaves, in which there are so many datagrams.
+    /// Records that a batch of the handshake was sent, which contains this number of `datagrams`.
     pub fn handle_sent(&mut self, now: Instant, how: D, datagrams: usize, bytes: &[u8]) {
         let wanted = *self.wanted.get_or_insert(datagrams > 1);
         if !wanted || self.kept == BATCHES_MAX {
@@ -59,19 +60,19 @@ impl<D> HandshakeCopies<D> {
         });
     }
 
-    /// When [`HandshakeCopies::poll`] wants to be called.
+    /// Returns the time at which [`HandshakeCopies::poll`] should be called.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.waiting.front().map(|copy| copy.due)
     }
 
-    /// The batch to be sent again now, put into `buffer`.
+    /// Writes the batch that is due for a second transmission into `buffer`, and returns how to send it.
     pub fn poll(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<D> {
         let copy = self.waiting.pop_front_if(|copy| copy.due <= now)?;
         *buffer = copy.bytes;
         Some(copy.how)
     }
 
-    /// The handshake is over, or given up: nothing is sent twice from now on.
+    /// Drops all copies and disables further ones. Call this when the handshake has completed or failed.
     pub fn end(&mut self) {
         self.wanted = Some(false);
         self.waiting = VecDeque::new();
@@ -100,8 +101,8 @@ mod tests {
             copies.handle_sent(now, 1200, 1, &[number; 1200]);
         }
         let mut buffer = Vec::new();
-        assert_eq!(copies.poll(now, &mut buffer), None, "not at once");
-        let later = copies.next_timeout().expect("there are some");
+        assert_eq!(copies.poll(now, &mut buffer), None, "too early");
+        let later = copies.next_timeout().expect("copies are waiting");
         assert_eq!(copies.poll(later, &mut buffer), Some(2400));
         assert_eq!(buffer, [0; 2400]);
         for number in 1..8 {

@@ -1,25 +1,27 @@
-//! Congestion control behind one seam.
+//! Congestion control as an interface between the engine and quinn-proto.
 //!
-//! The engine sends what a [`Gauge`] allows. A controller inside quinn-proto feeds the gauge, but is not
-//! obeyed by the library: the adapter reports a window the library never fills, and the engine holds
-//! data back itself, before it becomes packets. That keeps the queue in the application's socket, lets
-//! acknowledgements and probes pass at any time, and paces by the controller's rate rather than the
-//! library's.
+//! The engine sends only what a [`Gauge`] allows. A controller inside quinn-proto updates the gauge, but the library
+//! itself does not enforce the controller's limits: the adapter reports a window that the library never fills, and
+//! the engine holds data back before the data becomes packets. This has three advantages. The queue stays in the
+//! application's socket, acknowledgements and probes can leave at any time, and pacing follows the controller's rate
+//! rather than the library's.
 //!
 //! # Order of use
 //!
-//! 1. [`Gauge::new`], for every connection of its own, then [`QuinnController::factory`] with it and with the [`Ensemble`]
-//!    of its peer.
-//! 2. While sending: [`Gauge::set_limited`] and [`Gauge::set_counting`] before each batch, and a time for
-//!    it that no other batch has.
-//! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent, [`Pacer::allowance`] how much now.
-//! 4. [`Gauge::resume_point`] and [`Gauge::reordering`] are what the next connection to the same peer may begin with.
+//! 1. Create one [`Gauge::new`] for each connection. Pass it to [`QuinnController::factory`], together with the
+//!    [`Ensemble`] of the peer.
+//! 2. Before each batch, call [`Gauge::set_limited`] and [`Gauge::set_counting`]. Give each batch a send time that no
+//!    other batch has.
+//! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent, and [`Pacer::allowance`] says
+//!    how much may leave now.
+//! 4. [`Gauge::resume_point`] and [`Gauge::reordering`] return what the next connection to the same peer may start
+//!    with.
 //!
-//! [`Repeat`] and [`HandshakeCopies`] send a second time what is likely to be lost and waited for; a [`PathMemory`] keeps
-//! what connections learn of paths, and has an [`Ensemble`] for those to one peer; [`Liveness`] tells whether the peer
-//! still answers.
+//! [`Repeat`] and [`HandshakeCopies`] send a second copy of datagrams whose loss would make the application wait. A
+//! [`PathMemory`] keeps what connections learn about paths, and holds one [`Ensemble`] for the connections to each
+//! peer. [`Liveness`] decides whether the peer still answers.
 //!
-//! A [`Model`] knows nothing of the library; `docs/CONGESTION.md` tells how [`Auto`] works.
+//! A [`Model`] does not depend on the library. `docs/CONGESTION.md` describes how [`Auto`] works.
 #![forbid(unsafe_code)]
 
 mod algorithm;

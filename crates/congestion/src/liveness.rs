@@ -1,68 +1,71 @@
-//! Whether the peer still answers.
+//! Decides whether the peer still answers.
 //!
-//! The idle timeout decides when a connection is dead; long before that, silence decides that new flows
-//! should go elsewhere. While the peer is silent it is asked again and again, because the library's probe timer backs
-//! off exponentially: after 30 s of outage its next probe may be 20 s away, after 2 s more than a second. Where data
-//! is in flight, an outage costs applications time, so the peer is asked sooner and more often: the PINGs are small, at
-//! most one for each round trip, and ever fewer.
+//! The idle timeout decides when a connection is dead. Long before that, silence decides that new flows should use
+//! another connection. While the peer is silent it is probed repeatedly, because the library's probe timer backs off
+//! exponentially: after 30 s of outage its next probe may be 20 s away, and after 2 s more than a second. If data is
+//! in flight, an outage costs applications time, so the peer is then probed sooner and more often. The PINGs are
+//! small, there is at most one per round trip, and they become less and less frequent.
 
 use std::time::{Duration, Instant};
 
-/// Silence after a sign of life was asked for, before the peer counts as unresponsive.
+/// Time that the peer may stay silent after it was first asked, before it counts as unresponsive.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// An idle peer may be asked earlier by this part of the time, so that one wake-up asks many of them.
+/// An idle peer may be asked earlier by the keep-alive time divided by this, so that one wake-up asks many peers.
 const EARLY_PART: u32 = 8;
 
+/// Interval between two PINGs to a silent peer when no data is in flight.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The same with data in flight: first after so long, or so many round trips, when the library has sent its first
-/// probes; then after this part of the silence, but not more often than this.
+/// Timing of PINGs while data is in flight. The first PING leaves after `ASK_OWED` or `ASK_OWED_ROUNDS` round trips,
+/// whichever is later; by then the library has sent its first probes. Each interval after that is the length of the
+/// silence divided by `ASK_OWED_PART`, but at least `ASK_OWED_LEAST` and at least one round trip.
 const ASK_OWED: Duration = Duration::from_millis(200);
 const ASK_OWED_ROUNDS: u32 = 4;
 const ASK_OWED_PART: u32 = 32;
 const ASK_OWED_LEAST: Duration = Duration::from_millis(50);
 
-/// A path is suspected to be dead once data was in flight for so long without any acknowledgement: two probe time-outs (RFC
-/// 9002 section 6.2.1) of a path whose round trips vary by a quarter, and at least this.
+/// A path becomes suspect when data has been in flight for this long without any acknowledgement: after two probe
+/// timeouts (RFC 9002 section 6.2.1) of a path whose round-trip times vary by a quarter, but not before `SUSPECT`.
 const SUSPECT: Duration = Duration::from_millis(600);
 const SUSPECT_ROUNDS: u32 = 4;
 const SUSPECT_DELAY: Duration = Duration::from_millis(50);
 
-/// A peer that was sending data is asked after so much silence: a pause between two messages, or a dead path.
+/// A peer that was sending data is asked after this much silence: it may have paused between two messages, or the
+/// path may be dead.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Liveness of one connection.
+/// Tracks the liveness of one connection's peer.
 #[derive(Debug)]
 pub struct Liveness {
     keep_alive: Duration,
     heard: Instant,
     asked: Option<Instant>,
-    /// When data left first since which nothing was acknowledged, and the round-trip time then.
+    /// Send time of the first datagram that is still unacknowledged, and the smoothed round-trip time at that moment.
     owed: Option<(Instant, Duration)>,
-    /// The peer was sending data when it was heard last.
+    /// True if the peer was sending data when it was last heard.
     expecting: bool,
     suspect: bool,
     unresponsive: bool,
 }
 
-/// Silence of the peer before something of it arrived.
+/// The state that the peer's silence had reached before something from it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Back {
-    /// Not for too long.
+    /// The silence was not suspicious.
     Not,
-    /// Long enough to be suspect.
+    /// The silence was long enough for the path to be suspect.
     FromSuspicion,
-    /// So long that it counted as unresponsive.
+    /// The silence was long enough for the peer to count as unresponsive.
     FromSilence,
 }
 
-/// What to do about it.
+/// The action that a timeout asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing.
+    /// No action is needed.
     Fine,
-    /// Send a PING.
+    /// The caller should send a PING.
     Ask,
     /// Send a PING; the path has just become suspect.
     Suspect,
@@ -71,7 +74,7 @@ pub enum Verdict {
 }
 
 impl Liveness {
-    /// A peer that was heard just now, to be asked after `keep_alive` of silence.
+    /// Creates the state for a peer that was heard just now, and that is asked after `keep_alive` of silence.
     pub fn new(now: Instant, keep_alive: Duration) -> Self {
         Self {
             keep_alive,
@@ -84,18 +87,21 @@ impl Liveness {
         }
     }
 
-    /// A datagram left, and something is in flight that the peer will acknowledge, be it a PING only; `rtt` is the smoothed round-trip time.
+    /// Records that a datagram left, and that something is in flight that the peer will acknowledge, even if it is
+    /// only a PING. `rtt` is the smoothed round-trip time.
     pub fn handle_sent(&mut self, now: Instant, rtt: Duration) {
         self.owed.get_or_insert((now, rtt));
     }
 
-    /// The peer sends data, and more may come.
+    /// Records that the peer sends data and may send more.
     pub fn expect_more(&mut self) {
         self.expecting = true;
     }
 
-    /// A datagram of the connection arrived that acknowledges nothing. What is in flight may still have got nowhere: a path can
-    /// be dead one way, and the peer then sends the same again and again.
+    /// Handles a datagram of the connection that acknowledges nothing.
+    ///
+    /// The data in flight may still not have arrived: a path can be dead in one direction, and the peer then sends
+    /// the same data again and again.
     pub fn handle_overheard(&mut self, now: Instant) -> Back {
         if self.owed.is_none() {
             return self.handle_heard(now);
@@ -104,8 +110,8 @@ impl Liveness {
         Back::Not
     }
 
-    /// A datagram of the connection arrived, with an acknowledgement of what was in flight; returns whether the peer had been
-    /// silent for too long.
+    /// Handles a datagram of the connection that acknowledges data in flight. Returns what state the peer's silence
+    /// had reached before.
     pub fn handle_heard(&mut self, now: Instant) -> Back {
         self.heard = now;
         self.asked = None;
@@ -118,38 +124,38 @@ impl Liveness {
         }
     }
 
-    /// The caller does not ask the peer: the verdict is taken back.
+    /// Withdraws the verdict that the peer is unresponsive, because the caller does not ask the peer.
     pub fn excuse(&mut self) {
         self.unresponsive = false;
     }
 
-    /// When data left first that the peer has said nothing since.
+    /// Returns when the first datagram was sent that the peer has not acknowledged since.
     pub fn owed_since(&self) -> Option<Instant> {
         self.owed.map(|(since, _)| since)
     }
 
-    /// Whether data is in flight for longer than the path explains.
+    /// Returns whether data has been in flight for longer than the path explains.
     pub fn suspect(&self) -> bool {
         self.suspect
     }
 
-    /// Whether the peer has stopped answering.
+    /// Returns whether the peer has stopped answering.
     pub fn unresponsive(&self) -> bool {
         self.unresponsive
     }
 
-    /// Whether the peer owes no answer. The next timeout then only asks whether it is there, and may come earlier by
-    /// [`Liveness::early`].
+    /// Returns whether the peer owes no answer. The next timeout then only checks that the peer is still there, and
+    /// may be handled earlier by [`Liveness::early`].
     pub fn is_idle(&self) -> bool {
         self.asked.is_none() && self.owed.is_none() && !self.expecting
     }
 
-    /// How much earlier than after `keep_alive` an idle peer may be asked.
+    /// Returns how much earlier than after `keep_alive` an idle peer may be asked.
     pub fn early(keep_alive: Duration) -> Duration {
         keep_alive / EARLY_PART
     }
 
-    /// When [`Liveness::handle_timeout`] wants to be called.
+    /// Returns the time at which [`Liveness::handle_timeout`] should be called.
     pub fn next_timeout(&self) -> Instant {
         let ask = match self.asked {
             None if self.expecting => self.heard + PAUSE.min(self.keep_alive),
@@ -169,7 +175,7 @@ impl Liveness {
         }
     }
 
-    /// When to ask for an acknowledgement of what is in flight.
+    /// Returns when to ask for an acknowledgement of the data in flight.
     fn ask_owed(&self) -> Option<Instant> {
         let (since, rtt) = self.owed?;
         let Some(asked) = self.asked.filter(|asked| *asked > since) else {
@@ -188,7 +194,8 @@ impl Liveness {
         self.heard + self.keep_alive + PATIENCE
     }
 
-    /// Tells the time.
+    /// Handles a timeout, and returns the action that it asks for. Returns [`Verdict::Fine`] if the timeout is not
+    /// due yet.
     pub fn handle_timeout(&mut self, now: Instant) -> Verdict {
         let early = if self.is_idle() {
             Self::early(self.keep_alive)
@@ -225,7 +232,7 @@ mod tests {
         assert_eq!(Liveness::early(ms(2000)), ms(250));
         assert_eq!(liveness.handle_timeout(start + ms(1749)), Verdict::Fine);
         assert_eq!(liveness.handle_timeout(start + ms(1750)), Verdict::Ask);
-        assert!(!liveness.is_idle(), "an answer is expected");
+        assert!(!liveness.is_idle(), "the PING expects an answer");
         assert_eq!(liveness.next_timeout(), start + ms(2750));
         assert_eq!(liveness.handle_timeout(start + ms(2749)), Verdict::Fine);
     }
@@ -268,22 +275,22 @@ mod tests {
             asked.push(at - start);
         }
         assert_eq!(asked[..3], [ms(1700), ms(1750), ms(1800)]);
-        assert_eq!(asked.last(), Some(&ms(4500)), "patience is the same");
+        assert_eq!(asked.last(), Some(&ms(4500)), "patience ends as usual");
         let [.., one, next, _] = asked[..] else {
             panic!("{asked:?}");
         };
         assert!(one + ms(80) < next && next < one + ms(100), "{asked:?}");
 
         liveness.handle_heard(start + ms(5000));
-        assert_eq!(liveness.next_timeout(), start + ms(7000), "nothing is owed");
+        assert_eq!(liveness.next_timeout(), start + ms(7000), "keep-alive only");
         liveness.handle_sent(start + ms(5000), ms(300));
         let first = liveness.next_timeout();
         liveness.handle_timeout(first);
-        assert_eq!(first, start + ms(6200), "four round trips");
+        assert_eq!(first, start + ms(6200), "after four round trips");
         let suspect = liveness.next_timeout();
-        assert_eq!(suspect, start + ms(6250), "four, and a delay");
+        assert_eq!(suspect, start + ms(6250), "four round trips and the delay");
         assert_eq!(liveness.handle_timeout(suspect), Verdict::Suspect);
-        assert_eq!(liveness.next_timeout(), suspect + ms(300), "one of them");
+        assert_eq!(liveness.next_timeout(), suspect + ms(300), "a round trip");
     }
 
     #[test]
@@ -346,6 +353,6 @@ mod tests {
         let now = start + ms(10_000);
         assert_eq!(liveness.handle_heard(now), Back::FromSuspicion);
         assert_eq!(liveness.handle_overheard(now + ms(1)), Back::Not);
-        assert!(liveness.is_idle(), "nothing is owed");
+        assert!(liveness.is_idle(), "the peer owes no acknowledgement");
     }
 }

@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438) and `NewReno` (RFC 9002 section 7), with `HyStart++` (RFC 9406).
 //!
-//! For networks whose owner wants nothing else, and to be measured against. Windows in bytes; the
-//! formulas' segments are packets of the current size.
+//! These controllers serve networks whose operator allows only standard congestion control, and serve as a baseline
+//! for measurements. Windows are in bytes. The segments in the RFCs' formulas are packets of the current size.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,22 @@ use crate::bytes;
 use crate::curve::Curve;
 use crate::model::{Limits, Loss, Model, View};
 
-/// RFC 9002 section 7.2.
+/// Initial and minimum window, in packets (RFC 9002 section 7.2).
 const FIRST_FLIGHT: f64 = 10.0;
 const LEAST: f64 = 2.0;
-/// RFC 9406 section 4.3.
+/// Constants of `HyStart++` (RFC 9406 section 4.3).
 const RTT_THRESHOLD_MIN: Duration = Duration::from_millis(4);
 const RTT_THRESHOLD_MAX: Duration = Duration::from_millis(16);
 const RTT_SAMPLES: u32 = 8;
 const CSS_GROWTH_DIVISOR: f64 = 4.0;
 const CSS_ROUNDS: u32 = 5;
-/// RFC 9002 section 7.7: twice the window per round trip in slow start, a quarter more later.
+/// Pacing rate over window per round trip (RFC 9002 section 7.7): 2 in slow start, and 1.25 later.
 const GAIN_SLOW_START: f64 = 2.0;
 const GAIN: f64 = 1.25;
-/// Where packets return this fast, timers are too coarse for pacing.
+/// Minimum round-trip time for pacing. On faster paths timers are too coarse.
 const PACED: Duration = Duration::from_millis(2);
 
-/// See the module documentation.
+/// A controller that takes loss as a sign of congestion; see the module documentation.
 #[derive(Clone, Debug)]
 pub struct LossBased {
     mtu: f64,
@@ -32,7 +32,7 @@ pub struct LossBased {
     threshold: f64,
     growth: Growth,
     in_flight: f64,
-    /// Losses of what left before this belong to the last reduction.
+    /// Losses of packets sent at or before this time belong to the last reduction.
     recovery: Option<Instant>,
     srtt: Option<Duration>,
     min_rtt: Option<Duration>,
@@ -41,31 +41,31 @@ pub struct LossBased {
     limited: bool,
 }
 
-/// How a window grows once it has been too large.
+/// Growth of a window in congestion avoidance.
 #[derive(Clone, Debug)]
 enum Growth {
     Cubic(Curve),
     Reno,
 }
 
-/// `HyStart++`'s view of a round trip.
+/// State of one round of `HyStart++`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     began: Option<Instant>,
     last_min: Option<Duration>,
     min: Option<Duration>,
     samples: u32,
-    /// Conservative slow start: rounds left, and the round-trip time it began at.
+    /// Conservative slow start: the rounds left, and the minimum round-trip time at which it began.
     css: Option<(u32, Duration)>,
 }
 
 impl LossBased {
-    /// CUBIC, for a path of which nothing is known.
+    /// Creates a CUBIC controller for a path of which nothing is known.
     pub fn cubic(mtu: u16) -> Self {
         Self::new(mtu, Growth::Cubic(Curve::default()))
     }
 
-    /// `NewReno`, for a path of which nothing is known.
+    /// Creates a `NewReno` controller for a path of which nothing is known.
     pub fn newreno(mtu: u16) -> Self {
         Self::new(mtu, Growth::Reno)
     }
@@ -144,7 +144,7 @@ impl Model for LossBased {
 
     fn on_acked(&mut self, now: Instant, sent: Instant, acked: u64) {
         self.newest = self.newest.max(Some(sent));
-        // RFC 9002 section 7.8: a window that is not used says nothing.
+        // RFC 9002 section 7.8: a window that is not fully used must not grow.
         let used = self.limited && 2.0 * self.in_flight >= self.window;
         if !used || self.recovery.is_some_and(|recovery| sent <= recovery) {
             return;
@@ -189,7 +189,7 @@ impl Model for LossBased {
         }
     }
 
-    /// Only slow start looks at delays, and no end sleeps then.
+    /// Does nothing: only slow start looks at delays, and neither end sleeps during slow start.
     fn set_sleeps(&mut self, _sleeps: Duration) {}
 
     fn on_mtu(&mut self, mtu: u16) {
@@ -246,7 +246,7 @@ mod tests {
         persistent: false,
     };
 
-    /// RFC 9002 section 7.3.3.
+    /// Congestion avoidance adds one packet per window (RFC 9002 section 7.3.3).
     #[test]
     fn reno_grows_by_one_packet_for_each_window_that_arrives() {
         let start = Instant::now();
@@ -263,7 +263,7 @@ mod tests {
         assert!((5900..=6000).contains(&window), "{window}");
     }
 
-    /// RFC 9002 section 7.2.
+    /// The minimum window is two packets (RFC 9002 section 7.2).
     #[test]
     fn two_packets_are_left_however_often_is_lost() {
         let start = Instant::now();

@@ -1,94 +1,100 @@
-//! What a controller is told, and what it answers.
+//! The interface of a congestion controller: its input, its limits and its state.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::{Resume, bytes};
 
-/// A congestion controller, whatever library carries the packets.
+/// A congestion controller that does not depend on the library that carries the packets.
 ///
-/// Told in this order, for every acknowledgement: [`Model::on_acked`] for each packet it settles, then
-/// [`Model::on_ack_end`]; [`Model::on_lost`] for what is given up, before the next of these. Times never
-/// go back, and no two calls of [`Model::on_sent`] have the same: `sent` names a batch.
+/// For every acknowledgement the caller calls [`Model::on_acked`] once for each packet that it settles, and then
+/// [`Model::on_ack_end`]. The caller reports packets declared lost with [`Model::on_lost`], before the next
+/// acknowledgement. Times never go back. No two calls of [`Model::on_sent`] have the same time, so that `sent`
+/// identifies a batch.
 pub trait Model: fmt::Debug + Send + Sync {
-    /// A batch of `bytes` of data left. `limited`: more would have left if it had been allowed to.
+    /// Records that a batch of `bytes` of data was sent. `limited` is true if the sender had more data than the
+    /// limits allowed.
     fn on_sent(&mut self, now: Instant, bytes: u64, limited: bool);
 
-    /// A packet of `bytes` of the batch that left at `sent` arrived.
+    /// Records that a packet of `bytes` arrived, which belonged to the batch sent at `sent`.
     fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64);
 
-    /// All packets of one acknowledgement were named; `in_flight` bytes are left.
+    /// Ends an acknowledgement, all of whose packets have been reported. `in_flight` is the number of bytes still in
+    /// flight.
     fn on_ack_end(&mut self, now: Instant, in_flight: u64);
 
-    /// `bytes` were given up as lost, the latest of which left at `sent`.
+    /// Records a loss. `sent` is the send time of the latest packet that was declared lost.
     fn on_lost(&mut self, now: Instant, sent: Instant, loss: Loss);
 
-    /// A packet may have `mtu` bytes from now on.
+    /// Sets the maximum packet size to `mtu` bytes from now on.
     fn on_mtu(&mut self, mtu: u16);
 
-    /// Tells that both ends sleep for this long between turns. Packets and acknowledgements may be that late although there
-    /// is no queue.
+    /// Sets how long both ends sleep between turns. Packets and acknowledgements may be late by that much even
+    /// without a queue.
     fn set_sleeps(&mut self, sleeps: Duration);
 
-    /// What may be sent.
+    /// Returns the current limits on sending.
     fn limits(&self) -> Limits;
 
-    /// How things stand, for people.
+    /// Returns the controller's state, for display and logs.
     fn view(&self) -> View;
 
-    /// What to remember of the path; nothing before it has been filled.
+    /// Returns what to remember about the path, or `None` before the path has been filled.
     fn resume_point(&self) -> Option<Resume> {
         None
     }
 
-    /// The same controller again.
+    /// Returns a boxed clone of this controller.
     fn clone_box(&self) -> Box<dyn Model>;
 }
 
-/// Packets that were given up.
+/// A report of packets that were declared lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Their bytes; 0 where none was lost and the network marked one instead (RFC 9002 section 7.1).
+    /// Number of bytes lost. 0 means that no packet was lost, and that the network marked one instead (RFC 9002
+    /// section 7.1).
     pub bytes: u64,
-    /// Nothing of what was sent for long enough arrived (RFC 9002 section 7.6).
+    /// True if persistent congestion was detected: nothing sent over a long enough period arrived (RFC 9002 section
+    /// 7.6).
     pub persistent: bool,
 }
 
-/// What may be sent.
+/// Limits on what a sender may send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes in flight.
+    /// Maximum number of bytes in flight.
     pub window: u64,
-    /// Bytes per second; `None`: as the window allows.
+    /// Pacing rate in bytes per second. `None` means that only the window limits sending.
     pub rate: Option<f64>,
-    /// Bytes that may leave at once.
+    /// Maximum number of bytes that may leave at once.
     pub quantum: u64,
 }
 
-/// How a controller stands.
+/// State of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct View {
-    /// Which controller it is.
+    /// Name of the controller.
     pub mode: &'static str,
-    /// The name of what it does at the moment.
+    /// Name of the controller's current phase.
     pub phase: &'static str,
-    /// The controller is in slow start or its like: it sends ever more to find the path's bandwidth, and a delay may end
-    /// that early.
+    /// True if the controller is in slow start or a similar phase. It then sends more and more to find the path's
+    /// bandwidth, and a delay may end that phase too early.
     pub starting: bool,
-    /// Packets are to leave one by one: others keep the queue full, and a full queue drops most of what comes at once.
+    /// True if packets should leave one by one. Other flows keep the queue full then, and a full queue drops most
+    /// packets of a burst.
     pub even: bool,
-    /// Bytes per second that the path is thought to deliver; 0: unknown.
+    /// Estimated bandwidth of the path in bytes per second; 0 if unknown.
     pub bandwidth: f64,
-    /// Round-trip time without queues; `None`: unknown.
+    /// Round-trip time without queues; `None` if unknown.
     pub min_rtt: Option<Duration>,
-    /// Share of packets that is lost whatever is sent, 0 to 1.
+    /// Share of packets that is lost regardless of the sending rate, from 0 to 1.
     pub loss_floor: f64,
-    /// How far that share is believed to be no sign of congestion, 0 to 1.
+    /// Confidence that this share is not a sign of congestion, from 0 to 1.
     pub trust: f64,
 }
 
 impl View {
-    /// The bandwidth in whole bytes per second, where it is known.
+    /// Returns the bandwidth in whole bytes per second, if it is known.
     pub fn bandwidth_known(&self) -> Option<u64> {
         (self.bandwidth > 0.0).then(|| bytes::whole(self.bandwidth))
     }

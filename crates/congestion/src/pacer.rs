@@ -1,50 +1,53 @@
-//! How much may be sent now, and when more.
+//! Pacing: how much may be sent now, and when more may be sent.
 //!
-//! The controller says how much may be in flight, how fast it leaves and how much may leave at once. All of
-//! it acts on data before it becomes packets, see the crate documentation.
+//! The controller limits the bytes in flight, the rate, and the bytes that may leave at once. All of these limits
+//! apply to data before it becomes packets; see the crate documentation.
 
 use std::time::{Duration, Instant};
 
 use crate::Gauge;
 use crate::bytes::to_f64;
 
-/// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
+/// Smallest UDP payload that QUIC may assume (RFC 9000 section 14).
 const MTU_MIN: u16 = 1200;
 
-/// A late timer may be made up for by this much sending at once, but by no more than a part of the window: queues of
-/// short paths hold less. Pacing debt is capped at this.
+/// After a late timer, the pacer allows up to this much sending time at once. The bytes are also limited to
+/// `CATCH_UP_WINDOW` of the window, or `CATCH_UP_PACKETS` packets if that is more, because the queues of short paths
+/// hold less.
 const CATCH_UP: Duration = Duration::from_millis(2);
 const CATCH_UP_WINDOW: f64 = 1.0 / 8.0;
 const CATCH_UP_PACKETS: f64 = 4.0;
+/// Pacing debt is capped at what the rate carries in this time.
 const DEBT_MAX: Duration = Duration::from_millis(20);
 
-/// Added to every wait: one that is rounded down ends just before the burst is allowed, and repeats.
+/// Added to every wait. A wait that is rounded down ends just before the burst is allowed, and must be repeated.
 const ROUND_UP: Duration = Duration::from_micros(1);
 
-/// After a pause this many packets may go at once, as a new connection may (RFC 9002 section 7.7): what
-/// a few interactive flows have to say must not be spread over milliseconds.
+/// Number of packets that may leave at once after a pause, as on a new connection (RFC 9002 section 7.7). The short
+/// messages of a few interactive flows must not be spread over milliseconds.
 const IDLE_BURST_PACKETS: f64 = 10.0;
 
-/// A burst never exceeds one segmentation-offload batch.
+/// Maximum size of a burst in bytes: one batch of segmentation offload.
 const BURST_MAX: f64 = 65_536.0;
 
-/// A burst of at least so much is worth waiting for: six packets cost little more to send than one.
+/// Minimum size, in bytes, of a burst that is worth waiting for: six packets cost little more to send than one.
 const BURST_LONG: f64 = BURST_MAX / 8.0;
 
-/// Pacing of one connection: when bytes may leave, by the limits that its [`Gauge`] shows.
+/// Paces one connection: decides when bytes may leave, within the limits of its [`Gauge`].
 #[derive(Debug)]
 pub struct Pacer {
     tokens: f64,
     refilled: Instant,
-    /// The tokens were used up: bytes go again once there are enough for a burst. Without this every
-    /// batch of a bulk sender would be one packet; with it always, one keystroke would wait for another.
+    /// True if the tokens were used up. Sending resumes once there are enough tokens for a burst. If the pacer never
+    /// waited for a burst, every batch of a bulk sender would be one packet; if it always did, one keystroke would
+    /// wait for another.
     drained: bool,
-    /// Bytes sent since there was a wait, or since tokens were at their most.
+    /// Bytes sent since the last wait, or since the token bucket was last full.
     spent: f64,
 }
 
 impl Pacer {
-    /// A pacer that allows a first burst at once.
+    /// Creates a pacer that allows a first burst at once.
     pub fn new(now: Instant) -> Self {
         Self {
             tokens: IDLE_BURST_PACKETS * f64::from(MTU_MIN),
@@ -54,7 +57,12 @@ impl Pacer {
         }
     }
 
-    /// Bytes that may be sent now; 0 with the moment at which that changes, where time will change it.
+    /// Returns the number of bytes that may be sent now.
+    ///
+    /// # Errors
+    ///
+    /// If nothing may be sent now, returns the time at which that changes, or `None` if only an acknowledgement
+    /// changes it.
     pub fn allowance(
         &mut self,
         now: Instant,
@@ -63,7 +71,7 @@ impl Pacer {
     ) -> Result<usize, Option<Instant>> {
         let limits = gauge.limits();
         let room = limits.window.saturating_sub(gauge.in_flight());
-        // Opening for every single acknowledged packet would make each batch that small.
+        // Reopening the window for every single acknowledged packet would make each batch as small as one packet.
         let least = (limits.window / 4).min(limits.quantum);
         if room == 0 || (room < least && gauge.in_flight() > 0) {
             return Err(None);
@@ -76,8 +84,8 @@ impl Pacer {
         let burst = to_f64(limits.quantum).clamp(f64::from(mtu), BURST_MAX);
         let late = Self::catch_up(rate, gauge, mtu);
         self.refill(now, rate, burst.max(late), mtu);
-        // After a full burst the next one is waited for: making packets takes time, in which tokens for one or two
-        // more come in, and so on for ever.
+        // After a full burst, wait for another full burst; otherwise tokens go packet by packet. Making packets takes
+        // time, in which tokens for one or two more packets arrive, and this would repeat for every batch.
         let bulk = self.drained || (self.spent >= burst && burst >= BURST_LONG);
         let enough = if bulk { burst } else { f64::from(mtu) };
         let enough = enough.min(to_f64(room as u64));
@@ -95,7 +103,7 @@ impl Pacer {
         Ok(room.min(self.tokens as usize))
     }
 
-    /// Notes that `bytes` were sent.
+    /// Records that `bytes` were sent.
     pub fn on_sent(&mut self, bytes: usize, rate: Option<f64>) {
         if let Some(rate) = rate {
             self.spent += to_f64(bytes as u64);
@@ -104,8 +112,9 @@ impl Pacer {
         }
     }
 
-    /// Bytes that may be made up for: of a late timer, and of the time that the caller sleeps on purpose, a batch at most. It
-    /// sleeps for what the worker moves, which may be far less than this connection may send.
+    /// Returns the bytes that may leave at once after a late timer, and after a time in which the caller slept on
+    /// purpose (one batch at most). The caller bases its sleep on the traffic of the whole worker, whose rate may be
+    /// far below what this connection may send.
     fn catch_up(rate: f64, gauge: &Gauge, mtu: u16) -> f64 {
         let window = to_f64(gauge.window());
         let part = (window * CATCH_UP_WINDOW).max(CATCH_UP_PACKETS * f64::from(mtu));
@@ -131,7 +140,8 @@ mod tests {
     use super::*;
     use crate::{Limits, View};
 
-    /// Bytes allowed to a sender of 1 Gbit/s that has rested for a second, with its caller asleep for so long each time.
+    /// Returns the bytes allowed to a sender of 1 Gbit/s after one second of rest, if its caller sleeps for `sleeps`
+    /// in each turn.
     fn after_rest(sleeps: Duration) -> usize {
         let gauge = Gauge::new();
         let limits = Limits {
@@ -144,14 +154,14 @@ mod tests {
         let start = Instant::now();
         let mut pacer = Pacer::new(start);
         let later = start + Duration::from_secs(1);
-        pacer.allowance(later, &gauge, 1200).expect("it has rested")
+        pacer.allowance(later, &gauge, 1200).expect("a full bucket")
     }
 
     #[test]
     fn sleep_is_made_up_for_by_a_batch_at_most() {
         let awake = after_rest(Duration::ZERO);
         let short = after_rest(Duration::from_micros(200));
-        assert_eq!(short, awake + 25_000, "what would have left in 200 us");
+        assert_eq!(short, awake + 25_000, "the bytes of 200 us of sleep");
         assert_eq!(after_rest(Duration::from_millis(6)), awake + 65_536);
     }
 }

@@ -1,4 +1,4 @@
-//! What connections have learnt of their paths, for the next one to the same peer (RFC 9959).
+//! A memory of what connections have learned about their paths, for the next connection to the same peer (RFC 9959).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,20 +10,22 @@ use quinn_proto::Side;
 use crate::ensemble::Faint;
 use crate::{Ensemble, Reordering, Resume};
 
-/// Peers remembered; beyond it the one that was not heard of for longest is forgotten.
+/// Maximum number of peers remembered. Beyond it, the peer with the oldest note is forgotten.
 const PEERS_MAX: usize = 1024;
 
-/// Peers to which there are several connections, or may be.
+/// Maximum number of peers for which an ensemble is kept.
 const ENSEMBLES_MAX: usize = PEERS_MAX;
 
-/// An older note says nothing of the path of now.
+/// Maximum age of a note. An older note does not describe the path as it is now.
 const AGE_MAX: Duration = Duration::from_hours(1);
 
-/// How often a connection notes what it knows, in case that it ends without a word.
+/// Interval at which a connection notes what it knows, in case it ends without a close.
 pub const NOTE_EVERY: Duration = Duration::from_secs(5);
 
-/// Paths of a process by the peer at their end. Clones share it: whichever worker gets a peer's next
-/// connection knows what another one has learnt. It is asked when connections begin, never for a packet.
+/// The paths of a process, by peer.
+///
+/// Clones share the same memory: a worker that gets the next connection of a peer can use what another worker has
+/// learned. The memory is read when a connection starts, and never for a packet.
 #[derive(Clone, Debug, Default)]
 pub struct PathMemory {
     paths: Arc<Mutex<Paths>>,
@@ -33,18 +35,20 @@ pub struct PathMemory {
 type Paths = BTreeMap<Peer, Path>;
 type Ensembles = BTreeMap<Peer, Faint>;
 
-/// The end of a path as it is the next time: a server's address with its port, a client's without, which
-/// changes. Its family is that of the path.
+/// The far end of a path, in a form that stays the same for the next connection.
+///
+/// A server is identified by its address and port. A client is identified by its address without the port, because
+/// the port changes. The address family is that of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peer {
-    /// A client, wherever it comes from.
+    /// A client, identified by its IP address with any port.
     Client(IpAddr),
-    /// A server.
+    /// A server, identified by its address and port.
     Server(SocketAddr),
 }
 
 impl Peer {
-    /// The other end of a connection of which this is one `side`.
+    /// Returns the peer of a connection whose local end is `side`.
     pub fn of(side: Side, remote: SocketAddr) -> Self {
         match side {
             Side::Client => Self::Server(remote),
@@ -56,24 +60,25 @@ impl Peer {
 #[derive(Clone, Copy, Debug)]
 struct Path {
     noted: Instant,
-    /// When it was learnt how far packets are overtaken.
+    /// Time at which the degree of reordering was noted.
     reordering_noted: Instant,
     known: Known,
 }
 
-/// What is known of a path.
+/// Knowledge about a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// For the controller: how the path was when we had filled it.
+    /// State of the path when an earlier connection had filled it, for the controller.
     pub resume: Option<Resume>,
-    /// The window that the peer needed to fill it; 0: never more than the first.
+    /// Receive window, in bytes, that the peer needed in order to fill the path; 0 if the initial window was always
+    /// enough.
     pub receive_window: u64,
-    /// How far packets are overtaken; `None`: too few have arrived.
+    /// Degree of reordering on the path; `None` if too few packets have arrived to judge it.
     pub reordering: Option<Reordering>,
 }
 
 impl PathMemory {
-    /// Notes what a connection knows of its path.
+    /// Notes what a connection knows about its path.
     pub fn note(&self, now: Instant, peer: Peer, known: Known) {
         if known == Known::default() {
             return;
@@ -86,7 +91,7 @@ impl PathMemory {
             }
         }
         let old = paths.get(&peer).filter(|path| path.is_fresh(now));
-        // What is kept of an earlier connection does not become younger by it.
+        // Data kept from an earlier connection keeps its age.
         let noted = match old {
             Some(path) if known.resume.is_none() && path.known.resume.is_some() => path.noted,
             _ => now,
@@ -113,14 +118,15 @@ impl PathMemory {
         paths.insert(peer, path);
     }
 
-    /// What is known of the path to a peer.
+    /// Returns what is known about the path to a peer.
     pub fn recall(&self, now: Instant, peer: Peer) -> Known {
         let paths = self.paths();
         let path = paths.get(&peer).filter(|path| path.is_fresh(now));
         path.map(|path| path.known_at(now)).unwrap_or_default()
     }
 
-    /// The connections to a peer that there are. Beyond the limit, each peer's next one knows of no other.
+    /// Returns the ensemble of the connections to a peer. Beyond the limit, the next connection to a new peer gets an
+    /// ensemble that no other connection can find.
     pub fn ensemble(&self, now: Instant, peer: Peer) -> Ensemble {
         let ensembles = self.ensembles.lock();
         let mut ensembles = ensembles.unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +153,7 @@ impl Path {
         now.saturating_duration_since(self.noted) <= AGE_MAX
     }
 
-    /// All that is known, but for what is too old of it.
+    /// Returns everything that is known, except for the parts that are too old.
     fn known_at(&self, now: Instant) -> Known {
         let fresh = now.saturating_duration_since(self.reordering_noted) <= AGE_MAX;
         Known {
@@ -259,8 +265,8 @@ mod tests {
         let start = Instant::now();
         let at = |number: u32| start + Duration::from_millis(number.into());
         let memory = PathMemory::default();
-        let most = u32::try_from(PEERS_MAX).expect("a thousand");
-        // The oldest is in the middle of the order of keys.
+        let most = u32::try_from(PEERS_MAX).expect("PEERS_MAX fits into u32");
+        // The oldest note is in the middle of the key order.
         for (time, number) in (0..).zip((500..most).chain(0..500)) {
             memory.note(at(time), client(number), known(1));
         }
@@ -291,7 +297,7 @@ mod tests {
     fn beyond_the_limit_connections_are_on_their_own_until_others_have_gone() {
         let now = Instant::now();
         let memory = PathMemory::default();
-        let most = u32::try_from(ENSEMBLES_MAX).expect("a thousand");
+        let most = u32::try_from(ENSEMBLES_MAX).expect("ENSEMBLES_MAX fits into u32");
         let join = |number| memory.ensemble(now, client(number)).join();
         let mut members: Vec<_> = (0..most).map(join).collect();
         let _alone = join(most);

@@ -1,5 +1,7 @@
-//! The adapter to quinn-proto: a [`Model`] behind the library's trait drives a [`Gauge`], and the library
-//! itself is let loose.
+//! The adapter to quinn-proto.
+//!
+//! A [`Model`] behind the library's trait drives a [`Gauge`], and the limits that the library itself enforces are
+//! disabled.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +13,10 @@ use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use crate::reordering::Overtaking;
 use crate::{Algorithm, Ensemble, Gauge, Known, Loss, Model, Reordering, Resume, bytes};
 
-/// Window shown to the library. Above `u32::MAX` its pacer is off as well.
+/// Window reported to the library. A window above `u32::MAX` also disables the library's pacer.
 const UNLIMITED: u64 = u64::MAX / 4;
 
-/// A quinn-proto controller whose verdict goes to a [`Gauge`].
+/// A quinn-proto controller that publishes its limits to a [`Gauge`].
 #[derive(Debug)]
 pub struct QuinnController {
     model: Box<dyn Model>,
@@ -23,24 +25,26 @@ pub struct QuinnController {
     overtaking: Overtaking,
 }
 
-/// Makes controllers that share one gauge: the library asks for a fresh one on every path change.
+/// Creates controllers that share one gauge. The library asks for a new controller at every path change.
 struct Factory {
     algorithm: Algorithm,
     gauge: Gauge,
-    /// For the first: another path is not the one that is remembered.
+    /// Data for the first controller only, because a later path is not the remembered one.
     first: Mutex<Option<First>>,
     reordering: Reordering,
 }
 
-/// The beginning of a connection: what is remembered of the path, and the ensemble to join.
+/// Data for the first controller of a connection: what is remembered about the path, and the ensemble to join.
 struct First {
     resume: Option<Resume>,
     ensemble: Ensemble,
 }
 
 impl QuinnController {
-    /// A factory for one connection's transport configuration; `known` is what earlier ones to the same peer have
-    /// left in a [`PathMemory`](crate::PathMemory), and `ensemble` those that are there now.
+    /// Returns a factory for the transport configuration of one connection.
+    ///
+    /// `known` is what earlier connections to the same peer have left in a [`PathMemory`](crate::PathMemory).
+    /// `ensemble` holds the current connections to that peer.
     pub fn factory(
         algorithm: Algorithm,
         gauge: Gauge,
@@ -147,7 +151,7 @@ impl Controller for QuinnController {
         UNLIMITED
     }
 
-    /// For records of the connection: what the model says, not what the library is shown.
+    /// Returns the model's limits for the library's statistics, not the window that the library is shown.
     fn metrics(&self) -> ControllerMetrics {
         let limits = self.model.limits();
         let mut metrics = ControllerMetrics::default();

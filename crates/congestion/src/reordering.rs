@@ -1,26 +1,27 @@
-//! How long a packet that later ones have overtaken is waited for.
+//! Decides how long to wait for a packet that later packets have overtaken.
 //!
-//! The library takes a packet for lost where enough later ones have arrived, or where it is late by a share of the
-//! round-trip time (RFC 9002 section 6.1). Both thresholds are fixed when a connection begins, and of a packet that arrives
-//! after it was taken for lost the library says nothing. So a connection learns from what arrives late within its
-//! thresholds, and the next one to the same peer waits longer where that is needed.
+//! The library declares a packet lost when enough later packets have arrived, or when it is late by a share of the
+//! round-trip time (RFC 9002 section 6.1). Both thresholds are fixed when a connection begins, and the library does
+//! not report a packet that arrives after it was declared lost. So a connection learns from packets that arrive late
+//! but within its thresholds, and the next connection to the same peer waits longer if that is needed.
 
 use std::time::{Duration, Instant};
 
-/// How far packets are overtaken on a path.
+/// Degree to which later packets overtake earlier ones on a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reordering {
-    /// Not at all, as far as is known.
+    /// No reordering has been seen.
     #[default]
     Unseen,
-    /// Overtaken, and late by a sixteenth of a round trip at most.
+    /// Packets are overtaken, and are late by at most a sixteenth of a round trip.
     Little,
-    /// Late by more than a sixteenth of a round trip, or by an amount that cannot be seen.
+    /// Packets are late by more than a sixteenth of a round trip, or by an amount that this connection cannot
+    /// measure.
     Much,
 }
 
 impl Reordering {
-    /// Later packets that have to arrive before one is taken for lost.
+    /// Returns how many later packets must arrive before a packet is declared lost.
     pub fn packets(self) -> u32 {
         match self {
             Self::Unseen => UNKNOWN_PACKETS,
@@ -28,8 +29,10 @@ impl Reordering {
         }
     }
 
-    /// Round-trip times from sending on after which a packet is taken for lost that a later one has overtaken: the
-    /// standard's, or what half a round trip needs together with an acknowledgement that is late itself.
+    /// Returns the age, in round-trip times since it was sent, at which an overtaken packet is declared lost.
+    ///
+    /// It is the RFC's value, or enough for a packet that is late by half a round trip and whose acknowledgement is
+    /// late as well.
     pub fn round_trips(self) -> f32 {
         match self {
             Self::Unseen | Self::Little => 9.0 / 8.0,
@@ -41,9 +44,10 @@ impl Reordering {
 /// Watches the order in which packets arrive.
 #[derive(Clone, Debug)]
 pub(crate) struct Overtaking {
-    /// The verdict of earlier connections, whose thresholds this one has.
+    /// The verdict of earlier connections, which determines the thresholds of this connection.
     known: Reordering,
-    /// The latest packet that earlier acknowledgements name, and that any does.
+    /// Send time of the latest packet that earlier acknowledgements name, and of the latest that any acknowledgement
+    /// names.
     before: Option<Instant>,
     newest: Option<Instant>,
     packets: u32,
@@ -52,7 +56,7 @@ pub(crate) struct Overtaking {
 }
 
 impl Overtaking {
-    /// A watch on a connection that waits for packets as one does where this is known.
+    /// Creates a watch for a connection whose thresholds were chosen for `known`.
     pub(crate) fn new(known: Reordering) -> Self {
         Self {
             known,
@@ -64,7 +68,7 @@ impl Overtaking {
         }
     }
 
-    /// A packet sent at `sent` has arrived, where round trips took `rtt` so far.
+    /// Records that a packet sent at `sent` has arrived. `rtt` is the round-trip time so far.
     pub(crate) fn on_acked(&mut self, now: Instant, sent: Instant, rtt: Duration) {
         self.packets += 1;
         if self.before.is_some_and(|before| sent < before) {
@@ -75,7 +79,7 @@ impl Overtaking {
         self.newest = self.newest.max(Some(sent));
     }
 
-    /// All packets of an acknowledgement were told.
+    /// Ends an acknowledgement, all of whose packets have been reported.
     pub(crate) fn on_ack_end(&mut self) {
         self.before = self.newest;
         if self.packets >= MEMORY {
@@ -85,13 +89,14 @@ impl Overtaking {
         }
     }
 
-    /// How the path is, once enough has arrived to say so.
+    /// Returns the degree of reordering, or `None` until enough packets have arrived to judge it.
     pub(crate) fn verdict(&self) -> Option<Reordering> {
         let often = |count: u32, of: u32| count >= LEAST && count * of >= self.packets;
         if often(self.late, LATE_OF) {
             Some(Reordering::Much)
         } else if often(self.overtaken, OVERTAKEN_OF) {
-            // Packets that are overtaken by more than the threshold count as lost, so lateness beyond it is not seen.
+            // Packets overtaken by more than the threshold count as lost, so lateness beyond the threshold is not
+            // visible.
             let unseen = self.known == Reordering::Unseen;
             Some(if unseen {
                 Reordering::Much
@@ -104,33 +109,36 @@ impl Overtaking {
     }
 }
 
-/// As many as are acknowledged together: losses are hardly found later than with the three of RFC 9002, and overtaken
-/// packets are seen.
+/// About as many packets as are acknowledged together. With this threshold losses are found hardly later than with
+/// the three packets of RFC 9002, and overtaken packets become visible.
 const UNKNOWN_PACKETS: u32 = 16;
 
-/// The receiving library tells duplicates from late packets among the newest 129 only, and discards what is older: from then
-/// on a packet is lost, however soon it comes.
+/// The receiving library can distinguish duplicates from late packets only among the newest 129 packets, and discards
+/// older ones. So a packet that 129 others have overtaken is lost even if it arrives soon after.
 const OVERTAKING_MAX: u32 = 129;
 
-/// A packet counts as late from this part of a round trip on: half of what is waited for little. Where some come later than
-/// that, others come later than is waited.
+/// A packet counts as late if it is late by at least a round trip divided by this: half of the shortest time that a
+/// connection waits. If some packets are later than that, others are later than the time waited.
 const LATE: u32 = 16;
 
-/// The share of late packets from which on waiting pays: one of so many. Where 0.8 % of the packets are late by anything up to
-/// half a round trip, that many are late by a sixteenth to an eighth, and 0.6 % by more.
+/// Waiting longer is worth it from one late packet in this many. Suppose that 0.8 % of the packets are late by
+/// anything up to half a round trip. Then one in 1000 is late by a sixteenth to an eighth of a round trip, and 0.6 %
+/// are later than that.
 const LATE_OF: u32 = 1000;
 
-/// The share of overtaken packets that is followed up: one of so many. Where 5 % are late by anything up to 50 ms, that many
-/// are overtaken by two to sixteen at 600 Mbit/s.
+/// Reordering counts from one overtaken packet in this many. Suppose that 5 % of the packets are late by anything up
+/// to 50 ms. Then one in 4000 is overtaken by two to sixteen packets at 600 Mbit/s.
 const OVERTAKEN_OF: u32 = 4000;
 
-/// Fewer may come from the change of keys in the handshake, or from one pause.
+/// Minimum number of events for a verdict. Fewer may result from the change of keys in the handshake, or from one
+/// pause.
 const LEAST: u32 = 8;
 
-/// Packets of which at least [`LEAST`] would have been overtaken.
+/// Number of packets among which at least [`LEAST`] would have been overtaken on a path with reordering.
 const ENOUGH: u32 = LEAST * OVERTAKEN_OF;
 
-/// Packets after which older ones count half: with fewer, chance would decide.
+/// Number of packets after which the counters are halved, so that older packets count half. With fewer, chance would
+/// decide.
 const MEMORY: u32 = 2 * ENOUGH;
 
 #[cfg(test)]
@@ -140,8 +148,8 @@ mod tests {
     const RTT: Duration = Duration::from_millis(160);
     const MS: Duration = Duration::from_millis(1);
 
-    /// The verdict after acknowledgements of one packet each, a millisecond apart, where every so many packets one
-    /// is `late`, on a connection that knew `known`.
+    /// Returns the verdict after acknowledgements of one packet each, a millisecond apart, of which one in `every` is
+    /// late by `late`. The connection starts with `known`.
     fn verdict_of(
         known: Reordering,
         packets: u32,
@@ -168,7 +176,7 @@ mod tests {
         overtaking.verdict()
     }
 
-    /// The same, on a connection that sees how late packets are.
+    /// Returns the verdict of a connection that can see how late packets are.
     fn verdict(packets: u32, every: u32, late: Duration) -> Option<Reordering> {
         verdict_of(Reordering::Little, packets, every, late)
     }

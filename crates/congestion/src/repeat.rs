@@ -1,59 +1,64 @@
-//! The last datagram of a flight, sent again where its acknowledgement is late.
+//! Repeats the last datagram of a flight if its acknowledgement is late.
 //!
-//! Nothing follows a last packet, so nothing shows that it is lost. The library's probe timer is a round
-//! trip, the peer's delay and a millisecond at the least; its probe only asks for an acknowledgement, and
-//! what is lost follows when that has come: five milliseconds for an answer that one away. Therefore the
-//! datagram itself is sent again a little after its acknowledgement was due. To the peer that is a
-//! duplicate as networks make them, which it must put up with (RFC 9000 section 12.3); the library knows
-//! nothing of it, and its timers stay what they are.
+//! No packet follows the last one, so nothing shows that it is lost. The library's probe timer takes at least a round
+//! trip plus the peer's acknowledgement delay plus a millisecond. Its probe only asks for an acknowledgement, and
+//! lost data is retransmitted only when that has arrived: that costs five milliseconds for an answer that is one
+//! millisecond away. Therefore this module sends the datagram itself again, a little after its acknowledgement was
+//! due. To the peer that is a duplicate, as networks create them too, and the peer must accept it (RFC 9000 section
+//! 12.3). The library does not know about the repeat, and its timers stay unchanged.
 //!
-//! Where that turned out to be needed, the path loses packets, and the next flights of a single datagram are sent
-//! twice without waiting for anything: an application that asks one question after the other notices nothing of a loss
-//! then. Longer flights are not: a copy is worth a packet where an answer is waited for, not where more follows anyway.
+//! If a repeat turned out to be needed, the path loses packets. The next flights that consist of a single datagram
+//! are then sent twice without waiting, so that an application that asks one question after another does not notice a
+//! loss. Longer flights are not sent twice: a copy is worth a packet only if an application waits for the answer, not
+//! if more data follows anyway.
 
 use std::time::{Duration, Instant};
 
-/// A longer datagram is not kept: an answer that is waited for is seldom more than a packet of an Ethernet.
+/// Maximum size of a datagram that is kept. A request or response that an application waits for is seldom larger than
+/// an Ethernet packet.
 const DATAGRAM_MAX: usize = 1500;
 
-/// Times that one datagram is sent again. A third time would meet an outage, not a lost packet.
+/// Maximum number of times that one datagram is repeated. A third repeat would meet an outage rather than a lost
+/// packet.
 const REPEATS_MAX: u32 = 2;
 
-/// Lateness over what was usual so far that is no accident: an eighth of it, and what a thread that is
-/// woken by another takes.
+/// Lateness, relative to the usual time, that is not due to chance: an eighth of that time, and at least the time
+/// that one thread takes to wake another.
 const LATE_SHARE: u32 = 8;
 const LATE_MIN: Duration = Duration::from_micros(250);
 
-/// Flights that are sent twice after a loss; twice as many each time, up to the latter, where losses go on.
+/// Number of flights that are sent twice after a loss. It doubles after each further loss, up to `COPIES_MAX`.
 const COPIES_MIN: u32 = 64;
 const COPIES_MAX: u32 = 1024;
 
-/// Flights without loss and without copies after which what was lost before is forgotten.
+/// Number of flights, without losses or copies, after which earlier losses are forgotten.
 const COPIES_FORGOTTEN: u32 = 512;
 
-/// The copy follows after this part of the usual time: what is lost together is lost within some milliseconds. Where
-/// that is less than [`LATE_MIN`] there is none: it would cost every answer more than it saves the few that are lost.
+/// Delay of the copy, as a divisor of the usual time, and its upper limit. Packets lost in one burst are lost within
+/// a few milliseconds. If the delay is less than [`LATE_MIN`], no copy is sent: it would cost every answer more than
+/// it saves for the few that are lost.
 const COPY_SHARE: u32 = 8;
 const COPY_MOST: Duration = Duration::from_millis(4);
 
-/// An acknowledgement sooner than usual moves what is usual by this part of the difference.
+/// An acknowledgement that is sooner than usual moves the usual time by the difference divided by this.
 const SETTLE_SHARE: u32 = 8;
 
-/// Watches over the end of what one connection has sent. A value of type `D` says how a datagram is sent.
+/// Watches the end of what one connection has sent. A value of type `D` describes how a datagram is sent.
 #[derive(Debug)]
 pub struct Repeat<D> {
-    /// The last datagram of the latest flight; empty: there is none to watch over.
+    /// Contents of the last datagram of the latest flight; empty if there is no datagram to watch.
     bytes: Vec<u8>,
     datagram: Option<D>,
     sent: Option<Instant>,
     due: Option<Instant>,
-    /// Times it was sent again, and when the latest was.
+    /// Number of times the datagram was repeated, and the time of the latest repeat.
     repeats: u32,
     repeated: Option<Instant>,
-    /// It is still to be sent for the second time without its acknowledgement being late.
+    /// True if the datagram is still to be copied regardless of whether its acknowledgement is late.
     copy: bool,
     copies: Copies,
-    /// Time from a last datagram to its acknowledgement as it was lately, rather too long than too short.
+    /// Recent time from a last datagram to its acknowledgement. The estimate tends to be too long rather than too
+    /// short.
     usual: Option<Duration>,
 }
 
@@ -74,8 +79,9 @@ impl<D> Default for Repeat<D> {
 }
 
 impl<D: Copy> Repeat<D> {
-    /// A batch of data was sent after which there is nothing to send: `datagram` is its last one, `bytes` what that has, and
-    /// `alone` whether it is the only one. `rtt` is the smoothed round-trip time.
+    /// Records that a batch of data was sent, after which there is nothing more to send. `datagram` describes how to
+    /// send its last datagram, `bytes` is the content of that datagram, and `alone` says whether it is the only one.
+    /// `rtt` is the smoothed round-trip time.
     pub fn handle_flight(
         &mut self,
         now: Instant,
@@ -97,10 +103,12 @@ impl<D: Copy> Repeat<D> {
         self.due = Some(now + wait);
     }
 
-    /// The flight was acknowledged. `min_rtt` tells whether that can be an answer to the repeat.
+    /// Records that the flight was acknowledged. `min_rtt` decides whether the acknowledgement can be an answer to
+    /// the repeat.
     pub fn handle_arrived(&mut self, now: Instant, min_rtt: Duration) {
         let Some(sent) = self.sent else { return };
-        // Sooner than a round trip after the repeat: that was not needed, and the first one was late.
+        // An acknowledgement that arrives sooner than a round trip after the repeat is late, and answers the first
+        // transmission: the repeat was not needed.
         let needless = |at: Instant| now.saturating_duration_since(at) < min_rtt * 7 / 8;
         if self.repeats < 2 && self.repeated.is_none_or(needless) {
             let took = now.saturating_duration_since(sent);
@@ -115,9 +123,9 @@ impl<D: Copy> Repeat<D> {
         self.forget();
     }
 
-    /// There is no last datagram to watch over: more follows, or it was given up, or the path has changed.
+    /// Stops watching the last datagram: more data follows, or the datagram was given up, or the path has changed.
     pub fn forget(&mut self) {
-        // Its acknowledgement was late, and what comes now is no answer to the first one.
+        // The datagram was repeated, and no acknowledgement of the first transmission arrived: count it as lost.
         if self.repeats > 0 {
             self.copies.on_lost();
         }
@@ -130,12 +138,13 @@ impl<D: Copy> Repeat<D> {
         self.copy = false;
     }
 
-    /// When [`Repeat::poll`] wants to be called.
+    /// Returns the time at which [`Repeat::poll`] should be called.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.due
     }
 
-    /// The datagram to be sent again now, put into `buffer`. `rtt` as in [`Repeat::handle_flight`].
+    /// Writes the datagram that is due for another transmission into `buffer`, and returns how to send it. `rtt` is
+    /// the smoothed round-trip time, as in [`Repeat::handle_flight`].
     pub fn poll(&mut self, now: Instant, rtt: Duration, buffer: &mut Vec<u8>) -> Option<D> {
         let due = self.due.filter(|&due| due <= now)?;
         let sent = self.sent?;
@@ -144,7 +153,7 @@ impl<D: Copy> Repeat<D> {
         } else {
             self.repeats += 1;
             self.repeated = Some(now);
-            // Twice as long as before.
+            // Wait twice as long as before.
             let waited = due.saturating_duration_since(sent);
             self.due = (self.repeats < REPEATS_MAX).then(|| now + waited * 2);
         }
@@ -163,18 +172,18 @@ impl<D: Copy> Repeat<D> {
     }
 }
 
-/// How many of the next flights are sent twice.
+/// Decides how many of the next flights are sent twice.
 #[derive(Debug, Default)]
 struct Copies {
     left: u32,
-    /// How many there were after the latest loss; 0: that is forgotten.
+    /// Number of copies granted after the latest loss; 0 if that loss is forgotten.
     latest: u32,
-    /// Flights since the last copy.
+    /// Number of flights since the last copy.
     alone: u32,
 }
 
 impl Copies {
-    /// Whether this flight is one of them.
+    /// Returns whether this flight is sent twice, and uses up one copy if so.
     fn take(&mut self) -> bool {
         if self.left > 0 {
             self.left -= 1;
@@ -208,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A flight of 2.5 datagrams at time 0.
+    /// Sends the 500-byte last datagram of a longer flight at time 0.
     fn sent(clock: &Clock, repeat: &mut Repeat<&str>) {
         let bytes: Vec<u8> = (2000..2500u32).map(|byte| (byte % 251) as u8).collect();
         repeat.handle_flight(clock.at(0), "the last", &bytes, false, RTT);
@@ -249,36 +258,36 @@ mod tests {
         let mut buffer = Vec::new();
         sent(&clock, &mut repeat);
         assert!(repeat.poll(clock.at(11_250), RTT, &mut buffer).is_some());
-        // Answers the repeat.
+        // The acknowledgement answers the repeat.
         repeat.handle_arrived(clock.at(21_250), RTT);
         sent(&clock, &mut repeat);
         assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
         assert!(repeat.poll(clock.at(11_250), RTT, &mut buffer).is_some());
-        // Answers the first.
+        // The acknowledgement answers the first transmission.
         repeat.handle_arrived(clock.at(16_000), RTT);
         sent(&clock, &mut repeat);
         assert_eq!(repeat.next_timeout(), Some(clock.at(18_000)));
-        // What was late once is forgotten again.
+        // The usual time falls again after a single late acknowledgement.
         repeat.handle_arrived(clock.at(10_000), RTT);
         sent(&clock, &mut repeat);
         assert!(repeat.next_timeout() < Some(clock.at(18_000)));
     }
 
-    /// A flight of one datagram at time 0.
+    /// Sends a flight of one datagram at time 0.
     fn single(clock: &Clock, repeat: &mut Repeat<&str>) {
         repeat.handle_flight(clock.at(0), "single", &[7; 900], true, RTT);
     }
 
-    /// The flight is lost, and what was sent again arrives.
+    /// Loses the flight and delivers its repeat. Then sends the next flight.
     fn lose(clock: &Clock, repeat: &mut Repeat<&str>) {
         let mut buffer = Vec::new();
-        let due = repeat.next_timeout().expect("it is watched over");
+        let due = repeat.next_timeout().expect("a datagram to repeat");
         assert!(repeat.poll(due, RTT, &mut buffer).is_some());
         repeat.handle_arrived(due + RTT, RTT);
         single(clock, repeat);
     }
 
-    /// How many flights are sent twice until one is not.
+    /// Returns how many flights are sent twice before one is sent only once.
     fn copied(clock: &Clock, repeat: &mut Repeat<&str>) -> u32 {
         let mut count = 0;
         while repeat.next_timeout() == Some(clock.at(1250)) {
@@ -293,7 +302,7 @@ mod tests {
     fn after_a_loss_single_datagrams_are_sent_twice_at_once_and_longer_each_time() {
         let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
         single(&clock, &mut repeat);
-        assert_eq!(copied(&clock, &mut repeat), 0, "nothing was lost yet");
+        assert_eq!(copied(&clock, &mut repeat), 0, "nothing has been lost yet");
         for expected in [64, 128, 256, 512, 1024, 1024] {
             lose(&clock, &mut repeat);
             assert_eq!(copied(&clock, &mut repeat), expected);
@@ -329,7 +338,7 @@ mod tests {
             assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
         }
         single(&clock, &mut repeat);
-        assert_eq!(copied(&clock, &mut repeat), 63, "none was used up");
+        assert_eq!(copied(&clock, &mut repeat), 63, "no copy was used up");
     }
 
     #[test]

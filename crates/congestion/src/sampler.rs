@@ -1,39 +1,40 @@
-//! How fast packets arrive: what was sent when, and how much had arrived by then.
+//! Records of sent batches, from which the delivery rate is measured.
 //!
-//! The library tells of packets by the time they were sent, and every batch has a time of its own, so that
-//! time is the key. Nothing is kept of what is older than the oldest batch that may still be settled.
+//! Each record holds when a batch was sent, and how many bytes had been delivered by then. The library identifies
+//! packets by their send time, and every batch has a distinct send time, so that time is the key. Records older than
+//! the oldest batch that may still be acknowledged or lost are dropped.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Batches remembered. A connection with more of them in flight is measured by its newer ones.
+/// Maximum number of batches remembered. A connection with more batches in flight is measured by the newer ones.
 const RECORDS_MAX: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) sent: Instant,
     pub(crate) delivered: u64,
-    /// More would have left if it had been allowed to.
+    /// True if the sender had more data than the limits allowed.
     pub(crate) limited: bool,
-    /// It left while less was sent than the path was thought to carry.
+    /// True if the batch was sent at a rate below the estimated bandwidth of the path.
     pub(crate) easy: bool,
-    /// It left while more was.
+    /// True if the batch was sent at a rate above the estimated bandwidth of the path.
     pub(crate) pushed: bool,
-    /// Its round-trip time, where one was measured.
+    /// Round-trip time of the batch, if one was measured.
     pub(crate) rtt: Option<Duration>,
-    /// Packets of it that arrived and that were lost.
+    /// Numbers of packets of this batch that arrived and that were lost.
     pub(crate) arrived: f64,
     pub(crate) lost: f64,
 }
 
-/// Records of sent batches and the count of what arrived.
+/// Records of sent batches, and the count of delivered bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sampler {
     records: VecDeque<Record>,
     delivered: u64,
-    /// Position of the last record found: packets of one batch are settled together.
+    /// Index of the last record found. Packets of one batch are usually settled together.
     recent: usize,
-    /// Records before this one were given as settled.
+    /// Number of records at the front that [`Sampler::next_settled`] has already returned.
     settled: usize,
 }
 
@@ -61,7 +62,7 @@ impl Sampler {
         });
     }
 
-    /// Counts a packet that arrived, and gives its batch where that is remembered.
+    /// Counts a packet that arrived, and returns the record of its batch if that is still remembered.
     pub(crate) fn on_acked(&mut self, sent: Instant, bytes: u64) -> Option<Record> {
         self.delivered += bytes;
         let record = self.find(sent)?;
@@ -93,7 +94,7 @@ impl Sampler {
         Some(*record)
     }
 
-    /// The next batch that left before `time`, each once.
+    /// Returns the next batch that was sent before `time`. Returns each batch only once.
     pub(crate) fn next_settled(&mut self, time: Instant) -> Option<Record> {
         let record = self
             .records

@@ -1,13 +1,13 @@
-//! What the path delivers: the most it did in this cycle of probing and the one before.
+//! Estimates the bandwidth: the highest delivered rate in this probing cycle and the one before.
 
-/// See the module documentation. Bytes per second.
+/// Bandwidth estimate in bytes per second; see the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bandwidth {
     before: f64,
     now: f64,
-    /// An upper bound that congestion has shown, until the next probe.
+    /// Upper bound that congestion has shown, valid until the next probe.
     bound: Option<f64>,
-    /// Beyond this packets are lost, however much arrives in short.
+    /// Rate of a policer. Packets above this rate are lost, even if more arrives for a short time.
     ceiling: Option<f64>,
 }
 
@@ -17,7 +17,7 @@ impl Bandwidth {
         self.bound.map_or(most, |bound| bound.min(most))
     }
 
-    /// Without the bound.
+    /// Returns the estimate without the bound.
     pub(crate) fn most(&self) -> f64 {
         let most = self.before.max(self.now);
         self.ceiling.map_or(most, |ceiling| ceiling.min(most))
@@ -31,7 +31,7 @@ impl Bandwidth {
         self.now = self.now.max(rate);
     }
 
-    /// A cycle is over: what only the one before it has seen counts no longer.
+    /// Ends a probing cycle. Rates that only the cycle before the ended one has seen no longer count.
     pub(crate) fn turn(&mut self) {
         if self.now > 0.0 {
             self.before = self.now;
@@ -43,7 +43,7 @@ impl Bandwidth {
         self.bound = Some(rate);
     }
 
-    /// Nothing speaks for the bound at the moment: this share of it is taken back.
+    /// Raises the bound by this share of its distance to the estimate, because no measurement supports the bound now.
     pub(crate) fn relax_bound(&mut self, share: f64) {
         let most = self.most();
         if let Some(bound) = &mut self.bound {
@@ -51,7 +51,7 @@ impl Bandwidth {
         }
     }
 
-    /// All that was seen was a part of that.
+    /// Multiplies all measured rates by `part`.
     pub(crate) fn scale(&mut self, part: f64) {
         self.before *= part;
         self.now *= part;
@@ -61,7 +61,7 @@ impl Bandwidth {
         self.bound = None;
     }
 
-    /// All that was seen is void, but for this.
+    /// Discards all measured rates and sets the estimate to `rate`. Keeps the ceiling.
     pub(crate) fn reset(&mut self, rate: f64) {
         *self = Self {
             before: rate,

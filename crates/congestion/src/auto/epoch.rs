@@ -1,30 +1,31 @@
-//! One measurement: a round trip, or a few where they are short.
+//! Measurement of the delivered rate over one round trip, or over several short ones.
 
 use std::time::{Duration, Instant};
 
 use crate::bytes::to_f64;
 
-/// Shortest measurement: threads that share cores take turns of milliseconds.
+/// Minimum duration of a measurement: threads that share cores take turns of milliseconds.
 const TIME_MIN: Duration = Duration::from_millis(5);
 
-/// Packets that make a mean of a rate, where they come within [`TIME_ENOUGH`].
+/// Number of packets that make a reliable mean rate, unless the measurement lasts for [`TIME_ENOUGH`].
 const PACKETS_MIN: f64 = 24.0;
 const TIME_ENOUGH: Duration = Duration::from_millis(50);
 
-/// Sending may take so much longer than what was sent takes to arrive, by chance, by losses and since queues drain: a
-/// millisecond's stop is more than that in short measurements, little in long ones.
+/// Share of the sending time below which a measurement's duration is not believed. Sending may take a little longer
+/// than arriving: by chance, because of losses, and because queues drain. A stop of one millisecond exceeds that
+/// margin in a short measurement, and matters little in a long one.
 const CLUMPED_SHORT: f64 = 0.92;
 const CLUMPED: f64 = 0.85;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Bytes per second that arrived.
+    /// Delivered rate in bytes per second.
     pub(crate) rate: f64,
     pub(crate) arrived: f64,
     pub(crate) lost: f64,
-    /// All of it was sent as fast as it was allowed to be.
+    /// True if everything was sent as fast as the limits allowed.
     pub(crate) limited: bool,
-    /// A queue was seen.
+    /// True if a queue was seen.
     pub(crate) queued: bool,
 }
 
@@ -38,13 +39,13 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch {
     start: Instant,
-    /// When the newest batch that had arrived by then was sent.
+    /// Send time of the newest batch that had arrived by the start of the measurement.
     newest: Option<Instant>,
     delivered: u64,
     lost: u64,
     unlimited: bool,
     queued: bool,
-    /// Something that left after its start has arrived.
+    /// True if a packet sent after the start of the measurement has arrived.
     round: bool,
 }
 
@@ -61,7 +62,7 @@ impl Epoch {
         }
     }
 
-    /// A packet arrived that left when `delivered` bytes had.
+    /// Records that a packet arrived which was sent when `delivered` bytes had arrived.
     pub(crate) fn on_acked(&mut self, delivered: u64, limited: bool) {
         self.round |= delivered >= self.delivered;
         self.unlimited |= !limited;
@@ -75,8 +76,10 @@ impl Epoch {
         self.queued = true;
     }
 
-    /// Ends it, if it has lasted. `newest`: when the newest batch was sent of which something has arrived. `strict`: what
-    /// was sent within less time than it took to arrive counts no more for that.
+    /// Ends the measurement if it has lasted long enough, and returns its outcome.
+    ///
+    /// `newest` is when the newest batch was sent of which a packet has arrived. If `strict` is true, data that was
+    /// sent in more time than it took to arrive counts at the rate at which it was sent.
     pub(crate) fn end(
         &mut self,
         now: Instant,
@@ -93,8 +96,8 @@ impl Epoch {
         if elapsed < TIME_ENOUGH && arrived < PACKETS_MIN * mtu {
             return None;
         }
-        // What a path or a host gathered while it stood still arrives at once, faster than the path carries, but
-        // not faster than it was sent.
+        // Data that a path or a host has held back while it stood still arrives all at once. It then arrives faster
+        // than the path can carry it, but was not sent that fast.
         let sending = newest
             .zip(self.newest)
             .map_or(Duration::ZERO, |(last, first)| {

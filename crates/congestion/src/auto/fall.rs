@@ -1,5 +1,7 @@
-//! A path that has become much slower: what arrives tells so long before a measurement ends, for that takes a round trip,
-//! which the queue makes longer.
+//! Detection of a path that has become much slower.
+//!
+//! The delivered rate shows that long before a measurement ends, because a measurement takes a round trip, and the
+//! growing queue makes the round trip longer.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,20 +10,20 @@ use super::Auto;
 use super::phase::Phase;
 use crate::bytes;
 
-/// The latest arrivals.
+/// The latest arrivals, and the bandwidth before the latest fall.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fall {
-    /// Over a round trip without queue, at least.
+    /// Arrivals over at least one round trip without a queue.
     trail: VecDeque<Mark>,
-    /// Since when much less arrives than should, and packets wait.
+    /// Time since which much less arrives than expected while packets wait.
     since: Option<Instant>,
-    /// Bytes lost in total.
+    /// Total number of bytes lost.
     lost: f64,
-    /// The bandwidth before the latest fall, and when that was.
+    /// The bandwidth before the latest fall, and the time of that fall.
     before: Option<(Instant, f64)>,
 }
 
-/// Bytes that had arrived and been lost at a time, and when the newest of them had left.
+/// The bytes that had arrived and been lost at some time, and when the newest of them had been sent.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Instant,
@@ -35,13 +37,13 @@ impl Fall {
         self.lost += bytes;
     }
 
-    /// Forgets what arrived: it does not tell what the path carries.
+    /// Forgets the arrivals, because they do not show the path's capacity.
     pub(super) fn forget(&mut self) {
         self.trail.clear();
         self.since = None;
     }
 
-    /// The bandwidth before a fall that may be over.
+    /// Returns the bandwidth before a fall that may be over, or 0.
     pub(super) fn before(&self, now: Instant) -> f64 {
         let recent = |at: Instant| now.saturating_duration_since(at) < REMEMBERED;
         self.before
@@ -49,7 +51,7 @@ impl Fall {
             .map_or(0.0, |(_, before)| before)
     }
 
-    /// Supposes that the path may carry so much again.
+    /// Records that the path may carry this bandwidth again.
     pub(super) fn expect(&mut self, now: Instant, bandwidth: f64) {
         self.before = Some((now, self.before(now).max(bandwidth)));
     }
@@ -61,7 +63,8 @@ impl Fall {
         }
     }
 
-    /// Bytes per second that arrived over `span`, and those at which they and what was lost had left.
+    /// Returns the rate, in bytes per second, at which data arrived over `span`, and the rate at which that data and
+    /// the lost data had been sent.
     fn rates(&self, span: Duration) -> Option<(f64, f64)> {
         let (first, last) = (self.trail.front()?, self.trail.back()?);
         let arriving = last.at.saturating_duration_since(first.at);
@@ -74,12 +77,13 @@ impl Fall {
 }
 
 impl Auto {
-    /// Whether the path was much faster not long ago.
+    /// Returns whether the path was much faster not long ago.
     pub(super) fn was_faster(&self, now: Instant) -> bool {
         self.bandwidth.get() < FALLEN_STILL * self.fall.before(now)
     }
 
-    /// Takes what arrives for the bandwidth where it is much less, while packets wait that left as fast as they might.
+    /// Takes the delivered rate as the bandwidth if it is much lower, although packets wait and were sent as fast as
+    /// the limits allowed.
     pub(super) fn watch_fall(&mut self, now: Instant) {
         let floor = self.rtt.floor().unwrap_or_default();
         let span = floor.max(SPAN_LEAST);
@@ -114,7 +118,7 @@ impl Auto {
         let before = self.fall.before(now).max(self.bandwidth.get());
         self.fall.before = Some((now, before));
         self.bandwidth.reset(rate);
-        // Measurements are lower than the path's rate until the queue has drained.
+        // Measurements stay below the path's rate until the queue has drained.
         self.bandwidth.add(rate);
         self.pressure.forget();
         self.epoch = self.new_epoch(now);
@@ -122,21 +126,23 @@ impl Auto {
     }
 }
 
-/// Shortest time over which a rate is told: links stand still for as long, and deliver then what has gathered.
+/// Minimum time over which a rate is measured. Links can stand still for that long, and then deliver at once what has
+/// accumulated.
 const SPAN_LEAST: Duration = Duration::from_millis(40);
 
-/// Part of the bandwidth that arrives: giving way and draining leave more.
+/// Share of the bandwidth below which the delivered rate counts as a fall. Yielding and draining leave more than
+/// that.
 const FALLEN: f64 = 0.55;
 
-/// Part of what is sent that arrives: a probe of ours makes it 0.8.
+/// Share of the sent rate below which the delivered rate counts as a fall. A probe alone reduces it to 0.8.
 const SLOWED: f64 = 0.75;
 
-/// Packets wait for this part of the floor, and so long: more than probes make them wait.
+/// Part of the floor, and minimum time, that packets must wait. It is longer than a probe makes them wait.
 const WAIT: f64 = 0.25;
 const WAIT_LEAST: Duration = Duration::from_millis(5);
 
-/// How long a bandwidth is remembered that may come back: what blocks radio links lasts for less.
+/// Time for which a bandwidth is remembered that may return: obstructions of radio links are shorter.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// Part of it below which it has not come back: probes find the rest soon enough.
+/// Share of the earlier bandwidth below which it has not returned. Regular probes find the rest soon enough.
 const FALLEN_STILL: f64 = 0.5;

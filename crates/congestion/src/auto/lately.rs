@@ -1,4 +1,4 @@
-//! The extreme of a span of time and of the one before it.
+//! The extreme value of the current time span and of the span before it.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ pub(super) struct Lately {
 }
 
 impl Lately {
-    /// Adds `value` to the extremes that `pick` chooses; a span lasts for `age`.
+    /// Adds `value` to the extreme that `pick` selects. A span lasts for `age`.
     pub(super) fn add(
         &mut self,
         now: Instant,

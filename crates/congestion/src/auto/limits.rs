@@ -1,4 +1,4 @@
-//! From what is known to what may be sent.
+//! Derives what may be sent from the model of the path.
 
 use super::phase::{Phase, UP};
 use super::rest::Reason;
@@ -10,7 +10,8 @@ impl Auto {
     pub(super) fn limits_now(&self) -> Limits {
         let bandwidth = self.bandwidth.get();
         let (window, rate) = self.window_and_rate();
-        // A reply to a pause must not wait for a rate that the pause has shown.
+        // Allows a minimum rate: data after a pause must not be delayed by the low rate that was measured during the
+        // pause.
         let least = RATE_LEAST * self.mtu / self.floor_s().max(0.01);
         let rate = rate.max(least);
         let quantum = (rate * QUANTUM_TIME_S)
@@ -46,8 +47,8 @@ impl Auto {
                 (window + gathered, rate * bandwidth)
             }
             Some(rival) if self.phase != Phase::Startup => {
-                // Late acknowledgements matter where they take longer than the path; elsewhere to make up for
-                // them would be more than CUBIC has.
+                // Allow for late acknowledgements only on paths where they take longer than the path itself. On
+                // longer paths, the allowance would give more than CUBIC has.
                 let short = self.floor_s() < SHORT_S;
                 let late = if short { ACK_LATE_S * bandwidth } else { 0.0 };
                 let rate = RIVAL_PACING * rival.window / self.rtt_s();
@@ -66,7 +67,8 @@ impl Auto {
         match self.phase {
             Phase::Drain if self.gone() => EASY - self.giving(),
             Phase::Drain => DRAIN,
-            // What the probe left behind is gone: the next round trip shows the rest.
+            // The queue that the probe left has drained. The next round trip shows the remaining effects of the
+            // probe.
             Phase::Down { .. } if self.has_room() => EASY,
             Phase::Down { .. } if self.hurried() => DOWN_HURRIED - self.giving(),
             Phase::Down { .. } => DOWN - self.giving(),
@@ -76,12 +78,14 @@ impl Auto {
         }
     }
 
-    /// How much less to send while packets wait, so that connections to one peer become equal.
+    /// Returns by how much to reduce the rate while packets wait, weighted so that connections to one peer become
+    /// equal.
     fn giving(&self) -> f64 {
         self.weight() * self.yielding()
     }
 
-    /// For how long no acknowledgement may come. A path that loses packets together loses acknowledgements together.
+    /// Returns for how long acknowledgements may be missing. A path that loses several packets together also loses
+    /// several acknowledgements together.
     fn silence_s(&self) -> f64 {
         let medium = self.loss.certain(2.0) > 0.0;
         let together = if medium { self.overflow.clump() } else { 1.0 };
@@ -90,15 +94,15 @@ impl Auto {
         late + (together.min(TOGETHER_MOST) - 1.0) * apart.min(ACK_LATE_S)
     }
 
-    /// Whether less is in flight than fills the path, that which will be lost included. Where threads are slower than
-    /// the path, less is sure.
+    /// Returns whether less is in flight than fills the path, including packets that will be lost. If threads are
+    /// slower than the path, losses are not allowed for, because only less is certain.
     fn has_room(&self) -> bool {
         let short = self.floor_s() <= ACK_LATE_S;
         let surplus = if short { 1.0 } else { self.surplus() };
         self.in_flight <= self.bdp() * surplus
     }
 
-    /// Whether a queue that was heard of may have gone since.
+    /// Returns whether a queue that round-trip times reported may have drained since.
     pub(super) fn gone(&self) -> bool {
         self.long() && self.has_room()
     }
@@ -109,12 +113,12 @@ impl Auto {
             .is_some_and(|floor| floor.as_secs_f64() > LONG_S)
     }
 
-    /// Bytes sent for each byte that arrives, where nothing waits.
+    /// Returns the number of bytes to send for each byte that arrives, if nothing waits.
     fn surplus(&self) -> f64 {
         (1.0 / (1.0 - self.loss.certain(2.0))).min(COMPENSATION_MOST)
     }
 
-    /// The factor that sends what is lost on top of what the path delivers.
+    /// Returns the factor on the rate that makes up for losses.
     fn compensation(&self) -> f64 {
         if self.queued() && !self.gone() {
             1.0
@@ -124,49 +128,51 @@ impl Auto {
     }
 }
 
-/// Window over bandwidth and round trip: the rate is the limit, the window its safeguard.
+/// Window over bandwidth times round-trip time. The rate limits sending, and the window is only a safeguard.
 const WINDOW: f64 = 2.0;
 
-/// The rates of the phases over the bandwidth. Cruise is a little less than what was measured at its best.
+/// Rates of the phases over the bandwidth. Cruise is slightly below the highest measured rate.
 const DRAIN: f64 = 0.5;
 const DOWN: f64 = 0.9;
 const DOWN_HURRIED: f64 = 0.95;
 const EASY: f64 = 0.98;
 const CRUISE: f64 = 0.999;
 
-/// Part of the bandwidth times the round trip that is in flight at rest.
+/// Bytes in flight during a rest, over bandwidth times round-trip time.
 const REST: f64 = 0.75;
 const REST_ASKING: f64 = 0.5;
 const REST_RIVAL: f64 = 0.5;
 
-/// Pacing over window and round trip, so that the window is the limit (RFC 9002 section 7.7).
+/// Pacing rate over window per round trip, chosen so that the window is the limit (RFC 9002 section 7.7).
 const RIVAL_PACING: f64 = 1.2;
 
-/// Packets that Linux's BBR has in flight beside that.
+/// Packets that Linux's BBR keeps in flight in addition.
 const HOLD_PACKETS: f64 = 2.0;
 
-/// Round trips that are not much longer than acknowledgements are late.
+/// Round-trip times up to this are not much longer than acknowledgements are late.
 const SHORT_S: f64 = 0.005;
 
-/// Loss is made up for by no more: a wrong floor must not do much harm.
+/// Maximum factor that makes up for loss: a wrong loss floor must not do much harm.
 const COMPENSATION_MOST: f64 = 1.09;
 
-/// Packets that one acknowledgement is sent for, where they come fast.
+/// Number of packets that one acknowledgement covers, if packets arrive fast.
 const ACK_EVERY: f64 = 10.0;
 
-/// Acknowledgements lost in a row that are made up for.
+/// Maximum number of consecutive lost acknowledgements that the window allows for.
 const TOGETHER_MOST: f64 = 16.0;
 
-/// Round trips so long that timers space packets well, and that a queue may have gone since it was heard of. What is in
-/// flight tells that sooner, but less surely: of losses that come together many are known of at once.
+/// Round-trip times above this are so long that timers space packets well, and that a queue may have drained by the
+/// time its report arrives. The bytes in flight show that sooner, but less reliably: losses that occur together are
+/// reported together.
 const LONG_S: f64 = 0.03;
 
-/// Packets in a round trip, or in 10 ms where that is longer.
+/// Minimum rate: this many packets in a round trip, or in 10 ms if that is longer.
 const RATE_LEAST: f64 = 4.0;
 
-/// A burst lasts this long, a timer's unit.
+/// Duration of a burst: the resolution of a timer.
 const QUANTUM_TIME_S: f64 = 0.001;
 
-/// Without pacing: threads that share cores are away this long, and so many packets fit any buffer.
+/// Window without pacing: as much as the bandwidth carries while a thread that shares its core is off, and a number
+/// of packets that fits into any buffer.
 const THREADS_S: f64 = 0.004;
 const WINDOW_UNPACED: f64 = 64.0;

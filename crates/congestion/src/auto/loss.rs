@@ -1,18 +1,19 @@
-//! The share of packets that is lost whatever we send.
+//! The share of packets that is lost regardless of the sending rate.
 //!
-//! Loss that congestion causes goes away when less is sent; loss that the medium causes does not. So the
-//! floor is measured where we send less than the path carries, and believed as far as it holds there.
+//! Loss caused by congestion disappears when less is sent; loss caused by the medium does not. So the loss floor is
+//! measured while the sender sends less than the path carries, and loss is attributed to the medium as far as it
+//! persists there.
 
-/// Packets after which older ones count half.
+/// Number of packets after which older packets count half.
 const MEMORY: f64 = 20_000.0;
 
-/// Packets below which nothing is known.
+/// Minimum number of packets for an estimate.
 const LEAST: f64 = 200.0;
 
-/// More than this is not taken for the medium's.
+/// Maximum loss that is attributed to the medium.
 pub(crate) const CAP: f64 = 0.06;
 
-/// A share of packets, the latest counting most.
+/// A share of lost packets, in which the latest packets count most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     packets: f64,
@@ -38,35 +39,38 @@ impl Share {
         deviation(self.share(), self.packets)
     }
 
-    /// The share that may be behind it, beyond much doubt: where few were lost, chance alone may have kept them few.
+    /// Returns the highest share that the true loss rate is likely to have. If few packets were lost, chance alone
+    /// may have kept their number low.
     fn most(self) -> f64 {
         let lost = self.lost + 1.0;
         (lost + 2.0 * lost.sqrt()) / self.packets.max(1.0)
     }
 }
 
-/// Standard deviation of the share of lost packets among `packets`.
+/// Returns the standard deviation of the share of lost packets among `packets`.
 pub(crate) fn deviation(share: f64, packets: f64) -> f64 {
     (share * (1.0 - share) / packets.max(1.0)).sqrt()
 }
 
-/// Packets after which the sign of a standing queue is judged afresh.
+/// Number of packets that waited after which earlier ones count half.
 const SIGN_MEMORY: f64 = 2_000.0;
 
-/// Whether more is lost while packets wait than while they do not: the mark of a queue that overflows.
+/// Compares the loss of packets that waited with the loss of packets that did not. A higher loss of packets that
+/// waited shows that a queue overflows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Overflow {
-    /// Packets that passed a path without queue.
+    /// Packets that found no queue.
     free: Share,
     /// Packets that waited, since the last verdict.
     queued: Share,
-    /// Lost packets of batches, and their squares: how far losses come together.
+    /// Sums of the lost packets per batch and of their squares, which show how far losses occur together.
     sum: f64,
     squares: f64,
 }
 
 impl Overflow {
-    /// How many packets are lost at once: chance varies by its root more than single losses would.
+    /// Returns how many packets are typically lost together. The standard deviation of the loss is larger than that
+    /// of single losses by the square root of this number.
     pub(crate) fn clump(&self) -> f64 {
         ((self.squares + 1.0) / (self.sum + 1.0)).max(1.0)
     }
@@ -88,8 +92,11 @@ impl Overflow {
         }
     }
 
-    /// Whether a queue certainly overflowed, and it was not the medium of `floor` that lost; the next verdict is
-    /// independent of this one. Beside a `rival` one loss is enough, as it is for CUBIC: a flow that waits for more has more.
+    /// Returns whether a queue certainly overflowed, so that the losses are not those of the medium described by
+    /// `floor`. Each verdict is independent of earlier ones.
+    ///
+    /// Beside a `rival` one loss is enough, as it is for CUBIC: a flow that waited for more losses would take a
+    /// larger share.
     pub(crate) fn take(&mut self, floor: &LossFloor, rival: bool) -> bool {
         let most = if rival { 0.0 } else { self.most(floor) };
         let overflowed = self.queued.lost > most;
@@ -99,10 +106,11 @@ impl Overflow {
         overflowed
     }
 
-    /// The most packets of those that waited that chance and the medium may have taken.
+    /// Returns the maximum number of waiting packets whose loss can be explained by chance and by the medium.
     fn most(&self, floor: &LossFloor) -> f64 {
         let free = self.free.most();
-        // What is not known to be the medium's may be: the path was not seen without our queue yet.
+        // Loss of unknown cause may be the medium's, because the path has not been seen without this sender's queue
+        // yet.
         let unknown = free.max(self.free.share() + 0.01);
         let known = floor
             .known()
@@ -114,22 +122,23 @@ impl Overflow {
     }
 }
 
-/// Packets of a lost one's batch are taken to have waited alike, so that chance alone shows some more loss
-/// among those that waited.
+/// Factor on the expected loss of packets that waited. All packets of a batch with a loss are assumed to have waited
+/// equally long, so chance alone shows somewhat more loss among packets that waited.
 const MARGIN: f64 = 1.3;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LossFloor {
-    /// Packets that left while less was sent than the path carries.
+    /// Packets that were sent at less than the path's bandwidth.
     easy: Share,
-    /// All packets that left while nothing waited.
+    /// All packets that were sent while no queue was seen.
     all: Share,
-    /// An explicit mark (RFC 3168): there is congestion, whatever else is seen.
+    /// Weight of explicit congestion marks (RFC 3168). A mark means congestion, regardless of the losses.
     marked: f64,
 }
 
 impl LossFloor {
-    /// `arrived` and `lost` packets that left together.
+    /// Adds a batch of which `arrived` packets arrived and `lost` packets were lost. `easy` is true if it was sent at
+    /// less than the path's bandwidth.
     pub(crate) fn add(&mut self, arrived: f64, lost: f64, easy: bool) {
         if easy {
             self.easy.add(arrived, lost);
@@ -138,7 +147,8 @@ impl LossFloor {
         self.marked *= 1.0 - ((arrived + lost) / MEMORY).min(1.0);
     }
 
-    /// What was taken for sending easily may not have been.
+    /// Discards the packets that seemed to be sent at less than the path's bandwidth, because that may have been
+    /// wrong.
     pub(crate) fn doubt(&mut self) {
         self.easy = Share::default();
     }
@@ -147,7 +157,7 @@ impl LossFloor {
         self.marked = 1.0;
     }
 
-    /// The floor: what was certainly lost while sending less, 0 to [`CAP`].
+    /// Returns the loss floor: the share that was certainly lost while less was sent, from 0 to [`CAP`].
     pub(crate) fn floor(&self) -> f64 {
         if self.easy.packets < LEAST || self.marked > 0.5 {
             return 0.0;
@@ -156,17 +166,18 @@ impl LossFloor {
         easy.min(self.all.share()).min(CAP)
     }
 
-    /// The floor without what chance may have added to it, which is so many standard deviations.
+    /// Returns the loss floor minus the given number of standard deviations, which chance may have added to it.
     pub(crate) fn certain(&self, deviations: f64) -> f64 {
         (self.floor() - deviations * self.easy.deviation()).max(0.0)
     }
 
-    /// What the medium loses with what chance may add to it, if anything is known.
+    /// Returns the loss of the medium plus what chance may add to it, or `None` if too few packets are known.
     fn known(&self) -> Option<f64> {
         (self.easy.packets >= LEAST).then(|| self.easy.most())
     }
 
-    /// How far loss is believed to come from the medium: how much of it is left when sending less.
+    /// Returns how far loss is believed to come from the medium: the part of the loss that persists when less is
+    /// sent.
     pub(crate) fn trust(&self) -> f64 {
         let all = self.all.share();
         if self.easy.packets < LEAST || self.marked > 0.5 {
@@ -183,8 +194,8 @@ impl LossFloor {
 mod tests {
     use super::*;
 
-    /// A verdict on 1000 packets that waited, `lost` of them one by one, after 250 that were sent easily and 2000 that
-    /// did not wait, of which none was lost.
+    /// Returns the verdict on 1000 packets that waited, of which `lost` were lost one by one. Before them, 250
+    /// packets were sent easily and 2000 packets did not wait, and none of those was lost.
     fn overflowed(lost: u32, rival: bool) -> bool {
         let mut floor = LossFloor::default();
         let mut overflow = Overflow::default();

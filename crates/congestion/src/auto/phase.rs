@@ -1,4 +1,4 @@
-//! What it does at the moment.
+//! The phases of the sender.
 
 mod change;
 
@@ -6,25 +6,27 @@ use super::rest::Rest;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Phase {
-    /// Grows until something shows the limit.
+    /// Grows until a queue, loss or a lack of growth shows the limit.
     Startup,
-    /// Lets the queue of the start drain.
+    /// Lets the queue of the startup phase drain.
     Drain,
-    /// Sends a little less, so that what a probe left behind drains, and sees what is lost then.
-    /// `ended`: the probe's outcome is known.
+    /// Sends slightly less, so that the queue left by a probe drains, and measures the loss meanwhile. `ended` is
+    /// true once the outcome of the probe is known.
     Down { ended: bool },
-    /// Sends what arrives, for so many measurements more.
+    /// Sends at the delivered rate, for `left` more measurements.
     Cruise { left: u32 },
-    /// Sends more, to see whether more arrives.
+    /// Probes: sends more, to see whether more arrives.
     Up,
-    /// Sends three quarters, or half, to see what round trips take without our queue.
+    /// Keeps three quarters or half of the usual bytes in flight, to see the round-trip time without this sender's
+    /// queue.
     Rest(Rest),
 }
 
-/// How things were in the latest cruise.
+/// Mean values of the latest cruise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cruising {
-    /// Sums of round-trip times, in seconds, and of bytes in flight, at so many acknowledgements.
+    /// Sums of round-trip times in seconds and of bytes in flight, and the number of acknowledgements that they
+    /// cover.
     sum: f64,
     in_flight: f64,
     acks: f64,
@@ -37,7 +39,7 @@ impl Cruising {
         self.acks += 1.0;
     }
 
-    /// The mean round-trip time in seconds, and that of bytes in flight.
+    /// Returns the mean round-trip time in seconds and the mean of the bytes in flight.
     pub(super) fn means(self) -> (f64, f64) {
         let acks = self.acks.max(1.0);
         (self.sum / acks, self.in_flight / acks)
@@ -57,9 +59,10 @@ impl Phase {
     }
 }
 
-/// A probe sends this much more: BBR's, enough to be seen through the noise of a round trip.
+/// Factor on the rate during a probe. It is BBR's value, large enough to stand out from the noise of one round trip.
 pub(super) const UP: f64 = 1.25;
 
-/// Measurements from one probe to the next; twice as many, up to the latter, after one that did harm.
+/// Number of measurements from one probe to the next. It doubles after each probe that did harm, up to
+/// `CRUISE_EPOCHS_MAX`.
 pub(super) const CRUISE_EPOCHS: u32 = 6;
 pub(super) const CRUISE_EPOCHS_MAX: u32 = 48;

@@ -1,22 +1,22 @@
-//! Growth that has come to an end.
+//! Detection of the end of growth.
 
 use super::epoch::Outcome;
 
-/// Measurements that did not beat the best one by much.
+/// The best measurement, and the number of measurements that did not exceed it by much.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Plateau {
-    /// Bytes per second.
+    /// Highest measured rate in bytes per second.
     best: f64,
     flat: u32,
 }
 
 impl Plateau {
-    /// Nothing up to `best` counts as growth.
+    /// Starts with `best`, so that no rate up to it counts as growth.
     pub(super) fn above(best: f64) -> Self {
         Self { best, flat: 0 }
     }
 
-    /// Adds a measurement; whether there is no growth any more.
+    /// Adds a measurement, and returns whether growth has ended.
     pub(super) fn reached(&mut self, outcome: Outcome) -> bool {
         if outcome.limited && outcome.rate > GROWTH_LEAST * self.best {
             *self = Self::above(outcome.rate);
@@ -27,6 +27,7 @@ impl Plateau {
     }
 }
 
-/// Growth of a round below which the path is taken to be full, and so many rounds of it (BBR's).
+/// Growth per round below which the path counts as full, and the number of such rounds that end growth (BBR's
+/// values).
 const GROWTH_LEAST: f64 = 1.25;
 const FLAT_ROUNDS: u32 = 3;

@@ -1,7 +1,7 @@
-//! A policer: what comes faster than its rate is lost, and nothing waits.
+//! Detection of a policer, which drops packets above its rate and queues none.
 //!
-//! It lets bursts pass, with what was saved while less was sent, so that the fastest arrival is no measure
-//! of it. What arrives while packets are lost is.
+//! A policer lets bursts pass with the tokens saved while less was sent, so the fastest arrival does not show its
+//! rate. The rate at which data arrives while packets are lost does.
 
 mod probe;
 
@@ -14,49 +14,49 @@ use super::loss;
 pub(super) struct Policer {
     run: Run,
     ceiling: Option<Ceiling>,
-    /// Share of packets that is lost however little is sent.
+    /// Share of packets that is lost even when little is sent.
     medium: f64,
-    /// The bandwidth without a ceiling.
+    /// The bandwidth before the ceiling, restored if the loss turns out to be the medium's.
     before: Option<f64>,
-    /// Trials that found the same again.
+    /// Number of trials that found the same policer again.
     confirmed: u32,
 }
 
-/// Measurements in a row that lost too much while nothing waited.
+/// Consecutive measurements that lost too much while nothing waited.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     epochs: u32,
     arrived: f64,
     lost: f64,
-    /// Bytes per second that arrived, of all but the first, summed up.
+    /// Sum of the delivered rates, in bytes per second, of all measurements but the first.
     rates: f64,
 }
 
-/// A rate that is not exceeded, and how it came to be known.
+/// A rate that must not be exceeded, and the evidence for it.
 #[derive(Clone, Copy, Debug)]
 struct Ceiling {
     rate: f64,
-    /// Share of packets above which it is taken to make no difference.
+    /// Share of lost packets above which staying below the ceiling makes no difference.
     futile: f64,
-    /// Measurements below it, and bytes that arrived and were lost in them.
+    /// Number of measurements since the ceiling was set, and the bytes that arrived and were lost in them.
     epochs: u32,
     arrived: f64,
     lost: f64,
     judged: bool,
-    /// The end of keeping below, or of the trial.
+    /// End of the time below the ceiling, or of the current trial.
     until: Instant,
     trials: u32,
 }
 
-/// What the rest of the model knows of loss.
+/// Input from the rest of the model about loss and the path.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// Packets that are lost at once.
+    /// Number of packets that are typically lost together.
     clump: f64,
     mtu: f64,
     rtt: Duration,
     bandwidth: f64,
-    /// Share of packets that is certainly lost where less is sent.
+    /// Share of packets that is certainly lost when less is sent.
     medium: f64,
 }
 
@@ -71,16 +71,16 @@ impl Policer {
         self.ceiling.map(|ceiling| ceiling.rate)
     }
 
-    /// Whether less is sent than has been tried.
+    /// Returns whether the sender stays below the ceiling and no trial has raised it yet.
     pub(super) fn holds(&self) -> bool {
         self.ceiling.is_some_and(|ceiling| ceiling.trials == 0)
     }
 
-    /// A measurement without queue, of what was sent at the full rate.
+    /// Handles a measurement without a queue, of data sent at the full rate.
     fn on_epoch(&mut self, now: Instant, outcome: Outcome, known: Known) -> Verdict {
         if let Some(ceiling) = &mut self.ceiling {
             ceiling.epochs += 1;
-            // What was sent before is still settled in the first ones.
+            // The first measurements still include data that was sent before the ceiling.
             if ceiling.epochs <= SETTLING {
                 return Verdict::Same;
             }
@@ -129,7 +129,7 @@ impl Policer {
         });
     }
 
-    /// Tries more for a while, and step by step more, until it does not believe in a policer any longer.
+    /// Raises the ceiling step by step for a while each. Drops it after the last trial without excessive loss.
     fn next(&mut self, now: Instant, known: Known) {
         match &mut self.ceiling {
             Some(ceiling) if ceiling.trials < TRIALS => {
@@ -160,7 +160,7 @@ impl Run {
         self.lost += outcome.lost;
     }
 
-    /// The rate that arrived, and the share that was lost, if that is more than chance.
+    /// Returns the delivered rate and the share of lost packets, if the loss exceeds what chance explains.
     fn verdict(self, medium: f64, known: Known) -> Option<(f64, f64)> {
         let sent = self.arrived + self.lost;
         if self.epochs < LOSSY || sent < LOSSY_PACKETS * known.mtu {
@@ -183,32 +183,34 @@ impl Ceiling {
         self.judged = self.arrived + self.lost > ENOUGH * known.mtu;
     }
 
-    /// Less is sent, and as much is lost: the share that the medium loses.
+    /// Returns the medium's share of loss if as much is lost below the ceiling as before.
     fn futile(&self) -> Option<f64> {
         let share = self.lost / (self.arrived + self.lost);
         (self.judged && self.trials == 0 && share > self.futile).then_some(share)
     }
 }
 
-/// Loss above the medium's that is suspicious, in so many measurements in a row at least, and beyond so
-/// many standard deviations.
+/// A measurement is suspicious if its loss exceeds the medium's by this much. A policer is assumed after `LOSSY`
+/// consecutive suspicious measurements with `LOSSY_PACKETS` packets, if the excess is beyond `DOUBT` standard
+/// deviations.
 const SLACK: f64 = 0.02;
 const LOSSY: u32 = 2;
 const LOSSY_PACKETS: f64 = 300.0;
 const DOUBT: f64 = 3.0;
 
-/// Share of the loss beyond the medium's that makes keeping below futile.
+/// Share of the loss above the medium's that makes staying below the ceiling futile if it persists there.
 const FUTILE: f64 = 0.3;
 
-/// Part of the rate that arrived while packets were lost.
+/// Ceiling over the rate that arrived while packets were lost.
 const MARGIN: f64 = 0.98;
 
-/// Measurements until a ceiling shows in what is lost, and packets that tell whether it does.
+/// Number of measurements until a ceiling shows its effect on losses, and the number of packets needed to judge it.
 const SETTLING: u32 = 2;
 const ENOUGH: f64 = 500.0;
 
-/// Time until more is tried, doubled up to so many times; how much more, and how long at most: what was
-/// saved meanwhile passes at first.
+/// Time until a higher rate is tried. It doubles after each confirmation, up to `CONFIRMED_MOST` times. A trial
+/// raises the rate by the factor `TRIAL` and lasts for `TRIAL_TIME` plus `TRIAL_ROUNDS` round trips, because the
+/// tokens saved meanwhile let everything pass at first.
 const PATIENCE: Duration = Duration::from_millis(2500);
 const CONFIRMED_MOST: u32 = 4;
 const TRIAL: f64 = 1.12;

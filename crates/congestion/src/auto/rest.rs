@@ -1,7 +1,8 @@
-//! Sending less for a while, to see what delays answer.
+//! Rests: sending less for a while, to see how delays answer.
 //!
-//! A queue answers to what is sent, jitter does not: where a path is full, taking so many bytes out of flight takes away
-//! the time that it needs to carry them. Alone on the path all of it goes, beside others our share.
+//! A queue answers to what is sent, and jitter does not. On a full path, taking bytes out of flight shortens the
+//! delay by the time that the path needs to carry them. A sender that is alone on the path sees all of that
+//! reduction; beside other flows it sees a part in proportion to its share.
 
 mod ask;
 mod longer;
@@ -11,47 +12,52 @@ pub(super) use longer::Jump;
 
 use std::time::{Duration, Instant};
 
-/// A question, and what has been seen of the answer.
+/// A rest in progress, and what has been seen of the answer so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rest {
     pub(super) reason: Reason,
-    /// Before: the mean round-trip time in seconds, bytes in flight, and the least mean of a round trip for some seconds.
+    /// State before the rest: the mean round-trip time in seconds, the bytes in flight, and the lowest mean of a
+    /// round trip in the last seconds.
     mean_before: f64,
     in_flight_before: f64,
     ebb: f64,
-    /// When less was in flight than fills the path, or that was waited for in vain.
+    /// Time at which fewer bytes were in flight than fill the path, or at which waiting for that was given up.
+    /// `in_vain` is true in the latter case.
     drained: Option<Instant>,
     in_vain: bool,
-    /// When the first packet came that left after that.
+    /// Arrival time of the first packet that was sent after `drained`.
     since: Option<Instant>,
-    /// Since then: the least round-trip time, the lowest and the highest level, and how often it turned.
+    /// Values measured since then: the lowest round-trip time, the lowest and highest level, and the swings of the
+    /// delay.
     least: Duration,
     low: Duration,
     high: Duration,
     swings: Swings,
-    /// Sums of round-trip times, in seconds, and of bytes in flight, at so many acknowledgements.
+    /// Sums of round-trip times in seconds and of bytes in flight, and the number of acknowledgements that they
+    /// cover.
     sum: f64,
     in_flight: f64,
     acks: f64,
 }
 
+/// Why a rest was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The floor was not looked for in a while.
+    /// The floor has not been looked for in a while.
     Routine,
-    /// The queue of the start has not gone.
+    /// The queue of the startup phase has not drained.
     Start,
     /// Packets wait more often than not.
     Waits,
-    /// They wait on although less is sent.
+    /// Packets still wait although less is sent.
     Pressed,
-    /// Queues overflow again and again.
+    /// The bottleneck queue overflows repeatedly.
     Overflows,
-    /// A rival was met that may be none, or that may have more than its share.
+    /// The rival that was met may not exist, or may have more than its share.
     Check,
 }
 
-/// Turns of a series from up to down and back that are more than `least`.
+/// Counts the turns of a series, up or down, that exceed `least`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Swings {
     least: Duration,
@@ -88,13 +94,13 @@ impl Swings {
 }
 
 impl Rest {
-    /// An acknowledgement came: the newest packet that it names took `latest`, the oldest `late`.
+    /// Records an acknowledgement. The newest packet that it names took `latest`, and the oldest took `late`.
     fn see(&mut self, latest: Duration, late: Duration, level: Option<Duration>, in_flight: f64) {
         self.in_flight += in_flight;
         self.acks += 1.0;
         self.sum += latest.as_secs_f64();
         self.least = self.least.min(latest);
-        // Packets that one acknowledgement names left one by one: their spread is jitter, too.
+        // Packets that one acknowledgement names were sent one by one, so a difference between them is jitter too.
         self.swings.add(latest.max(late));
         self.swings.add(latest);
         if let Some(level) = level {
@@ -103,7 +109,7 @@ impl Rest {
         }
     }
 
-    /// Whether delays turned as often as jitter does; a queue of others swings slowly.
+    /// Returns whether delays turned as often as jitter makes them turn. A queue of other flows swings slowly.
     fn swings(&self) -> bool {
         let turns = f64::from(self.swings.turns);
         turns >= (self.acks / ACKS_A_TURN).clamp(TURNS_LEAST, TURNS_ENOUGH)
@@ -113,28 +119,28 @@ impl Rest {
         self.in_flight_before
     }
 
-    /// Enough packets have been acknowledged for a verdict.
+    /// Returns whether enough packets have been acknowledged for a verdict.
     fn is_certain(&self) -> bool {
         self.acks >= ACKS_LEAST
     }
 
-    /// The mean round-trip time, in seconds.
+    /// Returns the mean round-trip time in seconds.
     fn mean(&self) -> f64 {
         self.sum / self.acks.max(1.0)
     }
 
-    /// Bytes per second that arrived before, by Little's law.
+    /// Returns the rate, in bytes per second, at which data arrived before the rest, by Little's law.
     fn carried(&self) -> f64 {
         self.in_flight_before / self.mean_before.max(1e-6)
     }
 
-    /// Part of the delay that should have gone, had all of the queue been ours, which has; 1 where too little was taken
-    /// out of flight to tell.
+    /// Returns the observed reduction of the delay, as a part of the reduction expected if the whole queue were this
+    /// sender's. Returns 1 if too little was taken out of flight to judge.
     fn answer(&self, bandwidth: f64) -> f64 {
         self.answered(bandwidth).unwrap_or(1.0)
     }
 
-    /// The same where enough was taken out of flight.
+    /// Returns the same part, or `None` if too little was taken out of flight.
     fn answered(&self, bandwidth: f64) -> Option<f64> {
         let in_flight = self.in_flight / self.acks.max(1.0);
         let removed = self.in_flight_before - in_flight;
@@ -146,15 +152,16 @@ impl Rest {
     }
 }
 
-/// Acknowledgements that tell of delays.
+/// Minimum number of acknowledgements for a judgement of delays.
 const ACKS_LEAST: f64 = 16.0;
 
-/// Turns among so many acknowledgements, the fewest, and those that are enough.
+/// Delays swing as jitter does if they turn once in this many acknowledgements. At least `TURNS_LEAST` turns are
+/// needed, and `TURNS_ENOUGH` are always enough.
 const ACKS_A_TURN: f64 = 3.0;
 const TURNS_LEAST: f64 = 3.0;
 const TURNS_ENOUGH: f64 = 5.0;
 
-/// Part of the bytes in flight that must have gone for delays to tell anything.
+/// Part of the bytes in flight that must be taken out of flight for delays to show anything.
 const REMOVED_LEAST: f64 = 0.1;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Other flows on the path: giving way while packets wait, and what to do about flows that do not.
+//! Other flows on the path: yielding while packets wait, and the reaction to flows that do not yield.
 //!
-//! A flow that fills the queue until it overflows is a [`Rival`]. Where it yields to loss, the window is CUBIC's. BBR does
-//! not; a [`Lull`](lull::Lull) every ten seconds gives it away, and [`Hold`] keeps a part of the path.
+//! A flow that fills the queue until it overflows is a [`Rival`]. Beside a rival that yields to loss, the sender uses
+//! CUBIC's window. BBR does not yield to loss. A [`Lull`](lull::Lull) every ten seconds reveals it, and the sender
+//! then keeps a part of the path with [`Hold`].
 
 mod hold;
 mod lull;
@@ -19,36 +20,38 @@ use unresponsive::Unresponsive;
 use super::lately::Lately;
 use crate::curve::Curve;
 
-/// A flow that fills the queue until it overflows.
+/// A flow that fills the queue until it overflows, and this sender's behaviour beside it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rival {
-    /// As CUBIC would have it.
+    /// Window that CUBIC would have, in bytes.
     pub(super) window: f64,
     curve: Curve,
     rise: Rise,
-    /// Bytes per second that all flows carry, as the latest two rests have shown it; and where we had more than half of it.
+    /// Rate in bytes per second that all flows carry together, as measured by the latest two rests. `capacity` is set
+    /// if this sender had more than half of it.
     carried: (Option<f64>, Option<f64>),
     capacity: Option<f64>,
-    /// The latest overflow, and the latest time that packets waited long.
+    /// Times of the latest overflow, and of the latest long wait of packets.
     overflowed: Instant,
     waited: Option<Instant>,
-    /// The longest mean of a round trip lately, in seconds.
+    /// The highest recent mean of a round trip, in seconds.
     longest: Lately,
-    /// When to look whether it is one, and how much of the path we have; and how often that was looked at.
+    /// Time of the next check of whether the rival exists and how much of the path this sender has, and the number of
+    /// checks so far.
     check: Option<Instant>,
     checks: u32,
-    /// Rests in a row that saw no queue.
+    /// Number of consecutive rests that saw no queue.
     rests: u32,
-    /// The bandwidth before it was met.
+    /// The highest delivered rate before the rival was met, in bytes per second.
     before: f64,
     lulls: Lulls,
     unresponsive: Unresponsive,
     pub(super) hold: Option<Hold>,
-    /// When it may be tried to hold again.
+    /// Earliest time for the next attempt to hold.
     hold_from: Option<Instant>,
 }
 
-/// Growth as at a start, until the window is large enough or the queue has overflowed so often.
+/// Fast growth as in a startup phase, until the window reaches `goal` or the queue has overflowed `overflows` times.
 #[derive(Clone, Copy, Debug)]
 struct Rise {
     goal: f64,
@@ -62,37 +65,37 @@ impl Rise {
 }
 
 impl Rival {
-    /// Whether it is time to look whether it is one.
+    /// Returns whether a check of the rival is due, and clears it.
     pub(super) fn is_unchecked(&mut self, now: Instant) -> bool {
         self.check.take_if(|at| now >= *at).is_some()
     }
 
-    /// Spares a check: a sibling's tells the same.
+    /// Cancels a check, because a sibling's rest gives the same answer.
     pub(super) fn skip_check(&mut self) {
         self.check = None;
     }
 
-    /// Whether a part is held against it.
+    /// Returns whether the sender holds a part of the path against the rival.
     pub(super) fn holds(&self) -> bool {
         self.hold.is_some()
     }
 }
 
-/// How long packets have waited although less is sent.
+/// Measures how long packets have waited although less is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pressure {
-    /// Seconds, weighted by how much less is sent.
+    /// Duration in seconds, weighted by how much less is sent.
     seconds: f64,
-    /// Bytes in flight and the bandwidth when the wait began.
+    /// Bytes in flight, and the bandwidth, when the wait began.
     pub(super) in_flight: f64,
     pub(super) bandwidth: f64,
     watched: Instant,
-    /// Part of the time lately that packets have waited.
+    /// Share of recent time in which packets have waited.
     share: f64,
-    /// When delays were last asked about it, and how long not to ask again.
+    /// Time at which the sender last rested to ask about delays, and time for which it does not ask again.
     asked: Instant,
     patience: Duration,
-    /// When they answered that it is a queue, and when a rival had gone.
+    /// Time at which delays last showed that the wait is a queue, and time at which a rival seemed to have gone.
     answered: Option<Instant>,
     parted: Option<Instant>,
 }
@@ -118,39 +121,39 @@ impl Pressure {
         self.patience = (PATIENCE_GROWTH * self.patience).min(PATIENCE_MOST);
     }
 
-    /// Whether packets wait more often than not, and it was not asked why for a while.
+    /// Returns whether packets wait more often than not, and no rest has asked for the reason in a while.
     fn due(&self, now: Instant) -> bool {
         self.share > WAITS && now.saturating_duration_since(self.asked) > self.patience
     }
 
-    /// Learns that it is jitter, which may change again.
+    /// Records that the delay is jitter, which may change again.
     pub(super) fn relent(&mut self) {
         self.patience = PATIENCE;
     }
 
-    /// Learns that it is a queue.
+    /// Records that the delay is a queue.
     pub(super) fn answer(&mut self, now: Instant) {
         self.answered = Some(now);
     }
 
-    /// Whether delays have answered not long ago that it is a queue, or may be a rival's that is back.
+    /// Returns whether delays have shown recently that they are a queue, or whether a rival may be back.
     fn knows(&self, now: Instant) -> bool {
         let recent = |at| now.saturating_duration_since(at) < KNOWN;
         self.answered.is_some_and(recent) || self.suspects(now)
     }
 
-    /// Whether a rival has gone not long ago, or seemed to.
+    /// Returns whether a rival has gone, or seemed to go, recently.
     pub(super) fn suspects(&self, now: Instant) -> bool {
         let recent = |at| now.saturating_duration_since(at) < SUSPECTED;
         self.parted.is_some_and(recent)
     }
 
-    /// Learns that what was taken for a rival was none.
+    /// Records that what was taken for a rival does not exist.
     pub(super) fn trust(&mut self) {
         self.parted = None;
     }
 
-    /// Forgets a wait that is over.
+    /// Forgets a wait that has ended.
     pub(super) fn forget(&mut self) {
         self.seconds = 0.0;
         self.in_flight = 0.0;
@@ -158,17 +161,18 @@ impl Pressure {
     }
 }
 
-/// Packets, the least that keeps acknowledgements coming.
+/// Minimum window in packets: the smallest that keeps acknowledgements coming.
 const WINDOW_LEAST: f64 = 4.0;
 
-/// How long delays are not asked again; so many times as long each time, up to the latter.
+/// Time for which the sender does not ask about delays again. It is multiplied by `PATIENCE_GROWTH` after each
+/// question, up to `PATIENCE_MOST`.
 const PATIENCE: Duration = Duration::from_millis(250);
 const PATIENCE_GROWTH: u32 = 3;
 const PATIENCE_MOST: Duration = Duration::from_secs(8);
 
-/// Part of the time: probes, ours and others', make packets wait for less.
+/// Share of time above which packets wait too often. Probes of this and of other senders make packets wait for less.
 const WAITS: f64 = 0.5;
 
-/// So long a queue is taken for one, and a rival may be back.
+/// Time for which the verdict that delays are a queue is valid, and time in which a rival that has gone may be back.
 const KNOWN: Duration = Duration::from_secs(4);
 const SUSPECTED: Duration = Duration::from_secs(30);

@@ -1,7 +1,8 @@
-//! Round-trip times: what a path takes that is full and holds no queue, and how far above that it is now.
+//! Round-trip times: the time that a full path without a queue takes, and the current excess over it.
 //!
-//! The least sample is the floor while delays are steady. Where they vary by themselves, no packet of a full path comes
-//! near it: [`Rtt::rise`] then says what packets take that wait for nothing, and by how much they differ.
+//! While delays are steady, the lowest sample is the floor. If delays vary by themselves, no packet on a full path
+//! comes near that sample. [`Rtt::rise`] then records how long packets take without a queue, and by how much they
+//! differ.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,62 +10,68 @@ use std::time::{Duration, Instant};
 use super::lately::Lately;
 use crate::bytes;
 
-/// A floor that was not seen again for this long may be wrong: the path may have changed.
+/// Age after which a floor that has not been seen again may be wrong, because the path may have changed.
 const FLOOR_AGE: Duration = Duration::from_secs(10);
 
-/// Samples whose least tells of a queue. A single late one is noise: a sleeping thread, a lost race.
+/// Number of latest samples whose minimum shows a queue. A single late sample is noise, such as a sleeping thread or
+/// a lost race.
 const SAMPLES: usize = 8;
 
-/// Samples that tell that one begins, if they came over so much of a round trip.
+/// Number of samples that show the beginning of a queue, if they arrived over at least a round trip divided by
+/// `BEGIN_SHARE`.
 const BEGIN_SAMPLES: usize = 3;
 const BEGIN_SHARE: u32 = 32;
 
-/// So long packets have to wait, all of them, before it is a queue that stays: a quarter of the floor within these
-/// limits. Hosts and radio links stand still for milliseconds, and then deliver at once what has gathered.
+/// All packets must wait for this time before a queue counts as standing: a quarter of the floor, within these
+/// limits. Hosts and radio links stand still for milliseconds, and then deliver at once what has accumulated.
 const LASTING_SHARE: u32 = 4;
 const LASTING_LEAST: Duration = Duration::from_millis(4);
 const LASTING_MOST: Duration = Duration::from_millis(25);
 
-/// Closer than this is the same.
+/// Round-trip times that differ by less than this factor count as equal.
 const NEAR: f64 = 1.02;
 
-/// The shortest round: on short paths a few samples would be all there is.
+/// Minimum duration of a round. On short paths a round trip holds only a few samples.
 const ROUND_LEAST: Duration = Duration::from_millis(8);
 
-/// How late packets come is remembered for this long, and for as long again.
+/// The lateness of packets is remembered for this span and for one more.
 const REACH_AGE: Duration = Duration::from_secs(5);
 
-/// So far back, and as far again, is looked for a queue that was gone.
+/// The sender looks for a drained queue in this span and in the one before it.
 const EBB_AGE: Duration = Duration::from_millis(1500);
 
-/// Part of the usual wait that is left where a queue has drained.
+/// Part of the usual wait that remains when a queue has drained.
 const DRAINED: f64 = 0.25;
 
+/// Round-trip times of a path; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
-    /// The least sample.
+    /// The lowest sample so far.
     least: Option<Duration>,
-    /// The round-trip time of packets that wait for nothing, where it is more, and by how much their level differs.
+    /// Round-trip time of packets without a queue, if it exceeds the lowest sample, and by how much the level of such
+    /// packets varies.
     base: Option<Duration>,
     spread: Duration,
-    /// By how much the mean of them is later.
+    /// By how much the mean of such packets exceeds `base`.
     mean_late: Duration,
-    /// The most by which single packets were later than the level, and the least mean of a round trip, in seconds.
+    /// The most by which single packets were later than the level, and the lowest mean of a round trip, both in
+    /// seconds.
     reach: Lately,
     ebb: Lately,
-    /// When the floor was last looked for.
+    /// Time at which the floor was last looked for, or last fell by much.
     seen: Option<Instant>,
-    /// The least sample of the latest look, until another one confirms or refutes it.
+    /// The lowest sample of the latest look, until another look confirms or refutes it.
     candidate: Option<Duration>,
     recent: VecDeque<(Instant, Duration)>,
     lasting: Least,
-    /// The mean of the last round trip or so, and when it was last added to.
+    /// Mean over about the last round trip, in seconds, and when it was last updated.
     mean: Option<(Instant, f64)>,
-    /// The highest level since then.
+    /// The highest level since the given time.
     high: Option<(Instant, Duration)>,
 }
 
-/// When samples came of which no later one is less, and they: the first is the least of the time looked at.
+/// A sliding-window minimum: the samples of which no later one is lower, with their times. The first one is the
+/// minimum of the window.
 #[derive(Clone, Debug, Default)]
 struct Least(VecDeque<(Instant, Duration)>);
 
@@ -94,7 +101,8 @@ impl Rtt {
         match self.least {
             Some(least) if sample >= least => {}
             least => {
-                // Much lower than before: another flow has paused. All flows that see it pause together next time.
+                // The sample is much lower than before, so another flow has paused. All flows that see it pause
+                // together next time.
                 if least.is_none_or(|least| sample.mul_f64(NEAR) < least) {
                     self.seen = Some(now);
                 }
@@ -115,23 +123,24 @@ impl Rtt {
         self.lower_base(now, floor);
     }
 
-    /// The least mean of a round trip lately, in seconds.
+    /// Returns the lowest recent mean of a round trip, in seconds.
     pub(crate) fn ebb_s(&self) -> f64 {
         self.ebb.get(f64::min).unwrap_or(f64::MAX)
     }
 
-    /// The mean of a round trip below which a queue has drained that makes it `mean_s` usually; both in seconds.
+    /// Returns the mean of a round trip, in seconds, below which a queue has drained that usually makes the mean
+    /// `mean_s`.
     pub(crate) fn drained_s(&self, mean_s: f64) -> f64 {
         let least = self.least.unwrap_or_default().as_secs_f64();
         least + DRAINED * (mean_s - least)
     }
 
-    /// Forgets the least mean: no queue could have drained yet.
+    /// Forgets the lowest mean, because no queue could have drained yet.
     pub(crate) fn forget_ebb(&mut self) {
         self.ebb.forget();
     }
 
-    /// Lowers the base where all of a round trip was below it.
+    /// Lowers the base if the level was below it for a whole round trip.
     fn lower_base(&mut self, now: Instant, floor: Duration) {
         let Some((base, level)) = self.base.zip(self.level()) else {
             self.high = None;
@@ -149,22 +158,22 @@ impl Rtt {
         }
     }
 
-    /// The round-trip time of a full path without queue.
+    /// Returns the round-trip time of a full path without a queue.
     pub(crate) fn floor(&self) -> Option<Duration> {
         self.base.or(self.least)
     }
 
-    /// Whether delays are known to vary by themselves.
+    /// Returns whether delays are known to vary by themselves.
     pub(crate) fn jitters(&self) -> bool {
         self.base.is_some() && !self.spread.is_zero()
     }
 
-    /// The mean of round trips that hold no queue.
+    /// Returns the mean of round trips without a queue.
     pub(crate) fn turn(&self) -> Option<Duration> {
         self.floor().map(|floor| floor + self.mean_late)
     }
 
-    /// How long the floor was not looked for.
+    /// Returns for how long the floor has not been looked for.
     pub(crate) fn unseen(&self, now: Instant) -> Duration {
         self.seen
             .map_or(Duration::ZERO, |seen| now.saturating_duration_since(seen))
@@ -174,8 +183,8 @@ impl Rtt {
         self.unseen(now) > FLOOR_AGE
     }
 
-    /// A look for the floor with little in flight is over, and `least` was seen. Twice the same is a path that has
-    /// changed; the queue of another flow is never twice the same.
+    /// Ends a look for the floor with little in flight, in which `least` was seen. Two equal results mean that the
+    /// path has changed, because the queue of another flow is never the same twice.
     pub(crate) fn renew(&mut self, now: Instant, least: Duration) {
         let same = self.candidate.is_some_and(|candidate| {
             least <= candidate.mul_f64(NEAR) && candidate <= least.mul_f64(NEAR)
@@ -187,7 +196,7 @@ impl Rtt {
         self.seen = Some(now);
     }
 
-    /// Packets that waited for nothing took so long at least: the path is another.
+    /// Replaces all values, because the path is another one: packets without a queue took at least `least`.
     pub(crate) fn lengthen(&mut self, now: Instant, least: Duration) {
         *self = Self {
             least: Some(least),
@@ -197,7 +206,8 @@ impl Rtt {
         };
     }
 
-    /// Packets that waited for nothing took so long at least, their level varied by `spread`, and they took `mean`.
+    /// Records the delays of a path with jitter. Packets without a queue took at least `base` and `mean` on average,
+    /// and their level varied by `spread`.
     pub(crate) fn rise(&mut self, now: Instant, base: Duration, spread: Duration, mean: Duration) {
         self.base = Some(base);
         self.spread = spread.min(base / 2);
@@ -206,30 +216,30 @@ impl Rtt {
         self.high = None;
     }
 
-    /// Supposes that delays differ by so much at least, before anything is known of it.
+    /// Assumes that delays vary by at least `spread`, before anything is known about it.
     pub(crate) fn suppose(&mut self, spread: Duration) {
         let most = self.floor().unwrap_or_default() / 2;
         self.spread = self.spread.max(spread.min(most));
     }
 
-    /// By how much the level of packets differs that wait for nothing.
+    /// Returns by how much the level of packets without a queue varies.
     pub(crate) fn spread(&self) -> Duration {
         self.spread
     }
 
-    /// Whether there may be jitter, and nothing is known of it.
+    /// Returns whether jitter is assumed but not confirmed.
     pub(crate) fn supposes(&self) -> bool {
         self.base.is_none() && !self.spread.is_zero()
     }
 
-    /// Forgets jitter that was supposed and not found.
+    /// Forgets jitter that was assumed and not found.
     pub(crate) fn doubt(&mut self) {
         if self.base.is_none() {
             self.spread = Duration::ZERO;
         }
     }
 
-    /// Notes a packet that came at `sample` in a cruise, where nothing is done to make it wait.
+    /// Notes the round-trip time of a packet in a cruise, in which the sender does nothing to make packets wait.
     pub(crate) fn note_reach(&mut self, now: Instant, sample: Duration) {
         let Some((level, floor)) = self.level().zip(self.floor()) else {
             return;
@@ -238,7 +248,7 @@ impl Rtt {
         self.reach.add(now, late.as_secs_f64(), REACH_AGE, f64::max);
     }
 
-    /// The most by which single packets were later than the level by themselves.
+    /// Returns the most by which single packets were later than the level by themselves.
     pub(crate) fn reach(&self) -> Duration {
         Duration::from_secs_f64(self.reach.get(f64::max).unwrap_or(0.0))
     }
@@ -247,18 +257,18 @@ impl Rtt {
         self.recent.back().map(|(_, rtt)| *rtt)
     }
 
-    /// The mean of the last round trip or so, in seconds.
+    /// Returns the mean over about the last round trip, in seconds.
     pub(crate) fn mean_s(&self) -> f64 {
         self.mean.map_or(0.0, |(_, mean)| mean)
     }
 
-    /// The mean of the latest samples, in seconds.
+    /// Returns the mean of the latest samples, in seconds.
     pub(crate) fn mean_recent_s(&self) -> f64 {
         let sum: f64 = self.recent.iter().map(|(_, rtt)| rtt.as_secs_f64()).sum();
         sum / bytes::to_f64(self.recent.len().max(1) as u64)
     }
 
-    /// The longest that packets take that wait for nothing, in seconds.
+    /// Returns the longest time that packets take without a queue, in seconds.
     pub(crate) fn quiet_s(&self) -> f64 {
         self.floor()
             .map_or(0.0, |floor| (floor + self.spread).as_secs_f64())
@@ -269,27 +279,28 @@ impl Rtt {
         self.lasting = Least::default();
     }
 
-    /// The least that recent packets took, all of them.
+    /// Returns the lowest time that recent packets took, which all of them took at least.
     pub(crate) fn level(&self) -> Option<Duration> {
         self.least_recent().min(self.lasting.get())
     }
 
-    /// How far above the floor the path certainly is: what all recent packets waited for.
+    /// Returns how far above the floor the path certainly is: the time that all recent packets waited.
     pub(crate) fn excess(&self) -> Duration {
         self.above(self.level())
     }
 
-    /// Whether packets wait longer than this share of the floor, and longer than `least`.
+    /// Returns whether packets wait longer than this share of the floor, and longer than `least`.
     pub(crate) fn queued(&self, share: f64, least: Duration) -> bool {
         self.exceeds(self.excess(), share, least)
     }
 
-    /// The same for the latest packets alone: sooner, and more often wrong.
+    /// Returns the same for the latest packets alone. The answer comes sooner, and is wrong more often.
     pub(crate) fn queued_now(&self, share: f64, least: Duration) -> bool {
         self.exceeds(self.above(self.least_recent()), share, least)
     }
 
-    /// Whether packets begin to wait: what the last few tell, that came over a part of a round trip.
+    /// Returns whether packets begin to wait. It looks at the last few packets that arrived over a part of a round
+    /// trip.
     pub(crate) fn queue_begins(&self, share: f64, least: Duration) -> bool {
         let last = self.recent.back().map(|(at, _)| *at);
         let Some((last, floor)) = last.zip(self.floor()) else {

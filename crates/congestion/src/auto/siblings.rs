@@ -1,7 +1,9 @@
-//! Other connections of this process to the same peer: together they are one sender (see [`Ensemble`](crate::Ensemble)).
+//! The other connections of this process to the same peer: together they act as one sender (see
+//! [`Ensemble`](crate::Ensemble)).
 //!
-//! Each remains a controller of its own, but what shows in the queue that they share they do at the same time: rest, probe,
-//! yield to an overflow, meet a rival and part from it. Without siblings nothing of this has any effect.
+//! Each connection keeps its own controller. But actions that show in the shared queue happen at the same time in all
+//! of them: resting, probing, yielding to an overflow, meeting a rival and parting from it. Without siblings this
+//! module has no effect.
 
 mod part;
 
@@ -15,34 +17,37 @@ use crate::Member;
 use crate::curve::BETA;
 use crate::ensemble::{Company, Stance, Standing};
 
-/// A controller's place among its siblings.
+/// A controller's view of its siblings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Siblings {
     member: Option<Member>,
-    /// As of the latest look.
+    /// The siblings as of the latest look.
     pub(super) now: Company,
     looked: Option<Instant>,
-    /// The beginning of our latest rest, and whether it was a question. One that follows a sibling's began when that did.
+    /// Start time of this controller's latest rest, and whether that rest was a question. A rest that follows a
+    /// sibling's has the start time of that rest.
     pub(super) rested: Option<(Instant, bool)>,
-    /// Time and content of the latest verdict on rivals, ours or a sibling's that we follow.
+    /// Time and content of the latest verdict on rivals: this controller's, or that of a sibling which it follows.
     pub(super) stance: Option<(Instant, Stance)>,
-    /// When the latest batch left that made a queue overflow beside a rival.
+    /// Send time of the latest batch that made a queue overflow beside a rival.
     pub(super) overflowed: Option<Instant>,
-    /// Arrivals of our latest measurement, in bytes per second; and with them all that siblings had.
+    /// Delivered rate of this controller's latest measurement, in bytes per second. `total` adds the rates of all
+    /// siblings.
     rate: f64,
     pub(super) total: Bandwidth,
-    /// Beginning of our latest probe, or of a sibling's that we joined.
+    /// Start time of this controller's latest probe, or of the sibling's probe that it joined.
     pub(super) probed: Option<Instant>,
-    /// When we were last busy, and when we began with a part of what siblings have.
+    /// Time at which this controller was last busy, and time at which it started with a part of what the siblings
+    /// have.
     busy: Option<Instant>,
     parted: Option<Instant>,
-    /// The first start is over, or there was none.
+    /// True once the first startup phase has ended or was skipped.
     started: bool,
-    /// No probe has tried yet to get more of the path than the part that siblings left.
+    /// True until a probe has tried to get more of the path than the part that the siblings left.
     untried: bool,
-    /// Arrivals are of packets sent before our part changed.
+    /// True while arrivals are of packets sent before this controller's part changed.
     pub(super) settling: bool,
-    /// The latest beginning of that kind that we have made room for.
+    /// The latest start with a part that this controller has made room for.
     seen: Option<Instant>,
 }
 
@@ -54,15 +59,15 @@ impl Siblings {
         }
     }
 
-    /// Whether this is the first probe after a beginning with a part of what siblings have, where `limited` is whether it
-    /// was one.
+    /// Returns whether this is the first probe since the controller started with a part of what the siblings have.
+    /// `limited` is true if the controller sent as fast as the probe allowed.
     pub(super) fn was_untried(&mut self, limited: bool) -> bool {
         limited && std::mem::take(&mut self.untried)
     }
 }
 
 impl Auto {
-    /// Tells the others how things stand, and does as they do.
+    /// Publishes this controller's state, reads that of the siblings, and follows their actions.
     pub(super) fn watch_siblings(&mut self, now: Instant) {
         let recent = |at| now.saturating_duration_since(at) < LOOK_EVERY;
         if self.siblings.member.is_none() || self.siblings.looked.is_some_and(recent) {
@@ -105,8 +110,8 @@ impl Auto {
         }
     }
 
-    /// The newest verdict on rivals is that of all: half of them beside one and half of them giving way would leave it
-    /// most of the path.
+    /// Follows the newest verdict on rivals, which applies to all members. If half of them fought a rival and the
+    /// other half yielded, the rival would get most of the path.
     fn follow_stance(&mut self, now: Instant) {
         let theirs = self.siblings.now.stance;
         let Some((at, stance)) = theirs.filter(|_| theirs > self.siblings.stance) else {
@@ -137,14 +142,16 @@ impl Auto {
         self.siblings.stance = Some((at, stance));
     }
 
-    /// A queue that overflows takes packets of some of us: all yield to that.
+    /// Yields to an overflow that a sibling has seen. An overflowing queue drops packets of some members only, but
+    /// all of them yield.
     fn follow_overflow(&mut self, now: Instant) {
         let theirs = self.siblings.now.overflowed;
         let Some(sent) = theirs.filter(|_| theirs > self.siblings.overflowed) else {
             return;
         };
         self.siblings.overflowed = theirs;
-        // Only where our own packets wait: others may be on paths of their own, or lie.
+        // Yields only if this controller's own packets wait, because siblings may be on other paths, or report
+        // falsehoods.
         let waits = self.yielding() > 0.0;
         if let Some(rival) = self.rival.as_mut().filter(|_| waits) {
             let count = self.siblings.now.count();
@@ -152,12 +159,12 @@ impl Auto {
         }
     }
 
-    /// Rests where a sibling does: delays answer to all of us together.
+    /// Rests when a sibling does, because delays answer to all members together.
     fn follow_rest(&mut self, now: Instant) {
         let Some((at, asking)) = self.siblings.now.rested else {
             return;
         };
-        // In a rest that began before we took a part, delays would answer to what we had before.
+        // If the rest began before this controller took a part, delays would answer to what it had before.
         let ours = self.siblings.rested.map(|(at, _)| at);
         let ours = ours.max(self.siblings.parted);
         let late = now.saturating_duration_since(at) > FOLLOWED;
@@ -177,37 +184,38 @@ impl Auto {
         self.siblings.rested = Some((at, asking));
     }
 
-    /// Probes where a sibling does: one that probes alone finds what it takes from the others.
+    /// Probes when a sibling does, because a single probing member would only take bandwidth from the others.
     fn follow_probe(&mut self, now: Instant) {
         let theirs = self.siblings.now.probed;
         let Some(at) = theirs.filter(|_| theirs > self.siblings.probed) else {
             return;
         };
         let late = now.saturating_duration_since(at) > FOLLOWED;
-        // A member that rests or drains meanwhile probes the next time.
+        // A member that rests or drains at this moment joins the next probe.
         if !late && self.rival.is_none() && matches!(self.phase, Phase::Cruise { .. }) {
             self.probe(now);
             self.siblings.probed = theirs;
         }
     }
 
-    /// Bytes per second that all of us have together.
+    /// Returns the bandwidth of all members together, in bytes per second.
     pub(super) fn together(&self) -> f64 {
         self.bandwidth.get() + self.siblings.now.bandwidth
     }
 
-    /// Whether siblings have so much more that it is for them to tell whether a queue is theirs.
+    /// Returns whether the siblings have so much more bandwidth that they must judge whether a queue is theirs.
     pub(super) fn is_small(&self) -> bool {
         self.part()
             .is_some_and(|part| self.bandwidth.get() < SMALL * part)
     }
 }
 
-/// Acknowledgements between two looks span this at least: short against a rest, long against the cost of a look.
+/// Minimum time between two looks: short compared with a rest, and long compared with the cost of a look.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A rest or a probe that began longer ago is over soon.
+/// Age after which a rest or a probe is nearly over, so that it is not worth joining.
 const FOLLOWED: Duration = Duration::from_millis(40);
 
-/// Part of what siblings leave to a new member, below which delays answer too little to what one sends.
+/// Share of the part that siblings leave to a new member. A member with less bandwidth than that sends so little that
+/// delays hardly answer to it.
 const SMALL: f64 = 0.5;

@@ -1,4 +1,5 @@
-//! Start: up to 2.5 times as much in every round trip, until a queue, loss or no further growth shows the limit.
+//! The startup phase: sends up to 2.5 times as much in every round trip, until a queue, loss or a lack of growth
+//! shows the limit.
 
 mod round;
 
@@ -10,20 +11,20 @@ use super::plateau::Plateau;
 #[derive(Clone, Debug)]
 pub(super) struct Startup {
     window: f64,
-    /// The latest batch that arrived was sent as fast as it was allowed to be.
+    /// True if the latest batch that arrived was sent as fast as the limits allowed.
     pub(super) pressing: bool,
-    /// A queue may have begun: no more growth until it is gone.
+    /// True if a queue may have begun. The window does not grow until that sign has gone.
     held: bool,
-    /// Since when there has been a queue that may be the path's limit.
+    /// Time since which there has been a queue that may be the path's limit.
     full: Option<Instant>,
     plateau: Plateau,
-    /// The longest round-trip time since then, and by how much a later one was shorter: as no less is sent, no queue has
-    /// drained.
+    /// The longest recent round-trip time with the start of its window, and by how much a later one was shorter.
+    /// Since the sender does not send less, a drained queue does not explain the difference.
     peak: Option<(Instant, Duration)>,
     fall: Duration,
-    /// When it was last held.
+    /// Time at which growth was last held.
     held_at: Option<Instant>,
-    /// Times and bytes arrived in total, for the rate of now.
+    /// Times and total bytes delivered by then, from which the current rate is measured.
     trail: VecDeque<(Instant, u64)>,
 }
 
@@ -46,7 +47,7 @@ impl Startup {
         }
     }
 
-    /// Sends no less than where nothing is known.
+    /// Raises the window to at least that of a path of which nothing is known.
     pub(super) fn begin_with(&mut self, mtu: f64) {
         self.window = self.window.max(FIRST_FLIGHT * mtu);
     }
@@ -57,7 +58,8 @@ impl Startup {
         }
     }
 
-    /// Watches by how much round-trip times fall although no less is sent: so much they differ by themselves.
+    /// Measures by how much round-trip times fall although the sender does not send less: they vary by that much by
+    /// themselves.
     fn watch_falls(&mut self, now: Instant, sample: Duration, round: Duration) -> Duration {
         if self.held {
             self.held_at = Some(now);
@@ -81,7 +83,7 @@ impl Startup {
         }
     }
 
-    /// Bytes per second that arrived over the last part of a round trip.
+    /// Returns the rate, in bytes per second, over the last part of a round trip.
     fn rate(&self) -> Option<f64> {
         let (start, first) = *self.trail.front()?;
         let (end, last) = *self.trail.back()?;
@@ -89,7 +91,7 @@ impl Startup {
         (elapsed > 0.0005).then(|| crate::bytes::to_f64(last - first) / elapsed)
     }
 
-    /// Window and rate, on a `long` path or a short one.
+    /// Returns the window and the rate, on a `long` path or a short one.
     pub(super) fn limits(&self, floor_s: f64, long: bool) -> (f64, f64) {
         let rate = self.window / floor_s;
         if self.held {
@@ -101,21 +103,21 @@ impl Startup {
     }
 }
 
-/// Packets of the first flight, paced over a round trip; ten at once are the RFC's.
+/// Number of packets in the first flight, paced over one round trip. The RFC allows ten packets at once.
 const FIRST_FLIGHT: f64 = 32.0;
 
-/// Growth for every window that arrives: the most that leaves half a buffer of one round trip time for what
-/// is sent before the queue is seen.
+/// Window growth for every window that arrives. It is the highest that leaves half a buffer of one round-trip time
+/// for what is sent before the queue is seen.
 const GROWTH: f64 = 2.5;
 
-/// Pacing over window and round trip. Growth of 2.5 takes 1.53. On short paths less makes it 2.2: with more the queue
-/// would have overflown before it is seen.
+/// Pacing rate over window per round trip. A growth of 2.5 needs 1.53. On short paths the lower value limits growth
+/// to 2.2, because with more the queue would overflow before it is seen.
 const PACING: f64 = 1.15;
 const PACING_LONG: f64 = 1.6;
 
-/// Part of the rate that arrives while a queue may have begun: it drains, and shows whether it was one.
+/// Rate over the delivered rate while a queue may have begun. The queue then drains, and shows whether it was one.
 const HELD: f64 = 0.75;
 
-/// Acknowledgements may be this late, or by this part of a round trip.
+/// Acknowledgements may be late by this time, or by a round trip divided by `FALL_SHARE`.
 const FALL_LEAST: Duration = Duration::from_millis(3);
 const FALL_SHARE: u32 = 32;

@@ -12,7 +12,7 @@ fn busy(rtt_ms: u32, bandwidth: f64) -> Standing {
 }
 
 fn join(ensemble: &Ensemble) -> Member {
-    ensemble.join().expect("there is a place")
+    ensemble.join().expect("a slot is free")
 }
 
 #[test]
@@ -33,9 +33,9 @@ fn busy_members_of_one_path_are_company() {
     assert!((company.bandwidth - 7.0).abs() < 1e-9);
     assert!(
         other.look(now, 30 * MS, None).is_none(),
-        "it has told nothing"
+        "the only other busy member published nothing"
     );
-    // A quarter of the shorter one, and five milliseconds.
+    // The difference may be a quarter of the shorter round-trip time plus five milliseconds.
     assert_eq!(one.look(now, 42 * MS, None).busy, 1);
     assert!(one.look(now, 43 * MS, None).is_none());
     assert_eq!(one.look(now, 20 * MS, None).busy, 1);
@@ -112,7 +112,7 @@ fn a_clone_is_the_same_member_and_the_last_one_leaves() {
     let next = join(&ensemble);
     assert!(
         one.look(now, 30 * MS, None).is_none(),
-        "it has told nothing"
+        "the new member has published nothing"
     );
     next.tell(now, &busy(30, 3.0));
     assert_eq!(one.look(now, 30 * MS, None).busy, 1);
@@ -147,7 +147,7 @@ fn members_in_threads_come_and_go_and_are_counted_once() {
         let member = join(&ensemble);
         member.tell(now, &busy(30, 1.0));
         let company = member.look(now, 30 * MS, None);
-        // The watcher tells nothing, and of eight threads each has one member.
+        // The watcher publishes nothing, and each of the eight threads has one member.
         assert!(company.busy < 8, "{company:?}");
         assert!(watcher.look(now, 30 * MS, None).busy <= 8);
         member

@@ -1,4 +1,4 @@
-//! Bursts of loss, packets out of order, jitter, a policer.
+//! Bursts of loss, reordering, jitter, and a policer.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use quictun_link::{GilbertElliott, LinkConfig, Policer, Reorder};
 use crate::links::{auto, cubic, link, sender, shares};
 use crate::world::{Sender, World};
 
-/// Share of the link that one sender has once it has started.
+/// Returns the share of the link that one sender gets after its startup phase.
 fn steady(config: LinkConfig, rtt_ms: f64) -> f64 {
     steady_with(auto, config, rtt_ms)
 }
@@ -46,7 +46,7 @@ fn packets_out_of_order_cost_less_than_two_in_a_hundred() {
             reorder,
             ..link(100, rtt_ms, 1.0)
         };
-        // They are taken for lost, and that is what stops CUBIC.
+        // CUBIC takes the late packets for lost, and therefore stops growing.
         assert!(steady_with(cubic, config.clone(), rtt_ms) < 0.5);
         let share = steady(config, rtt_ms);
         assert!(share >= plain - 0.02, "{rtt_ms} ms: {share}, else {plain}");
@@ -60,11 +60,11 @@ fn jitter_of_two_milliseconds_is_no_queue() {
         ..link(100, 20.0, 1.0)
     };
     let share = steady(config, 20.0);
-    assert!(share >= 0.95, "{share}");
+    assert!(share >= 0.95, "share {share}");
 }
 
-/// What is lost of few packets tells little of how much a path loses: chance is not taken for somebody who fills the
-/// queue.
+/// A few packets say little about how much a path loses, so losses by chance must not be taken for a rival that fills
+/// the queue.
 #[test]
 fn packets_lost_now_and_then_are_no_rival() {
     for (every_ms, lasts_us, loss, seed) in [
@@ -102,8 +102,8 @@ fn a_host_that_stands_still_at_times_costs_little() {
         world.standstills = Some((Duration::from_millis(47), Duration::from_millis(3)));
         world.run_until(Duration::from_secs(15));
         let share = shares(&world, 5.0, 15.0)[0];
-        // While it stands still, and that is 6 % of the time, the link has only what its queue held.
-        assert!(share >= 0.925 * (1.0 - loss), "{loss}: {share}");
+        // The host stands still for 6 % of the time. Meanwhile the link sends only what its queue held.
+        assert!(share >= 0.925 * (1.0 - loss), "loss {loss}: share {share}");
     }
 }
 
@@ -127,8 +127,8 @@ fn a_policer_is_kept_below() {
             let flow = &world.flows[0];
             let share = flow.rate(world.slot, Duration::ZERO, end) / rate as f64;
             let lost = flow.lost as f64 / flow.sent as f64;
-            assert!(share >= 0.9, "{rtt_ms} ms, seed {seed}: {share}");
-            assert!(lost <= most, "{rtt_ms} ms, seed {seed}: {lost}");
+            assert!(share >= 0.9, "{rtt_ms} ms, seed {seed}: share {share}");
+            assert!(lost <= most, "{rtt_ms} ms, seed {seed}: lost {lost}");
         }
     }
 }

@@ -1,18 +1,19 @@
-//! Events in the order in which they happen.
+//! A queue of events, in the order in which they happen.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Time in nanoseconds, and how many were added before: what happens at the same time happens in that order.
+/// Time in nanoseconds, and the number of events added before. Events at the same time happen in the order in which
+/// they were added.
 type Key = (u64, u64);
 
-/// Events to come. Those of one lane mostly happen in the order in which they are added, so that only the first of a lane
-/// has to be compared with others.
+/// Events to come. The events of one lane mostly happen in the order in which they are added, so only the first event
+/// of each lane has to be compared with others.
 #[derive(Debug)]
 pub(crate) struct Agenda<E> {
     added: u64,
-    /// The first of each lane that is not empty, and what happens out of order.
+    /// The first event of each lane that is not empty, and the events that were added out of order.
     firsts: BinaryHeap<Reverse<(Key, Place)>>,
     lanes: Vec<VecDeque<(Key, E)>>,
     strays: Vec<Option<E>>,
@@ -60,7 +61,7 @@ impl<E: Copy> Agenda<E> {
         self.lanes[lane].push_back((key, event));
     }
 
-    /// The next event, if it happens by `end`.
+    /// Removes and returns the next event, if it happens at or before `end`.
     pub(crate) fn pop_until(&mut self, end: u64) -> Option<(u64, E)> {
         let mut first = self.firsts.peek_mut()?;
         let Reverse(((time, _), place)) = *first;

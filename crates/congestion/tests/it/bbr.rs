@@ -1,7 +1,7 @@
-//! BBR version 1 as Linux has it (`tcp_bbr.c`): a rival that does not yield to loss.
+//! BBR version 1 as in Linux (`tcp_bbr.c`): a rival that does not yield to loss.
 //!
-//! Left out: long-term sampling, by which Linux sees a policer that takes a fifth of the packets or more. `kernel.rs` holds
-//! it against the kernel's.
+//! The model omits long-term sampling, by which Linux detects a policer that drops a fifth of the packets or more.
+//! `kernel.rs` compares the model with the kernel's BBR.
 
 mod bunches;
 
@@ -14,7 +14,7 @@ use crate::bbr::bunches::Bunches;
 use crate::links::{link, sender, shares};
 use crate::world::World;
 
-/// 2 / ln 2, for the start's rate and window.
+/// Gain of rate and window during startup: 2 / ln 2.
 const HIGH: f64 = 2.885;
 const WINDOW: f64 = 2.0;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
@@ -24,7 +24,7 @@ const PROBE_RTT: Duration = Duration::from_millis(200);
 const WINDOW_LEAST: f64 = 4.0;
 const MARGIN: f64 = 0.99;
 
-/// Packets that left longer before the newest acknowledged one are settled.
+/// Packets sent longer than this before the newest acknowledged one are settled.
 const REMEMBERED: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,28 +32,30 @@ enum Mode {
     Startup,
     Drain,
     ProbeBandwidth,
-    /// Until when, once the window is drained, and whether a round trip has passed since.
+    /// The value is `None` until the window has drained. Then it holds the end of the phase, and whether a round trip
+    /// has passed since.
     ProbeRtt(Option<(Instant, bool)>),
 }
 
-/// A batch that left.
+/// A batch that was sent.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     sent: Instant,
     delivered: f64,
     delivered_at: Instant,
     first_sent: Instant,
-    /// Less was sent than the path carries.
+    /// True if less was sent than the path carries.
     limited: bool,
 }
 
-/// Losses are being made up for.
+/// A recovery from losses.
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
+    /// Time at which the recovery began.
     began: Instant,
-    /// When the last loss among what had left by then was found.
+    /// Time at which the last loss was found among the packets sent before the recovery.
     repaired: Instant,
-    /// Something was lost of what left later.
+    /// True if a packet was lost that was sent after the recovery began.
     again: bool,
 }
 
@@ -65,7 +67,7 @@ pub(crate) struct Bbr {
     delivered: f64,
     delivered_at: Instant,
     first_sent: Instant,
-    /// Greatest rates of rounds, latest last.
+    /// Highest rates of rounds, the latest last.
     rates: VecDeque<(u64, f64)>,
     round: u64,
     round_ends: f64,
@@ -79,12 +81,12 @@ pub(crate) struct Bbr {
     cycle_at: Instant,
     pacing: f64,
     window: f64,
-    /// The window before a recovery or a look for the round-trip time.
+    /// The window before a recovery or before a phase that measures the round-trip time.
     prior: f64,
     recovery: Option<Recovery>,
-    /// No more leaves than arrives, for the first round trip of a recovery.
+    /// True during the first round trip of a recovery, in which no more packets are sent than arrive.
     conserves: bool,
-    /// What was delivered when the last packet arrives that left while less was sent than the path carries.
+    /// Value of `delivered` when the last packet arrives that was sent while less was sent than the path carries.
     limited_until: f64,
     bunches: Bunches,
     in_flight: f64,
@@ -113,7 +115,7 @@ impl Bbr {
             min_rtt_at: now,
             cycle: 2,
             cycle_at: now,
-            // The first window in a millisecond, as long as nothing is known of the path.
+            // Send the first window within a millisecond while nothing is known about the path.
             pacing: HIGH * 10.0 * mtu / 0.001,
             window: 10.0 * mtu,
             prior: 0.0,
@@ -139,7 +141,7 @@ impl Bbr {
         }
     }
 
-    /// Room for what hosts send and hand over at once, on top of `bytes` in flight.
+    /// Adds room to `bytes` in flight for what hosts send and hand over at once.
     fn with_quanta(&self, bytes: f64) -> f64 {
         let packets = (bytes / self.mtu).floor() + 3.0 * (self.quantum() / self.mtu).floor();
         let even = (packets / 2.0).ceil() * 2.0;
@@ -158,7 +160,7 @@ impl Bbr {
         }
     }
 
-    /// Bytes that leave at once: a millisecond's worth.
+    /// Returns the bytes that may leave at once: those of a millisecond.
     fn quantum(&self) -> f64 {
         (self.pacing * 0.001).clamp(2.0 * self.mtu, 65_536.0)
     }
@@ -174,13 +176,13 @@ impl Bbr {
 
     fn probe_bandwidth(&mut self, now: Instant) {
         self.mode = Mode::ProbeBandwidth;
-        // Linux draws any but the one after the probe.
+        // Linux draws any phase except the one after the probe.
         let drawn = (self.delivered as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         self.cycle = [0, 2, 3, 4, 5, 6, 7][(drawn % 7) as usize];
         self.cycle_at = now;
     }
 
-    /// Whether there is a measurement.
+    /// Updates the measurement, and returns whether there is one.
     fn measure(&mut self, now: Instant, newest: Record) -> bool {
         self.round_began = newest.delivered >= self.round_ends;
         if self.round_began {
@@ -467,7 +469,7 @@ fn alone_it_fills_a_link_that_loses_packets() {
         let mut world = World::new(link(100, 30.0, 1.0), 1, vec![one]);
         world.run_until(Duration::from_secs(15));
         let share = shares(&world, 5.0, 15.0)[0];
-        assert!(share >= 0.93 * (1.0 - loss), "{loss}: {share}");
+        assert!(share >= 0.93 * (1.0 - loss), "loss {loss}: share {share}");
     }
 }
 

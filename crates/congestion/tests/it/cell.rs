@@ -1,4 +1,4 @@
-//! One sender on one link with loss for ten seconds.
+//! One sender on one link with loss, for ten seconds.
 
 use std::fmt::{Display, Formatter, Result};
 use std::time::Duration;
@@ -6,41 +6,42 @@ use std::time::Duration;
 use crate::links::{auto, link, sender};
 use crate::world::World;
 
-/// Where packets are lost; acknowledgements are lost as often.
+/// The place at which packets are lost. Acknowledgements are lost equally often.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Place {
     Before,
     After,
 }
 
-/// A link and what it does to packets.
+/// A link and its effects on packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) mbit: u64,
     pub(crate) rtt_ms: u32,
     pub(crate) loss: f64,
-    /// Packets lost in a row on average.
+    /// Mean number of consecutive packets that are lost together.
     pub(crate) burst: f64,
-    /// Of what is in flight in a round trip.
+    /// Size of the buffer over what is in flight in a round trip.
     pub(crate) buffer: f64,
     pub(crate) place: Place,
 }
 
-/// What one sender got out of it.
+/// The results of one sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
-    /// Of what the link carries after its loss: from the middle to the end, and in all.
+    /// Share of the link's capacity after its loss: in the second half of the time, and in all of it.
     pub(crate) steady: f64,
     pub(crate) whole: f64,
-    /// Seconds until nine tenths of it arrive.
+    /// Seconds until nine tenths of that capacity arrive.
     pub(crate) filled_s: f64,
-    /// Wait of 95 of 100 packets, and share of them that the queue dropped.
+    /// Wait that 95 of 100 packets do not exceed, and share of the packets that the queue dropped.
     pub(crate) wait_ms: f64,
     pub(crate) dropped: f64,
 }
 
 impl Cell {
-    /// The worst in each respect of as many runs as can be afforded: they cost what they send.
+    /// Returns the worst value of each kind over several runs. Fast links get one run only, because the cost of a run
+    /// grows with the packets sent.
     pub(crate) fn worst(case: &Case) -> Self {
         (2..=case.runs()).fold(Self::measure(case, 1), |worst, seed| {
             let cell = Self::measure(case, seed);
@@ -82,7 +83,7 @@ impl Cell {
 }
 
 impl Case {
-    /// What is lost one by one behind a bottleneck that holds one round trip.
+    /// Creates a case with single losses behind a bottleneck whose buffer holds one round trip.
     pub(crate) fn new(mbit: u64, rtt_ms: u32, loss: f64) -> Self {
         Self {
             mbit,

@@ -1,8 +1,8 @@
-//! Paths that change while they are full: steps and ramps of the rate, an outage, handovers, a policer.
+//! Paths that change while they are full: steps and ramps of the rate, an outage, handovers, and a policer.
 //!
-//! The results are in `changes.txt`, written like `grid.txt`. Each change comes 5 s after the start, a little later
-//! with each seed, so that it meets other phases; the worst of the seeds counts. A queue holds a round trip at the higher
-//! rate.
+//! The results are in `changes.txt`, written like `grid.txt`. Each change happens 5 s after the start, and slightly
+//! later with each seed, so that it meets other phases. The worst result over all seeds counts. The buffer holds a
+//! round trip at the higher rate.
 
 mod floors;
 
@@ -15,21 +15,22 @@ use crate::grid::compare;
 use crate::links::{auto, link, sender};
 use crate::world::World;
 
-/// A change of the path.
+/// A kind of change of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// From a quarter of the rate to all of it.
+    /// The rate rises from a quarter to all of it.
     StepUp,
-    /// And down to a quarter.
+    /// The rate falls to a quarter.
     StepDown,
-    /// The same within [`RAMP_S`].
+    /// The rate rises in the same way, spread over [`RAMP_S`].
     RampUp,
+    /// The rate falls to a quarter, spread over [`RAMP_S`].
     RampDown,
-    /// Nothing passes for [`OUTAGE_S`], either way.
+    /// Nothing passes in either direction for [`OUTAGE_S`].
     Outage,
-    /// The round-trip time is another than before, in milliseconds.
+    /// The round-trip time changes. The value is the time before the change, in milliseconds.
     Handover(u32),
-    /// Half of the rate is policed from then on.
+    /// A policer limits the rate to half of it from then on.
     Policer,
 }
 
@@ -47,7 +48,7 @@ const KINDS: [Kind; 6] = [
 struct Case {
     kind: Kind,
     mbit: u64,
-    /// The round-trip time, after a handover.
+    /// The round-trip time in milliseconds, which is the one after a handover.
     rtt_ms: u32,
     loss: f64,
 }
@@ -55,15 +56,16 @@ struct Case {
 /// The cost of a change.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// Round trips until nine tenths of what the path carries then arrive.
+    /// Round trips until nine tenths of the path's new capacity arrive.
     filled: f64,
-    /// Of that: what arrives from 15 round trips on, or while a ramp lasts.
+    /// Share of that capacity that arrives from 15 round trips on, or while a ramp lasts.
     share: f64,
     /// Seconds until packets wait no more than they should.
     drained_s: f64,
-    /// Wait of 95 of 100 packets from a second after the change on, in milliseconds.
+    /// Wait in milliseconds that 95 of 100 packets do not exceed, from one second after the change on.
     wait_ms: f64,
-    /// Seconds after an outage until anything arrives, and seconds' worth of bytes that it costs beside its own.
+    /// Seconds from the end of an outage until anything arrives, and the further cost of the outage, in seconds'
+    /// worth of bytes.
     silent_s: f64,
     costs_s: f64,
 }
@@ -72,10 +74,10 @@ const CHANGE_S: f64 = 5.0;
 const RAMP_S: f64 = 5.0;
 const OUTAGE_S: f64 = 2.0;
 
-/// Seconds after the change: those that are measured.
+/// Number of seconds after the change that are measured.
 const AFTER_S: f64 = 5.0;
 
-/// Steps of a ramp.
+/// Number of steps of a ramp.
 const RAMP_STEPS: u32 = 50;
 
 const SEEDS: u64 = 3;
@@ -101,7 +103,7 @@ impl Display for Case {
 }
 
 impl Cell {
-    /// The columns that matter for its kind.
+    /// Formats the columns that matter for this kind of change.
     fn text(&self, kind: Kind) -> String {
         let filled = (kind == Kind::StepUp).then_some(self.filled);
         let share = (kind != Kind::Outage).then_some(self.share * 100.0);
@@ -129,7 +131,7 @@ fn number(value: Option<f64>, width: usize, digits: usize) -> String {
 }
 
 impl Case {
-    /// Parts of the rate before the change and after it.
+    /// Returns the parts of the rate before and after the change.
     fn parts(&self) -> (f64, f64) {
         match self.kind {
             Kind::StepUp | Kind::RampUp => (0.25, 1.0),
@@ -139,7 +141,7 @@ impl Case {
         }
     }
 
-    /// Bytes per second, at this part of the rate.
+    /// Returns this part of the rate in bytes per second.
     fn rate(&self, part: f64) -> f64 {
         self.mbit as f64 * 125_000.0 * part
     }
@@ -259,7 +261,7 @@ impl Case {
         }
     }
 
-    /// A wait that is no queue to speak of.
+    /// Returns the wait in milliseconds that does not count as a queue.
     fn least_ms(&self) -> f64 {
         (300.0 * self.rtt_s()).max(5.0)
     }
@@ -269,7 +271,7 @@ pub(crate) fn seconds(time_s: f64) -> Duration {
     Duration::from_secs_f64(time_s)
 }
 
-/// Milliseconds that 95 of 100 packets waited at most.
+/// Returns the wait in milliseconds that 95 of 100 packets did not exceed.
 pub(crate) fn wait_ms(trail: &[(Duration, Duration)]) -> f64 {
     let mut waits: Vec<Duration> = trail.iter().map(|(_, wait)| *wait).collect();
     let place = (waits.len() * 95).div_ceil(100).saturating_sub(1);
@@ -280,18 +282,18 @@ pub(crate) fn wait_ms(trail: &[(Duration, Duration)]) -> f64 {
     wait.as_secs_f64() * 1e3
 }
 
-/// The part of a trail from a time on.
+/// Returns the part of a trail from `from_s` on.
 fn later(trail: &[(Duration, Duration)], from_s: f64) -> &[(Duration, Duration)] {
     &trail[trail.partition_point(|(at, _)| *at < seconds(from_s))..]
 }
 
-/// Times from `from_s` on, `step_s` apart.
+/// Iterates over times from `from_s` on, in steps of `step_s`.
 fn steps(from_s: f64, step_s: f64) -> impl Iterator<Item = f64> {
     (0..).map(move |step| from_s + f64::from(step) * step_s)
 }
 
-/// Seconds until 95 of 100 packets wait no longer than `least_ms`: those of the next tenth of a second, and all that come
-/// later.
+/// Returns the seconds from `at_s` until 95 of 100 packets wait no longer than `least_ms`. That must hold both for
+/// the packets of the next tenth of a second and for all later packets.
 fn drained_s(trail: &[(Duration, Duration)], at_s: f64, least_ms: f64) -> f64 {
     for start_s in steps(at_s, 0.02) {
         let rest = later(trail, start_s);

@@ -1,7 +1,7 @@
-//! Several connections of a process to one peer: together they are one sender.
+//! Several connections of a process to one peer, which together act as one sender.
 //!
-//! `ensemble.txt`, written like `grid.txt`, has what one sender takes, what four take that know of one another, and what
-//! four take that do not.
+//! `ensemble.txt`, written like `grid.txt`, compares what one sender takes, what four senders take that know of one
+//! another, and what four take that do not.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ type Make = fn(Instant) -> Box<dyn Model>;
 
 const MEMBERS: usize = 4;
 
-/// How our connections stand to one another.
+/// The number of `auto` connections, and whether they know of one another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ours {
     One,
@@ -26,16 +26,16 @@ enum Ours {
     Apart,
 }
 
-/// Our connections on a link, and at most one other flow.
+/// The `auto` connections on a link, and at most one other flow.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     ours: Ours,
     mbit: u64,
     rtt_ms: f64,
-    /// In round trips.
+    /// Size of the buffer in round trips.
     buffer: f64,
     rival: Option<Make>,
-    /// Seconds by which we begin later than it; negative: earlier.
+    /// Seconds by which the `auto` connections begin later than the rival; negative if they begin earlier.
     later_s: f64,
 }
 
@@ -64,7 +64,7 @@ impl Case {
         if self.ours == Ours::One { 1 } else { MEMBERS }
     }
 
-    /// Ours begin a tenth of a second apart.
+    /// Creates the world of the case. The `auto` connections begin a tenth of a second apart.
     fn world(self) -> World {
         let at_s = |number| self.later_s.max(0.0) + 0.1 * number as f64;
         let ours = (0..self.count()).map(|number| sender(auto, self.rtt_ms, at_s(number)));
@@ -106,15 +106,15 @@ impl Case {
     }
 }
 
-/// What happened in a case.
+/// The result of a case.
 #[derive(Clone, Debug)]
 struct Outcome {
-    /// Shares of ours, and of the other.
+    /// Shares of the `auto` connections, and of the other flow.
     ours: Vec<f64>,
     other: f64,
-    /// Mean wait, in milliseconds.
+    /// Mean wait at the bottleneck, in milliseconds.
     wait_ms: f64,
-    /// Part of the time in which any of ours was beside a rival.
+    /// Part of the time in which any of the `auto` connections was beside a rival.
     beside: f64,
 }
 
@@ -143,7 +143,7 @@ fn mean_wait_ms(world: &World) -> f64 {
     0.02 * sum as f64 / count.max(1) as f64
 }
 
-/// Makes an ensemble of the first flows.
+/// Makes an ensemble of the first `count` flows.
 fn unite(world: &mut World, count: usize) {
     let ensemble = Ensemble::new(world.origin);
     for flow in &mut world.flows[..count] {
@@ -157,11 +157,11 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Seconds by which we begin later than a rival; negative: earlier.
+/// Seconds by which the `auto` connections begin later than a rival; negative if they begin earlier.
 const LATER_S: [f64; 8] = [-4.0, -2.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.0];
 
-/// Lines of the table beside one rival on 100 Mbit/s and 30 ms, from 20 to 60 s, over all starts; and the mean sums of ours
-/// for each way in which they stand to one another.
+/// Adds lines to the table beside one rival on 100 Mbit/s and 30 ms, from 20 to 60 s, over all starts. Returns the
+/// mean sum of the `auto` connections' shares for each variant of [`Ours`].
 fn beside(table: &mut String, name: &str, rival: Make, buffer: f64) -> [f64; 3] {
     ALL.map(|ours| {
         let all = LATER_S.map(|later_s| {
@@ -189,7 +189,7 @@ fn beside(table: &mut String, name: &str, rival: Make, buffer: f64) -> [f64; 3] 
     })
 }
 
-/// A line: the sum of ours, its extremes, and those of single ones.
+/// Adds a line with the sum of the `auto` connections' shares, its extremes, and the extremes of single connections.
 fn line(table: &mut String, case: &Case, name: &str, got: &Outcome, extremes: [f64; 4]) {
     let Case {
         mbit,
@@ -227,8 +227,8 @@ fn four_take_what_one_takes() {
         assert!(together.least() >= 0.15, "{what}");
         assert!(together.most() <= 0.35, "{what}");
         assert!(together.beside <= 0.0, "{what}");
-        // The same acknowledgements tell each of four a quarter as often of a queue: where a round trip holds forty packets,
-        // they see it later.
+        // The same acknowledgements show each of four connections a queue a quarter as often. If a round trip holds
+        // forty packets, they see the queue later.
         let wait_ms = 2.1 * one.wait_ms;
         assert!(together.wait_ms <= wait_ms, "{what}, one: {one:?}");
     }
@@ -247,7 +247,7 @@ fn four_take_what_one_takes() {
     compare("ensemble.txt", &table);
 }
 
-/// Three, and a fourth after 5 s.
+/// Creates a world with three connections, and a fourth that begins after 5 s.
 fn joined(mbit: u64, rtt_ms: f64) -> World {
     let starts = [0.0, 0.1, 0.2, 5.0];
     let senders = starts.map(|at_s| sender(auto, rtt_ms, at_s));
@@ -285,7 +285,7 @@ fn a_member_that_is_left_has_all_within_two_seconds() {
         (0..3).for_each(|flow| world.stop(flow));
         run_to(&mut world, 14.0);
         let share = shares(&world, 12.0, 14.0)[3];
-        assert!(share >= 0.95, "{mbit} Mbit/s, {rtt_ms} ms: {share}");
+        assert!(share >= 0.95, "{mbit} Mbit/s, {rtt_ms} ms: share {share}");
     }
 }
 
@@ -304,13 +304,13 @@ fn the_only_member_does_as_one_that_knows_of_no_others() {
         });
         assert!(
             series[0] == series[1],
-            "beside a rival: {}",
+            "the series differ; beside a rival: {}",
             rival.is_some()
         );
     }
 }
 
-/// Clients behind one address: a fast path and a slow one that have nothing in common.
+/// Clients behind one address, with a fast and a slow path that share nothing.
 #[test]
 fn members_on_other_paths_cost_little() {
     for (slow_mbit, slow_ms) in [(5, 20.0), (5, 40.0), (50, 30.0)] {
@@ -345,7 +345,8 @@ fn members_on_other_paths_cost_little() {
     }
 }
 
-/// One sends all the time; three send something every second, as the probe timer of the model of QUIC wakes them.
+/// One connection sends all the time. The other three send something every second, when the model of QUIC's probe
+/// timer wakes them.
 #[test]
 fn a_member_that_sends_now_and_then_leaves_the_rest_to_the_others() {
     for (mbit, rtt_ms) in [(100, 30.0), (20, 20.0)] {

@@ -1,18 +1,18 @@
-//! What others are left, and what a sender does when its share changes.
+//! The shares that other flows keep, and the reaction of a sender to a change of its share.
 
 use std::time::Duration;
 
 use crate::links::{auto, background, cubic, link, sender, shares};
 use crate::world::{Sender, World};
 
-/// Jain's index: 1 where all have the same.
+/// Returns Jain's fairness index, which is 1 if all shares are equal.
 fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     sum * sum / (shares.len() as f64 * squares)
 }
 
-/// Shares of senders that all cross 100 Mbit/s, after `from_s` seconds.
+/// Returns the shares of senders that all cross a link of 100 Mbit/s, between `from_s` and `to_s` seconds.
 fn run(rtt_ms: f64, buffer: f64, senders: Vec<Sender>, from_s: f64, to_s: f64) -> Vec<f64> {
     let mut world = World::new(link(100, rtt_ms, buffer), 7, senders);
     world.run_until(Duration::from_secs_f64(to_s));
@@ -42,7 +42,7 @@ fn a_tenfold_round_trip_makes_less_than_a_fourfold_share() {
     }
 }
 
-/// The least CUBIC has beside `auto` after a while, and later, whoever begins.
+/// Returns the lowest share that CUBIC gets beside `auto` in two periods, over several orders of starting.
 fn cubic_has(rtt_ms: f64, buffer: f64) -> f64 {
     let mut least = 1.0_f64;
     for (ours_s, cubic_s) in [(0.0, 0.0), (0.1, 0.0), (0.0, 0.1), (2.0, 0.0), (0.0, 2.0)] {
@@ -54,7 +54,7 @@ fn cubic_has(rtt_ms: f64, buffer: f64) -> f64 {
             let which = format!(
                 "{rtt_ms} ms, buffer {buffer}, begun after {ours_s} and {cubic_s} s: {shares:?}"
             );
-            // A long queue that CUBIC has filled before it shares later.
+            // CUBIC has filled a long queue before the sender starts, and shares it only later.
             let filled = buffer > 1.0 && ours_s > 0.0;
             assert!(shares[0] >= if filled { 0.2 } else { 0.3 }, "{which}");
             assert!(shares.iter().sum::<f64>() >= 0.9, "{which}");
@@ -66,7 +66,7 @@ fn cubic_has(rtt_ms: f64, buffer: f64) -> f64 {
 
 #[test]
 fn one_cubic_flow_keeps_its_share() {
-    // Seven tenths of what it has against another CUBIC are 0.342 and 0.35; elsewhere it has more.
+    // Seven tenths of CUBIC's share against another CUBIC are 0.342 and 0.35. With longer buffers CUBIC has more.
     for (buffer, least) in [(0.25, 0.342), (0.5, 0.4), (1.0, 0.4), (4.0, 0.4)] {
         let share = cubic_has(20.0, buffer);
         assert!(share >= least, "buffer {buffer}: {share}");

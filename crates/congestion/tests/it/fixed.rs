@@ -1,4 +1,4 @@
-//! A rate that somebody has decided on, and what ends it.
+//! A fixed rate, and the conditions that end it.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use quictun_congestion::{Fixed, Model};
 use crate::links::{link, sender, shares};
 use crate::world::World;
 
-/// 40 Mbit per second, of whatever path.
+/// Creates a controller with a fixed rate of 40 Mbit/s.
 fn fixed(now: Instant) -> Box<dyn Model> {
     Box::new(Fixed::new(now, 1250, 5_000_000))
 }
@@ -30,25 +30,26 @@ fn the_rate_arrives_whatever_is_lost() {
     for loss in [0.0, 0.01, 0.1] {
         let world = run(100, 1.0, loss, 10);
         let share = shares(&world, 1.0, 10.0)[0];
-        assert!((0.39..0.42).contains(&share), "loss {loss}: {share}");
+        assert!((0.39..0.42).contains(&share), "loss {loss}: share {share}");
         assert_eq!(phase(&world), "held", "loss {loss}");
     }
 }
 
 #[test]
 fn loss_ends_it_after_two_seconds() {
-    // Half of it is dropped by a short queue.
+    // A short queue drops half of the packets.
     let world = run(20, 0.5, 0.0, 1);
     assert_eq!(phase(&world), "held");
     let world = run(20, 0.5, 0.0, 10);
     assert_eq!(phase(&world), "braked");
     let share = shares(&world, 5.0, 10.0)[0];
-    assert!(share >= 0.9, "{share}");
+    assert!(share >= 0.9, "share {share}");
 }
 
 #[test]
 fn a_long_queue_ends_it_before_it_is_full() {
-    // 25 % more than fits gather 60 ms of queue in a quarter of a second; the buffer has a second and more.
+    // A rate 25 % above the capacity builds 60 ms of queue in a quarter of a second. The buffer holds more than a
+    // second.
     let mut world = run(32, 100.0, 0.0, 10);
     assert_eq!(phase(&world), "braked");
     assert_eq!(world.bottleneck.counters().queue_full, 0);

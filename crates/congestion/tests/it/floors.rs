@@ -1,9 +1,10 @@
-//! What every link has to be filled to, and the links that miss it.
+//! Minimum results for every link, and the links that miss them.
 
 use crate::cell::{Case, Cell};
 
-/// Of what a link carries after its loss: in the second half of ten seconds, and in all of them; and how
-/// many seconds nine tenths of it may take where the round trip is not longer than 100 ms.
+/// Minimum shares of a link's capacity after its loss, in the second half of ten seconds and in all of them.
+/// `filled_s` is the maximum number of seconds until nine tenths of the capacity arrive, for round-trip times up to
+/// 100 ms.
 #[derive(Clone, Copy, Debug)]
 struct Floors {
     steady: f64,
@@ -17,21 +18,21 @@ const ALONE: Floors = Floors {
     filled_s: 0.8,
 };
 
-/// Where packets are lost in bursts.
+/// Minimum results if packets are lost in bursts.
 const BURSTS: Floors = Floors {
     steady: 0.88,
     whole: 0.88,
     filled_s: 0.9,
 };
 
-/// Links that are not filled as they should be, what they are filled to, and why.
+/// Links that miss the usual minimum, the minimum for them, and the reason.
 struct Exception {
     applies: fn(&Case) -> bool,
     floors: Floors,
     why: &'static str,
 }
 
-/// The first that applies counts.
+/// Exceptions, of which the first applicable one counts.
 const EXCEPTIONS: [Exception; 5] = [
     Exception {
         applies: |case| case.mbit == 20 && case.rtt_ms == 1 && case.buffer < 1.0,

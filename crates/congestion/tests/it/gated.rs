@@ -1,4 +1,4 @@
-//! Senders that have something to send at some times only.
+//! Senders that have data only at some times.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ struct Gated {
     open: fn(f64) -> bool,
 }
 
-/// The same model, with data only while `open` says so by the time since `origin`, in seconds.
+/// Wraps a model so that it has data only while `open` returns true for the seconds since `origin`.
 pub(crate) fn gated(
     model: Box<dyn Model>,
     origin: Instant,

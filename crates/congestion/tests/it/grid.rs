@@ -1,8 +1,7 @@
-//! One sender on links with loss, as tables that are committed: a change of a controller shows up as a
-//! difference of text.
+//! One sender on links with loss, as committed tables: a change of a controller shows up as a difference of text.
 //!
-//! After a change that is meant, write the new tables with `QUICTUN_BLESS=1 cargo test -p quictun-congestion
-//! --test it grid`.
+//! After an intended change, write the new tables with `QUICTUN_BLESS=1 cargo test -p quictun-congestion --test it
+//! grid`.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -29,8 +28,8 @@ fn links_with_loss_are_filled_as_the_table_says() {
     compare("grid.txt", &table);
 }
 
-/// Loss on either side of the bottleneck, one by one and in bursts, with short and long buffers: on some of
-/// the links, since fast ones cost what they send.
+/// Loss on either side of the bottleneck, single and in bursts, with short and long buffers. The test covers only
+/// some of the links, because fast ones are expensive to simulate.
 #[test]
 fn the_kind_of_loss_and_the_buffer_matter_as_the_table_says() {
     let mut table = format!("Mbit/s  rtt ms  loss %  burst  place   buffer  {OUTCOME}\n");
@@ -52,7 +51,7 @@ fn the_kind_of_loss_and_the_buffer_matter_as_the_table_says() {
     compare("kinds.txt", &table);
 }
 
-/// Loss one by one, where it happens, and what the buffer holds.
+/// Share of single losses, the place at which they happen, and the size of the buffer.
 const ALONE: [(f64, Place, f64); 6] = [
     (0.0, Place::After, 0.5),
     (0.0, Place::After, 4.0),
@@ -62,7 +61,7 @@ const ALONE: [(f64, Place, f64); 6] = [
     (0.05, Place::After, 4.0),
 ];
 
-/// Loss in bursts, and the mean length of those.
+/// Share of losses in bursts, and the mean length of the bursts.
 const BURSTS: [(f64, f64); 4] = [(0.01, 3.0), (0.01, 8.0), (0.05, 3.0), (0.05, 8.0)];
 
 fn add(table: &mut String, mbit: u64, rtt_ms: u32, loss: (f64, f64), queue: (Place, f64)) {
@@ -90,14 +89,14 @@ thread_local! {
     static MISSED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes a `cell` of a table that misses its floors. [`compare`] fails the test, once it has all of them.
+/// Notes a `cell` of a table that misses its minimum. [`compare`] fails the test once all cells are known.
 pub(crate) fn expect(held: bool, cell: String) {
     if !held {
         MISSED.with_borrow_mut(|missed| missed.push(cell));
     }
 }
 
-/// Compares a table with the committed one of that name, and expects that no cell has missed its floors.
+/// Compares a table with the committed table of that name, and asserts that no cell has missed its minimum.
 pub(crate) fn compare(name: &str, table: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/it")
@@ -107,6 +106,6 @@ pub(crate) fn compare(name: &str, table: &str) {
         std::fs::write(&path, table).expect("the table is written");
     }
     let committed = std::fs::read_to_string(&path).expect("the table is committed");
-    assert!(missed.is_empty(), "below their floors:\n{missed}");
+    assert!(missed.is_empty(), "floors missed:\n{missed}");
     assert!(committed == table, "committed:\n{committed}\nnow:\n{table}");
 }

@@ -1,7 +1,7 @@
-//! Delays that come and go by themselves: even jitter, a medium that stalls, a link that stops.
+//! Delays that vary by themselves: even jitter, a medium that stalls, and a link that stops.
 //!
-//! All of it happens both ways, in order, behind a bottleneck that holds a round trip and the jitter. What is measured is
-//! in `jitter.txt`, written like `grid.txt`.
+//! All of it happens in both directions, in order, behind a bottleneck whose buffer holds a round trip and the
+//! jitter. The results are in `jitter.txt`, written like `grid.txt`.
 
 use std::fmt::{Display, Formatter, Result, Write as _};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::grid::{compare, expect};
 use crate::links::{auto, link, sender};
 use crate::world::{Jitter, World};
 
-/// What delays packets, in milliseconds.
+/// The cause of delays, with times in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// Each by up to this.
+    /// Each packet is late by up to this.
     Even(f64),
-    /// Nothing arrives for so long, every so often; then everything at once.
+    /// Nothing arrives for the first duration, once in every second duration. Then everything arrives at once.
     Stall(f64, f64),
-    /// Nothing is sent for so long, every so often.
+    /// Nothing is sent for the first duration, once in every second duration.
     Stop(f64, f64),
 }
 
@@ -36,7 +36,8 @@ impl Display for Kind {
 }
 
 impl Kind {
-    /// Kinds that matter at `rtt_ms`: up to half of it, and what Wi-Fi, busy hosts and cellular grants are like.
+    /// Returns the kinds that matter at `rtt_ms`: jitter up to half of it, and delays typical of Wi-Fi, busy hosts
+    /// and cellular grants.
     fn all(rtt_ms: f64) -> [Self; 9] {
         let half = rtt_ms / 2.0;
         [
@@ -57,7 +58,7 @@ impl Kind {
         longest
     }
 
-    /// Part of the link's rate that is left.
+    /// Returns the part of the link's rate that is left.
     fn carries(self) -> f64 {
         match self {
             Self::Stop(lasts, every) => 1.0 - lasts / every,
@@ -82,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// When a link of `mbit` sends that stops at times.
+    /// Returns the sending times of a link of `mbit` that stops at times; `None` for other kinds.
     fn trace(self, mbit: u64) -> Option<Arc<Trace>> {
         let Self::Stop(lasts, every) = self else {
             return None;
@@ -100,7 +101,7 @@ impl Kind {
                 writeln!(text, "{at}").expect("writing to a string");
             }
         }
-        Some(Arc::new(Trace::parse(&text).expect("a trace")))
+        Some(Arc::new(Trace::parse(&text).expect("a valid trace")))
     }
 }
 
@@ -108,7 +109,7 @@ fn ms(ms: f64) -> Duration {
     Duration::from_secs_f64(ms / 1e3)
 }
 
-/// Of what the link carries, from 5 s on; and the wait of half the packets in milliseconds.
+/// Returns the share of the link's capacity from 5 s on, and the median wait of packets in milliseconds.
 fn run(mbit: u64, rtt_ms: f64, loss: f64, kind: Kind) -> (f64, f64) {
     let mut one = sender(auto, rtt_ms, 0.0);
     one.loss_after = loss;
@@ -133,9 +134,10 @@ fn run(mbit: u64, rtt_ms: f64, loss: f64, kind: Kind) -> (f64, f64) {
     (share, world.wait_ms(0.5))
 }
 
-const NO_RIVAL: &str = "a rival is seen that is none";
+const NO_RIVAL: &str = "a rival is seen although none exists";
 
-/// Links that are not filled to nine tenths, and why; the first that applies counts.
+/// Returns the minimum share for a link, and the reason if it is below nine tenths. The first applicable exception
+/// counts.
 fn floor(mbit: u64, rtt_ms: f64, kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::Even(most) if most >= 50.0 => (0.6, "the start takes longer than five seconds"),
@@ -145,7 +147,7 @@ fn floor(mbit: u64, rtt_ms: f64, kind: Kind) -> (f64, &'static str) {
         Kind::Stall(20.0, _) if rtt_ms < 20.0 => (0.85, "a stall takes four round trips"),
         Kind::Stall(9.0, _) if mbit == 10 && rtt_ms <= 20.0 => (0.75, NO_RIVAL),
         Kind::Stall(..) | Kind::Stop(..) if rtt_ms >= 100.0 => {
-            (0.87, "what comes at once is taken for a queue at times")
+            (0.87, "a burst of arrivals sometimes looks like a queue")
         }
         _ => (0.9, "no exception"),
     }
@@ -153,7 +155,8 @@ fn floor(mbit: u64, rtt_ms: f64, kind: Kind) -> (f64, &'static str) {
 
 const LOSSES: [f64; 3] = [0.0, 0.002, 0.02];
 
-/// Fast links, which cost what they send: these kinds, with little loss.
+/// Fast links are expensive to simulate, so only these round-trip times and kinds are tested on them, with little
+/// loss.
 const FAST: [(f64, Kind); 6] = [
     (20.0, Kind::Even(2.5)),
     (20.0, Kind::Even(10.0)),
@@ -163,7 +166,7 @@ const FAST: [(f64, Kind); 6] = [
     (100.0, Kind::Stall(12.5, 50.0)),
 ];
 
-/// A line of the table, with a result for each of some losses.
+/// Returns a line of the table, with a result for each of `losses`.
 fn line(mbit: u64, rtt_ms: f64, kind: Kind, losses: &[f64]) -> String {
     let mut line = format!("{mbit:>6}  {rtt_ms:>6}  {kind:<16}");
     for loss in LOSSES {

@@ -1,8 +1,8 @@
-//! The model of BBR held against the kernel's, beside other flows.
+//! Compares the model of BBR with the kernel's BBR, beside other flows.
 //!
-//! The kernel's figures are of an independent link emulator at 100 Mbit/s and 30 ms. Both flows begin together, and what
-//! arrives in the 40 s from the first second on counts. They vary from run to run, and the model's with the milliseconds
-//! between both starts, so that medians are compared.
+//! The kernel's figures come from an independent link emulator at 100 Mbit/s and 30 ms. Both flows begin together,
+//! and the bytes that arrive in the 40 s after the first second count. The kernel's figures vary from run to run, and
+//! the model's vary with the milliseconds between both starts, so the test compares medians.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::links::{cubic, link, sender, shares};
 use crate::rivals::Make;
 use crate::world::World;
 
-/// A flow beside BBR, a queue in round trips, and the share that Linux 6.18's BBR has of what both carry, in percent: two
-/// or three runs, in some of which BBR begins first.
+/// A flow beside BBR, the queue in round trips, and the percentage that Linux 6.18's BBR gets of what both flows
+/// carry, in two or three runs. In some of these runs BBR begins first.
 const KERNEL: [(&str, Make, f64, &[f64]); 6] = [
     ("cubic", cubic, 0.5, &[90.4, 90.4, 90.5]),
     ("cubic", cubic, 1.0, &[68.5, 87.2, 91.8]),
@@ -22,7 +22,7 @@ const KERNEL: [(&str, Make, f64, &[f64]); 6] = [
     ("bbr", bbr::model, 4.0, &[54.2, 55.3]),
 ];
 
-/// Points by which the medians may differ.
+/// Maximum difference of the medians, in percentage points.
 const APART: f64 = 15.0;
 
 /// Milliseconds by which the model begins later than the flow beside it.

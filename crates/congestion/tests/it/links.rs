@@ -7,7 +7,7 @@ use quictun_link::{LinkConfig, Queue};
 
 use crate::world::{Jitter, Sender, World};
 
-/// A link of `mbit` per second that holds `buffer` times what is in flight at `rtt_ms`.
+/// Creates a link of `mbit` Mbit/s whose buffer holds `buffer` times what is in flight at `rtt_ms`.
 pub(crate) fn link(mbit: u64, rtt_ms: f64, buffer: f64) -> LinkConfig {
     let rate = mbit * 125_000;
     let in_flight = rate as f64 * rtt_ms / 1e3;
@@ -30,7 +30,7 @@ pub(crate) fn cubic(_now: Instant) -> Box<dyn Model> {
     Box::new(LossBased::cubic(1250))
 }
 
-/// A sender without loss of its own that begins after `start_s`.
+/// Creates a sender without loss of its own that begins after `start_s` seconds.
 pub(crate) fn sender(model: fn(Instant) -> Box<dyn Model>, rtt_ms: f64, start_s: f64) -> Sender {
     Sender {
         model,
@@ -47,7 +47,7 @@ pub(crate) fn sender(model: fn(Instant) -> Box<dyn Model>, rtt_ms: f64, start_s:
     }
 }
 
-/// Share of the link that each sender has between two times, in seconds.
+/// Returns the share of the link that each sender gets between two times in seconds.
 pub(crate) fn shares(world: &World, from_s: f64, to_s: f64) -> Vec<f64> {
     let rate = world.bottleneck.config().rate.unwrap_or(1) as f64;
     let time = Duration::from_secs_f64;

@@ -1,4 +1,4 @@
-//! Controllers alone, in virtual time, on links of all kinds.
+//! Integration tests that run controllers alone, in virtual time, on emulated links of many kinds.
 #![expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,7 +1,7 @@
-//! Links with a name, beside what BBR does there.
+//! Named links, compared with BBR on the same links.
 //!
-//! Data goes down and acknowledgements up, each as the link's direction is. What is measured is in `named.txt`, written
-//! like `grid.txt`.
+//! Data goes down and acknowledgements go up, each over the link for that direction. The results are in `named.txt`,
+//! written like `grid.txt`.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -21,15 +21,16 @@ const FROM_S: f64 = 5.0;
 const TO_S: f64 = 30.0;
 const SEEDS: [u64; 3] = [1, 2, 3];
 
-/// Of what BBR carries there: with the seed in the middle, and with each.
+/// Minimum rate over BBR's rate: for the median seed, and for each seed.
 const SHARE: f64 = 0.9;
 const SHARE_LEAST: f64 = 0.88;
-/// Of the delay of its packets.
+/// Maximum wait over the wait of BBR's packets.
 const WAIT: f64 = 0.6;
 
 const WANDERS: &str = "the rate falls within a few round trips, and comes back";
 
-/// Milliseconds that 95 of 100 packets may wait beside a BBR whose packets wait `theirs_ms`, and why.
+/// Returns the wait in milliseconds that 95 of 100 packets may have on a link on which BBR's packets wait
+/// `theirs_ms`, and the reason for an exception.
 fn most_ms(link: NamedLink, theirs_ms: f64) -> (f64, &'static str) {
     match link {
         NamedLink::Lte => (210.0, WANDERS),
@@ -43,7 +44,7 @@ fn most_ms(link: NamedLink, theirs_ms: f64) -> (f64, &'static str) {
     }
 }
 
-/// The round-trip time of an idle link, in milliseconds.
+/// Returns the round-trip time of an idle link, in milliseconds.
 fn idle_ms(link: NamedLink) -> u32 {
     match link {
         NamedLink::Lte => 50,
@@ -53,7 +54,7 @@ fn idle_ms(link: NamedLink) -> u32 {
     }
 }
 
-/// Mbit/s that arrive, and the wait of 95 of 100 packets in milliseconds.
+/// Returns the Mbit/s that arrive, and the wait in milliseconds that 95 of 100 packets do not exceed.
 fn run(link: NamedLink, seed: u64, model: fn(Instant) -> Box<dyn Model>) -> (f64, f64) {
     let [up, down] = link.ways(seed);
     let mut world = World::new(down, seed, vec![sender(model, 0.0, 0.0)]);

@@ -1,7 +1,7 @@
 //! Pictures of the controller at work, for `docs/CONGESTION.md`: rates, delays and phases on six links.
 //!
-//! After a change that is meant, draw them again with `QUICTUN_BLESS=1 cargo test -p quictun-congestion --test it plots`,
-//! and read whether the text beside them is still true.
+//! After an intended change, draw them again with `QUICTUN_BLESS=1 cargo test -p quictun-congestion --test it plots`,
+//! and check that the text beside them is still true.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::bbr;
 use crate::links::{auto, cubic, link, sender};
 use crate::world::{Flow, Jitter, Sender, World};
 
-/// How often phase and delays are looked at: a probe of one round trip is seen.
+/// Interval at which phase and delays are sampled. It is short enough to show a probe of one round trip.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The slot of the means in most pictures.
+/// Duration of the slots of the means in most pictures.
 const SLOT: Duration = Duration::from_millis(100);
 
-/// A phase, and the colour of its stripes.
+/// The name of each phase, and the colour of its stripes.
 const PHASES: [(&str, usize); 7] = [
     ("startup", 3),
     ("drain", 5),
@@ -30,38 +30,39 @@ const PHASES: [(&str, usize); 7] = [
     ("rival", 6),
 ];
 
-/// A picture: senders on one link, the first of which is ours.
+/// A picture of senders on one link. The first sender is the `auto` sender.
 struct Scene {
-    /// The picture, in `docs/congestion`.
+    /// File name of the picture in `docs/congestion`.
     file: &'static str,
     heading: &'static str,
     seconds: u64,
-    /// The slot over which rates and delays are means: a round trip at least.
+    /// Slot over which rates and delays are averaged: at least a round trip.
     slot: Duration,
     link: LinkConfig,
     senders: Vec<(&'static str, Sender)>,
-    /// Changes of the link and of its senders, after how many seconds, in order.
+    /// Changes of the link and of its senders in order, each with the number of seconds after which it happens.
     changes: Vec<(u64, Change)>,
-    /// Another sender, alone on the same link.
+    /// Another sender for comparison, alone on the same link.
     instead: Option<(&'static str, Sender)>,
 }
 
 enum Change {
-    /// The link carries so many Mbit/s from now on; its queue holds the same.
+    /// The link's rate in Mbit/s from now on. Its queue holds the same number of bytes as before.
     Rate(u64),
-    /// A flow stops.
+    /// The flow that stops.
     Stop(usize),
 }
 
 /// The results of a scene.
 #[derive(Default)]
 struct Seen {
-    /// Means of a slot: seconds and milliseconds that packets wait, and that ours take there and back.
+    /// Means of a slot: the time in seconds, and in milliseconds how long packets wait and how long the first
+    /// sender's round trips take.
     waits: Vec<(f64, f64)>,
     trips: Vec<(f64, f64)>,
-    /// Phases of ours: from when until when, in seconds.
+    /// Phases of the first sender, each with its start and end in seconds.
     phases: Vec<(&'static str, f64, f64)>,
-    /// Seconds and Mbit/s of each flow.
+    /// Rates of each flow, as pairs of seconds and Mbit/s.
     rates: Vec<Vec<(f64, f64)>>,
 }
 
@@ -102,7 +103,7 @@ impl Scene {
         seen
     }
 
-    /// The rate of the sender that has the link in place of ours.
+    /// Returns the rate of the sender that has the link in place of the `auto` sender.
     fn instead(&self) -> Option<Line> {
         let (name, sender) = self.instead?;
         let mut world = World::new(self.link.clone(), 1, vec![sender]);
@@ -112,7 +113,7 @@ impl Scene {
         Some(Line::new(name.to_owned(), 1, Stroke::Trace, rates))
     }
 
-    /// Seconds and Mbit/s of the link.
+    /// Returns the link's rate over time, as pairs of seconds and Mbit/s.
     fn capacity(&self) -> Vec<(f64, f64)> {
         let mut rate = carries(&self.link);
         let mut steps = vec![(0.0, rate)];
@@ -155,7 +156,7 @@ impl Scene {
             room,
             lines,
         };
-        // The link's own line is not the edge of the picture.
+        // Leave room, so that the line of the link's rate is not the edge of the picture.
         let room = 1.1 * carries(&self.link);
         Timeline {
             heading: self.heading.to_owned(),
@@ -172,7 +173,8 @@ impl Scene {
         .svg()
     }
 
-    /// Holds the committed picture against what is seen now, or draws it; and what the text tells of either.
+    /// Compares the committed picture with the current result, or draws it. Then checks that the phases named in the
+    /// text occur in the picture.
     fn hold(&self) {
         let (file, seen) = (self.file, self.run());
         let svg = self.svg(&seen);
@@ -183,7 +185,7 @@ impl Scene {
             std::fs::write(&path, svg).expect("the picture is written");
         } else {
             let committed = std::fs::read_to_string(&path).expect("the picture is committed");
-            assert!(committed == svg, "{file} is not what is drawn now");
+            assert!(committed == svg, "{file} differs from what is drawn now");
         }
         let text = std::fs::read_to_string(docs.join("CONGESTION.md")).expect("the document");
         let (_, told) = text
@@ -193,7 +195,7 @@ impl Scene {
         for (phase, _) in PHASES {
             if told.contains(&format!("`{phase}`")) {
                 let is_seen = seen.phases.iter().any(|(name, ..)| *name == phase);
-                assert!(is_seen, "{file}: the text tells of {phase}");
+                assert!(is_seen, "{file}: the text names {phase}, which is not seen");
             }
         }
     }
@@ -216,7 +218,7 @@ fn carries(link: &LinkConfig) -> f64 {
     mbit(link.rate.unwrap_or(0) as f64)
 }
 
-/// Seconds in the middle of each slot, and the flow's Mbit/s.
+/// Returns the rate of a flow, as pairs of the middle of a slot in seconds and Mbit/s.
 fn rates(flow: &Flow, slot: Duration) -> Vec<(f64, f64)> {
     let slot_s = slot.as_secs_f64();
     let slots = flow.series.iter().enumerate();

@@ -1,24 +1,24 @@
-//! The probe timer of a sender, and persistent loss, as QUIC has them (RFC 9002 sections 6.2 and 7.6).
+//! The probe timer of a sender, and persistent congestion, as in QUIC (RFC 9002 sections 6.2 and 7.6).
 
 use std::time::{Duration, Instant};
 
 use quictun_congestion::{Liveness, Verdict};
 
-/// Beside one and a half round trips, which stand for the smoothed one and four deviations: what acknowledgements are
-/// late, and threads.
+/// Allowance for late acknowledgements and for threads. It is added to one and a half round trips, which stand for
+/// the smoothed round-trip time and four deviations.
 const LATE: Duration = Duration::from_millis(5);
 
-/// Waits without an answer that make loss persistent (RFC 9002 section 7.6.1).
+/// Number of unanswered probe timeouts that make loss persistent (RFC 9002 section 7.6.1).
 const PERSISTENT: u32 = 3;
 
-/// As the engine has it where nothing else is said.
+/// The engine's default keep-alive time.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
-/// As quinn-proto limits it.
+/// Maximum number of doublings of the probe timeout, as in quinn-proto.
 const BACKOFF_MOST: u32 = 16;
 
-/// When to send although the window is full: twice as late each time that nothing was heard since, or where the engine asks
-/// for a sign of life.
+/// Decides when to send although the window is full: after a timeout that doubles with each unanswered probe, or when
+/// the engine asks for a sign of life.
 #[derive(Debug)]
 pub(crate) struct Probe {
     rtt: Duration,
@@ -46,12 +46,12 @@ impl Probe {
         self.liveness.handle_heard(now);
     }
 
-    /// Whether a sign of life is due.
+    /// Returns whether the engine asks for a sign of life now.
     pub(crate) fn asks(&mut self, now: Instant) -> bool {
         self.liveness.handle_timeout(now) != Verdict::Fine
     }
 
-    /// When to send next, if nothing is heard from now on.
+    /// Returns when to send next, if nothing is heard from now on.
     pub(crate) fn next(&mut self, now: Instant, asking: bool) -> Instant {
         let probe = now + self.period * (1 << self.unanswered);
         if !asking {
@@ -62,7 +62,8 @@ impl Probe {
     }
 }
 
-/// Whether packets given up at once, of which none between arrived, left over too long a time for it to be chance.
+/// Detects persistent congestion: packets declared lost together, with no arrival between them, that were sent over
+/// too long a time for chance.
 #[derive(Debug)]
 pub(crate) struct Persistence {
     least: Duration,

@@ -1,4 +1,4 @@
-//! What one connection learns of a path and the next begins with.
+//! Knowledge about a path that one connection passes to the next.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use quictun_link::LinkConfig;
 use crate::links::{auto, link, sender};
 use crate::world::World;
 
-/// What a connection remembers that has filled 600 Mbit/s at 100 ms.
+/// Returns what a connection remembers that has filled a link of 600 Mbit/s and 100 ms.
 fn known() -> Resume {
     let mut world = World::new(link(600, 100.0, 1.0), 1, vec![sender(auto, 100.0, 0.0)]);
     world.run_until(Duration::from_secs(5));
@@ -16,7 +16,7 @@ fn known() -> Resume {
     point.expect("the link was filled")
 }
 
-/// The same, as a number that a plain function can use.
+/// Creates a controller with the same knowledge, as constants, because a function pointer cannot capture values.
 fn resumed(now: Instant) -> Box<dyn Model> {
     Box::new(Auto::new(now, 1250).resuming(Some(Resume {
         rtt: Duration::from_millis(100),
@@ -24,7 +24,8 @@ fn resumed(now: Instant) -> Box<dyn Model> {
     })))
 }
 
-/// Seconds until nine tenths of `mbit` arrive at the latest, and the share of packets lost until then.
+/// Returns the time in seconds until nine tenths of `config`'s rate arrive, and the share of packets that the queue
+/// dropped.
 fn fills(model: fn(Instant) -> Box<dyn Model>, config: LinkConfig, loss: f64) -> (f64, f64) {
     let mut one = sender(model, 100.0, 0.0);
     one.loss_after = loss;
@@ -42,9 +43,9 @@ fn fills(model: fn(Instant) -> Box<dyn Model>, config: LinkConfig, loss: f64) ->
 #[test]
 fn what_is_remembered_is_what_fills_the_path() {
     let Resume { rtt, window } = known();
-    assert!(rtt >= Duration::from_millis(100), "{rtt:?}");
-    assert!(rtt <= Duration::from_millis(105), "{rtt:?}");
-    assert!((7_000_000..8_000_000).contains(&window), "{window}");
+    assert!(rtt >= Duration::from_millis(100), "floor {rtt:?}");
+    assert!(rtt <= Duration::from_millis(105), "floor {rtt:?}");
+    assert!((7_000_000..8_000_000).contains(&window), "window {window}");
     let fresh = auto(Instant::now());
     assert_eq!(fresh.resume_point(), None);
 }
@@ -53,8 +54,8 @@ fn what_is_remembered_is_what_fills_the_path() {
 fn a_known_path_is_filled_after_four_round_trips() {
     for loss in [0.0, 0.01, 0.05] {
         let (filled_s, dropped) = fills(resumed, link(600, 100.0, 1.0), loss);
-        assert!(filled_s <= 0.4, "loss {loss}: {filled_s} s");
-        assert!(dropped <= 0.001, "loss {loss}: {dropped}");
+        assert!(filled_s <= 0.4, "loss {loss}: filled in {filled_s} s");
+        assert!(dropped <= 0.001, "loss {loss}: dropped {dropped}");
     }
 }
 
@@ -81,6 +82,6 @@ fn a_path_that_has_become_slow_is_left_in_peace() {
     let second = Duration::from_secs(1);
     let share = flow.rate(world.slot, second, 10 * second) / 7_500_000.0;
     let dropped = world.bottleneck.counters().queue_full as f64 / flow.sent as f64;
-    assert!(share >= 0.9, "{share}");
-    assert!(dropped <= 0.05, "{dropped}");
+    assert!(share >= 0.9, "share {share}");
+    assert!(dropped <= 0.05, "dropped {dropped}");
 }

@@ -1,4 +1,4 @@
-//! Beside rivals: flows that yield to loss, flows that do not, and flows that never yield.
+//! Tests beside rivals: flows that yield to loss, flows that do not, and flows that never yield.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::world::World;
 
 pub(crate) type Make = fn(Instant) -> Box<dyn Model>;
 
-/// A sender that sends half of 100 Mbit/s whatever happens.
+/// A sender that always sends at half of 100 Mbit/s.
 #[derive(Clone, Debug)]
 struct Steady;
 
@@ -44,10 +44,11 @@ impl Model for Steady {
 
 const LEAVES_S: u64 = 40;
 
-/// Of a fair part: nowhere less beside BBR.
+/// Minimum of a fair share that the sender must get beside BBR in every case.
 const STARVED: f64 = 0.1;
 
-/// Starts beside BBR, of which the one in the middle counts: what it has depends on where in its cycles it is met.
+/// Differences of the start times beside BBR, in seconds. The median result counts, because the share depends on the
+/// point of BBR's cycle at which the flows meet.
 const STARTS_S: [f64; 3] = [-2.0, 0.5, 2.0];
 
 fn steady(_now: Instant) -> Box<dyn Model> {
@@ -58,19 +59,19 @@ fn leaving(model: Box<dyn Model>, now: Instant) -> Box<dyn Model> {
     gated(model, now, |since_s| since_s < LEAVES_S as f64)
 }
 
-/// Flows beside ours, on a link of 100 Mbit/s.
+/// Flows beside one `auto` sender, on a link of 100 Mbit/s.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     rival: Make,
     count: u32,
     rtt_ms: f64,
-    /// In round trips.
+    /// Size of the buffer in round trips.
     buffer: f64,
-    /// Seconds by which we begin later; negative: earlier.
+    /// Seconds by which the `auto` sender begins later than the others; negative if it begins earlier.
     later_s: f64,
 }
 
-/// The result of a case: shares of the link, and the part of the rivals' packets that was lost.
+/// The result of a case: shares of the link, and the lost part of the rivals' packets.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
     ours: f64,
@@ -79,7 +80,8 @@ struct Shares {
 }
 
 impl Case {
-    /// After 20 s or three of CUBIC's sawtooths, up to a minute, for as long again.
+    /// Runs the case, and measures the second half of the time. The first half lasts for three of CUBIC's sawtooths,
+    /// but at least 20 s and at most a minute.
     fn run(self, ours: Make) -> Shares {
         let packets = 10_000.0 * self.rtt_ms / 1e3 * (1.0 + self.buffer);
         let sawtooth_s = (packets / f64::from(self.count + 1) * 0.3 / 0.4).cbrt();
@@ -103,7 +105,7 @@ impl Case {
     }
 }
 
-/// All cases of a kind, as lines of a table, each as `line` writes and judges it.
+/// Returns the lines of a table for all cases of a kind. The function `line` runs, judges and formats each case.
 fn table(rival: Make, buffers: &[f64], line: impl Fn(&Case) -> String) -> String {
     let mut table = String::new();
     for count in [1, 2, 5] {
@@ -125,7 +127,7 @@ fn table(rival: Make, buffers: &[f64], line: impl Fn(&Case) -> String) -> String
     table
 }
 
-/// Our share over a fair one.
+/// Returns the sender's share over a fair one.
 fn fair(case: &Case, ours: f64) -> f64 {
     ours * f64::from(case.count + 1)
 }
@@ -137,7 +139,7 @@ fn beside_cubic_it_has_what_cubic_would_have() {
         let place = case.run(cubic);
         let ratio = got.ours / place.ours;
         let cell = format!("{case:?}: {got:?}, CUBIC {place:?}");
-        // In its place CUBIC's own share is a matter of chance where its cycle takes ten seconds and more.
+        // If CUBIC's cycle takes ten seconds or more, its own share in the sender's place depends on chance.
         let long = case.rtt_ms >= 100.0 || case.buffer > 1.0;
         let (least, most) = match (case.count, long) {
             (1 | 2, false) => (0.75, 1.3),
@@ -147,7 +149,7 @@ fn beside_cubic_it_has_what_cubic_would_have() {
         expect((least..most).contains(&ratio), format!("{cell}: {ratio}"));
         let (least, most) = match (case.count, case.rtt_ms) {
             (1, _) => (0.5, 1.2),
-            // Beside two whose cycle takes longer than is looked at.
+            // The cycle of two CUBIC flows on this path takes longer than the test measures.
             (2, 100.0) => (0.45, 1.7),
             (2, _) => (0.6, 1.4),
             _ => (0.5, 2.5),
@@ -174,7 +176,7 @@ fn beside_cubic_it_has_what_cubic_would_have() {
 fn beside_bbr_it_holds_a_part() {
     let rows = table(bbr::model, &[0.5, 1.0, 4.0, 8.0], |case| {
         let (least, most) = match (case.count, case.rtt_ms, case.buffer) {
-            // The lulls of BBR are lost in the noise of a path of 50 packets, or empty too short a queue.
+            // BBR's lulls are lost in the noise of a path of 50 packets, or the queue that they empty is too short.
             (1, 5.0, _) => (0.35, 1.95),
             (1, _, 0.5) => (0.15, 1.2),
             (1, _, 4.0..) => (0.6, 1.3),
@@ -214,8 +216,8 @@ fn beside_a_sender_that_never_yields_it_has_the_rest() {
                     later_s,
                 };
                 let got = case.run(auto);
-                assert!(got.ours >= 0.45, "{case:?}: {got:?}");
-                assert!(got.lost <= 0.01, "{case:?}: {got:?}");
+                assert!(got.ours >= 0.45, "{case:?}: {got:?}, want a share of 0.45");
+                assert!(got.lost <= 0.01, "{case:?}: {got:?}, want at most 1 % lost");
             }
         }
     }

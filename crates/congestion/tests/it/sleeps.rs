@@ -1,6 +1,6 @@
-//! Ends that sleep between two turns, so that packets gather: as workers do that move a transfer.
+//! Ends that sleep between two turns, so that packets accumulate, as on workers that move a transfer.
 //!
-//! What they carry awake and asleep is in `sleeps.txt`, written like `grid.txt`.
+//! The rates reached awake and asleep are in `sleeps.txt`, written like `grid.txt`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use crate::grid::{compare, expect};
 use crate::links::{auto, link, sender};
 use crate::world::World;
 
-/// As long as the worker's `gather` sleeps: 0.15 of the round trip, 6 ms, or until 32 KB have come (64 KB in
-/// a millisecond).
+/// Returns how long the worker's `gather` sleeps: 0.15 of the round trip, but at most 6 ms, and no longer than 32 KB
+/// (or 64 KB within a millisecond) take to arrive.
 fn sleeps(mbit: u64, rtt_ms: f64) -> Duration {
     let per_ms = mbit as f64 * 125.0;
     let filled_ms = per_ms.clamp(32e3, 64e3) / per_ms;
     Duration::from_secs_f64((rtt_ms * 0.15).min(6.0).min(filled_ms) / 1e3)
 }
 
-/// Of what the link carries, from 1 s on; and the wait of 95 of 100 packets in milliseconds.
+/// Returns the share of the link's capacity from 1 s on, and the wait in milliseconds that 95 of 100 packets do not
+/// exceed.
 fn run(mbit: u64, rtt_ms: f64, loss: f64, sleeps: Duration) -> (f64, f64) {
     let mut one = sender(auto, rtt_ms, 0.0);
     one.loss_after = loss;
@@ -47,7 +48,7 @@ fn ends_that_sleep_fill_the_link_as_well() {
                 let (share, wait_ms) = run(mbit, rtt_ms, loss, asleep);
                 let cell = format!("{mbit} {rtt_ms} {loss}: {share}, {wait_ms} ms");
                 expect(share >= awake - 0.025, cell.clone());
-                // What gathers leaves at once, and waits.
+                // Packets that have accumulated leave at once, and then wait in the queue.
                 let most = awake_ms + 1.3 * asleep.as_secs_f64() * 1e3;
                 expect(wait_ms <= most, cell);
                 writeln!(

@@ -1,11 +1,11 @@
-//! What a start costs on a path of which nothing is known.
+//! The cost of a startup phase on a path of which nothing is known.
 
 use std::time::Duration;
 
 use crate::links::{auto, link, sender};
 use crate::world::{SIZE, World};
 
-/// Share of the first ten round trips' worth of packets that the queue drops.
+/// Returns the share of the first ten round trips' worth of packets that the queue drops.
 fn dropped(mbit: u64, rtt_ms: f64, loss: f64, seed: u64) -> f64 {
     let mut one = sender(auto, rtt_ms, 0.0);
     one.loss_after = loss;
@@ -27,11 +27,11 @@ fn a_start_overflows_no_buffer_of_a_round_trip() {
         hold(mbit, rtt_ms, 0.01);
     }
     let dropped = dropped(600, 100.0, 0.0, 1);
-    assert!(dropped <= 0.01, "600 Mbit/s, 100 ms: {dropped}");
+    assert!(dropped <= 0.01, "600 Mbit/s, 100 ms: dropped {dropped}");
 }
 
-/// A round trip of 17 to 200 packets is over before enough of them have come back to show a queue: more is
-/// lost than should be.
+/// A round trip of 17 to 200 packets ends before enough of them have been acknowledged to show a queue, so more
+/// packets are lost than should be.
 #[test]
 fn a_start_on_a_small_path_loses_no_more_than_is_known() {
     for (mbit, rtt_ms, most) in [(20, 10.0, 0.11), (20, 20.0, 0.08), (100, 20.0, 0.02)] {
@@ -44,7 +44,7 @@ fn hold(mbit: u64, rtt_ms: f64, most: f64) {
         for seed in 1..=3 {
             let dropped = dropped(mbit, rtt_ms, loss, seed);
             let what = format!("{mbit} Mbit/s, {rtt_ms} ms, loss {loss}, seed {seed}");
-            assert!(dropped <= most, "{what}: {dropped}");
+            assert!(dropped <= most, "{what}: dropped {dropped}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Senders with nothing but a controller, on one bottleneck, in virtual time.
+//! Senders that consist only of a controller, on one bottleneck, in virtual time.
 //!
-//! No QUIC: packets have a number and a size, receivers acknowledge every tenth or after 2 ms, senders
-//! give up what three later ones have overtaken. It moves about a million packets per second, so that
-//! grids of links and mixes of flows can be swept.
+//! There is no QUIC. Packets have a number and a size. Receivers acknowledge every tenth packet or after 2 ms.
+//! Senders declare a packet lost when three later ones have arrived. The simulation handles about a million packets
+//! per second, so tests can sweep grids of links and mixes of flows.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,44 +15,45 @@ use quictun_link::{
 use crate::agenda::Agenda;
 use crate::probe::{Persistence, Probe};
 
-/// Bytes of every packet.
+/// Size of every packet in bytes.
 pub(crate) const SIZE: u64 = 1250;
 const ACK_EVERY: u32 = 10;
 const ACK_WITHIN: Duration = Duration::from_millis(2);
 const REORDER: u64 = 3;
 const CATCH_UP: f64 = 0.002;
-/// Packets that leave when the probe timer of QUIC ends, as quinn-proto has it.
+/// Number of packets that are sent when QUIC's probe timer expires, as in quinn-proto.
 const PROBES: u64 = 2;
 
-/// What one sender is like.
+/// The configuration of one sender.
 #[derive(Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) model: fn(Instant) -> Box<dyn Model>,
     pub(crate) rtt: Duration,
-    /// From this time on the path takes another round-trip time; packets keep their order.
+    /// Time from which the path has another round-trip time, and that round-trip time. Packets keep their order.
     pub(crate) handover: Option<(Duration, Duration)>,
     pub(crate) start: Duration,
-    /// Loss on the way to the bottleneck, after it, and of acknowledgements.
+    /// Loss on the way to the bottleneck, after the bottleneck, and of acknowledgements.
     pub(crate) loss_before: f64,
     pub(crate) loss_after: f64,
     pub(crate) loss_back: f64,
-    /// Packets lost in a row on average (Gilbert-Elliott); below 2 each is lost for itself.
+    /// Mean number of consecutive packets that are lost together (Gilbert-Elliott). Below 2, every packet is lost
+    /// independently.
     pub(crate) burst: f64,
-    /// What delays packets and acknowledgements, behind the bottleneck.
+    /// Delays of packets and acknowledgements behind the bottleneck.
     pub(crate) jitter: Jitter,
-    /// Both ends sleep for so long between two turns, from this time on. Before, they act at once.
+    /// Time that both ends sleep between two turns, and when they start to do so. Before that they act at once.
     pub(crate) sleeps: Duration,
     pub(crate) sleeps_from: Duration,
 }
 
-/// Delays that have nothing to do with what is sent.
+/// Delays that do not depend on what is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Jitter {
-    /// Each packet is late by up to this, in order.
+    /// Each packet is late by up to this, and packets keep their order.
     pub(crate) even: Duration,
-    /// Nothing arrives for a while, then everything at once.
+    /// Nothing arrives for a while, and then everything arrives at once.
     pub(crate) stall: Option<Stall>,
-    /// Share of packets that are late by so much more, out of order.
+    /// Share of packets that are late by an additional time, out of order.
     pub(crate) reorder: Reorder,
 }
 
@@ -73,7 +74,7 @@ enum Event {
 }
 
 impl Event {
-    /// Events of one kind and flow, which mostly happen in the order in which they are known of.
+    /// Returns the lane for events of this kind and flow, which mostly happen in the order in which they are added.
     fn lane(self) -> usize {
         let (flow, kind) = match self {
             Self::Arrive { flow, .. } => (flow, 0),
@@ -86,7 +87,8 @@ impl Event {
     }
 }
 
-/// A part of the way of packets. One that neither loses nor delays them keeps their order, and costs no link's work for each.
+/// A part of the packets' way. A plain way neither loses nor delays packets, and keeps their order without the cost
+/// of a link for each packet.
 enum Way {
     Plain { latest: Instant },
     Link(Box<Link>),
@@ -101,7 +103,7 @@ impl Way {
         }
     }
 
-    /// When a packet that enters at `now` comes out, if it does.
+    /// Returns when a packet that enters at `now` leaves, or `None` if it is lost.
     fn send(&mut self, now: Instant) -> Option<Instant> {
         match self {
             Self::Plain { latest } => {
@@ -124,9 +126,9 @@ enum State {
 
 pub(crate) struct Flow {
     pub(crate) model: Box<dyn Model>,
-    /// The shortest that the path ever takes; what there is beyond it is in `after` and `back`.
+    /// The shortest round-trip time of the path. Any further delay is part of `after` and `back`.
     rtt: Duration,
-    /// The longest that jitter and a handover delay a packet.
+    /// The longest delay of a packet by jitter and a handover.
     slowest: Duration,
     sleeps: Duration,
     sleeps_from: Instant,
@@ -150,11 +152,11 @@ pub(crate) struct Flow {
     ack_armed: u64,
     pub(crate) sent: u64,
     pub(crate) lost: u64,
-    /// Bytes received in every slot of [`World::slot`].
+    /// Bytes received in every slot of length [`World::slot`].
     pub(crate) series: Vec<u64>,
-    /// How long the latest packet to be acknowledged took, there and back.
+    /// Round-trip time of the latest packet that was acknowledged.
     pub(crate) latest_rtt: Duration,
-    /// It sends nothing more.
+    /// True if the flow sends nothing more.
     stopped: bool,
 }
 
@@ -166,19 +168,20 @@ pub(crate) struct World {
     pub(crate) flows: Vec<Flow>,
     acks: Vec<Vec<u64>>,
     free: Vec<usize>,
-    /// Waiting times at the bottleneck, in 20 us.
+    /// Histogram of the waiting times at the bottleneck, in bins of 20 us.
     pub(crate) waits: Vec<u64>,
-    /// When packets came to the bottleneck, and how long it took until they were sent; where that is asked for.
+    /// Arrival time of each packet at the bottleneck, and its wait there; recorded only if a test sets it.
     pub(crate) trail: Option<Vec<(Duration, Duration)>>,
     pub(crate) slot: Duration,
-    /// How often the host of the bottleneck stands still, and for how long.
+    /// Interval at which the bottleneck's host stands still, and for how long.
     pub(crate) standstills: Option<(Duration, Duration)>,
-    /// Probes are sent ever more rarely, and loss may be persistent. Where bursts of loss count packets and not time, as
-    /// they do here, the former would make an outage of each.
+    /// True if probes become less and less frequent, and loss may be persistent. Bursts of loss in this model count
+    /// packets rather than time, so that infrequent probes would turn each burst into an outage.
     pub(crate) outages: bool,
 }
 
-/// A way that takes no time, or with a handover half of what its round-trip time is above the shorter one.
+/// Creates a way without delay. With a handover, it delays packets by half of the difference to the shorter of the
+/// two round-trip times.
 fn way(handover: Option<(Duration, Duration)>, rtt: Duration) -> LinkConfig {
     let mut config = LinkConfig::default();
     if let Some((at, new)) = handover {
@@ -319,7 +322,7 @@ impl World {
         self.bottleneck.reconfigure(config);
     }
 
-    /// A flow has nothing more to send.
+    /// Stops a flow, which then has nothing more to send.
     pub(crate) fn stop(&mut self, flow: usize) {
         self.flows[flow].stopped = true;
     }
@@ -418,7 +421,7 @@ impl World {
             };
             let out = self.standstill_over(at);
             let flow = &mut self.flows[index];
-            // What the bottleneck reorders comes late by itself: the way behind it keeps the order.
+            // Packets that the bottleneck reorders are late on their own. The way behind it keeps their order.
             let Some(due) = flow.after.send(out) else {
                 continue;
             };
@@ -436,7 +439,8 @@ impl World {
         }
     }
 
-    /// When the end that an event concerns is awake at or after `time`. An acknowledgement waits for what comes with it.
+    /// Returns when the end that handles an event is awake, at or after `time`. An acknowledgement is handled
+    /// together with what arrives in the same turn.
     fn awake(&self, time: Instant, event: Event) -> Instant {
         let (Event::Arrive { flow, .. }
         | Event::AckTimer { flow, .. }
@@ -445,11 +449,11 @@ impl World {
         | Event::Probe { flow, .. }) = event;
         let sleeps = self.flows[flow].sleeps_at(time);
         let sender = !matches!(event, Event::Arrive { .. } | Event::AckTimer { .. });
-        // Only where it matters is the model asked: there is an event for each packet.
+        // The model is asked only if the answer matters, because there is an event for each packet.
         if sleeps.is_zero() || sender && self.flows[flow].model.view().starting {
             return time;
         }
-        // The ends' turns have nothing to do with one another.
+        // The turns of the two ends are independent of each other.
         let shift = match event {
             Event::Arrive { .. } | Event::AckTimer { .. } => sleeps.mul_f64(0.37),
             _ => Duration::ZERO,
@@ -460,7 +464,7 @@ impl World {
         self.origin + (sleeps * turns as u32).saturating_sub(shift)
     }
 
-    /// When the host of the bottleneck runs again.
+    /// Returns when the host of the bottleneck runs again.
     fn standstill_over(&self, now: Instant) -> Instant {
         let Some((every, lasts)) = self.standstills else {
             return now;
@@ -494,7 +498,7 @@ impl World {
         } else if flow.unacked == 1 {
             flow.ack_armed += 1;
             let armed = flow.ack_armed;
-            // Where the receiver sleeps, it acknowledges in the turn in which packets came.
+            // A receiver that sleeps acknowledges in the turn in which packets arrived.
             let at_once = !flow.sleeps_at(self.now).is_zero();
             let within = if at_once { Duration::ZERO } else { ACK_WITHIN };
             self.at(self.now + within, Event::AckTimer { flow: index, armed });
@@ -578,12 +582,12 @@ impl World {
         }
     }
 
-    /// Forgets how long packets have waited so far.
+    /// Forgets the waits of packets so far.
     pub(crate) fn forget_waits(&mut self) {
         self.waits.clear();
     }
 
-    /// Milliseconds that this share of packets waited at most.
+    /// Returns the wait in milliseconds that this share of packets did not exceed.
     pub(crate) fn wait_ms(&self, share: f64) -> f64 {
         let all: u64 = self.waits.iter().sum();
         let mut seen = 0;
@@ -606,7 +610,7 @@ impl Flow {
         }
     }
 
-    /// Bytes per second received between two times.
+    /// Returns the bytes per second received between two times.
     pub(crate) fn rate(&self, slot: Duration, from: Duration, to: Duration) -> f64 {
         let place = |time: Duration| (time.as_nanos() / slot.as_nanos()) as usize;
         let bytes: u64 = self.series.iter().take(place(to)).skip(place(from)).sum();

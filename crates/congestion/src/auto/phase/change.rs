@@ -1,4 +1,4 @@
-//! What comes next.
+//! Transitions between the phases, and the reaction to measurements.
 
 use std::time::{Duration, Instant};
 
@@ -71,10 +71,10 @@ impl Auto {
             .queued_now(UP - 1.0, Duration::from_micros(700).max(self.noise() / 2));
         let excessive = self.excessive(self.phase_arrived, self.phase_lost, self.queued());
         let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
-        // Several connections on one path: the bytes in flight of each vary by more than a probe adds.
+        // With several connections on one path, the bytes in flight of each vary by more than a probe adds.
         let full = self.in_flight >= UP * self.bdp() && self.siblings.now.is_none();
         let lasted = self.phase_s(now) > enough.clamp(0.005, 0.05);
-        // The probe lasts longer than a round trip: its own packets arrive from here on.
+        // The probe lasts longer than a round trip, so its own packets arrive from now on.
         if self.phase_round && self.probed.is_none() && self.is_calm(now) {
             self.probed = Some(now);
             self.epoch = self.new_epoch(now);
@@ -90,14 +90,15 @@ impl Auto {
         }
     }
 
-    /// Whether packets come as they were sent: neither threads nor a medium that stands still hold them up.
+    /// Returns whether packets arrive as they were sent, and are held up neither by threads nor by a medium that
+    /// stands still.
     fn is_calm(&self, now: Instant) -> bool {
         let recent = |at| now.saturating_duration_since(at) < STOOD;
         self.long_enough() && !self.rtt.jitters() && !self.stood.is_some_and(recent)
     }
 
     pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
-        // Our part has just changed: this measurement is of packets sent at the rate before.
+        // This connection's part has just changed, and the packets of this measurement were sent at the rate before.
         if std::mem::take(&mut self.siblings.settling) {
             return;
         }
@@ -117,7 +118,7 @@ impl Auto {
             return;
         }
         self.watch_policer(now, outcome);
-        // A rest sends too little to overflow a queue: the medium loses what it loses.
+        // A rest sends too little to overflow a queue, so losses during a rest are those of the medium.
         let resting = matches!(self.phase, Phase::Rest(_));
         if excessive && self.phase != Phase::Startup && !resting {
             let mild = outcome.loss() <= LOSS_HIGH;
@@ -131,7 +132,7 @@ impl Auto {
         if self.hurried() && outcome.limited && !outcome.queued && !excessive {
             self.bandwidth.relax_bound(RELAX);
         }
-        // Sending less has not been enough for a while: what arrives is all there is, unless there was no more to send.
+        // Sending less has not helped for a while, so the delivered rate is the bandwidth, unless data ran out.
         let less = outcome.limited && outcome.rate < self.bandwidth.get();
         if !self.starting() && self.pressed() && less {
             self.bandwidth.reset(outcome.rate);
@@ -154,7 +155,7 @@ impl Auto {
     }
 
     fn on_probed(&mut self, now: Instant, outcome: Outcome, excessive: bool) {
-        // Nothing waits though all members have sent more: they do not fill this path.
+        // No queue appears although all members have sent more, so they do not fill this path.
         if self.siblings.was_untried(outcome.limited) && !outcome.queued && !excessive {
             self.restart(now);
             self.startup.begin_with(self.mtu);
@@ -200,7 +201,7 @@ impl Auto {
         self.enter(now, Phase::Up);
     }
 
-    /// Whether more is lost than the path loses anyway, beyond doubt.
+    /// Returns whether significantly more is lost than the path loses anyway.
     pub(in crate::auto) fn excessive(&self, arrived: f64, lost: f64, queued: bool) -> bool {
         let packets = (arrived + lost) / self.mtu;
         if lost < 1.5 * self.mtu || packets < 4.0 {
@@ -209,7 +210,7 @@ impl Auto {
         let share = lost / (arrived + lost);
         let known = self.loss.floor();
         let independent = packets / self.overflow.clump();
-        // A start that ends by chance costs seconds on a long path.
+        // On a long path, a startup phase that chance ends too early costs seconds.
         let certainty = if self.starting() { 3.5 } else { 2.0 };
         let doubt = certainty * loss::deviation((known + LOSS_SLACK).max(share), independent);
         let sure = known + LOSS_SLACK + doubt;
@@ -217,35 +218,36 @@ impl Auto {
     }
 }
 
-/// Beside a rival the floor is looked for later: BBR shows it every ten seconds, and must be seen to do so.
+/// Age after which the floor is looked for beside a rival. It is longer than usual, because BBR shows the floor every
+/// ten seconds, and this sender must see it do so.
 const RIVAL_FLOOR_AGE: Duration = Duration::from_secs(13);
 
-/// So far back, and as far again, the most that arrived is remembered.
+/// The highest delivered rate is remembered for this span and for one more.
 const MOST_AGE: Duration = Duration::from_mins(2);
 
-/// A probe lasts a round trip and so many packets, of which a rate can be told.
+/// A probe lasts a round trip and at least this number of packets, which are enough to measure a rate.
 const PUSH_PACKETS: f64 = 24.0;
 
-/// A path that has stood still is expected to do so again for so long.
+/// A path that has stood still is expected to do so again within this time.
 const STOOD: Duration = Duration::from_secs(1);
 
-/// More than this much more must arrive after a probe, which is half of what it asks for, and in so many
-/// probes in a row, for a start from the beginning.
+/// A new startup phase needs `PROBES` consecutive probes after each of which more than this factor arrives. The
+/// factor is about half of the increase that a probe asks for.
 const PROBE_GROWTH: f64 = 1.12;
 const PROBES: u32 = 3;
 
-/// A queue that has not drained after so many round trips will not.
+/// A queue that has not drained after this number of round trips will not drain.
 const DRAIN_ROUNDS: f64 = 5.0;
 
-/// Loss above the floor that is put up with, as `BBRv3` does.
+/// Loss above the floor that is tolerated, as in `BBRv3`.
 const LOSS_SLACK: f64 = 0.02;
 
-/// Loss above the floor that is congestion though nothing waits: a policer's.
+/// Loss above the floor that counts as congestion even without a queue: a policer's loss.
 const LOSS_HIGH: f64 = 0.06;
 
-/// Least that one measurement with too much loss leaves of the bandwidth: CUBIC's factor.
+/// Minimum factor by which one measurement with too much loss reduces the bandwidth. It is CUBIC's factor.
 const CUT: f64 = 0.7;
 
-/// Share of a cut that one measurement takes back which saw no queue and few losses, where hosts that stand still make
-/// queues overflow all the time.
+/// Share of a cut that one measurement without a queue and with little loss takes back. It applies if hosts that
+/// stand still make queues overflow all the time.
 const RELAX: f64 = 1.0 / 8.0;

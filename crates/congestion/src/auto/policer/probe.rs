@@ -1,4 +1,4 @@
-//! Looking for a policer, and finding out whether it is still there.
+//! Searches for a policer, and checks whether it still exists.
 
 use std::time::Instant;
 
@@ -10,12 +10,12 @@ use crate::auto::phase::Phase;
 impl Auto {
     pub(in crate::auto) fn watch_policer(&mut self, now: Instant, outcome: Outcome) {
         let full = match self.phase {
-            // What arrived and was lost left in this phase.
+            // All packets that this measurement counts were sent in this phase.
             Phase::Cruise { .. } => self.phase_s(now) > 2.0 * self.rtt_s() + LATE_S,
             Phase::Down { ended } => !ended,
             _ => false,
         };
-        // Queues as short as that overflow without a wait to be seen.
+        // Queues this short overflow without a visible wait.
         let short = self.bdp() < PATH_LEAST * self.mtu;
         if !full || short || outcome.queued || !outcome.limited {
             return;
@@ -40,12 +40,12 @@ impl Auto {
     }
 }
 
-/// Loss where less is sent is the medium's only beyond so many standard deviations: a policer not found yet shows there,
-/// too.
+/// Number of standard deviations beyond which loss at a low rate is attributed to the medium. A policer that has not
+/// been found yet causes loss there too.
 const SEEN: f64 = 6.0;
 
-/// Packets are given up this much later than a round trip.
+/// Packets are declared lost this much later than a round trip.
 const LATE_S: f64 = 0.005;
 
-/// Packets in flight, the least that tells a policer from a queue.
+/// Minimum number of packets in flight for which a policer can be distinguished from a queue.
 const PATH_LEAST: f64 = 4.0;

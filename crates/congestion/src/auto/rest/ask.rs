@@ -1,4 +1,4 @@
-//! A rest from its beginning to its end.
+//! The course of a rest, from its beginning to its end.
 
 use std::time::{Duration, Instant};
 
@@ -32,34 +32,36 @@ impl Auto {
         self.enter(now, Phase::Rest(rest));
     }
 
-    /// Whether a round trip is longer than threads and late acknowledgements make it seem: elsewhere nothing is asked.
+    /// Returns whether the round trip is longer than threads and late acknowledgements make it appear. On shorter
+    /// paths the sender asks no questions.
     pub(in crate::auto) fn long_enough(&self) -> bool {
         self.floor_s() > ACK_LATE_S
     }
 
-    /// Whether packets are so late on average that jitter may be the reason.
+    /// Returns whether packets are so late on average that jitter may be the reason.
     pub(in crate::auto) fn late(&self) -> bool {
         let (mean, _) = self.cruising.means();
         self.long_enough() && (self.rtt.jitters() || mean > self.late_s())
     }
 
-    /// A mean round-trip time, in seconds, above which it matters whether it is jitter.
+    /// Returns the mean round-trip time, in seconds, above which the sender needs to know whether jitter is the
+    /// reason.
     pub(super) fn late_s(&self) -> f64 {
         let floor = self.floor_s();
         floor + ACK_LATE_S.max(floor * LATE_SHARE + self.noise().as_secs_f64())
     }
 
-    /// By how much delays swing at least where it is jitter that makes their mean so long.
+    /// Returns by how much delays swing at least if jitter is the reason for the mean round-trip time `mean_s`.
     fn swing(&self, mean_s: f64) -> Duration {
         let late = Duration::from_secs_f64((mean_s - self.floor_s()).max(0.0));
         SWING_LEAST.max(late.mul_f64(SWING))
     }
 
-    /// Mean round-trip time in seconds and bytes in flight before now.
+    /// Returns the mean round-trip time in seconds and the bytes in flight before the rest.
     fn cruised(&self) -> (f64, f64) {
         let now = (self.rtt.mean_s(), self.in_flight);
         let cruised = self.cruising.means();
-        // A queue that grows is not measured by what was before it.
+        // The earlier mean does not describe a queue that grows.
         let grows = now.0 >= GROWS * cruised.0;
         if grows { now } else { cruised }
     }
@@ -93,23 +95,23 @@ impl Auto {
     }
 }
 
-/// How long a rest lasts where the round trip is shorter: others must see it to rest, too.
+/// Minimum duration of a rest, even if the round trip is shorter: other flows must notice the rest too.
 const REST_TIME: Duration = Duration::from_millis(100);
 
-/// Part of what fills the path that is in flight when surely nothing waits, and for how many round trips that is waited
-/// for.
+/// Part of the bytes that fill the path. With fewer in flight surely nothing waits. The rest waits for that for up to
+/// `DRAIN_ROUNDS` round trips.
 const DRAINED: f64 = 0.8;
 const DRAIN_ROUNDS: f64 = 4.0;
 
-/// For how many round trips enough acknowledgements are waited for.
+/// Number of round trips for which a rest waits for enough acknowledgements.
 const ROUNDS_MOST: u32 = 4;
 
-/// A mean of one round trip so much above that of a cruise shows that it grows.
+/// Factor by which the mean of one round trip exceeds that of the cruise if the queue grows.
 const GROWS: f64 = 1.25;
 
-/// A mean delay of less than this part of a round trip is not worth a question.
+/// Part of a round trip below which the mean delay does not justify a question.
 const LATE_SHARE: f64 = 1.0 / 24.0;
 
-/// Jitter swings by this part of the mean delay at least, and by more than acknowledgements are late.
+/// Minimum swing of jitter: this part of the mean delay, and more than acknowledgements are late.
 const SWING: f64 = 1.0 / 6.0;
 const SWING_LEAST: Duration = Duration::from_micros(3200);

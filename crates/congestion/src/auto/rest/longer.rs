@@ -1,4 +1,4 @@
-//! The verdict that the path itself takes longer than before.
+//! The verdict that the path itself has become longer.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,8 @@ use super::{Reason, Rest};
 use crate::auto::phase::CRUISE_EPOCHS;
 use crate::auto::{ACK_LATE_S, Auto};
 
-/// Silence, and packets later by as much as soon as it was over: a handover to a longer path, or a standstill.
+/// A silence, after which packets were later by about the length of the silence. It results from a handover to a
+/// longer path, or from a standstill.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::auto) struct Jump {
     at: Instant,
@@ -14,7 +15,7 @@ pub(in crate::auto) struct Jump {
 }
 
 impl Auto {
-    /// Notes the longest jump of delays lately; `sample` is the newest round-trip time.
+    /// Notes the largest recent jump of the delay. `sample` is the newest round-trip time.
     pub(in crate::auto) fn watch_jump(&mut self, now: Instant, sample: Duration) {
         let (Some(heard), Some(latest)) = (self.heard, self.rtt.latest()) else {
             return;
@@ -24,7 +25,7 @@ impl Auto {
         if by < JUMP_LEAST {
             return;
         }
-        // Both ways become longer, one after the other.
+        // Both directions become longer, one after the other, so two jumps in a row count as one.
         let soon = |jump: &Jump| now.saturating_duration_since(jump.at) <= sample;
         let by = by
             + self
@@ -41,8 +42,8 @@ impl Auto {
         self.jump.filter(recent).map(|jump| jump.by)
     }
 
-    /// Whether the path has become longer: delays have jumped to where they are, do not answer to what is sent, and do not
-    /// change by themselves either.
+    /// Returns whether the path has become longer. If so, delays have jumped to their current value, do not answer to
+    /// what is sent, and do not vary by themselves either.
     pub(super) fn is_longer(&self, now: Instant, rest: &Rest, floor: Duration) -> bool {
         let late = rest.least.saturating_sub(floor);
         let longer = rest.least > floor.mul_f64(LONGER).max(floor + self.noise());
@@ -56,7 +57,8 @@ impl Auto {
         asked && self.long_enough() && longer && jumped && steady && deaf
     }
 
-    /// Begins anew with what the path takes, at the bandwidth that was known before packets seemed to wait.
+    /// Takes the new round-trip time as the floor, and restores the bandwidth that was known before packets seemed to
+    /// wait.
     pub(super) fn on_longer(&mut self, now: Instant, rest: &Rest) {
         self.rtt.lengthen(now, rest.least);
         self.part_from_rival(now);
@@ -69,15 +71,15 @@ impl Auto {
     }
 }
 
-/// So much longer is no chance.
+/// Factor by which the round-trip time must exceed the floor, so that chance does not explain the difference.
 const LONGER: f64 = 1.125;
 
-/// Part of what was taken out of flight that delays may answer; less than nothing where some of the packets before were from
-/// before the jump.
+/// Maximum answer of the delay to what was taken out of flight. The answer may be negative if some of the packets
+/// before the rest were sent before the jump.
 const DEAF: f64 = 0.1;
 
-/// Acknowledgements may be this late by themselves.
+/// Minimum jump: acknowledgements may be this late by themselves.
 const JUMP_LEAST: Duration = Duration::from_millis(3);
 
-/// How long a jump may be what makes packets late.
+/// Time for which a jump may explain why packets are late.
 const RECENT: Duration = Duration::from_secs(4);

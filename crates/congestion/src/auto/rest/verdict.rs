@@ -1,4 +1,4 @@
-//! The verdict of a rest: jitter, a queue of ours, or a rival.
+//! The verdict of a rest: jitter, this sender's own queue, or a rival.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use crate::curve::BETA;
 impl Auto {
     pub(super) fn end_rest(&mut self, now: Instant, rest: Rest) {
         let floor = self.rtt.floor().unwrap_or(rest.least);
-        // Bytes in flight include those that will be lost, which are not carried.
+        // Bytes in flight include those that will be lost and never arrive, so the delivered rate is the upper limit.
         let most = self.most.get(f64::max);
         let carried = rest.carried().min(most.unwrap_or(f64::MAX));
         let little = most.is_some_and(|most| carried < STARVED * most);
-        // Delays cannot answer to a flow that has next to nothing.
+        // Delays cannot answer to a flow that has almost nothing in flight.
         let jitter = !(little && self.rival.is_some()) && self.is_jitter(now, &rest);
         let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
-        // Where the queue has gone altogether, delays could not answer more.
+        // If the queue has drained completely, delays could not answer more than they did.
         let answered = rest.answered(carried);
         let share = answered.filter(|share| queued || *share > SHARE_SURE);
         let check = rest.reason == Reason::Check;
         self.learn_share(now, share, rest.in_flight_before, carried, check);
         let longer = self.is_longer(now, &rest, floor);
-        // Most of a queue that was ours alone has gone by now.
+        // A queue that was this sender's alone has mostly drained by now.
         let stays = queued && rest.least.as_secs_f64() > self.rtt.drained_s(rest.mean_before);
         self.rtt.renew(now, rest.least);
         if longer {
@@ -48,10 +48,10 @@ impl Auto {
         self.enter(now, Phase::Cruise { left });
     }
 
-    /// Whether delays are what they are whatever is sent.
+    /// Returns whether delays do not depend on what is sent.
     fn is_jitter(&self, now: Instant, rest: &Rest) -> bool {
         let late = self.rtt.jitters() || rest.mean() > self.late_s();
-        // A queue of others drains at times. At the start too little has been seen of it.
+        // A queue of other flows drains from time to time. After the startup phase too little has been seen of it.
         let drains =
             rest.reason != Reason::Start && rest.ebb < self.rtt.drained_s(rest.mean_before);
         let beside = self.rival.is_some();
@@ -62,7 +62,8 @@ impl Auto {
         self.long_enough() && late && deaf && !drains && !back && rest.swings()
     }
 
-    /// Learns how long packets take by themselves. As delays did not answer, they held no queue before either.
+    /// Learns how long packets take without a queue. Since delays did not answer, there was no queue before the rest
+    /// either.
     fn on_jitter(&mut self, now: Instant, rest: &Rest) {
         let quiet = self.rtt.quiet_s();
         let mean = Duration::from_secs_f64(rest.mean());
@@ -102,15 +103,15 @@ impl Auto {
         if stays && rest.is_certain() {
             self.pressure.answer(now);
         }
-        // The bandwidth is no more than what arrived while packets waited.
+        // The bandwidth is at most the rate at which data arrived while packets waited.
         let carried = rest.carried();
         if waited && self.rival.is_none() && carried < CARRIED * self.bandwidth.most() {
             self.bandwidth.reset(carried);
         }
     }
 
-    /// Whether jitter was taken for the path's limit: a start that it has ended goes on, where it has found more than the
-    /// one before.
+    /// Returns whether jitter was taken for the path's limit. A startup phase that jitter has ended then continues,
+    /// provided it has found more than the previous one.
     fn was_misled(&mut self, rest: &Rest, floor: Duration) -> bool {
         let found = self.bandwidth.get();
         let more = found > STARTED_MORE * std::mem::replace(&mut self.started, found);
@@ -118,30 +119,31 @@ impl Auto {
     }
 }
 
-/// A share that is more than another flow has, and may be more than it seems.
+/// A share above this exceeds that of any other flow, and may be larger than it appears.
 const SHARE_SURE: f64 = 0.5;
 
-/// Where delays answer by less than this, what is sent has nothing to do with them; beside a rival that would be a small
-/// share.
+/// Delays that answer by less than this do not depend on what is sent. Beside a rival, an answer of 0.1 would already
+/// be this sender's small share.
 const UNANSWERED: f64 = 0.2;
 const UNANSWERED_RIVAL: f64 = 0.1;
 
-/// Where delays grow by more than this instead, others fill the queue.
+/// Delays that answer by less than this negative value have grown, so other flows fill the queue.
 const CONTRARY: f64 = -0.35;
 
-/// Where packets take so much longer by themselves than before, delays may vary again soon.
+/// Factor by which the time without a queue must have grown for delays to be expected to vary again soon.
 const RELENT: f64 = 1.05;
 
-/// Less of the bandwidth than this arrived while packets waited: it has become less.
+/// Part of the bandwidth. If less than that arrived while packets waited, the bandwidth has fallen.
 const CARRIED: f64 = 0.5;
 
-/// Others starve a flow that carries less than this part of the most it carried lately, while round trips are longer than the
-/// floor by this factor, and less than this share of the queue is its own.
+/// Other flows starve this flow if three conditions hold: it carries less than `STARVED` of the highest rate that it
+/// carried lately, round trips exceed the floor by the factor `STARVED_WAIT`, and less than `STARVED_SHARE` of the
+/// queue is its own.
 const STARVED: f64 = 0.12;
 const STARVED_WAIT: f64 = 1.125;
 const STARVED_SHARE: f64 = 0.3;
 
-/// So much more than the start before it a start has to find to go on.
+/// Factor by which a startup phase must exceed the previous one in order to continue.
 const STARTED_MORE: f64 = 1.25;
 
 /// Acknowledgements may be this late by themselves.

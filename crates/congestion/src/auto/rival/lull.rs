@@ -1,25 +1,25 @@
-//! Lulls: the queue that others fill goes for a moment, and comes back.
+//! Lulls: moments in which the queue that others fill drains and then returns.
 //!
-//! BBR empties it every ten seconds to see the round-trip time, whatever is lost. A flow that yields to loss leaves seven
-//! tenths of what was in flight.
+//! BBR empties the queue every ten seconds to measure the round-trip time, regardless of losses. A flow that yields
+//! to loss leaves seven tenths of what was in flight.
 
 use std::time::{Duration, Instant};
 
-/// Looks for lulls in the mean of round trips.
+/// Detects lulls in the mean of round trips.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lulls {
-    /// The mean round-trip time outside of lulls, in seconds.
+    /// Mean round-trip time outside of lulls, in seconds.
     usual_s: f64,
     watched: Option<Instant>,
     low: Option<Low>,
-    /// The end of the latest rest of ours, whose delays tell nothing of others.
+    /// End of this sender's latest rest, whose delays say nothing about other flows.
     rested: Option<Instant>,
-    /// The latest lull, and how many followed one another as BBR's do.
+    /// Time of the latest lull, and the number of lulls that have followed one another at BBR's interval.
     latest: Option<Instant>,
     regular: u32,
 }
 
-/// Round trips are shorter than they were.
+/// A period in which round trips are shorter than usual.
 #[derive(Clone, Copy, Debug)]
 struct Low {
     began: Instant,
@@ -30,28 +30,29 @@ struct Low {
 /// A lull that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Lull {
-    /// The least mean of a round trip in it.
+    /// The lowest mean of a round trip during the lull.
     pub(super) least: Duration,
-    /// Deeper than a flow makes it that yields to loss.
+    /// True if the lull is deeper than one that a flow causes by yielding to loss.
     pub(super) deep: bool,
-    /// How many before it followed one another as BBR's do.
+    /// Number of lulls before this one that followed one another at BBR's interval.
     pub(super) regular: u32,
 }
 
 impl Lulls {
-    /// Whether there was one.
+    /// Returns whether a lull has been seen, or a deep one is in progress.
     pub(super) fn seen(&self) -> bool {
         self.latest.is_some() || self.low.is_some_and(|low| low.deep)
     }
 
-    /// A rest of ours has ended.
+    /// Records that a rest of this sender has ended.
     pub(super) fn rested(&mut self, now: Instant) {
         self.rested = Some(now);
         self.low = None;
         self.watched = self.watched.map(|_| now);
     }
 
-    /// Takes the mean round-trip time of now and the floor, in seconds; `overflowed` is when a queue last did.
+    /// Records the current mean round-trip time and the floor, both in seconds. `overflowed` is when a queue last
+    /// overflowed. Returns a lull that has just ended.
     pub(super) fn watch(
         &mut self,
         now: Instant,
@@ -96,7 +97,7 @@ impl Lulls {
         (back && lasted > SHORTEST_S).then(|| self.end(now, low))
     }
 
-    /// Whether hardly anything is left of a queue that was worth the name.
+    /// Returns whether a significant queue has almost disappeared.
     fn is_empty(&self, mean_s: f64, floor_s: f64) -> bool {
         let queue_s = self.usual_s - floor_s;
         queue_s > QUEUE_LEAST_S.max(floor_s / 8.0) && mean_s - floor_s < EMPTY * queue_s
@@ -120,29 +121,32 @@ fn seconds(from: Instant, to: Instant) -> f64 {
     to.saturating_duration_since(from).as_secs_f64()
 }
 
-/// Part of the usual round trip: where all flows yield to loss at once, seven tenths are left.
+/// Part of the usual round-trip time below which a lull is deep. If all flows yield to loss at once, seven tenths are
+/// left.
 const DEEP: f64 = 0.65;
 
-/// Part of the queue that is left where it has gone, and the shortest queue that is one.
+/// Part of the queue below which it counts as drained, and the shortest queue that counts as one.
 const EMPTY: f64 = 0.2;
 const QUEUE_LEAST_S: f64 = 0.003;
 
-/// Part of the queue that makes it one again, and how long that may take, in seconds, besides some round trips. A flow that
-/// yields to loss empties short queues, and for longer.
+/// A lull ends when the queue has recovered by the first number, as a part of its usual length. It must recover
+/// within the second number of seconds, plus some round trips. A flow that yields to loss also empties short queues,
+/// but for longer.
 const DEEP_ENDS: (f64, f64) = (0.6, 1.2);
 const SHALLOW_ENDS: (f64, f64) = (0.35, 0.6);
 
-/// How long a lull lasts at least: BBR's is 200 ms.
+/// Minimum duration of a lull. BBR's lull lasts 200 ms.
 const SHORTEST_S: f64 = 0.15;
+/// Additional maximum duration of a lull, in round trips.
 const LONGEST_ROUNDS: f64 = 3.0;
 
-/// From the end of one of BBR's lulls to the end of the next.
+/// Time from the end of one of BBR's lulls to the end of the next.
 const APART_S: std::ops::Range<f64> = 9.7..12.0;
 
-/// Round trips after an overflow, or after a rest of ours, in which delays answer to these.
+/// Number of round trips after an overflow, or after a rest of this sender, in which delays answer to that event.
 const ANSWERED_ROUNDS: f64 = 2.5;
 
-/// Round trips over which the usual one is measured.
+/// Number of round trips over which the usual round-trip time is measured.
 const USUAL_ROUNDS: f64 = 16.0;
 
 #[cfg(test)]
@@ -151,7 +155,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The lulls of a path of 30 ms with the given queue, in milliseconds, at each of so many milliseconds.
+    /// Returns the lulls on a path of 30 ms, on which `queue_ms` gives the queue in milliseconds at each millisecond
+    /// up to `length_ms`.
     fn lulls(length_ms: u32, queue_ms: fn(u32) -> f64) -> Vec<Lull> {
         let start = Instant::now();
         let mut lulls = Lulls::default();

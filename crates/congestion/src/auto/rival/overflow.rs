@@ -1,4 +1,4 @@
-//! Queues that overflow: whose doing it was, and what it means.
+//! Queues that overflow: which sender caused the overflow, and what follows from it.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use crate::auto::rest::Reason;
 use crate::curve::BETA;
 
 impl Auto {
-    /// Judges batches whose fate is known: whether more is lost of those that waited.
+    /// Judges batches whose fate is known: compares the losses of batches that waited with those of batches that did
+    /// not.
     pub(in crate::auto) fn judge(&mut self, now: Instant, newest: Instant) {
         let patience = Duration::from_secs_f64((self.floor_s() / 4.0).max(JUDGED_AFTER_S));
         let Some(until) = newest.checked_sub(patience) else {
@@ -36,8 +37,8 @@ impl Auto {
         }
     }
 
-    /// Notes where the path has stood still, or a host on it: nothing was heard for long, and then of something that
-    /// is that late. What was on the way comes at once then, and may be more than a queue holds.
+    /// Notes when the path, or a host on it, has stood still: nothing arrived for long, and the next packet was late
+    /// by as much. The data on its way then arrives all at once, and may exceed the capacity of a queue.
     pub(in crate::auto) fn watch_standstill(&mut self, now: Instant, sample: Duration) {
         let least =
             STANDSTILL_MAX.min(self.rtt.floor().unwrap_or(STANDSTILL_MAX)) + self.own_noise();
@@ -54,15 +55,17 @@ impl Auto {
         }
     }
 
-    /// Whether a queue that overflowed after the batch that left at `sent` may have done so because of a standstill.
+    /// Returns whether a standstill may have caused the overflow of a queue after the batch sent at `sent`.
     fn stood(&self, sent: Instant) -> bool {
         self.stood
             .is_some_and(|stood| sent <= stood + STANDSTILL_DRAINED)
     }
 
-    /// A queue overflowed after the batch that left at `sent`.
+    /// Handles the overflow of a queue after the batch sent at `sent`. `ours` is true if this sender's probe caused
+    /// it.
     fn on_overflow(&mut self, now: Instant, sent: Instant, ours: bool) {
-        // Where standstills are frequent, a window that rises until the queue overflows would do so without end.
+        // During a rise this reason does not excuse an overflow: with frequent standstills, the window would
+        // otherwise grow without end.
         let rises = self
             .rival
             .is_some_and(|rival| rival.rise.goes_on(rival.window));
@@ -83,7 +86,7 @@ impl Auto {
         }
         let last = self.overflowed.replace(now);
         if ours {
-            // We asked for it: less often from now on.
+            // This sender's probe caused the overflow, so it probes less often from now on.
             self.cruise = (self.cruise * 2).min(CRUISE_EPOCHS_MAX);
             if self.phase == Phase::Up {
                 self.enter(now, Phase::Down { ended: false });
@@ -100,7 +103,7 @@ impl Auto {
             now.saturating_duration_since(first).as_secs_f64()
         });
         if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S && !self.background {
-            // Siblings' probes may have done it, which a rest of all of us shows.
+            // Probes of siblings may have caused the overflows. A common rest of all members shows whether they did.
             let own = self.long_enough() && !self.siblings.now.is_none();
             if self.pressure.knows(now) || !self.late() && !own {
                 self.meet_rival(now, BETA * self.in_flight);
@@ -117,8 +120,8 @@ impl Auto {
         }
     }
 
-    /// How soon a rival makes the queue overflow again: CUBIC on a long path, Reno's growth on a short one (RFC 9438
-    /// section 4.3).
+    /// Returns how soon a rival makes the queue overflow again: CUBIC on a long path, and Reno's growth on a short
+    /// one (RFC 9438 section 4.3).
     fn again_s(&self) -> f64 {
         let rtt = self.rtt_s();
         let reno = RENO_ROUNDS * 2.0 * self.bdp() / self.mtu * rtt;
@@ -127,7 +130,7 @@ impl Auto {
 }
 
 impl Rival {
-    /// A queue overflowed after the batch that left at `sent`. `count` connections are one flow.
+    /// Handles the overflow of a queue after the batch sent at `sent`. `count` connections act as one flow.
     pub(in crate::auto) fn on_overflow(
         &mut self,
         now: Instant,
@@ -148,30 +151,31 @@ impl Rival {
     }
 }
 
-/// Batches that left this much before the newest acknowledged one are settled; later losses are few.
+/// Minimum time after which batches sent before the newest acknowledged one are settled. Later losses are few.
 const JUDGED_AFTER_S: f64 = 0.003;
 
-/// Share of the floor that packets of an easy phase may wait: hosts let all packets wait for a millisecond or so.
+/// Part of the floor that packets of an easy phase may wait: hosts let all packets wait for about a millisecond.
 const EASY_WAIT: f64 = 1.0 / 16.0;
 
-/// Overflows that are not ours, each this soon after the one before, that make a rival.
+/// Number of consecutive overflows, not caused by this sender's probes, that reveal a rival. Each must follow the one
+/// before within a time computed from the values below.
 pub(super) const OVERFLOWS: u32 = 3;
 const AGAIN_S: f64 = 8.0;
 const AGAIN_ROUNDS: f64 = 50.0;
 const AGAIN_LEAST_S: f64 = 0.1;
 const AGAIN_TIMES: f64 = 2.0;
 
-/// The first and the last of them are so far apart: on short paths, timers and hosts that stand still make queues
-/// overflow a few times in a row.
+/// Minimum time from the first to the last of these overflows. On short paths, timers and hosts that stand still make
+/// queues overflow several times in a row.
 const OVERFLOWING_S: f64 = 1.0;
 
-/// Round trips for each packet in a window, in which Reno's growth makes up for a cut.
+/// Number of round trips, for each packet in a window, in which Reno's growth makes up for a cut.
 const RENO_ROUNDS: f64 = 0.57;
 
-/// Longer than the floor nothing is heard, up to this, where a path stands still; what that has left in queues is
-/// gone after the latter.
+/// The path has stood still if nothing arrives for longer than the floor or this time, whichever is shorter. The
+/// queues that it leaves have drained after `STANDSTILL_DRAINED`.
 const STANDSTILL_MAX: Duration = Duration::from_millis(4);
 const STANDSTILL_DRAINED: Duration = Duration::from_millis(20);
 
-/// An overflow of unknown cause leaves this part of the bandwidth: a cut half as deep as CUBIC's.
+/// Part of the bandwidth left by an overflow of unknown cause: the cut is half as deep as CUBIC's.
 const OVERFLOW_CUT: f64 = 0.85;

@@ -1,4 +1,4 @@
-//! Taking a share: a window like CUBIC's, from the meeting of a rival to its end.
+//! Sharing with a rival by a window like CUBIC's, from the time the rival is met until it has gone.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,8 @@ impl Auto {
         rival.equalize(bytes, &company);
     }
 
-    /// Looks whether the rival empties the queue as BBR does, and holds a part of the path then.
+    /// Watches for signs that the rival empties the queue as BBR does or ignores overflows, and then holds a part of
+    /// the path.
     fn watch_lulls(&mut self, now: Instant) {
         let (floor, mean) = (self.floor_s(), self.rtt.mean_s());
         let Some(rival) = &mut self.rival else { return };
@@ -120,8 +121,8 @@ impl Auto {
         }
     }
 
-    /// Holds a part of the path where siblings do. Each of them ends that by itself: where one has too much, the others have
-    /// less once it has ended.
+    /// Holds a part of the path because siblings do. Each member ends its hold by itself: if one ends it because its
+    /// part is too large, the others have less afterwards.
     pub(in crate::auto) fn hold_as_others(&mut self, now: Instant, at: Instant) {
         let (bandwidth, together) = (self.bandwidth.get(), self.together());
         let count = self.siblings.now.count();
@@ -136,8 +137,9 @@ impl Auto {
         }
     }
 
-    /// Learns our `share` of what all flows carry, where a rest could tell: we had `in_flight` bytes in flight before it, and
-    /// carried so many per second. `check`: it was asked for that.
+    /// Learns this sender's `share` of what all flows carry, if the rest could measure it. Before the rest,
+    /// `in_flight` bytes were in flight, and `carried` bytes per second arrived. `check` is true if the rest was a
+    /// check of the rival.
     pub(in crate::auto) fn learn_share(
         &mut self,
         now: Instant,
@@ -157,7 +159,7 @@ impl Auto {
         rival.unresponsive.rested(now);
         let Some(share) = share else { return };
         if share > all && !rival.holds() {
-            // All that waited was ours.
+            // The whole queue was this sender's.
             self.part_from_rival(now);
             self.bandwidth.reset(carried);
             return;
@@ -180,10 +182,11 @@ impl Auto {
         }
     }
 
-    /// Where a rest sees no queue, no other flow is there, or the queue is so short that it has drained for once.
+    /// Counts a rest that saw no queue. Either no other flow is present, or the queue was so short that it has
+    /// drained once.
     pub(in crate::auto) fn rest_beside_rival(&mut self, now: Instant, queued: bool) {
         let Some(rival) = &mut self.rival else { return };
-        // BBR empties the queue at times.
+        // BBR empties the queue from time to time.
         if queued || rival.holds() {
             rival.rests = 0;
             return;
@@ -204,18 +207,19 @@ impl Auto {
     pub(in crate::auto) fn part_from_rival(&mut self, now: Instant) {
         if let Some(rival) = self.rival.take() {
             self.siblings.stance = Some((now, Stance::Alone));
-            // One more overflow soon, and it is back.
+            // One more overflow soon means that the rival is back.
             self.overflows = OVERFLOWS - 1;
             self.overflowed = Some(now);
             self.pressure.seconds = 0.0;
             self.pressure.in_flight = 0.0;
-            // Flows that empty the queue at times seem to have gone.
+            // Flows that empty the queue from time to time only seem to have gone.
             self.pressure.parted = rival.lulls.seen().then_some(now);
             self.cruise = CRUISE_EPOCHS_MAX;
         }
     }
 
-    /// The rival's window says what to send; what arrived is remembered for afterwards.
+    /// Handles a measurement beside a rival. The window kept beside the rival limits sending, and the measured rates
+    /// are kept for the time afterwards.
     pub(in crate::auto) fn on_rival_epoch(&mut self, now: Instant, outcome: Outcome) {
         if let Some(hold) = self.rival.as_mut().and_then(|rival| rival.hold.as_mut()) {
             hold.on_epoch(now, outcome);
@@ -234,19 +238,21 @@ impl Auto {
 }
 
 impl Rival {
-    /// Bytes per second that all flows carry, as rests have shown it: one of them may have met a lull, and shows too little.
+    /// Returns the bytes per second that all flows carry, according to the latest rests. It takes the higher of two
+    /// values, because one rest may have met a lull and measured too little.
     fn carry(&self) -> Option<f64> {
         let (before, latest) = self.carried;
         before.into_iter().chain(latest).reduce(f64::max)
     }
 
-    /// Whether a lull shows that holding is due. `bandwidth` is ours, `most` the most that we had lately.
+    /// Returns whether a lull shows that the sender should hold. `bandwidth` is that of this sender and its siblings,
+    /// and `most` the highest that they had lately.
     fn on_lull(&mut self, now: Instant, lull: Lull, bandwidth: f64, most: f64, count: f64) -> bool {
         if let Some(hold) = &mut self.hold {
             hold.lull = now;
             return false;
         }
-        // CUBIC empties a short queue, too, and a longer one where it yields twice, but seldom after the time that BBR takes.
+        // CUBIC also empties a short queue, and a longer one if it yields twice, but seldom at BBR's interval.
         let measured = self.carry();
         let starved = bandwidth < STARVED * most.max(measured.unwrap_or(0.0));
         let before = u32::from(!lull.deep) + u32::from(!starved);
@@ -256,7 +262,8 @@ impl Rival {
         self.holds()
     }
 
-    /// Whether unanswered overflows show that holding is due, where little is left to us.
+    /// Returns whether unanswered overflows show that the sender should hold, because little of the path is left to
+    /// it.
     fn on_unanswered(&mut self, now: Instant, bandwidth: f64, most: f64, count: f64) -> bool {
         let all = most.max(self.carry().unwrap_or(0.0));
         let due = !self.holds() && self.hold_from.is_none_or(|from| now >= from);
@@ -267,14 +274,15 @@ impl Rival {
         begins
     }
 
-    /// Holds a part from now on. `bandwidth` is that of all `count` connections, `most` the most that they had lately.
+    /// Begins to hold a part. `bandwidth` is that of all `count` connections, and `most` the highest that they had
+    /// lately.
     fn begin_hold(&mut self, now: Instant, bandwidth: f64, most: f64, count: f64) {
         let carried = self.carry();
-        // A large share is measured well. What is not known is taken to be large.
+        // A large share is measured well. An unknown capacity is assumed to be large.
         let measured = carried.filter(|all| bandwidth > SHARE_SMALL * all);
         let capacity = match measured {
             Some(all) => most.max(all),
-            // What it had at its start, perhaps beside others, may be less than there is.
+            // The rate of the startup phase, perhaps measured beside other flows, may be less than the capacity.
             None if most > KNOWN * bandwidth => SEEN * most,
             None => f64::MAX,
         };
@@ -284,7 +292,7 @@ impl Rival {
         self.check = None;
     }
 
-    /// Takes as much of the window as the others of `company` do, as `bytes` arrive.
+    /// Moves the window towards the mean window of `company`, as `bytes` arrive.
     fn equalize(&mut self, bytes: f64, company: &Company) {
         if company.beside > 0 {
             let mean = (self.window + company.window) / f64::from(company.beside + 1);
@@ -307,11 +315,12 @@ impl Rival {
         self.window = window;
     }
 
-    /// Measurements until the next probe where the rival has gone, since packets have not waited for long enough.
+    /// Returns the number of measurements until the next probe if the rival has gone, because packets have not waited
+    /// for long enough. Returns `None` if it has not.
     fn gone(&self, now: Instant, floor_s: f64) -> Option<u32> {
         let latest = self.waited.max(Some(self.overflowed)).unwrap_or(now);
         let quiet = now.saturating_duration_since(latest).as_secs_f64();
-        // A flow that yields to loss empties no queue that held more than three tenths of what was in flight.
+        // A flow that yields to loss never empties a queue that held more than three tenths of what was in flight.
         let longest = self.longest.get(f64::max).unwrap_or(0.0);
         if self.holds() || longest > DEEP * floor_s {
             (quiet > QUIET_DEEP_S + QUIET_DEEP_ROUNDS * floor_s).then_some(CRUISE_EPOCHS)
@@ -321,69 +330,71 @@ impl Rival {
     }
 }
 
-/// Without overflow and long waits for this long, the rival has gone: CUBIC's own cycle is shorter.
+/// Time without overflows and long waits after which the rival has gone. CUBIC's own cycle is shorter.
 const QUIET_S: f64 = 8.0;
 const QUIET_ROUNDS: f64 = 20.0;
 
-/// The same where the queue was longer, in round trips, than those that CUBIC empties: longer than BBR's lulls.
+/// The same time for queues longer, in round trips, than those that CUBIC empties. It is longer than BBR's lulls.
 const DEEP: f64 = 1.45;
 const QUIET_DEEP_S: f64 = 1.0;
 const QUIET_DEEP_ROUNDS: f64 = 6.0;
 const LONGEST_AGE: Duration = Duration::from_secs(30);
 
-/// Less than this of the bandwidth before is left to a flow that shares a link.
+/// A bandwidth below this part of the earlier one means that the flow still shares the link.
 const SHARED: f64 = 0.9;
 
-/// How long after a rival was met it is looked whether it is one, and again, up to so often.
+/// Time from the meeting of a rival to the first check, minimum distance of checks in round trips, and maximum number
+/// of checks.
 const CHECK: Duration = Duration::from_millis(1500);
 const CHECK_ROUNDS: f64 = 12.0;
 const CHECKS: u32 = 3;
 
-/// Growth for what arrives, as `HyStart++` has it once a queue is seen (RFC 9406 section 4.2).
+/// Window growth per arrived byte, as in `HyStart++` once a queue is seen (RFC 9406 section 4.2).
 const RISE: f64 = 0.25;
 
-/// A share below the first is raised to the second, as it may be less than a fair one: by no more than so many times at
-/// once, until the queue has overflowed so often.
+/// A share below `SHARE_SMALL` may be less than a fair one, so the window is raised towards `SHARE_GOAL`. One step
+/// raises it by at most the factor `RISE_MOST`, and a rise ends after `RISE_OVERFLOWS` overflows.
 const SHARE_SMALL: f64 = 0.35;
 const SHARE_GOAL: f64 = 0.4;
 const SHARE_LEAST: f64 = 0.02;
 const RISE_MOST: f64 = 4.0;
 const RISE_OVERFLOWS: u32 = 3;
 
-/// From this share on there is no rival.
+/// Share from which on there cannot be a rival.
 const SHARE_ALL: f64 = 0.85;
 
-/// The same for several connections, whose rests do not begin at quite the same time.
+/// The same share for several connections, whose rests do not begin at exactly the same time.
 const SHARE_ALL_TOGETHER: f64 = 0.75;
 
-/// From this share on it is sure, and the window grows to no more than that.
+/// Share above which the measured capacity is reliable. The window grows to at most this share of that capacity.
 const SHARE_MOST: f64 = 0.5;
 
-/// Windows' worth of arrivals in which those of several connections become equal.
+/// Number of windows' worth of arrivals in which the windows of several connections become equal.
 const EQUAL_WINDOWS: f64 = 8.0;
 
-/// A part of what all flows carry, or of the most we had, that may be less than a fair one.
+/// Part of what all flows carry, or of the highest rate that this sender had, below which the share may be unfair.
 const STARVED: f64 = 0.3;
 
-/// So many times the most that we had may be all there is.
+/// Factor on the highest rate that this sender had, which may be the capacity of the path.
 const SEEN: f64 = 1.25;
 
-/// Part of all that the path carries which is a fair one beside one flow.
+/// Part of the path's capacity that is fair beside one other flow.
 const PART: f64 = 0.5;
 
-/// So many times the bandwidth of now shows what the path carries, where it was seen.
+/// Multiple of the current bandwidth. A rate above it, if seen, shows the capacity of the path.
 const KNOWN: f64 = 3.0;
 
-/// How long it is not tried to hold again.
+/// Time for which the sender does not hold again after a wrong hold, and after a hold whose rival has gone.
 const PAUSE_WRONG: Duration = Duration::from_secs(30);
 const PAUSE_OVER: Duration = Duration::from_mins(1);
 
-/// Rests without a queue after which a rival has gone, though packets waited long between them: 80 s, in which shares
-/// become equal.
+/// Number of rests without a queue after which the rival has gone, even if packets waited long in between. Six rests
+/// take 80 s, in which shares become equal. `RESTS_UNKNOWN` rests suffice if the connection may have begun beside the
+/// rival.
 const RESTS: u32 = 6;
 const RESTS_UNKNOWN: u32 = 2;
 
-/// So many times the bandwidth before may be that of the path alone, or still be shared.
+/// A bandwidth above this multiple of the earlier one may be the path's alone, or may still be shared.
 const UNKNOWN: f64 = 2.0;
 
 #[cfg(test)]

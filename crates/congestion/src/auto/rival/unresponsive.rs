@@ -1,21 +1,23 @@
-//! Flows that do not yield to loss: the queue overflows again and again, and stays nearly as long as it was.
+//! Detection of flows that do not yield to loss: the queue overflows repeatedly, and stays nearly as long as it was.
 //!
-//! Where flows yield to loss, an overflow leaves seven tenths of what was in flight, and round trips become as much
-//! shorter. Of many flows only some lose packets at once, but seldom the same ones many times in a row.
+//! If flows yield to loss, an overflow leaves seven tenths of what was in flight, and round trips become shorter in
+//! proportion. With many flows only some of them lose packets at each overflow, but rarely the same ones many times
+//! in a row.
 
 use std::time::{Duration, Instant};
 
-/// Counts overflows in a row after which other flows sent no less.
+/// Counts consecutive overflows after which other flows did not send less.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unresponsive {
-    /// The round trip without queue, in seconds.
+    /// Round-trip time without a queue, in seconds.
     floor_s: f64,
-    /// Mean round trips since the latest overflow, in seconds: the longest, and the shortest once others may have answered.
+    /// Extreme mean round-trip times since the latest overflow, in seconds: the longest, and the shortest from the
+    /// time at which others may have answered.
     longest_s: f64,
     shortest_s: f64,
-    /// The end of the latest rest of ours.
+    /// End of this sender's latest rest.
     rested: Instant,
-    /// Overflows in a row that had no answer, and when the first of them was counted.
+    /// Number of consecutive overflows without an answer, and when the first of them was counted.
     unanswered: u32,
     since: Instant,
 }
@@ -32,7 +34,8 @@ impl Unresponsive {
         }
     }
 
-    /// Takes the mean round trip of now and the floor, in seconds; `overflowed` is when the queue last did.
+    /// Records the current mean round-trip time and the floor, both in seconds. `overflowed` is when the queue last
+    /// overflowed.
     pub(super) fn watch(&mut self, now: Instant, mean_s: f64, floor_s: f64, overflowed: Instant) {
         self.floor_s = floor_s;
         self.longest_s = self.longest_s.max(mean_s);
@@ -43,7 +46,7 @@ impl Unresponsive {
         }
     }
 
-    /// Judges the time since the overflow before: the queue overflows again.
+    /// Judges the time since the previous overflow, because the queue overflows again.
     pub(super) fn on_overflow(&mut self, now: Instant) {
         let queued = self.longest_s > QUEUE_LEAST * self.floor_s;
         if queued && self.shortest_s < f64::MAX {
@@ -57,7 +60,7 @@ impl Unresponsive {
         self.forget();
     }
 
-    /// Leaves out what a rest of ours has done to the queue.
+    /// Excludes the effect of this sender's own rest on the queue.
     pub(super) fn rested(&mut self, now: Instant) {
         self.rested = now;
         self.forget();
@@ -68,8 +71,10 @@ impl Unresponsive {
         self.shortest_s = f64::MAX;
     }
 
-    /// Whether so many overflows had no answer that others do not yield to loss. `share` is our part of what the path
-    /// carries: where it is small, few flows have the rest, and few of them take turns.
+    /// Returns whether so many overflows had no answer that other flows certainly do not yield to loss.
+    ///
+    /// `share` is this sender's part of what the path carries. If it is small, few flows have the rest, so that few
+    /// flows take turns at losing packets.
     pub(super) fn is_certain(&self, now: Instant, share: f64) -> bool {
         let least = match share {
             ..STARVED if self.floor_s > LONG_S => UNANSWERED_STARVED,
@@ -80,28 +85,33 @@ impl Unresponsive {
     }
 }
 
-/// Round trips after an overflow until the queue shows how others answered, and after a rest until it is theirs again.
+/// Number of round trips after an overflow until the queue shows how others answered. The second value is the number
+/// of round trips after a rest until others have refilled the queue.
 const ANSWER_ROUNDS: f64 = 1.0;
 const REST_ROUNDS: f64 = 4.0;
 
-/// Part of the longest round trip, and of the queue in it: a shorter one shows that others have sent less.
+/// Part of the longest round trip, and part of the queue in it. A shorter round trip shows that others have sent
+/// less.
 const ANSWERED: f64 = 0.78;
 const DRAINED: f64 = 0.3;
 
-/// The shortest round trip that holds a queue worth judging, over that of the path.
+/// The shortest round trip with a queue worth judging, over the round-trip time without a queue.
 const QUEUE_LEAST: f64 = 1.2;
 
-/// Few flows can have the rest where our share is smaller than this; round trips longer than this show overflows well. Then so
-/// many overflows are enough: with fewer, eight flows of our own kind take one another for BBR (`fairness.rs`).
+/// Few flows can have the rest of the path if this sender's share is below `STARVED`, and round trips above `LONG_S`
+/// show overflows well. Then this number of overflows is enough. With fewer, eight flows of this kind take one
+/// another for BBR (`fairness.rs`).
 const STARVED: f64 = 0.1;
 const LONG_S: f64 = 0.015;
 const UNANSWERED_STARVED: u32 = 8;
 
-/// The overflows that a larger share needs: with fewer, five flows of CUBIC are taken for BBR more often (`rivals_cubic.txt`).
+/// Number of overflows that are needed with a larger share. With fewer, five CUBIC flows are taken for BBR more often
+/// (`rivals_cubic.txt`).
 const SMALL: f64 = 0.3;
 const UNANSWERED: u32 = 12;
 
-/// Shorter than this, one standstill of a host may be the reason of all.
+/// Minimum time that the overflows must span. In a shorter time, one standstill of a host may have caused all of
+/// them.
 const LASTING: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -110,8 +120,9 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Overflows every 300 ms on a path of 30 ms, after each of which the round trip falls to `shortest_ms` for a while;
-    /// `rests` every second. Whether they show a flow that does not yield, to a flow with so much of the path.
+    /// Simulates overflows every 300 ms on a path of 30 ms, after each of which the round trip falls to `shortest_ms`
+    /// for a while. If `rests` is true, the sender rests every second. Returns whether this reveals a flow that does
+    /// not yield, to a flow with this `share` of the path.
     fn shown(overflows: u32, shortest_ms: f64, rests: bool, share: f64) -> bool {
         let start = Instant::now();
         let mut others = Unresponsive::new(start);

@@ -1,4 +1,4 @@
-//! Giving way while packets wait, and noticing that it does not help.
+//! Yielding while packets wait, and noticing that yielding does not help.
 
 use std::time::Instant;
 
@@ -9,8 +9,11 @@ use crate::auto::rest::Reason;
 use crate::curve::BETA;
 
 impl Auto {
-    /// How much less to send while packets wait: what waits is ours as much as that of others. It depends on the
-    /// time they wait, not on its share of the round trip, so that long and short paths give way alike.
+    /// Returns by how much to reduce the rate while packets wait, because this sender fills the queue as much as
+    /// other flows do.
+    ///
+    /// The reduction depends on the time that packets wait, not on its share of the round trip, so that long and
+    /// short paths yield alike.
     pub(in crate::auto) fn yielding(&self) -> f64 {
         if !self.paced() {
             return 0.0;
@@ -23,7 +26,8 @@ impl Auto {
         (YIELD_PER_S * wait).clamp(self.yielding_slowly(), most)
     }
 
-    /// The same where jitter hides short queues from single packets: by what packets take on average.
+    /// Returns the reduction on a path on which jitter hides short queues from single packets. It is based on the
+    /// mean round-trip time.
     fn yielding_slowly(&self) -> f64 {
         if !self.rtt.jitters() {
             return 0.0;
@@ -41,12 +45,12 @@ impl Auto {
         }
     }
 
-    /// As little as giving way allows is sent, for a while already, and still packets wait.
+    /// Returns whether the sender has yielded as much as it may for a while, and packets still wait.
     pub(in crate::auto) fn pressed(&self) -> bool {
         self.yielding() >= self.yield_most() && self.pressure.seconds > PRESSED_S
     }
 
-    /// Looks whether packets have waited too long for it to be our doing.
+    /// Watches whether packets have waited too long for this sender to be the cause.
     pub(in crate::auto) fn watch_queue(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.pressure.watched);
         self.pressure.watched = now;
@@ -93,34 +97,36 @@ impl Auto {
     }
 }
 
-/// Packets may wait this long, beside [`Auto::noise`], before we give way: timers and probes do that. On short paths
-/// it is this share of the floor: their queues overflow soon after.
+/// Time that packets may wait, in addition to [`Auto::noise`], before the sender yields: timers and probes cause that
+/// much. On short paths it is limited to `YIELD_FROM` of the floor, because their queues overflow soon after.
 const YIELD_FROM_S: f64 = 0.001;
 const YIELD_FROM: f64 = 0.4;
 
-/// Share by which less is sent for each second that packets wait, and the most: all of it at 3.6 ms, before
-/// a buffer of a quarter of 20 ms overflows.
+/// Reduction of the rate for each second that packets wait, and the maximum reduction. The maximum is reached at 3.6
+/// ms, before a buffer of a quarter of 20 ms overflows.
 const YIELD_PER_S: f64 = 1.5 / 0.013;
 const YIELD_MOST: f64 = 0.3;
 
-/// Means over a round trip differ by this share of it where nothing waits; what they are above that is drained in two.
+/// Means over a round trip vary by the part `MEAN_WAIT` of it without a queue. The excess over that is drained in two
+/// round trips.
 const MEAN_WAIT: f64 = 1.0 / 16.0;
 const MEAN_YIELD: f64 = 0.5;
 const MEAN_YIELD_MOST: f64 = 0.1;
 
-/// The most where all other flows are to have what they want.
+/// Maximum reduction of a controller that leaves other flows all that they want.
 const YIELD_BACKGROUND: f64 = 0.85;
 
-/// Others' probes are waited out before the bandwidth is taken to be less: where their round trip is 100 ms, a probe
-/// and the queue it leaves take thrice that.
+/// The bandwidth is not reduced before other flows' probes have passed. If their round-trip time is 100 ms, a probe
+/// and the queue that it leaves last three times as long.
 const PRESSED_S: f64 = 0.3;
 
-/// Our own kind has drained the queue by then, each of them giving way.
+/// Time for which packets may wait before the sender looks for a rival. Flows of this kind have drained the queue by
+/// then, because each of them yields.
 const PATIENCE_S: f64 = 0.3;
 const PATIENCE_ROUNDS: f64 = 10.0;
 
-/// Part of it where delays have answered that it is a queue.
+/// Factor on that time if delays have already shown that they are a queue.
 const PATIENCE_KNOWN: f64 = 0.5;
 
-/// Round trips over which it is looked at how often packets wait.
+/// Number of round trips over which the sender measures how often packets wait.
 const WAITS_ROUNDS: f64 = 4.0;

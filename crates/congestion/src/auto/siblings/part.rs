@@ -1,7 +1,9 @@
-//! The part of a path that one of several connections has: their sum is what the path carries, and parts become equal.
+//! The part of a path that each of several connections gets. The parts add up to the capacity of the path, and become
+//! equal.
 //!
-//! A connection that begins beside siblings takes an equal part at once, and they leave it that much. Where one has left, the others look
-//! for more by probes; where members turn out to be on paths of their own, probes that meet no queue show it.
+//! A connection that begins beside siblings takes an equal part at once, and they leave it that much. After a
+//! connection has stopped sending, the others find its part by probing. If members turn out to be on separate paths,
+//! probes that meet no queue show it.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +14,10 @@ use crate::auto::phase::Phase;
 use crate::ensemble::Company;
 
 impl Auto {
-    /// Notes what arrived. Each of us knows its bandwidth by the best that it had; as that was not at the same time, the sum
-    /// is more than all of us have had together.
+    /// Records the delivered rate, and scales down a bandwidth that is too high.
+    ///
+    /// Each member's bandwidth is its highest rate. The members reached these rates at different times, so the sum of
+    /// the bandwidths exceeds what all members had together.
     pub(in crate::auto) fn measure_together(&mut self, outcome: Outcome) {
         if !outcome.limited {
             return;
@@ -40,13 +44,13 @@ impl Auto {
         }
     }
 
-    /// Whether it knows nothing of the path yet.
+    /// Returns whether the controller knows nothing about the path yet.
     pub(super) fn is_new(&self) -> bool {
         self.phase == Phase::Startup && !self.siblings.started
     }
 
-    /// Begins beside siblings with a part of what they have, where nothing is known yet or they may have taken what was
-    /// ours.
+    /// Starts beside siblings with a part of what they have, if nothing is known yet or if they may have taken this
+    /// controller's part.
     pub(super) fn take_part(&mut self, now: Instant) {
         let idle = Duration::from_secs_f64(IDLE_S + IDLE_ROUNDS * self.floor_s());
         let before = self.siblings.busy;
@@ -60,7 +64,7 @@ impl Auto {
         };
         if new {
             self.siblings.started = true;
-            // A remembered window fills the whole path, which siblings fill already.
+            // A remembered window fills the whole path, which the siblings already fill.
             self.resume = None;
             self.siblings.untried = true;
             self.enter(now, Phase::Cruise { left: 2 });
@@ -72,7 +76,7 @@ impl Auto {
         self.siblings.seen = Some(now);
     }
 
-    /// Leaves siblings that have just begun their part.
+    /// Leaves their part to siblings that have just begun.
     pub(super) fn make_room(&mut self, now: Instant) {
         let Company {
             settled,
@@ -89,7 +93,7 @@ impl Auto {
         self.set_part(now, part * self.bandwidth.get());
     }
 
-    /// Looks for what siblings have left that have nothing more to send.
+    /// Claims the bandwidth of siblings that have nothing more to send.
     pub(super) fn claim(&mut self, now: Instant, before: Company) {
         let company = self.siblings.now;
         let gone = company.busy < before.busy && company.settled < before.settled;
@@ -107,8 +111,8 @@ impl Auto {
         self.siblings.settling = true;
     }
 
-    /// The start is over, and what it has left in the queue is gone: those whose starts have overlapped have found the same
-    /// path together.
+    /// Ends the startup phase, after the queue that it left has drained. Siblings whose startup phases have
+    /// overlapped have found the same path together.
     pub(in crate::auto) fn end_start(&mut self, now: Instant) {
         let first = !std::mem::replace(&mut self.siblings.started, true);
         let Company {
@@ -120,7 +124,8 @@ impl Auto {
         }
     }
 
-    /// Bytes per second that siblings leave to one that begins beside them; `None`: none of them fills the path.
+    /// Returns the bytes per second that siblings leave to a connection that begins beside them. Returns `None` if
+    /// none of them fills the path.
     pub(super) fn part(&self) -> Option<f64> {
         let Company {
             settled, bandwidth, ..
@@ -128,7 +133,7 @@ impl Auto {
         (settled > 0).then(|| bandwidth / f64::from(settled + 1))
     }
 
-    /// The factor by which we give way sooner than siblings with the mean.
+    /// Returns the factor by which this controller yields more than siblings with the mean bandwidth.
     pub(in crate::auto) fn weight(&self) -> f64 {
         let Company {
             settled, bandwidth, ..
@@ -142,20 +147,21 @@ impl Auto {
     }
 }
 
-/// A member that is idle for so long has left, as others see it.
+/// Idle time after which a member has left, as its siblings see it.
 const IDLE_S: f64 = 0.3;
 const IDLE_ROUNDS: f64 = 2.0;
 
-/// Members above the mean give up so much more of the excess of the sum; one above it by a quarter gives up twice its
-/// part, and one below by a quarter nothing.
+/// Members above the mean give up more of the excess of the sum, by this factor. A member a quarter above the mean
+/// gives up twice its part, and a member a quarter below it gives up nothing.
 const EQUALIZE: f64 = 4.0;
 
-/// A start among others finds this part at least of what it may have.
+/// Maximum factor by which the bandwidth found by a startup phase beside siblings is raised. Such a phase finds at
+/// least a quarter of what the connection may have.
 const START_MOST: f64 = 4.0;
 
-/// No measurement takes more: one may have met a standstill.
+/// Lowest factor by which one measurement scales the bandwidth: the measurement may have met a standstill.
 const SCALE_LEAST: f64 = 0.75;
 
-/// Limits of how much sooner those with more give way.
+/// Limits of the factor by which members with more bandwidth yield more.
 const WEIGHT_LEAST: f64 = 0.5;
 const WEIGHT_MOST: f64 = 2.0;

@@ -1,4 +1,4 @@
-//! Rounds of the start, and its end.
+//! The rounds of the startup phase, and its end.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,12 @@ impl Auto {
             let fall = self.startup.watch_falls(now, latest, floor);
             self.rtt.suppose(fall);
         }
-        // A queue that we did not fill is not the path's limit: where little is sent, the round-trip time shows
+        // A queue that this sender did not fill is not the path's limit. If little is sent, the round-trip time shows
         // the queue of the other direction.
         let pressing = self.startup.pressing;
-        // A first sign of a queue is enough to stop growing: what is known of now was sent a round trip
-        // ago, and more than twice as much is sent by now. It may be noise, and then growth goes on.
-        // The denser packets come, the later jitter that keeps the order makes them.
+        // The first sign of a queue is enough to stop growing: it describes packets sent a round trip ago, and more
+        // than twice as much is being sent by now. The sign may be noise, and then growth resumes. The denser packets
+        // are, the more they are delayed by jitter that preserves their order.
         let spread = self.rtt.spread();
         let begins = self
             .rtt
@@ -44,8 +44,8 @@ impl Auto {
         }
     }
 
-    /// Goes on where an earlier connection was, once there is use for it and the first round trip has shown
-    /// that the path may be the same. A queue or loss ends the start as it always does, with what arrived.
+    /// Resumes with the window of an earlier connection, once there is data for it and the first round trip has shown
+    /// that the path may be the same. A queue or loss ends the startup phase as usual, with the delivered rate.
     fn resume_path(&mut self) {
         if !self.limited || self.startup.held {
             return;
@@ -82,7 +82,7 @@ impl Auto {
         self.enter(now, Phase::Drain);
     }
 
-    /// The path has become faster, or its bandwidth is not known any more.
+    /// Starts again, because the path has become faster or its bandwidth is no longer known.
     pub(in crate::auto) fn restart(&mut self, now: Instant) {
         self.growth = 0;
         self.rival = None;
@@ -92,12 +92,12 @@ impl Auto {
     }
 }
 
-/// Part of the known bandwidth with which a restart begins: the last probe has shown that so much passes.
+/// Rate of a restart over the known bandwidth. The last probe has shown that the path carries that much.
 const RESTART: f64 = 1.25;
 
-/// A quarter of a round trip with a queue ends the start, less this: on a short path a start that has ended too soon
-/// costs little, for probes find the rest.
+/// A queue for a quarter of a round trip, less this time, ends the startup phase. On a short path a phase that ends
+/// too soon costs little, because probes find the rest.
 const SOON: Duration = Duration::from_millis(5);
 
-/// Shortest time over which a rate is measured: acknowledgements come in bunches.
+/// Minimum time over which a rate is measured, because acknowledgements arrive in bunches.
 const TRAIL_LEAST: Duration = Duration::from_millis(2);

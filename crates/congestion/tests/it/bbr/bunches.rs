@@ -1,13 +1,13 @@
-//! Acknowledgements that come in bunches, and the room in the window that they need.
+//! Acknowledgements that arrive in bunches, and the room in the window that they need.
 
 use std::time::Instant;
 
-/// Round trips for which it is remembered how many came together, twice over.
+/// Number of round trips after which the maximum starts afresh. The previous maximum counts as well.
 const ROUNDS: u32 = 5;
-/// What they may make up for, in seconds.
+/// Maximum room for bunches, in seconds at the bandwidth.
 const LONGEST_S: f64 = 0.1;
 
-/// How many bytes were acknowledged beyond what the bandwidth explains.
+/// Measures how many bytes were acknowledged beyond what the bandwidth explains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bunches {
     since: Instant,
@@ -26,7 +26,7 @@ impl Bunches {
         }
     }
 
-    /// A round trip has passed.
+    /// Records that a round trip has passed.
     pub(super) fn on_round(&mut self) {
         self.rounds += 1;
         if self.rounds >= ROUNDS {
@@ -35,7 +35,7 @@ impl Bunches {
         }
     }
 
-    /// More bytes are acknowledged, with so large a window.
+    /// Records that `bytes` more were acknowledged, with a window of `window` bytes.
     pub(super) fn on_acked(&mut self, now: Instant, bytes: f64, bandwidth: f64, window: f64) {
         let mut expected = bandwidth * (now - self.since).as_secs_f64();
         if self.acked <= expected {

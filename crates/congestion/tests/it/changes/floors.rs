@@ -1,9 +1,10 @@
-//! Limits to the cost of changes, and the paths on which they cost more.
+//! Limits to the cost of changes, and the paths on which changes cost more.
 
 use super::{Case, Cell, Kind};
 use crate::grid::expect;
 
-/// The most and the least of what a [`Cell`] tells; what is not asked of a kind of change is infinite, or 0.
+/// Limits for the values of a [`Cell`]. A value that does not matter for a kind of change has the limit infinity or
+/// 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Floors {
     filled: f64,
@@ -23,7 +24,8 @@ const NOTHING: Floors = Floors {
     silent_s: f64::INFINITY,
 };
 
-/// The limits of a kind of change: `wait` in times of what is no queue to speak of, `costs` in round trips.
+/// Returns the limits of a kind of change. `wait` is in multiples of an insignificant wait, and `costs` is in round
+/// trips.
 fn asked(kind: Kind) -> Floors {
     match kind {
         Kind::StepUp => Floors {
@@ -53,14 +55,14 @@ fn asked(kind: Kind) -> Floors {
     }
 }
 
-/// Paths on which changes cost more than they should, what they cost, and why.
+/// Paths on which changes cost more than they should, the limits for them, and the reason.
 struct Exception {
     applies: fn(&Case) -> bool,
     floors: Floors,
     why: &'static str,
 }
 
-/// Expects that a change costs no more than it may.
+/// Asserts, at the end of the test, that a change costs no more than it may.
 pub(super) fn hold(case: &Case, cell: &Cell) {
     let exception = EXCEPTIONS.iter().find(|one| (one.applies)(case));
     let (floors, why) = match exception {
@@ -80,7 +82,7 @@ pub(super) fn hold(case: &Case, cell: &Cell) {
 const FEW: &str = "a round trip holds too few packets for a probe to show much more";
 const SLOWLY: &str = "a probe finds a tenth more, and the next one comes six round trips later";
 
-/// The first that applies counts.
+/// Exceptions, of which the first applicable one counts.
 const EXCEPTIONS: [Exception; 9] = [
     Exception {
         applies: |case| case.kind == Kind::StepUp && case.mbit == 10 && case.rtt_ms < 100,
@@ -106,7 +108,7 @@ const EXCEPTIONS: [Exception; 9] = [
             share: 0.97,
             ..NOTHING
         },
-        why: "a packet takes 4 ms, and a probe two of them",
+        why: "a packet takes 4 ms, and a probe queues two packets",
     },
     Exception {
         applies: |case| case.kind == Kind::RampUp && case.mbit == 10 && case.rtt_ms < 100,
@@ -115,7 +117,7 @@ const EXCEPTIONS: [Exception; 9] = [
             wait: 1.25,
             ..NOTHING
         },
-        why: "a packet takes up to 4 ms, and a probe two of them",
+        why: "a packet takes up to 4 ms, and a probe queues two packets",
     },
     Exception {
         applies: |case| case.kind == Kind::RampUp && case.rtt_ms == 100,
@@ -133,7 +135,7 @@ const EXCEPTIONS: [Exception; 9] = [
             wait: 5.6,
             ..NOTHING
         },
-        why: "the rate falls faster than what arrives is believed",
+        why: "the rate falls faster than the estimate follows",
     },
     Exception {
         applies: |case| case.kind == Kind::Outage && case.rtt_ms == 100,
@@ -151,7 +153,7 @@ const EXCEPTIONS: [Exception; 9] = [
             silent_s: 0.08,
             ..NOTHING
         },
-        why: "the peer is asked once in 50 ms, and a start takes three round trips and acknowledgements that are late",
+        why: "the peer is asked every 50 ms, and a start takes three round trips plus late acknowledgements",
     },
     Exception {
         applies: |case| case.kind == Kind::Handover(60),
@@ -160,6 +162,6 @@ const EXCEPTIONS: [Exception; 9] = [
             wait: 1.4,
             ..NOTHING
         },
-        why: "the queue is long: it was made for the longer path",
+        why: "the queue was sized for the longer path",
     },
 ];
