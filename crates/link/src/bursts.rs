@@ -1,33 +1,34 @@
-//! Loss in bursts: the model of Gilbert (1960) and Elliott (1963).
+//! Loss in bursts, after the model of Gilbert (1960) and Elliott (1963).
 //!
 //! ```text
 //!            to_bad
 //!      ┌──────────────►┐
-//!   good               bad      each packet moves the state first, and is then lost with the
-//!      └◄──────────────┘        probability of the state that it finds
+//!   good               bad      each packet first moves the state, and is then lost with the
+//!      └◄──────────────┘        probability of the resulting state
 //!            to_good
 //! ```
 
 use crate::draw::{Draws, Purpose};
 
-/// Two states with a share of loss each. All four numbers are probabilities per packet, 0 to 1.
+/// A two-state loss model with one loss rate per state. All four numbers are probabilities per packet, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GilbertElliott {
-    /// From the good state to the bad one.
+    /// Probability of moving from the good state to the bad one.
     pub to_bad: f64,
-    /// From the bad state to the good one.
+    /// Probability of moving from the bad state to the good one.
     pub to_good: f64,
-    /// Loss in the good state.
+    /// Probability of loss in the good state.
     pub loss_good: f64,
-    /// Loss in the bad state.
+    /// Probability of loss in the bad state.
     pub loss_bad: f64,
 }
 
 impl GilbertElliott {
-    /// Bursts of `burst` packets on average in which everything is lost, so that `loss` of all packets are.
+    /// Builds a model whose bursts lose `burst` consecutive packets on average and which loses the share `loss` of all
+    /// packets.
     ///
-    /// Where that is impossible (a loss of 1, bursts shorter than `1 / (1 - loss)`), the result is a model
-    /// that [`crate::LinkConfig::check`] refuses.
+    /// If that is impossible (a loss of 1, bursts shorter than `1 / (1 - loss)`), [`crate::LinkConfig::check`] rejects
+    /// the resulting model.
     pub fn from_mean(loss: f64, burst: f64) -> Self {
         let to_good = 1.0 / burst;
         Self {
@@ -38,7 +39,7 @@ impl GilbertElliott {
         }
     }
 
-    /// Share of time in the bad state.
+    /// Returns the share of packets that find the model in the bad state, in the long run.
     pub fn bad_share(&self) -> f64 {
         if self.to_bad <= 0.0 {
             return 0.0;
@@ -46,14 +47,15 @@ impl GilbertElliott {
         self.to_bad / (self.to_bad + self.to_good)
     }
 
-    /// Share of packets lost in the long run.
+    /// Returns the share of packets lost in the long run.
     pub fn mean_loss(&self) -> f64 {
         let bad = self.bad_share();
         self.loss_good * (1.0 - bad) + self.loss_bad * bad
     }
 }
 
-/// The state of one link. It moves with every packet that enters, whatever becomes of that.
+/// The burst state of one link. Every packet that enters the link advances it, even if that packet is dropped
+/// elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Bursts {
     model: GilbertElliott,
@@ -61,7 +63,7 @@ pub(crate) struct Bursts {
 }
 
 impl Bursts {
-    /// Starts in either state as often as it is in it, so that short runs lose as much as long ones.
+    /// Draws the initial state with its long-run probability, so that short runs lose as much as long ones.
     pub(crate) fn new(model: GilbertElliott, draws: Draws) -> Self {
         let bad = draws.picks(0, Purpose::BurstStart, model.bad_share());
         Self { model, bad }

@@ -1,9 +1,9 @@
-//! `CoDel` (RFC 8289), told of packets one by one.
+//! `CoDel` (RFC 8289), applied to packets one by one as they enter the queue.
 //!
-//! The RFC decides when a packet leaves the queue. In a FIFO that time follows from earlier packets, so the
-//! decision is made when the packet enters, and is the same, with one exception: the RFC never drops from a
-//! queue that has at most one packet left *behind* it, and what comes behind is not known yet. Here the queue
-//! that counts is the one that the packet *found*; where a queue stands the two are alike.
+//! The RFC decides when a packet leaves the queue. In a FIFO that time follows from earlier packets, so this module
+//! decides when the packet enters. The decisions are the same, with one exception: the RFC never drops if the queue has
+//! at most one packet left *behind* the dequeued one, and that number is not known yet. This module uses the queue that
+//! the packet *found* instead; while a standing queue exists, the two are equivalent.
 
 use crate::config::Codel;
 use crate::nanos;
@@ -15,20 +15,20 @@ pub(crate) enum Verdict {
     Drop,
 }
 
-/// The RFC's state; the names are its.
+/// The state variables of RFC 8289, under the RFC's names.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     target: u64,
     interval: u64,
     ecn: bool,
-    /// When the wait will have been above the target for an interval.
+    /// Time at which the wait will have been above the target for a whole interval.
     first_above: Option<u64>,
     dropping: bool,
-    /// When the next drop is due, if `owed` is not set.
+    /// Time at which the next drop is due, if `owed` is not set.
     drop_next: u64,
-    /// A drop has been made for which `drop_next` has not moved on.
+    /// Set after a drop whose successor has not been scheduled yet: `drop_next` is still the time of that drop.
     owed: bool,
-    /// Drops since dropping began.
+    /// Drops since the dropping state began.
     count: u64,
     last_count: u64,
     max_packet: u64,
@@ -36,12 +36,12 @@ pub(crate) struct Control {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
-    /// When it leaves the queue.
+    /// Time at which the packet leaves the queue.
     pub(crate) now: u64,
-    /// How long it waited.
+    /// Time that the packet spent in the queue.
     pub(crate) waited: u64,
     pub(crate) bytes: u64,
-    /// Bytes before it when it entered.
+    /// Bytes ahead of the packet when it entered.
     pub(crate) found: u64,
     pub(crate) ecn_capable: bool,
 }
@@ -62,7 +62,8 @@ impl Control {
         }
     }
 
-    /// What becomes of the packet at the head of the queue. Every packet comes here, in order.
+    /// Decides whether the packet at the head of the queue passes, is marked or is dropped. Every packet must be
+    /// judged, in order.
     pub(crate) fn judge(&mut self, head: Head) -> Verdict {
         self.max_packet = self.max_packet.max(head.bytes);
         let ok_to_drop = self.ok_to_drop(head);
@@ -86,7 +87,7 @@ impl Control {
             return Verdict::Pass;
         }
         self.dropping = true;
-        // Shortly after the last time, the rate of drops that was enough then is where to begin.
+        // If dropping resumes soon after it last stopped, start from the drop rate that was sufficient then.
         let delta = self.count - self.last_count;
         let recent = head.now.saturating_sub(self.drop_next) < self.interval.saturating_mul(16);
         self.count = if recent && delta > 1 { delta } else { 1 };
@@ -95,7 +96,7 @@ impl Control {
         self.hit(head)
     }
 
-    /// The RFC's `dodequeue`: whether packets have waited for too long all through an interval.
+    /// The RFC's `dodequeue`: returns whether packets have waited above the target for a whole interval.
     fn ok_to_drop(&mut self, head: Head) -> bool {
         if head.waited < self.target || head.found <= self.max_packet {
             self.first_above = None;
@@ -118,7 +119,7 @@ impl Control {
         }
     }
 
-    /// `time` and an interval divided by the root of `count`, to 1/65536.
+    /// Returns `time` plus the interval divided by the square root of `count`, with a precision of 1/65536.
     fn control_law(&self, time: u64) -> u64 {
         let root = (u128::from(self.count) << 32).isqrt().max(1);
         let step = (u128::from(self.interval) << 16) / root;

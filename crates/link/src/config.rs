@@ -1,4 +1,4 @@
-//! What a link is like.
+//! The configuration of a link.
 
 pub(crate) mod error;
 mod show;
@@ -11,84 +11,84 @@ use std::time::Duration;
 use crate::bursts::GilbertElliott;
 use crate::trace::Trace;
 
-/// One direction of a link. The default is a perfect wire.
+/// Describes one direction of a link. The default is a perfect wire.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// Bytes per second, `overhead` included; `None` sends in no time.
+    /// Rate in bytes per second, `overhead` included. `None` means that transmission takes no time.
     pub rate: Option<u64>,
-    /// In place of a rate: when how much is sent.
+    /// Times at which bytes are sent, in place of a rate.
     pub trace: Option<Arc<Trace>>,
-    /// Bytes that every packet takes on the link beyond its own length; see [`crate::overhead`].
+    /// Bytes that every packet takes on the link in addition to its own length; see [`crate::overhead`].
     pub overhead: usize,
-    /// Propagation delay.
+    /// Propagation delay in this direction.
     pub delay: Duration,
-    /// Extra delay, even between nothing and this, that keeps packets in order.
+    /// Maximum extra delay. Each packet draws one evenly between zero and this; the order of packets is kept.
     ///
-    /// A packet waits for the one ahead, so where many come within this time most are late by nearly all
-    /// of it: sparse packets see the jitter, dense ones see more delay.
+    /// A packet waits for the one ahead. If many packets arrive within this time, most are late by nearly all of it:
+    /// sparse packets see the jitter, dense ones see more delay.
     pub jitter: Duration,
-    /// Pauses of the medium, behind the transmitter.
+    /// Pauses of the medium, applied after the transmitter.
     pub stall: Option<Stall>,
     /// Share of packets lost independently of each other, 0 to 1.
     pub loss: f64,
-    /// Loss in bursts, besides `loss`.
+    /// Loss in bursts, in addition to `loss`.
     pub bursts: Option<GilbertElliott>,
-    /// Where `loss` and `bursts` strike.
+    /// Place at which `loss` and `bursts` apply.
     pub loss_at: LossAt,
-    /// Packets that come late.
+    /// Packets that arrive late, after packets sent later.
     pub reorder: Reorder,
     /// Share of packets that come out twice, 0 to 1.
     pub duplicate: f64,
-    /// What may wait for transmission; a packet that does not fit is dropped.
+    /// Capacity of the transmission queue. A packet that does not fit is dropped.
     pub queue: Queue,
-    /// Keeps the queue short.
+    /// Queue management that keeps the queue short.
     pub codel: Option<Codel>,
-    /// Marks packets that are ECN-capable and waited longer than this.
+    /// Marks ECN-capable packets that waited longer than this.
     pub mark_above: Option<Duration>,
-    /// Drops what comes faster, before the queue.
+    /// Drops packets that exceed its rate, before the queue.
     pub policer: Option<Policer>,
-    /// Longest packet that passes, without `overhead`.
+    /// Longest packet that passes, in bytes without `overhead`. Longer packets are dropped.
     pub mtu: usize,
-    /// Times during which nothing passes.
+    /// Times during which no packet passes.
     pub outages: Vec<Outage>,
-    /// Changes to come, earliest first.
+    /// Scheduled changes, earliest first.
     pub changes: Vec<Change>,
 }
 
-/// Where packets are lost.
+/// The place at which packets are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossAt {
-    /// Before the queue: a lost packet takes none of the rate.
+    /// Before the queue: a lost packet uses none of the rate.
     Entry,
-    /// Behind the transmitter: a lost packet took its share of queue and rate.
+    /// After the transmitter: a lost packet has used its share of queue and rate.
     #[default]
     Exit,
 }
 
-/// What may wait for transmission. An empty queue takes any packet.
+/// The capacity of the transmission queue. An empty queue takes any packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// So many bytes, `overhead` included, of which each makes room once it is sent.
+    /// A number of bytes, `overhead` included. Each byte frees its space as soon as it is sent.
     Bytes(usize),
-    /// So many packets, of which each makes room once its last bit is sent.
+    /// A number of packets. Each packet frees its place once its last bit is sent.
     Packets(usize),
 }
 
-/// Room for everything, as far as the crate's limit allows.
+/// Unlimited, up to the crate's own limit on waiting packets.
 impl Default for Queue {
     fn default() -> Self {
         Self::Bytes(usize::MAX)
     }
 }
 
-/// Controlled delay, RFC 8289. The default is the RFC's, without marks.
+/// Parameters of Controlled Delay (RFC 8289). The default is the RFC's, without marking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codel {
-    /// The wait that is no standing queue yet.
+    /// Longest wait that does not yet count as a standing queue.
     pub target: Duration,
-    /// How long packets may wait longer than that.
+    /// Time for which waits may stay above the target before `CoDel` drops.
     pub interval: Duration,
-    /// Marks packets that are ECN-capable instead of dropping them.
+    /// Marks ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
@@ -102,59 +102,59 @@ impl Default for Codel {
     }
 }
 
-/// A token bucket that drops what it has no tokens for, and delays nothing.
+/// A token bucket that drops packets for which it has no tokens, and delays none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policer {
     /// Bytes per second, `overhead` included.
     pub rate: u64,
-    /// Bytes that may come at once.
+    /// Bytes that may pass at once.
     pub burst: u64,
 }
 
-/// A medium that pauses and then delivers at once what has come due meanwhile, as Wi-Fi and busy hosts do.
+/// A medium that pauses and then delivers at once all packets that came due meanwhile, as Wi-Fi and busy hosts do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Length of a pause.
+    /// Length of each pause.
     pub lasts: Duration,
-    /// From the beginning of one pause to that of the next; the first begins with the link.
+    /// Time from the start of one pause to the start of the next. The first pause starts with the link.
     pub every: Duration,
 }
 
-/// Packets that come late, so that later ones overtake them.
+/// Packets that come late, so that later packets overtake them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reorder {
-    /// Share of packets, 0 to 1.
+    /// Share of packets that come late, 0 to 1.
     pub share: f64,
-    /// How much later they come.
+    /// Additional delay of these packets.
     pub extra: Duration,
 }
 
-/// A time, counted from the link's start, during which nothing passes.
+/// An interval during which no packet passes. Times count from the link's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// The first moment at which packets are lost.
+    /// Start of the outage: packets sent from this moment on are lost.
     pub from: Duration,
-    /// The first moment at which they pass again.
+    /// End of the outage: packets sent from this moment on pass again.
     pub until: Duration,
 }
 
-/// Something that becomes different while the link is in use.
+/// A change of one setting at a scheduled time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// When, counted from the link's start.
+    /// Time of the change, counted from the link's start.
     pub at: Duration,
-    /// What.
+    /// The setting to change, with its new value.
     pub to: Setting,
 }
 
-/// What can change at a time set beforehand.
+/// A setting that can change at a scheduled time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Setting {
-    /// [`LinkConfig::rate`]; what is being sent at the moment is finished at the new rate.
+    /// Changes [`LinkConfig::rate`]. A packet in transmission at that moment is finished at the new rate.
     Rate(Option<u64>),
-    /// [`LinkConfig::delay`] of packets that leave the transmitter from then on.
+    /// Changes [`LinkConfig::delay`] for packets that leave the transmitter from then on.
     Delay(Duration),
-    /// [`LinkConfig::loss`] of packets that pass the place of loss from then on.
+    /// Changes [`LinkConfig::loss`] for packets that reach the place of loss from then on.
     Loss(f64),
 }
 
@@ -184,7 +184,8 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
-    /// Bytes under way on a full link over one round trip: the rate, or the mean of the trace, times `round_trip`.
+    /// Returns the bandwidth-delay product in bytes: the rate, or the mean rate of the trace, times `round_trip`.
+    /// Returns `usize::MAX` if the link has neither a rate nor a trace.
     pub fn bandwidth_delay(&self, round_trip: Duration) -> usize {
         let mean = || self.trace.as_ref().map(|trace| trace.mean_rate());
         let rate = self.rate.or_else(mean);
@@ -192,7 +193,7 @@ impl LinkConfig {
     }
 }
 
-/// Bytes that `rate`, in bytes per second, sends in `time`.
+/// Returns the bytes that `rate`, in bytes per second, sends in `time`.
 pub(crate) fn sent_in(rate: u64, time: Duration) -> usize {
     let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;
     usize::try_from(bytes).unwrap_or(usize::MAX)

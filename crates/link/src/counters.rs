@@ -1,22 +1,22 @@
-//! What became of the packets.
+//! Counters of the fates of packets.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::packet::DropReason;
 
-/// Counts since the link was made.
+/// Counts since the link was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that entered: those delivered and those dropped for any reason.
     pub sent: u64,
-    /// Packets that came or will come out; copies do not count.
+    /// Packets delivered or scheduled for delivery. Copies do not count.
     pub delivered: u64,
-    /// Bytes of them, `overhead` included.
+    /// Bytes of the delivered packets, `overhead` included.
     pub delivered_bytes: u64,
-    /// Packets longer than the MTU.
+    /// Packets dropped because they were longer than the MTU.
     pub too_long: u64,
-    /// Packets the queue had no room for.
+    /// Packets dropped because the queue had no room.
     pub queue_full: u64,
     /// Packets that `CoDel` dropped.
     pub codel: u64,
@@ -28,34 +28,34 @@ pub struct Counters {
     pub random: u64,
     /// Packets lost in bursts.
     pub burst: u64,
-    /// Packets marked CE, whether or not they came out.
+    /// Packets marked CE, whether or not they were delivered.
     pub marked: u64,
-    /// Packets that came out twice.
+    /// Packets that were delivered twice.
     pub duplicated: u64,
-    /// Packets picked to come late.
+    /// Packets picked for late delivery.
     pub reordered: u64,
-    /// Packets that were transmitted, whether or not they came out.
+    /// Packets that were transmitted, whether or not they were delivered.
     pub transmitted: u64,
-    /// Sum of the time that these waited for transmission to begin.
+    /// Sum of the times that transmitted packets waited for transmission to begin.
     pub queued: Duration,
     /// The longest of these waits.
     pub queued_max: Duration,
 }
 
 impl Counters {
-    /// Mean time that a packet waited for transmission to begin.
+    /// Returns the mean time that a transmitted packet waited for transmission to begin.
     pub fn queued_mean(&self) -> Duration {
         let nanos = self.queued.as_nanos() / u128::from(self.transmitted.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Packets that did not come out, for whatever reason.
+    /// Returns the number of packets that were not delivered, for any reason.
     pub fn dropped(&self) -> u64 {
         self.reasons().iter().map(|(_, count)| count).sum()
     }
 
-    /// Packets dropped by accident, [`random`](Self::random) or [`burst`](Self::burst), which is what a
-    /// configured loss has to be compared with.
+    /// Returns the number of packets lost at random: [`random`](Self::random) plus [`burst`](Self::burst). Compare a
+    /// configured loss with this number.
     pub fn lost(&self) -> u64 {
         self.random + self.burst
     }
@@ -86,7 +86,7 @@ impl Counters {
     }
 }
 
-/// One line that leaves out what did not happen.
+/// Writes one line that leaves out counts of zero.
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sent, {} delivered", self.sent, self.delivered)?;

@@ -1,8 +1,8 @@
-//! Random numbers that depend on a seed, a packet's number and a purpose, and on nothing else.
+//! Random numbers that depend only on a seed, a packet's number and a purpose.
 //!
-//! Integers and exactly rounded operations only: every machine draws the same.
+//! All operations use integers or are exactly rounded, so every machine draws the same numbers.
 
-/// What a number is drawn for: draws for different purposes are independent.
+/// The purpose of a random number. Draws for different purposes are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Loss = 1,
@@ -30,7 +30,7 @@ impl Draws {
         }
     }
 
-    /// Whether packet `index` is one of the `share` that are picked.
+    /// Returns whether packet `index` is among the share `share` of packets that are picked.
     pub(crate) fn picks(self, index: u64, purpose: Purpose, share: f64) -> bool {
         const MANTISSA: u32 = 53;
         if share <= 0.0 {
@@ -42,7 +42,7 @@ impl Draws {
         exact(number) / exact(1 << MANTISSA) < share
     }
 
-    /// A number for packet `index` from 0 up to, but without, `end`.
+    /// Draws a number for packet `index`, at least 0 and below `end`.
     pub(crate) fn below(self, index: u64, purpose: Purpose, end: u64) -> u64 {
         if end == 0 {
             return 0;
@@ -56,7 +56,7 @@ impl Draws {
     }
 }
 
-/// The finalizer of `SplitMix64` (Steele, Lea, Flood 2014), which makes any counter look random.
+/// Mixes a counter so that consecutive values look random: the finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
 fn mix(counter: u64) -> u64 {
     let mut z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

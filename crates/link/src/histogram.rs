@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::nanos;
 use crate::units::Delay;
 
-/// Times up to 73 minutes, with `2^STEP_BITS` buckets for each doubling: none is wider than that part of its first
-/// value, 1/32 where nothing else is asked for.
+/// Counts times up to 73 minutes in `2^STEP_BITS` buckets for each doubling. No bucket is wider than `1/2^STEP_BITS` of
+/// its first value; by default that is 1/32.
 ///
-/// Longer times count as 73 minutes in [`quantile`](Self::quantile), and as they are in the mean and maximum.
+/// [`quantile`](Self::quantile) treats longer times as 73 minutes; the mean and the maximum use their exact value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram<const STEP_BITS: u32 = 5> {
     buckets: Vec<u64>,
@@ -30,7 +30,7 @@ impl<const STEP_BITS: u32> Default for Histogram<STEP_BITS> {
 }
 
 impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
-    /// Counts a time.
+    /// Adds one time to the histogram.
     pub fn record(&mut self, time: Duration) {
         self.record_nanos(nanos(time));
     }
@@ -44,7 +44,7 @@ impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
         self.max = self.max.max(time);
     }
 
-    /// Counts all that `other` has counted.
+    /// Adds all times that `other` has counted.
     pub fn merge(&mut self, other: &Self) {
         for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *bucket += more;
@@ -54,19 +54,19 @@ impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
         self.max = self.max.max(other.max);
     }
 
-    /// How many times were counted.
+    /// Returns the number of times recorded.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The time that a share `q`, 0 to 1, of all times does not exceed: not below the true one, and at
-    /// most a bucket's width above it. Zero where nothing was counted.
+    /// Returns the time that a share `q` (0 to 1) of all recorded times does not exceed. The result is not below the
+    /// true quantile and at most one bucket width above it. Returns zero if no time was recorded.
     pub fn quantile(&self, q: f64) -> Duration {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,
             clippy::cast_sign_loss,
-            reason = "a float that is too large or no number becomes the nearest count"
+            reason = "a float that is too large or not a number saturates to the nearest count"
         )]
         let rank = ((self.count as f64 * q * ALMOST_ONE).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
@@ -79,7 +79,7 @@ impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
         Duration::ZERO
     }
 
-    /// The share of all times that are longer than `limit`, give or take those of the bucket that it falls into.
+    /// Returns the share of recorded times longer than `limit`, accurate to the times in the bucket of `limit`.
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
     pub fn share_beyond(&self, limit: Duration) -> f64 {
         let within = bucket(nanos(limit), STEP_BITS);
@@ -87,19 +87,19 @@ impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
         beyond as f64 / self.count.max(1) as f64
     }
 
-    /// The mean, zero where nothing was counted.
+    /// Returns the mean, or zero if no time was recorded.
     pub fn mean(&self) -> Duration {
         let mean = self.sum / u128::from(self.count.max(1));
         Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// The longest time.
+    /// Returns the longest recorded time.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
     }
 }
 
-/// Mean, three quantiles and maximum in one line.
+/// Writes the mean, three quantiles and the maximum in one line.
 impl<const STEP_BITS: u32> fmt::Display for Histogram<STEP_BITS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -114,10 +114,11 @@ impl<const STEP_BITS: u32> fmt::Display for Histogram<STEP_BITS> {
     }
 }
 
-/// Times have at most so many bits: 2^42 ns are 73 minutes, longer than any queue that is worth a picture.
+/// Bits of the largest time with a bucket of its own: 2^42 ns are 73 minutes, longer than any useful queue.
 const TIME_BITS: u32 = 42;
 
-/// A share that is written in decimals is a little more or less than meant, and 99 % of 100 are not 100.
+/// Corrects the rounding of `q`: a decimal fraction is slightly inexact, so that 0.99 of 100 could round up to rank
+/// 100.
 const ALMOST_ONE: f64 = 1.0 - 1e-12;
 
 const fn buckets(step_bits: u32) -> usize {
@@ -131,7 +132,7 @@ fn bucket(time: u64, step_bits: u32) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
-/// The last time that belongs to bucket `index`.
+/// Returns the longest time that belongs to bucket `index`.
 fn last_of(index: usize, step_bits: u32) -> u64 {
     let index = index as u64;
     let shift = (index >> step_bits).saturating_sub(1);

@@ -1,18 +1,17 @@
-//! One direction of a link: *(packet, now, seed) → delivered at t, marked, or dropped*.
+//! Emulates one direction of a link: *(packet, now, seed) → delivered at t, marked, or dropped*.
 //!
-//! A [`Link`] holds no packets and reads no clock. It is told when a packet of some length enters and
-//! answers at once when the packet, and perhaps a copy of it, comes out at the other end. The caller
-//! keeps the packet until then: in an event queue where time is virtual, in a timer wheel where it is
-//! real.
+//! A [`Link`] holds no packets and reads no clock. The caller reports that a packet of some length enters, and the link
+//! answers at once when the packet, and perhaps a copy of it, comes out at the other end. The caller keeps the packet
+//! until then: in an event queue if time is virtual, in a timer wheel if time is real.
 //!
 //! # Order of use
 //!
-//! 1. Describe the link with a [`LinkConfig`]; fields that are left at their default do nothing. People's
-//!    words for the values are in [`units`], [`overhead`] and [`Trace`]; [`NamedLink`] has whole links, such
-//!    as `lte`; [`LinkConfig::check`] refuses what makes no sense.
-//! 2. [`Link::new`] with a seed and the time that outages and changes count from.
-//! 3. [`Link::send`] for every packet, at times that never go back.
-//! 4. [`Link::counters`] and [`Link::waits`] tell what became of them.
+//! 1. Describe the link with a [`LinkConfig`]. Fields left at their default have no effect. [`units`], [`overhead`] and
+//!    [`Trace`] parse the notation that people use for the values; [`NamedLink`] provides whole links, such as `lte`;
+//!    [`LinkConfig::check`] rejects invalid configurations.
+//! 2. Call [`Link::new`] with a seed and with the time from which outages and changes count.
+//! 3. Call [`Link::send`] for every packet, at times that never go back.
+//! 4. Read [`Link::counters`] and [`Link::waits`] for the results.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -49,17 +48,17 @@
 //!                                       marks CE ◄────────┘     duplicate, reorder ◄─ stall ◄─┘
 //! ```
 //!
-//! Loss strikes at one of its two places, as [`LossAt`] says. A packet that is dropped before the
-//! transmission leaves its time to the next; one that is lost behind it has used the link. `CoDel` decides
-//! when the packet leaves the queue; as departures of a FIFO follow from what is ahead, that is known when
-//! it enters. Jitter keeps the order; only the packets picked for reordering come late, and those behind
-//! them do not wait.
+//! Loss applies at one of two places, chosen by [`LossAt`]. A packet dropped before the transmission leaves its
+//! transmission time to the next packet; a packet lost after it has used the link. `CoDel` decides when the packet
+//! leaves the queue. In a FIFO the departure time follows from the packets ahead, so it is known when the packet
+//! enters. Jitter keeps the order. Only the packets picked for reordering come late, and the packets behind them do not
+//! wait.
 //!
 //! # Randomness
 //!
-//! The accidents of packet *i* depend on the seed and on *i* only, never on how many draws others took: two
-//! runs that differ in one packet's length still lose the same packets. All arithmetic is of integers or
-//! rounded exactly, so that every machine, with and without optimisation, gives the same fates.
+//! The random events of packet *i* depend only on the seed and on *i*, never on the number of draws made for other
+//! packets. Two runs that differ in one packet's length therefore still lose the same packets. All arithmetic uses
+//! integers or exactly rounded operations, so every machine gives the same fates, with and without optimisation.
 #![forbid(unsafe_code)]
 
 mod bursts;
@@ -96,7 +95,7 @@ pub use named::{NamedLink, Overrides};
 pub use packet::{DropReason, Fate, Packet};
 pub use trace::{MAX_OPPORTUNITIES, OPPORTUNITY_BYTES, Trace, TraceError};
 
-/// Nanoseconds, as far as 64 bits go: more than 500 years.
+/// Converts a duration to nanoseconds, and saturates at 64 bits (more than 500 years).
 fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

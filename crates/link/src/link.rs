@@ -1,4 +1,4 @@
-//! The link itself.
+//! The link emulator: applies every effect to each packet, in order.
 
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ use crate::schedule::{self, Schedule};
 use crate::transmitter::Transmitter;
 use crate::waiting::{Entry, Waiting};
 
-/// One direction of a link. See the crate documentation.
+/// Emulates one direction of a link. See the crate documentation for the order of calls.
 ///
-/// Inside, all times are nanoseconds since the start.
+/// All internal times are nanoseconds since the start.
 #[derive(Clone, Debug)]
 pub struct Link {
     config: LinkConfig,
     draws: Draws,
     start: Instant,
-    /// The latest time it was told.
+    /// The latest time passed to [`send`](Self::send).
     now: u64,
     index: u64,
     loss: Schedule<f64>,
@@ -35,7 +35,7 @@ pub struct Link {
     out: Schedule<bool>,
     delay: Schedule<u64>,
     jitter: u64,
-    /// When the last packet that keeps the order comes out.
+    /// Delivery time of the latest packet that was not reordered. Jitter never delivers a packet before this time.
     last_out: u64,
     counters: Counters,
     waits: Histogram,
@@ -49,7 +49,7 @@ struct Sent {
 }
 
 impl Link {
-    /// A link whose outages and changes count from `start` and whose accidents follow from `seed`.
+    /// Creates a link. Outages and changes count from `start`; all random events follow from `seed`.
     pub fn new(config: LinkConfig, seed: u64, start: Instant) -> Self {
         let draws = Draws::new(seed);
         Self {
@@ -73,7 +73,8 @@ impl Link {
         }
     }
 
-    /// A packet enters at `now`. Times do not go back: an earlier one counts as the latest so far.
+    /// Sends a packet that enters at `now`, and returns its fate. Times must not go back: an earlier `now` counts as
+    /// the latest so far.
     pub fn send(&mut self, now: Instant, packet: impl Into<Packet>) -> Fate {
         let now = nanos(now.saturating_duration_since(self.start)).max(self.now);
         self.now = now;
@@ -89,37 +90,37 @@ impl Link {
         }
     }
 
-    /// Bytes that have entered the queue and have not been sent.
+    /// Returns the bytes that have entered the queue and are not yet sent at `now`.
     pub fn backlog(&self, now: Instant) -> usize {
         let now = nanos(now.saturating_duration_since(self.start));
         usize::try_from(self.waiting.unsent(now)).unwrap_or(usize::MAX)
     }
 
-    /// How long a packet that enters at `now` would wait until its transmission begins.
+    /// Returns the time that a packet entering at `now` would wait until its transmission begins.
     pub fn wait(&self, now: Instant) -> Duration {
         let now = nanos(now.saturating_duration_since(self.start));
         Duration::from_nanos(self.transmitter.begins(now) - now)
     }
 
-    /// What became of the packets so far.
+    /// Returns the counts of packets and their fates so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How long packets that were transmitted waited for that.
+    /// Returns the distribution of the times that transmitted packets waited for transmission.
     pub fn waits(&self) -> &Histogram {
         &self.waits
     }
 
-    /// What the link was made to be like; changes that have come due are still in its list.
+    /// Returns the current configuration. Its list of changes still contains those that have taken effect.
     pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// Makes the link a different one from now on. What is under way arrives as it would have.
+    /// Replaces the configuration from now on. Packets already in flight are delivered as computed before.
     ///
-    /// Of the changes in `config`, those that are due apply at once. What is the same as
-    /// before keeps its state: bursts, `CoDel`, policer; a trace goes on where it was.
+    /// Changes in `config` that are already due apply at once. Bursts, `CoDel`, the policer and a trace keep their
+    /// state if their configuration is unchanged.
     pub fn reconfigure(&mut self, config: LinkConfig) {
         self.loss = losses(&config);
         if config.bursts != self.config.bursts {
@@ -138,7 +139,7 @@ impl Link {
         self.config = config;
     }
 
-    /// From the entry to behind the transmitter.
+    /// Takes a packet from the entry to the exit of the transmitter.
     fn carry(&mut self, now: u64, index: u64, packet: Packet) -> Result<Sent, DropReason> {
         let burst = match &mut self.bursts {
             Some(bursts) => bursts.lose(index, self.draws),
@@ -181,7 +182,7 @@ impl Link {
         Ok(Sent { at, bytes, marked })
     }
 
-    /// What the queue's management does, and whether it marks.
+    /// Applies queue management to a packet, and returns whether it is marked.
     fn leave_queue(
         &mut self,
         entered: u64,
@@ -204,7 +205,7 @@ impl Link {
                 Verdict::Pass => {}
                 Verdict::Mark => marked = true,
                 Verdict::Drop => {
-                    // It was in the queue until then, and leaves the transmitter to the next.
+                    // The packet stays in the queue until then, but takes no transmission time.
                     self.waiting.enter(Entry {
                         begins,
                         ends: begins,
@@ -237,7 +238,7 @@ impl Link {
         counters.queued_max = counters.queued_max.max(wait);
     }
 
-    /// From the transmitter to the far end.
+    /// Takes a packet from the transmitter to the far end.
     fn propagate(&mut self, index: u64, sent: Sent) -> Fate {
         self.counters.delivered += 1;
         self.counters.delivered_bytes += sent.bytes;
@@ -269,7 +270,8 @@ impl Link {
         }
     }
 
-    /// When a packet that is due at `due` comes out.
+    /// Returns the time at which a packet due at `due` is delivered: then, or at the end of the stall that `due` falls
+    /// into.
     fn after_stall(&self, due: u64) -> u64 {
         let Some(stall) = self.config.stall else {
             return due;
@@ -304,8 +306,9 @@ fn outages(config: &LinkConfig) -> Schedule<bool> {
     schedule::within(windows.map(|outage| (nanos(outage.from), nanos(outage.until))))
 }
 
-/// Longest packet, and most overhead: beyond any link's, so that the arithmetic fits 64 bits.
+/// Cap on the length of a packet and on the overhead: beyond those of any real link, and small enough for 64-bit
+/// arithmetic.
 const MAX_LENGTH: usize = u32::MAX as usize;
 
-/// Longest time between a packet and its copy, in nanoseconds; chosen arbitrarily, to let others between.
+/// Longest time between a packet and its copy, in nanoseconds; chosen arbitrarily, to let other packets in between.
 const COPY_GAP_MAX: u64 = 2_000_000;

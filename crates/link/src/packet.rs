@@ -1,18 +1,18 @@
-//! What enters a link, and what becomes of it.
+//! Packets that enter a link, and their fates.
 
 use std::time::Instant;
 
-/// A packet, as far as a link cares.
+/// The properties of a packet that matter to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Bytes, without the link's overhead.
+    /// Length in bytes, without the link's overhead.
     pub length: usize,
-    /// It says ECT(0), ECT(1) or CE (RFC 3168), so a queue may mark it where it would drop it.
+    /// True if the packet carries ECT(0), ECT(1) or CE (RFC 3168), so that a queue may mark it instead of dropping it.
     pub ecn_capable: bool,
 }
 
 impl Packet {
-    /// A packet that may be marked.
+    /// Creates a packet that a queue may mark.
     pub fn ecn_capable(length: usize) -> Self {
         Self {
             length,
@@ -21,7 +21,7 @@ impl Packet {
     }
 }
 
-/// A packet that may not be marked.
+/// Creates a packet that is not ECN-capable, from its length in bytes.
 impl From<usize> for Packet {
     fn from(length: usize) -> Self {
         Self {
@@ -31,38 +31,38 @@ impl From<usize> for Packet {
     }
 }
 
-/// What becomes of a packet.
+/// The fate of a packet that entered the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It comes out.
+    /// The packet is delivered.
     Delivered {
-        /// When.
+        /// Time at which the packet is delivered.
         at: Instant,
-        /// When a copy of it comes out, where there is one.
+        /// Time at which a copy of the packet is delivered, if there is a copy.
         copy: Option<Instant>,
-        /// It comes out with CE, and so does the copy.
+        /// True if the packet and its copy are delivered with CE.
         marked: bool,
     },
-    /// It does not.
+    /// The packet is dropped.
     Dropped(DropReason),
 }
 
-/// Why a packet does not come out.
+/// The reason for which a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// It is longer than the MTU.
+    /// The packet is longer than the MTU.
     TooLong,
     /// The queue has no room.
     QueueFull,
-    /// `CoDel` found that the queue has stood for too long.
+    /// `CoDel` found a standing queue.
     Codel,
-    /// It came faster than the policer allows.
+    /// The packet exceeded the policer's rate.
     Policer,
-    /// It was transmitted during an outage.
+    /// The packet was transmitted during an outage.
     Outage,
-    /// It was lost at random, independently of the others.
+    /// The packet was lost at random, independently of the others.
     Random,
-    /// It was lost in a burst.
+    /// The packet was lost in a burst.
     Burst,
 }

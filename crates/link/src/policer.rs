@@ -1,12 +1,12 @@
-//! A token bucket: exact, in billionths of a byte.
+//! An exact token bucket: it counts in billionths of a byte.
 
 use crate::config::Policer;
 
-/// The bucket of one link. It starts full.
+/// The token bucket of one link. It starts full.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     rate: u64,
-    /// Tokens that it holds at most, in billionths of a byte, as all tokens.
+    /// Largest number of tokens. Like all tokens, these are billionths of a byte.
     capacity: u64,
     tokens: u64,
     filled_at: u64,
@@ -23,7 +23,7 @@ impl Bucket {
         }
     }
 
-    /// Whether `bytes` pass at `now`; then their tokens are gone.
+    /// Returns whether `bytes` pass at `now`, and takes their tokens if they do.
     pub(crate) fn admits(&mut self, now: u64, bytes: u64) -> bool {
         let earned = u128::from(self.rate) * u128::from(now.saturating_sub(self.filled_at));
         let earned = u64::try_from(earned).unwrap_or(u64::MAX);
@@ -37,5 +37,5 @@ impl Bucket {
     }
 }
 
-/// A rate in bytes per second is one in these per nanosecond.
+/// Tokens per byte. With this unit, a rate of *n* bytes per second earns *n* tokens per nanosecond.
 pub(crate) const PARTS_PER_BYTE: u64 = 1_000_000_000;

@@ -1,18 +1,18 @@
-//! A value that changes at times known beforehand.
+//! A value that changes at times known in advance.
 
-/// The value, and what it will be. Asked for times that never go back.
+/// The current value and its future values. Must be queried at times that never go back.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule<T> {
     value: T,
-    /// Time and value, the next change last.
+    /// Times and values of the future changes, the next one last.
     later: Vec<(u64, T)>,
 }
 
 impl<T: Copy> Schedule<T> {
-    /// `value` until the first of `changes`, which come in the order of their times.
+    /// Creates a schedule that holds `value` until the first of `changes`, which are ordered by time.
     pub(crate) fn new(value: T, changes: impl Iterator<Item = (u64, T)>) -> Self {
         let mut later: Vec<(u64, T)> = changes.collect();
-        // A list out of order is refused by the check of the configuration, which not everyone makes.
+        // `LinkConfig::check` rejects an unordered list, but not every caller runs it.
         later.sort_by_key(|&(at, _)| at);
         later.reverse();
         Self { value, later }
@@ -33,7 +33,7 @@ impl<T: Copy> Schedule<T> {
     }
 }
 
-/// True within any of `windows`, from the first moment up to, but without, the second.
+/// Returns a schedule that is true within any of `windows`; the start of a window belongs to it, its end does not.
 pub(crate) fn within(windows: impl Iterator<Item = (u64, u64)>) -> Schedule<bool> {
     let mut windows: Vec<(u64, u64)> = windows.filter(|(from, until)| from < until).collect();
     windows.sort_unstable();

@@ -1,4 +1,4 @@
-//! Each field of the configuration does what it says, and nothing else.
+//! Tests that each field of the configuration has its documented effect and no other.
 
 mod codel;
 pub(crate) mod golden;
@@ -130,7 +130,7 @@ fn losses_come_at_the_stated_rate_and_follow_from_the_seed_alone() {
     };
     let fates = arrivals(&config, 7, 20_000, MS);
     let lost = 20_000 - delivered(&fates).len();
-    assert!((900..1100).contains(&lost), "{lost} of 20000 lost at 5 %");
+    assert!((900..1100).contains(&lost), "{lost} of 20000, not 5 %");
     let pattern = |config: &LinkConfig, seed| -> Vec<bool> {
         let fates = arrivals(config, seed, 1000, MS);
         fates
@@ -163,7 +163,7 @@ fn jitter_keeps_the_order_within_its_bounds() {
     for index in 0..2000u32 {
         let now = start + every * index;
         let Fate::Delivered { at, .. } = link.send(now, 100) else {
-            panic!("nothing is lost")
+            panic!("the link must not lose packets")
         };
         assert!(at >= last);
         last = at;
@@ -175,7 +175,7 @@ fn jitter_keeps_the_order_within_its_bounds() {
     );
     assert!(
         extremes.1 > extremes.0 + 4 * MS,
-        "jitter does something: {extremes:?}"
+        "jitter must vary the delay: {extremes:?}"
     );
 }
 
@@ -193,7 +193,7 @@ fn what_is_due_in_a_stall_comes_out_at_its_end() {
     let mut link = Link::new(config, 1, start);
     let outs = (0..60).map(|index| {
         let Fate::Delivered { at, .. } = link.send(start + MS * index, 100) else {
-            panic!("nothing is lost")
+            panic!("the link must not lose packets")
         };
         (at - start).as_millis()
     });
@@ -221,7 +221,7 @@ fn reordered_packets_come_late_and_the_others_do_not_wait() {
             Fate::Dropped(reason) => panic!("{reason:?}"),
         }
     }
-    assert!((60..140).contains(&late), "{late} of 1000 at 10 %");
+    assert!((60..140).contains(&late), "{late} of 1000, not 10 %");
     assert_eq!(link.counters().reordered, late);
 }
 
@@ -240,7 +240,7 @@ fn duplicates_follow_their_packet() {
     let gaps: Vec<Duration> = copies.collect();
     assert!(
         (330..470).contains(&gaps.len()),
-        "{} copies at 20 %",
+        "{} copies of 2000 packets, expected 20 %",
         gaps.len()
     );
     assert!(gaps.iter().all(|&gap| gap < 2 * MS));

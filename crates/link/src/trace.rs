@@ -1,59 +1,59 @@
-//! Links that were recorded: mahimahi's trace format.
+//! Recorded links in mahimahi's trace format.
 //!
-//! Each line is a time in milliseconds at which 1500 bytes may be sent; several lines with one time are
-//! several such opportunities. Behind the last line the trace begins again. An opportunity that finds
-//! nothing to send is lost; a packet may take several, and what it leaves of one is for the next packet.
+//! Each line is a time in milliseconds at which 1500 bytes may be sent. Several lines with the same time are several
+//! such opportunities. After the last line the trace repeats. An opportunity is lost if no bytes are ready to send. A
+//! packet may take several opportunities, and the next packet uses the rest of the last one.
 
 use std::fmt;
 
 /// Bytes that each line of a trace lets through.
 pub const OPPORTUNITY_BYTES: u64 = 1500;
 
-/// Most lines of a trace: 12 Gbit/s for a second, or 12 Mbit/s for a quarter of an hour.
+/// Maximum number of lines in a trace: 12 Gbit/s for a second, or 12 Mbit/s for a quarter of an hour.
 pub const MAX_OPPORTUNITIES: usize = 1 << 20;
 
-/// Longest time of a trace, a day: chosen so that times stay far from where arithmetic ends.
+/// Longest duration of a trace, a day: chosen so that times stay far from the limits of the arithmetic.
 const MAX_PERIOD_MS: u32 = 24 * 60 * 60 * 1000;
 
-/// When how much may be sent, over and over.
+/// A repeating list of the times at which bytes may be sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// In order, not empty, and the last is not 0: it is also the period.
+    /// Times in order. The list is not empty, and its last time is not 0, because it is also the period.
     at_ms: Vec<u32>,
 }
 
-/// Why a text is no trace.
+/// The reason for which a text is not a valid trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// A line is something else.
+    /// A line is not a time.
     #[error(
         "line {0} of the trace is not a time in whole milliseconds below {MAX_PERIOD_MS}, such as 250"
     )]
     NotATime(usize),
-    /// A time is earlier than the one before.
+    /// A time is earlier than the one before it.
     #[error("line {0} of the trace is earlier than the line before; sort the file by time")]
     Backwards(usize),
-    /// There is no line with a time above 0.
+    /// No line has a time above 0.
     #[error(
         "the trace has no time above 0; it needs one line for each 1500 bytes, such as 1, 2, 3"
     )]
     Empty,
-    /// There are more lines than we keep.
-    #[error("the trace has more than {MAX_OPPORTUNITIES} lines; cut it, as it repeats itself")]
+    /// The trace has more lines than the limit.
+    #[error("the trace has more than {MAX_OPPORTUNITIES} lines; shorten it: a trace repeats")]
     TooLong,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
-    /// Number of the opportunity in use, counted over all repetitions.
+    /// Number of the current opportunity, counted over all repetitions.
     number: u64,
-    /// Bytes of it that are spent, less than all.
+    /// Bytes used of that opportunity, always fewer than all.
     spent: u64,
 }
 
 impl Trace {
-    /// Reads mahimahi's format. Empty lines and spaces around numbers are allowed.
+    /// Parses mahimahi's format. Empty lines and spaces around numbers are allowed.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut at_ms = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -63,7 +63,7 @@ impl Trace {
                 continue;
             }
             let not_a_time = TraceError::NotATime(line_number);
-            // A sign is nothing that mahimahi writes, but `parse` would take it.
+            // mahimahi never writes a sign, but `parse` would accept one.
             if !line.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(not_a_time);
             }
@@ -85,13 +85,14 @@ impl Trace {
         }
     }
 
-    /// The trace of these times, which are in order, and of which the last is above 0.
+    /// Builds a trace from times in milliseconds. The caller guarantees that they are in order and that the last is
+    /// above 0.
     pub(crate) fn repeating(at_ms: Vec<u32>) -> Self {
         debug_assert!(at_ms.is_sorted() && at_ms.last().is_some_and(|&last| last > 0));
         Self { at_ms }
     }
 
-    /// Bytes per second that it lets through at most, rounded down.
+    /// Returns the mean rate of the trace in bytes per second, rounded down: the highest rate it can sustain.
     pub fn mean_rate(&self) -> u64 {
         self.at_ms.len() as u64 * OPPORTUNITY_BYTES * 1000 / self.period_ms()
     }
@@ -110,17 +111,17 @@ impl Trace {
             .saturating_mul(NANOS_PER_MS)
     }
 
-    /// Number of the first opportunity at or after `time`.
+    /// Returns the number of the first opportunity at or after `time`.
     fn first_from(&self, time: u64) -> u64 {
         let time_ms = time.div_ceil(NANOS_PER_MS);
-        // The end of a round belongs to that round, whose last line it is.
+        // The end of a round is the time of its last line, so it belongs to that round.
         let round = time_ms.saturating_sub(1) / self.period_ms();
         let within = time_ms - round * self.period_ms();
         let line = self.at_ms.partition_point(|&at| u64::from(at) < within);
         round * self.at_ms.len() as u64 + line as u64
     }
 
-    /// Where the next byte goes from `from` on.
+    /// Returns the position of the next byte that is sent at or after `from`.
     fn forward(&self, cursor: Cursor, from: u64) -> Cursor {
         if self.time(cursor.number) >= from {
             return cursor;
@@ -131,15 +132,15 @@ impl Trace {
         }
     }
 
-    /// When something that is ready at `from` begins to be sent.
+    /// Returns the time at which a packet that is ready at `from` begins to be sent.
     pub(crate) fn opens(&self, cursor: Cursor, from: u64) -> u64 {
         self.time(self.forward(cursor, from).number)
     }
 
-    /// Sends `bytes` that are ready at `from`, and tells when the last of them goes.
+    /// Sends `bytes` that are ready at `from`, and returns the time at which the last of them is sent.
     pub(crate) fn spend(&self, cursor: &mut Cursor, from: u64, bytes: u64) -> u64 {
         *cursor = self.forward(*cursor, from);
-        // Bytes of this opportunity and those behind it that are spent in the end.
+        // Bytes used in the end, counted from the start of the current opportunity.
         let end = cursor.spent + bytes.max(1);
         let last = cursor.number + (end - 1) / OPPORTUNITY_BYTES;
         *cursor = Cursor {

@@ -1,4 +1,4 @@
-//! When a packet has been sent, at a rate that may change or as a trace allows.
+//! The transmitter: computes when a packet has been sent, at a rate that may change or as a trace allows.
 
 use std::sync::Arc;
 
@@ -7,16 +7,17 @@ use crate::nanos;
 use crate::schedule::Schedule;
 use crate::trace::{Cursor, Trace};
 
-/// Bytes per second beyond which a rate is no limit: 8 Tbit/s, so that the arithmetic fits 64 bits.
+/// Bytes per second above which a rate counts as this rate: 8 Tbit/s, so that the arithmetic fits 64 bits.
 pub(crate) const MAX_RATE: u64 = 1_000_000_000_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Transmitter {
     rate: Schedule<Option<u64>>,
     trace: Option<(Arc<Trace>, Cursor)>,
-    /// All it was given has been sent at this time and `parts` more: no rounding adds up.
+    /// Time at which all packets so far have been sent, plus `parts`. Keeping the fraction prevents rounding errors
+    /// from adding up.
     busy_until: u64,
-    /// In units of a nanosecond divided by the rate.
+    /// Fraction of a nanosecond, in units of a nanosecond divided by the rate.
     parts: u64,
 }
 
@@ -30,7 +31,7 @@ impl Transmitter {
         }
     }
 
-    /// Goes on as `new` after what it was given while it was `old`.
+    /// Continues with the configuration `new`. Packets accepted under `old` keep their times.
     pub(crate) fn reconfigure(&mut self, old: &LinkConfig, new: &LinkConfig) {
         self.busy_until = self.busy_until();
         self.parts = 0;
@@ -40,7 +41,7 @@ impl Transmitter {
         }
     }
 
-    /// When a packet that comes at `now` begins to be sent.
+    /// Returns the time at which a packet that enters at `now` begins to be sent.
     pub(crate) fn begins(&self, now: u64) -> u64 {
         let free = now.max(self.busy_until());
         match &self.trace {
@@ -49,7 +50,8 @@ impl Transmitter {
         }
     }
 
-    /// Sends `bytes` from when it [begins](Self::begins), and tells when the last bit has been sent.
+    /// Sends `bytes` from the time at which the packet [begins](Self::begins), and returns the time at which its last
+    /// bit has been sent.
     pub(crate) fn send(&mut self, begins: u64, bytes: u64) -> u64 {
         if let Some((trace, cursor)) = &mut self.trace {
             self.busy_until = trace.spend(cursor, begins, bytes);
@@ -86,7 +88,7 @@ impl Transmitter {
         }
     }
 
-    /// The first nanosecond at which all has been sent.
+    /// Returns the first nanosecond at which all packets so far have been sent.
     pub(crate) fn busy_until(&self) -> u64 {
         self.busy_until + u64::from(self.parts > 0)
     }

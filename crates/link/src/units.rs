@@ -1,4 +1,4 @@
-//! Rates, times, shares and sizes as people write them: in flags, files and scenarios of the whole product.
+//! Rates, times, shares and sizes as people write them, in the flags, files and scenarios of the whole product.
 //!
 //! | type | examples |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | [`Size`] | `4096` `64kB` `1.5GiB` `64M` |
 //! | [`Queue`] | `64kB` `1MiB` `1500B` `100p` `unlimited` |
 //!
-//! What they print they also read, to the same value. Letters may be large or small, save that `B` is a byte
-//! and `b`, as in `mb`, is refused: some mean bits. Steps are of 1000, those of `KiB`, `MiB`, `GiB` and `TiB`, and of
-//! `K`, `M`, `G` and `T` alone, of 1024.
+//! Each type parses its own output to the same value. Letters may be upper or lower case, with one exception: `B` is a
+//! byte, and `b`, as in `mb`, is rejected because some people mean bits. Prefixes count in steps of 1000; `KiB`, `MiB`,
+//! `GiB` and `TiB`, and `K`, `M`, `G` and `T` alone, count in steps of 1024.
 
 mod number;
 #[cfg(test)]
@@ -23,7 +23,7 @@ use std::time::Duration;
 use self::number::{Scaled, shown, split};
 use crate::config::Queue;
 
-/// Bytes per second.
+/// A rate in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
 
@@ -31,15 +31,15 @@ pub struct Rate(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Delay(pub Duration);
 
-/// Bytes.
+/// A size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// A part of all packets, 0 to 1.
+/// A share of all packets, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Share(pub f64);
 
-/// A text that is not what it should be.
+/// The error for a text that is not a valid value of its type. Its message shows an example.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {what}; write it like {example}")]
 pub struct UnitError {
@@ -140,7 +140,7 @@ impl FromStr for Share {
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let share = || {
             let (number, unit) = split(text)?;
-            // The check of what a number looks like; its value is rounded once, from the text.
+            // Only validates the syntax. The value is parsed from the text, so that it is rounded once.
             Scaled::parse(number)?;
             let scaled = match unit {
                 "%" => format!("{number}e-2"),
@@ -162,7 +162,7 @@ impl fmt::Display for Share {
         if let Some(precision) = f.precision() {
             return write!(f, "{:.precision$}%", self.0 * 100.0);
         }
-        // The point is moved in the text, because a product is rounded: 0.003 * 100.0 is not 0.3.
+        // Shifts the decimal point in the text, because a product is rounded: 0.003 * 100.0 is not 0.3.
         let scientific = format!("{:e}", self.0);
         let percent = scientific.split_once('e').and_then(|(digits, exponent)| {
             let exponent: i32 = exponent.parse().ok()?;
@@ -179,7 +179,7 @@ impl FromStr for Size {
         let bytes = || {
             let (number, unit) = split(text)?;
             let number = Scaled::parse(number)?;
-            // Half a byte is a slip of the hand.
+            // A fraction of a byte is a typing error.
             let is_bytes = matches!(unit, "" | "B");
             (number.is_whole() || !is_bytes).then(|| number.times(bytes_of(unit)?))?
         };
@@ -206,7 +206,7 @@ impl FromStr for Queue {
                     .flatten()
                     .map(Self::Packets);
             }
-            // A number alone could be either.
+            // Rejects a number without a unit, because it could mean bytes or packets.
             let unit = if unit.is_empty() {
                 None
             } else {
@@ -242,7 +242,7 @@ impl fmt::Display for Queue {
     }
 }
 
-/// What a unit of size counts; none: bytes.
+/// Returns the bytes in one unit of size. An empty unit means bytes.
 fn bytes_of(unit: &str) -> Option<u64> {
     match unit {
         "K" | "KiB" | "kiB" => Some(1 << 10),
@@ -271,5 +271,5 @@ const KILO: u64 = 1000;
 const MEGA: u64 = 1_000_000;
 const GIGA: u64 = 1_000_000_000;
 
-/// Characters of a refused text that an error repeats; enough for any value that was meant.
+/// Characters of a rejected text that an error message repeats; enough for any value that could be meant.
 const MAX_SHOWN: usize = 40;

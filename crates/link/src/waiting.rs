@@ -1,25 +1,26 @@
-//! What waits for transmission: lengths and times to leave, no packets.
+//! The packets that wait for transmission, as lengths and departure times.
 
 use std::collections::VecDeque;
 
 use crate::config::Queue;
 
-/// Packets that may wait, whatever the configuration says: 24 MiB of this list, and more of the caller's.
+/// Cap on the number of waiting packets, whatever the configuration says: 24 MiB for this list, and more for the
+/// caller's packets.
 const MAX_WAITING: usize = 1 << 20;
 
-/// Packets in the order in which they leave.
+/// The waiting packets, in the order in which they leave.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
     packets: VecDeque<Entry>,
-    /// Bytes of all packets, of one that is being sent too.
+    /// Bytes of all packets, including all bytes of the packet in transmission.
     pub(crate) bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// When its first bit leaves.
+    /// Time at which the first bit leaves.
     pub(crate) begins: u64,
-    /// When its last bit has left.
+    /// Time at which the last bit has left.
     pub(crate) ends: u64,
     pub(crate) bytes: u64,
 }
@@ -38,7 +39,7 @@ impl Waiting {
         let room = match queue {
             Queue::Bytes(limit) => {
                 let room = (limit as u64).saturating_sub(bytes);
-                // What is left takes a division: only where it matters.
+                // Counting the unsent bytes takes a division, so do it only if the result matters.
                 self.bytes <= room || self.unsent(now) <= room
             }
             Queue::Packets(limit) => self.packets.len() < limit,

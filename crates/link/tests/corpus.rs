@@ -2,7 +2,7 @@
 
 #![allow(
     clippy::print_stdout,
-    reason = "the test harness shows it where a file fails: its name is the last line"
+    reason = "if a file fails, the test harness shows the output, whose last line names the file"
 )]
 
 use std::fs;
@@ -20,7 +20,7 @@ fn replay(target: &str, check: fn(&[u8])) {
         .map(|entry| entry.expect("readable directory").path())
         .collect();
     files.sort();
-    assert!(files.len() >= 5, "{}: the corpus is gone", corpus.display());
+    assert!(files.len() >= 5, "{}: files are missing", corpus.display());
     for file in files {
         println!("{}", file.display());
         check(&fs::read(&file).expect("readable file"));
@@ -37,7 +37,7 @@ fn units_parse() {
     replay("units_parse", check::units_parse);
 }
 
-/// A fuzz target of this crate and a test belong together.
+/// Every fuzz target of this crate must have a test here.
 #[test]
 fn every_corpus_is_replayed() {
     let targets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");

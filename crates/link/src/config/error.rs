@@ -1,4 +1,4 @@
-//! What a link cannot be like.
+//! Validation of a link's configuration.
 
 use std::time::Duration;
 
@@ -7,80 +7,86 @@ use crate::bursts::GilbertElliott;
 use crate::transmitter::MAX_RATE;
 use crate::units::{Delay, Rate, Share};
 
-/// Longest delay of any kind: a minute is beyond every real link, and a mistyped unit is likelier.
+/// Longest delay of any kind. Every real link stays below a minute, so a longer delay is more likely a mistyped unit.
 pub const MAX_DELAY: Duration = Duration::from_mins(1);
 
-/// Most outages, and most changes: what a day has at one every ten seconds.
+/// Maximum number of outages, and of changes: one every ten seconds for a day.
 pub const MAX_CHANGES: usize = 8640;
 
-/// The packet that a queue has to hold at least, where no MTU is set: Ethernet's.
+/// Length of the packet that a queue must be able to hold if no MTU is set: Ethernet's MTU.
 const USUAL_MTU: usize = 1500;
 
-/// Why there is no link like that: what was asked for, and how much of it.
+/// The reason for which a configuration is invalid, with the rejected value.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A share below 0, above 1, or no number.
+    /// A share is below 0, above 1, or not a number.
     #[error("{} of {} is impossible; a share lies between 0% and 100%", .0, Share(*.1))]
     Share(&'static str, f64),
-    /// A rate of nothing.
+    /// A rate is 0.
     #[error("{0} of 0 lets nothing through; leave it out for no limit, or plan an outage")]
     NoRate(&'static str),
-    /// A rate, in bytes per second, beyond the arithmetic.
-    #[error("{} of {} is too high; the most is {}, and leaving it out means no limit", .0, Rate(*.1), Rate(MAX_RATE))]
+    /// A rate, in bytes per second, exceeds the limit of the arithmetic.
+    #[error("{} of {} is too high; the maximum is {}; leave it out for no limit", .0, Rate(*.1), Rate(MAX_RATE))]
     RateTooHigh(&'static str, u64),
-    /// A rate and a trace.
-    #[error("a trace says by itself when bytes are sent; give a trace or a rate, not both")]
+    /// The configuration has a rate and a trace.
+    #[error("a trace already sets when bytes are sent; give a trace or a rate, not both")]
     RateAndTrace,
-    /// Something long enough to be a mistake.
-    #[error("{} of {} is too long; the most is {}", .0, Delay(*.1), Delay(MAX_DELAY))]
+    /// A time is so long that it is probably a mistake.
+    #[error("{} of {} is too long; the maximum is {}", .0, Delay(*.1), Delay(MAX_DELAY))]
     TooLong(&'static str, Duration),
-    /// A queue that does not hold the longest packet, whose bytes with their overhead come second.
+    /// The queue does not hold the longest packet. The second value is that packet's length with its overhead, in
+    /// bytes.
     #[error("a queue of {0} does not hold one packet of {1}B; give at least that")]
     QueueTooSmall(Queue, usize),
-    /// Nothing waits where nothing limits the rate.
-    #[error("{0} does nothing without a rate, as nothing waits; give a rate too")]
+    /// Queue management is configured, but no rate is limited, so no packet ever waits.
+    #[error("{0} has no effect without a rate, because no packet waits; give a rate too")]
     NothingWaits(&'static str),
-    /// Packets that come late by nothing.
-    #[error("reordering needs a time by which the picked packets come late, such as 5ms")]
+    /// A share of packets is reordered, but the extra delay is zero.
+    #[error("reordering needs a time by which the picked packets are delayed, such as 5ms")]
     ReorderByNothing,
-    /// No packets that come late by this time.
+    /// An extra delay for reordering is set, but the share of packets is zero.
     #[error("reordering by {} needs a share of packets, such as 1%", Delay(*.0))]
     ReorderNone(Duration),
-    /// A burst model that stays bad for ever.
-    #[error("bursts that never end lose everything; give a chance above 0 to become good again")]
+    /// The burst model never leaves the bad state.
+    #[error("bursts that never end lose every packet; give a chance above 0 to become good again")]
     EndlessBurst,
-    /// Pauses that are empty or never end.
+    /// Pauses have no length or never end.
     #[error(
-        "pauses of {} every {} make no sense; a pause is above 0 and shorter than its period, such as 5ms:25ms",
+        "pauses of {} every {} make no sense; a pause must be above 0 and shorter than its period, such as 5ms:25ms",
         Delay(.0.lasts),
         Delay(.0.every)
     )]
     Stall(Stall),
-    /// `CoDel` with a target and an interval that make no sense.
+    /// The target of `CoDel` is zero or not below its interval.
     #[error(
-        "CoDel's target ({}) must be above 0 and below its interval ({}); the RFC has 5ms and 100ms",
+        "CoDel's target ({}) must be above 0 and below its interval ({}); RFC 8289 has 5ms and 100ms",
         Delay(.0.target),
         Delay(.0.interval)
     )]
     CodelTarget(Codel),
-    /// A policer whose burst is shorter than the longest packet, whose bytes with their overhead come second.
-    #[error("a policer's burst of {0}B lets no packet of {1}B pass; give at least that")]
+    /// The policer's burst is shorter than the longest packet. The second value is that packet's length with its
+    /// overhead, in bytes.
+    #[error("a policer's burst of {0}B is smaller than one packet of {1}B; give at least that")]
     PolicerBurst(u64, usize),
-    /// An outage that ends before it begins.
-    #[error("an outage from {} until {} has no length; it ends after it begins", Delay(.0.from), Delay(.0.until))]
+    /// An outage does not end after it begins.
+    #[error("an outage from {} until {} has no length; it must end after it begins", Delay(.0.from), Delay(.0.until))]
     EmptyOutage(Outage),
-    /// A change at this time comes after a later one.
-    #[error("the change at {} comes before the one ahead of it; list changes by time", Delay(*.0))]
+    /// The change at this time is listed after a later one.
+    #[error("the change at {} is earlier than the one listed before it; sort changes by time", Delay(*.0))]
     ChangesUnordered(Duration),
-    /// More outages or changes than can be meant.
-    #[error("{1} {0} are too many; the most is {MAX_CHANGES}")]
+    /// The list has more outages or changes than the limit.
+    #[error("{1} {0} are too many; the maximum is {MAX_CHANGES}")]
     TooMany(&'static str, usize),
 }
 
 impl LinkConfig {
-    /// Refuses what is impossible or contradicts itself. [`crate::Link::new`] takes anything and then does
-    /// what it can.
+    /// Checks that every value is possible and that none contradicts another. [`crate::Link::new`] accepts any
+    /// configuration and clamps what it cannot use.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first value found to be invalid.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_shares()?;
         self.check_times()?;
@@ -89,8 +95,8 @@ impl LinkConfig {
         self.check_order()
     }
 
-    /// What a person might like to know about a configuration that passes [`check`](Self::check): that the policer
-    /// never has anything to drop.
+    /// Returns a remark about a configuration that passes [`check`](Self::check) but has a part without effect: a
+    /// policer whose rate exceeds the link's highest rate, so that it limits only bursts.
     pub fn remark(&self) -> Option<String> {
         let changed = self.changes.iter().filter_map(|change| match change.to {
             Setting::Rate(rate) => Some(rate),
@@ -233,7 +239,7 @@ impl LinkConfig {
         }
     }
 
-    /// The longest packet that has to be reckoned with, with its overhead.
+    /// Returns the length of the longest packet to be expected, with its overhead.
     fn longest_packet(&self) -> usize {
         self.mtu.min(USUAL_MTU).saturating_add(self.overhead)
     }

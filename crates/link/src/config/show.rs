@@ -1,11 +1,11 @@
-//! A configuration in one line.
+//! The display of a configuration in one line.
 
 use std::fmt;
 
 use super::{LinkConfig, LossAt, Queue};
 use crate::units::{Delay, Rate, Share};
 
-/// What differs from a perfect wire, separated by commas.
+/// Writes the differences from a perfect wire, separated by commas.
 impl fmt::Display for LinkConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();

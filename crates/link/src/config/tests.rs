@@ -15,7 +15,7 @@ fn limited() -> LinkConfig {
     }
 }
 
-/// A change to a good configuration, and what is said about it.
+/// A change that makes a valid configuration invalid, and the expected error message.
 type Refused = (fn(&mut LinkConfig), &'static str);
 
 #[test]
@@ -35,7 +35,7 @@ fn impossible_values_are_refused_with_the_reason() {
         ),
         (
             |c| c.rate = Some(2_000_000_000_000),
-            "a rate of 16000gbit is too high; the most is 8000gbit, and leaving it out means no limit",
+            "a rate of 16000gbit is too high; the maximum is 8000gbit; leave it out for no limit",
         ),
         (
             |c| c.queue = Queue::Bytes(1537),
@@ -47,15 +47,15 @@ fn impossible_values_are_refused_with_the_reason() {
         ),
         (
             |c| c.delay = 60_001 * MS,
-            "a delay of 60.001s is too long; the most is 60s",
+            "a delay of 60.001s is too long; the maximum is 60s",
         ),
         (
             |c| c.rate = None,
-            "a queue does nothing without a rate, as nothing waits; give a rate too",
+            "a queue has no effect without a rate, because no packet waits; give a rate too",
         ),
         (
             |c| c.reorder.share = 0.01,
-            "reordering needs a time by which the picked packets come late, such as 5ms",
+            "reordering needs a time by which the picked packets are delayed, such as 5ms",
         ),
         (
             |c| c.reorder.extra = 5 * MS,
@@ -63,7 +63,7 @@ fn impossible_values_are_refused_with_the_reason() {
         ),
         (
             |c| c.trace = Trace::parse("1").ok().map(Arc::new),
-            "a trace says by itself when bytes are sent; give a trace or a rate, not both",
+            "a trace already sets when bytes are sent; give a trace or a rate, not both",
         ),
         (
             |c| c.bursts = Some(GilbertElliott::from_mean(1.0, 3.0)),
@@ -76,7 +76,7 @@ fn impossible_values_are_refused_with_the_reason() {
                     every: 5 * MS,
                 });
             },
-            "pauses of 5ms every 5ms make no sense; a pause is above 0 and shorter than its period, such as 5ms:25ms",
+            "pauses of 5ms every 5ms make no sense; a pause must be above 0 and shorter than its period, such as 5ms:25ms",
         ),
         (
             |c| {
@@ -85,7 +85,7 @@ fn impossible_values_are_refused_with_the_reason() {
                     ..Codel::default()
                 });
             },
-            "CoDel's target (100ms) must be above 0 and below its interval (100ms); the RFC has 5ms and 100ms",
+            "CoDel's target (100ms) must be above 0 and below its interval (100ms); RFC 8289 has 5ms and 100ms",
         ),
         (
             |c| {
@@ -94,7 +94,7 @@ fn impossible_values_are_refused_with_the_reason() {
                     burst: 1000,
                 });
             },
-            "a policer's burst of 1000B lets no packet of 1538B pass; give at least that",
+            "a policer's burst of 1000B is smaller than one packet of 1538B; give at least that",
         ),
         (
             |c| {
@@ -103,14 +103,14 @@ fn impossible_values_are_refused_with_the_reason() {
                     until: MS,
                 });
             },
-            "an outage from 2ms until 1ms has no length; it ends after it begins",
+            "an outage from 2ms until 1ms has no length; it must end after it begins",
         ),
         (
             |c| {
                 let to = Setting::Delay(MS);
                 c.changes = vec![Change { at: 2 * MS, to }, Change { at: MS, to }];
             },
-            "the change at 1ms comes before the one ahead of it; list changes by time",
+            "the change at 1ms is earlier than the one listed before it; sort changes by time",
         ),
         (
             |c| {
@@ -145,10 +145,10 @@ fn limits_themselves_are_accepted() {
     config.bursts = Some(GilbertElliott::from_mean(0.05, 4.0));
     assert_eq!(config.check(), Ok(()));
     config.changes.push(config.changes[0]);
-    let error = config.check().expect_err("too many");
+    let error = config.check().expect_err("one change above the limit");
     assert_eq!(
         error.to_string(),
-        "8641 changes are too many; the most is 8640"
+        "8641 changes are too many; the maximum is 8640"
     );
 }
 

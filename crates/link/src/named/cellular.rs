@@ -1,4 +1,4 @@
-//! Cellular links: a rate that wanders, sent in grants, before a deep queue.
+//! Cellular links: a rate that wanders, sent in grants, in front of a deep queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,45 +8,46 @@ use super::random::{Grants, Stream, Wander};
 use crate::config::{LinkConfig, Queue, sent_in};
 use crate::draw::Purpose;
 
-/// Both ways of a cellular link.
+/// The parameters of both directions of a cellular link.
 #[derive(Debug)]
 pub(super) struct Cellular {
     up: Way,
     down: Way,
-    /// Time constant of the walk: what a deviation takes to shrink to 37 %.
+    /// Time constant of the random walk: the time in which a deviation shrinks to 37 %.
     forgets_ms: f64,
-    /// At the mean rate.
+    /// Time that a full queue takes to empty at the mean rate.
     pub(super) queue: Duration,
-    /// Time after which the trace begins again.
+    /// Time after which the trace repeats.
     period_ms: u32,
-    /// Times at which little of the rate is left.
+    /// Times during which little of the rate is left.
     blockages: Option<Blockages>,
 }
 
 #[derive(Debug)]
 struct Way {
-    /// The mean that follows from the median, the spread and the limits.
+    /// Mean rate that follows from the median, the spread and the limits.
     mean: u64,
     median: u64,
-    /// Least and most.
+    /// Lowest and highest rate.
     limits: [u64; 2],
     /// Standard deviation of the rate's logarithm.
     spread: f64,
-    /// Milliseconds between two grants, each of which sends all that is due.
+    /// Milliseconds between two grants. Each grant sends all bytes that are due.
     grant_ms: u32,
     delay: Duration,
 }
 
 #[derive(Debug)]
 struct Blockages {
-    /// From the end of one to the next, milliseconds.
+    /// Shortest and longest time from the end of one blockage to the next, in milliseconds.
     apart_ms: [u64; 2],
     lasts_ms: [u64; 2],
-    /// Percent of the rate that are left.
+    /// Percentage of the rate that is left during a blockage.
     left: u64,
 }
 
-/// Idle packets wait half a grant on average: 5 ms up and half of one down, with which the round trip is 50 ms.
+/// On an idle link a packet waits half a grant on average: 5 ms up and 0.5 ms down. With these waits the round trip is
+/// 50 ms.
 pub(super) static LTE: Cellular = Cellular {
     up: Way {
         mean: mbit(10),
@@ -70,7 +71,7 @@ pub(super) static LTE: Cellular = Cellular {
     blockages: None,
 };
 
-/// Half the period of `lte`, or a trace would be longer than the crate reads.
+/// The period is half that of `lte`; with the same period the trace would exceed the crate's limit on lines.
 pub(super) static FIVE_G: Cellular = Cellular {
     up: Way {
         mean: mbit(50),
@@ -98,11 +99,11 @@ pub(super) static FIVE_G: Cellular = Cellular {
     }),
 };
 
-/// Milliseconds between two rates: short beside the time in which they change, long beside a grant.
+/// Milliseconds between two rates: short compared with the time in which rates change, long compared with a grant.
 const STEP_MS: u32 = 20;
 
 impl Cellular {
-    /// Up, then down; a blockage is one for both.
+    /// Returns the link that `seed` draws: up, then down. Both directions share their blockages.
     pub(super) fn ways(&self, seed: u64) -> [LinkConfig; 2] {
         let blocked = self.blocked(&mut Stream::new(seed, Purpose::NamedBoth));
         [
@@ -136,7 +137,7 @@ impl Cellular {
         }
     }
 
-    /// Beginnings and ends of the blockages of one period.
+    /// Draws the starts and ends of the blockages of one period.
     fn blocked(&self, stream: &mut Stream) -> Vec<[u64; 2]> {
         let mut blocked = Vec::new();
         let Some(blockages) = &self.blockages else {

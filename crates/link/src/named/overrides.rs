@@ -1,4 +1,4 @@
-//! Settings that replace those of a named link.
+//! User settings that replace those of a named link.
 
 use std::mem;
 use std::sync::Arc;
@@ -8,37 +8,38 @@ use crate::bursts::GilbertElliott;
 use crate::config::{Change, LinkConfig, Queue, Setting, Stall};
 use crate::trace::Trace;
 
-/// Settings that replace those of a named link, field by field; `None` leaves one as it is.
+/// Settings that replace those of a named link, field by field. `None` leaves a field as it is.
 ///
-/// A rate, a delay or a loss that is said stays: those changes of the named link are dropped with its value. With its
-/// rate goes its queue, which was made for that: the default takes its place, until a queue is set.
+/// A rate, a delay or a loss that is set here stays constant: the named link's changes of that setting are dropped
+/// along with its value. Setting the rate also drops the named link's queue, which is sized for the named rate; the
+/// default queue replaces it until a queue is set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
-    /// [`LinkConfig::rate`], in place of a rate or a trace.
+    /// Replaces the named link's rate or trace; see [`LinkConfig::rate`].
     pub rate: Option<u64>,
-    /// [`LinkConfig::trace`], in place of a rate or a trace.
+    /// Replaces the named link's rate or trace; see [`LinkConfig::trace`].
     pub trace: Option<Arc<Trace>>,
-    /// [`LinkConfig::overhead`].
+    /// Replaces the named link's [`LinkConfig::overhead`].
     pub overhead: Option<usize>,
-    /// [`LinkConfig::delay`].
+    /// Replaces the named link's [`LinkConfig::delay`].
     pub delay: Option<Duration>,
-    /// [`LinkConfig::jitter`].
+    /// Replaces the named link's [`LinkConfig::jitter`].
     pub jitter: Option<Duration>,
-    /// [`LinkConfig::stall`].
+    /// Replaces the named link's [`LinkConfig::stall`].
     pub stall: Option<Stall>,
-    /// [`LinkConfig::loss`] and [`LinkConfig::bursts`].
+    /// Replaces the named link's [`LinkConfig::loss`] and [`LinkConfig::bursts`].
     pub loss: Option<(f64, Option<GilbertElliott>)>,
-    /// [`LinkConfig::changes`], in any order; each drops the named link's changes of the same setting.
+    /// Adds to [`LinkConfig::changes`], in any order. Each change drops the named link's changes of the same setting.
     pub changes: Vec<Change>,
 }
 
 impl Overrides {
-    /// Whether the rate is another than that of the named link.
+    /// Returns whether the rate differs from that of the named link.
     pub fn sets_rate(&self) -> bool {
         self.rate.is_some() || self.trace.is_some()
     }
 
-    /// These settings, and those of `named` where they have none.
+    /// Returns `named` with these settings applied.
     pub fn over(&self, named: LinkConfig) -> LinkConfig {
         let mut changes = named.changes;
         changes.retain(|change| !self.replaces(change.to));

@@ -1,9 +1,9 @@
-//! Randomness for links: integers and exactly rounded operations only, so that every machine draws the same.
+//! Random numbers for named links. All operations use integers or are exactly rounded, so every machine draws the same.
 
 use crate::draw::{Draws, Purpose};
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
-/// Numbers one after the other.
+/// A sequence of random numbers.
 #[derive(Debug)]
 pub(super) struct Stream {
     draws: Draws,
@@ -20,21 +20,22 @@ impl Stream {
         }
     }
 
-    /// A number from `low` to `high`, both among them.
+    /// Draws a number from `low` to `high`, both included.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         self.drawn += 1;
         let span = high.saturating_sub(low).saturating_add(1);
         low + self.draws.below(self.drawn, self.purpose, span)
     }
 
-    /// One of `items`, of which there is one.
+    /// Picks one of `items`, which must not be empty.
     pub(super) fn one_of<T: Copy>(&mut self, items: &[T]) -> T {
         let last = (items.len() as u64).saturating_sub(1);
         let at = usize::try_from(self.between(0, last)).unwrap_or(0);
         items[at]
     }
 
-    /// A number that is nearly normal, of mean 0 and deviation 1: a sum of twelve even ones, less its mean.
+    /// Draws a number that is nearly normal with mean 0 and standard deviation 1: a sum of twelve uniform numbers, less
+    /// its mean.
     fn normal(&mut self) -> f64 {
         const BITS: u32 = 32;
         let sum: u64 = (0..12).map(|_| self.between(0, (1 << BITS) - 1)).sum();
@@ -42,13 +43,13 @@ impl Stream {
     }
 }
 
-/// A rate that wanders about its median and returns to it: its logarithm is an autoregressive walk.
+/// A rate that wanders around its median and returns to it: its logarithm is an autoregressive walk.
 #[derive(Debug)]
 pub(super) struct Wander {
     median: u64,
-    /// Standard deviation of the logarithm.
+    /// Standard deviation of the rate's logarithm.
     spread: f64,
-    /// The part of the distance from the median that a step keeps.
+    /// Share of the distance from the median that one step keeps.
     keeps: f64,
     distance: f64,
 }
@@ -63,7 +64,7 @@ impl Wander {
         }
     }
 
-    /// The rate of the next step.
+    /// Returns the rate of the next step.
     pub(super) fn step(&mut self, stream: &mut Stream) -> u64 {
         let news = (1.0 - self.keeps * self.keeps).sqrt();
         self.distance = self.keeps * self.distance + news * stream.normal();
@@ -71,7 +72,7 @@ impl Wander {
     }
 }
 
-/// A trace in the making.
+/// Builds a trace from grants.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     at_ms: Vec<u32>,
@@ -80,12 +81,12 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    /// A millisecond at `rate` passes.
+    /// Adds the bytes of one millisecond at `rate`, in bytes per second.
     pub(super) fn earn(&mut self, rate: u64) {
         self.due += rate;
     }
 
-    /// All that is due may be sent now.
+    /// Schedules all bytes that are due to be sent at `at_ms`.
     pub(super) fn grant(&mut self, at_ms: u32) {
         const DUE: u64 = OPPORTUNITY_BYTES * 1000;
         let count = usize::try_from(self.due / DUE).unwrap_or(0);
@@ -93,7 +94,7 @@ impl Grants {
         self.due %= DUE;
     }
 
-    /// The trace, which begins again after `period_ms`.
+    /// Returns the trace, which repeats after `period_ms`.
     pub(super) fn trace(mut self, period_ms: u32) -> Trace {
         if self.at_ms.last() != Some(&period_ms) {
             self.at_ms.push(period_ms);
@@ -102,8 +103,8 @@ impl Grants {
     }
 }
 
-/// The exponential function to one part in a thousand, for numbers near 0: the one of the library differs between
-/// machines.
+/// Computes the exponential function to one part in a thousand, for numbers near 0. The library's function differs
+/// between machines.
 fn exp(number: f64) -> f64 {
     const SQUARINGS: u32 = 12;
     let root = 1.0 + number / exact(1 << SQUARINGS);

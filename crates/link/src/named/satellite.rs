@@ -1,4 +1,4 @@
-//! Satellites in low orbit: another one takes over every 15 s, with another distance and another rate.
+//! Satellites in low Earth orbit: every 15 s another satellite takes over, with another distance and another rate.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use super::random::Stream;
 use crate::config::{Change, LinkConfig, Queue, Setting, Stall, sent_in};
 use crate::draw::Purpose;
 
-/// At the mean rate.
+/// Time that a full queue takes to empty at the mean rate.
 pub(super) const QUEUE: Duration = Duration::from_millis(100);
 
 const UP: u64 = mbit(15);
 const DOWN: u64 = mbit(100);
 
-/// Least and most of a rate, percent of the mean.
+/// Lowest and highest rate, as a percentage of the mean.
 const RATE_PERCENT: [u64; 2] = [60, 140];
 
-/// Least and most delay one way, microseconds: round trips of 25 to 55 ms.
+/// Lowest and highest one-way delay, in microseconds: round trips of 25 to 55 ms.
 const DELAY_US: [u64; 2] = [12_500, 27_500];
 
 const JITTER: Duration = Duration::from_millis(4);
 
-/// From the beginning of one handover to that of the next.
+/// Time from the start of one handover to the start of the next.
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// Handovers that are planned: those of eight hours, which fit the changes that a link may have.
+/// Number of planned handovers: those of eight hours, which fit the limit on a link's changes.
 const HANDOVERS: u32 = 8 * 240;
 
 const STANDSTILL: Duration = Duration::from_millis(100);
 
-/// How long a handover loses packets.
+/// Time for which a handover loses packets.
 const ROUGH: Duration = Duration::from_millis(400);
 
 const LOSS_IN_HANDOVER: f64 = 0.15;
 const LOSS: f64 = 0.001;
 
-/// Up, then down. The satellite is as far away in both directions.
+/// Returns the link that `seed` draws: up, then down. The delay is the same in both directions.
 pub(super) fn ways(seed: u64) -> [LinkConfig; 2] {
     let purposes = [Purpose::NamedUp, Purpose::NamedDown];
     let mut rates = purposes.map(|purpose| Stream::new(seed, purpose));

@@ -1,4 +1,4 @@
-//! Named links are what their table says, for any seed.
+//! Tests that named links match the table in the module documentation, for any seed.
 #![expect(clippy::cast_precision_loss, reason = "counts of packets in a minute")]
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ const MS: Duration = Duration::from_millis(1);
 const PACKET: usize = 1500;
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
-/// The deliveries of a link that always has something to send.
+/// The deliveries of a link with a sender that always has data to send.
 struct Full {
-    /// When each packet comes out, in order.
+    /// Delivery times of the packets, in order.
     out: Vec<Duration>,
     counters: Counters,
 }
@@ -26,7 +26,7 @@ impl Full {
         let start = Instant::now();
         let mut link = Link::new(config.clone(), seed, start);
         let Queue::Bytes(room) = config.queue else {
-            panic!("a queue of bytes");
+            panic!("named links must have a queue in bytes");
         };
         let mut out = Vec::new();
         for ms in 0..seconds * 1000 {
@@ -45,14 +45,14 @@ impl Full {
         }
     }
 
-    /// Mbit/s from one time to another.
+    /// Returns the rate between two times, in Mbit/s.
     fn rate(&self, from: Duration, until: Duration) -> f64 {
         let count = |time| self.out.partition_point(|&at| at < time);
         let packets = u32::try_from(count(until) - count(from)).expect("few");
         f64::from(packets) * 0.012 / until.abs_diff(from).as_secs_f64()
     }
 
-    /// Mbit/s in each of the windows of this length, without the first second.
+    /// Returns the rate in Mbit/s in each window of length `window`, without the first second.
     fn rates(&self, window: Duration) -> Vec<f64> {
         let last = *self.out.last().expect("packets");
         let mut rates = Vec::new();
@@ -64,7 +64,7 @@ impl Full {
         rates
     }
 
-    /// The longest time without a packet, from the first second on.
+    /// Returns the longest time without a delivery, from the first second on.
     fn longest_silence(&self) -> Duration {
         let pairs = self.out.iter().zip(&self.out[1..]);
         let gaps = pairs.filter(|(before, _)| **before >= 1000 * MS);
@@ -73,7 +73,7 @@ impl Full {
     }
 }
 
-/// Each way of every link, drawn from each of the seeds.
+/// Runs `check` for each direction of every named link, drawn from each of the seeds.
 fn each(check: impl Fn(NamedLink, usize, &LinkConfig, u64)) {
     for (_, named) in NamedLink::ALL {
         for seed in SEEDS {
@@ -84,7 +84,7 @@ fn each(check: impl Fn(NamedLink, usize, &LinkConfig, u64)) {
     }
 }
 
-/// Mean, least and most, Mbit/s, up and down.
+/// Returns the mean, minimum and maximum rate in Mbit/s, up and down, as documented.
 fn stated(named: NamedLink) -> [[f64; 3]; 2] {
     match named {
         NamedLink::Lte => [[10.0, 2.0, 20.0], [30.0, 5.0, 60.0]],
@@ -111,13 +111,13 @@ fn a_full_link_carries_its_mean_rate_between_the_least_and_the_most() {
         let [mean, least, most] = stated(named)[way];
         let full = Full::run(config, seed, 60);
         let what = format!("{named:?} {way} of seed {seed}");
-        // Four draws of the satellite's rate in a minute say little of their mean, which is below.
+        // Four draws of the satellite's rate in a minute say little about their mean. The next test checks that mean.
         if named != NamedLink::Satellite {
             let rate = full.rate(MS * 1000, MS * 59_000);
             let off = (rate / mean - 1.0).abs();
             assert!(off < 0.15, "{what}: {rate} Mbit/s");
         }
-        // A fifth of a second has the rates of ten steps, and of the times of one grant more or less.
+        // A window of 200 ms contains the rates of ten steps; at its edges, one grant more or less falls into it.
         let rates = full.rates(MS * 200);
         let high = rates.iter().copied().fold(0.0, f64::max);
         assert!(
@@ -169,7 +169,7 @@ fn an_idle_round_trip_takes_what_the_table_says() {
             let start = Instant::now();
             let mut links = named.ways(seed).map(|way| Link::new(way, seed, start));
             let (mut total, mut count) = (0.0, 0.0);
-            // Out of step with the grants, within a minute.
+            // The interval is not a multiple of the grants, and all pings fit in a minute.
             for ping in 0..600u32 {
                 let sent = start + Duration::from_micros(98_765) * ping;
                 let Fate::Delivered { at, .. } = links[0].send(sent, 84) else {
@@ -194,7 +194,7 @@ fn a_full_queue_takes_its_time() {
         let queued = full.counters.queued_mean().as_secs_f64();
         let stated = named.queue_time().as_secs_f64();
         let what = format!("{named:?} {way} of seed {seed}: {queued} s");
-        // Slow times hold more packets for longer.
+        // Packets that arrive while the rate is low wait longer than the stated time.
         assert!((stated * 0.7..stated * 1.6).contains(&queued), "{what}");
     });
 }
@@ -217,7 +217,7 @@ fn wifi_stands_still_for_2_to_20_ms_and_lte_for_a_grant() {
     bursts.dedup();
     let (packets, bursts) = (out.len(), bursts.len());
     let apart = 60_000 / bursts;
-    assert!((6..=7).contains(&apart), "{apart} ms apart");
+    assert!((6..=7).contains(&apart), "bursts {apart} ms apart");
     assert!(
         packets / bursts > 30,
         "{packets} packets in {bursts} bursts"
@@ -239,7 +239,7 @@ fn somebody_stands_in_the_way_of_5g_now_and_then_both_ways_at_once() {
         let share = both.count() as f64 / down.len() as f64;
         assert!((0.01..0.07).contains(&share), "seed {seed}: {share}");
         let one = up.iter().zip(down).filter(|(up, down)| up != down);
-        assert!(one.count() <= 4, "seed {seed}: the edges of two grants");
+        assert!(one.count() <= 4, "seed {seed}: the directions differ");
     }
 }
 
@@ -253,7 +253,7 @@ fn a_satellite_hands_over_every_15_s() {
                 let at = MS * 15_000 * handover;
                 let still = full.rate(at + MS, at + 99 * MS);
                 assert!(still < f64::EPSILON, "seed {seed}: {still} Mbit/s");
-                assert!(full.rate(at + 100 * MS, at + 110 * MS) > 10.0, "at once");
+                assert!(full.rate(at + 100 * MS, at + 110 * MS) > 10.0, "stalled");
             }
             let lost = full.counters.random as f64 / full.counters.transmitted as f64;
             assert!((0.003..0.01).contains(&lost), "seed {seed}: {lost}");
@@ -268,7 +268,7 @@ fn a_satellite_hands_over_every_15_s() {
                 });
             later.collect::<Vec<_>>()
         });
-        assert_eq!(delays[0], delays[1], "as far away in both directions");
+        assert_eq!(delays[0], delays[1], "the same in both directions");
         let [least, most] = [delays[0].iter().min(), delays[0].iter().max()];
         let range = Duration::from_micros(12_500)..=Duration::from_micros(27_500);
         assert!(range.contains(least.expect("some")) && range.contains(most.expect("some")));
@@ -287,7 +287,7 @@ fn the_satellite_loses_most_of_what_it_loses_in_handovers() {
         }
     }
     let [else_, in_handovers] = lost;
-    // 40 handovers of 400 packets at 15 %, and 584 000 packets at 0.1 %.
+    // Expected: 40 handovers of 400 packets at 15 %, and 584 000 packets at 0.1 %.
     assert!((2100..2700).contains(&in_handovers), "{lost:?}");
     assert!((480..690).contains(&else_), "{lost:?}");
 }
@@ -315,7 +315,7 @@ fn a_seed_draws_the_same_link_everywhere_and_another_seed_another() {
     assert_eq!(stories.collect::<Vec<_>>(), DIGESTS);
 }
 
-/// Computed once. A change that moves them changes the links of everyone's seeds: say so in the commit.
+/// Computed once. A change that alters them alters the links of every user's seeds; say so in the commit.
 const DIGESTS: [u64; 8] = [
     1_958_054_726_923_907_681,
     14_105_320_644_929_129_852,
@@ -372,7 +372,7 @@ fn what_is_said_holds_over_the_name_and_does_not_change() {
     assert_eq!((config.rate, kinds(&config)), (Some(1000), [0, 1919, 0]));
     assert_eq!((config.loss, config.bursts), (0.0, Some(bursts)));
     assert_eq!((config.overhead, config.jitter), (38, named.jitter));
-    assert_eq!(config.queue, Queue::default(), "made for another rate");
+    assert_eq!(config.queue, Queue::default(), "sized for another rate");
 
     let loss = Change {
         at: MS,
@@ -397,7 +397,7 @@ fn a_rate_or_a_trace_that_is_said_stands_in_for_either() {
     let config = rate.over(lte.clone());
     assert_eq!((config.rate, config.trace), (Some(1000), None));
 
-    let trace = Trace::parse("1\n2\n").map(Arc::new).expect("a trace");
+    let trace = Trace::parse("1\n2\n").map(Arc::new).expect("valid trace");
     let said = Overrides {
         trace: Some(trace.clone()),
         ..Overrides::default()
@@ -405,5 +405,5 @@ fn a_rate_or_a_trace_that_is_said_stands_in_for_either() {
     let [_, satellite] = NamedLink::Satellite.ways(1);
     let config = said.over(satellite);
     assert_eq!((config.rate, &config.trace), (None, &Some(trace)));
-    config.check().expect("no change of the rate is left");
+    config.check().expect("no change of the rate may remain");
 }

@@ -1,4 +1,4 @@
-//! A wireless network: the medium is someone else's for a while, and then all that is due goes at once.
+//! A wireless network: other stations hold the medium for a while, then all bytes that are due go at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use super::random::{Grants, Stream};
 use crate::config::{LinkConfig, Queue, sent_in};
 use crate::draw::Purpose;
 
-/// At the mean rate.
+/// Time that a full queue takes to empty at the mean rate.
 pub(super) const QUEUE: Duration = Duration::from_millis(100);
 
 const MEAN: u64 = mbit(80);
 
-/// The mean of the modulations, each as often as it is here.
+/// The rates of the modulations. Each is listed as often as its weight; their mean is [`MEAN`].
 const RATES: [u64; 10] = [
     mbit(20),
     mbit(50),
@@ -27,21 +27,21 @@ const RATES: [u64; 10] = [
     mbit(140),
 ];
 
-/// How long a modulation is kept, milliseconds.
+/// Shortest and longest time for which a modulation is kept, in milliseconds.
 const KEPT_MS: [u64; 2] = [500, 1500];
 
-/// From one access to the medium to the next, milliseconds.
+/// Shortest and longest time from one access to the medium to the next, in milliseconds.
 const APART_MS: [u64; 2] = [2, 20];
 
 const DELAY: Duration = Duration::from_millis(5);
 
-/// The loss that the medium's own repetitions leave.
+/// Share of packets still lost after the medium's own retransmissions.
 const LOSS: f64 = 0.001;
 
-/// Time after which the trace begins again.
+/// Time after which the trace repeats.
 const PERIOD_MS: u32 = 60_000;
 
-/// Up, then down: each has accesses of its own.
+/// Returns the link that `seed` draws: up, then down. Each direction has its own accesses to the medium.
 pub(super) fn ways(seed: u64) -> [LinkConfig; 2] {
     [Purpose::NamedUp, Purpose::NamedDown].map(|purpose| way(Stream::new(seed, purpose)))
 }
@@ -70,7 +70,7 @@ fn way(mut stream: Stream) -> LinkConfig {
     }
 }
 
-/// The least of three, so that long waits are rare: 6 ms on average.
+/// Draws the time to the next access as the minimum of three draws, so that long waits are rare: 6 ms on average.
 fn apart(stream: &mut Stream) -> u64 {
     let mut draw = || stream.between(APART_MS[0], APART_MS[1]);
     draw().min(draw()).min(draw())

@@ -1,4 +1,4 @@
-//! `CoDel` against the pseudo-code of RFC 8289, section 5, and against what it is for.
+//! Compares `CoDel` with the pseudo-code of RFC 8289, section 5, and tests that it serves its purpose.
 
 use std::collections::VecDeque;
 
@@ -7,10 +7,10 @@ use super::*;
 const BYTES: u64 = 1000;
 const RATE: u64 = 1_250_000;
 
-/// The RFC's queue, with packets in it: its code nearly word for word.
+/// The RFC's queue with packets in it. The code is nearly the RFC's, word for word.
 #[derive(Default)]
 struct Rfc {
-    /// Time of entry, and bytes found.
+    /// Time of entry, and bytes found on entry.
     queue: VecDeque<(u64, u64)>,
     first_above_time: u64,
     drop_next: u64,
@@ -76,7 +76,7 @@ impl Rfc {
     }
 }
 
-/// Times between packets that overload the link, spare it, or stop, in microseconds: a packet takes 800.
+/// Gaps between packets, in microseconds, that overload the link, underload it, or stop. A packet takes 800 µs.
 fn gaps() -> impl Iterator<Item = u64> {
     let phases = [
         (700, 2500),
@@ -118,7 +118,7 @@ fn codel_decides_as_the_pseudo_code_of_the_rfc() {
     let mut free = 0;
     while coming.peek().is_some() || !rfc.queue.is_empty() {
         if rfc.queue.is_empty() {
-            // It asked, and found nothing.
+            // The transmitter asked for a packet and found the queue empty.
             rfc.deque(free);
             free = free.max(coming.peek().map_or(free, |&(at, _)| at));
         }
@@ -145,11 +145,11 @@ fn codel_decides_as_the_pseudo_code_of_the_rfc() {
     assert_eq!(link.counters().codel, rfc.drops);
     assert!(
         delivered == passed,
-        "the same packets leave at the same times"
+        "the delivered packets or their times differ from the RFC's"
     );
 }
 
-/// A sender that overloads the link by 2 %, as one that probes for bandwidth does for a time.
+/// A sender that overloads the link by 2 %, as a sender does for a while when it probes for bandwidth.
 fn overloaded(codel: Option<Codel>, packet: Packet) -> (Vec<Duration>, Counters) {
     let start = Instant::now();
     let config = LinkConfig {
@@ -158,7 +158,7 @@ fn overloaded(codel: Option<Codel>, packet: Packet) -> (Vec<Duration>, Counters)
         ..LinkConfig::default()
     };
     let mut link = Link::new(config, 1, start);
-    // Half a second's worth at once makes the standing queue.
+    // Half a second's worth of packets at once creates the standing queue.
     for _ in 0..625 {
         link.send(start, packet);
     }
@@ -177,10 +177,10 @@ fn codel_brings_a_standing_queue_down_and_keeps_it_there() {
     assert!(waits[0] > 490 * MS);
     let (without, _) = overloaded(None, Packet::from(1000));
     assert!(without[59_999] > 1000 * MS);
-    // Drops come faster and faster, in the RFC's way, until they are as many as there is too much.
+    // As in the RFC, drops become more and more frequent until they match the excess load.
     let late = &waits[40_000..];
     let mean = late.iter().sum::<Duration>() / u32::try_from(late.len()).expect("few");
-    assert!(mean < 15 * MS, "a mean wait of {mean:?}");
+    assert!(mean < 15 * MS, "mean wait {mean:?}, expected below 15 ms");
     assert!(
         counters.codel > 1200 && counters.codel < 3000,
         "{}",
@@ -213,7 +213,7 @@ fn codel_drops_nothing_where_one_packet_takes_longer_than_its_target() {
     let mut link = Link::new(config, 1, start);
     link.send(start, 1000);
     for index in 0..100u32 {
-        // Each waits for the one ahead and for no other.
+        // Each packet waits only for the one ahead of it.
         let now = start + 10 * MS * index;
         assert_eq!(link.wait(now), 10 * MS);
         let fate = link.send(now, 1000);
@@ -234,7 +234,7 @@ fn a_threshold_marks_what_waited_longer_and_can_be_marked() {
     let marks: Vec<bool> = (0..5)
         .map(|_| marked(link.send(start, Packet::ecn_capable(1000))))
         .collect();
-    // They wait 0, 1, 2, 3 and 4 ms.
+    // The packets wait 0, 1, 2, 3 and 4 ms.
     assert_eq!(marks, [false, false, false, true, true]);
     assert!(!marked(link.send(start, 1000)));
     assert_eq!(link.counters().marked, 2);

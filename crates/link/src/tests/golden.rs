@@ -1,7 +1,7 @@
 //! The same seed gives the same fates on every machine, with and without optimisation.
 //!
-//! The figures were computed once. A change that moves them changes every run of everyone's seeds: say so
-//! in the commit.
+//! The figures were computed once. A change that alters them alters every run of every user's seeds; say so in the
+//! commit.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn everything() -> LinkConfig {
     }
 }
 
-/// A line for each packet: when it comes out, in nanoseconds, or why it does not.
+/// Returns one line per packet: its delivery time in nanoseconds, or the reason for which it was dropped.
 fn story(seed: u64) -> Vec<String> {
     let start = Instant::now();
     let mut link = Link::new(everything(), seed, start);
@@ -78,7 +78,7 @@ fn story(seed: u64) -> Vec<String> {
     fates.collect()
 }
 
-/// FNV-1a of all lines.
+/// Returns the FNV-1a hash of all lines.
 pub(crate) fn digest(lines: &[String]) -> u64 {
     let bytes = lines.iter().flat_map(|line| line.bytes().chain([b'\n']));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -102,13 +102,13 @@ fn a_seed_is_the_same_story_everywhere() {
     for reason in reasons {
         assert!(
             story_of_one.iter().any(|line| line == reason),
-            "no {reason}"
+            "no packet was dropped for {reason}"
         );
     }
     for mark in [" CE", " and "] {
         assert!(
             story_of_one.iter().any(|line| line.contains(mark)),
-            "no{mark}"
+            "no line contains `{mark}`"
         );
     }
     assert_eq!([1, 2, u64::MAX].map(|seed| digest(&story(seed))), DIGESTS);

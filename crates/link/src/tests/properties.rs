@@ -1,10 +1,10 @@
-//! What holds of any link and any traffic.
+//! Properties of any link with any traffic.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A configuration with some of everything.
+/// Generates a configuration that uses some of every feature.
 fn any_config() -> impl Strategy<Value = LinkConfig> {
     let queue = prop_oneof![
         (1500..200_000usize).prop_map(Queue::Bytes),
@@ -69,7 +69,7 @@ fn any_config() -> impl Strategy<Value = LinkConfig> {
     })
 }
 
-/// Gaps between packets in microseconds, and lengths.
+/// Generates gaps between packets, in microseconds, and packet lengths.
 fn any_traffic() -> impl Strategy<Value = Vec<(u64, usize)>> {
     proptest::collection::vec((0..2000u64, 1..1500usize), 1..600)
 }
@@ -131,7 +131,7 @@ proptest! {
         }
     }
 
-    /// Over any window, from the begin of one packet's transmission to the end of a later one's.
+    /// Checks every window from the start of one packet's transmission to the end of a later one's.
     #[test]
     fn the_rate_is_never_exceeded(
         rate in 10_000..2_000_000_000u64,
@@ -147,16 +147,16 @@ proptest! {
         let start = Instant::now();
         let mut link = Link::new(config, 1, start);
         let mut now = start;
-        // Entry, exit and length.
+        // Entry, exit and length of each packet.
         let mut sent = Vec::new();
         for &(gap, length) in &traffic {
             now += Duration::from_micros(gap);
             let Fate::Delivered { at, .. } = link.send(now, length) else {
-                return Err(TestCaseError::fail("nothing is lost"));
+                return Err(TestCaseError::fail("the link must not lose packets"));
             };
             sent.push((now, at, length as u128));
         }
-        // Billionths of a byte that the two rates let through within a window.
+        // Computes how much the two rates let through within a window, in billionths of a byte.
         let allowed = |from: Instant, until: Instant| {
             let nanos = |time: Duration| time.as_nanos();
             let (from, until) = (from - start, until - start);
@@ -168,16 +168,16 @@ proptest! {
         let mut bytes = 0;
         let mut last = start;
         for &(entry, exit, length) in &sent {
-            // At the very moment of the last exit the link may still have been busy for a part of that nanosecond.
+            // At the exact moment of the last exit, the link may still have been busy for part of that nanosecond.
             if entry > last {
                 (busy_since, bytes) = (entry, 0);
             }
             bytes += length;
             let (allowed, needed) = (allowed(busy_since, exit), bytes * 1_000_000_000);
-            prop_assert!(needed <= allowed, "{needed} in place of {allowed}");
-            // Nor is it undercut: less than a nanosecond is given away, however long the link is busy.
+            prop_assert!(needed <= allowed, "sent {needed}, allowed {allowed}");
+            // The rate is also used fully: less than a nanosecond is wasted, however long the link is busy.
             let spare = u128::from(rate.max(later)) * 2;
-            prop_assert!(allowed - needed <= spare, "{needed} in place of {allowed}");
+            prop_assert!(allowed - needed <= spare, "sent {needed}, allowed {allowed}");
             last = exit;
         }
     }
@@ -192,7 +192,7 @@ proptest! {
         let start = Instant::now();
         let mut link = Link::new(config, 1, start);
         let mut now = start;
-        // Tokens in billionths of a byte, by the definition.
+        // Tokens in billionths of a byte, computed from the definition.
         let full = u128::from(burst) * 1_000_000_000;
         let mut tokens = full;
         for &(gap, length) in &traffic {
@@ -231,7 +231,7 @@ proptest! {
     }
 }
 
-/// Losses of 100 000 packets at 1 Mbit/s and more.
+/// Returns the number of packets lost of 100 000 sent at 800 Mbit/s, and all counters.
 fn losses(config: LinkConfig) -> (u64, Counters) {
     let start = Instant::now();
     let mut link = Link::new(config, 5, start);
@@ -256,13 +256,13 @@ fn losses_are_within_the_interval_that_999_of_1000_seeds_keep() {
         let off = (f64::from(u32::try_from(lost).expect("few")) - expected).abs();
         assert!(
             off <= margin,
-            "{lost} lost at {loss}, off by {off} of {margin}"
+            "{lost} lost at {loss}: off by {off}, margin {margin}"
         );
     }
 }
 
-/// A burst model's losses depend on each other: the variance of their number grows by the correlation,
-/// whose sum over all distances is `(1 - a) / a` on either side, with `a` the sum of both chances to turn.
+/// The losses of a burst model depend on each other. The variance of their number grows by the correlation, whose sum
+/// over all distances is `(1 - a) / a` on either side, where `a` is the sum of both transition probabilities.
 #[test]
 fn bursts_lose_what_they_should_in_bursts_as_long_as_they_should() {
     for (loss, burst) in [(0.01, 2.0), (0.01, 5.0), (0.05, 3.0), (0.2, 10.0)] {
@@ -282,7 +282,7 @@ fn bursts_lose_what_they_should_in_bursts_as_long_as_they_should() {
         let off = (lost - expected).abs();
         assert!(
             off <= 3.29 * variance.sqrt(),
-            "{lost} lost at {loss}, off by {off} of {}",
+            "{lost} lost at {loss}: off by {off}, margin {}",
             3.29 * variance.sqrt()
         );
         let fates = arrivals(&config, 5, PACKETS, MS);
@@ -291,11 +291,11 @@ fn bursts_lose_what_they_should_in_bursts_as_long_as_they_should() {
         });
         let bursts = f64::from(u32::try_from(begins.count()).expect("few"));
         let mean = lost / bursts;
-        // The length is geometric: its standard deviation is below its mean.
+        // The burst length is geometric, so its standard deviation is below its mean.
         let margin = 3.29 * burst / bursts.sqrt();
         assert!(
             (mean - burst).abs() <= margin,
-            "bursts of {mean}, not {burst} ± {margin}"
+            "mean burst length {mean}, expected {burst} ± {margin}"
         );
     }
 }

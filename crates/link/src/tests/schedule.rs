@@ -1,4 +1,4 @@
-//! What changes in time: planned changes, outages, traces, and places of loss.
+//! Tests of changes over time: scheduled changes, outages, traces, and the place of loss.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ fn a_rate_step_meets_the_packet_that_is_being_sent() {
     };
     let mut link = Link::new(config, 1, start);
     assert_eq!(out(&mut link, start, 1000), MS);
-    // Half of it at 1 MB/s, half at a tenth of that.
+    // Half of the packet is sent at 1 MB/s, half at a tenth of that.
     assert_eq!(out(&mut link, start, 1000), 3 * MS / 2 + 5 * MS);
     assert_eq!(out(&mut link, start, 1000), 3 * MS / 2 + 15 * MS);
-    // This one begins at a rate and ends without a limit, and so does all that waits.
+    // This packet starts at a limited rate and ends without a limit, and so do all packets that wait behind it.
     assert_eq!(out(&mut link, start, 1000), 20 * MS);
     assert_eq!(out(&mut link, start, 1000), 20 * MS);
     assert_eq!(out(&mut link, start + 25 * MS, 1000), Duration::ZERO);
@@ -154,7 +154,7 @@ fn a_queue_of_packets_counts_packets() {
     }
     let full = Fate::Dropped(DropReason::QueueFull);
     assert_eq!(link.send(start, 1), full);
-    // A packet is in the queue until its last bit is out.
+    // A packet stays in the queue until its last bit has been sent.
     assert_eq!(link.send(start + Duration::from_nanos(999_999), 1), full);
     assert_eq!(
         out(&mut link, start + MS, 1000),
@@ -163,7 +163,7 @@ fn a_queue_of_packets_counts_packets() {
 }
 
 fn traced(text: &str) -> Link {
-    let trace = Trace::parse(text).expect("a trace");
+    let trace = Trace::parse(text).expect("valid trace");
     let config = LinkConfig {
         trace: Some(Arc::new(trace)),
         ..LinkConfig::default()
@@ -174,21 +174,21 @@ fn traced(text: &str) -> Link {
 #[test]
 fn a_trace_sends_at_its_opportunities_and_begins_again() {
     let start = Instant::now();
-    let trace = Trace::parse("2\n2\n\n 10 \n").expect("a trace");
+    let trace = Trace::parse("2\n2\n\n 10 \n").expect("valid trace");
     assert_eq!(trace.mean_rate(), 450_000);
     let config = LinkConfig {
         trace: Some(Arc::new(trace)),
         ..LinkConfig::default()
     };
     let mut link = Link::new(config, 1, start);
-    // Both opportunities at 2 ms, the second shared by two packets; then a packet that takes two.
+    // Two opportunities at 2 ms, the second shared by two packets; then a packet that takes two.
     let lengths = [1500, 500, 1000, 1501, 1400, 99, 1];
     let times: Vec<u64> = lengths
         .iter()
         .map(|&length| u64::try_from(out(&mut link, start, length).as_millis()).expect("short"))
         .collect();
     assert_eq!(times, [2, 2, 2, 12, 12, 12, 12]);
-    // What nobody used is lost.
+    // Unused opportunities are lost.
     assert_eq!(out(&mut link, start + 31 * MS, 3000), MS);
     assert_eq!(out(&mut link, start + 31 * MS, 1500), 9 * MS);
     assert_eq!(out(&mut link, start + 40 * MS, 1500), 2 * MS);
@@ -201,7 +201,7 @@ fn an_opportunity_at_the_end_of_a_round_can_be_used() {
     let mut link_start = Link::new(link.config().clone(), 1, start);
     assert_eq!(out(&mut link_start, start + 5 * MS, 1500), Duration::ZERO);
     assert_eq!(out(&mut link_start, start + 5 * MS, 1500), 5 * MS);
-    // Far away, without going through what lies between.
+    // A time far ahead is found without stepping through the rounds in between.
     let late = start + Duration::from_hours(1000);
     assert_eq!(out(&mut link_start, late, 1500), Duration::ZERO);
     link.reconfigure(LinkConfig::default());
@@ -210,7 +210,7 @@ fn an_opportunity_at_the_end_of_a_round_can_be_used() {
 
 #[test]
 fn what_is_no_trace_is_refused_by_its_line() {
-    let error = |text: &str| Trace::parse(text).expect_err("no trace").to_string();
+    let error = |text: &str| Trace::parse(text).expect_err("not a trace").to_string();
     assert_eq!(
         error("1\nx\n"),
         "line 2 of the trace is not a time in whole milliseconds below 86400000, such as 250"
@@ -231,7 +231,7 @@ fn what_is_no_trace_is_refused_by_its_line() {
     assert!(Trace::parse(&most).is_ok());
     assert_eq!(
         error(&format!("{most}7")),
-        "the trace has more than 1048576 lines; cut it, as it repeats itself"
+        "the trace has more than 1048576 lines; shorten it: a trace repeats"
     );
 }
 

@@ -1,9 +1,9 @@
-//! Decimal numbers without rounding.
+//! Decimal numbers without rounding errors.
 
-/// Digits of a number that are read, point aside; what 64 bits hold at most.
+/// Maximum number of digits, not counting the point: as many as the largest 64-bit number has.
 const MAX_DIGITS: usize = 20;
 
-/// A number and its unit; spaces around either do not count.
+/// Splits a text into a number and its unit, and trims the spaces around either.
 pub(super) fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let end = text
@@ -13,7 +13,7 @@ pub(super) fn split(text: &str) -> Option<(&str, &str)> {
     Some((number, unit.trim_start()))
 }
 
-/// `digits` divided by ten to the power of `places`.
+/// The number `digits` divided by ten to the power of `places`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scaled {
     digits: u64,
@@ -21,7 +21,7 @@ pub(super) struct Scaled {
 }
 
 impl Scaled {
-    /// Reads `12`, `1.5` or `.5`.
+    /// Parses `12`, `1.5` or `.5`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let both = [whole, fraction].concat();
@@ -38,7 +38,7 @@ impl Scaled {
         })
     }
 
-    /// The number times `unit`, rounded down; `None` where 64 bits do not hold it.
+    /// Returns the number times `unit`, rounded down, or `None` if it exceeds 64 bits.
     pub(super) fn times(self, unit: u64) -> Option<u64> {
         let product = u128::from(self.digits) * u128::from(unit);
         u64::try_from(product / 10u128.pow(self.places)).ok()
@@ -53,8 +53,8 @@ impl Scaled {
     }
 }
 
-/// `value` in the largest of `units` (largest first) that is not larger than it: exactly, or rounded to
-/// `precision` places.
+/// Formats `value` in the largest of `units` that is not larger than it; `units` are listed largest first. The result
+/// is exact, or rounded to `precision` decimal places.
 pub(super) fn shown(value: u128, units: &[(u64, &str)], precision: Option<usize>) -> String {
     let fits = units.iter().find(|&&(unit, _)| u128::from(unit) <= value);
     let Some(&(unit, name)) = fits.or(units.last()) else {
@@ -64,7 +64,7 @@ pub(super) fn shown(value: u128, units: &[(u64, &str)], precision: Option<usize>
     let places = unit.ilog10() as usize;
     let kept = precision.map_or(places, |precision| precision.min(places));
     let dropped = 10u128.pow(u32::try_from(places - kept).unwrap_or(0));
-    // Half up.
+    // Rounds half a unit up.
     let value = (value + dropped / 2) / dropped;
     let unit = unit / dropped;
     let (whole, fraction) = (value / unit, value % unit);

@@ -107,7 +107,7 @@ fn people_write_queues_in_bytes_or_packets() {
 
 #[test]
 fn what_is_no_value_is_named_with_an_example() {
-    let error = "600mbt".parse::<Rate>().expect_err("no rate");
+    let error = "600mbt".parse::<Rate>().expect_err("not a rate");
     assert_eq!(
         error.to_string(),
         "`600mbt` is not a rate; write it like 600mbit, 1.5gbit, 100kbit or 75MB/s"
@@ -170,7 +170,7 @@ fn what_is_no_value_is_named_with_an_example() {
         assert!(text.parse::<Queue>().is_err(), "{text}");
     }
     let long = "9".repeat(1000);
-    let error = long.parse::<Rate>().expect_err("no rate");
+    let error = long.parse::<Rate>().expect_err("not a rate");
     assert!(error.to_string().len() < 150);
 }
 

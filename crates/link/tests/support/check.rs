@@ -1,7 +1,7 @@
-//! What must hold of every parser for every input: one function each, panicking where it does not.
+//! Invariants that every parser must keep for every input: one function per parser, which panics if one is violated.
 //!
-//! The fuzz targets in `fuzz/` call these, and so do the tests that replay the committed corpora: what
-//! fuzzing finds stays found. Not part of the crate's interface.
+//! The fuzz targets in `fuzz/` call these functions, and so do the tests that replay the committed corpora, so that
+//! every input found by fuzzing stays covered. This module is not part of the crate's public interface.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::config::Queue;
 use crate::trace::{Cursor, Trace};
 use crate::units::{Delay, Rate, Share, Size};
 
-/// A trace that is accepted can be used: packets leave in order, and no earlier than they came.
+/// Checks that an accepted trace is usable: packets leave in order, and never before they enter.
 pub fn trace_parse(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -30,7 +30,7 @@ pub fn trace_parse(bytes: &[u8]) {
     }
 }
 
-/// What is read as a value is printed so that it is read as the same value.
+/// Checks that every parsed value is printed in a form that parses to the same value.
 pub fn units_parse(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -53,10 +53,10 @@ fn repeats<T: FromStr<Err: Display> + Display + Debug + PartialEq>(text: &str) {
             assert_eq!(
                 again.as_ref(),
                 Some(&value),
-                "`{text}` is printed as {value}"
+                "`{text}` is printed as `{value}`, which does not parse to the same value"
             );
         }
-        // It names the value, but not at any length.
+        // The error repeats the value, but at a limited length.
         Err(error) => assert!(error.to_string().len() < 300),
     }
 }
