@@ -1,4 +1,4 @@
-//! Whether an emulator did what was asked of it.
+//! The audit of a run: whether an emulator did what was asked of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,78 +10,80 @@ use crate::counts::Counts;
 use crate::interval::{Z_99, Z_9999, to_f64, wilson};
 use crate::relay::Ran;
 
-/// What an emulator has to say of a run of its own.
+/// An emulator's report on its own run.
 #[derive(Clone, Debug)]
 pub struct Audit {
-    /// From the near end to the far end.
+    /// The direction from the near end to the far end.
     pub up: DirectionAudit,
-    /// From the far end to the near end.
+    /// The direction from the far end to the near end.
     pub down: DirectionAudit,
 }
 
-/// What an emulator has to say of one direction.
+/// An emulator's report on one direction.
 #[derive(Clone, Debug)]
 pub struct DirectionAudit {
-    /// What passed.
+    /// Counts of the traffic that passed.
     pub counts: Counts,
-    /// What the link decided.
+    /// Counts of the link's decisions.
     pub link: Counters,
-    /// Share of packets that were to be lost at random; `None` where losses depend on each other, or were to change.
+    /// Configured share of packets to lose at random. `None` if losses depend on each other or change over time.
     pub loss_asked: Option<f64>,
-    /// Share that was lost of those that were transmitted: what came in and did not come out, for whatever reason but
-    /// queue, policer, outage and MTU.
+    /// Share of packets lost: the packets that came in and did not come out, divided by the packets that reached the
+    /// place of loss. Drops by queue, `CoDel`, policer, outage and MTU do not count as lost.
     pub loss: f64,
-    /// Interval that holds the true share with 99 %, if losses are independent.
+    /// Interval that contains the true share with 99 % confidence, if losses are independent.
     pub loss_interval: [f64; 2],
-    /// How much later than due frames left.
+    /// Distribution of the time by which frames left later than due.
     pub lateness: Histogram,
-    /// Processor time of the direction's thread, with what the kernel did in its name for receivers.
+    /// Processor time of the direction's thread, including the kernel's work on its behalf for receivers.
     pub busy: Duration,
-    /// How long it ran.
+    /// Duration of the run.
     pub elapsed: Duration,
-    /// How soon its thread ran when there was something to do.
+    /// Scheduling of the direction's thread, which decides how soon it runs when it has work.
     pub promptness: Promptness,
     transmitted: u64,
     lost: u64,
 }
 
-/// Whether a run can be believed.
+/// The verdict on the validity of a run's results.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It can.
+    /// The results are valid.
     Ok,
-    /// The emulator, and not the link, shaped what was measured.
+    /// The emulator, and not the link, shaped the results.
     EmulatorLimited(Vec<Limit>),
 }
 
-/// What an emulator fell short in, and whether on the way up.
+/// A requirement that the emulator did not meet. The `bool` is true for the direction up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// So many packets of a kind were dropped that the link did not drop.
+    /// Packets were dropped that the link did not drop: the kind of drop, and the count.
     Dropped(bool, &'static str, u64),
-    /// One in a hundred frames left later than [`LATE`]; what 99 % did not exceed.
+    /// One frame in a hundred left later than [`LATE`]; the value is the 99th percentile of lateness.
     Late(bool, Duration),
-    /// A loss that the asked one explains in fewer than one of ten thousand runs; as asked and as found.
+    /// The loss differs from the configured one by more than chance explains in one of ten thousand runs: configured
+    /// and measured share.
     Loss(bool, f64, f64),
-    /// A direction's thread had a processor for more than [`BUSY`] of the time; for this share.
+    /// A direction's thread used a processor for more than [`BUSY`] of the time; the value is that share.
     Busy(bool, f64),
 }
 
-/// Lateness that one frame in a hundred may have: a fifth of the shortest delay that is worth emulating, and ten times
-/// what a machine that is not busy needs to wake a thread.
+/// Lateness that one frame in a hundred may exceed: a fifth of the shortest delay worth emulating, and ten times what a
+/// machine that is not busy needs to wake a thread.
 pub const LATE: Duration = Duration::from_micros(500);
 
-/// Share of a processor beyond which a thread is the bottleneck.
+/// Share of a processor above which a thread is considered the bottleneck.
 pub const BUSY: f64 = 0.95;
 
-/// A run that is shorter says nothing of how busy a thread is: it has begun, and little else.
+/// Duration below which a run says nothing about the load of a thread: most of it is start-up.
 const BUSY_AFTER: Duration = Duration::from_millis(100);
 
-/// Frames without which a percentile says nothing: of fewer, a single late one would be one in a hundred.
+/// Number of frames below which the percentile of lateness is not judged: a single late frame would be one in a
+/// hundred.
 const FRAMES_MIN: u64 = 200;
 
 impl Audit {
-    /// Whether the run can be believed.
+    /// Returns whether the results of the run are valid.
     pub fn verdict(&self) -> Verdict {
         let mut limits = self.up.limits(true);
         limits.extend(self.down.limits(false));
@@ -96,14 +98,14 @@ impl Audit {
 impl DirectionAudit {
     pub(crate) fn new(config: &LinkConfig, ran: Ran) -> Self {
         let Ran { counts, link, .. } = ran;
-        // From what came in and went out, not from what the link says that it did.
+        // Computed from the packets that came in and went out, not from the link's own claims.
         let by_link = link.sent - link.delivered - link.lost();
         let originals_out = counts.segments_out - counts.copies_out;
         let copies_due = link.duplicated - counts.copies_out;
         let waiting = counts.under_way.saturating_sub(copies_due);
         let passed = counts.segments_in.saturating_sub(by_link + waiting);
         let lost = passed.saturating_sub(originals_out);
-        // Loss in front of the queue meets what the queue would have dropped, too.
+        // Loss before the queue also applies to packets that the queue would have dropped.
         let transmitted = match config.loss_at {
             LossAt::Exit => passed,
             LossAt::Entry => counts.segments_in.saturating_sub(waiting),
@@ -123,7 +125,7 @@ impl DirectionAudit {
         }
     }
 
-    /// Share of the time that the direction's thread had a processor.
+    /// Returns the share of the run during which the direction's thread used a processor.
     pub fn busy_share(&self) -> f64 {
         self.busy.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -152,8 +154,8 @@ impl DirectionAudit {
     }
 }
 
-/// The share that should be lost, if packets are lost independently of each other and of time: only then does
-/// the interval around what was found say anything.
+/// Returns the configured share of losses if packets are lost independently of each other and of time. Otherwise the
+/// interval around the measured share is meaningless.
 fn asked(config: &LinkConfig) -> Option<f64> {
     let changes = config
         .changes
@@ -225,7 +227,7 @@ impl fmt::Display for DirectionAudit {
     }
 }
 
-/// Packets that the link dropped for a reason other than loss, where there are any.
+/// Writes the counts of packets that the link dropped for reasons other than loss, and leaves out zeros.
 pub(crate) fn write_drops(f: &mut fmt::Formatter<'_>, link: &Counters) -> fmt::Result {
     for (what, count) in [
         ("queue", link.queue_full),
@@ -265,7 +267,7 @@ impl fmt::Display for Limit {
             }
             Self::Loss(up, asked, found) => {
                 let [asked, found] = [asked, found].map(|share| share * 100.0);
-                write!(f, "loss {found:.3} % for {asked:.3} % ({})", way(up))
+                write!(f, "loss {found:.3} %, asked {asked:.3} % ({})", way(up))
             }
             Self::Busy(up, share) => {
                 let percent = share * 100.0;
@@ -282,13 +284,13 @@ fn micros(time: Duration) -> f64 {
 #[cfg(test)]
 #[expect(
     clippy::float_cmp,
-    reason = "quotients of small numbers, divided alike"
+    reason = "quotients of the same small numbers are equal bit for bit"
 )]
 mod tests {
     use super::*;
     use quictun_link::{Change, GilbertElliott};
 
-    /// 1000 packets came, and as many as are left over left.
+    /// Builds the audit of a run with 1000 packets in and `link.delivered` packets out.
     fn audit(config: &LinkConfig, link: Counters) -> DirectionAudit {
         let counts = Counts {
             segments_in: 1000,

@@ -1,11 +1,11 @@
-//! A run of an emulator in few words, for where nothing about it is odd.
+//! A short summary of an emulator's run, for runs without problems.
 
 use std::fmt;
 
 use crate::audit::{Audit, DirectionAudit, write_drops};
 use crate::interval::to_f64;
 
-/// Shows what crossed each way, and the verdict; [`Audit`] itself shows everything.
+/// Displays the traffic of each direction and the verdict. [`Audit`] itself displays everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Brief<'a>(pub &'a Audit);
 

@@ -1,16 +1,16 @@
-//! Two clocks: the one that the kernel stamps frames with, and the one that nobody sets.
+//! Two clocks: the wall clock with which the kernel stamps frames, and the monotonic clock.
 
 use std::time::{Duration, Instant, SystemTime};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     now: Instant,
-    /// Time since 1970.
+    /// Wall-clock time since 1970, read together with `now`.
     wall: Duration,
 }
 
 impl Clocks {
-    /// Reads both, one right after the other if the machine lets it.
+    /// Reads both clocks, as close together as the machine allows.
     pub(crate) fn read() -> Self {
         let mut tries = 0;
         loop {
@@ -18,19 +18,19 @@ impl Clocks {
             let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let now = Instant::now();
             tries += 1;
-            // The later reading counts: what is in between makes a frame late, which an audit may show, and never
-            // early, which no link can be.
+            // Use the later reading: the gap makes a frame late, which an audit may show, but never early, which a link
+            // cannot be.
             if now - before <= TOGETHER || tries == TRIES {
                 return Self { now, wall };
             }
         }
     }
 
-    /// When a frame arrived that has this stamp, before or after the clocks were read; no later than `read`, the time
-    /// at which it was there.
+    /// Converts a frame's stamp, taken before or after the clocks were read, to the frame's time of arrival. The result
+    /// is never later than `read`, the time at which the frame had been read.
     pub(crate) fn arrival(self, stamp: Option<Duration>, read: Instant) -> Instant {
         let Some(stamp) = stamp else { return read };
-        // A clock that was set meanwhile is not believed for long.
+        // If the wall clock was set in between, the error is limited to `AGE_MAX`.
         let arrived = if let Some(later) = stamp.checked_sub(self.wall) {
             self.now + later.min(AGE_MAX)
         } else {
@@ -41,12 +41,12 @@ impl Clocks {
     }
 }
 
-/// Readings that are this close to each other are of one moment.
+/// Readings that are this close to each other count as simultaneous.
 const TOGETHER: Duration = Duration::from_micros(2);
 
 const TRIES: u32 = 4;
 
-/// Longest time that a frame may have waited for the emulator; a real wait of that length shows as lateness.
+/// Longest time that a frame may have waited for the emulator. A longer real wait shows up as lateness.
 const AGE_MAX: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

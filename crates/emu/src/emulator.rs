@@ -1,4 +1,4 @@
-//! Both directions of a link, in real time.
+//! Emulates both directions of a link in real time.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -13,38 +13,39 @@ use crate::relay::{Ran, Relay};
 use crate::schedule::Schedule;
 use crate::stop::Stop;
 
-/// What is emulated.
+/// The configuration of an emulator.
 ///
-/// Lengths that the link sees are those of IP packets; [`LinkConfig::overhead`] adds what the wire does, as
-/// [`LinkConfig::rate`] and the queue count it.
+/// The link sees the lengths of IP packets. [`LinkConfig::overhead`] adds the bytes of the wire, for
+/// [`LinkConfig::rate`] and for the queue.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// From the near end to the far end.
+    /// The direction from the near end to the far end.
     pub up: LinkConfig,
-    /// From the far end to the near end.
+    /// The direction from the far end to the near end.
     pub down: LinkConfig,
-    /// What accidents follow from; the directions have accidents of their own.
+    /// Seed of all random events. Each direction derives its own.
     pub seed: u64,
-    /// Segments of a super-packet that arrive within this time of each other leave as one, when the last of them has
-    /// arrived. Zero: each leaves alone, but those that arrive at the very same time, as where there is no rate, together.
+    /// Window for merging segments. Segments of a super-packet that arrive within this time of each other leave as one
+    /// frame, when the last of them has arrived. With zero, each segment leaves alone, except those that arrive at
+    /// exactly the same time, as they do without a rate.
     pub coalesce: Duration,
-    /// What loss is drawn for.
+    /// Unit to which each loss decision applies.
     pub loss_unit: LossUnit,
 }
 
-/// What loss is drawn for.
+/// The unit to which each loss decision applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossUnit {
-    /// Every packet of the wire.
+    /// Every packet on the wire.
     #[default]
     Segment,
-    /// Whatever the kernel hands over as one, up to 64 kB and more: as netem does on a sender's own device, and
-    /// wrong. To show what it does to measurements.
+    /// Every frame that the kernel hands over, up to 64 kB and more. This is what netem does on a sender's own device,
+    /// and it is wrong; the option exists to show its effect on measurements.
     Frame,
 }
 
 impl LossUnit {
-    /// The link for segments, and the loss for whole frames.
+    /// Splits the configuration into the link for segments and the link that decides on the loss of whole frames.
     fn split(self, config: LinkConfig) -> (LinkConfig, Option<LinkConfig>) {
         match self {
             Self::Segment => (config, None),
@@ -65,8 +66,8 @@ impl LossUnit {
     }
 }
 
-/// Runs a link between the devices behind two sockets, the near and the far, until told to stop. What is under way then
-/// is lost.
+/// Runs a link between the devices behind two sockets, near and far, until `stop` is used. Packets in flight at that
+/// time are lost.
 pub fn emulate(ends: &[PacketSocket; 2], plan: Plan, stop: &Stop) -> io::Result<Audit> {
     let start = Instant::now();
     let Plan {
@@ -101,7 +102,7 @@ pub fn emulate(ends: &[PacketSocket; 2], plan: Plan, stop: &Stop) -> io::Result<
         io::Result::Ok([join(up)?, join(other)?])
     })?;
     let [mut up, mut down] = ran;
-    // What neither reading nor sending tells.
+    // Add the drops that neither reading nor sending reports.
     let (near, far) = (ends[0].drops()?, ends[1].drops()?);
     for (ran, from, to) in [(&mut up, near, far), (&mut down, far, near)] {
         ran.counts.unintended.not_read += from.receive_buffer;
@@ -113,10 +114,11 @@ pub fn emulate(ends: &[PacketSocket; 2], plan: Plan, stop: &Stop) -> io::Result<
     })
 }
 
-/// Timers fire when they are due, not within the usual 50 microseconds, and the thread runs when they do.
+/// Makes timers fire when due instead of within the default 50 microseconds, and asks the kernel to run the thread at
+/// once.
 fn prepare_thread() -> Promptness {
     const SLACK_NANOS: NonZeroU64 = NonZeroU64::MIN;
-    // Without it the emulator is less exact, which its audit shows.
+    // If this fails, the emulator is less exact, and its audit shows it.
     rustix::thread::set_current_timer_slack(Some(SLACK_NANOS)).ok();
     be_prompt()
 }

@@ -12,10 +12,10 @@ pub(crate) struct Frame {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Where the network header begins.
+    /// Offset of the network header.
     pub(crate) network: usize,
     pub(crate) protocol: Protocol,
-    /// The network header says that it may be marked.
+    /// True if the network header is ECN-capable, so that the packet may be marked.
     pub(crate) ecn_capable: bool,
     pub(crate) cut: Option<Cut>,
 }
@@ -29,19 +29,19 @@ pub(crate) enum Protocol {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     pub(crate) transport: usize,
     pub(crate) is_tcp: bool,
-    /// Where the payload begins.
+    /// Offset of the payload.
     pub(crate) payload: usize,
-    /// Payload of each segment but the last; not 0.
+    /// Payload of each segment except the last, in bytes; not 0.
     pub(crate) size: usize,
     pub(crate) count: usize,
-    /// Bytes behind the IPv6 header that only a super-packet has: the jumbo payload option.
+    /// Bytes after the IPv6 header that only a super-packet has: the jumbo payload option.
     pub(crate) jumbo: usize,
 }
 
-/// A super-packet that cannot be cut: its headers contradict each other, or are of a kind nobody knows.
+/// The error for a super-packet that cannot be cut: its headers contradict each other or are of an unknown kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -59,7 +59,7 @@ impl Frame {
         self.shape.cut.map_or(1, |cut| cut.count)
     }
 
-    /// Most segments that one frame of today's size may be made of.
+    /// Returns the maximum number of segments in a frame of at most [`PACKET_MAX`] bytes.
     pub(crate) fn segments_max(&self) -> usize {
         self.shape.cut.map_or(1, |cut| {
             let headers = cut.payload - cut.jumbo - self.shape.network;
@@ -67,13 +67,14 @@ impl Frame {
         })
     }
 
-    /// It is longer than an IP packet can say it is (BIG TCP), so it does not pass everywhere.
+    /// Returns whether the frame is longer than the IP length field allows (BIG TCP). Not every device accepts such a
+    /// frame.
     pub(crate) fn is_big(&self) -> bool {
         let jumbo = self.shape.cut.is_some_and(|cut| cut.jumbo > 0);
         jumbo || self.bytes.len() - self.shape.network > PACKET_MAX
     }
 
-    /// Bytes of packet `index`, from the network header.
+    /// Returns the length of packet `index`, from the network header on.
     pub(crate) fn wire_length(&self, index: usize) -> usize {
         let Some(cut) = self.shape.cut else {
             return self.bytes.len() - self.shape.network;
@@ -86,7 +87,7 @@ impl Frame {
 }
 
 impl Shape {
-    /// Everything that is not a super-packet has a shape, however odd.
+    /// Determines the shape of a frame. Only super-packets can be malformed; any other frame has a shape.
     pub(crate) fn of(header: VnetHeader, bytes: &[u8]) -> Result<Self, Malformed> {
         let (network, protocol) = network(bytes);
         let mut shape = Self {
@@ -114,7 +115,7 @@ impl Shape {
             _ => 0,
         };
         let transport = if header.flags & VnetHeader::NEEDS_CSUM != 0 {
-            // The only way to know where extension headers end that need no walk over them.
+            // This field gives the end of the extension headers without walking over them.
             usize::from(header.csum_start)
         } else {
             let first = *bytes.get(self.network)?;
@@ -140,7 +141,7 @@ impl Shape {
             return None;
         }
         let count = length.div_ceil(size);
-        // One segment must fit a packet, or no part of the frame could be sent.
+        // A single segment must fit a packet; otherwise no part of the frame could be sent.
         let fits = payload - self.network + size <= PACKET_MAX;
         (count <= SEGMENTS_MAX && fits).then_some(Cut {
             transport,
@@ -153,13 +154,15 @@ impl Shape {
     }
 }
 
-/// The largest IP packet without a jumbo payload option.
+/// Size of the largest IP packet without a jumbo payload option.
 const PACKET_MAX: usize = u16::MAX as usize;
 
-/// Bytes of headers that a super-packet may have: two VLAN tags, IPv6 with 100 bytes of options, and the longest of TCP.
+/// Maximum length of a super-packet's headers: two VLAN tags, IPv6 with 100 bytes of options, and the longest TCP
+/// header.
 pub(crate) const HEADERS_MAX: usize = 256;
 
-/// Segments of a super-packet: a BIG TCP one of 512 kB has 1000 of the smallest size that IPv4 promises to carry.
+/// Maximum number of segments in a super-packet. A BIG TCP super-packet of 512 kB has 1000 segments of the smallest
+/// size that IPv4 guarantees to carry.
 const SEGMENTS_MAX: usize = 4096;
 
 pub(crate) const IPV4_HEADER: usize = 20;
@@ -167,7 +170,7 @@ pub(crate) const IPV6_HEADER: usize = 40;
 const TCP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 
-/// Where TCP keeps the length of its header.
+/// Offset of the byte of the TCP header that holds the header's length.
 const TCP_OFFSET: usize = 12;
 
 const ETHERNET_HEADER: usize = 14;
@@ -193,7 +196,7 @@ fn network(bytes: &[u8]) -> (usize, Protocol) {
     (at, Protocol::Other)
 }
 
-/// The two bits of RFC 3168.
+/// Returns the two ECN bits of RFC 3168.
 fn ecn(protocol: Protocol, packet: &[u8]) -> u8 {
     match (protocol, packet) {
         (Protocol::Ipv4, &[_, tos, ..]) => tos & 3,
@@ -202,7 +205,8 @@ fn ecn(protocol: Protocol, packet: &[u8]) -> u8 {
     }
 }
 
-/// Length of a hop-by-hop header that holds the jumbo payload option (RFC 2675) and nothing else, as Linux makes it.
+/// Returns the length of a hop-by-hop header that holds only the jumbo payload option (RFC 2675), as Linux writes it,
+/// or 0.
 fn jumbo(packet: &[u8]) -> usize {
     const HOP_BY_HOP: u8 = 0;
     const NEXT_HEADER: usize = 6;

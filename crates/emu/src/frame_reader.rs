@@ -1,4 +1,4 @@
-//! Frames, read one behind the other into large buffers.
+//! Reads frames one behind the other into large buffers.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use quictun_sys::{BufferPool, PacketSocket, Reception, VnetHeader};
 
-/// Reads frames without copying or clearing any byte: a buffer is used again once all its frames have left.
+/// Reads frames without copying or clearing any byte. A buffer is reused once all its frames have left.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     pool: BufferPool,
@@ -15,7 +15,7 @@ pub(crate) struct FrameReader {
 
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// With when it reached the socket, since 1970.
+    /// A frame, with the time since 1970 at which it reached the socket.
     Frame(VnetHeader, Bytes, Option<Duration>),
     Lost,
     Nothing,
@@ -37,7 +37,7 @@ impl FrameReader {
         }
         Ok(match socket.receive(&mut self.buffer[..FRAME_MAX])? {
             Reception::Frame { header, at, stamp } => {
-                // Copies by the kernel are quickest to where a cache line begins.
+                // The kernel copies fastest to the start of a cache line.
                 let used = at.end.next_multiple_of(ALIGNMENT);
                 let frame = self.buffer.split_to(used).freeze();
                 Read::Frame(header, frame.slice(at), stamp)
@@ -48,13 +48,14 @@ impl FrameReader {
     }
 }
 
-/// The longest frame: BIG TCP as it is used (185 000 bytes) and more. A multiple of [`ALIGNMENT`].
+/// Length of the longest frame: BIG TCP as used in practice (185 000 bytes) and more. A multiple of [`ALIGNMENT`].
 pub(crate) const FRAME_MAX: usize = 256 << 10;
 
-/// Several of the longest frames, or a thousand of the usual length: little is lost at a buffer's end.
+/// Size of a buffer: several of the longest frames, or a thousand of the usual length, so that little is wasted at its
+/// end.
 const BUFFER: usize = 2 << 20;
 
-/// Buffers that are remembered: all that the frames under way can need, and half as many again.
+/// Number of lent buffers that the pool remembers: as many as frames in flight can need, and half as many again.
 const BUFFERS: usize = 384;
 
 const ALIGNMENT: usize = 64;

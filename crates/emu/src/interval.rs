@@ -1,12 +1,12 @@
-//! How far a share that was counted can be from the share that was meant.
+//! Confidence intervals for shares: the distance of a counted share from the true one.
 
-/// Standard deviations that 99 % of a normal distribution lie within.
+/// Number of standard deviations that cover 99 % of a normal distribution.
 pub(crate) const Z_99: f64 = 2.575_829;
 
-/// Standard deviations for 99.99 %: an honest link lies outside in one of ten thousand runs.
+/// Number of standard deviations for 99.99 %: a correct link lies outside in one of ten thousand runs.
 pub(crate) const Z_9999: f64 = 3.890_592;
 
-/// Wilson's score interval (1927) for `hits` of `trials`; everything where there were no trials.
+/// Returns Wilson's score interval (1927) for `hits` of `trials`, or the whole range if there were no trials.
 pub(crate) fn wilson(hits: u64, trials: u64, z: f64) -> [f64; 2] {
     if trials == 0 {
         return [0.0, 1.0];
@@ -18,14 +18,14 @@ pub(crate) fn wilson(hits: u64, trials: u64, z: f64) -> [f64; 2] {
     let middle = share + squared / (2.0 * trials);
     let half = z * (share * (1.0 - share) / trials + squared / (4.0 * trials * trials)).sqrt();
     let scale = 1.0 + squared / trials;
-    // Without rounding, none and all are ends of the interval.
+    // Without this, rounding could exclude 0 and 1 from the intervals for no hits and for all hits.
     [
         if none { 0.0 } else { (middle - half) / scale },
         if all { 1.0 } else { (middle + half) / scale },
     ]
 }
 
-/// Exact up to 2^53.
+/// Converts a count; exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 pub(crate) fn to_f64(count: u64) -> f64 {
     count as f64
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_textbook() {
-        // Newcombe 1998, table I: 81 of 263 and 0 of 20, 95 %.
+        // Source: Newcombe 1998, table I: 81 of 263 and 0 of 20, 95 %.
         let said = |hits, trials| wilson(hits, trials, 1.96).map(|share| format!("{share:.4}"));
         assert_eq!(said(81, 263), ["0.2553", "0.3662"]);
         assert_eq!(said(0, 20), ["0.0000", "0.1611"]);

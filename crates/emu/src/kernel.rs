@@ -1,10 +1,12 @@
-//! The kernel's own emulation in place of ours, where it has one: netem for delay and loss, TBF for rate and queue.
+//! Uses the kernel's own emulation in place of [`emulate`](crate::emulate): netem for delay and loss, TBF for rate and
+//! queue.
 //!
-//! A bridge joins the router's two devices, and each device treats what leaves it. It takes less of the processor than
-//! an emulator of ours ([`emulate`](crate::emulate)), and it is what others measure with. It cannot do all that a [`LinkConfig`] can
-//! say; loss strikes before delay, and delay comes before rate and queue; a super-packet is lost as one, so that
-//! [`Offload::None`](crate::Offload::None) belongs to it; and it does not say how late packets were, so that there is
-//! no verdict.
+//! A bridge joins the router's two devices, and each device shapes the packets that leave it. This uses less processor
+//! time than the emulator in this crate, and other people measure with it. The limits:
+//! * It does not support every setting of a [`LinkConfig`].
+//! * Loss applies before delay, and delay before rate and queue.
+//! * A super-packet is lost as one, so use [`Offload::None`](crate::Offload::None).
+//! * The kernel does not report how late packets were, so there is no verdict.
 
 use std::fmt;
 use std::io;
@@ -20,40 +22,40 @@ mod tests;
 
 const BRIDGE: &str = "link";
 
-/// What the kernel counts of a packet that is not in its IP packet, and can count beyond, bytes.
+/// Bytes that the kernel counts for each packet in addition to its IP packet. TBF can add more, but not subtract.
 const ETHERNET_HEADER: usize = 14;
 
-/// What goes at once after a pause, as time at the full rate: as long as timers may take.
+/// Burst allowed after a pause, as time at the full rate: as long as a timer may take.
 const BURST: Duration = Duration::from_millis(1);
 
-/// Packets that may be on their way for the delay: a second of 10 Gbit/s.
+/// Maximum number of packets that netem delays at once: a second of 10 Gbit/s.
 const UNDER_WAY: u32 = 1 << 20;
 
 /// A link that the kernel emulates. It ends with the world.
 #[derive(Debug)]
 pub struct KernelLink(());
 
-/// Why the kernel does not emulate a link.
+/// The reason for which the kernel cannot emulate a link.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// No discipline that we use does this.
-    #[error("the kernel's netem and TBF have no {0}")]
+    /// The queueing disciplines in use do not support this setting.
+    #[error("the kernel's netem and TBF do not support {0}")]
     NotThere(&'static str),
-    /// This kernel was built without it, or may not load it: its name, the kernel's switch for it, and the module.
+    /// This kernel was built without a part, or may not load it: the part's name, its kernel option, and its module.
     #[error("this kernel has no {0} (CONFIG_{1}; as root, `modprobe {2}` may load it)")]
     Missing(&'static str, &'static str, &'static str),
-    /// The system refused a step.
+    /// The system refused a step. The text names the step.
     #[error("{0}: {1}")]
     Step(&'static str, #[source] io::Error),
 }
 
-/// What the kernel has to say of a run.
+/// The kernel's counters of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelAudit {
-    /// From the near end to the far end.
+    /// The direction from the near end to the far end.
     pub up: Vec<Discipline>,
-    /// From the far end to the near end.
+    /// The direction from the far end to the near end.
     pub down: Vec<Discipline>,
 }
 
@@ -64,13 +66,14 @@ struct Disciplines {
 }
 
 impl KernelLink {
-    /// Whether the kernel's disciplines can do what a way asks for, if the kernel has them.
+    /// Checks that the kernel's disciplines support the configuration of a direction, provided that the kernel has
+    /// them.
     pub fn check(way: &LinkConfig) -> Result<(), KernelError> {
         disciplines(way, 0).map(|_| ())
     }
 
-    /// Has the kernel emulate the link in the world's router. The seed decides what is lost, from Linux 6.6 on. After
-    /// an error the world is of no use any more.
+    /// Makes the kernel emulate the link in the world's router. From Linux 6.6 on, the seed decides which packets are
+    /// lost. After an error, the world is unusable.
     pub fn start(world: &World, ways: [&LinkConfig; 2], seed: u64) -> Result<Self, KernelError> {
         let [up, down] = ways;
         let up = disciplines(up, seed)?;
@@ -80,15 +83,15 @@ impl KernelLink {
             .within(|| Network::open()?.add_bridge(BRIDGE, &[ROUTER_NEAR, ROUTER_FAR]))
             .map_err(|source| match source.kind() {
                 io::ErrorKind::Unsupported => KernelError::Missing("bridge", "BRIDGE", "bridge"),
-                _ => KernelError::Step("joining the router's devices", source),
+                _ => KernelError::Step("cannot bridge the router's devices", source),
             })?;
-        // What leaves the router's far end goes up.
+        // Packets that leave through the router's far device go up.
         for (device, asked) in [(ROUTER_FAR, up), (ROUTER_NEAR, down)] {
             let shape =
                 |netem, bucket| router.within(|| Network::open()?.shape(device, netem, bucket));
             shape(asked.netem.as_ref(), asked.bucket.as_ref()).map_err(|source| {
                 if source.kind() != io::ErrorKind::NotFound {
-                    let step = "giving the router's devices their disciplines";
+                    let step = "cannot set the router's disciplines";
                     return KernelError::Step(step, source);
                 }
                 match asked.netem {
@@ -100,7 +103,7 @@ impl KernelLink {
         Ok(Self(()))
     }
 
-    /// What the kernel has to say, until now.
+    /// Reads the kernel's counters so far.
     pub fn audit(&self, world: &World) -> io::Result<KernelAudit> {
         let ask = |device| {
             world
@@ -116,21 +119,21 @@ impl KernelLink {
 
 fn disciplines(way: &LinkConfig, seed: u64) -> Result<Disciplines, KernelError> {
     let not_there = [
-        ("trace", way.trace.is_some()),
+        ("traces", way.trace.is_some()),
         ("jitter that keeps the order", !way.jitter.is_zero()),
         ("stalls", way.stall.is_some()),
-        ("loss in such bursts", way.bursts.is_some()),
+        ("this model of burst loss", way.bursts.is_some()),
         (
-            "late packets of this kind",
+            "reordering by extra delay",
             way.reorder != Reorder::default(),
         ),
         ("CoDel", way.codel.is_some()),
-        ("marks by waiting time", way.mark_above.is_some()),
-        ("policer", way.policer.is_some()),
+        ("marking by waiting time", way.mark_above.is_some()),
+        ("policers", way.policer.is_some()),
         ("planned outages", !way.outages.is_empty()),
         ("planned changes", !way.changes.is_empty()),
         (
-            "overhead of less than Ethernet's header, 14 bytes",
+            "overhead below that of Ethernet's header, 14 bytes",
             way.rate.is_some() && way.overhead < ETHERNET_HEADER,
         ),
     ];
@@ -156,14 +159,14 @@ fn bucket(way: &LinkConfig, rate: u64) -> TokenBucket {
     let burst = usize::try_from(burst).unwrap_or(usize::MAX);
     let limit = match way.queue {
         Queue::Bytes(bytes) => bytes,
-        // TBF counts bytes.
+        // TBF limits its queue in bytes.
         Queue::Packets(packets) => packets.saturating_mul(packet),
     };
     let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     TokenBucket {
         rate,
         overhead: u16::try_from(way.overhead - ETHERNET_HEADER).unwrap_or(u16::MAX),
-        // One packet always goes; two let the timer be late for one.
+        // A burst of one packet is enough to send at all; two allow the timer to be one packet late.
         burst: bytes(burst.max(packet.saturating_mul(2))),
         limit: bytes(limit.max(packet)),
     }
@@ -173,7 +176,7 @@ impl fmt::Display for KernelAudit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (way, disciplines) in [("up  ", &self.up), ("down", &self.down)] {
             if disciplines.is_empty() {
-                writeln!(f, "{way}  as fast as the machine")?;
+                writeln!(f, "{way}  not limited, as fast as the machine")?;
             }
             for Discipline {
                 kind,
@@ -188,6 +191,6 @@ impl fmt::Display for KernelAudit {
                 )?;
             }
         }
-        f.write_str("verdict: none, the kernel does not say how late packets were")
+        f.write_str("verdict: none, because the kernel does not report how late packets were")
     }
 }

@@ -1,23 +1,23 @@
-//! A link in real time: frames between two network devices meet the fate that `link` decides.
+//! Emulates a link in real time: frames between two network devices get the fate that `link` decides.
 //!
 //! ```text
 //!  near device ─► PacketSocket ─► Frame ─► Schedule (Link, by segment) ─► segments ─► PacketSocket ─► far device
 //!             ◄─────────────────── the same the other way, on a thread of its own ◄───────────────
 //! ```
 //!
-//! Linux hands TCP and UDP segments around in super-packets of up to 64 kB and more. A link that loses or delays those
-//! as if they were packets flatters whoever makes larger ones. So each is cut by arithmetic into the segments that a
-//! wire would see; each segment meets its own fate; and survivors that are next to each other leave together, as far
-//! as they arrive within a window, as a network card would hand them on.
+//! Linux passes TCP and UDP segments around in super-packets of up to 64 kB and more. A link that loses or delays
+//! super-packets as if they were packets favours the sender that makes larger ones. So each super-packet is cut by
+//! arithmetic into the segments that a wire would carry, and each segment gets its own fate. Adjacent surviving
+//! segments leave together if they arrive within a window, as a network card would deliver them.
 //!
 //! # Order of use
 //!
 //! 1. Open a [`PacketSocket`](quictun_sys::PacketSocket) on either end, in a namespace whose own stack is silent.
-//! 2. [`emulate`] with a [`Plan`] blocks until [`Stop::stop`], and returns an [`Audit`] that says whether it can be
-//!    believed.
+//! 2. Call [`emulate`] with a [`Plan`]. It blocks until [`Stop::stop`], and returns an [`Audit`] that says whether the
+//!    run is valid.
 //!
-//! A [`World`] has the networks for it, [`Running`] is an emulator at work in one, and `quictun_sys::FirstProcess` runs commands
-//! at its two sides. [`KernelLink`] is the kernel's own emulation in place of an emulator.
+//! A [`World`] creates the networks for it, and [`Running`] runs an emulator in one. `quictun_sys::FirstProcess` runs
+//! commands on its two sides. [`KernelLink`] uses the kernel's own emulation in place of an emulator.
 #![forbid(unsafe_code)]
 
 mod audit;

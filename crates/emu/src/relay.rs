@@ -1,4 +1,4 @@
-//! One direction, in real time.
+//! One direction of an emulated link, in real time.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(crate) struct Relay<'a> {
     counts: Counts,
     lateness: Histogram,
     now: Instant,
-    /// It sleeps, or slept, until shortly before the next departure.
+    /// Set while the relay sleeps, or has slept, until shortly before the next departure.
     is_early: bool,
     arrived: Instant,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Ran {
     pub(crate) counts: Counts,
     pub(crate) link: Counters,
     pub(crate) lateness: Histogram,
-    /// Time that its thread had a processor, with what the kernel did in its name.
+    /// Processor time of the thread, including the kernel's work on its behalf.
     pub(crate) busy: Duration,
     pub(crate) elapsed: Duration,
     pub(crate) promptness: Promptness,
@@ -119,7 +119,7 @@ impl<'a> Relay<'a> {
         self.counts.unintended.not_sent += segments;
     }
 
-    /// Takes in what has arrived, up to a batch, and says whether there may be more.
+    /// Reads up to a batch of arrived frames, and returns whether there may be more.
     fn receive(&mut self) -> bool {
         let clocks = Clocks::read();
         let mut bytes = 0;
@@ -139,7 +139,7 @@ impl<'a> Relay<'a> {
                     }
                 }
                 Ok(Read::Lost) => self.counts.unintended.not_readable += 1,
-                // A device that went down says so once, and reads as silent.
+                // A device that went down reports an error once, and then reads as silent.
                 Ok(Read::Nothing) | Err(_) => return false,
             }
         }
@@ -156,14 +156,15 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Waits for a frame or a due time, unless there is `more` to do, and says whether to stop.
+    /// Waits for a frame or for a due time, unless there is `more` to do, and returns whether to stop.
     fn wait(&mut self, more: bool) -> bool {
         let mut left = match self.schedule.next_due() {
             _ if more => Some(Duration::ZERO),
             Some(due) => Some(due.saturating_duration_since(Instant::now())),
             None => None,
         };
-        // After a long sleep a processor takes its time to wake: it is woken early once, and then does not sleep.
+        // A processor wakes slowly from a long sleep. So wake it early once, and poll without sleeping until the due
+        // time.
         let soon = left.filter(|left| *left <= EARLY && self.is_early);
         self.is_early = left.is_some_and(|left| left >= LONG) || soon.is_some();
         if soon.is_some() {
@@ -178,28 +179,29 @@ impl<'a> Relay<'a> {
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut ready, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => !ready[0].revents().is_empty(),
-            // Nothing can be waited for any more.
+            // No further waiting is possible, so stop.
             Err(_) => true,
         }
     }
 }
 
-/// How much earlier than due it wakes from a long sleep.
+/// Time before the due time at which the relay wakes from a long sleep.
 const EARLY: Duration = Duration::from_micros(60);
 
-/// A sleep that is long: waking early costs a sixteenth of a processor at most.
+/// Shortest sleep that counts as long. Early wake-ups then cost at most a sixteenth of a processor.
 const LONG: Duration = Duration::from_millis(1);
 
-/// Departures between two looks at what has arrived.
+/// Maximum number of departures between two checks for arrived frames.
 const SEND_BATCH: usize = 64;
 
-/// Frames read between two looks at what is due: less than a millisecond of work.
+/// Maximum number of frames read between two checks for due departures: less than a millisecond of work.
 const RECEIVE_BATCH: usize = 64;
 
-/// Bytes read between two looks at what is due: some 50 microseconds of copying.
+/// Maximum number of bytes read between two checks for due departures: some 50 microseconds of copying.
 const RECEIVE_BYTES: usize = 256 << 10;
 
-/// A full queue is waited for so often, for [`ROOM_WAIT`] each.
+/// Number of attempts to send a frame. If the device's queue is full, the relay waits [`ROOM_WAIT`] before the next
+/// attempt.
 const SEND_TRIES: u32 = 3;
 
 const ROOM_WAIT: Timespec = Timespec {
@@ -214,6 +216,6 @@ fn is_full(error: &io::Error) -> bool {
 
 fn wait_for_room(socket: &PacketSocket) {
     let mut ready = [PollFd::new(socket, PollFlags::OUT)];
-    // A failed wait is harmless: the caller sends the frame once more, and counts it where that fails for the last time.
+    // A failed wait is harmless: the caller sends the frame again, and counts it as not sent after the last attempt.
     poll(&mut ready, Some(&ROOM_WAIT)).ok();
 }

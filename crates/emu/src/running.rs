@@ -1,4 +1,4 @@
-//! An emulator at work in a [`World`], on a thread of its own.
+//! An emulator that runs in a [`World`], on a thread of its own.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -8,7 +8,7 @@ use quictun_sys::PacketSocket;
 use crate::world::{ROUTER_FAR, ROUTER_NEAR, World};
 use crate::{Audit, Plan, Stop, emulate};
 
-/// A running emulator. It ends when told to, or with the process.
+/// A running emulator. It ends when stopped, or with the process.
 #[derive(Debug)]
 pub struct Running {
     stop: Stop,
@@ -16,7 +16,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens both ends in the world's router and starts.
+    /// Opens both ends in the world's router and starts the emulator.
     pub fn start(world: &World, plan: Plan) -> io::Result<Self> {
         let open = || {
             Ok([
@@ -33,7 +33,7 @@ impl Running {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it and returns what it has to say of itself.
+    /// Stops the emulator and returns its audit.
     pub fn stop(self) -> io::Result<Audit> {
         self.stop.stop();
         self.thread
@@ -71,24 +71,24 @@ mod tests {
             coalesce: Duration::ZERO,
             loss_unit: LossUnit::Segment,
         };
-        let world = World::build(&WorldPlan::default()).expect("a world");
-        let running = Running::start(&world, plan).expect("an emulator");
+        let world = World::build(&WorldPlan::default()).expect("build world");
+        let running = Running::start(&world, plan).expect("start emulator");
         for address in world.far_addresses() {
             let listener = world.far().within(|| TcpListener::bind((address, 0)));
-            let listener = listener.expect("a port");
-            let port = listener.local_addr().expect("bound").port();
+            let listener = listener.expect("bind");
+            let port = listener.local_addr().expect("local address").port();
             let begin = Instant::now();
             let near = world.near().within(|| TcpStream::connect((address, port)));
-            let mut near = near.expect("the link");
+            let mut near = near.expect("connect");
             assert!(begin.elapsed() >= 2 * delay, "{:?}", begin.elapsed());
-            near.write_all(b"across").expect("connected");
+            near.write_all(b"across").expect("send");
             drop(near);
             let mut said = String::new();
-            let (mut far, _) = listener.accept().expect("a connection");
-            far.read_to_string(&mut said).expect("all of it");
+            let (mut far, _) = listener.accept().expect("accept");
+            far.read_to_string(&mut said).expect("receive");
             assert_eq!(said, "across");
         }
-        let audit = running.stop().expect("an audit");
+        let audit = running.stop().expect("stop emulator");
         for way in [&audit.up, &audit.down] {
             assert!(way.counts.frames_out >= 4, "{audit}");
             assert_eq!(way.counts.unintended.total(), 0, "{audit}");

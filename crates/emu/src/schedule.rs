@@ -1,4 +1,4 @@
-//! What leaves when.
+//! The schedule of departures: which segments leave, and when.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,16 +13,16 @@ use crate::frame::Frame;
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) link: Link,
-    /// Decides on whole frames, where loss is to be drawn so.
+    /// Decides on the loss of whole frames, if the loss unit is the frame.
     whole: Option<Link>,
     /// Segments that arrive within this time of each other may leave as one frame.
     window: Duration,
     departures: BinaryHeap<Reverse<Departure>>,
-    /// Number of the next departure: what is due at the same time leaves in the order it came.
+    /// Number of the next departure. Departures due at the same time leave in the order of their numbers.
     next: u64,
-    /// Bytes on the wire of all departures.
+    /// Bytes on the wire of all scheduled departures.
     bytes: usize,
-    /// Packets that are under way, copies included.
+    /// Packets in flight, copies included.
     pub(crate) segments: usize,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Departure {
     pub(crate) due: Instant,
     pub(crate) frame: Rc<Frame>,
     pub(crate) run: Range<usize>,
-    /// The segments leave with CE.
+    /// True if the segments leave with CE.
     pub(crate) marked: bool,
-    /// The segments have left before, or will again.
+    /// True if these segments are a copy of others that leave at another time.
     pub(crate) is_copy: bool,
     pub(crate) bytes: usize,
     number: u64,
@@ -63,7 +63,7 @@ impl Schedule {
         }
     }
 
-    /// A frame arrives at `now`, which never goes back.
+    /// Schedules the segments of a frame that arrives at `now`. Times must not go back.
     pub(crate) fn enter(&mut self, now: Instant, frame: Frame) -> Result<(), OverLimit> {
         if self.bytes >= BYTES_MAX || self.departures.len() >= DEPARTURES_MAX {
             return Err(OverLimit);
@@ -123,14 +123,14 @@ impl Schedule {
     }
 
     fn joins(&self, run: &Growing, index: usize, at: Instant, marked: bool, most: usize) -> bool {
-        // One that comes late is overtaken, and one that comes early overtakes: neither is part of a run.
+        // A late segment is overtaken, and an early one overtakes: neither is part of a run.
         let in_window = at >= run.last && at - run.first <= self.window;
         let is_next = run.run.end == index && run.run.len() < most;
-        // All segments of a frame have the same mark.
+        // All segments of a frame must carry the same mark.
         in_window && is_next && run.marked == marked
     }
 
-    /// A run leaves when its last segment has arrived.
+    /// Schedules a run. It leaves when its last segment has arrived.
     fn depart(&mut self, frame: &Rc<Frame>, run: Growing, is_copy: bool) {
         self.bytes += run.bytes;
         self.segments += run.run.len();
@@ -179,10 +179,10 @@ impl PartialEq for Departure {
 
 impl Eq for Departure {}
 
-/// Bytes under way beyond which nothing more enters: a second of 4 Gbit/s.
+/// Limit on the bytes in flight; above it no frame is accepted. A second of 4 Gbit/s.
 pub(crate) const BYTES_MAX: usize = 512 << 20;
 
-/// Departures under way beyond which nothing more enters: a second of a million small packets, in 200 MB.
+/// Limit on the departures in flight; above it no frame is accepted. A second of a million small packets, in 200 MB.
 pub(crate) const DEPARTURES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

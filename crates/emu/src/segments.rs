@@ -1,4 +1,4 @@
-//! Frames made of some of the segments of another frame.
+//! Builds frames from some of the segments of another frame.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use quictun_sys::VnetHeader;
 
 use crate::frame::{Cut, Frame, HEADERS_MAX, IPV4_HEADER, IPV6_HEADER, Protocol};
 
-/// A frame that is ready to be sent: new headers, and what follows them in the old frame.
+/// A frame that is ready to be sent: new headers, and the bytes of the old frame that follow them.
 #[derive(Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) header: VnetHeader,
@@ -16,8 +16,8 @@ pub(crate) struct Part<'a> {
 
 pub(crate) type Scratch = [u8; HEADERS_MAX];
 
-/// The frame that stands for the segments `run` of `frame`, with CE where `marked`. `run` is not empty, no
-/// longer than [`Frame::segments_max`], and ends with the frame at the latest.
+/// Builds the frame that stands for the segments `run` of `frame`, with CE set if `marked`. `run` must not be empty,
+/// not be longer than [`Frame::segments_max`], and not extend past the end of the frame.
 pub(crate) fn part<'a>(
     frame: &'a Frame,
     run: Range<usize>,
@@ -109,7 +109,7 @@ fn copy_headers(frame: &Frame, cut: Cut, headers: &mut [u8]) {
     let option = network + IPV6_HEADER;
     headers[..option].copy_from_slice(&frame.bytes[..option]);
     headers[option..].copy_from_slice(&frame.bytes[option + cut.jumbo..cut.payload]);
-    // What followed the option follows the IPv6 header.
+    // The header after the option now follows the IPv6 header.
     headers[network + NEXT_HEADER] = frame.bytes[option];
 }
 
@@ -140,7 +140,7 @@ fn vnet_header(
     }
 }
 
-/// What a network card would make of the header for the segments `run` of `count`.
+/// Adapts the TCP header for the segments `run` of `count`, as a network card does.
 fn tcp_header(header: &mut [u8], offset: usize, run: &Range<usize>, count: usize, gso_type: u8) {
     let sequence = &mut header[TCP_SEQUENCE..TCP_SEQUENCE + 4];
     let number = u32::from_be_bytes(sequence.try_into().expect("invariant: four bytes"));
@@ -149,13 +149,13 @@ fn tcp_header(header: &mut [u8], offset: usize, run: &Range<usize>, count: usize
     if run.end < count {
         header[TCP_FLAGS] &= !(FIN | PSH);
     }
-    // Without this type every segment has the flag: it is a bit of a counter then (RFC 9768).
+    // Without this type every segment keeps the flag, because it is then a bit of a counter (RFC 9768).
     if run.start > 0 && gso_type & VnetHeader::GSO_ECN != 0 {
         header[TCP_FLAGS] &= !CWR;
     }
 }
 
-/// Length and, for IPv4, identification of a packet that begins with segment `index`.
+/// Sets the length and, for IPv4, the identification of a packet that begins with segment `index`.
 fn set_length(protocol: Protocol, packet: &mut [u8], length: usize, index: usize) {
     const LENGTH: usize = 2;
     const IDENTIFICATION: usize = 4;
@@ -172,7 +172,7 @@ fn set_length(protocol: Protocol, packet: &mut [u8], length: usize, index: usize
     }
 }
 
-/// Sets CE (RFC 3168).
+/// Sets the ECN field to CE (RFC 3168).
 fn mark(protocol: Protocol, packet: &mut [u8]) {
     match protocol {
         Protocol::Ipv4 => {
@@ -184,7 +184,8 @@ fn mark(protocol: Protocol, packet: &mut [u8]) {
     }
 }
 
-/// Replaces a word of an IPv4 header, and corrects its checksum (RFC 1624, equation 3): what was wrong stays wrong.
+/// Replaces a word of an IPv4 header and adjusts the header checksum (RFC 1624, equation 3). A wrong checksum stays
+/// wrong.
 fn replace(packet: &mut [u8], at: usize, new: u16) {
     const CHECKSUM: usize = 10;
     let old = word(packet, at);
@@ -193,7 +194,8 @@ fn replace(packet: &mut [u8], at: usize, new: u16) {
     put(packet, at, usize::from(new));
 }
 
-/// The checksum of the pseudo-header (RFC 9293 3.1, RFC 8200 8.1), not inverted, as the kernel wants it where it is to add the rest.
+/// Computes the checksum of the pseudo-header (RFC 9293 3.1, RFC 8200 8.1). It is not inverted, as the kernel requires
+/// if it is to add the rest.
 fn pseudo_header(protocol: Protocol, packet: &[u8], number: u8, length: usize) -> u16 {
     let addresses = match protocol {
         Protocol::Ipv4 => &packet[12..20],
@@ -216,7 +218,7 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Writes 16 bits; callers have limited the value.
+/// Writes a 16-bit value. Callers limit the value to 16 bits.
 fn put(bytes: &mut [u8], at: usize, value: usize) {
     let value = u16::try_from(value).unwrap_or_default();
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());

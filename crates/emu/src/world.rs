@@ -1,4 +1,4 @@
-//! The networks around an emulated link: a near one, a far one, and a router in between that only we see.
+//! The networks around an emulated link: a near one, a far one, and a router in between.
 //!
 //! ```text
 //!    near namespace          router namespace           far namespace, or the host's
@@ -9,10 +9,10 @@
 //!     fd71:7569:6374:N::2   no addresses                fd71:7569:6374:N::1
 //! ```
 //!
-//! The IPv4 addresses are of the range for carriers' own use (RFC 6598), its last part, which nobody is likely to
-//! use on a machine for tests; the IPv6 ones are unique local ones (RFC 4193). Both ends know each other's hardware
-//! address, so that nothing is asked over the link: what crosses it is what the applications send. Nothing has a
-//! name outside; a [`World`] ends with its last process.
+//! The IPv4 addresses are in the last part of the range for carriers' own use (RFC 6598), which a test machine is
+//! unlikely to use. The IPv6 addresses are unique local ones (RFC 4193). Both ends know each other's hardware address,
+//! so no address resolution crosses the link: only the applications' packets cross it. The networks have no name
+//! outside the process; a [`World`] ends with its last process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,68 +22,70 @@ use quictun_sys::{CableEnd, Ethtool, Family, NetNamespace, Network, set_sysctl};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The router's end of the cable to the near side.
+/// The router's device on the cable to the near side.
 pub const ROUTER_NEAR: &str = "near";
 
-/// The router's end of the cable to the far side.
+/// The router's device on the cable to the far side.
 pub const ROUTER_FAR: &str = "far";
 
-/// The device at the link in a namespace of its own.
+/// The device at the link in a network namespace of its own.
 pub const DEVICE: &str = "link0";
 
-/// Bytes of the option that tells the length of a piece of IPv6 beyond 64 KiB.
+/// Bytes of the option that carries the length of an IPv6 packet beyond 64 KiB.
 const JUMBO_OPTION: u32 = 8;
 
 const MTU_MAX: u32 = 65_535;
 
-/// How a world should be.
+/// The properties of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct WorldPlan {
-    /// What the far side is.
+    /// Location of the far side.
     pub far: FarSide,
-    /// What the network devices of both sides do themselves.
+    /// Offloads of the network devices on both sides.
     pub offload: Offload,
-    /// Longest packet, bytes with its IP header.
+    /// Longest packet in bytes, with its IP header.
     pub mtu: u32,
-    /// How large a piece of a stream the kernel may move as one; beyond 65536 it is BIG TCP. `None`: as it is.
+    /// Largest piece of a stream that the kernel may move as one, in bytes; above 65536 this is BIG TCP. `None` keeps
+    /// the kernel's default.
     pub segment_limit: Option<u32>,
-    /// What is between the two sides.
+    /// Connection between the two sides.
     pub between: Between,
 }
 
-/// What is between the two sides.
+/// The connection between the two sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Between {
-    /// The router's two devices, with nothing that joins them: that is an emulator's business.
+    /// The router's two devices, not joined: an emulator carries the packets.
     #[default]
     Emulator,
-    /// One cable from side to side, and no router.
+    /// One cable from side to side, without a router.
     Cable,
     /// The router, whose kernel forwards packets as between any two networks.
     Router,
-    /// Nothing: somebody else joins the two networks, and gives them their addresses.
+    /// No connection: the caller joins the two networks and assigns their addresses.
     Nothing,
 }
 
-/// What is at the far side.
+/// The location of the far side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FarSide {
-    /// The network in which the calling thread is. Needs the system's root.
+    /// The network of the calling thread. Needs root rights on the system.
     Here,
-    /// A network of its own.
+    /// A network namespace of its own.
     Own,
 }
 
-/// What the network devices of both sides do themselves. Loss, queue and rate always act on packets of the wire;
-/// what differs is who cuts a stream into them, and who puts them together.
+/// The offloads of the network devices on both sides. Loss, queue and rate always act on packets of the wire; the
+/// setting only decides which kernel or device cuts a stream into packets, and which merges them again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offload {
-    /// As good network cards: pieces of up to 64 KiB go to the emulator whole, and arrive as whole as they survive.
+    /// The devices act as good network cards do: pieces of up to 64 KiB go to the emulator whole, and their surviving
+    /// parts arrive unsplit.
     #[default]
     Full,
-    /// The sender's kernel cuts, the receiver's puts together (GRO).
+    /// The sender's kernel cuts the stream; the receiver's kernel merges the packets (GRO).
     Receive,
-    /// The sender's kernel cuts and nobody puts together: every packet is handled alone.
+    /// The sender's kernel cuts the stream and no packets are merged: every packet is handled alone.
     None,
 }
 
@@ -99,11 +101,11 @@ impl Default for WorldPlan {
     }
 }
 
-/// Why there is no world.
+/// The reason for which a world could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldError {
-    /// The system refused a step.
+    /// The system refused a step. The text names the step.
     #[error("{0}: {1}")]
     Step(&'static str, #[source] io::Error),
     /// Every range of addresses is in use on the host.
@@ -121,18 +123,18 @@ pub struct World {
 }
 
 impl World {
-    /// Makes networks and cables. With [`Between::Emulator`] nothing passes before an emulator runs in the router.
-    /// After an error nothing is left of what was made.
+    /// Creates networks and cables. With [`Between::Emulator`], no packet passes before an emulator runs in the router.
+    /// If it fails, all networks and cables created so far are removed.
     pub fn build(plan: &WorldPlan) -> Result<Self, WorldError> {
         let make = || NetNamespace::new();
-        let near = make().map_err(step("making the near network"))?;
-        let router = make().map_err(step("making the router's network"))?;
+        let near = make().map_err(step("cannot create the near network"))?;
+        let router = make().map_err(step("cannot create the router's network"))?;
         let far = match plan.far {
             FarSide::Here => NetNamespace::current(),
             FarSide::Own => make(),
         };
-        let far = far.map_err(step("opening the far network"))?;
-        // Before there are devices: they start with what holds then.
+        let far = far.map_err(step("cannot open the far network"))?;
+        // Configure the router before it has devices, because devices inherit these settings when they are created.
         router
             .within(|| match plan.between {
                 Between::Router => forward(),
@@ -141,12 +143,12 @@ impl World {
                     Ok(())
                 }
             })
-            .map_err(step("setting up the router's network"))?;
+            .map_err(step("cannot set up the router's network"))?;
         near.within(quiet)
-            .map_err(step("entering the near network"))?;
+            .map_err(step("cannot set up the near network"))?;
         if plan.far == FarSide::Own {
             far.within(quiet)
-                .map_err(step("entering the far network"))?;
+                .map_err(step("cannot set up the far network"))?;
         }
         let other_end = match plan.between {
             Between::Nothing => {
@@ -175,27 +177,27 @@ impl World {
         Ok(world)
     }
 
-    /// Where the applications behind the link are.
+    /// Returns the network of the applications in front of the link.
     pub fn near(&self) -> &NetNamespace {
         &self.near
     }
 
-    /// Where [`ROUTER_NEAR`] and [`ROUTER_FAR`] are.
+    /// Returns the network of the devices [`ROUTER_NEAR`] and [`ROUTER_FAR`].
     pub fn router(&self) -> &NetNamespace {
         &self.router
     }
 
-    /// Where what they talk to is.
+    /// Returns the network of the applications behind the link.
     pub fn far(&self) -> &NetNamespace {
         &self.far
     }
 
-    /// The near side's addresses, IPv4 and IPv6.
+    /// Returns the near side's addresses, IPv4 and IPv6.
     pub fn near_addresses(&self) -> [IpAddr; 2] {
         addresses(self.number, 2)
     }
 
-    /// The far side's addresses, IPv4 and IPv6.
+    /// Returns the far side's addresses, IPv4 and IPv6.
     pub fn far_addresses(&self) -> [IpAddr; 2] {
         addresses(self.number, 1)
     }
@@ -205,24 +207,24 @@ impl World {
         let near = end(DEVICE, self.number, NEAR);
         self.router
             .within(|| Network::open()?.add_cable(router, near, &self.near))
-            .map_err(step("laying the cable to the near network"))
+            .map_err(step("cannot connect the near network"))
     }
 
     fn configure(&self, plan: &WorldPlan) -> Result<(), WorldError> {
         if plan.between != Between::Cable {
             self.router
                 .within(|| self.configure_router(plan))
-                .map_err(step("setting up the router"))?;
+                .map_err(step("cannot set up the router"))?;
         }
         let (near, far) = (self.near_addresses(), self.far_addresses());
         let number = self.number;
-        // Whoever forwards gets packets into its own hands.
+        // A forwarding router receives the packets under its own hardware addresses.
         let [of_far, of_near] = match plan.between {
             Between::Emulator | Between::Cable | Between::Nothing => [FAR, NEAR],
             Between::Router => [ROUTER_AT_NEAR, ROUTER_AT_FAR],
         }
         .map(|which| mac(number, which));
-        // The near side last: what comes up last sends at once, its other end a little later.
+        // Set up the near side last: the device that comes up last can send at once, its other end a little later.
         self.far
             .within(|| match plan.far {
                 FarSide::Here => settle(&host_device(number), plan, far, near, of_near),
@@ -231,13 +233,13 @@ impl World {
                     default_routes(near)
                 }
             })
-            .map_err(step("setting up the far network"))?;
+            .map_err(step("cannot set up the far network"))?;
         self.near
             .within(|| {
                 settle(DEVICE, plan, near, far, of_far)?;
                 default_routes(far)
             })
-            .map_err(step("setting up the near network"))
+            .map_err(step("cannot set up the near network"))
     }
 
     fn configure_router(&self, plan: &WorldPlan) -> io::Result<()> {
@@ -268,7 +270,7 @@ impl World {
     }
 }
 
-/// Lays the cable from the far side to what is next to it, and finds the number of a world that is not in use there.
+/// Lays the cable from the far side to its neighbour, and returns the first world number that is free in that network.
 fn lay_far_cable(
     plan: &WorldPlan,
     far: &NetNamespace,
@@ -290,7 +292,7 @@ fn lay_far_cable(
             };
             let (here, there) = (end(&name, number, FAR), end(device, number, which));
             match network.add_cable(here, there, namespace) {
-                // Another world was faster.
+                // Another world took this number first.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => return made.map(|()| Some(number)),
             }
@@ -298,11 +300,11 @@ fn lay_far_cable(
         Ok(None)
     };
     far.within(lay)
-        .map_err(step("laying the cable to the far network"))?
+        .map_err(step("cannot connect the far network"))?
         .ok_or(WorldError::Crowded)
 }
 
-/// One side's end: addresses, and the other side's hardware address known.
+/// Sets up one side's device: its addresses, and the hardware address of the other side.
 fn settle(
     device: &str,
     plan: &WorldPlan,
@@ -331,7 +333,7 @@ fn default_routes(gateways: [IpAddr; 2]) -> io::Result<()> {
     Ok(())
 }
 
-/// A kernel may have no IPv6; the link then has none either.
+/// Ignores a failure for an IPv6 address if the kernel has no IPv6; the link then has no IPv6 either.
 fn optional_v6(address: IpAddr, done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(_) if address.is_ipv6() && !has_v6() => Ok(()),
@@ -343,9 +345,9 @@ fn has_v6() -> bool {
     std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
-/// What fits through the router's devices. A piece of IPv6 beyond 64 KiB says its length in a hop-by-hop option of 8
-/// bytes, which is gone when the piece is cut into packets; but a kernel that forwards counts it with each of them
-/// (`skb_gso_network_seglen`, asked by `ip6_forward`), and would find all of them too big.
+/// Returns the MTU of the router's devices. An IPv6 packet beyond 64 KiB carries its length in a hop-by-hop option of 8
+/// bytes, which is removed when the packet is cut. But a kernel that forwards adds the option to the length of each cut
+/// packet (`skb_gso_network_seglen`, called by `ip6_forward`), and would find all of them too big.
 fn router_mtu(plan: &WorldPlan) -> u32 {
     if plan.between == Between::Router && plan.segment_limit.is_some() {
         (plan.mtu + JUMBO_OPTION).min(MTU_MAX)
@@ -369,7 +371,7 @@ fn offload(device: &str, offload: Offload) -> io::Result<()> {
         Offload::Receive => (false, true),
         Offload::None => (false, false),
     };
-    // Without segmentation offload a device gets packets, not pieces: the kernel cuts before it hands them over.
+    // Without segmentation offload, the kernel cuts pieces into packets before it passes them to the device.
     Ethtool::open(device)?.set_features(&[
         ("tx-tcp-segmentation", cut),
         ("tx-tcp6-segmentation", cut),
@@ -380,16 +382,16 @@ fn offload(device: &str, offload: Offload) -> io::Result<()> {
     ])
 }
 
-/// A network of our own: its loopback on, and nothing said or remembered that was not asked for.
+/// Prepares a namespace of the world: enables loopback, and disables saved metrics and IPv6 router discovery.
 fn quiet() -> io::Result<()> {
     Network::open()?.set_up("lo")?;
     for (setting, value) in [
-        // What one connection learnt about the path must not help the next.
+        // Metrics that one connection learnt about the path must not help the next.
         ("net/ipv4/tcp_no_metrics_save", "1"),
         ("net/ipv6/conf/default/accept_ra", "0"),
         ("net/ipv6/conf/default/router_solicitations", "0"),
     ] {
-        // A kernel or a container may not let us: then there is a little more traffic.
+        // A kernel or a container may refuse a setting; the only effect is a little more traffic or a saved metric.
         if set_sysctl(setting, value).is_err() {}
     }
     Ok(())
@@ -403,15 +405,15 @@ fn forward() -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the router's own kernel from saying anything on the cables.
+/// Keeps the router's own kernel from sending anything on the cables.
 fn silence() {
     for which in ["all", "default"] {
-        // Without IPv6, or where `/proc` cannot be written, there is nothing to do or nothing to be done.
+        // If the kernel has no IPv6, this is not needed; if `/proc` is read-only, it is not possible.
         if set_sysctl(&format!("net/ipv6/conf/{which}/disable_ipv6"), "1").is_err() {}
     }
 }
 
-/// Ends of cables, by which their hardware addresses differ.
+/// Numbers of the cable ends; each end derives its hardware address from its number.
 const FAR: u8 = 1;
 const NEAR: u8 = 2;
 const ROUTER_AT_NEAR: u8 = 3;
@@ -431,7 +433,7 @@ fn end(name: &str, number: u8, which: u8) -> CableEnd<'_> {
     }
 }
 
-/// An address of our own making (the second-lowest bit of the first byte says so).
+/// Returns a locally administered hardware address (the second-lowest bit of the first byte is set).
 fn mac(number: u8, which: u8) -> [u8; 6] {
     [0x02, 0x71, 0x75, 0x69, number, which]
 }

@@ -18,7 +18,7 @@ fn way() -> LinkConfig {
 
 #[test]
 fn a_rate_is_a_bucket_and_nothing_else() {
-    let found = disciplines(&way(), 7).expect("a rate");
+    let found = disciplines(&way(), 7).expect("supported");
     let bucket = TokenBucket {
         rate: 12_500_000,
         overhead: 24,
@@ -40,9 +40,9 @@ fn delay_and_loss_are_for_netem() {
         loss: 0.01,
         ..LinkConfig::default()
     };
-    let found = disciplines(&way, 7).expect("delay and loss");
+    let found = disciplines(&way, 7).expect("supported");
     assert_eq!(found.bucket, None);
-    let netem = found.netem.expect("netem");
+    let netem = found.netem.expect("netem is used");
     assert_eq!((netem.delay, netem.loss, netem.seed), (delay, 0.01, 7));
 }
 
@@ -57,7 +57,7 @@ fn what_the_kernel_cannot_do_is_named() {
         ..way()
     };
     for (way, word) in [(codel, "CoDel"), (bare, "14 bytes")] {
-        let error = disciplines(&way, 1).expect_err("not in the kernel");
+        let error = disciplines(&way, 1).expect_err("not supported");
         assert!(error.to_string().contains(word), "{error}");
     }
 }
@@ -72,30 +72,30 @@ fn what_crosses_a_kernels_link_is_counted_there() {
         offload: Offload::None,
         ..WorldPlan::default()
     })
-    .expect("a world");
+    .expect("build world");
     let link = match KernelLink::start(&world, [&way(), &way()], 1) {
         Err(KernelError::Missing(kind, ..)) => {
             let line = format!("SKIPPED {test}: this kernel has no {kind}\n");
             return io::stderr().write_all(line.as_bytes()).expect("stderr");
         }
-        link => link.expect("a link"),
+        link => link.expect("start link"),
     };
     let sent = vec![7; 100_000];
     for address in world.far_addresses() {
         let listener = world.far().within(|| TcpListener::bind((address, 0)));
-        let listener = listener.expect("a port");
-        let port = listener.local_addr().expect("bound").port();
+        let listener = listener.expect("bind");
+        let port = listener.local_addr().expect("local address").port();
         let near = world.near().within(|| TcpStream::connect((address, port)));
-        let mut near = near.expect("the link");
+        let mut near = near.expect("connect");
         let bytes = sent.clone();
         let sending = std::thread::spawn(move || near.write_all(&bytes));
         let mut came = Vec::new();
-        let (mut far, _) = listener.accept().expect("a connection");
-        far.read_to_end(&mut came).expect("all of it");
-        sending.join().expect("no panic").expect("connected");
+        let (mut far, _) = listener.accept().expect("accept");
+        far.read_to_end(&mut came).expect("receive");
+        sending.join().expect("no panic").expect("send");
         assert_eq!(came, sent);
     }
-    let audit = link.audit(&world).expect("counts");
+    let audit = link.audit(&world).expect("read counters");
     let [up] = &audit.up[..] else {
         panic!("{audit}");
     };

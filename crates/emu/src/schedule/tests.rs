@@ -4,13 +4,13 @@ use quictun_sys::VnetHeader;
 
 use super::*;
 
-/// Payload of a segment; with its headers it is 1000 bytes long.
+/// Payload of a segment in bytes; with its headers it is 1000 bytes long.
 const PAYLOAD: usize = 960;
 
 /// Bytes per second at which a segment takes 10 microseconds.
 const RATE: u64 = 100_000_000;
 
-/// A TCP super-packet of `segments` segments.
+/// Builds a TCP super-packet of `segments` segments.
 fn frame(segments: usize) -> Frame {
     let mut bytes = vec![0; 14 + 40 + segments * PAYLOAD];
     bytes[12] = 8;
@@ -24,7 +24,7 @@ fn frame(segments: usize) -> Frame {
         csum_offset: 16,
         ..VnetHeader::default()
     };
-    Frame::new(header, Bytes::from(bytes)).expect("a super-packet")
+    Frame::new(header, Bytes::from(bytes)).expect("valid super-packet")
 }
 
 struct Run {
@@ -42,16 +42,16 @@ impl Run {
 
     fn enter(&mut self, at_us: u64, segments: usize) {
         let now = self.start + Duration::from_micros(at_us);
-        self.schedule.enter(now, frame(segments)).expect("room");
+        self.schedule.enter(now, frame(segments)).expect("enter");
     }
 
-    /// All departures: when due in microseconds, and which segments.
+    /// Returns all departures: the due time in microseconds, and the segments.
     fn departures(&mut self) -> Vec<(u128, Range<usize>)> {
         let mut all = Vec::new();
         while let Some(due) = self.schedule.next_due() {
             if let Some(before) = due.checked_sub(Duration::from_nanos(1)) {
                 let early = self.schedule.poll_departure(before);
-                assert!(early.is_none(), "never early");
+                assert!(early.is_none(), "left early");
             }
             let departure = self.schedule.poll_departure(due).expect("due");
             all.push(((departure.due - self.start).as_micros(), departure.run));
@@ -72,7 +72,7 @@ fn rated() -> LinkConfig {
 fn segments_leave_together_as_far_as_they_arrive_within_the_window() {
     let mut run = Run::new(rated(), 25);
     run.enter(0, 8);
-    // One segment each 10 us: three are within 25 us, and leave when the third has come.
+    // One segment arrives every 10 us. Three arrive within 25 us, and leave when the third has arrived.
     assert_eq!(run.departures(), [(30, 0..3), (60, 3..6), (80, 6..8)]);
 }
 
@@ -142,7 +142,7 @@ fn loss_is_decided_for_each_segment_and_leaves_gaps_between_runs() {
     assert!((150..250).contains(&lost), "{lost}");
     assert!(
         departures.len() > 200,
-        "frames are cut where segments are missing"
+        "frames must be cut where segments are missing"
     );
 }
 
@@ -179,7 +179,7 @@ fn late_segments_and_copies_leave_on_their_own() {
         }
     }
     assert_eq!(seen.iter().sum::<u64>(), 800 + counters.duplicated);
-    assert!(seen.iter().all(|times| *times >= 20), "none is missing");
+    assert!(seen.iter().all(|times| *times >= 20), "some are lost");
     assert!(counters.reordered > 0 && counters.duplicated > 0);
 }
 
@@ -210,9 +210,9 @@ fn beyond_the_limit_nothing_enters() {
     assert_eq!(
         run.schedule.link.counters(),
         before,
-        "the link has not seen it"
+        "the link must not see a refused frame"
     );
-    let due = run.schedule.next_due().expect("full");
+    let due = run.schedule.next_due().expect("a departure");
     run.schedule.poll_departure(due).expect("due");
     assert_eq!(enter(&mut run), Ok(()));
 }

@@ -1,5 +1,5 @@
-//! Parts of super-packets, cut further to single packets by a plain segmenter, against the packets that the whole is cut to
-//! by it.
+//! Tests of parts of super-packets. A plain segmenter cuts each part further into single packets, and the tests compare
+//! them with the packets that the same segmenter cuts from the whole.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a super-packet is made of.
+/// The properties of a super-packet.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "choices that combine freely")]
 struct Super {
@@ -36,7 +36,7 @@ fn supers() -> impl Strategy<Value = Super> {
     (kinds, lengths, fields).prop_map(|(kinds, (payload, size), fields)| {
         let ([v6, tcp, jumbo, classic_ecn], tags, options) = kinds;
         let (flags, class, identification, sequence) = fields;
-        // Only a TCP super-packet can be longer than IP can say.
+        // Only a TCP super-packet can be longer than the IP length field allows.
         let payload = if tcp { payload } else { payload.min(60_000) };
         let size = size.max(payload.div_ceil(4000));
         let jumbo = v6 && tcp && jumbo;
@@ -109,7 +109,7 @@ impl Super {
             csum_start: at as u16,
             csum_offset: offset as u16,
         };
-        Frame::new(header, Bytes::from(bytes)).expect("a super-packet")
+        Frame::new(header, Bytes::from(bytes)).expect("valid super-packet")
     }
 
     fn tcp(&self) -> Vec<u8> {
@@ -123,7 +123,7 @@ impl Super {
     fn ipv4(&self, length: usize, protocol: u8) -> Vec<u8> {
         let mut header = vec![0x45, self.class, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0];
         header.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-        // BIG TCP: no length at all.
+        // BIG TCP: the length field is 0.
         put(
             &mut header,
             2,
@@ -163,7 +163,7 @@ impl Super {
     }
 }
 
-/// The sum of all words, as RFC 1071 adds them.
+/// Returns the sum of all words, as RFC 1071 adds them.
 fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|two| {
         u32::from(u16::from_be_bytes([
@@ -174,7 +174,8 @@ fn sum(bytes: &[u8]) -> u16 {
     words.fold(0, |sum, word| u32::from(fold(sum + word))) as u16
 }
 
-/// A plain segmenter: the packets that `frame`, of kind `like`, stands for, with all checksums filled in and checked.
+/// A plain segmenter: returns the packets that `frame`, of kind `like`, stands for. All checksums are filled in and
+/// checked.
 fn packets(like: &Super, header: VnetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     let network = 14 + 4 * like.tags;
     let option = frame[network] >> 4 == 6 && frame[network + 6] == 0;
@@ -209,7 +210,7 @@ fn packets(like: &Super, header: VnetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
             put(&mut packet, 10, usize::from(sum));
         }
         if like.tcp {
-            let sequence = u32::from_be_bytes(head[4..8].try_into().expect("four"));
+            let sequence = u32::from_be_bytes(head[4..8].try_into().expect("four bytes"));
             let sequence = sequence.wrapping_add((index * size) as u32);
             head[4..8].copy_from_slice(&sequence.to_be_bytes());
             if index + 1 < pieces.len() {
@@ -221,7 +222,7 @@ fn packets(like: &Super, header: VnetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
         } else {
             put(&mut head, UDP_LENGTH, length);
         }
-        // What the kernel does: the field holds the pseudo-header's sum, with the length of the whole.
+        // The kernel does the same: the field holds the pseudo-header's sum, computed with the length of the whole.
         let checksum_at = usize::from(header.csum_offset);
         let whole = transport + payload.len();
         let pseudo = word(&head, checksum_at);
@@ -239,7 +240,7 @@ fn packets(like: &Super, header: VnetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     pieces.iter().enumerate().map(each).collect()
 }
 
-/// What a receiver verifies.
+/// Checks what a receiver verifies.
 fn assert_checksums(like: &Super, packet: &[u8]) {
     let ip = if like.v6 { 40 } else { 20 };
     let (protocol, number) = match (like.v6, like.tcp) {
@@ -301,7 +302,7 @@ proptest! {
         let start = at.index(whole.len());
         let most = (whole.len() - start).min(frame.segments_max());
         let run = start..start + 1 + many.index(most);
-        // A whole with a jumbo option is not the same frame, but the same packets.
+        // If the whole has a jumbo option, its part is not the same frame, but stands for the same packets.
         prop_assert_eq!(&cut(&like, &frame, run.clone(), false), &whole[run.clone()]);
     }
 
@@ -361,7 +362,7 @@ proptest! {
 #[test]
 fn a_packet_that_is_not_cut_is_not_touched() {
     for bytes in [&b""[..], b"short", &[0xff; 60], &[0x45; 14]] {
-        let frame = Frame::new(VnetHeader::default(), Bytes::copy_from_slice(bytes)).expect("any");
+        let frame = Frame::new(VnetHeader::default(), Bytes::copy_from_slice(bytes)).expect("cut");
         let mut scratch = [0; HEADERS_MAX];
         let part = part(&frame, 0..1, true, &mut scratch);
         assert_eq!([part.headers, part.rest].concat(), bytes);

@@ -8,14 +8,15 @@ use quictun_sys::FrameCounter;
 
 use super::*;
 
-/// Whether this test may make namespaces; where not, it has gone on in a child that may, or was skipped aloud.
+/// Returns whether this test may create namespaces. If not, the test has run in a child process that may, or was
+/// skipped with a message.
 pub(crate) fn permitted(test: &str) -> bool {
     if NetNamespace::new().is_ok() {
         return true;
     }
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--"])
-        .arg(std::env::current_exe().expect("this test"))
+        .arg(std::env::current_exe().expect("test binary"))
         .args(["--exact", test, "--nocapture"])
         .output()
         .expect("unshare runs");
@@ -40,7 +41,7 @@ fn both_sides_have_the_addresses_and_the_mtu_that_were_promised() {
         segment_limit: Some(100_000),
         ..WorldPlan::default()
     };
-    let world = World::build(&plan).expect("a world");
+    let world = World::build(&plan).expect("build world");
     let sides = [
         (world.near(), world.near_addresses()),
         (world.far(), world.far_addresses()),
@@ -53,23 +54,23 @@ fn both_sides_have_the_addresses_and_the_mtu_that_were_promised() {
         }
         let mtu = network
             .within(|| fs::read_to_string("/proc/sys/net/ipv6/conf/link0/mtu"))
-            .expect("IPv6");
+            .expect("IPv6 sysctl");
         assert_eq!(mtu.trim(), "1400");
         let neighbours = network
             .within(|| fs::read_to_string("/proc/thread-self/net/arp"))
-            .expect("a table");
+            .expect("ARP table");
         assert!(neighbours.contains("02:71:75:69:"), "{neighbours}");
     }
     let silent = world
         .router()
         .within(|| fs::read_to_string("/proc/sys/net/ipv6/conf/near/disable_ipv6"))
-        .expect("IPv6");
+        .expect("IPv6 sysctl");
     assert_eq!(silent.trim(), "1");
     let spoken = world
         .router()
         .within(|| Network::open()?.addresses())
-        .expect("addresses");
-    assert!(spoken.is_empty(), "the router has no say: {spoken:?}");
+        .expect("list addresses");
+    assert!(spoken.is_empty(), "router has addresses: {spoken:?}");
 }
 
 #[test]
@@ -86,12 +87,12 @@ fn who_cuts_a_stream_into_packets_can_be_chosen() {
             offload,
             ..WorldPlan::default()
         };
-        let world = World::build(&plan).expect("a world");
+        let world = World::build(&plan).expect("build world");
         for network in [world.near(), world.far()] {
             let feature = |name| {
                 network
                     .within(|| Ethtool::open(DEVICE)?.feature(name))
-                    .expect("a device")
+                    .expect("read feature")
             };
             assert_eq!(feature("tx-tcp-segmentation"), Some(cut), "{offload:?}");
             assert_eq!(feature("tx-udp-segmentation"), Some(cut), "{offload:?}");
@@ -100,12 +101,12 @@ fn who_cuts_a_stream_into_packets_can_be_chosen() {
     }
 }
 
-/// Sends `bytes` until they arrive, which the first may not while the kernel is still switching the devices on, and
-/// gives whom they came from.
+/// Sends `bytes` until they arrive, and returns their origin. The first datagram may be lost while the kernel is still
+/// switching the devices on.
 fn cross(from: &UdpSocket, to: &UdpSocket, address: SocketAddr, bytes: &[u8]) -> SocketAddr {
     let mut buffer = [0; 16];
     for _ in 0..200 {
-        from.send_to(bytes, address).expect("a way");
+        from.send_to(bytes, address).expect("send");
         if let Ok((length, origin)) = to.recv_from(&mut buffer) {
             assert_eq!(&buffer[..length], bytes);
             return origin;
@@ -126,7 +127,7 @@ fn a_cable_and_a_router_need_no_emulator_and_only_the_router_forwards() {
             between,
             ..WorldPlan::default()
         };
-        let world = World::build(&plan).expect("a world");
+        let world = World::build(&plan).expect("build world");
         for (from, to) in world
             .near_addresses()
             .into_iter()
@@ -139,9 +140,9 @@ fn a_cable_and_a_router_need_no_emulator_and_only_the_router_forwards() {
                     Ok(socket)
                 })
             };
-            let near = bind(world.near(), from).expect("a socket");
-            let far = bind(world.far(), to).expect("a socket");
-            let there = far.local_addr().expect("an address");
+            let near = bind(world.near(), from).expect("bind");
+            let far = bind(world.far(), to).expect("bind");
+            let there = far.local_addr().expect("local address");
             let origin = cross(&near, &far, there, b"across");
             assert_eq!(origin.ip(), from, "{between:?}");
             assert_eq!(cross(&far, &near, origin, b"back"), there);
@@ -149,14 +150,14 @@ fn a_cable_and_a_router_need_no_emulator_and_only_the_router_forwards() {
         let counters = world
             .router()
             .within(|| fs::read_to_string("/proc/thread-self/net/snmp"))
-            .expect("counters");
+            .expect("read counters");
         let lines: Vec<Vec<&str>> = counters
             .lines()
             .filter(|line| line.starts_with("Ip: "))
             .map(|line| line.split(' ').collect())
             .collect();
         let column = lines[0].iter().position(|name| *name == "ForwDatagrams");
-        let count: u64 = lines[1][column.expect("a column")]
+        let count: u64 = lines[1][column.expect("the column")]
             .parse()
             .expect("a number");
         assert_eq!(count > 0, forwards, "{between:?}");
@@ -168,52 +169,52 @@ fn worlds_with_the_same_far_side_get_out_of_each_others_way() {
     if !permitted("world::tests::worlds_with_the_same_far_side_get_out_of_each_others_way") {
         return;
     }
-    let host = NetNamespace::new().expect("a stand-in for the host");
+    let host = NetNamespace::new().expect("create the host's stand-in");
     let plan = WorldPlan {
         far: FarSide::Here,
         ..WorldPlan::default()
     };
-    let build = || Ok(World::build(&plan).expect("a world"));
-    let first = host.within(build).expect("a thread");
-    let second = host.within(build).expect("a thread");
+    let build = || Ok(World::build(&plan).expect("build world"));
+    let first = host.within(build).expect("enter network");
+    let second = host.within(build).expect("enter network");
     assert_eq!(first.far_addresses()[0].to_string(), "100.127.0.1");
     assert_eq!(second.far_addresses()[0].to_string(), "100.127.1.1");
     assert_eq!(second.far_addresses()[1].to_string(), "fd71:7569:6374:1::1");
     let mut known = host
         .within(|| Network::open()?.addresses())
-        .expect("addresses");
+        .expect("list addresses");
     known.retain(IpAddr::is_ipv4);
     assert_eq!(known, [first.far_addresses()[0], second.far_addresses()[0]]);
 }
 
-/// Sends a stream from the near side to the far one, and gives how many frames above 64 KiB arrived.
+/// Sends a stream from the near side to the far side, and returns how many frames above 64 KiB arrived.
 fn big_frames(world: &World, from: IpAddr, to: IpAddr) -> u64 {
     let far = world.far();
     let mut counter = far
         .within(|| FrameCounter::open(DEVICE, 65_535 + 14))
-        .expect("a counter");
+        .expect("open counter");
     let listener = far
         .within(|| TcpListener::bind((to, 0)))
-        .expect("a listener");
-    let address = listener.local_addr().expect("an address");
+        .expect("bind port");
+    let address = listener.local_addr().expect("local address");
     let received = std::thread::scope(|scope| {
         let receive = scope.spawn(|| {
-            let (mut stream, origin) = listener.accept().expect("a connection");
+            let (mut stream, origin) = listener.accept().expect("accept");
             assert_eq!(origin.ip(), from);
-            io::copy(&mut stream, &mut io::sink()).expect("bytes")
+            io::copy(&mut stream, &mut io::sink()).expect("receive")
         });
         let mut stream = world
             .near()
             .within(|| TcpStream::connect(address))
-            .expect("a way");
+            .expect("connect");
         for _ in 0..32 {
-            stream.write_all(&vec![7; 512 * 1024]).expect("room");
+            stream.write_all(&vec![7; 512 * 1024]).expect("send");
         }
         drop(stream);
         receive.join().expect("no panic")
     });
     assert_eq!(received, 32 * 512 * 1024);
-    counter.count().expect("a count")
+    counter.count().expect("read counter")
 }
 
 #[test]
@@ -227,7 +228,7 @@ fn a_router_forwards_pieces_beyond_64_kib_of_both_families() {
             segment_limit: Some(limit),
             ..WorldPlan::default()
         };
-        let world = World::build(&plan).expect("a world");
+        let world = World::build(&plan).expect("build world");
         let ways = world
             .near_addresses()
             .into_iter()

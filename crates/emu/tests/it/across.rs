@@ -11,10 +11,10 @@ use crate::place::{FAR, Place};
 
 const DATAGRAMS: u64 = 4000;
 
-/// Bytes in each.
+/// Bytes in each datagram.
 const LENGTH: usize = 900;
 
-/// Nothing here takes longer on a machine that works.
+/// Limit for every operation; on a working machine none takes longer.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn plan(link: LinkConfig) -> Plan {
@@ -37,27 +37,27 @@ fn lossy(loss: f64) -> LinkConfig {
     }
 }
 
-/// Sends `bytes` over TCP to each address of the far end, and checks every one of them there.
+/// Sends `bytes` bytes over TCP to each address of the far end, and compares every byte there.
 fn stream(place: &Place, bytes: usize) {
     for address in FAR {
-        let address: IpAddr = address.parse().expect("an address");
+        let address: IpAddr = address.parse().expect("valid address");
         let listener = place
             .far
             .within(|| TcpListener::bind((address, 0)))
-            .expect("a port");
-        let port = listener.local_addr().expect("bound").port();
+            .expect("bind");
+        let port = listener.local_addr().expect("local address").port();
         let sent: Vec<u8> = (0..=252).cycle().take(bytes).collect();
         let mut near = place
             .near
             .within(|| TcpStream::connect((address, port)))
-            .expect("a link that carries");
-        let (mut far, _) = listener.accept().expect("a connection");
-        far.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        near.set_write_timeout(Some(PATIENCE)).expect("a socket");
+            .expect("connect over the link");
+        let (mut far, _) = listener.accept().expect("accept");
+        far.set_read_timeout(Some(PATIENCE)).expect("set timeout");
+        near.set_write_timeout(Some(PATIENCE)).expect("set timeout");
         let copy = sent.clone();
-        let writer = thread::spawn(move || near.write_all(&copy).expect("the far end reads"));
+        let writer = thread::spawn(move || near.write_all(&copy).expect("send"));
         let mut got = Vec::new();
-        far.read_to_end(&mut got).expect("the near end writes");
+        far.read_to_end(&mut got).expect("receive");
         writer.join().expect("no panic");
         assert!(
             got == sent,
@@ -68,7 +68,7 @@ fn stream(place: &Place, bytes: usize) {
     }
 }
 
-/// Counts the datagrams that have arrived, and looks at every byte of them.
+/// Counts the datagrams that have arrived, and checks every byte of them.
 fn drain(socket: &UdpSocket) -> u64 {
     let mut datagram = [0; 2000];
     let mut got = 0;
@@ -80,7 +80,7 @@ fn drain(socket: &UdpSocket) -> u64 {
     got
 }
 
-/// Nothing was lost but what the link lost, and everything is accounted for.
+/// Asserts that only the link lost packets, and that every packet is accounted for.
 fn assert_accounted(way: &DirectionAudit) {
     let counts = &way.counts;
     assert_eq!(counts.unintended.total(), 0, "{:?}", counts.unintended);
@@ -113,7 +113,7 @@ fn streams_cross_a_lossy_link_byte_for_byte() {
         let counts = &audit.up.counts;
         assert!(
             counts.segments_in >= counts.frames_in * per_frame,
-            "super-packets are cut: {audit}"
+            "super-packets must be cut: {audit}"
         );
         assert_eq!(place.bad_checksums(), 0);
     }
@@ -130,37 +130,37 @@ fn datagrams_are_lost_as_often_as_asked_and_none_is_damaged() {
         ..LinkConfig::default()
     };
     let running = place.start(plan(link));
-    let [address, _] = FAR.map(|address| address.parse::<IpAddr>().expect("an address"));
+    let [address, _] = FAR.map(|address| address.parse::<IpAddr>().expect("valid address"));
     let far = place
         .far
         .within(|| UdpSocket::bind((address, 0)))
-        .expect("a port");
+        .expect("bind");
     let near = place
         .near
         .within(|| UdpSocket::bind(("0.0.0.0", 0)))
-        .expect("a port");
-    near.connect(far.local_addr().expect("bound"))
-        .expect("a route");
-    // Room for several batches, where the system grants it.
-    socket_buffer_force(&far, BufferSide::Receive, 1 << 20).expect("a socket");
+        .expect("bind");
+    near.connect(far.local_addr().expect("local address"))
+        .expect("connect");
+    // Makes room for several batches, if the system grants it.
+    socket_buffer_force(&far, BufferSide::Receive, 1 << 20).expect("set buffer");
     far.set_read_timeout(Some(Duration::from_millis(50)))
-        .expect("a socket");
+        .expect("set timeout");
     let mut got = 0;
     for number in 0..DATAGRAMS {
         let fill = [number.to_le_bytes()[0]; LENGTH];
-        near.send(&fill).expect("room");
-        // In batches that fit every buffer, until a batch has come or its rest is lost.
+        near.send(&fill).expect("send");
+        // Sends in batches that fit every buffer, and waits until the batch has arrived or its rest is lost.
         if number % 50 == 49 {
             got += drain(&far);
         }
     }
-    // What is under way when the link ends is lost, and this machine may stand still for a while.
+    // Packets in flight when the link ends are lost, and this machine may pause for a while.
     far.set_read_timeout(Some(Duration::from_secs(2)))
-        .expect("a socket");
+        .expect("set timeout");
     got += drain(&far);
     let audit = running.stop();
     assert_accounted(&audit.up);
-    // The hosts' own packets, such as router solicitations, are lost as well.
+    // The hosts' own packets, such as router solicitations, may also be lost.
     let own = audit.up.link.sent - DATAGRAMS;
     let lost = audit.up.link.random;
     assert!(
@@ -182,17 +182,17 @@ fn nothing_arrives_before_its_time() {
         ..LinkConfig::default()
     };
     let running = place.start(plan(link));
-    let address: IpAddr = FAR[1].parse().expect("an address");
+    let address: IpAddr = FAR[1].parse().expect("valid address");
     let listener = place
         .far
         .within(|| TcpListener::bind((address, 0)))
-        .expect("a port");
-    let port = listener.local_addr().expect("bound").port();
+        .expect("bind");
+    let port = listener.local_addr().expect("local address").port();
     let start = std::time::Instant::now();
     place
         .near
         .within(|| TcpStream::connect((address, port)))
-        .expect("a link that carries");
+        .expect("connect over the link");
     assert!(start.elapsed() >= delay * 2);
     assert_accounted(&running.stop().up);
 }

@@ -1,6 +1,6 @@
-//! Real TCP and UDP across an emulated link, in network namespaces; as root, or in a user namespace.
+//! Tests real TCP and UDP across an emulated link, in network namespaces, as root or in a user namespace.
 //!
-//! Everything is held against counts and bytes; nothing against how fast the machine is.
+//! The tests check counts and bytes. They do not depend on the speed of the machine.
 
 mod across;
 mod place;

@@ -14,7 +14,7 @@ pub(crate) struct Place {
     router: NetNamespace,
 }
 
-/// A running emulator.
+/// An emulator that runs on a thread of its own.
 pub(crate) struct Running {
     stop: Stop,
     thread: JoinHandle<io::Result<Audit>>,
@@ -26,7 +26,8 @@ const NEAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const FAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 impl Place {
-    /// `None` where the test `name` went on in a child that may make namespaces, or nobody may.
+    /// Returns `None` if this process may not create namespaces: the test `name` has then run in a child process that
+    /// may, or was skipped.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let made = || {
             Ok([
@@ -38,14 +39,14 @@ impl Place {
         match made().map_err(|error: io::Error| error.kind()) {
             Ok([near, far, router]) => {
                 let place = Self { near, far, router };
-                place.connect().expect("namespaces can be joined");
+                place.connect().expect("connect namespaces");
                 Some(place)
             }
             Err(io::ErrorKind::PermissionDenied) => {
                 rerun(name);
                 None
             }
-            Err(error) => panic!("namespaces: {error}"),
+            Err(error) => panic!("cannot create namespaces: {error}"),
         }
     }
 
@@ -75,11 +76,11 @@ impl Place {
             namespace.within(|| {
                 let mut network = Network::open()?;
                 for (address, prefix) in addresses[0].into_iter().zip([24, 64]) {
-                    network.add_address(own, address.parse().expect("an address"), prefix)?;
+                    network.add_address(own, address.parse().expect("valid address"), prefix)?;
                 }
                 network.set_up(own)?;
                 for address in addresses[1] {
-                    network.add_neighbour(own, address.parse().expect("an address"), other)?;
+                    network.add_neighbour(own, address.parse().expect("valid address"), other)?;
                 }
                 Ok(())
             })?;
@@ -87,25 +88,25 @@ impl Place {
         Ok(())
     }
 
-    /// Switches a feature of both ends' devices.
+    /// Switches features of the devices at both ends.
     pub(crate) fn set_features(&self, features: &[(&str, bool)]) {
         for (namespace, device) in [(&self.near, "a0"), (&self.far, "b0")] {
             namespace
                 .within(|| Ethtool::open(device)?.set_features(features))
-                .expect("features of a veth");
+                .expect("set features");
         }
     }
 
     pub(crate) fn start(&self, plan: Plan) -> Running {
         let open = || Ok([PacketSocket::open("ra")?, PacketSocket::open("rb")?]);
-        let ends = self.router.within(open).expect("packet sockets");
-        let stop = Stop::new().expect("a descriptor");
+        let ends = self.router.within(open).expect("open sockets");
+        let stop = Stop::new().expect("create eventfd");
         let told = stop.clone();
         let thread = thread::spawn(move || emulate(&ends, plan, &told));
         Running { stop, thread }
     }
 
-    /// Checksums that either end found wrong, and headers it could not read.
+    /// Returns the number of wrong checksums that both ends found, and of headers that they could not read.
     pub(crate) fn bad_checksums(&self) -> u64 {
         let count = || {
             let v4 = std::fs::read_to_string("/proc/thread-self/net/snmp")?;
@@ -114,7 +115,7 @@ impl Place {
         };
         [&self.near, &self.far]
             .into_iter()
-            .map(|namespace| namespace.within(count).expect("counters"))
+            .map(|namespace| namespace.within(count).expect("read counters"))
             .sum()
     }
 }
@@ -122,11 +123,11 @@ impl Place {
 impl Running {
     pub(crate) fn stop(self) -> Audit {
         self.stop.stop();
-        self.thread.join().expect("no panic").expect("two threads")
+        self.thread.join().expect("no panic").expect("emulate")
     }
 }
 
-/// Two lines for each protocol: names, then numbers.
+/// Sums the errors in the IPv4 counters. Each protocol has two lines: names, then numbers.
 fn errors_v4(text: &str) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
     let pairs = lines.chunks_exact(2).flat_map(|pair| {
@@ -135,7 +136,7 @@ fn errors_v4(text: &str) -> u64 {
     });
     pairs
         .filter(|(name, _)| matches!(*name, "InCsumErrors" | "InHdrErrors"))
-        .map(|(_, count)| count.parse::<u64>().expect("a count"))
+        .map(|(_, count)| count.parse::<u64>().expect("number"))
         .sum()
 }
 
@@ -145,15 +146,15 @@ fn errors_v6(text: &str) -> u64 {
         .filter_map(|line| line.split_once(char::is_whitespace));
     pairs
         .filter(|(name, _)| name.ends_with("InCsumErrors") || name.ends_with("InHdrErrors"))
-        .map(|(_, count)| count.trim().parse::<u64>().expect("a count"))
+        .map(|(_, count)| count.trim().parse::<u64>().expect("number"))
         .sum()
 }
 
-/// Runs the test again in a user namespace, in which namespaces may be made.
+/// Runs the test again in a user namespace, in which it may create network namespaces.
 fn rerun(name: &str) {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--"])
-        .arg(std::env::current_exe().expect("this test"))
+        .arg(std::env::current_exe().expect("test binary"))
         .args(["--exact", &format!("across::{name}"), "--nocapture"])
         .output()
         .expect("unshare runs");

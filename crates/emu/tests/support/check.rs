@@ -1,6 +1,7 @@
-//! What must hold of every frame: one function each, panicking where it does not.
+//! Invariants that must hold for every frame: a function that panics if one is violated.
 //!
-//! The fuzz target in `fuzz/` calls this, and so do the tests. Not part of the crate's interface.
+//! The fuzz target in `fuzz/` calls this function, and so do the tests. This module is not part of the crate's public
+//! interface.
 
 use bytes::Bytes;
 use quictun_sys::VnetHeader;
@@ -8,8 +9,9 @@ use quictun_sys::VnetHeader;
 use crate::frame::{Frame, HEADERS_MAX};
 use crate::segments::part;
 
-/// Ten bytes of virtio header, four that choose a run of segments, and a frame: whatever is in them, what is sent has a
-/// length and offsets that agree with each other, and payloads come out as they went in.
+/// Checks the parts cut from an arbitrary frame. The input is ten bytes of virtio header, four bytes that choose a run
+/// of segments, and a frame. For any input, the lengths and offsets of the result must agree, and payloads must be
+/// unchanged.
 pub fn segments(bytes: &[u8]) {
     let Some((control, frame)) = bytes.split_at_checked(14) else {
         return;
@@ -46,7 +48,7 @@ fn whole_part(frame: &Frame, run: std::ops::Range<usize>, marked: bool) {
     let total = part.headers.len() + part.rest.len();
     let wire: usize = run.clone().map(|index| frame.wire_length(index)).sum();
     match frame.shape.cut {
-        // Each segment but the first shares its headers with it.
+        // Each segment except the first shares the headers of the first.
         Some(cut) => {
             let headers = cut.payload - cut.jumbo - network;
             let big = run.len() == frame.segments() && !frame.is_big();
