@@ -9,10 +9,10 @@ use crate::meter::{Measured, Meter, micros_since};
 use crate::path::Path;
 use crate::pattern::Pattern;
 
-/// Bytes of one write or read: what iperf3 does, and half of a second-level cache.
+/// Bytes of one write or read: the same as iperf3, and half of a second-level cache.
 const CHUNK: usize = 128 * 1024;
 
-/// Writes `share` bytes, or until the receiver has seen enough.
+/// Writes `share` bytes, or without a share until the receiver has seen enough.
 pub(crate) fn send(
     channel: &mut Channel,
     job: Job<'_>,
@@ -20,7 +20,7 @@ pub(crate) fn send(
 ) -> Result<Measured, PerfError> {
     let mut meter = Meter::new(job.clock);
     let mut path = None;
-    // A first write may take long; the receiver counts from its first byte, and closes when its time is over.
+    // The first write may take long. The receiver counts from its first byte, and closes when its time is over.
     job.clock.begin(Instant::now());
     let how = write(channel, job.seed, share, &mut meter, &mut path);
     let mut measured = meter.finish();
@@ -51,7 +51,7 @@ fn write(
                     *path = channel.path();
                 }
             }
-            // The receiver's time ends after ours; then it closes.
+            // The receiver's time ends after the sender's; then the receiver closes.
             Err(error) if is_closed(&error) && share.is_none() => break,
             Err(error) => return Err(PerfError::flow(error)),
         }
@@ -61,7 +61,7 @@ fn write(
         return if enough { Ok(()) } else { Err(PerfError::Cut) };
     }
     channel.finish().map_err(PerfError::flow)?;
-    // The receiver answers the end with its own, once it has everything.
+    // The receiver closes its direction too, once it has read everything.
     match channel.read(&mut [0]) {
         Ok(0) => Ok(()),
         Ok(_) => Err(PerfError::Cut),
@@ -69,7 +69,7 @@ fn write(
     }
 }
 
-/// Reads and compares until `share` bytes have come, or the time is over.
+/// Reads and compares until `share` bytes have arrived, or until the time is over.
 pub(crate) fn receive(
     channel: &mut Channel,
     job: Job<'_>,

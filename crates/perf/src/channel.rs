@@ -1,7 +1,7 @@
-//! A TCP connection that is measured, alone or under TLS.
+//! A measured TCP connection, plain or with TLS.
 //!
-//! Reads and writes block, but not for longer than [`PATIENCE`] at a time: then they look whether everything is to
-//! end. That is an error of the kind `Interrupted`.
+//! Reads and writes block, but for at most [`PATIENCE`] at a time. Then they check whether the measurement is to end.
+//! If so, they return an error of the kind `Interrupted`.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -17,34 +17,34 @@ use crate::path::Path;
 use crate::plan::Plan;
 use crate::stop::Stop;
 
-/// How long a call waits before it looks whether everything is to end.
+/// Time for which a call blocks before it checks whether the measurement is to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Ciphertext taken from the socket at once. The library asks for 4 KiB at a time.
+/// Size of a read of ciphertext from the socket. rustls asks for only 4 KiB at a time.
 const INPUT: usize = 128 * 1024;
 
-/// Plaintext that the library takes at once; more than one write of ours.
+/// Plaintext that rustls accepts at once; more than one write of this crate.
 const OUTPUT: usize = 256 * 1024;
 
 pub(crate) struct Channel {
     socket: TcpStream,
     tls: Option<Box<Tls>>,
     stop: Stop,
-    /// Goes out with the first bytes, in one packet with them.
+    /// Bytes sent together with the first data, in one packet.
     held: Vec<u8>,
 }
 
 struct Tls {
     connection: Connection,
     input: Vec<u8>,
-    /// What of it the library has not taken.
+    /// Range of `input` that rustls has not taken yet.
     taken: std::ops::Range<usize>,
 }
 
 impl Channel {
-    /// Connects as the plan says; `first` goes out with the first bytes.
+    /// Connects as the plan says. `first` is sent together with the first data.
     pub(crate) fn connect(
         address: SocketAddr,
         plan: &Plan,
@@ -59,7 +59,7 @@ impl Channel {
             let headers = if address.is_ipv4() { 40 } else { 60 };
             socket
                 .set_tcp_mss(mtu - headers)
-                .map_err(PerfError::io("setting the segment size"))?;
+                .map_err(PerfError::io("cannot set the segment size"))?;
         }
         socket
             .connect_timeout(&address.into(), CONNECT_TIMEOUT)
@@ -97,7 +97,7 @@ impl Channel {
             socket.set_read_timeout(Some(PATIENCE))?;
             socket.set_write_timeout(Some(PATIENCE))
         };
-        options().map_err(PerfError::io("setting socket options"))?;
+        options().map_err(PerfError::io("cannot set socket options"))?;
         Ok(Self {
             socket,
             tls: None,
@@ -108,7 +108,7 @@ impl Channel {
 
     fn secure(&mut self, made: Result<Connection, rustls::Error>) -> Result<(), PerfError> {
         let refused = |error| match PerfError::flow(error) {
-            PerfError::Io(_, source) => PerfError::Io("TLS handshake", source),
+            PerfError::Io(_, source) => PerfError::Io("TLS handshake failed", source),
             cut => cut,
         };
         let mut connection = made.map_err(io::Error::other).map_err(refused)?;
@@ -126,13 +126,13 @@ impl Channel {
                 return Err(refused(ErrorKind::UnexpectedEof.into()));
             }
         }
-        // The last flight may still be here.
+        // The last flight of the handshake may still be unsent.
         tls.flush(&mut self.socket, &self.stop).map_err(refused)?;
         self.tls = Some(tls);
         Ok(())
     }
 
-    /// Writes what the socket takes of `bytes`, at least one.
+    /// Writes as much of `bytes` as the socket takes, at least one byte.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.held.is_empty() {
             let mut together = std::mem::take(&mut self.held);
@@ -148,7 +148,7 @@ impl Channel {
         Ok(taken)
     }
 
-    /// Sends what waits for the first bytes: there will be none from here.
+    /// Sends the bytes held for the first data, because this side sends no data.
     pub(crate) fn flush_held(&mut self) -> io::Result<()> {
         let held = std::mem::take(&mut self.held);
         self.write_all(&held)
@@ -162,7 +162,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Reads what is there; 0 is the end.
+    /// Reads the available bytes. Returns 0 at the end of the stream.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             return patient(&self.stop, || self.socket.read(into));
@@ -173,7 +173,7 @@ impl Channel {
                 done => return done,
             }
             if tls.fill(&mut self.socket, &self.stop)? == 0 {
-                // Told to the library, which knows whether that was a clean end.
+                // Report the end to rustls, which decides whether it was a clean end.
                 tls.connection.read_tls(&mut io::empty())?;
                 return tls.connection.reader().read(into);
             }
@@ -188,7 +188,7 @@ impl Channel {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Whether everything is to end: who never waits must ask.
+    /// Returns whether the measurement is to end. A caller whose calls never block must check this.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.is_raised()
     }
@@ -220,7 +220,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Gives the library what is there, as much as it takes; 0: there will be no more.
+    /// Passes the available ciphertext to rustls, as much as it takes. Returns 0 at the end of the stream.
     fn fill(&mut self, socket: &mut TcpStream, stop: &Stop) -> io::Result<usize> {
         if self.taken.is_empty() {
             let read = patient(stop, || socket.read(&mut self.input))?;
@@ -234,7 +234,7 @@ impl Tls {
             .read_tls(&mut &self.input[self.taken.clone()])?;
         self.taken.start += taken;
         if let Err(error) = self.connection.process_new_packets() {
-            // The peer should learn why; that it may be gone is not the news.
+            // Send the alert so that the peer learns the reason. A failure is ignored: the error below matters more.
             self.connection.write_tls(socket).ok();
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
@@ -242,7 +242,7 @@ impl Tls {
     }
 }
 
-/// Repeats a call that has waited in vain, until everything is to end.
+/// Repeats a call that timed out until the measurement is to end.
 fn patient<T>(stop: &Stop, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

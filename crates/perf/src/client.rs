@@ -1,4 +1,4 @@
-//! The client: it agrees with a server on a plan, moves the bytes, and puts both ends' counts together.
+//! The client: agrees on a plan with a server, moves the bytes, and combines both ends' counts.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -20,16 +20,17 @@ use crate::{bulk, exchange, quic, trust, udp};
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a measurement goes, told about four times a second.
+/// Progress of a measurement, reported about four times a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Since the first connection was begun.
+    /// Time since the first connection was started.
     pub elapsed: Duration,
-    /// Bytes or transactions at this end so far, the warm-up's included.
+    /// Bytes or transactions at this end so far, including the warm-up.
     pub moved: u64,
 }
 
-/// Measures once. `watch` hears how it goes; where `stop` is raised, what was measured until then is the result.
+/// Runs one measurement. `watch` receives its progress. If `stop` is raised, the report contains the results up to
+/// then.
 pub fn run(
     address: SocketAddr,
     plan: &Plan,
@@ -65,7 +66,7 @@ pub fn run(
     let total_us = micros_since(began, Instant::now());
     let there = control.finish();
     let ((client, own_congestion), there) = (here?, there?);
-    // Of two the one who closed knows why.
+    // Report a server's error before a cut flow: the end that closed a flow knows the reason.
     let server = there.measured.map_err(PerfError::Far)?;
     let interrupted = stop.is_raised();
     if (client.cut || server.cut) && !interrupted {
@@ -82,7 +83,7 @@ pub fn run(
     })
 }
 
-/// Moves the bytes. Tells what was counted, and the senders' congestion controller where they have one.
+/// Moves the bytes. Returns the counts, and the senders' congestion controller if there is one.
 fn measure(
     job: Job<'_>,
     address: SocketAddr,
@@ -121,7 +122,7 @@ fn over_tcp(
             if congestion.get().is_none()
                 && let Some(name) = channel.congestion()
             {
-                // Several flows may find it out at once; it is the same.
+                // Several flows may read the name at once; it is the same for all.
                 congestion.get_or_init(|| name);
             }
             Ok(channel)
@@ -131,7 +132,7 @@ fn over_tcp(
         }
         let (mut channel, share) = (connect()?, plan.share(index));
         if plan.reverse {
-            // The server learns from it which flow this is, and begins.
+            // The server learns from the held bytes which flow this is, and begins.
             channel.flush_held().map_err(PerfError::flow)?;
             bulk::receive(&mut channel, job, share)
         } else {

@@ -1,4 +1,4 @@
-//! The threads of one end.
+//! The threads of one end of a measurement.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::{Builder, scope};
@@ -10,28 +10,29 @@ use crate::plan::Plan;
 use crate::report::THREAD;
 use crate::stop::Stop;
 
-/// Between two looks at what has moved.
+/// Time between two checks of the number of bytes moved.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// After so many looks in vain a measurement is over: longer than any outage that is worth measuring. They are
-/// counted because a process that was stopped meanwhile has not waited in vain.
+/// Number of checks without progress after which a measurement fails: longer than any outage worth measuring. Checks
+/// are counted, not time, so that a process that was suspended meanwhile does not fail.
 const STALLED: u32 = 120;
 
-/// What every thread of one end works with.
+/// The context shared by every thread of one end.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) plan: &'a Plan,
-    /// The seed of the payload: the measurement's cookie.
+    /// Seed of the payload: the measurement's cookie.
     pub(crate) seed: u64,
     pub(crate) clock: &'a Clock,
-    /// When the first connection was begun.
+    /// Time at which the first connection was started.
     pub(crate) began: Instant,
     pub(crate) stop: &'a Stop,
 }
 
-/// Runs `work` on `count` threads, each with its number, until all are done, and tells `watch` what has moved meanwhile.
+/// Runs `work` on `count` threads, each with its number, until all are done, and reports the progress to `watch`
+/// meanwhile.
 ///
-/// The first failure ends all of them.
+/// The first failure stops all threads.
 pub(crate) fn run(
     job: Job<'_>,
     count: u32,
@@ -43,13 +44,13 @@ pub(crate) fn run(
         for index in 0..count {
             let sender = sender.clone();
             let body = move || {
-                // Whoever waits for it waits for all.
+                // The send fails only if the receiver returned early after a failure; the result is then not needed.
                 if sender.send(work(index)).is_err() {}
             };
             let thread = Builder::new().name(THREAD.to_owned());
             if let Err(source) = thread.spawn_scoped(scope, body) {
                 job.stop.raise();
-                return Err(PerfError::Io("starting a thread", source));
+                return Err(PerfError::Io("cannot start a thread", source));
             }
         }
         drop(sender);

@@ -1,4 +1,4 @@
-//! Why there is no measurement, or none that counts.
+//! The errors of a measurement.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -9,63 +9,64 @@ use quictun_trust::tls::TlsError;
 
 use crate::plan::PlanError;
 
-/// Why a measurement failed. Each message says what to do where that is known.
+/// The reason for which a measurement failed. The message says what to do if that is known.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerfError {
-    /// The plan cannot be done.
+    /// The plan is not possible.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The address is taken, or not this machine's.
+    /// The address is taken, or does not belong to this machine.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
     /// The server does not answer.
     #[error("cannot connect to {0}")]
     Connect(SocketAddr, #[source] io::Error),
-    /// Something answers, but not what was expected.
-    #[error("what answers at {0} is no `quictun perf server` of this version")]
+    /// A service answers, but not with this protocol.
+    #[error("the service at {0} is no `quictun perf server` of this version")]
     Stranger(SocketAddr),
-    /// The server will not, in its words.
+    /// The server refused the plan, with its message.
     #[error("the server refuses: {0}")]
     Refused(String),
-    /// The server failed, in its words.
-    #[error("at the server: {0}")]
+    /// The server failed, with its message.
+    #[error("the server failed: {0}")]
     Far(String),
-    /// The connection over which client and server agree broke.
+    /// The control connection between client and server broke.
     #[error("the control connection to the server broke")]
     Control(#[source] io::Error),
-    /// The kernel has no such congestion control, or does not give it to everybody; what there is comes second.
-    #[error("the kernel does not give congestion control {0:?} to this program; it has: {1}")]
+    /// The kernel does not have this congestion control, or does not offer it to unprivileged programs. The second
+    /// value lists the available ones.
+    #[error("the kernel does not offer congestion control {0:?} to this program; it offers: {1}")]
     Congestion(String, String),
-    /// QUIC has no such congestion control here.
+    /// The QUIC implementation does not have this congestion control.
     #[error(
         "QUIC has no congestion control {0:?} here: choose auto, cubic, newreno, background or fixed:RATE, \
          100kbit or more"
     )]
     QuicCongestion(String),
-    /// A byte, counted from the flow's first, is not what was sent.
-    #[error("the payload was corrupted: byte {0} of a flow is not what was sent")]
+    /// A byte of a flow differs from the one sent. Offsets count from the flow's first byte.
+    #[error("the payload was corrupted: byte {0} of a flow differs from the byte sent")]
     Corrupt(u64),
     /// The other end closed a flow that was not done.
     #[error("a flow ended before it was done")]
     Cut,
-    /// Nothing moved any more for so many seconds.
-    #[error("nothing has moved for {0} s: the path is dead, or something in it")]
+    /// No data moved for this many seconds.
+    #[error("no data moved for {0} s: the path or one of its ends is dead")]
     Stalled(u64),
-    /// Something else, with what was being done.
+    /// A system call failed; the text names the action.
     #[error("{0}")]
     Io(&'static str, #[source] io::Error),
-    /// No TLS configuration.
+    /// The TLS configuration could not be built.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No key.
+    /// The server's key could not be created.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The QUIC connection could not be made, or broke.
     #[error("QUIC: {0}")]
     Quic(#[from] LossReason),
-    /// A message of so many bytes does not fit a datagram, which has room for so many.
-    #[error("{0} bytes do not fit one datagram of this path, {1} do: make --rr smaller")]
+    /// A message does not fit into one datagram: its length, and the room in a datagram, in bytes.
+    #[error("{0} bytes do not fit into one datagram on this path, but {1} do: make --rr smaller")]
     Datagram(u64, u64),
 }
 
@@ -78,7 +79,7 @@ impl PerfError {
         if is_closed(&error) || error.kind() == ErrorKind::Interrupted {
             Self::Cut
         } else {
-            Self::io("on a flow")(error)
+            Self::io("a flow failed")(error)
         }
     }
 }
@@ -94,7 +95,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether the other end has closed: what it does when it has seen enough.
+/// Returns whether the error means that the other end closed, which it does once it has seen enough.
 pub(crate) fn is_closed(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! Requests and answers over [`Channel`]s: on one connection, or each on its own.
+//! Requests and answers over [`Channel`]s, on one connection or each on its own.
 
 use std::io;
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub(crate) struct Dialogue {
     buffer: Vec<u8>,
 }
 
-/// Asks as flow `index` until the plan is done. `connect` makes a connection.
+/// Sends requests as flow `index` until the plan is done. `connect` opens a connection.
 pub(crate) fn ask(
     job: Job<'_>,
     index: u32,
@@ -43,11 +43,11 @@ pub(crate) fn ask(
     let (mut first_us, mut path) = (None, None);
     let mut under_way = false;
     while left != Some(0) {
-        let due = pace.wait(job.stop).map_err(PerfError::io("waiting"))?;
+        let due = pace.wait(job.stop).map_err(PerfError::io("cannot wait"))?;
         let Some(from) = due else { break };
         under_way = true;
         if each {
-            // The connection before this one ends here.
+            // Close the previous connection before the next one opens.
             open = None;
             dialogue.restart();
         }
@@ -89,7 +89,8 @@ pub(crate) fn ask(
     Ok(measured)
 }
 
-/// Answers on one connection until the client closes it; `left`: requests that it has, if that is known.
+/// Answers requests on one connection until the client closes it. `left` is the number of requests to come, if it is
+/// known.
 pub(crate) fn answer(
     channel: &mut Channel,
     plan: &Plan,
@@ -102,9 +103,10 @@ pub(crate) fn answer(
         match dialogue.answer(channel, plan) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            // A client whose time is over closes while an answer is on its way.
+            // A client whose time is over closes while an answer is in flight.
             Err(Fault::Io(error)) if is_closed(&error) && plan.span().is_some() => return Ok(()),
-            // A client that is done says so on another connection: the end of this one may be lost, and come later.
+            // A client that is done reports it on the control connection. The end of this connection may be lost and
+            // arrive later.
             Err(Fault::Io(error)) if is_over(&error) && left.is_none_or(|left| left == 0) => {
                 return Ok(());
             }
@@ -115,7 +117,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Whether the measurement is over, and not this connection.
+/// Returns whether the measurement is over, as opposed to this connection.
 fn is_over(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
@@ -160,7 +162,7 @@ impl Dialogue {
         }
     }
 
-    /// `false`: there is no further request.
+    /// Answers one request. Returns `false` if there is no further request.
     fn answer(&mut self, channel: &mut Channel, plan: &Plan) -> Result<bool, Fault> {
         if !self.out.expect(channel, plan.request, &mut self.buffer)? {
             return Ok(false);
@@ -181,7 +183,7 @@ impl Tape {
         Ok(())
     }
 
-    /// `false`: the other end had nothing more to say.
+    /// Reads and compares `length` bytes. Returns `false` if the other end closed before the first of them.
     fn expect(
         &mut self,
         channel: &mut Channel,

@@ -1,16 +1,17 @@
-//! What client and server say to each other around a measurement.
+//! The messages that client and server exchange around a measurement.
 //!
-//! A control connection, TCP to the server's port, carries one measurement:
+//! A control connection, a TCP connection to the server's port, carries one measurement:
 //!
 //! ```text
 //! client: MAGIC 'C'   Plan ─►
 //!                            ◄─ Answer::Ready or Answer::Refused
-//!         ... data connections to the same port: MAGIC 'D' cookie flow, then what the plan says ...
+//!         ... data connections to the same port: MAGIC 'D' cookie flow, then the plan's traffic ...
 //! client: Done ─►
 //!                            ◄─ Outcome
 //! ```
 //!
-//! Messages are JSON behind their length. QUIC and UDP use the UDP port of the same number; QUIC needs no cookie.
+//! Messages are JSON, prefixed with their length. QUIC and UDP use the UDP port of the same number. QUIC needs no
+//! cookie.
 
 use std::io::{self, Read, Write};
 
@@ -19,15 +20,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::meter::Measured;
 
-/// First bytes of a connection that agrees on a measurement; the digit rises when something changes its meaning.
+/// First bytes of a control connection. The digit increases when a message changes its meaning.
 pub(crate) const CONTROL: [u8; 8] = *b"QTPERF1C";
 
-/// First bytes of a connection that is measured; the cookie comes next.
+/// First bytes of a data connection; the cookie follows.
 const DATA: [u8; 8] = *b"QTPERF1D";
 
 pub(crate) const PREAMBLE: usize = 20;
 
-/// Longest message: the series of two hours is below it.
+/// Length of the longest message: above that of a series of two hours.
 const MESSAGE_MAX: usize = 4 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,9 +39,9 @@ pub(crate) enum Answer {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ready {
-    /// Opens data connections; the payload's seed as well.
+    /// Identifies data connections; also the seed of the payload.
     pub(crate) cookie: u64,
-    /// SHA-256 of the public key that TLS and QUIC will show.
+    /// SHA-256 of the public key that the server presents in TLS and QUIC.
     pub(crate) pin: String,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Done;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) measured: Result<Measured, String>,
-    /// The congestion controller of its sockets, where it is the sender.
+    /// Congestion controller of the server's sockets, if the server is the sender.
     pub(crate) congestion: Option<String>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn preamble(cookie: u64, flow: u32) -> [u8; PREAMBLE] {
     bytes
 }
 
-/// The flow that a data connection belongs to; `None`: it does not belong to this measurement.
+/// Returns the flow of a data connection, or `None` if the connection does not belong to this measurement.
 pub(crate) fn flow(preamble: [u8; PREAMBLE], cookie: u64) -> Option<u32> {
     let [.., a, b, c, d] = preamble;
     let flow = u32::from_be_bytes([a, b, c, d]);
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn a_length_that_a_stranger_chose_is_limited() {
         let message = |length: usize| {
-            let length = u32::try_from(length).expect("a length");
+            let length = u32::try_from(length).expect("fits 32 bits");
             let text = [b"\"".as_slice(), &vec![b'a'; length as usize - 2], b"\""].concat();
             [&length.to_be_bytes()[..], &text].concat()
         };

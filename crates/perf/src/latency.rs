@@ -1,45 +1,46 @@
-//! Times of transactions, and what is told of them.
+//! Latencies of transactions, and their summary.
 
 use std::time::Duration;
 
 use quictun_link::Histogram;
 use serde::Serialize;
 
-/// Buckets for each doubling, as a power of two: none is wider than a 256th of its value.
+/// Buckets for each doubling, as a power of two: no bucket is wider than a 256th of its value.
 const STEP_BITS: u32 = 8;
 
-/// Times from which on one in a thousand is ten of them.
+/// Number of times from which the 99.9th percentile is reported: ten times are then above it.
 const ENOUGH: u64 = 10_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     histogram: Histogram<STEP_BITS>,
     min: Duration,
-    /// Sums of the times and of their squares, in microseconds.
+    /// Sum of the times, in microseconds; `squares` is the sum of their squares.
     sum: f64,
     squares: f64,
 }
 
-/// What is told of many times, in microseconds.
+/// Summary of many latencies, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
-    /// Number of times.
+    /// Number of recorded times.
     pub count: u64,
-    /// The shortest.
+    /// The shortest of all times.
     pub min: f64,
-    /// The mean.
+    /// The mean of all times.
     pub mean: f64,
-    /// Half of them took no longer.
+    /// Median: half of the times are not longer.
     pub p50: f64,
-    /// Nine of ten took no longer.
+    /// 90th percentile: nine of ten times are not longer.
     pub p90: f64,
-    /// 99 of a hundred took no longer.
+    /// 99th percentile: 99 of a hundred times are not longer.
     pub p99: f64,
-    /// 999 of a thousand took no longer; `None` below 10 000, where it would be a handful of single cases.
+    /// 99.9th percentile: 999 of a thousand times are not longer. `None` below 10 000 times, where it would rest on a
+    /// handful of cases.
     pub p99_9: Option<f64>,
-    /// The longest.
+    /// The longest of all times.
     pub max: f64,
-    /// Variance, square microseconds.
+    /// Variance of the times, in square microseconds.
     pub variance: f64,
 }
 
@@ -113,7 +114,7 @@ mod tests {
             }
             let mut sorted = times;
             sorted.sort_unstable();
-            let summary = recorded.summary().expect("some times");
+            let summary = recorded.summary().expect("times exist");
             let nth = |index: usize| micros(Duration::from_nanos(sorted[index]));
             let exact = |share: usize| nth((sorted.len() * share).div_ceil(1000).max(1) - 1);
             for (told, share) in [(summary.p50, 500), (summary.p90, 900), (summary.p99, 990)] {
@@ -133,7 +134,7 @@ mod tests {
         }
         let [mut all, other] = halves;
         all.merge(&other);
-        let summary = all.summary().expect("some times");
+        let summary = all.summary().expect("times exist");
         assert!((summary.mean - 5.0).abs() < 1e-9, "{summary:?}");
         assert!((summary.variance - 4.0).abs() < 1e-9, "{summary:?}");
         assert_eq!((summary.count, summary.p99_9), (8, None));

@@ -1,17 +1,18 @@
-//! Traffic for measurements: TCP, TLS, QUIC and UDP; streams, requests and connections; every byte compared.
+//! Generates traffic for measurements: TCP, TLS, QUIC and UDP; streams, requests and connections. Every byte is
+//! compared.
 //!
-//! A server ([`server::run`]) listens on one port; a client ([`client::run`]) tells it a [`Plan`] over a control
-//! connection to that port, moves the bytes, and puts both ends' counts together into a [`Report`]. What each protocol
-//! has of its own:
+//! A server ([`server::run`]) listens on one port. A client ([`client::run`]) sends it a [`Plan`] over a control
+//! connection to that port, moves the bytes, and combines both ends' counts into a [`Report`]. Each protocol differs in
+//! this:
 //!
 //! | transport | data | threads at each end |
 //! |---|---|---|
 //! | TCP, TLS | connections to the same port, blocking calls of 128 KiB | one for each flow |
 //! | QUIC | the tunnel's engine and UDP port; ALPN `perf` of draft-banks-quic-performance | one |
-//! | UDP | datagrams that count themselves | one |
+//! | UDP | numbered datagrams | one |
 //!
-//! Rates are those of the receiving application after the warm-up; latencies of an open loop count from the moment at
-//! which a request was due. Nothing is compressed, guessed or skipped: see `pattern` for how bytes are compared.
+//! Rates are those of the receiving application after the warm-up. Latencies of an open loop count from the time at
+//! which a request was due. No data is compressed, guessed or skipped; `pattern` documents how bytes are compared.
 #![forbid(unsafe_code)]
 
 mod bulk;

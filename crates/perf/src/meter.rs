@@ -1,7 +1,7 @@
-//! Counting: from when, until when, how much, and at what cost of processor time.
+//! Counts the traffic: its start, its end, its amount, and its cost in processor time.
 //!
-//! All flows of one end share a [`Clock`], which starts with the first byte of any of them; each thread counts
-//! with a [`Meter`] of its own, which gives a [`Measured`] in the end.
+//! All flows of one end share a [`Clock`], which starts with the first byte of any of them. Each thread counts with its
+//! own [`Meter`], which returns a [`Measured`] at the end.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,16 +16,17 @@ use crate::pace::{Pace, Unanswered};
 use crate::path::Path;
 use crate::plan::{DURATION_MAX, Plan};
 
-/// Length of the intervals of a series.
+/// Length of one interval of a series.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
-/// By how much the clocks of two machines may differ in the length of a second, and then some: one part in so many.
+/// Tolerated difference between the clocks of two machines in the length of a second, with a margin: one part in this
+/// many.
 const CLOCKS_AGREE: u32 = 1000;
 
-/// Most intervals of a series: warm-up and measurement at their longest.
+/// Maximum number of intervals in a series: the longest warm-up and the longest measurement.
 const INTERVALS_MAX: usize = (2 * DURATION_MAX.as_millis() / INTERVAL.as_millis()) as usize;
 
-/// When counting began, and what has moved since; shared by all threads of one end.
+/// The start of counting, and the amount moved since. All threads of one end share it.
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: OnceLock<Instant>,
@@ -54,15 +55,15 @@ pub(crate) struct Measured {
     pub(crate) intervals: Vec<u64>,
     pub(crate) cpu_ns: Vec<u64>,
     pub(crate) path: Option<Path>,
-    /// A flow ended before it was done.
+    /// Set if a flow ended before it was done.
     pub(crate) cut: bool,
-    /// Datagrams sent or received, where nothing else tells what is missing.
+    /// Datagrams sent or received, if the number of missing ones is known only from these counts.
     pub(crate) datagrams: u64,
     #[serde(skip)]
     pub(crate) times: Times,
     /// Transactions of an open loop that were not done when its time was over.
     pub(crate) unanswered: Option<Unanswered>,
-    /// From the start to the first of whatever the mode waits for.
+    /// Time from the start to the first answer or byte for which the mode waits, in microseconds.
     pub(crate) first_us: Option<u64>,
 }
 
@@ -76,24 +77,24 @@ impl Clock {
         }
     }
 
-    /// Counting begins now, unless it has begun.
+    /// Starts counting at `now`, unless it has started. Returns the start.
     pub(crate) fn begin(&self, now: Instant) -> Instant {
         *self.start.get_or_init(|| now)
     }
 
-    /// When counting ends; `None`: it has not begun, or no time ends it.
+    /// Returns the end of counting, or `None` if counting has not started or no time limits it.
     pub(crate) fn end(&self) -> Option<Instant> {
         Some(*self.start.get()? + self.lead + self.span?)
     }
 
-    /// Everything that was counted by anybody, warm-up included.
+    /// Returns the amount counted by all threads, including the warm-up.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Relaxed)
     }
 }
 
 impl<'a> Meter<'a> {
-    /// Call it on the thread that counts.
+    /// Creates a meter. Must be called on the thread that counts, whose processor time it reads.
     pub(crate) fn new(clock: &'a Clock) -> Self {
         Self {
             clock,
@@ -106,7 +107,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Counts; `false`: the time is over, and this no longer counts.
+    /// Counts `bytes`. Returns `false` if the time is over, so that they do not count.
     pub(crate) fn add(&mut self, now: Instant, bytes: u64) -> bool {
         if self.over {
             return false;
@@ -118,7 +119,7 @@ impl<'a> Meter<'a> {
         if let Some(end) = end.filter(|end| elapsed >= *end) {
             self.over = true;
             self.cpu.1 = Some(thread_cpu());
-            // The series has the whole time, also where nothing came in its last part.
+            // The series covers the whole time, even if no data arrived in its last part.
             let whole = end.as_nanos().div_ceil(INTERVAL.as_nanos());
             let whole = usize::try_from(whole).unwrap_or(INTERVALS_MAX);
             self.intervals.resize(whole.min(INTERVALS_MAX), 0);
@@ -145,7 +146,7 @@ impl<'a> Meter<'a> {
         true
     }
 
-    /// Whether what comes now would count: the warm-up is over.
+    /// Returns whether an amount added now would count: the warm-up is over, and the end is not reached.
     pub(crate) fn counts(&self) -> bool {
         !self.leading && !self.over
     }
@@ -154,14 +155,15 @@ impl<'a> Meter<'a> {
         self.clock.end().is_some_and(|end| now >= end) && !self.add(now, 0)
     }
 
-    /// Whether the time is over, or so nearly that it is by another machine's clock.
+    /// Returns whether the time is over, or is so close to its end that it may be over by another machine's clock.
     pub(crate) fn may_be_over(&self, now: Instant) -> bool {
         let length = self.clock.lead + self.clock.span.unwrap_or_default();
         let end = self.clock.end();
         end.is_some_and(|end| now + length / CLOCKS_AGREE >= end)
     }
 
-    /// What of an open loop's transactions was due while this counted, and is not done though the time is over.
+    /// Returns the transactions of an open loop that became due while this meter counted and were not done when the
+    /// time was over.
     pub(crate) fn left_over(&self, pace: &Pace, under_way: bool) -> Option<Unanswered> {
         let (start, end) = (*self.clock.start.get()?, self.clock.end()?);
         self.over
@@ -189,7 +191,7 @@ impl<'a> Meter<'a> {
 }
 
 impl Measured {
-    /// Notes how the flow ended. One that was cut has counted what it has counted.
+    /// Records how the flow ended. A flow that was cut keeps its counts.
     pub(crate) fn ended(mut self, how: Result<(), PerfError>) -> Result<Self, PerfError> {
         match how {
             Err(PerfError::Cut) => self.cut = true,
@@ -220,7 +222,7 @@ impl Measured {
     }
 }
 
-/// Processor time of the calling thread: what `/proc/*/task/*/schedstat` counts, brought up to date by the call.
+/// Returns the processor time of the calling thread: the value in `/proc/*/task/*/schedstat`, updated by the call.
 fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
@@ -252,7 +254,7 @@ mod tests {
         assert!(meter.add(start + 200 * MS, 100));
         assert!(meter.add(start + 699 * MS, 1000));
         assert!(!meter.add(start + 700 * MS, 10_000));
-        assert!(!meter.add(start + 699 * MS, 100_000), "over is over");
+        assert!(!meter.add(start + 699 * MS, 100_000), "the end is final");
         assert_eq!(clock.moved(), 11_111);
         let measured = meter.finish();
         assert_eq!((measured.bytes, measured.seconds), (1100, 0.5));
@@ -269,7 +271,7 @@ mod tests {
         let clock = Clock::new(&plan);
         let mut meter = Meter::new(&clock);
         let start = Instant::now();
-        assert!(!meter.may_be_over(start), "it has not begun");
+        assert!(!meter.may_be_over(start), "has not begun");
         assert!(meter.add(start, 1));
         assert!(!meter.may_be_over(start + 849 * MS));
         assert!(meter.may_be_over(start + 849 * MS + MS / 2));

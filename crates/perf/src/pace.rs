@@ -1,8 +1,9 @@
-//! When a transaction should begin.
+//! The times at which transactions should begin.
 //!
-//! Closed loop: when the one before it has ended. Open loop: at moments that were fixed before the first; one that is
-//! late is late since its moment, not since it could begin, so that a slow answer is told by all that had to wait for
-//! it (no coordinated omission). What is still waiting when the time is over is counted too ([`Pace::left_over`]).
+//! In a closed loop, a transaction begins when the one before it has ended. In an open loop, the times are fixed before
+//! the first transaction. Latency counts from that time, not from the time at which the transaction could begin, so a
+//! slow answer shows in every transaction that had to wait for it (no coordinated omission). [`Pace::left_over`] counts
+//! the transactions that still wait when the time is over.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -16,18 +17,18 @@ use crate::stop::{Stop, Woken};
 #[derive(Debug)]
 pub(crate) struct Pace {
     start: Instant,
-    /// Between two of this flow; `None`: closed loop.
+    /// Time between two transactions of this flow; `None` in a closed loop.
     step: Option<Duration>,
     next: u32,
 }
 
-/// Transactions of an open loop that should have begun and were not done when the time was over. No latency of theirs
-/// is known but that it is longer than they have waited.
+/// Transactions of an open loop that were due but not done when the time was over. Their latencies are unknown; they
+/// exceed the time already waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unanswered {
-    /// How many.
+    /// Number of these transactions.
     pub count: u64,
-    /// How long the first of them had waited by then.
+    /// Time that the first of them had waited by then, in microseconds.
     pub longest_us: u64,
 }
 
@@ -41,7 +42,7 @@ impl Unanswered {
 }
 
 impl Pace {
-    /// For flow `index` of the plan. Call it on the thread that waits.
+    /// Creates the pace of flow `index` of the plan. Must be called on the thread that waits.
     pub(crate) fn new(plan: &Plan, index: u32, start: Instant) -> Self {
         let step = plan.rate.map(|rate| {
             #[expect(clippy::cast_precision_loss, reason = "a rate")]
@@ -49,7 +50,7 @@ impl Pace {
             Duration::from_secs_f64(f64::from(plan.total_flows()) / rate)
         });
         if step.is_some() {
-            // A sleep that ends late would be taken for a slow answer. It is only less precise without.
+            // A sleep that ends late would look like a slow answer. Without this setting the pace is only less precise.
             let one = NonZeroU64::new(1);
             if rustix::thread::set_current_timer_slack(one).is_err() {}
         }
@@ -63,7 +64,7 @@ impl Pace {
         }
     }
 
-    /// When the next one should begin; `None`: now.
+    /// Returns the time at which the next transaction should begin, or `None` if it should begin now.
     pub(crate) fn due(&self) -> Option<Instant> {
         Some(self.start + self.step?.saturating_mul(self.next))
     }
@@ -72,9 +73,10 @@ impl Pace {
         self.next = self.next.saturating_add(1);
     }
 
-    /// What should have begun between two moments and is not done. `under_way`: the last that began is not.
+    /// Returns the transactions that were due between two times and are not done. `under_way` means that the last one
+    /// begun is not done.
     ///
-    /// `None` in a closed loop, where nothing waits but for that one.
+    /// Returns `None` in a closed loop, where only the transaction in progress can be undone.
     pub(crate) fn left_over(
         &self,
         under_way: bool,
@@ -82,7 +84,7 @@ impl Pace {
         until: Instant,
     ) -> Option<Unanswered> {
         let step = self.step?.as_nanos().max(1);
-        // The first whose moment is not before this one.
+        // Number of the first transaction due at or after `moment`.
         let first_at = |moment: Instant| {
             let elapsed = moment.saturating_duration_since(self.start).as_nanos();
             u32::try_from(elapsed.div_ceil(step)).unwrap_or(u32::MAX)
@@ -101,7 +103,7 @@ impl Pace {
         })
     }
 
-    /// Waits for the next one's moment and gives it; `None`: everything is to end.
+    /// Waits for the time of the next transaction and returns it, or `None` if the measurement is to end.
     pub(crate) fn wait(&mut self, stop: &Stop) -> io::Result<Option<Instant>> {
         let due = self.due();
         self.advance();
@@ -156,7 +158,7 @@ mod tests {
             let left = pace.left_over(under_way, at(from), at(until));
             left.map(|left| (left.count, left.longest_us))
         };
-        // Due at 0, 2, 4 ms; the other flow's at 1, 3, 5.
+        // This flow's transactions are due at 0, 2 and 4 ms; the other flow's at 1, 3 and 5 ms.
         assert_eq!(left_over(0, 3, false, 0, 6), Some((0, 0)));
         assert_eq!(left_over(0, 3, true, 0, 6), Some((1, 2000)));
         assert_eq!(left_over(0, 3, true, 0, 20), Some((8, 16_000)));
@@ -190,15 +192,15 @@ mod tests {
             rate: Some(1_000_000),
             ..Plan::new(Transport::Tcp, Mode::Rr)
         };
-        let stop = Stop::new().expect("an event");
+        let stop = Stop::new().expect("new stop");
         let start = Instant::now();
         let mut pace = Pace::new(&plan, 0, start);
         while start.elapsed() < Duration::from_millis(1) {}
         for micros in 0..1000 {
-            let due = pace.wait(&stop).expect("a wait");
+            let due = pace.wait(&stop).expect("wait");
             assert_eq!(due, Some(start + Duration::from_micros(micros)));
         }
         stop.raise();
-        assert_eq!(pace.wait(&stop).expect("a wait"), None);
+        assert_eq!(pace.wait(&stop).expect("wait"), None);
     }
 }

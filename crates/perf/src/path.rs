@@ -1,21 +1,21 @@
-//! The path of a measurement's packets.
+//! The network path of a measurement's packets.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a sender knows of the path.
+/// A sender's view of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Path {
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time in microseconds.
     pub rtt_us: Option<u64>,
-    /// Packets taken for lost (QUIC), sent again (TCP) or missing at the end (UDP).
+    /// Packets declared lost (QUIC), retransmitted (TCP), or missing and unanswered (UDP).
     pub lost_packets: u64,
-    /// Packets sent.
+    /// Number of packets sent.
     pub sent_packets: u64,
-    /// Longest packet, IP header included.
+    /// Longest packet in bytes, IP header included.
     pub mtu: u32,
-    /// Datagrams in each system call that sent.
+    /// Mean number of datagrams per send call.
     pub gso_segments_per_send: Option<f64>,
 }
 
@@ -27,7 +27,7 @@ impl Path {
     }
 }
 
-/// Bytes of the IP and UDP headers of a datagram to `remote`.
+/// Returns the bytes of the IP and UDP headers of a datagram to `remote`.
 pub(crate) fn headers(remote: SocketAddr) -> u32 {
     if remote.is_ipv4() { 28 } else { 48 }
 }

@@ -1,7 +1,8 @@
-//! A payload that both ends know: every byte that arrives is compared.
+//! A payload that both ends know, so that every byte that arrives can be compared.
 //!
-//! It consists of blocks of 1 KiB. Eight bytes of each count the blocks, so that one in the wrong place is noticed;
-//! the rest is the same pseudo-random text in all of them, which makes writing a copy and checking a comparison.
+//! The payload consists of blocks of 1 KiB. Eight bytes of each block hold its number, so that a block in the wrong
+//! place is noticed. The rest is the same pseudo-random text in all blocks, so writing is a copy and checking is a
+//! comparison.
 
 use std::collections::VecDeque;
 
@@ -9,23 +10,23 @@ use bytes::{Bytes, BytesMut};
 
 const BLOCK: usize = 1024;
 
-/// Bytes that count it.
+/// Bytes of a block that hold its number.
 const COUNTER: usize = 8;
 
 const BLOCKS: usize = 128;
 
-/// The longest piece, and one whose memory is worth keeping.
+/// Length of the longest piece, long enough for reuse of its memory to pay.
 const PIECE: usize = 64 * 1024;
 
-/// Pieces that are remembered while somebody has them: 64 MiB.
+/// Number of lent pieces that the pattern remembers: 64 MiB.
 const LENT: usize = 1024;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     seed: u64,
-    /// [`BLOCKS`] blocks, whose counters are written over.
+    /// [`BLOCKS`] blocks. Their counters are overwritten for each use.
     text: Vec<u8>,
-    /// Memory of pieces that somebody may still have, the oldest first, and of those that nobody has.
+    /// Memory of pieces that may still be in use, the oldest first; `free` holds the memory of pieces no longer in use.
     lent: VecDeque<Bytes>,
     free: Vec<BytesMut>,
 }
@@ -46,7 +47,7 @@ impl Pattern {
         }
     }
 
-    /// The payload from `offset` on: at least one byte and at most `most`.
+    /// Returns the payload from `offset` on: at least one byte and at most `most`.
     pub(crate) fn at(&mut self, offset: u64, most: usize) -> &[u8] {
         let skip = remainder(offset);
         let end = (skip + most.max(1)).min(self.text.len());
@@ -54,8 +55,8 @@ impl Pattern {
         &self.text[skip..end]
     }
 
-    /// The same as memory that can be kept, of at most 64 KiB. What comes back is used again: but for their counters all
-    /// blocks are alike, so that nothing else is written.
+    /// Returns the payload from `offset` on as memory that the caller can keep, of at most 64 KiB. Returned memory is
+    /// reused: all blocks are alike except for their counters, so only the counters are written.
     pub(crate) fn piece(&mut self, offset: u64, most: usize) -> Bytes {
         while self.lent.front().is_some_and(Bytes::is_unique) {
             let back = self.lent.pop_front().map(Bytes::try_into_mut);
@@ -74,7 +75,7 @@ impl Pattern {
         piece
     }
 
-    /// Where `bytes`, which should be the payload from `offset` on, first differ from it.
+    /// Compares `bytes` with the payload from `offset` on, and returns the offset of the first difference.
     pub(crate) fn differs(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
         let mut at = offset;
         let mut rest = bytes;
@@ -99,7 +100,7 @@ impl Pattern {
     }
 }
 
-/// Counts the blocks of a text whose first one holds the byte at `offset`.
+/// Writes the counters into a text whose first block holds the byte at `offset`.
 fn count(text: &mut [u8], seed: u64, offset: u64) {
     let first = offset / BLOCK as u64;
     for (block, number) in text.chunks_mut(BLOCK).zip(first..) {
@@ -113,7 +114,7 @@ fn remainder(offset: u64) -> usize {
     usize::try_from(offset % BLOCK as u64).unwrap_or_default()
 }
 
-/// One step of `SplitMix64`.
+/// Computes one step of `SplitMix64`.
 fn mixed(state: u64) -> u64 {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -174,7 +175,7 @@ mod tests {
             held.push_back((offset, piece));
             offset += held.back().map_or(0, |(_, piece)| piece.len()) as u64;
             if held.len() > 10 {
-                let (offset, piece) = held.pop_front().expect("some");
+                let (offset, piece) = held.pop_front().expect("held piece");
                 assert_eq!(Pattern::new(7).differs(offset, &piece), None);
             }
         }

@@ -1,149 +1,150 @@
-//! What is to be measured. The client makes a [`Plan`], and the server is told it before the first byte.
+//! The plan of a measurement. The client builds a [`Plan`] and sends it to the server before the first byte.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Most flows and connections together: each TCP flow has a thread at both ends.
+/// Maximum number of flows over all connections: each TCP flow has a thread at both ends.
 pub const FLOWS_MAX: u32 = 1024;
 
-/// Longest request, response or datagram pattern: what is held in memory at once is far less.
+/// Longest request, response or datagram pattern in bytes. Far less is held in memory at once.
 pub const MESSAGE_MAX: u64 = 1 << 30;
 
 /// Longest measurement: the series of intervals is kept in memory.
 pub const DURATION_MAX: Duration = Duration::from_hours(1);
 
-/// One measurement.
+/// The plan of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What carries the bytes.
+    /// Protocol that carries the bytes.
     pub transport: Transport,
-    /// Which bytes.
+    /// Traffic pattern of every flow.
     pub mode: Mode,
-    /// How many, or for how long.
+    /// Number of bytes or transactions, or duration.
     pub amount: Amount,
-    /// Time from the first byte on that is not counted; only where the amount is a time.
+    /// Time from the first byte on that is not counted. Has an effect only if the amount is a time.
     pub warm_up: Duration,
     /// Bytes of each request.
     pub request: u64,
     /// Bytes of each answer.
     pub response: u64,
-    /// Requests per second over all flows (open loop); bit/s of a UDP stream.
+    /// Requests per second over all flows (open loop), or bit/s of a UDP stream.
     pub rate: Option<u64>,
-    /// Flows on each connection; TCP has one connection for each flow.
+    /// Number of flows on each connection; TCP has one connection for each flow.
     pub flows: u32,
-    /// Connections.
+    /// Number of connections that the client makes.
     pub connections: u32,
-    /// Streams go from the server to the client.
+    /// True if streams go from the server to the client.
     pub reverse: bool,
-    /// Congestion controller of the senders; `None`: the default.
+    /// Congestion controller of the senders; `None` selects the default.
     pub congestion: Option<String>,
-    /// Longest packet, IP header included; `None`: what the path takes.
+    /// Longest packet in bytes, IP header included; `None` selects the path's maximum.
     pub mtu: Option<u32>,
-    /// How the QUIC loop waits.
+    /// Way in which the QUIC loop waits.
     pub event_loop: Loop,
-    /// UDP segmentation offload for sending.
+    /// True to use UDP segmentation offload for sending.
     pub gso: bool,
-    /// UDP offload for receiving.
+    /// True to use UDP receive offload.
     pub gro: bool,
-    /// QUIC packets after which an acknowledgement is asked for.
+    /// Number of QUIC packets after which an acknowledgement is requested.
     pub ack_every: u32,
 }
 
-/// What carries the bytes.
+/// The protocol that carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// TCP alone.
+    /// Plain TCP, without encryption.
     Tcp,
-    /// TLS 1.3 over TCP, with the cipher suite of QUIC here.
+    /// TLS 1.3 over TCP, with the cipher suite that QUIC uses here.
     Tls,
-    /// QUIC, ALPN `perf`.
+    /// QUIC with the ALPN protocol `perf`.
     Quic,
-    /// Datagrams, nothing else.
+    /// Plain UDP datagrams, without encryption.
     Udp,
 }
 
-/// Which bytes are carried.
+/// The traffic pattern of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// As many as pass, one way.
+    /// One direction, as many bytes as possible.
     Stream,
-    /// A request, its answer, the next request.
+    /// A request, its answer, then the next request, on one connection.
     Rr,
-    /// Requests and answers, each on a connection of its own.
+    /// A request and its answer, each on a new connection.
     Crr,
 }
 
-/// When enough has been carried.
+/// The amount after which a measurement ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Amount {
-    /// After this time, the warm-up not included.
+    /// A duration, without the warm-up.
     Time(Duration),
-    /// After this many bytes of a stream, over all flows.
+    /// A number of bytes of a stream, over all flows.
     Bytes(u64),
-    /// After this many transactions, over all flows.
+    /// A number of transactions, over all flows.
     Count(u64),
 }
 
-/// How the loop around the QUIC engine waits.
+/// The way in which the loop around the QUIC engine waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loop {
-    /// Until the engine's next deadline; only then it looks at the socket. The published mistake.
+    /// Sleeps until the engine's next deadline, and only then reads the socket. The published mistake.
     SleepTimeout,
-    /// Always 100 us, then it looks at the socket. The published repair.
+    /// Always sleeps for 100 us, then reads the socket. The published repair.
     Poll100us,
-    /// For the socket or the next deadline, whichever comes first.
+    /// Waits for the socket or the next deadline, whichever comes first.
     Event,
-    /// As `Event`; where nothing else is said, with segmentation and receive offload.
+    /// Waits as `Event` does. Segmentation and receive offload are then on by default.
     EventGso,
 }
 
-/// What a plan asks for cannot be done.
+/// The reason for which a plan is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Too many threads, or none.
+    /// The plan has too many flows, or none.
     #[error("flows times connections is 1 to {FLOWS_MAX}: change --flows or --connections")]
     Flows,
-    /// Longer than the series that is kept.
+    /// A time exceeds the length of the series that is kept.
     #[error("--duration and --warm-up take at most {} s each", DURATION_MAX.as_secs())]
     Duration,
-    /// Larger than is sensible, or nothing at all.
+    /// A message is too long, or has no bytes.
     #[error("--rr takes sizes of 1 byte to {MESSAGE_MAX} bytes")]
     Message,
-    /// Bytes belong to streams, counts to requests.
+    /// Byte amounts need a stream, and transaction counts need requests.
     #[error("--bytes goes with --mode stream, --count with --mode rr and crr")]
     Amount,
-    /// Nothing would ever be sent.
+    /// The plan would never send any data.
     #[error("--rate, --bytes and --count are at least 1")]
     Nothing,
-    /// TCP paces itself.
+    /// A rate was set for a TCP stream, which paces itself.
     #[error("--rate goes with --mode rr and crr, and with --transport udp --mode stream")]
     Rate,
-    /// A stream of datagrams knows no back-pressure.
+    /// A stream of datagrams has no back-pressure, so it needs a rate.
     #[error("--transport udp --mode stream needs a --rate, as in --rate 100mbit")]
     NoRate,
-    /// Datagrams have no connections.
-    #[error("--transport udp has neither --mode crr nor several flows or connections")]
+    /// Datagrams have no connections and no flows.
+    #[error("--transport udp supports neither --mode crr nor several flows or connections")]
     UdpShape,
-    /// A request is not turned around.
+    /// Only streams can be reversed.
     #[error("--reverse goes with --mode stream")]
     Reverse,
-    /// No packet of this size, or none that IP allows.
+    /// IP or QUIC does not allow packets of this size.
     #[error("--mtu is 576 to 65535; for QUIC at least 1280")]
     Mtu,
-    /// None would ever come.
+    /// The value would never trigger an acknowledgement, or is out of range.
     #[error("--ack-every is 1 to 1000")]
     AckEvery,
 }
 
 impl Plan {
-    /// A stream over TCP for five seconds after one of warm-up.
+    /// Creates a plan with the defaults: five seconds after one second of warm-up, on one flow, with messages of one
+    /// byte.
     pub fn new(transport: Transport, mode: Mode) -> Self {
         Self {
             transport,
@@ -165,12 +166,12 @@ impl Plan {
         }
     }
 
-    /// Flows over all connections.
+    /// Returns the number of flows over all connections.
     pub fn total_flows(&self) -> u32 {
         self.flows.saturating_mul(self.connections)
     }
 
-    /// Time that is counted; `None` where bytes or transactions are.
+    /// Returns the duration that is counted, or `None` if bytes or transactions limit the measurement.
     pub fn span(&self) -> Option<Duration> {
         match self.amount {
             Amount::Time(span) => Some(span),
@@ -178,12 +179,12 @@ impl Plan {
         }
     }
 
-    /// Time that is not counted: none where everything is.
+    /// Returns the time that is not counted: the warm-up, or zero if bytes or transactions limit the measurement.
     pub fn lead(&self) -> Duration {
         self.span().map_or(Duration::ZERO, |_| self.warm_up)
     }
 
-    /// The part of the amount that falls to flow `index`; `None` where time decides.
+    /// Returns flow `index`'s share of the amount, or `None` if time limits the measurement.
     pub fn share(&self, index: u32) -> Option<u64> {
         match self.amount {
             Amount::Time(_) => None,
@@ -194,7 +195,11 @@ impl Plan {
         }
     }
 
-    /// Says what of it cannot be done.
+    /// Checks that the plan is possible.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first setting found to be invalid.
     pub fn check(&self) -> Result<(), PlanError> {
         let stream = self.mode == Mode::Stream;
         let udp = self.transport == Transport::Udp;
@@ -243,7 +248,7 @@ impl Plan {
 }
 
 impl Transport {
-    /// As in flags and JSON.
+    /// Returns the name used in flags and JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -255,7 +260,7 @@ impl Transport {
 }
 
 impl Mode {
-    /// As in flags and JSON.
+    /// Returns the name used in flags and JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Stream => "stream",

@@ -1,4 +1,4 @@
-//! The ports of both ends, and what else all measurements of a server share.
+//! The ports of both ends, and the state shared by all measurements of a server.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::stop::Stop;
 
 pub(crate) const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pairs of a TCP and a UDP port tried where any port will do.
+/// Number of attempts to find a port that is free for both TCP and UDP, if any port will do.
 const PORT_ATTEMPTS: u32 = 16;
 
-/// Buffers of a UDP socket, as the tunnel's by default.
+/// Size of the buffers of a UDP socket in bytes: the tunnel's default.
 const UDP_BUFFER: usize = 8 << 20;
 
-/// How a server serves.
+/// The options of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerOptions {
-    /// Where; port 0: any.
+    /// Address to listen on; port 0 selects any free port.
     pub listen: SocketAddr,
-    /// Only this transport.
+    /// Accepts only this transport, if set.
     pub only: Option<Transport>,
-    /// How its QUIC loop waits, whatever the client asks for.
+    /// Way in which the server's QUIC loop waits. Overrides the client's choice.
     pub event_loop: Option<Loop>,
 }
 
@@ -41,11 +41,11 @@ pub(crate) struct Server<'a> {
 
 impl Server<'_> {
     pub(crate) fn accept(&self) -> Option<(TcpStream, SocketAddr)> {
-        // A connection that was given up again, or no descriptors for the moment: its client sees it.
+        // An aborted connection or a lack of descriptors is not an error of the server: the client notices.
         self.listener.accept().ok()
     }
 
-    /// What came for the measurement before this one.
+    /// Discards the datagrams of the previous measurement.
     pub(crate) fn forget_datagrams(&self) {
         if self.udp.set_nonblocking(true).is_ok() {
             while self.udp.recv(&mut [0]).is_ok() {}
@@ -64,7 +64,7 @@ pub(crate) fn listen(options: &ServerOptions) -> Result<(TcpListener, UdpSocket)
         let bound = listener.local_addr().map_err(failed)?;
         match udp_port::bind(bound, false) {
             Ok(udp) => return Ok((listener, udp)),
-            // The port that TCP got may be taken in UDP.
+            // A port that is free in TCP may be taken in UDP.
             Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
             Err(source) => return Err(failed(source)),
         }
@@ -77,7 +77,7 @@ pub(crate) fn client_socket(server: SocketAddr) -> Result<UdpSocket, PerfError> 
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let bound = udp_port::bind(SocketAddr::new(any, 0), false);
-    bound.map_err(PerfError::io("binding a UDP socket"))
+    bound.map_err(PerfError::io("cannot bind a UDP socket"))
 }
 
 pub(crate) fn port(socket: UdpSocket, plan: &Plan) -> Result<UdpPort, PerfError> {
@@ -88,5 +88,5 @@ pub(crate) fn port(socket: UdpSocket, plan: &Plan) -> Result<UdpPort, PerfError>
         }
         Ok(port)
     };
-    options().map_err(PerfError::io("setting UDP socket options"))
+    options().map_err(PerfError::io("cannot set UDP socket options"))
 }

@@ -1,4 +1,4 @@
-//! What came of a measurement, as JSON has it: times in microseconds unless a name says otherwise.
+//! The result of a measurement, as written in JSON. Times are in microseconds unless a name says otherwise.
 
 use serde::Serialize;
 
@@ -8,66 +8,66 @@ use crate::pace::Unanswered;
 use crate::path::Path;
 use crate::plan::{Mode, Plan, Transport};
 
-/// Rises when a key changes its meaning.
+/// Version of the report. It increases when a key changes its meaning.
 pub const VERSION: u32 = 1;
 
-/// A measurement. What has no meaning in its mode is `None`.
+/// The report of one measurement. A value without a meaning in the plan's mode is `None`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// [`VERSION`].
+    /// Version of the report: [`VERSION`].
     pub version: u32,
-    /// `tcp`, `tls`, `quic` or `udp`.
+    /// Transport: `tcp`, `tls`, `quic` or `udp`.
     pub transport: &'static str,
-    /// `stream`, `rr` or `crr`.
+    /// Mode: `stream`, `rr` or `crr`.
     pub mode: &'static str,
-    /// The senders' congestion controller, where it is known.
+    /// The senders' congestion controller, if it is known.
     pub congestion: Option<String>,
-    /// Whether every byte was what was sent, and nothing else went wrong.
+    /// True if every byte equals the byte sent, and no other error occurred.
     pub verified: bool,
-    /// Whether it was ended before its time: then this is what came of it until then.
+    /// True if the measurement was ended early. The report then contains the results up to then.
     pub interrupted: bool,
-    /// What arrived of a stream.
+    /// The part of a stream that arrived.
     pub receiver: Option<Tally>,
-    /// What the sender's socket took of it.
+    /// The part of a stream that the sender's socket accepted.
     pub sender: Option<Tally>,
-    /// What arrived in each tenth of a second, from the first byte on, warm-up included.
+    /// Rate of arrival in each tenth of a second, from the first byte on, including the warm-up.
     pub intervals: Option<Vec<Interval>>,
-    /// Requests that were answered, the warm-up's not included.
+    /// Number of requests answered, without those of the warm-up.
     pub transactions: Option<u64>,
-    /// Requests answered per second.
+    /// Number of requests answered per second.
     pub transactions_per_s: Option<f64>,
-    /// From before the connection was made to the first answer, or to a stream's first byte at the client.
+    /// Time from before the connection was made to the first answer, or to a stream's first byte at the client.
     pub first_us: Option<u64>,
-    /// From there to the last answer or byte; only where the amount is no time.
+    /// Time from before the connection was made to the last answer or byte. `None` if the amount is a time.
     pub total_us: Option<u64>,
-    /// Latencies of transactions.
+    /// Summary of the latencies of transactions.
     pub latency_us: Option<Latency>,
-    /// Transactions that an open loop should have begun, and that were not done when its time was over: the latencies
-    /// above lack them.
+    /// Transactions that an open loop should have begun and that were not done when its time was over. The latencies
+    /// above do not include them.
     pub unanswered: Option<Unanswered>,
-    /// Processor time while the measurement counted.
+    /// Processor time used while the measurement counted.
     pub cpu: CpuReport,
-    /// The path as the stream's sender, or the client, sees it.
+    /// The path as seen by the sender of a stream, or by the client.
     pub path: Option<Path>,
 }
 
-/// What passed one end.
+/// The traffic that passed one end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tally {
-    /// Bytes.
+    /// Number of bytes that passed.
     pub bytes: u64,
-    /// Seconds that they took.
+    /// Time that they took, in seconds.
     pub seconds: f64,
-    /// Bits per second.
+    /// Rate in bits per second.
     pub bit_per_s: u64,
 }
 
-/// One step of a series.
+/// One interval of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// End of the interval, in seconds.
     pub at_s: f64,
-    /// Bits per second in it.
+    /// Rate in the interval, in bits per second.
     pub bit_per_s: u64,
 }
 
@@ -80,12 +80,12 @@ pub struct CpuReport {
     pub server: Vec<ThreadCpu>,
 }
 
-/// One thread.
+/// Processor time of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ThreadCpu {
-    /// The thread's name.
+    /// Name of the thread.
     pub thread: &'static str,
-    /// Nanoseconds.
+    /// Processor time in nanoseconds.
     pub ns: u64,
 }
 
@@ -160,7 +160,7 @@ fn path(plan: &Plan, told: Option<Path>, sent: u64, received: u64) -> Option<Pat
 
 pub(crate) const THREAD: &str = "perf";
 
-/// [`INTERVAL`] the other way round, exact in a float.
+/// The reciprocal of [`INTERVAL`], exact in a float.
 const INTERVALS_PER_S: f64 = 10.0;
 
 fn intervals(bytes: &[u64]) -> Vec<Interval> {

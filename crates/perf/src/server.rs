@@ -1,4 +1,4 @@
-//! The server: one measurement at a time, as the client plans it.
+//! The server: runs one measurement at a time, as the client plans it.
 
 use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpStream};
@@ -17,18 +17,18 @@ use crate::{quic, trust};
 
 pub use crate::ports::ServerOptions;
 
-/// A measurement that was served.
+/// A measurement that the server has finished.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// The client.
+    /// Address of the client.
     pub peer: SocketAddr,
-    /// What was measured.
+    /// The plan that the client sent.
     pub plan: Plan,
-    /// What passed this end: bytes of a stream, or transactions; or why not.
+    /// Traffic that passed this end, as bytes of a stream or as transactions, or the reason for the failure.
     pub outcome: Result<Tally, String>,
 }
 
-/// Serves until `stop` is raised. `ready` hears the address, `served` every measurement.
+/// Serves until `stop` is raised. It calls `ready` with the address, and `served` after every measurement.
 pub fn run(
     options: &ServerOptions,
     stop: &Stop,
@@ -38,7 +38,7 @@ pub fn run(
     let (listener, udp) = listen(options)?;
     let address = listener
         .local_addr()
-        .map_err(PerfError::io("reading the own address"))?;
+        .map_err(PerfError::io("cannot read the local address"))?;
     let identity = identity::ephemeral()?;
     let server = Server {
         options,
@@ -51,7 +51,7 @@ pub fn run(
     ready(address);
     while !stop.is_raised() {
         let woken = stop.wait_for(&server.listener, PollFlags::IN, None);
-        if woken.map_err(PerfError::io("waiting for clients"))? != Woken::Ready {
+        if woken.map_err(PerfError::io("cannot wait for clients"))? != Woken::Ready {
             continue;
         }
         if let Some((socket, peer)) = server.accept()
@@ -79,10 +79,10 @@ fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<Tal
         }
         hello::receive(&mut socket).map(Some)
     };
-    // What a stranger wants is nobody's business; a client learns of it by the end of the connection.
+    // An opening that is not a client's is not reported. A client whose opening fails sees the connection close.
     let plan = begin().ok().flatten()?;
     if let Err(why) = admit(server, &plan) {
-        // It may have gone.
+        // A failure is ignored, because the client may have closed the connection.
         hello::send(&mut socket, &Answer::Refused(why.clone())).ok();
         return Some((plan, Err(why)));
     }
@@ -123,7 +123,7 @@ mod tests {
 
     const LENGTH: usize = 10;
 
-    /// Ends the server however the test ends: a scope waits for its threads in a panic too.
+    /// Raises the stop even if the test panics; otherwise the scope would wait for the server's thread for ever.
     struct Ending<'a>(&'a Stop);
 
     impl Drop for Ending<'_> {
@@ -132,24 +132,24 @@ mod tests {
         }
     }
 
-    /// Asks once and says that it is done, while the end of the data connection is still to come.
+    /// Sends one request and reports that it is done, while the data connection is still open.
     fn ask_once(address: SocketAddr, plan: &Plan) -> Outcome {
-        let mut control = TcpStream::connect(address).expect("a control connection");
-        control.write_all(&hello::CONTROL).expect("an opening");
-        hello::send(&mut control, plan).expect("a plan");
-        let ready = match hello::receive(&mut control).expect("an answer") {
+        let mut control = TcpStream::connect(address).expect("connect for control");
+        control.write_all(&hello::CONTROL).expect("send opening");
+        hello::send(&mut control, plan).expect("send plan");
+        let ready = match hello::receive(&mut control).expect("receive answer") {
             Answer::Ready(ready) => ready,
             Answer::Refused(why) => panic!("refused: {why}"),
         };
-        let mut data = TcpStream::connect(address).expect("a data connection");
+        let mut data = TcpStream::connect(address).expect("connect for data");
         let preamble = hello::preamble(ready.cookie, 0);
         let mut pattern = Pattern::new(ready.cookie);
         let request = pattern.at(0, LENGTH);
-        data.write_all(&preamble).expect("a preamble");
-        data.write_all(request).expect("a request");
-        data.read_exact(&mut [0; LENGTH]).expect("an answer");
-        hello::send(&mut control, &Done).expect("an end");
-        hello::receive(&mut control).expect("an outcome")
+        data.write_all(&preamble).expect("send preamble");
+        data.write_all(request).expect("send request");
+        data.read_exact(&mut [0; LENGTH]).expect("read answer");
+        hello::send(&mut control, &Done).expect("send end");
+        hello::receive(&mut control).expect("receive outcome")
     }
 
     #[test]
@@ -159,15 +159,15 @@ mod tests {
             only: None,
             event_loop: None,
         };
-        let end = Stop::new().expect("an event");
+        let end = Stop::new().expect("new stop");
         std::thread::scope(|scope| {
             let _ending = Ending(&end);
             let (ready, address) = channel();
             scope.spawn(|| {
-                let mut ready = move |address| ready.send(address).expect("a client");
+                let mut ready = move |address| ready.send(address).expect("send address");
                 run(&options, &end, &mut ready, &mut |_| {})
             });
-            let address = address.recv().expect("an address");
+            let address = address.recv().expect("server address");
             for (count, cut) in [(1, false), (2, true)] {
                 let plan = Plan {
                     amount: Amount::Count(count),
@@ -175,8 +175,8 @@ mod tests {
                     response: LENGTH as u64,
                     ..Plan::new(Transport::Tcp, Mode::Rr)
                 };
-                let measured = ask_once(address, &plan).measured.expect("an outcome");
-                assert_eq!(measured.cut, cut, "1 of {count}");
+                let measured = ask_once(address, &plan).measured.expect("measured");
+                assert_eq!(measured.cut, cut, "1 of {count} asked");
             }
         });
     }

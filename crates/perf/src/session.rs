@@ -1,4 +1,4 @@
-//! One measurement, at the server.
+//! One measurement, from the server's side.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ use crate::{bulk, quic, udp};
 
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time and bytes that another client is listened to while it is told that one is served.
+/// Limits, in time and in bytes, on reading from another client while the server refuses it.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 const REFUSAL_MAX: u64 = 64 * 1024;
 
@@ -32,9 +32,9 @@ pub(crate) struct Session<'a> {
     cookie: u64,
     clock: Clock,
     stop: Stop,
-    /// The client was told to begin.
+    /// Set once the client was told to begin.
     begun: OnceLock<()>,
-    /// The congestion controller of the senders here.
+    /// Congestion controller of this end's senders.
     congestion: OnceLock<String>,
 }
 
@@ -45,21 +45,21 @@ impl<'a> Session<'a> {
         control: &'a TcpStream,
     ) -> Result<Self, PerfError> {
         let random = quictun_sys::random();
-        let random = random.map_err(PerfError::io("drawing a random number"))?;
+        let random = random.map_err(PerfError::io("cannot draw a random number"))?;
         Ok(Self {
             server,
             plan,
             control,
             cookie: u64::from_ne_bytes(random.as_chunks().0[0]),
             clock: Clock::new(plan),
-            stop: Stop::new().map_err(PerfError::io("making an event"))?,
+            stop: Stop::new().map_err(PerfError::io("cannot create an eventfd"))?,
             begun: OnceLock::new(),
             congestion: OnceLock::new(),
         })
     }
 
     pub(crate) fn run(self) -> Result<Measured, PerfError> {
-        // Whatever ends the work: the client says that it is done, or goes.
+        // The work ends when the client reports that it is done, or disconnects.
         let measured = std::thread::scope(|scope| {
             scope.spawn(|| {
                 self.await_done();
@@ -69,7 +69,8 @@ impl<'a> Session<'a> {
             if self.begun.get().is_none() {
                 let why = measured.as_ref().err().map(|error| chain(error));
                 let refused = Answer::Refused(why.unwrap_or_default());
-                // A client that has gone needs no answer; `measured` holds the error.
+                // A failure is ignored, because a client that has disconnected needs no answer; `measured` holds the
+                // error.
                 hello::send(&mut &*self.control, &refused).ok();
             }
             measured
@@ -101,7 +102,7 @@ impl<'a> Session<'a> {
         hello::send(&mut control, &Answer::Ready(ready)).map_err(PerfError::Control)
     }
 
-    /// Waits until the client is done or has gone, or the server ends.
+    /// Waits until the client is done or disconnects, or until the server stops.
     fn await_done(&self) {
         let mut control = self.control;
         let stop = self.server.stop;
@@ -123,7 +124,7 @@ impl<'a> Session<'a> {
                 .wait_for(control, PollFlags::IN, Some(Instant::now()))
             {
                 Ok(Woken::Due) => {}
-                // Whether it says so or goes: that was all.
+                // The measurement is over, whether the client reports it or disconnects.
                 Ok(Woken::Ready) => return drop(hello::receive::<Done>(&mut control)),
                 Ok(Woken::Stopped) | Err(_) => return,
             }
@@ -143,7 +144,7 @@ impl<'a> Session<'a> {
         let (mut nobody, begin) = (|_| {}, || self.begin());
         let socket = || {
             let socket = self.server.udp.try_clone();
-            socket.map_err(PerfError::io("sharing the UDP socket"))
+            socket.map_err(PerfError::io("cannot share the UDP socket"))
         };
         match plan.transport {
             Transport::Tcp | Transport::Tls => {
@@ -164,7 +165,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One thread of a measurement over TCP: it accepts and serves until the client is done.
+    /// Accepts and serves connections on one thread of a measurement over TCP, until the client is done.
     fn serve_connections(&self, job: Job<'_>) -> Result<Measured, PerfError> {
         let plan = job.plan;
         let tls = (plan.transport == Transport::Tls).then_some(&self.server.crypto);
@@ -175,7 +176,7 @@ impl<'a> Session<'a> {
             let woken = self
                 .stop
                 .wait_for(&self.server.listener, PollFlags::IN, None);
-            if woken.map_err(PerfError::io("waiting for connections"))? == Woken::Stopped {
+            if woken.map_err(PerfError::io("cannot wait for connections"))? == Woken::Stopped {
                 break;
             }
             let Some((socket, _)) = self.server.accept() else {
@@ -224,14 +225,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes a data connection and tells its flow; `None`: it is none of this measurement's.
+    /// Accepts a data connection and returns its flow, or `None` if the connection does not belong to this measurement.
     fn open(
         &self,
         mut socket: TcpStream,
         tls: Option<&Arc<ServerConfig>>,
     ) -> Result<Option<(Channel, u32)>, PerfError> {
         let mut preamble = [0; hello::PREAMBLE];
-        // Another client's control connection begins otherwise, also than a TLS handshake.
+        // Detect another client's control connection: it starts neither with a data preamble nor with a TLS handshake.
         let mut begin = || {
             socket.set_read_timeout(Some(OPENING_TIMEOUT))?;
             if tls.is_none() {
@@ -239,7 +240,7 @@ impl<'a> Session<'a> {
             }
             loop {
                 match socket.peek(&mut preamble[..8]) {
-                    // This process was stopped for a while, and goes on.
+                    // This process was suspended for a while and continues.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     done => return done.map(drop),
                 }
@@ -271,9 +272,10 @@ fn refuse(mut socket: TcpStream) {
     let mut tell = || {
         socket.set_read_timeout(Some(REFUSAL_TIMEOUT))?;
         hello::send(&mut socket, &busy)?;
-        // Closed with its plan unread the connection would be reset, and the answer lost.
+        // Read the client's plan before closing. Otherwise the kernel would reset the connection, and the answer would
+        // be lost.
         io::copy(&mut (&socket).take(REFUSAL_MAX), &mut io::sink())
     };
-    // It may have gone.
+    // A failure is ignored, because the client may have disconnected.
     if tell().is_err() {}
 }

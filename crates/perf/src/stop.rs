@@ -1,4 +1,4 @@
-//! Waiting for sockets, deadlines and the end.
+//! Waits for sockets, deadlines and the end of the measurement.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-/// Ends everything that waits with it; clones are the same.
+/// Ends everything that waits with it. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<Shared>);
 
@@ -21,14 +21,14 @@ struct Shared {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// Everything is to end.
+    /// The stop was raised.
     Stopped,
     Ready,
     Due,
 }
 
 impl Stop {
-    /// One that is not raised.
+    /// Creates a stop that is not raised.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(Arc::new(Shared {
@@ -37,19 +37,19 @@ impl Stop {
         })))
     }
 
-    /// Ends everything.
+    /// Raises the stop, which wakes every thread that waits with it.
     pub fn raise(&self) {
         self.0.raised.store(true, Ordering::Release);
-        // It is never read, so it stays readable for all; it can only fail by being so already.
+        // The event is never read, so it stays readable for all. The write fails only if the event is already readable.
         if rustix::io::write(&self.0.event, &1_u64.to_ne_bytes()).is_err() {}
     }
 
-    /// Whether everything is to end.
+    /// Returns whether the stop was raised.
     pub fn is_raised(&self) -> bool {
         self.0.raised.load(Ordering::Acquire)
     }
 
-    /// Waits until `until`, or for ever, or for the end.
+    /// Waits until `until`, if given, or until the stop is raised.
     pub(crate) fn wait(&self, until: Option<Instant>) -> io::Result<Woken> {
         self.poll(&mut [self.watched()], until)
     }
@@ -80,7 +80,7 @@ impl Stop {
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let count = match poll(set, timeout.as_ref()) {
             Ok(count) => count,
-            // A signal that somebody else handles: the caller looks again.
+            // A signal interrupted the wait: report it as due, so that the caller checks again.
             Err(Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
@@ -92,7 +92,7 @@ impl Stop {
     }
 }
 
-/// Readable once it is raised.
+/// The descriptor is readable once the stop was raised.
 impl AsFd for Stop {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.event.as_fd()

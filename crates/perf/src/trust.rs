@@ -1,7 +1,7 @@
-//! Keys of a measurement: made when the server starts, pinned by what the control connection said.
+//! The keys of a measurement: created when the server starts, and pinned by a message on the control connection.
 //!
-//! The control connection is not protected, so this protects nothing: it makes the handshakes do the work that they
-//! do in earnest. Handshakes are full ones, without tickets and resumption.
+//! The control connection is not protected, so the pin gives no security. It only makes handshakes do the same work as
+//! in real use. Handshakes are full ones, without tickets and resumption.
 
 use std::str::FromStr as _;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Datagrams: a paced stream that counts what is missing, or one request and its answer at a time.
+//! UDP datagrams: a paced stream that counts missing datagrams, or one request and its answer at a time.
 //!
-//! Every datagram begins with the measurement's cookie and its own number; the rest is the payload that belongs to
-//! that number. A stream is sent by whoever has the bytes; a client that wants to receive says so until they come.
-//! A stream that is measured by time goes on until its receiver, whose time began later, has seen enough: a server
-//! says so with datagrams of its own, a client by being done.
+//! Every datagram begins with the measurement's cookie and its own number; the rest is the payload for that number. In
+//! a stream, the side with the bytes sends. A client that wants to receive repeats its request until the stream
+//! arrives. A stream limited by time goes on until its receiver, whose time began later, has seen enough: a server
+//! reports this with datagrams of its own, a client by ending the measurement.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -23,23 +23,23 @@ use crate::plan::{Amount, Mode};
 use crate::ports::{client_socket, port};
 use crate::stop::Woken;
 
-/// Cookie and number.
+/// Bytes of the cookie and the number at the start of every datagram.
 const HEAD: usize = 16;
 
-/// Bytes of one send call, and datagrams in it: the kernel's limits.
+/// Limits on one send call, in bytes and in datagrams: those of the kernel.
 const BATCH_MAX: usize = 65_000;
 const SEGMENTS_MAX: usize = 64;
 
-/// How far a sender may fall behind its rate before it gives the time up: it does not make up for a pause.
+/// Limit on a sender's lag behind its rate. Beyond it, the sender drops the lost time instead of making up for it.
 const BEHIND_MAX: Duration = Duration::from_millis(10);
 
-/// Between two attempts where nothing has come back.
+/// Time between two attempts if no datagram has come back.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Silence after which a stream of a number of bytes is over: the rest is lost.
+/// Silence after which a stream of a fixed number of bytes is over: the missing datagrams are lost.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How long a sender whose time is over goes on for a receiver that does not say that it has enough.
+/// Time for which a sender continues after its own end if the receiver does not report that it has enough.
 const ENOUGH_TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Arrived {
@@ -65,7 +65,7 @@ pub(crate) fn ask(job: Job<'_>, server: SocketAddr) -> Result<Measured, PerfErro
     }
 }
 
-/// The server's part; `begin` is called when the client may begin.
+/// Runs the server's part. It calls `begin` once the client may begin.
 pub(crate) fn answer(
     job: Job<'_>,
     socket: UdpSocket,
@@ -94,7 +94,7 @@ impl<'a> Wire<'a> {
         })
     }
 
-    /// Bytes of a datagram on the way to `remote`.
+    /// Returns the bytes of a datagram on the path to `remote`, without IP and UDP headers.
     fn payload(&self, remote: SocketAddr) -> u16 {
         let most = self.job.plan.mtu.unwrap_or(u32::MAX) - headers(remote);
         let most = u16::try_from(most).unwrap_or(u16::MAX);
@@ -111,7 +111,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Takes in what is there; `Err`: something of it was wrong.
+    /// Receives all waiting datagrams. Returns an error if a payload was corrupt.
     fn receive(&mut self) -> Result<(), PerfError> {
         let (cookie, arrived) = (self.job.seed, &mut self.arrived);
         let (pattern, corrupt) = (&self.pattern, &mut self.corrupt);
@@ -139,7 +139,8 @@ impl<'a> Wire<'a> {
             });
             match received {
                 Ok(true) => {}
-                // Errors here are echoes of earlier sends (ICMP): a server that is gone says so over TCP.
+                // Errors here are echoes of earlier sends (ICMP). If the server is gone, the TCP control connection
+                // reports it.
                 Ok(false) | Err(_) => break,
             }
         }
@@ -151,7 +152,7 @@ impl<'a> Wire<'a> {
 
     fn wait(&self, until: Option<Instant>) -> Result<Woken, PerfError> {
         let woken = self.job.stop.wait_for(&self.udp, PollFlags::IN, until);
-        woken.map_err(PerfError::io("waiting"))
+        woken.map_err(PerfError::io("cannot wait"))
     }
 
     fn write(&mut self, number: u64, length: usize, into: &mut Vec<u8>) {
@@ -166,7 +167,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Sends, and waits while the socket is full; `false`: everything is to end.
+    /// Sends, and waits while the socket is full. Returns `false` if the measurement is to end.
     fn send(
         &mut self,
         destination: SocketAddr,
@@ -182,7 +183,7 @@ impl<'a> Wire<'a> {
         };
         while self.udp.send(&datagrams, bytes) == Sent::Full {
             let woken = self.job.stop.wait_for(&self.udp, PollFlags::OUT, None);
-            if woken.map_err(PerfError::io("waiting"))? == Woken::Stopped {
+            if woken.map_err(PerfError::io("cannot wait"))? == Woken::Stopped {
                 return Ok(false);
             }
         }
@@ -193,7 +194,7 @@ impl<'a> Wire<'a> {
         let job = self.job;
         let size = usize::from(self.payload(to));
         let rate = job.plan.rate.unwrap_or(u64::MAX).max(1);
-        // As many as belong to a millisecond, one at least.
+        // Send as many datagrams as belong to a millisecond, at least one.
         let burst = (rate / 8 / 1000 / size as u64).max(1);
         let mut meter = Meter::new(job.clock);
         let mut left = match job.plan.amount {
@@ -249,7 +250,7 @@ impl<'a> Wire<'a> {
         let stop = self.job.stop;
         while Instant::now() < due {
             let woken = stop.wait(Some(due));
-            if woken.map_err(PerfError::io("waiting"))? == Woken::Stopped {
+            if woken.map_err(PerfError::io("cannot wait"))? == Woken::Stopped {
                 return Ok(Woken::Stopped);
             }
         }
@@ -260,7 +261,8 @@ impl<'a> Wire<'a> {
         })
     }
 
-    /// Receives until everything is to end; a client, which says `hello` first, until it has everything.
+    /// Receives until the measurement is to end. A client, which first sends a request to `hello`, stops once it has
+    /// everything.
     fn receive_stream(&mut self, hello: Option<SocketAddr>) -> Result<Measured, PerfError> {
         let Job { plan, began, .. } = self.job;
         let mut meter = Meter::new(self.job.clock);
@@ -299,14 +301,14 @@ impl<'a> Wire<'a> {
         Ok(measured)
     }
 
-    /// Says that the other end may begin, or has sent enough: there is no other reason for it.
+    /// Sends the datagram that means that the other end may begin, or has sent enough. It has no other use.
     fn tell(&mut self, to: SocketAddr) -> Result<(), PerfError> {
         let mut bytes = Vec::new();
         self.write(0, HEAD + 1, &mut bytes);
         self.send(to, &bytes, None).map(drop)
     }
 
-    /// Server: whoever says hello; `None`: everything is to end.
+    /// Server: waits for the client's first datagram and returns its address, or `None` if the measurement is to end.
     fn await_first(&mut self) -> Result<Option<SocketAddr>, PerfError> {
         loop {
             let woken = self.wait(None)?;
@@ -320,7 +322,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Length of a datagram with so much payload.
+    /// Returns the length of a datagram with `payload` bytes of payload.
     fn message(&self, payload: u64, remote: SocketAddr) -> Result<usize, PerfError> {
         let room = u64::from(self.payload(remote)) - HEAD as u64;
         match usize::try_from(payload) {
@@ -342,7 +344,7 @@ impl<'a> Wire<'a> {
         let mut under_way = false;
         let mut request = Vec::new();
         'transactions: while left != Some(0) {
-            let due = pace.wait(job.stop).map_err(PerfError::io("waiting"))?;
+            let due = pace.wait(job.stop).map_err(PerfError::io("cannot wait"))?;
             let Some(from) = due else { break };
             under_way = true;
             request.clear();
@@ -363,7 +365,7 @@ impl<'a> Wire<'a> {
                         break 'answer Instant::now();
                     }
                 }
-                // A request that was lost is asked again, and took as long as it took.
+                // A lost request is sent again. Its latency includes the lost attempts.
             };
             number += 1;
             first_us.get_or_insert_with(|| micros_since(job.began, now));
@@ -402,5 +404,6 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Offsets into the payload stay where adding to them cannot overflow, whatever number a stranger sends.
+/// Mask that keeps offsets into the payload small enough for additions not to overflow, whatever number a datagram
+/// carries.
 const OFFSETS: u64 = u64::MAX >> 1;

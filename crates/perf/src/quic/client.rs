@@ -19,11 +19,11 @@ use crate::pace::{Pace, Unanswered};
 use crate::plan::{Mode, Plan};
 use crate::ports::{client_socket, port};
 
-/// How long a stream whose time is over waits for the other end, whose time began later: a loop that sleeps through
-/// its packets may never hear of it.
+/// Time for which a stream whose time is over waits for the other end, whose time began later. A loop that sleeps
+/// through its packets may never see the other end's close.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// More than passes in any measurement, and still a legal length of a stream.
+/// Length of a stream without a fixed length: more than any measurement moves, and still a legal length.
 const ENDLESS: u64 = 1 << 60;
 
 struct Asker<'a> {
@@ -33,19 +33,20 @@ struct Asker<'a> {
     driver: Driver<'a>,
     ends: Rc<Ends<'a>>,
     connected: u32,
-    /// Flows that have ended since last asked.
+    /// Number of flows that have ended.
     ended: u32,
 }
 
 struct Slot {
     pace: Pace,
-    /// When the one under way should have begun.
+    /// Time at which the transaction in progress should have begun.
     from: Option<Instant>,
-    /// How many more; `None`: until the time is over.
+    /// Number of transactions left; `None` if time limits the measurement.
     left: Option<u64>,
 }
 
-/// Connections one after the other have a thread each; everything else fits one loop, as in the tunnel.
+/// Returns the number of threads. In `Crr` mode each flow has a thread; otherwise one loop serves all flows, as in the
+/// tunnel.
 pub(crate) fn threads(plan: &Plan) -> u32 {
     match plan.mode {
         Mode::Crr => plan.total_flows(),
@@ -53,7 +54,7 @@ pub(crate) fn threads(plan: &Plan) -> u32 {
     }
 }
 
-/// Asks, as thread `index`, until the plan is done.
+/// Runs the plan's traffic as thread `index` until the plan is done.
 pub(crate) fn run(
     job: Job<'_>,
     server: SocketAddr,
@@ -86,7 +87,7 @@ fn engine<'e>(
         role: ClientRole {
             servers: vec![ServerToDial {
                 crypto: crypto.clone(),
-                // What is measured must not change on the way.
+                // The measured protocol must not change during the measurement.
                 fallback: None,
                 name: server.ip().to_string(),
                 prover: None,
@@ -110,7 +111,7 @@ fn engine<'e>(
 }
 
 impl Asker<'_> {
-    /// One turn and what came of it. `false`: everything is to end.
+    /// Runs one turn of the loop and handles its events. Returns `false` if the measurement is to end.
     fn turn(&mut self, until: Option<Instant>) -> Result<bool, PerfError> {
         let goes_on = self.driver.turn(until)?;
         while let Some(event) = self.driver.port.engine.poll_event() {
@@ -137,7 +138,8 @@ impl Asker<'_> {
         Ok(goes_on)
     }
 
-    /// A stream that is measured by time ends when its receiver has seen enough; everything else must finish.
+    /// Notes the end of a flow. A stream limited by time ends when its receiver has seen enough; every other flow must
+    /// finish.
     fn note_closed(&mut self, ending: Ending) -> Result<(), PerfError> {
         self.ended += 1;
         let plan = self.job.plan;
@@ -243,7 +245,7 @@ impl Asker<'_> {
         self.close(&slots, times)
     }
 
-    /// Counts what was answered; `false`: the time is over.
+    /// Counts the answered transactions. Returns `false` if the time is over.
     fn settle(&self, slots: &mut [Slot], times: &mut Times) -> bool {
         let mut meter = self.ends.meter.borrow_mut();
         for (number, at) in self.ends.done.take() {
@@ -275,7 +277,7 @@ impl Asker<'_> {
         let mut times = Times::default();
         while slots[0].left != Some(0) {
             let due = slots[0].pace.wait(self.job.stop);
-            let Some(due) = due.map_err(PerfError::io("waiting"))? else {
+            let Some(due) = due.map_err(PerfError::io("cannot wait"))? else {
                 break;
             };
             let engine = engine(plan, self.server, self.crypto)?;
@@ -307,7 +309,7 @@ impl Asker<'_> {
         let known = path(&self.driver.port.engine.connection_reports());
         self.driver.port.engine.close(Instant::now());
         self.driver.flush();
-        // The first turn after a failure tells it; this is the last.
+        // A fault is otherwise reported by the next turn, but no turn follows here.
         if let Some(fault) = self.ends.fault.take() {
             return Err(fault);
         }

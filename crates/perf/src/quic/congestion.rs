@@ -1,4 +1,4 @@
-//! The congestion controllers that QUIC has here, by name.
+//! The QUIC congestion controllers, by name.
 
 use quictun_engine::Algorithm;
 use quictun_link::units::Rate;
@@ -6,7 +6,7 @@ use quictun_link::units::Rate;
 use crate::error::PerfError;
 use crate::plan::Plan;
 
-/// Those without a parameter; the first is the default.
+/// The controllers without a parameter. The first is the default.
 const NAMES: [(&str, Algorithm); 4] = [
     ("auto", Algorithm::Auto),
     ("cubic", Algorithm::Cubic),
@@ -16,7 +16,7 @@ const NAMES: [(&str, Algorithm); 4] = [
 
 const FIXED: &str = "fixed:";
 
-/// Bytes per second; slower than this a handshake does not fit into its deadline.
+/// Lowest fixed rate in bytes per second. At a lower rate, a handshake does not finish before its deadline.
 const RATE_LEAST: u64 = 100_000 / 8;
 
 pub(crate) fn congestion(plan: &Plan) -> Result<(&str, Algorithm), PerfError> {

@@ -1,7 +1,7 @@
-//! The loop around an engine, in four ways of waiting.
+//! The loop around an engine, with four ways of waiting.
 //!
-//! The ones that wait for events wait as the tunnel's worker does: they let packets gather where many come one by
-//! one, and look again for a while where an answer is near.
+//! The two event loops wait as the tunnel's worker does: they let packets gather if many arrive one by one, and poll
+//! for a while before sleeping if an answer is near.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::error::PerfError;
 use crate::plan::Loop;
 use crate::stop::{Stop, Woken};
 
-/// Longest sleep of [`Loop::SleepTimeout`]: with nothing under way its next deadline is a keep-alive, and an answer that is
-/// there already would wait for that.
+/// Longest sleep of [`Loop::SleepTimeout`]. With no packets in flight the next deadline is a keep-alive, and an answer
+/// that has already arrived would wait for it.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_micros(100);
@@ -28,11 +28,11 @@ pub(super) struct Driver<'a> {
     pub(super) port: EnginePort<MemorySocket<'a>>,
     poller: Poller,
     ready: Vec<Ready>,
-    /// The poller watches the socket for room.
+    /// True if the poller watches the socket for room to send.
     wants_room: bool,
     event_loop: Loop,
     stop: &'a Stop,
-    /// There is something to do without waiting.
+    /// True if there is work that does not need a wait.
     more: bool,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Driver<'a> {
             Ok(poller)
         };
         Ok(Self {
-            poller: poller().map_err(PerfError::io("making an epoll set"))?,
+            poller: poller().map_err(PerfError::io("cannot create an epoll set"))?,
             port: EnginePort::new(engine, udp),
             ready: Vec::new(),
             wants_room: false,
@@ -68,8 +68,8 @@ impl<'a> Driver<'a> {
         self.more = true;
     }
 
-    /// One turn: waits, at the longest until `until`, receives, sends. `false`: everything is to end. The engine's
-    /// events are the caller's.
+    /// Runs one turn: waits until `until` at the latest, receives, and sends. Returns `false` if the measurement is to
+    /// end. The caller must poll the engine's events.
     pub(super) fn turn(&mut self, until: Option<Instant>) -> Result<bool, PerfError> {
         if self.stop.is_raised() {
             return Ok(false);
@@ -82,7 +82,7 @@ impl<'a> Driver<'a> {
                 .flatten()
                 .min();
             let woken = self.wait(deadline, patience);
-            if woken.map_err(PerfError::io("waiting"))? == Woken::Stopped {
+            if woken.map_err(PerfError::io("cannot wait"))? == Woken::Stopped {
                 return Ok(false);
             }
         }

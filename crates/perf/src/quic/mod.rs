@@ -1,8 +1,9 @@
-//! QUIC, on the engine and the UDP port of the tunnel itself.
+//! QUIC, on the engine and the UDP port of the tunnel.
 //!
-//! The protocol is draft-banks-quic-performance, ALPN `perf`: a client opens a stream whose first eight bytes say how
-//! many it wants back; what follows is thrown away (here: compared), and its end is answered. Applications are
-//! [`MemorySocket`]s, so that a byte takes the tunnel's way without the tunnel's TCP sockets.
+//! The protocol is draft-banks-quic-performance, with the ALPN protocol `perf`. A client opens a stream whose first
+//! eight bytes give the number of bytes to send back. The receiver discards the bytes that follow (this crate compares
+//! them), and answers after their end. Applications are [`MemorySocket`]s, so that bytes take the tunnel's code path
+//! without its TCP sockets.
 
 pub(crate) mod client;
 mod congestion;
@@ -24,7 +25,7 @@ use crate::plan::Plan;
 pub(crate) use congestion::congestion;
 pub(crate) use socket::MemorySocket;
 
-/// Time for a handshake and for the first flow: a loop that sleeps through its packets needs most of it.
+/// Timeout of a handshake and of the first flow. A loop that sleeps through its packets needs most of it.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn transport(plan: &Plan) -> Result<Transport, PerfError> {
@@ -52,5 +53,5 @@ fn path(reports: &[ConnectionReport]) -> Option<Path> {
 }
 
 fn random() -> Result<[u8; 32], PerfError> {
-    quictun_sys::random().map_err(PerfError::io("drawing random numbers"))
+    quictun_sys::random().map_err(PerfError::io("cannot draw random numbers"))
 }

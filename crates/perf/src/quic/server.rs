@@ -16,12 +16,12 @@ use crate::meter::Measured;
 use crate::plan::{Amount, Mode};
 use crate::ports::port;
 
-/// Connections at once: more than a client makes.
+/// Maximum number of concurrent connections: more than a client makes.
 const CONNECTIONS_MAX: usize = 8192;
 
 const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Answers until everything is to end; `begin` is called when the first may ask.
+/// Answers until the measurement is to end. It calls `begin` once the client may send requests.
 pub(crate) fn answer(
     job: Job<'_>,
     crypto: &Arc<ServerConfig>,
@@ -79,7 +79,7 @@ pub(crate) fn answer(
     if let Some(fault) = ends.fault.take() {
         return Err(fault);
     }
-    // What a client did not wait for has not come.
+    // The client may end without further data, so update the meter: the time may be over.
     ends.meter.borrow_mut().is_over(Instant::now());
     let mut measured = ends.meter.borrow_mut().finish();
     measured.path = known;

@@ -1,4 +1,4 @@
-//! Applications in memory: one writes what the plan says, the other compares it.
+//! In-memory applications: one writes the plan's payload, the other compares it.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
@@ -14,24 +14,24 @@ use crate::meter::{Meter, micros_since};
 use crate::pattern::Pattern;
 use crate::plan::Mode;
 
-/// Length of what a stream begins with: the number of bytes wanted back.
+/// Length of the head of a stream: the number of bytes to send back.
 const HEAD: usize = 8;
 
-/// What is left of a stream from which on its memory is lent: below, a copy holds less.
+/// Remaining length from which a stream lends its memory. For less data, a copy takes less memory.
 const LEND_FROM: u64 = 16 * 1024;
 
 pub(crate) struct Ends<'a> {
     pub(crate) meter: RefCell<Meter<'a>>,
-    /// From client to server, and back.
+    /// Payload from client to server; `answers` is the payload of the other direction.
     requests: RefCell<Pattern>,
     answers: RefCell<Pattern>,
     counting: Counting,
     began: Instant,
     pub(crate) first_us: RefCell<Option<u64>>,
     pub(crate) fault: RefCell<Option<PerfError>>,
-    /// Server: flows whose request is whole, so that there is something to send.
+    /// Server: flows whose request is complete, so that there is an answer to send.
     pub(crate) wakes: RefCell<Vec<FlowId>>,
-    /// Client: flows whose answer is whole, by number, and since when.
+    /// Client: flows whose answer is complete, by number, with the time of completion.
     pub(crate) done: RefCell<Vec<(u32, Instant)>>,
 }
 
@@ -45,7 +45,7 @@ enum Counting {
 pub(crate) struct MemorySocket<'a> {
     ends: Rc<Ends<'a>>,
     side: Side,
-    /// Payload sent, and how much there is; `None`: that is not known yet.
+    /// Payload bytes sent; `length` is the total, or `None` if it is not known yet.
     sent: u64,
     length: Option<u64>,
     received: u64,
@@ -56,7 +56,7 @@ enum Side {
         number: u32,
         head: [u8; HEAD],
         head_sent: usize,
-        /// Payload wanted back.
+        /// Number of payload bytes to receive.
         wanted: u64,
     },
     Server {
@@ -86,10 +86,10 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// Counts at a moment that is over: the flow ends.
+    /// Counts `amount` at the current time. Returns an error, which ends the flow, if the receiver's time is over.
     fn count(&self, what: Counting, amount: u64) -> io::Result<()> {
         if self.counting == what && !self.meter.borrow_mut().add(Instant::now(), amount) {
-            // A sender goes on until the receiver, whose time ends later, has seen enough.
+            // The sender continues until the receiver, whose time ends later, has seen enough.
             if what == Counting::Written {
                 return Err(ErrorKind::ConnectionReset.into());
             }

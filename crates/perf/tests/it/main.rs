@@ -1,4 +1,4 @@
-//! Measurements between a client and a server of this process.
+//! Tests measurements between a client and a server in this process.
 
 use std::sync::mpsc::channel;
 use std::thread::scope;
@@ -9,23 +9,23 @@ use quictun_perf::plan::DURATION_MAX;
 use quictun_perf::server::ServerOptions;
 use quictun_perf::{Amount, Loop, Mode, PerfError, Plan, Report, Stop, Transport, client, server};
 
-/// Measures one plan after the other with one server; each is stopped when `enough` says so.
+/// Measures one plan after the other with one server. Each measurement stops once `enough` returns true.
 fn measure(plans: &[Plan], enough: fn(Moment) -> bool) -> Vec<Result<Report, PerfError>> {
     let options = ServerOptions {
         listen: ([127, 0, 0, 1], 0).into(),
         only: None,
         event_loop: None,
     };
-    let end = Stop::new().expect("an event");
+    let end = Stop::new().expect("new stop");
     scope(|scope| {
         let (ready, address) = channel();
         let server = scope.spawn(|| {
-            let mut ready = move |address| ready.send(address).expect("a client");
+            let mut ready = move |address| ready.send(address).expect("send address");
             server::run(&options, &end, &mut ready, &mut |_| {})
         });
-        let address = address.recv().expect("an address");
+        let address = address.recv().expect("server address");
         let measure = |plan| {
-            let stop = Stop::new().expect("an event");
+            let stop = Stop::new().expect("new stop");
             client::run(address, plan, &stop, &mut |moment| {
                 if enough(moment) {
                     stop.raise();
@@ -79,7 +79,7 @@ fn what_was_measured_until_it_was_interrupted_is_told() {
     for (plan, report) in plans.iter().zip(reports) {
         let report = report.unwrap_or_else(|error| panic!("{plan:?}: {error}"));
         assert!(report.interrupted && report.verified, "{plan:?}");
-        // What the client has counted by then is there.
+        // The report contains the counts of the client up to the interruption.
         let counted = match (plan.mode, plan.reverse) {
             (Mode::Stream, true) => report.receiver.map(|tally| tally.bytes),
             (Mode::Stream, false) => report.sender.map(|tally| tally.bytes),
@@ -99,9 +99,9 @@ fn a_loop_that_sleeps_through_its_packets_is_slow_and_ends() {
         ..for_a_time(Transport::Quic, Mode::Stream, time)
     });
     let bytes = measure(&plans, |_| false).into_iter().map(|report| {
-        let report = report.expect("a report");
+        let report = report.expect("measured");
         assert!(!report.interrupted, "{report:?}");
-        report.receiver.expect("a receiver").bytes
+        report.receiver.expect("receiver tally").bytes
     });
     let bytes: Vec<u64> = bytes.collect();
     assert!(bytes[0] * 10 < bytes[1], "{bytes:?}");
