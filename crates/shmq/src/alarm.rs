@@ -1,4 +1,4 @@
-//! Wakes the thread that waits on a channel, from other threads of its process.
+//! Wakes the thread that waits on a channel from other threads of the same process.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use crate::layout::Side;
 use crate::region::Region;
 use crate::ring_pair::ALARM;
 
-/// Wakes the process's own thread from [`crate::Channel::wait`], from any other.
+/// A handle with which any thread of the process wakes the thread that sleeps in [`crate::Channel::wait`].
 #[derive(Clone, Debug)]
 pub struct Alarm {
     region: Arc<Region>,
     side: Side,
-    /// Where there is one: it came by [`crate::Channel::watch`].
+    /// The eventfd that [`crate::Channel::watch`] created; `None` before that call.
     eventfd: Option<Arc<OwnedFd>>,
-    /// Times that it was rung. Ours alone, as nothing in the region is.
+    /// Number of times that the alarm was rung. The count is private to this process; it is not in the region.
     rings: Arc<AtomicU64>,
 }
 
@@ -34,15 +34,15 @@ impl Alarm {
         self
     }
 
-    /// Wakes the thread wherever it sleeps, whatever the doorbell says of it; and undoes an arming that the thread has not
-    /// slept after yet.
+    /// Wakes the thread wherever it sleeps and whatever its doorbell says. Also cancels an arming if the thread has not
+    /// gone to sleep yet.
     pub(crate) fn insist(&self) {
         self.region.doorbell(self.side).disarm();
         self.wake();
     }
 
     pub(crate) fn rings(&self) -> u64 {
-        // Whoever rings counts before the kernel wakes who reads this.
+        // The ringing thread increments the count before the kernel wakes the thread that reads it.
         self.rings.load(Ordering::Relaxed)
     }
 
@@ -50,15 +50,15 @@ impl Alarm {
         let bell = self.region.doorbell(self.side);
         bell.sleep_on().0.wake();
         if let Some(eventfd) = &self.eventfd {
-            // It fails where it is full, and then it is readable.
+            // The write fails only if the eventfd's counter is full, and then the eventfd is readable already.
             let _written = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
         }
     }
 
-    /// The thread does not sleep, or wakes up.
+    /// Wakes the thread, or prevents it from going to sleep.
     pub fn ring(&self) {
         self.rings.fetch_add(1, Ordering::Relaxed);
-        // Whom it says to wake is not believed: the peer writes there, too.
+        // The doorbell's answer is ignored, because the peer can write to the doorbell's state, too.
         let _told = self.region.doorbell(self.side).ring(ALARM);
         self.wake();
     }

@@ -1,36 +1,37 @@
-//! Who has which part of our arena: kept in our own memory, where the peer cannot reach it.
+//! Allocation of the local side's arena. The allocator's state is in private memory, where the peer cannot reach it.
 //!
-//! A buddy system: blocks are powers of two, a free block is halved until it fits, and two free halves become one again.
+//! The allocator is a buddy system: blocks are powers of two, a free block is halved until it fits, and two free halves
+//! merge again.
 
 use crate::layout::PAGE;
 
-/// Smallest block: a cache line, so that payloads do not share one.
+/// Smallest block in bytes: a cache line, so that payloads do not share one.
 const LINE: u32 = 64;
 
-/// The smallest block grows with the arena, to keep the table of blocks short.
+/// Largest number of blocks. The smallest block grows with the arena, which keeps the table of blocks short.
 const MAX_BLOCKS: u32 = 1 << 16;
 
-/// No block; also what has no place in a list.
+/// The absent block; ends a list.
 const NONE: u32 = u32::MAX;
 
 const ORDERS: usize = 32;
 
-/// Part of our arena, until it is given to [`crate::Channel::release`].
+/// An allocated part of the local arena, valid until it is passed to [`crate::Channel::release`].
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "it stays taken until it is released"]
+#[must_use = "the space stays allocated until it is released"]
 pub struct Reserved {
     off: u32,
     len: u32,
 }
 
 impl Reserved {
-    /// First byte in the arena.
+    /// Returns the offset of the first byte in the arena.
     pub fn off(&self) -> u32 {
         self.off
     }
 
-    /// Bytes.
-    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    /// Returns the length in bytes, which is never 0.
+    #[expect(clippy::len_without_is_empty, reason = "its length is never 0")]
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -38,13 +39,13 @@ impl Reserved {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block {
-    /// Begins a free block of this order.
+    /// The first unit of a free block of this order.
     Free {
         order: u8,
         before: u32,
         after: u32,
     },
-    /// Begins a block of this order that somebody has.
+    /// The first unit of an allocated block of this order.
     Taken {
         order: u8,
     },
@@ -53,25 +54,25 @@ enum Block {
 
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// Bytes of the smallest block.
+    /// Size of the smallest block, in bytes.
     unit: u32,
-    /// One for each unit.
+    /// One element for each unit.
     blocks: Vec<Block>,
     free: [u32; ORDERS],
 }
 
 impl Arena {
-    /// Makes an arena of `len` bytes, which are whole pages.
+    /// Creates an arena of `len` bytes, which must be a multiple of the page size.
     pub(crate) fn new(len: u32) -> Self {
         let unit = LINE.max((len / MAX_BLOCKS).next_power_of_two());
-        debug_assert!(len.is_multiple_of(PAGE), "the layout has whole pages");
+        debug_assert!(len.is_multiple_of(PAGE), "arena of partial pages");
         let units = len / unit;
         let mut arena = Self {
             unit,
             blocks: vec![Block::Inside; units as usize],
             free: [NONE; ORDERS],
         };
-        // From left to right the largest that fits: so each is at a multiple of its length.
+        // Insert the largest block that fits, from left to right. Every block then starts at a multiple of its length.
         let mut at = 0;
         while at < units {
             let order = (units - at).ilog2();
@@ -81,7 +82,7 @@ impl Arena {
         arena
     }
 
-    /// At least `len` bytes, if there are as many in one piece; 0 is none.
+    /// Allocates a contiguous block of at least `len` bytes. Returns `None` if there is no such block or if `len` is 0.
     pub(crate) fn reserve(&mut self, len: u32) -> Option<Reserved> {
         let units = len.checked_next_multiple_of(self.unit)? / self.unit;
         let order = units
@@ -107,7 +108,7 @@ impl Arena {
     pub(crate) fn release(&mut self, reserved: &Reserved) {
         let mut at = reserved.off / self.unit;
         let Some(Block::Taken { order }) = self.blocks.get(at as usize) else {
-            debug_assert!(false, "{reserved:?} is not of this arena");
+            debug_assert!(false, "{reserved:?} does not belong to this arena");
             return;
         };
         let mut order = u32::from(*order);
@@ -211,10 +212,10 @@ mod tests {
                 } else if let Some(part) = arena.reserve(bytes) {
                     prop_assert_eq!(part.len(), bytes);
                     prop_assert!(part.off() + bytes <= len && part.off() % LINE == 0);
-                    prop_assert!(part.off().is_multiple_of(bytes.next_power_of_two()), "a block at a multiple of its length");
+                    prop_assert!(part.off().is_multiple_of(bytes.next_power_of_two()), "block start is misaligned");
                     for other in &taken {
                         let apart = part.off() + part.len() <= other.off() || other.off() + other.len() <= part.off();
-                        prop_assert!(apart, "{part:?} and {other:?}");
+                        prop_assert!(apart, "{part:?} overlaps {other:?}");
                     }
                     taken.push(part);
                 } else {
@@ -225,7 +226,7 @@ mod tests {
                 arena.release(&part);
             }
             for (now, then) in arena.free.iter().zip(fresh) {
-                prop_assert_eq!(*now == NONE, then == NONE, "pieces stayed apart");
+                prop_assert_eq!(*now == NONE, then == NONE, "free blocks were not merged");
             }
         }
     }

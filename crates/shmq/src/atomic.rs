@@ -1,4 +1,4 @@
-//! The atomics that rings and doorbells are written over. The model checker's tests put others in this place.
+//! The atomics that rings and doorbells use. The model checker's tests substitute their own.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -8,31 +8,32 @@ use rustix::thread::futex::{self, Flags, Timespec};
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Asks for the line to read it soon.
+/// Prefetches a cache line for reading.
 #[inline(always)]
 pub(crate) fn soon_read<T>(line: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 processor has the instruction, and it changes nothing but caches.
+        // SAFETY: every x86-64 processor has the instruction, and it affects only caches.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = line;
 }
 
-/// Asks for the line to write to it soon: takes it away from other processors.
+/// Prefetches a cache line for writing, which takes it away from other processors.
 #[inline(always)]
 pub(crate) fn soon_write<T>(line: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // Not by `_mm_prefetch`: unless it may suppose a processor that knows it, which the oldest do not, the compiler
-        // makes of that the other instruction, and then the line comes to be read, and once more to be written.
+        // `_mm_prefetch` cannot be used here. Unless the target is known to support `prefetchw`, which the oldest
+        // processors do not, the compiler emits the prefetch for reading. The line would then be fetched once for
+        // reading and once more for writing.
         #[expect(
             clippy::pointers_in_nomem_asm_block,
-            reason = "the address is only hinted at: nothing is read or written, and nothing has to be in order"
+            reason = "the address is only a hint: the instruction reads and writes no memory and needs no ordering"
         )]
-        // SAFETY: a hint, which processors that do not know it pass over, and it changes nothing but caches.
+        // SAFETY: the instruction is a hint that affects only caches. Processors that do not support it ignore it.
         unsafe {
             std::arch::asm!(
                 "prefetchw [{line}]",
@@ -47,15 +48,15 @@ pub(crate) fn soon_write<T>(line: *const T) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// By the peer, as far as can be told.
+    /// The peer woke the thread, or the wait ended for an unknown reason.
     Woken,
     Interrupted,
     TimedOut,
 }
 
-/// A word that a thread of another process can wait for.
+/// A word in shared memory that a thread of another process can wait on.
 ///
-/// Its operations on memory are relaxed: who needs an order puts [`fence`]s around them.
+/// Its memory operations are relaxed. A caller that needs an order adds [`fence`]s around them.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Futex(AtomicU32);
@@ -69,7 +70,7 @@ impl Futex {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Whether it was `from`; it is `to` then.
+    /// Changes the word from `from` to `to`. Returns false, and leaves the word unchanged, if it was not `from`.
     pub(crate) fn change(&self, from: u32, to: u32) -> bool {
         let changed = self
             .0
@@ -79,17 +80,17 @@ impl Futex {
 
     pub(crate) fn wait(&self, expected: u32, timeout: Option<Duration>) -> Ended {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // Not the private kind: that never meets a waiter of another process.
+        // The private kind of futex does not work here: it never wakes a waiter of another process.
         match futex::wait(&self.0, Flags::empty(), expected, timeout.as_ref()) {
             Err(Errno::TIMEDOUT) => Ended::TimedOut,
             Err(Errno::INTR) => Ended::Interrupted,
-            // Woken, or it was not `expected` any more.
+            // The thread was woken, or the word was no longer `expected`.
             Ok(()) | Err(_) => Ended::Woken,
         }
     }
 
     pub(crate) fn wake(&self) {
-        // It fails for addresses that are not mapped or not aligned, and this one is both.
+        // The call fails only for addresses that are unmapped or misaligned, and this one is neither.
         let _woken = futex::wake(&self.0, Flags::empty(), 1);
     }
 }

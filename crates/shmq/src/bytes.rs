@@ -1,27 +1,27 @@
-//! Bytes that the peer may change at any moment, in and out.
+//! Copies of bytes that the peer may change at any moment, in both directions.
 //!
-//! Reading such memory through plain references or with plain copies would be a data race, which the compiler may take
-//! for impossible. So short copies are done word by word with atomics, and long ones by an instruction of the processor
-//! that the compiler knows nothing of: it sees the memory as it sees that of a device.
+//! Accessing such memory through plain references or plain copies would be a data race, and the compiler may assume
+//! that data races do not happen. Short copies therefore proceed word by word with atomics. Long copies use a processor
+//! instruction that is opaque to the compiler, which treats the memory like device memory.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::atomic::{soon_read, soon_write};
 
-/// From this on the processor's copy is faster than ours by words; measured, but not critical.
+/// From this length on, the processor's copy instruction is faster than the copy by words. Measured, but not critical.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LONG: usize = 256;
 
-/// What is moved at a time where both sides work on the same bytes: what goes from core to core.
+/// Unit of access when both sides work on the same bytes: the unit that moves from core to core.
 const LINE: usize = 64;
 
-/// Lines between one that is worked on and one that is asked for. Lines that another core has are 130 cycles away and more,
-/// and are worked on in three or four: with ten ahead, writing 64 KiB took 4900 cycles, with 24 3600, with 32 3450, and with
-/// more no less.
+/// Distance in lines between the line in use and the line that is prefetched. A line that another core holds takes 130
+/// cycles or more to arrive, and processing it takes three or four. Writing 64 KiB took 4900 cycles with a distance of
+/// ten, 3600 with 24, 3450 with 32, and no less with more.
 const AHEAD: usize = 32;
 
-/// Shared bytes: never a slice, since the peer writes to them.
+/// A range of shared bytes. It is never a slice, because the peer writes to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared {
     base: NonNull<u8>,
@@ -29,24 +29,30 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Creates a range of `len` bytes at `base`.
+    ///
     /// # Safety
     ///
-    /// `base..base + len` is mapped for reading and writing for as long as this and its copies are used, and nobody in
-    /// this process has plain references into it.
-    // SAFETY: it is the caller's promise; the methods rely on it.
+    /// `base..base + len` must be mapped for reading and writing as long as this value and its copies are used. This
+    /// process must hold no plain references into it.
+    // SAFETY: the caller upholds the contract; the methods rely on it.
     pub(crate) unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         Self { base, len }
     }
 
-    /// The bytes `at..at + len`; panics where these are not all in it.
+    /// Returns the bytes `at..at + len`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the bytes are not all inside the range.
     #[inline]
     pub(crate) fn part(self, at: usize, len: usize) -> Self {
         assert!(
             at <= self.len && len <= self.len - at,
-            "bounds are checked before"
+            "the caller checks the bounds first"
         );
         Self {
-            // SAFETY: not beyond the end, by the assertion.
+            // SAFETY: not beyond the end, as asserted above.
             base: unsafe { self.base.add(at) },
             len,
         }
@@ -54,10 +60,11 @@ impl Shared {
 
     #[inline]
     pub(crate) fn read(self, into: &mut [u8]) {
-        assert_eq!(into.len(), self.len, "as long as what is read");
+        assert_eq!(into.len(), self.len, "lengths differ");
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.len >= LONG {
-            // SAFETY: the bytes are mapped (`new`), `into` is ours and as long, and not part of them.
+            // SAFETY: the bytes are mapped (`new`). `into` is private memory of the same length, so the two do not
+            // overlap.
             unsafe { move_bytes(self.base.as_ptr(), into.as_mut_ptr(), self.len) };
             return;
         }
@@ -78,16 +85,16 @@ impl Shared {
         }
     }
 
-    /// Copies it out, behind what is there already: memory that is new need not be written twice.
+    /// Appends the bytes to `onto`. A long copy avoids writing the new memory twice.
     pub(crate) fn append_to(self, onto: &mut Vec<u8>) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.len >= LONG {
             onto.reserve(self.len);
             let end = onto.spare_capacity_mut().as_mut_ptr().cast();
-            // SAFETY: the bytes are mapped (`new`), and as many are reserved behind those of `onto`, which is ours and not
-            // part of them.
+            // SAFETY: the bytes are mapped (`new`), and as many are reserved at the end of `onto`, which is private
+            // memory and does not overlap them.
             unsafe { move_bytes(self.base.as_ptr(), end, self.len) };
-            // SAFETY: reserved and written, both just now.
+            // SAFETY: these bytes were just reserved and written.
             unsafe { onto.set_len(onto.len() + self.len) };
             return;
         }
@@ -98,10 +105,11 @@ impl Shared {
 
     #[inline]
     pub(crate) fn write(self, from: &[u8]) {
-        assert_eq!(from.len(), self.len, "as long as what is written");
+        assert_eq!(from.len(), self.len, "lengths differ");
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.len >= LONG {
-            // SAFETY: the bytes are mapped for writing (`new`), `from` is ours and as long, and not part of them.
+            // SAFETY: the bytes are mapped for writing (`new`). `from` is private memory of the same length, so the two
+            // do not overlap.
             unsafe { move_bytes(from.as_ptr(), self.base.as_ptr(), self.len) };
             return;
         }
@@ -121,13 +129,13 @@ impl Shared {
         }
     }
 
-    /// Folds over it in lines of eight words, without a copy to memory that anybody else sees; the last one is filled up
-    /// with zeros.
+    /// Folds over the bytes in lines of eight words, without a copy to memory that is visible elsewhere. The last line
+    /// is padded with zeros.
     #[inline]
     pub(crate) fn fold_lines<T>(self, start: T, mut each: impl FnMut(T, &[u64; 8]) -> T) -> T {
         let whole = self.len / LINE;
         let mut value = start;
-        // In two parts, so that neither has to ask whether there is a line ahead.
+        // Two loops, so that neither needs to check whether there is a line to prefetch.
         let most = whole.saturating_sub(AHEAD);
         for at in 0..most {
             soon_read(self.line(at + AHEAD).as_ptr());
@@ -149,7 +157,8 @@ impl Shared {
         value
     }
 
-    /// Writes whole lines of eight words in place, `make(i)` the `i`th; what is left of it stays.
+    /// Writes whole lines of eight words in place; line `i` is `make(i)`. Bytes after the last whole line stay
+    /// unchanged.
     #[inline]
     pub(crate) fn fill_lines(self, mut make: impl FnMut(usize) -> [u64; 8]) {
         let whole = self.len / LINE;
@@ -165,8 +174,8 @@ impl Shared {
 
     #[inline(always)]
     fn line(self, at: usize) -> NonNull<u8> {
-        debug_assert!(LINE * (at + 1) <= self.len, "callers count");
-        // SAFETY: callers stay below the number of whole lines.
+        debug_assert!(LINE * (at + 1) <= self.len, "line out of range");
+        // SAFETY: the caller stays below the number of whole lines.
         unsafe { self.base.add(LINE * at) }
     }
 
@@ -174,7 +183,7 @@ impl Shared {
     fn load_line(self, at: usize) -> [u64; 8] {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            // SAFETY: as many bytes are mapped (`new`).
+            // SAFETY: the bytes of the line are mapped (`new`).
             unsafe { load_line(self.line(at).as_ptr()) }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -190,7 +199,7 @@ impl Shared {
     fn store_line(self, at: usize, line: [u64; 8]) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            // SAFETY: as many bytes are mapped for writing (`new`).
+            // SAFETY: the bytes of the line are mapped for writing (`new`).
             unsafe { store_line(self.line(at).as_ptr(), line) };
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -200,7 +209,7 @@ impl Shared {
         }
     }
 
-    /// Bytes before the first aligned word, and words after them.
+    /// Returns the number of bytes before the first aligned word, and the number of whole words from there on.
     fn split(self) -> (usize, usize) {
         let head = self.base.as_ptr().addr().wrapping_neg() % 8;
         (head, self.len.saturating_sub(head) / 8)
@@ -208,33 +217,36 @@ impl Shared {
 
     #[inline]
     fn byte(&self, at: usize) -> &AtomicU8 {
-        debug_assert!(at < self.len, "callers count");
-        // SAFETY: callers stay below `len`, and those bytes are mapped (`new`).
+        debug_assert!(at < self.len, "byte out of range");
+        // SAFETY: the caller stays below `len`, and those bytes are mapped (`new`).
         let at = unsafe { self.base.add(at) };
-        // SAFETY: mapped, and every access to these bytes in this process is atomic or opaque to the compiler.
+        // SAFETY: the byte is mapped, and every access to it in this process is atomic or opaque to the compiler.
         unsafe { AtomicU8::from_ptr(at.as_ptr()) }
     }
 
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at + 8 <= self.len, "callers count");
-        // SAFETY: callers stay at least a word below `len`, and those bytes are mapped (`new`).
+        debug_assert!(at + 8 <= self.len, "byte out of range");
+        // SAFETY: the caller stays at least one word below `len`, and those bytes are mapped (`new`).
         let at = unsafe { self.base.add(at) };
-        debug_assert!(at.cast::<u64>().is_aligned(), "callers align");
-        // SAFETY: mapped and aligned, and accessed as in `byte`.
+        debug_assert!(at.cast::<u64>().is_aligned(), "misaligned word");
+        // SAFETY: the word is mapped and aligned, and is accessed as described in `byte`.
         unsafe { AtomicU64::from_ptr(at.cast().as_ptr()) }
     }
 }
 
+/// Copies `len` bytes with one instruction that is opaque to the compiler.
+///
 /// # Safety
 ///
-/// `from..from + len` can be read, `to..to + len` written, and they do not overlap. Another process may write to either
-/// meanwhile: which bytes are moved is then its matter.
-// SAFETY: it is the caller's promise.
+/// `from..from + len` must be readable, `to..to + len` must be writable, and they must not overlap. If another process
+/// writes to either range concurrently, the copy may mix old and new bytes.
+// SAFETY: the caller upholds the contract.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the ranges are as the caller promises; the direction flag is clear, as it always is between functions; the
-    // compiler takes the instruction for one that reads and writes any memory, and assumes nothing of what it read.
+    // SAFETY: the caller guarantees the ranges. The direction flag is clear, as it always is between functions. The
+    // compiler assumes that the instruction reads and writes arbitrary memory, and assumes nothing about the values
+    // read.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -246,15 +258,18 @@ unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Loads a line of eight words with instructions that are opaque to the compiler.
+///
 /// # Safety
 ///
-/// `from..from + 64` can be read. Another process may write to it meanwhile: which bytes are read is then its matter.
-// SAFETY: it is the caller's promise.
+/// `from..from + 64` must be readable. If another process writes to it concurrently, the result may mix old and new
+/// bytes.
+// SAFETY: the caller upholds the contract.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn load_line(from: *const u8) -> [u64; 8] {
     let (a, b, c, d);
-    // SAFETY: the range is as the caller promises; as with `move_bytes`, the compiler knows only that memory is read.
+    // SAFETY: the caller guarantees the range. As with `move_bytes`, the compiler knows only that memory is read.
     unsafe {
         std::arch::asm!(
             "movdqu {a}, [{from}]",
@@ -270,19 +285,22 @@ unsafe fn load_line(from: *const u8) -> [u64; 8] {
         );
     }
     let halves: [std::arch::x86_64::__m128i; 4] = [a, b, c, d];
-    // SAFETY: as many bytes, and any of them are words.
+    // SAFETY: both types have the same size, and every bit pattern is a valid word.
     unsafe { std::mem::transmute(halves) }
 }
 
+/// Stores a line of eight words with instructions that are opaque to the compiler.
+///
 /// # Safety
 ///
-/// `to..to + 64` can be written.
-// SAFETY: it is the caller's promise.
+/// `to..to + 64` must be writable.
+// SAFETY: the caller upholds the contract.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn store_line(to: *mut u8, line: [u64; 8]) {
-    // Out of registers: through memory, a load of 16 bytes would wait for the stores before it (see `line`).
-    // SAFETY: the range is as the caller promises, and the compiler knows only that memory is written.
+    // The line is stored from registers: if it went through memory, a 16-byte load would wait for the stores before it
+    // (see `message`).
+    // SAFETY: the caller guarantees the range, and the compiler knows only that memory is written.
     unsafe {
         std::arch::asm!(
             "movdqu [{to}], {a}",
@@ -318,12 +336,12 @@ mod tests {
         struct Bytes([UnsafeCell<u8>; 640]);
         let memory = Bytes(std::array::from_fn(|_| UnsafeCell::new(0)));
         let base = NonNull::from(&memory.0).cast();
-        // SAFETY: it lives until the end of the test, and nobody has references to what is in the cells.
+        // SAFETY: the memory lives until the end of the test, and there are no references to the content of the cells.
         let whole = unsafe { Shared::new(base, memory.0.len()) };
         let pattern: Vec<u8> = (0..600_u16)
-            .map(|i| u8::try_from(i % 251).expect("small") + 1)
+            .map(|i| u8::try_from(i % 251).expect("in range") + 1)
             .collect();
-        // Under Miri each byte takes long.
+        // Under Miri, every byte takes long.
         let step = if cfg!(miri) { 7 } else { 1 };
         for at in (0..16).step_by(step) {
             for len in (0..40).step_by(step).chain([255, 256, 257, 511]) {
@@ -371,10 +389,10 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "bounds are checked before")]
+    #[should_panic(expected = "the caller checks the bounds first")]
     fn no_part_is_outside() {
         let mut byte = 0;
-        // SAFETY: it lives until the end of the test and is used through this only.
+        // SAFETY: the byte lives until the end of the test and is used only through this range.
         let shared = unsafe { Shared::new(NonNull::from(&mut byte), 1) };
         shared.part(1, 1);
     }

@@ -1,4 +1,4 @@
-//! One end of a region: the rings, arenas and doorbells as one process uses them.
+//! One end of a region: the rings, arenas and doorbells from the view of one process.
 
 mod end;
 pub(crate) mod payload;
@@ -19,27 +19,27 @@ use crate::region::{Region, RegionError, RegionRing};
 use crate::ring_pair::{Doorbells, RingPair, Wants};
 use crate::violation::{ChannelError, Violation};
 
-/// What has happened on a channel.
+/// Statistics of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Messages written.
+    /// Messages that this side has written.
     pub pushed: u64,
-    /// Messages read.
+    /// Messages that this side has read.
     pub popped: u64,
-    /// Times that we woke the peer.
+    /// Number of times that the local side woke the peer.
     pub notifications: u64,
-    /// Times that we did not although there was news, since it was awake.
+    /// Number of times that the local side had news but did not notify the peer, because the peer was awake.
     pub suppressed: u64,
-    /// Times that we slept and were woken.
+    /// Number of times that the local side slept and was woken.
     pub wakes: u64,
-    /// Wake-ups among them without a reason.
+    /// Number of these wake-ups that had no reason.
     pub empty_wakes: u64,
 }
 
-/// Room for a message; see [`Channel::room`].
+/// Room for one message; see [`Channel::room`].
 #[derive(Debug)]
-#[must_use = "it stays empty until something is put there"]
+#[must_use = "the slot stays empty until a message is put into it"]
 pub struct Room<'a>(&'a mut Channel);
 
 impl Room<'_> {
@@ -50,55 +50,56 @@ impl Room<'_> {
     }
 }
 
-/// A message that is there; see [`Channel::arrived`].
+/// A message that has arrived; see [`Channel::arrived`].
 #[derive(Debug)]
-#[must_use = "it stays in the ring until it is taken"]
+#[must_use = "the message stays in the ring until it is taken"]
 pub struct Arrived<'a>(&'a mut Channel);
 
 impl Arrived<'_> {
-    /// A copy of it: the room is the peer's again.
+    /// Copies the message out of the ring and frees its slot for the peer.
     #[inline(always)]
     pub fn take(self) -> Message {
         self.0.ring_pair.take()
     }
 }
 
-/// See the crate's documentation.
+/// One process's end of a channel. The crate documentation explains its use.
 #[derive(Debug)]
 pub struct Channel {
     ring_pair: RingPair<RegionRing, RegionDoorbells>,
     arena: Arena,
     ours: Shared,
     theirs: Shared,
-    /// The peer is gone, for this reason; what it sent before is still read.
+    /// The reason why the peer is gone, once known. Messages that it sent before are still read.
     leaving: Option<ChannelError>,
-    /// Nothing more is written, and where the peer broke the rules nothing read.
+    /// The violation that broke the channel. Nothing more is written or read.
     broken: Option<Violation>,
-    /// The peer is gone or the channel is broken.
+    /// Set once the peer is gone or the channel is broken.
     is_over: bool,
-    /// Waited for the descriptor, which then has something to read.
+    /// The last arming was for a sleep on the descriptor, which then may have something to read.
     on_descriptor: bool,
-    /// What it sleeps, or slept last, until there is.
+    /// The events that the current sleep waits for, or that the last one waited for.
     wants: Wants,
     empty_wakes: u32,
     alarm: Alarm,
-    /// Times that they had done that by the last wake-up.
+    /// Number of alarms that had been rung at the last wake-up.
     alarms: u64,
     counters: Counters,
 }
 
-// SAFETY: `ours` and `theirs` point into the region, which any thread may use and which lives as long as this.
+// SAFETY: `ours` and `theirs` point into the region, which any thread may use and which lives as long as this value.
 unsafe impl Send for Channel {}
 
 impl Channel {
-    /// Makes a region with arenas of `arena` bytes for each side (whole pages). Its memory goes to the peer as a
-    /// descriptor ([`memory`](Self::memory)); `generation` tells it from others.
+    /// Creates a region with arenas of `arena` bytes for each side (whole pages). Its memory is passed to the peer as a
+    /// descriptor ([`memory`](Self::memory)). `generation` distinguishes the region from others.
     pub fn create(arena: u32, generation: u64) -> Result<Self, RegionError> {
         let region = Region::create(Layout::new(arena, generation)?)?;
         Ok(Self::new(region, Side::First))
     }
 
-    /// Takes part in a region that a peer made. One process in one place: the rings have one reader and one writer each.
+    /// Opens a region that the peer created. Only one process may open it, and only once: each ring has exactly one
+    /// reader and one writer.
     pub fn open(memory: OwnedFd) -> Result<Self, RegionError> {
         Ok(Self::new(Region::open(memory)?, Side::Second))
     }
@@ -107,8 +108,8 @@ impl Channel {
         let region = Arc::new(region);
         let bytes = |side| {
             let (base, len) = (region.arena(side), region.layout().arena);
-            // SAFETY: the layout puts an arena of this length there, inside the mapping, which the channel keeps; no
-            // reference to its bytes is ever made.
+            // SAFETY: the layout places an arena of this length there, inside the mapping, which the channel keeps
+            // alive. No reference to its bytes is ever created.
             unsafe { Shared::new(base, len as usize) }
         };
         let (tx, rx) = (region.ring(side), region.ring(side.peer()));
@@ -136,8 +137,9 @@ impl Channel {
         }
     }
 
-    /// Watches the peer, which holds the other end of `socket` (connected, of any kind) for as long as it lives. The
-    /// socket also wakes a peer that sleeps on it ([`Sleep::Descriptor`]), and so is nobody else's from now on.
+    /// Watches the peer, which must hold the other end of `socket` (connected, of any kind) as long as it lives. The
+    /// channel also uses the socket to wake a peer that sleeps on its descriptor ([`Sleep::Descriptor`]), so no other
+    /// code may use the socket from now on.
     pub fn watch(&mut self, socket: OwnedFd) -> std::io::Result<()> {
         let life = PeerWatch::watch(socket, self.alarm.clone())?;
         self.alarm = self.alarm.clone().with_eventfd(life.alarm());
@@ -145,28 +147,29 @@ impl Channel {
         Ok(())
     }
 
-    /// The region's memory, for the peer.
+    /// Returns the descriptor of the region's memory, to be passed to the peer.
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.region().as_fd()
     }
 
-    /// What is readable when [`arm`](Self::arm) with [`Sleep::Descriptor`] has been answered; there is none before
-    /// [`watch`](Self::watch).
+    /// Returns the descriptor that becomes readable when the doorbell is rung after [`arm`](Self::arm) with
+    /// [`Sleep::Descriptor`]. Returns `None` before [`watch`](Self::watch).
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.peer_watch().map(PeerWatch::descriptor)
     }
 
-    /// For waking the thread that waits here; on the descriptor, too, where it was taken after [`watch`](Self::watch).
+    /// Returns a handle that wakes the thread waiting on this channel. It wakes a sleep on the descriptor, too, if it
+    /// was taken after [`watch`](Self::watch).
     pub fn alarm(&self) -> Alarm {
         self.alarm.clone()
     }
 
-    /// What the maker calls the region.
+    /// Returns the number that the creator gave to the region.
     pub fn generation(&self) -> u64 {
         self.region().layout().generation
     }
 
-    /// What has happened so far.
+    /// Returns the channel's statistics.
     pub fn counters(&self) -> Counters {
         Counters {
             pushed: self.ring_pair.tx.written(),
@@ -177,8 +180,8 @@ impl Channel {
         }
     }
 
-    /// Writes a message, unless the ring is full. The peer sees it at once if it looks; if it sleeps, it is woken by the
-    /// next [`flush`](Self::flush).
+    /// Writes a message unless the ring is full; returns whether it was written. A peer that polls sees the message at
+    /// once. A peer that sleeps is woken by the next [`flush`](Self::flush).
     #[inline]
     pub fn push(&mut self, message: Message) -> Result<bool, ChannelError> {
         let staged = self.stage(message);
@@ -186,16 +189,16 @@ impl Channel {
         staged
     }
 
-    /// [`push`](Self::push) for many: the peer does not see it before [`publish`](Self::publish) or
-    /// [`flush`](Self::flush), or a batch.
+    /// Like [`push`](Self::push), but for several messages: the peer sees them only after [`publish`](Self::publish) or
+    /// [`flush`](Self::flush), or when a batch is complete.
     #[inline(always)]
     pub fn stage(&mut self, message: Message) -> Result<bool, ChannelError> {
         let room = self.room()?;
         Ok(room.map(|room| room.put(message)).is_some())
     }
 
-    /// Room for a message, unless the ring is full.
-    // Apart from what is written: that takes no part in what is seldom, and stays in registers.
+    /// Returns room for a message, or `None` if the ring is full.
+    // This is separate from writing the message: the message takes no part in the rare path and stays in registers.
     #[inline(always)]
     pub fn room(&mut self) -> Result<Option<Room<'_>>, ChannelError> {
         if (self.is_over || !self.ring_pair.tx.has_known_room()) && !self.look_for_room()? {
@@ -204,7 +207,7 @@ impl Channel {
         Ok(Some(Room(self)))
     }
 
-    /// The next message, if there is one. Ends with an error once the peer is gone and its messages are read.
+    /// Takes the next message, if there is one. Fails once the peer is gone and all its messages have been read.
     #[inline(always)]
     pub fn pop(&mut self) -> Result<Option<Message>, ChannelError> {
         if let Some(arrived) = self.arrived() {
@@ -213,13 +216,13 @@ impl Channel {
         self.pop_other()
     }
 
-    /// The next message, if it is there; where it is not, [`pop_other`](Self::pop_other) says why.
+    /// Returns the next message if it has arrived. If not, [`pop_other`](Self::pop_other) finds out why.
     #[inline(always)]
     pub fn arrived(&mut self) -> Option<Arrived<'_>> {
         (self.broken.is_none() && self.ring_pair.rx.is_there()).then_some(Arrived(self))
     }
 
-    /// [`pop`](Self::pop), where the next message was not there a moment ago.
+    /// Like [`pop`](Self::pop), for use after [`arrived`](Self::arrived) returned `None`.
     #[inline]
     pub fn pop_other(&mut self) -> Result<Option<Message>, ChannelError> {
         if !self.is_over && !self.has_news() && self.ring_pair.rx.check().is_ok() {
@@ -228,8 +231,8 @@ impl Channel {
         self.pop_last()
     }
 
-    /// Takes note of what the doorbell was rung for, and of the peer's end, as [`pop`](Self::pop) does: for who may sleep
-    /// without taking messages.
+    /// Reads why the doorbell was rung and whether the peer is gone, as [`pop`](Self::pop) does. For callers that may
+    /// sleep without taking messages.
     #[inline]
     pub fn notice(&mut self) {
         if self.has_news() {
@@ -237,39 +240,40 @@ impl Channel {
         }
     }
 
-    /// The peer sees what was staged, if it looks.
+    /// Makes all staged messages visible to the peer.
     #[inline(always)]
     pub fn publish(&mut self) {
         self.ring_pair.tx.publish();
     }
 
-    /// Messages staged that the peer cannot see yet.
+    /// Returns the number of staged messages that the peer cannot see yet.
     #[inline(always)]
     pub fn staged(&self) -> u64 {
         self.ring_pair.tx.staged()
     }
 
-    /// Publishes, and wakes the peer if it sleeps and has not seen what was written. Once per batch: before waiting, or after as many
-    /// messages as may be late.
+    /// Publishes staged messages, and wakes the peer if it sleeps and has not seen them. Call it once per batch: before
+    /// waiting, or after as many messages as may be delayed.
     #[inline]
     pub fn flush(&mut self) {
         self.ring_pair.flush();
     }
 
-    /// Messages written since the last [`flush`](Self::flush).
+    /// Returns the number of messages written since the last [`flush`](Self::flush).
     #[inline]
     pub fn unflushed(&self) -> u64 {
         self.ring_pair.tx.unsettled()
     }
 
-    /// Whether there is something to do: a message, room that was missing, or the peer's end.
+    /// Returns whether there is work to do: a message, room after the ring was full, or the end of the peer.
     #[inline]
     pub fn has_work(&mut self) -> bool {
         self.ring_pair.has_work() || self.is_dead()
     }
 
-    /// The same for one who does not want all that may come. A channel that is over has nothing but that to tell, to whoever
-    /// wants something. What the doorbell was rung for counts until it is [noticed](Self::notice).
+    /// Like [`has_work`](Self::has_work), for a caller that waits only for `wants`. Once the channel is over, its end
+    /// is the only work left, and it counts for every caller that wants anything. The reasons of a ring count until
+    /// [`notice`](Self::notice) reads them.
     #[inline]
     pub fn has_work_for(&mut self, wants: Wants) -> bool {
         if self.is_over {
@@ -278,9 +282,9 @@ impl Channel {
         self.ring_pair.has_work_for(wants) || self.is_dead()
     }
 
-    /// Flushes and announces that this process is about to sleep. Where it says true, it may; where false, there is
-    /// something to do after all, and [`disarm`](Self::disarm) comes next; otherwise [`wait`](Self::wait), or
-    /// [`wake_up`](Self::wake_up) after a sleep elsewhere.
+    /// Flushes and announces that this process is about to sleep. Returns true if it may sleep: continue with
+    /// [`wait`](Self::wait), or with [`wake_up`](Self::wake_up) after a sleep elsewhere. Returns false if there is work
+    /// after all: continue with [`disarm`](Self::disarm).
     pub fn arm(&mut self, sleep: Sleep) -> bool {
         self.wants = self.ring_pair.usual_wants();
         self.prepare(sleep);
@@ -288,7 +292,7 @@ impl Channel {
         idle && !self.is_over && !self.is_dead()
     }
 
-    /// The same, to sleep until there is what one wants ([`has_work_for`](Self::has_work_for)).
+    /// Like [`arm`](Self::arm), to sleep until one of `wants` is available ([`has_work_for`](Self::has_work_for)).
     pub fn arm_for(&mut self, sleep: Sleep, wants: Wants) -> bool {
         self.wants = wants;
         self.prepare(sleep);
@@ -307,7 +311,7 @@ impl Channel {
             .set_cpu(rustix::thread::sched_getcpu());
     }
 
-    /// Awake again after a sleep elsewhere, on the [`descriptor`](Self::descriptor), or for as long as somebody else liked.
+    /// Ends a sleep outside this channel, on the [`descriptor`](Self::descriptor) or for a time that other code chose.
     pub fn wake_up(&mut self) {
         let rung = !self.ring_pair.doorbells.own().is_armed();
         self.disarm();
@@ -316,7 +320,7 @@ impl Channel {
         }
     }
 
-    /// Awake again, without having slept.
+    /// Cancels [`arm`](Self::arm) if the process did not sleep.
     pub fn disarm(&mut self) {
         self.ring_pair.doorbells.own().disarm();
         if self.on_descriptor {
@@ -324,8 +328,8 @@ impl Channel {
         }
     }
 
-    /// Sleeps until the peer rings, is gone, or the time is over; after [`arm`](Self::arm) with [`Sleep::Futex`]. False
-    /// where the time is over.
+    /// Sleeps until the peer rings, the peer is gone, or `timeout` elapses. Call it after [`arm`](Self::arm) with
+    /// [`Sleep::Futex`] returned true. Returns false if `timeout` elapsed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let bell = self.ring_pair.doorbells.own();
         let (futex, armed) = bell.sleep_on();
@@ -335,8 +339,8 @@ impl Channel {
         ended != Ended::TimedOut
     }
 
-    /// Whether the peer last said to be on the processor that we are on: then looking for its answer keeps it from
-    /// giving one.
+    /// Returns whether the peer last reported that it runs on the current processor. Polling for its answer would then
+    /// keep it from answering.
     pub fn shares_cpu(&self) -> bool {
         let peer = self.ring_pair.doorbells.peer().cpu();
         peer == Some(rustix::thread::sched_getcpu() as u64)

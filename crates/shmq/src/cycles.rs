@@ -1,12 +1,12 @@
 //! The processor's clock, for waits that are shorter than a system call.
 
-/// Ticks of the time-stamp counter, or nanoseconds where there is none. They go on at one rate, the same on all
-/// processors of the machines this runs on.
+/// Returns ticks of the time-stamp counter, or nanoseconds on architectures without one. The counter runs at a constant
+/// rate, the same on all processors of the machines that this program supports.
 #[inline]
 pub fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every x86-64 processor has the instruction, and Linux lets processes use it.
+        // SAFETY: every x86-64 processor has the instruction, and Linux allows processes to use it.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(target_arch = "x86_64"))]

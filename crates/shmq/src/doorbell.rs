@@ -1,52 +1,52 @@
-//! How a process that sleeps is woken, once, and only then.
+//! Wakes a sleeping process exactly once, and never notifies a process that is awake.
 //!
 //! ```text
-//!            arm                       ┌──────────── ring: ARMED ─► RUNNING, and only who made the change wakes
+//!            arm                       ┌──────────── ring: ARMED ─► RUNNING; only the thread that made the change wakes
 //!  RUNNING ───────► ARMED ── fence, look again ──► nothing: wait while it is ARMED ──► RUNNING (disarm)
-//!     ▲                                  └──────► something came meanwhile ───────────► RUNNING (disarm)
-//!     └── ring: sets pending bits, wakes nobody
+//!     ▲                                  └──────► something arrived meanwhile ────────► RUNNING (disarm)
+//!     └── ring: sets pending bits, wakes no process
 //! ```
 //!
-//! There is one for each process in the region. The process itself arms and disarms, its peer rings. Between two arms
-//! at most one ring finds it armed, so there is at most one wake-up under way.
+//! The region has one doorbell for each process. The process itself arms and disarms its doorbell, and its peer rings
+//! it. Between two armings, at most one ring finds the doorbell armed, so at most one wake-up is under way.
 
 use super::atomic::{AtomicU64, Futex, Ordering, fence};
 
-/// The process looks at the rings by itself before it sleeps.
+/// The process polls the rings before it sleeps.
 const RUNNING: u32 = 0;
 
 /// The process sleeps on this word.
 const ARMED: u32 = 1;
 
-/// The process will not look again.
+/// The process has left and will not read the rings again.
 const CLOSED: u32 = 2;
 
-/// The process sleeps on its eventfd.
+/// The process sleeps on its descriptor.
 const ARMED_FD: u32 = 3;
 
-/// Where a process sleeps, and so how it is woken.
+/// The place where a process sleeps, which determines how it is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// In the kernel, on the doorbell itself: [`crate::Channel::wait`].
+    /// In the kernel, on the doorbell's futex: [`crate::Channel::wait`].
     Futex,
-    /// In epoll or the like, on the eventfd.
+    /// In epoll or a similar call, on [`crate::Channel::descriptor`].
     Descriptor,
 }
 
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Doorbell {
-    /// Why it was rung, a bit for each reason.
+    /// The reasons for which the doorbell was rung, one bit for each reason.
     pending: AtomicU64,
     state: Futex,
-    /// Where its process last ran, plus one; a hint.
+    /// Number of the processor on which the process last ran, plus one; a hint.
     cpu: AtomicU64,
 }
 
 impl Doorbell {
-    /// For models; in a region it is there already, as zeros.
+    /// Creates a doorbell for the model checker. In a region, a doorbell starts as zeros.
     #[cfg(test)]
-    #[allow(dead_code, reason = "the models compile this file once more")]
+    #[allow(dead_code, reason = "the models compile this file a second time")]
     pub(crate) fn new(pending: AtomicU64, state: Futex, cpu: AtomicU64) -> Self {
         Self {
             pending,
@@ -55,10 +55,11 @@ impl Doorbell {
         }
     }
 
-    /// Notes a reason. Whom the caller has to wake for it, if anybody.
+    /// Records reasons to wake the doorbell's process. Returns where that process sleeps if the caller must wake it.
     pub(crate) fn ring(&self, reasons: u64) -> Option<Sleep> {
-        // Release and the fence: who is armed sees the bits when it looks again, or we see that it is armed. Pairs with
-        // the fence in `arm`, and with the Acquire in `take`.
+        // Release and fence: either a process that armed the doorbell sees the bits when it looks again, or the fence
+        // lets this thread see that the doorbell is armed. They pair with the fence in `arm` and with the Acquire in
+        // `take`.
         self.pending.fetch_or(reasons, Ordering::Release);
         fence(Ordering::SeqCst);
         let (armed, sleep) = match self.state.load() {
@@ -69,11 +70,12 @@ impl Doorbell {
         self.state.change(armed, RUNNING).then_some(sleep)
     }
 
-    /// Announces that its process is about to sleep. It has to look at everything again after this, and may sleep if
-    /// there is nothing.
+    /// Announces that the doorbell's process is about to sleep. The process must then check everything again, and may
+    /// sleep if it finds no work.
     pub(crate) fn arm(&self, sleep: Sleep) {
         self.state.store(armed(sleep));
-        // Pairs with the fence before the peer looks at events and state: either it sees them, or we see its messages.
+        // Pairs with the peer's fence before it reads events and state: either the peer sees them, or this process sees
+        // the peer's messages.
         fence(Ordering::SeqCst);
     }
 
@@ -83,7 +85,7 @@ impl Doorbell {
         }
     }
 
-    /// Whether its process is said to sleep, and nobody to have rung since.
+    /// Returns whether the process announced a sleep and nothing has rung the doorbell since.
     pub(crate) fn is_armed(&self) -> bool {
         matches!(self.state.load(), ARMED | ARMED_FD)
     }
@@ -114,7 +116,7 @@ impl Doorbell {
         self.cpu.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// The word to sleep on, and what it is until somebody rings.
+    /// Returns the word to sleep on, and its value until the doorbell is rung.
     pub(crate) fn sleep_on(&self) -> (&Futex, u32) {
         (&self.state, ARMED)
     }

@@ -1,7 +1,7 @@
-//! What lies where in a region, and the header that says so.
+//! The layout of a region and the header that describes it.
 //!
 //! ```text
-//!  0          header, 64 bytes, written before anybody maps the region and never read from the mapping
+//!  0          header, 64 bytes, written before either process maps the region and never read from the mapping
 //!  4096       doorbell of side 0, 128 bytes; doorbell of side 1
 //!  8192       cursors of ring 0 (side 0 writes messages), 3 x 128 bytes; cursors of ring 1 (side 1 writes messages)
 //!  12288      slots of ring 0, 4096 x 64 bytes
@@ -9,8 +9,8 @@
 //!  536576     arena of side 0 (side 0 writes payloads); arena of side 1
 //! ```
 //!
-//! All of it follows from the length of the arenas. A header is believed where it says exactly what would have been
-//! written here.
+//! The length of the arenas determines the whole layout. A header is accepted only if it is byte for byte what this
+//! version would have written.
 
 use thiserror::Error;
 
@@ -18,19 +18,19 @@ use crate::doorbell::Doorbell;
 use crate::ring::Cursors;
 use crate::slot::Slot;
 
-/// Two to this power are the slots of a ring.
+/// Base-2 logarithm of the number of slots in a ring.
 const RING_ORDER: u32 = 12;
 
-/// Slots of a ring: 256 KiB, so that both rings lie in a core's second-level cache.
+/// Slots of a ring: 256 KiB, so that both rings fit into a core's second-level cache.
 pub const SLOTS: usize = 1 << RING_ORDER;
 
-/// The version of everything in the region.
+/// The version of the region's format.
 pub const ABI_VERSION: u32 = 1;
 
-/// Longest arena: offsets have 32 bits, and nobody needs more.
+/// Longest arena in bytes: offsets have 32 bits, and no user needs more.
 pub const MAX_ARENA: u32 = 1 << 28;
 
-/// Arenas are whole pages.
+/// Page size in bytes. The length of an arena is a multiple of it.
 pub const PAGE: u32 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"quicshmq");
@@ -49,21 +49,21 @@ const _: () = {
     assert!(CURSORS + 2 * size_of::<Cursors>() <= SLOTS_AT);
     assert!(
         cfg!(target_endian = "little"),
-        "the format is little-endian, and the code does not convert"
+        "the format is little-endian, and the code does not convert byte order"
     );
 };
 
-/// One of the two processes.
+/// One of the two processes that share a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Made the region.
+    /// The process that created the region.
     First,
-    /// Was given it.
+    /// The process that received the region's descriptor.
     Second,
 }
 
 impl Side {
-    /// The other one.
+    /// Returns the other side.
     #[must_use]
     pub fn peer(self) -> Self {
         match self {
@@ -73,29 +73,29 @@ impl Side {
     }
 }
 
-/// Why a header is not believed.
+/// The reason why a header is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// It is of something else.
-    #[error("it does not begin as a region does")]
+    /// The memory holds something other than a region.
+    #[error("bad region magic")]
     Magic,
-    /// The peer speaks another version.
+    /// The peer uses another version of the format.
     #[error(
-        "it has version {0}, this program has {ABI_VERSION}: use the same release on both sides"
+        "version {0}, but this program supports {ABI_VERSION}: use the same release on both sides"
     )]
     Version(u32),
-    /// The arena's length is none.
-    #[error("arenas of {0} bytes: they are whole pages, up to {MAX_ARENA} bytes")]
+    /// The length of the arenas is not allowed.
+    #[error("arenas of {0} bytes: use a multiple of {PAGE}, at most {MAX_ARENA} bytes")]
     Arena(u64),
-    /// Anything else is not as this version has it.
-    #[error("it is not what version {ABI_VERSION} writes")]
+    /// Another field differs from what this version writes.
+    #[error("fields differ from what version {ABI_VERSION} writes")]
     Fields,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of each side's arena.
+    /// Length of each side's arena, in bytes.
     pub(crate) arena: u32,
     pub(crate) generation: u64,
 }
@@ -112,8 +112,8 @@ impl Layout {
         ARENAS + 2 * self.arena as usize
     }
 
-    /// As it stands at the beginning of the region: magic, version, flags, order of the rings, bytes of a message, place
-    /// and length of an arena, generation; the rest is zero.
+    /// Encodes the header: magic, version, flags, order of the rings, bytes of a message, offset and length of an
+    /// arena, and generation. The rest is zero.
     pub(crate) fn to_header(self) -> [u8; HEADER] {
         let words = [
             MAGIC,
@@ -151,17 +151,17 @@ impl Layout {
         DOORBELLS + side as usize * size_of::<Doorbell>()
     }
 
-    /// Place of what belongs to the ring that `side` writes messages into.
+    /// Offset of the cursors of the ring that `side` writes messages into.
     pub(crate) fn cursors(side: Side) -> usize {
         CURSORS + side as usize * size_of::<Cursors>()
     }
 
-    /// Place of what belongs to the ring that `side` writes messages into.
+    /// Offset of the slots of the ring that `side` writes messages into.
     pub(crate) fn slots(side: Side) -> usize {
         SLOTS_AT + side as usize * RING
     }
 
-    /// Place of the arena that `side` writes payloads into.
+    /// Offset of the arena that `side` writes payloads into.
     pub(crate) fn arena(self, side: Side) -> usize {
         ARENAS + side as usize * self.arena as usize
     }
@@ -173,16 +173,16 @@ mod tests {
 
     #[test]
     fn a_header_is_believed_only_as_it_was_written() {
-        let layout = Layout::new(8192, 7).expect("a layout");
+        let layout = Layout::new(8192, 7).expect("a valid layout");
         let header = layout.to_header();
         assert_eq!(Layout::from_header(&header), Ok(layout));
         for at in 0..HEADER {
             let mut bad = header;
             bad[at] ^= 0x81;
             let read = Layout::from_header(&bad);
-            // The arena's and the generation's bytes have other values that are as good.
+            // The arena's length and the generation also have other valid values.
             if let Ok(other) = read {
-                assert!((32..48).contains(&at), "byte {at} does not matter");
+                assert!((32..48).contains(&at), "byte {at} is not checked");
                 assert_ne!(other, layout);
             }
         }

@@ -1,51 +1,55 @@
-//! Two rings, a payload arena and two doorbells in memory that two processes share and neither trusts.
+//! Two rings, two payload arenas and two doorbells in memory that two mutually distrusting processes share.
 //!
-//! One process makes a region ([`Channel::create`]) and gives its descriptor ([`Channel::memory`]) to the other, which opens
-//! it ([`Channel::open`]). Each writes [`Message`]s into a ring of its own and reads those of the other's; a message is a cache
-//! line, and longer payloads lie in the writer's arena. A process that finds nothing to do sleeps on its doorbell, and
-//! is woken only then: while it is awake it is not notified, since it looks by itself. The format, the states and the threat
-//! model are in `docs/IPC.md`.
+//! One process creates a region ([`Channel::create`]) and passes its descriptor ([`Channel::memory`]) to the other
+//! process, which opens it ([`Channel::open`]). Each process writes [`Message`]s into its own ring and reads messages
+//! from the peer's ring. A message is one cache line. Longer payloads lie in the sender's arena.
+//!
+//! A process with nothing to do sleeps on its doorbell. The peer notifies it only while it sleeps, because a process
+//! that is awake polls the ring itself. `docs/IPC.md` describes the format, the states and the threat model.
 //!
 //! # Order of use
 //!
-//! 1. [`Channel::watch`] with a socket whose other end the peer holds: how its death is noticed.
-//! 2. [`Channel::push`] messages; [`Channel::flush`] after each batch.
-//! 3. [`Channel::pop`] until there is nothing. Then [`Channel::arm`], and only where that says true [`Channel::wait`], or
-//!    epoll for the [`Channel::descriptor`] and then [`Channel::disarm`].
+//! 1. Call [`Channel::watch`] with a socket whose other end the peer holds. The channel detects the peer's death
+//!    through this socket.
+//! 2. Call [`Channel::push`] for each message and [`Channel::flush`] after each batch.
+//! 3. Call [`Channel::pop`] until it returns `None`. Then call [`Channel::arm`]. If it returns true, sleep: call
+//!    [`Channel::wait`], or wait for [`Channel::descriptor`] in epoll and then call [`Channel::wake_up`]. If it returns
+//!    false, call [`Channel::disarm`] and continue.
 //!
 //! ```
 //! use quictun_shmq::{Channel, Message, Sleep};
 //!
 //! let mut here = Channel::create(1 << 16, 1)?;
-//! // As a rule the descriptor goes to another process.
+//! Normally, the descriptor is passed to another process.
 //! let mut there = Channel::open(here.memory().try_clone_to_owned()?)?;
 //!
-//! let payload = here.reserve(5).expect("room for a few bytes");
+//! let payload = here.reserve(5).expect("the arena has room");
 //! here.write(&payload, 0, b"hello");
 //! let message = Message::new(7).with_payload(payload.off(), payload.len());
 //! assert!(here.push(message)?);
 //! here.flush();
 //!
-//! let message = there.pop()?.expect("a message");
-//! let payload = there.received(&message)?.expect("a payload");
+//! let message = there.pop()?.expect("a message has arrived");
+//! let payload = there.received(&message)?.expect("the message has a payload");
 //! let mut bytes = [0; 5];
 //! there.read(payload, 0, &mut bytes);
 //! assert_eq!((message.op(), &bytes), (7, b"hello"));
 //!
 //! assert_eq!(there.pop()?, None);
-//! assert!(there.arm(Sleep::Futex), "nothing to do: it may wait");
+//! assert!(there.arm(Sleep::Futex), "nothing to do, so the process may sleep");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # What the peer can do
 //!
-//! Whatever it writes into the region, nothing is read or written outside it and nothing panics: indices are masked,
-//! messages are copied before they are looked at, and nobody has a plain reference to memory that the peer writes. What no
-//! honest peer does is a [`Violation`], and the channel's end. A peer that dies is noticed, wherever it died.
+//! No value that the peer writes into the region causes an out-of-bounds access or a panic. Indices are masked and
+//! messages are copied before they are inspected. This process never holds a plain reference to memory that the peer
+//! can write. Behaviour that an honest peer never shows is a [`Violation`] and ends the channel. The death of the peer
+//! is always detected, at whatever point the peer died.
 
 #![allow(
     clippy::inline_always,
-    reason = "a message that is passed through memory instead waits there for other cores: see `message`"
+    reason = "passing a message through memory would stall on cache lines that other cores hold: see `message`"
 )]
 
 mod alarm;

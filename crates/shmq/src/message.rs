@@ -1,9 +1,9 @@
-//! What a slot of a ring carries: one cache line, in four pieces of the processor's widest plain moves.
+//! The content of a ring's slot: one cache line, in four pieces of the processor's widest plain move.
 //!
-//! A load of 16 bytes that were just written by two stores of 8 has to wait until both have reached the cache, and they
-//! wait there behind every older store: also behind those to slots that the other processor has in its cache. So a copy of
-//! a message that was put together field by field would wait for a line to cross between the processors. Here every piece
-//! is put together in a register, and written and read as a whole.
+//! A 16-byte load of data that two 8-byte stores have just written must wait until both stores reach the cache. They
+//! queue behind every older store, including stores to slots that the other processor has in its cache. A copy of a
+//! message that was assembled field by field would therefore wait for a cache line to cross between the processors.
+//! This module assembles every piece in a register, and reads and writes it as a whole.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use thiserror::Error;
 
 use half::Half;
 
-/// 64-bit words of a message.
+/// Number of 64-bit words in a message.
 pub(crate) const WORDS: usize = 8;
 
-/// Bytes that a message carries itself.
+/// Largest number of bytes that a message carries inline.
 pub const INLINE: usize = 32;
 
-/// A few numbers and up to 32 bytes, copied out of the ring as a whole before it is looked at.
+/// A few numbers and up to 32 bytes. A message is copied out of the ring as a whole before it is inspected.
 ///
-/// The users of a channel agree on what the fields mean; only [`off`](Self::off) and [`len`](Self::len) mean the same to
-/// all, a payload in the sender's arena. Fields are set two words at a time.
+/// The users of a channel define the meaning of the fields. Only [`off`](Self::off) and [`len`](Self::len) have a fixed
+/// meaning: a payload in the sender's arena. Setters write two words at a time.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub struct Message([Half; WORDS / 2]);
 
-/// More bytes than a message carries.
+/// The error for a payload that is too long to be carried inline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{0} bytes: a message carries {INLINE}; put more into a buffer")]
+#[error("{0} bytes exceed the {INLINE} of a message: use a buffer")]
 pub struct MessageTooLong(usize);
 
 #[cfg(target_arch = "x86_64")]
@@ -84,13 +84,13 @@ mod half {
 }
 
 impl Message {
-    /// A message that says what is to be done, or how it went.
+    /// Creates a message with an operation or a result code, and all other fields zero.
     #[inline(always)]
     pub fn new(op: u16) -> Self {
         Self::default().with_head(0, op, 0, 0)
     }
 
-    /// All words; the low half of the first, which is the ring's, as zero.
+    /// Returns all words. The low half of the first word, which belongs to the ring, is zero.
     fn to_words(self) -> [u64; WORDS] {
         let mut words = std::array::from_fn(|at| {
             let half = self.0[at / 2];
@@ -100,14 +100,14 @@ impl Message {
         words
     }
 
-    /// The first word, of which the low half is the ring's.
+    /// Returns the first word. Its low half belongs to the ring.
     #[inline(always)]
     pub(crate) fn first(&self) -> u64 {
         self.0[0].low()
     }
 
-    /// A copy in whole pieces, also where only parts of it are used: the compiler would read these by themselves, and wait
-    /// where they are parts of two pieces.
+    /// Copies the message in whole pieces even if only parts of the copy are used. Otherwise, the compiler would read
+    /// the used parts directly and stall on those that span two pieces.
     #[inline(always)]
     #[must_use]
     pub fn whole(&self) -> Self {
@@ -115,46 +115,48 @@ impl Message {
         unsafe { Self::read_from(self) }
     }
 
-    /// Copies memory that another process may write to meanwhile: the copy is then of what it makes of it.
+    /// Copies a message from memory that another process may write concurrently. The copy may then mix old and new
+    /// content.
     ///
     /// # Safety
     ///
-    /// The line there can be read, and nobody in this process changes it meanwhile.
-    // SAFETY: it is the caller's promise.
+    /// The line at `from` must be readable, and no thread of this process may change it during the copy.
+    // SAFETY: the caller upholds the contract.
     #[inline(always)]
     pub(crate) unsafe fn read_from(from: *const Self) -> Self {
         let halves: *const Half = from.cast();
         Self(std::array::from_fn(|at| {
-            // SAFETY: one of the four pieces of a line.
+            // SAFETY: `at` is one of the four pieces of a line.
             let half = unsafe { halves.add(at) };
-            // SAFETY: it can be read, any bits are two words, and the compiler believes nothing of what is read.
+            // SAFETY: the piece is readable, any bits are valid words, and the compiler assumes nothing about a
+            // volatile read.
             unsafe { half.read_volatile() }
         }))
     }
 
-    /// Copies all but the first word to memory that another process reads.
+    /// Copies all words but the first to memory that another process reads.
     ///
     /// # Safety
     ///
-    /// The line there can be written, and nobody in this process has plain references to it.
-    // SAFETY: it is the caller's promise.
+    /// The line at `to` must be writable, and this process must hold no plain references to it.
+    // SAFETY: the caller upholds the contract.
     #[inline(always)]
     pub(crate) unsafe fn write_rest_to(&self, to: *mut Self) {
         let words: *mut u64 = to.cast();
-        // SAFETY: the second of the eight words of a line.
+        // SAFETY: this is the second of the eight words of a line.
         let second = unsafe { words.add(1) };
-        // SAFETY: it can be written.
+        // SAFETY: the caller guarantees that the line is writable.
         unsafe { second.write_volatile(self.0[0].high()) };
         let halves: *mut Half = to.cast();
         for at in 1..WORDS / 2 {
-            // SAFETY: one of the four pieces of a line.
+            // SAFETY: `at` is one of the four pieces of a line.
             let half = unsafe { halves.add(at) };
-            // SAFETY: it can be written.
+            // SAFETY: the caller guarantees that the line is writable.
             unsafe { half.write_volatile(self.0[at]) };
         }
     }
 
-    /// With what says which call it belongs to, what is to be done, how, and to what.
+    /// Sets the call id, the operation, the flags and the object number.
     #[inline(always)]
     #[must_use]
     pub fn with_head(mut self, cid: u32, op: u16, flags: u16, sock: u32) -> Self {
@@ -163,7 +165,7 @@ impl Message {
         self
     }
 
-    /// With the call that it belongs to, and how.
+    /// Sets the call id and the flags.
     #[inline(always)]
     #[must_use]
     pub fn with_call(self, cid: u32, flags: u16) -> Self {
@@ -171,7 +173,7 @@ impl Message {
         self.with_head(cid, op, flags, sock)
     }
 
-    /// With the number of what it is about.
+    /// Sets the number of the object that the message concerns.
     #[inline(always)]
     #[must_use]
     pub fn with_sock(self, sock: u32) -> Self {
@@ -179,7 +181,7 @@ impl Message {
         self.with_head(cid, op, flags, sock)
     }
 
-    /// With a payload in the sender's arena; or only the length of one that it carries itself.
+    /// Sets the offset and length of a payload in the sender's arena. For an inline payload, only the length is used.
     #[inline(always)]
     #[must_use]
     pub fn with_payload(mut self, off: u32, len: u32) -> Self {
@@ -187,7 +189,7 @@ impl Message {
         self
     }
 
-    /// With a number.
+    /// Sets the numeric argument.
     #[inline(always)]
     #[must_use]
     pub fn with_arg(mut self, arg: u64) -> Self {
@@ -195,7 +197,7 @@ impl Message {
         self
     }
 
-    /// With a payload that it carries itself.
+    /// Sets an inline payload. Fails if it is longer than [`INLINE`] bytes.
     #[inline(always)]
     pub fn with_bytes(self, bytes: &[u8]) -> Result<Self, MessageTooLong> {
         let len = u32::try_from(bytes.len())
@@ -207,7 +209,7 @@ impl Message {
             .step_by(8)
             .zip(rest)
             .fold(0, |word, (shift, byte)| word | u64::from(*byte) << shift);
-        // The number of chunks is at most four, and with four there is no rest.
+        // `chunks` has at most four elements, and if it has four, `rest` is empty.
         let word = |at: usize| match chunks.get(at) {
             Some(chunk) => u64::from_le_bytes(*chunk),
             None if at == chunks.len() => last,
@@ -219,51 +221,51 @@ impl Message {
         Ok(message)
     }
 
-    /// Which call it belongs to.
+    /// Returns the id of the call that the message belongs to.
     #[inline(always)]
     pub fn cid(&self) -> u32 {
         high(self.0[0].low())
     }
 
-    /// What is to be done.
+    /// Returns the number of the operation that is called.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the low half")]
     pub fn op(&self) -> u16 {
         low(self.0[0].high()) as u16
     }
 
-    /// How.
+    /// Returns the flags of the message.
     #[inline(always)]
     pub fn flags(&self) -> u16 {
         (low(self.0[0].high()) >> 16) as u16
     }
 
-    /// To what.
+    /// Returns the number of the object that the message concerns.
     #[inline(always)]
     pub fn sock(&self) -> u32 {
         high(self.0[0].high())
     }
 
-    /// First byte of the payload in the sender's arena.
+    /// Returns the offset of the payload in the sender's arena.
     #[inline(always)]
     pub fn off(&self) -> u32 {
         low(self.0[1].low())
     }
 
-    /// Bytes of the payload.
+    /// Returns the length of the payload in bytes.
     #[inline(always)]
-    #[expect(clippy::len_without_is_empty, reason = "it is a field's name")]
+    #[expect(clippy::len_without_is_empty, reason = "`len` is the name of a field")]
     pub fn len(&self) -> u32 {
         high(self.0[1].low())
     }
 
-    /// A number.
+    /// Returns the numeric argument.
     #[inline(always)]
     pub fn arg(&self) -> u64 {
         self.0[1].high()
     }
 
-    /// A payload that it carries itself; all [`INLINE`] bytes where [`len`](Self::len) says more.
+    /// Returns the inline payload. If [`len`](Self::len) exceeds [`INLINE`], returns all [`INLINE`] bytes.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         let inline = self.inline();
@@ -272,11 +274,11 @@ impl Message {
 
     #[inline(always)]
     fn inline(&self) -> &[u8; INLINE] {
-        // From all of them: a pointer to one may not be used for the next.
+        // The pointer is derived from the whole array: a pointer to one element must not be used to access the next.
         let halves = self.0.as_ptr();
-        // SAFETY: the third of the four pieces of a line.
+        // SAFETY: this is the third of the four pieces of a line.
         let last: *const Half = unsafe { halves.add(2) };
-        // SAFETY: the last two of four pieces, which are 32 bytes without padding, initialised and borrowed with `self`.
+        // SAFETY: these are the last two of four pieces: 32 initialised bytes without padding, borrowed with `self`.
         unsafe { &*last.cast() }
     }
 }
@@ -317,7 +319,7 @@ fn pair(low: u32, high: u32) -> u64 {
 }
 
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
+#[expect(clippy::cast_possible_truncation, reason = "the low half of the word")]
 fn low(word: u64) -> u32 {
     word as u32
 }
@@ -336,7 +338,7 @@ mod tests {
         let bytes: [u8; INLINE] = std::array::from_fn(|at| u8::try_from(0x1c + at).expect("small"));
         let message = Message::default()
             .with_bytes(&bytes)
-            .expect("as many as it carries")
+            .expect("fits")
             .with_arg(0x1b1a_1918_1716_1514)
             .with_payload(0x0f0e_0d0c, 0x1312_1110)
             .with_head(1, 0x0504, 2, 1)
@@ -344,7 +346,7 @@ mod tests {
             .with_call(0x0302_0100, 0x0706);
         let words = message.to_words();
         let line: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        // The first four bytes are the ring's.
+        // The first four bytes belong to the ring.
         assert_eq!(line[..4], [0; 4]);
         assert_eq!(line[4..], (0..60).collect::<Vec<u8>>());
         assert_eq!(
@@ -363,7 +365,7 @@ mod tests {
         let bytes: Vec<u8> = (1..=33).collect();
         for len in 0..=INLINE {
             let full = Message::default().with_bytes(&[0xff; INLINE]).expect("32");
-            let message = full.with_bytes(&bytes[..len]).expect("it fits");
+            let message = full.with_bytes(&bytes[..len]).expect("fits");
             assert_eq!(message.bytes(), &bytes[..len]);
             let rest = &message.inline()[len..];
             assert!(rest.iter().all(|byte| *byte == 0), "{len} bytes");

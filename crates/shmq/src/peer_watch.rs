@@ -1,8 +1,8 @@
-//! Notices that the peer is gone, however it went.
+//! Detects that the peer is gone, for whatever reason.
 //!
-//! The socket that the channel was set up by stays open as long as the peer lives, and the kernel closes it where a
-//! process is killed. A thread waits for that, without using the processor, and then wakes whoever sleeps, on the doorbell
-//! or on the descriptor.
+//! The socket over which the channel was set up stays open as long as the peer lives. The kernel closes it if the
+//! peer's process is killed. A thread waits for that without using the processor. It then wakes the thread that sleeps
+//! on the doorbell or the descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::alarm::Alarm;
 
-/// What is read from the socket in one go: more wake-ups than this are there only if the peer floods, and the next
-/// wait returns at once then.
+/// Limit of wake-ups that are read from the socket at once. Only a peer that floods sends more, and then the next wait
+/// returns at once.
 const WAKES_READ: usize = 16;
 
-/// The thread's stack: it calls the kernel, nothing else.
+/// Stack size of the thread in bytes: the thread only makes system calls.
 const STACK: usize = 64 * 1024;
 
-/// The first pause between attempts to wake one who sleeps, and the longest.
+/// First and longest pause between attempts to wake the sleeping thread.
 const RETRY: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_millis(100);
 
@@ -30,7 +30,7 @@ const RETRY_MAX: Duration = Duration::from_millis(100);
 struct PeerState {
     /// The peer's end of the socket is closed.
     died: AtomicBool,
-    /// The channel has seen that.
+    /// The channel has noticed that.
     noticed: AtomicBool,
 }
 
@@ -38,16 +38,17 @@ struct PeerState {
 pub(crate) struct PeerWatch {
     news: Arc<PeerState>,
     socket: Arc<OwnedFd>,
-    /// Readable where another thread of ours rings. The peer never has it: it could fill it.
+    /// An eventfd that becomes readable when another thread of this process rings. The peer never gets it, because it
+    /// could fill it.
     alarm: Arc<OwnedFd>,
-    /// Readable where one of the two is.
+    /// An epoll instance that is readable if the socket or the eventfd is.
     both: OwnedFd,
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PeerWatch {
-    /// Watches the peer at the other end of `socket`; who is to hear of its end sleeps where `own` wakes it.
+    /// Watches the peer at the other end of `socket`. When the peer is gone, `own` wakes the local thread.
     pub(crate) fn watch(socket: OwnedFd, own: Alarm) -> std::io::Result<Self> {
         let end = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let alarm = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -85,24 +86,25 @@ impl PeerWatch {
 
     #[inline]
     pub(crate) fn died(&self) -> bool {
-        // Pairs with the Release in the thread; what the peer wrote before is seen by whoever sees this, since the
-        // kernel closed its socket after that.
+        // Pairs with the Release in the thread. The kernel closed the peer's socket after the peer's last write, so a
+        // thread that sees this flag also sees those writes.
         self.news.died.load(Ordering::Acquire)
     }
 
-    /// The channel is over, and knows; nobody needs to be woken any more, and what is to be read from the socket, be it its
-    /// end, wakes nobody.
+    /// Records that the channel knows about its end. The watching thread stops waking, and data or the end of the
+    /// socket no longer make the descriptor readable.
     pub(crate) fn set_noticed(&self) {
         if !self.news.noticed.swap(true, Ordering::Relaxed) {
             let taken_out = epoll::delete(&self.both, &*self.socket);
-            debug_assert!(taken_out.is_ok(), "it was put in when both began");
+            debug_assert!(taken_out.is_ok(), "the socket was added in `watch`");
         }
     }
 
-    /// Makes the peer's end of the socket readable. Never waits: where there is no room, it is readable already.
+    /// Makes the peer's end of the socket readable. Never blocks: if the socket has no room, the peer's end is readable
+    /// already.
     pub(crate) fn wake_peer(&self) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        // Full: see above. Closed: the peer is gone, which the thread notices.
+        // A full socket needs no byte (see above). If the socket is closed, the peer is gone, which the thread detects.
         let _sent = rustix::net::send(&*self.socket, &[0], flags);
     }
 
@@ -110,9 +112,9 @@ impl PeerWatch {
         self.alarm.clone()
     }
 
-    /// Takes what made it readable.
+    /// Reads everything that made the descriptor readable.
     pub(crate) fn drain(&self) {
-        // Nothing to read is fine, and it is never anything else.
+        // The read fails only if there is nothing to read, which is fine.
         let _read = rustix::io::read(&*self.alarm, &mut [0; 8]);
         for _ in 0..WAKES_READ {
             let mut byte = [0];
@@ -123,7 +125,7 @@ impl PeerWatch {
         }
     }
 
-    /// Readable where the peer or another thread of ours rings, or the peer is gone.
+    /// Returns the descriptor that is readable if the peer or another local thread rings, or if the peer is gone.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.both.as_fd()
     }
@@ -132,22 +134,22 @@ impl PeerWatch {
 impl Drop for PeerWatch {
     fn drop(&mut self) {
         let told = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());
-        debug_assert!(told.is_ok(), "an eventfd of ours has room");
+        debug_assert!(told.is_ok(), "cannot write to the eventfd");
         if let Some(thread) = self.thread.take() {
             let joined = thread.join();
-            debug_assert!(joined.is_ok(), "it does not panic");
+            debug_assert!(joined.is_ok(), "the thread that watches the peer panicked");
         }
     }
 }
 
-/// Waits until the peer's end is closed; false where it has been told to end.
+/// Waits until the peer's end of the socket is closed. Returns false if `end` asks the thread to stop.
 fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(socket, PollFlags::RDHUP),
             PollFd::from_borrowed_fd(end, PollFlags::IN),
         ];
-        // Signals interrupt it; other errors say that one of our own descriptors is none.
+        // Signals interrupt the call. Other errors mean that one of the local descriptors is invalid.
         let polled = rustix::event::poll(&mut fds, None);
         if !fds[1].revents().is_empty() {
             return false;
@@ -159,8 +161,9 @@ fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Wakes who sleeps until they say so: whoever has the memory of a dead peer may still write to it, and undo one wake-up or
-/// ten. And who waits for changes of the descriptor, as tokio does, may have seen that of the socket before we said why.
+/// Re-wakes the sleeping thread until it acknowledges. Another holder of a dead peer's memory may still write to it and
+/// undo a wake-up, even repeatedly. A sleeper that waits for edges, as tokio does, may also have seen the edge of the
+/// socket before `died` was set.
 fn wake(news: &PeerState, end: BorrowedFd<'_>, alarm: &Alarm) {
     let mut pause = RETRY;
     while !news.noticed.load(Ordering::Relaxed) {

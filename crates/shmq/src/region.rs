@@ -1,4 +1,4 @@
-//! Memory that two processes share: a sealed memfd, mapped.
+//! Shared memory between two processes: a sealed memfd and its mapping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -13,36 +13,38 @@ use crate::layout::{HEADER, HeaderError, Layout, Side};
 use crate::ring::{Cursors, RingMemory};
 use crate::slot::Slot;
 
-/// What must be sealed: the region keeps its length, so that no access faults, and nobody adds seals that stop the other.
+/// The seals that a region must have. They fix its length, so no access can fault, and prevent further seals, which
+/// could block the other process.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// The file system of memfds with ordinary pages; huge ones may run out at the first access, which ends the process.
+/// The file-system magic of memfds with ordinary pages. Huge pages are refused: they may run out on first access, which
+/// kills the process.
 const TMPFS: i64 = 0x0102_1994;
 
-/// Why there is no region.
+/// An error that prevents a region from being created or opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// The system refused.
-    #[error("{0} shared memory")]
+    /// A system call failed.
+    #[error("{0} shared memory failed")]
     System(&'static str, #[source] std::io::Error),
-    /// The descriptor is not of memory that stays as it is.
+    /// The descriptor is not a memfd with the required seals.
     #[error(
-        "the peer's shared memory is not a memfd sealed against shrinking, growing and further seals"
+        "the peer's shared memory is not an ordinary memfd sealed against shrinking, growing and further seals"
     )]
     Unsealed,
-    /// The file's length, which comes first, is not what the header says.
-    #[error("the peer's shared memory has {found} bytes, its header says {expected}")]
+    /// The length of the file differs from the length in its header.
+    #[error("the peer's shared memory has {found} bytes, but its header says {expected}")]
     Length {
-        /// Of the file.
+        /// Length of the file, in bytes.
         found: u64,
-        /// By the header.
+        /// Length according to the header, in bytes.
         expected: u64,
     },
-    /// What is asked for, or what the peer wrote, is no region.
-    #[error("the shared memory's header")]
+    /// The requested layout or the peer's header is invalid.
+    #[error("invalid header of the shared memory")]
     Header(#[from] HeaderError),
 }
 
@@ -53,27 +55,27 @@ pub(crate) struct Region {
     base: NonNull<u8>,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and all access to it is by atomics, by volatile
-// accesses or by the copies of `bytes`, from any thread.
+// SAFETY: the mapping belongs to the process, not to a thread. All access to it uses atomics, volatile accesses or the
+// copy functions of `bytes`, which are valid from any thread.
 unsafe impl Send for Region {}
-// SAFETY: as above; nothing here hands out a plain reference to its bytes.
+// SAFETY: as above; no method returns a plain reference to the bytes.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// New memory, all zero but for its header.
+    /// Creates new memory that is all zero except for its header.
     pub(crate) fn create(layout: Layout) -> Result<Self, RegionError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("quictun-shmq", flags).map_err(system("making"))?;
+        let fd = rustix::fs::memfd_create("quictun-shmq", flags).map_err(system("creating"))?;
         rustix::fs::ftruncate(&fd, layout.len() as u64).map_err(system("sizing"))?;
         rustix::io::pwrite(&fd, &layout.to_header(), 0).map_err(system("writing to"))?;
         rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(system("sealing"))?;
         Self::map(fd, layout)
     }
 
-    /// The memory of a peer, who may have sent anything.
+    /// Maps memory that an untrusted peer sent.
     pub(crate) fn open(fd: OwnedFd) -> Result<Self, RegionError> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| RegionError::Unsealed)?;
-        let kind = rustix::fs::fstatfs(&fd).map_err(system("looking at"))?;
+        let kind = rustix::fs::fstatfs(&fd).map_err(system("inspecting"))?;
         if !seals.contains(SEALS) || kind.f_type != TMPFS {
             return Err(RegionError::Unsealed);
         }
@@ -81,7 +83,7 @@ impl Region {
         let read = rustix::io::pread(&fd, &mut header, 0).map_err(system("reading"))?;
         let layout = Layout::from_header(&header)?;
         let found = rustix::fs::fstat(&fd)
-            .map_err(system("looking at"))?
+            .map_err(system("inspecting"))?
             .st_size;
         let found = u64::try_from(found).unwrap_or_default();
         let expected = layout.len() as u64;
@@ -93,8 +95,8 @@ impl Region {
 
     fn map(fd: OwnedFd, layout: Layout) -> Result<Self, RegionError> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody. The file is as long as
-        // the mapping and sealed so, in `create` by us and in `open` as was checked.
+        // SAFETY: a new mapping at an address that the kernel chooses does not affect any other memory. The file is as
+        // long as the mapping and its length is sealed: `create` set it up this way, and `open` checked it.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -116,12 +118,12 @@ impl Region {
 
     pub(crate) fn doorbell(&self, side: Side) -> &Doorbell {
         let at: NonNull<Doorbell> = self.at(Layout::doorbell(side));
-        // SAFETY: inside the mapping and aligned (the layout's assertions); it consists of atomics, which both processes
-        // may change, and any bits are a value of it.
+        // SAFETY: the doorbell is inside the mapping and aligned (the layout asserts both). It consists of atomics,
+        // which both processes may change, and every bit pattern is a valid value.
         unsafe { at.as_ref() }
     }
 
-    /// The ring that `side` writes messages into.
+    /// Returns the ring that `side` writes messages into.
     pub(crate) fn ring(self: &Arc<Self>, side: Side) -> RegionRing {
         RegionRing {
             cursors: self.at(Layout::cursors(side)),
@@ -130,14 +132,15 @@ impl Region {
         }
     }
 
-    /// The first byte of the arena that `side` writes payloads into.
+    /// Returns the first byte of the arena that `side` writes payloads into.
     pub(crate) fn arena(&self, side: Side) -> NonNull<u8> {
         self.at(self.layout.arena(side))
     }
 
-    /// `offset` comes from the layout, which is inside the mapping and aligned for what lies there.
+    /// Returns a pointer to the object at `offset`, which must come from the layout: inside the mapping and aligned for
+    /// `T`.
     fn at<T>(&self, offset: usize) -> NonNull<T> {
-        // SAFETY: the layout's offsets are not beyond its length, which is that of the mapping.
+        // SAFETY: the layout's offsets do not exceed its length, which is the length of the mapping.
         unsafe { self.base.add(offset) }.cast()
     }
 }
@@ -150,9 +153,10 @@ impl AsFd for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: it is our mapping, and who has pointers into it (`RegionRing`, `Channel`) holds the region.
+        // SAFETY: this value owns the mapping, and every holder of pointers into it (`RegionRing`, `Channel`) keeps the
+        // region alive.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.len()) };
-        debug_assert!(unmapped.is_ok(), "it was mapped");
+        debug_assert!(unmapped.is_ok(), "cannot unmap the region");
     }
 }
 
@@ -163,20 +167,20 @@ pub(crate) struct RegionRing {
     _region: Arc<Region>,
 }
 
-// SAFETY: it points into the region, which any thread may use, and keeps it mapped.
+// SAFETY: it points into the region, which any thread may use, and it keeps the region mapped.
 unsafe impl Send for RegionRing {}
 
 impl RingMemory for RegionRing {
     #[inline(always)]
     fn cursors(&self) -> &Cursors {
-        // SAFETY: inside the mapping, which lives as long as `_region`, and aligned; it consists of atomics, which both
-        // processes may change, and any bits are a value of it.
+        // SAFETY: the cursors are inside the mapping, which lives as long as `_region`, and aligned. They consist of
+        // atomics, which both processes may change, and every bit pattern is a valid value.
         unsafe { self.cursors.as_ref() }
     }
 
     #[inline(always)]
     fn slots(&self) -> &[Slot] {
-        // SAFETY: as `cursors`; there are `SLOTS` of them.
+        // SAFETY: as in `cursors`; the region holds `SLOTS` slots.
         unsafe { self.slots.as_ref() }
     }
 }

@@ -1,8 +1,8 @@
 //! A ring with one producer and one consumer that share nothing but memory.
 //!
-//! A slot is a cache line, and says itself whether its message is there: it holds the message's *turn*, the lap of the ring that
-//! the message belongs to. The consumer reads one line per message and none of the producer's cursors. Its own cursor, the
-//! *head*, is published now and then, for the producer to see that there is room.
+//! A slot is one cache line and states itself whether its message is present. It holds the message's *turn*: the lap of
+//! the ring that the message belongs to. The consumer reads one line per message and none of the producer's cursors. It
+//! publishes its own cursor, the *head*, from time to time, so that the producer learns about free slots.
 //!
 //! ```text
 //!  producer:  write words 1.. of slots; words 0 with the turns (Release), the last slot's first
@@ -11,59 +11,61 @@
 //!             ...; message_event = head; arm the doorbell; fence; look again; sleep
 //! ```
 //!
-//! Producer and consumer believe only what they have in their own memory. The other side can make them see any message or
-//! none; it cannot make them read or write outside the slots.
+//! Producer and consumer trust only their private memory. The other side can make them see any message or none, but it
+//! cannot make them read or write outside the slots.
 
 use super::atomic::{AtomicU64, Ordering};
 use super::slot::{Message, Slot};
 use crate::violation::Violation;
 
-/// A cursor and what shares no line with it; two lines, since processors fetch them in pairs.
+/// A cursor alone on its cache lines. It takes two lines, because processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Cursor(pub(crate) AtomicU64);
 
-/// What producer and consumer tell each other besides the messages.
+/// The state that producer and consumer exchange besides the messages.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Cursors {
-    /// The consumer's: messages before it are consumed.
+    /// Written by the consumer: all messages before this position are consumed.
     pub(crate) head: Cursor,
-    /// The consumer's: it wants to know when this message is there.
+    /// Written by the consumer: it asks to be notified when the message at this position is present.
     pub(crate) message_event: Cursor,
-    /// The producer's: it wants to know when this message is consumed.
+    /// Written by the producer: it asks to be notified when the message at this position is consumed.
     pub(crate) space_event: Cursor,
 }
 
-/// Where a ring lies. The number of slots is a power of two and never changes.
+/// The memory of a ring. The number of slots is a power of two and never changes.
 pub(crate) trait RingMemory {
     fn cursors(&self) -> &Cursors;
     fn slots(&self) -> &[Slot];
 }
 
-/// Messages that are shown to the consumer together, at most; a power of two. More would have the consumer wait for them
-/// without making a message any cheaper.
+/// Largest number of messages that become visible to the consumer together; a power of two. A larger batch would delay
+/// the consumer without making a message cheaper.
 pub const BATCH: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Producer<P> {
     place: P,
-    /// Counts what is staged, too.
+    /// Position after the last message, including staged messages.
     tail: u64,
-    /// Messages before this one the consumer can see; those from here to the tail are staged.
+    /// Messages before this position are visible to the consumer. Messages from here to the tail are staged.
     shown: u64,
-    /// The first of them as a whole: a consumer that looks at its slot would take the line away between two writes.
+    /// The first staged message as a whole. A consumer that polls its slot would take the cache line away between two
+    /// writes, so the slot is written last and in one go.
     first: Message,
-    /// First words of all of them, each at its position; the rest of the others is in the slots.
+    /// First words of all staged messages, indexed by position. The other words of all but the first message are in the
+    /// slots already.
     turns: [u64; BATCH],
     head: u64,
-    /// The tail when the consumer was last thought of.
+    /// Value of the tail when the producer last checked whether to notify the consumer.
     settled: u64,
 }
 
 impl<P: RingMemory> Producer<P> {
     pub(crate) fn new(place: P) -> Self {
-        // Nobody waits for room yet; 0 would be the first message.
+        // The producer does not wait for room yet. An event of 0 would ask for the first message.
         let event = &place.cursors().space_event.0;
         event.store(u64::MAX, Ordering::Relaxed);
         Self {
@@ -77,24 +79,25 @@ impl<P: RingMemory> Producer<P> {
         }
     }
 
-    /// Whether there is room for a message, as far as is known; if not, [`has_room`](Self::has_room) looks.
+    /// Returns whether the ring has room for a message, judging by the last known head. If not, call
+    /// [`has_room`](Self::has_room) to read the head again.
     #[inline(always)]
     pub(crate) fn has_known_room(&self) -> bool {
         self.tail - self.head < self.place.slots().len() as u64
     }
 
-    /// Writes a message: there is room. The low half of its first word is the ring's. The consumer sees it after
-    /// [`publish`](Self::publish), or when there is a batch.
+    /// Writes a message; the ring must have room. The ring owns the low half of the message's first word. The consumer
+    /// sees the message after [`publish`](Self::publish), or when a batch is complete.
     #[inline(always)]
     pub(crate) fn stage(&mut self, message: Message) {
-        debug_assert!(self.has_known_room(), "callers look");
+        debug_assert!(self.has_known_room(), "the caller checks for room first");
         let slots = self.place.slots();
         let turn = u64::from(turn(self.tail, slots.len()));
         self.turns[index(self.tail, BATCH)] = message.first() & !TURN_MASK | turn;
         if self.tail == self.shown {
             self.first = message;
         } else {
-            // Ordered after the consumer's reads of the lap before by `head` (Acquire in `has_room`).
+            // `head` (Acquire in `has_room`) orders this write after the consumer's reads of the previous lap.
             slots[index(self.tail, slots.len())].store_rest(&message);
         }
         self.tail += 1;
@@ -110,8 +113,8 @@ impl<P: RingMemory> Producer<P> {
         }
     }
 
-    /// From the last to the first, so that who sees the first sees all of them, and none of the lines goes there and back
-    /// meanwhile.
+    /// Shows the staged messages from the last to the first. A consumer that sees the first message then sees all of
+    /// them, and none of the cache lines moves back and forth in the meantime.
     #[inline(never)]
     fn show(&mut self) {
         let slots = self.place.slots();
@@ -134,7 +137,7 @@ impl<P: RingMemory> Producer<P> {
         self.tail
     }
 
-    /// Whether there is room for a message, by a new look at the head.
+    /// Reads the head again and returns whether the ring has room for a message.
     #[inline(never)]
     pub(crate) fn has_room(&mut self) -> Result<bool, Violation> {
         // Pairs with the Release in `Consumer::publish`.
@@ -150,14 +153,14 @@ impl<P: RingMemory> Producer<P> {
         Ok(self.tail - found < self.place.slots().len() as u64)
     }
 
-    /// Messages written since the consumer was last thought of.
+    /// Number of messages written since the producer last checked whether to notify the consumer.
     #[inline]
     pub(crate) fn unsettled(&self) -> u64 {
         self.tail - self.settled
     }
 
-    /// Whether the consumer wants to know of the messages written since the last time. After a `SeqCst` fence, which pairs
-    /// with the one after [`Consumer::arm`].
+    /// Returns whether the consumer asked to be notified about a message written since the last call. The caller must
+    /// execute a `SeqCst` fence first; it pairs with the fence after [`Consumer::arm`].
     #[inline]
     pub(crate) fn settle(&mut self) -> bool {
         let event = self.place.cursors().message_event.0.load(Ordering::Relaxed);
@@ -166,7 +169,7 @@ impl<P: RingMemory> Producer<P> {
         wanted
     }
 
-    /// Asks to be told when there is room. A `SeqCst` fence and [`has_room`](Self::has_room) must follow.
+    /// Asks to be notified when the ring has room. A `SeqCst` fence and [`has_room`](Self::has_room) must follow.
     pub(crate) fn arm(&self) {
         let event = &self.place.cursors().space_event.0;
         event.store(self.head, Ordering::Relaxed);
@@ -177,7 +180,7 @@ impl<P: RingMemory> Producer<P> {
 pub(crate) struct Consumer<P> {
     place: P,
     head: u64,
-    /// The head that the producer knows.
+    /// The head that the producer can see.
     published: u64,
 }
 
@@ -197,7 +200,7 @@ impl<P: RingMemory> Consumer<P> {
         turn_of(first) == turn(self.head, slots.len())
     }
 
-    /// Takes it: it is there.
+    /// Takes the next message, which must be present.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Message {
         let slots = self.place.slots();
@@ -206,7 +209,7 @@ impl<P: RingMemory> Consumer<P> {
         message
     }
 
-    /// Whether the slot of the next message holds what an honest producer may have put there.
+    /// Checks that the slot of the next message holds a turn that an honest producer may have written.
     pub(crate) fn check(&self) -> Result<(), Violation> {
         let slots = self.place.slots();
         let found = turn_of(slots[index(self.head, slots.len())].first());
@@ -221,7 +224,7 @@ impl<P: RingMemory> Consumer<P> {
         })
     }
 
-    /// Whether there is a message, or something else that is not nothing.
+    /// Returns whether the next slot holds a message or an invalid turn.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         let slots = self.place.slots();
@@ -239,10 +242,12 @@ impl<P: RingMemory> Consumer<P> {
         self.head - self.published
     }
 
-    /// Gives the room of consumed messages back. Returns what to pass to [`settle`](Self::settle), after a `SeqCst` fence.
+    /// Publishes the head, which returns the slots of consumed messages to the producer. Returns the value to pass to
+    /// [`settle`](Self::settle) after a `SeqCst` fence.
     pub(crate) fn publish(&mut self) -> u64 {
         let before = std::mem::replace(&mut self.published, self.head);
-        // Pairs with the Acquire in `Producer::has_room`: who sees the room sees that the slots have been read.
+        // Pairs with the Acquire in `Producer::has_room`: a producer that sees the new head also sees that the slots
+        // were read.
         self.place
             .cursors()
             .head
@@ -251,21 +256,21 @@ impl<P: RingMemory> Consumer<P> {
         before
     }
 
-    /// Whether the producer wants to know of the room given since the head was `before`. After a `SeqCst` fence, which
-    /// pairs with the one after [`Producer::arm`].
+    /// Returns whether the producer asked to be notified about room that was freed since the head was `before`. The
+    /// caller must execute a `SeqCst` fence first; it pairs with the fence after [`Producer::arm`].
     pub(crate) fn settle(&self, before: u64) -> bool {
         let event = self.place.cursors().space_event.0.load(Ordering::Relaxed);
         is_between(event, before, self.published)
     }
 
-    /// Asks to be told of the next message. A `SeqCst` fence and [`is_ready`](Self::is_ready) must follow.
+    /// Asks to be notified about the next message. A `SeqCst` fence and [`is_ready`](Self::is_ready) must follow.
     pub(crate) fn arm(&self) {
         let event = &self.place.cursors().message_event.0;
         event.store(self.head, Ordering::Relaxed);
     }
 }
 
-/// The half of a slot's first word that holds the turn.
+/// Mask of the turn in a slot's first word.
 const TURN_MASK: u64 = u32::MAX as u64;
 
 #[inline]
@@ -277,11 +282,11 @@ fn index(position: u64, len: usize) -> usize {
     (position & (len as u64 - 1)) as usize
 }
 
-/// The turn of a message: memory begins as 0, which is the turn before the first.
+/// Returns the turn of the message at `position`. Fresh memory holds 0, which is the turn before the first.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "turns come round again after 2^32 laps"
+    reason = "turns wrap around after 2^32 laps"
 )]
 fn turn(position: u64, len: usize) -> u32 {
     ((position >> len.trailing_zeros()) as u32).wrapping_add(1)
@@ -293,7 +298,7 @@ fn turn_of(first: u64) -> u32 {
     first as u32
 }
 
-/// Whether `event` is one of `old..new`; right also after the numbers have come round.
+/// Returns whether `event` is in `old..new`; also correct after the numbers wrap around.
 #[inline]
 fn is_between(event: u64, old: u64, new: u64) -> bool {
     event.wrapping_sub(old) < new.wrapping_sub(old)

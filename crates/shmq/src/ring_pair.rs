@@ -1,10 +1,11 @@
-//! One process at its two rings and two doorbells: who is told of what, and when it may sleep.
+//! The two rings and two doorbells of one process: when to notify the peer, and when this process may sleep.
 //!
-//! Why no wake-up is lost: the writer of a message writes it, passes a fence, and then looks whether the reader wants to
-//! know (the event index, then the doorbell's state). The reader says that it wants to know, passes a fence, and then
-//! looks for messages. Whichever fence comes second, its side sees what the other wrote before its own: either the reader
-//! finds the message and does not sleep, or the writer finds the doorbell armed and rings it. Room in the ring is told of in
-//! the same way, with the sides exchanged. The model checker's tests try all interleavings of this very code.
+//! No wake-up is lost, for the following reason. The writer writes a message, executes a fence, and then checks whether
+//! the reader asked to be notified (the event index, then the doorbell's state). The reader asks to be notified,
+//! executes a fence, and then checks for messages. The side whose fence comes second sees what the other side wrote
+//! before its own fence. So either the reader finds the message and does not sleep, or the writer finds the doorbell
+//! armed and rings it. Room in the ring is announced in the same way, with the sides exchanged. The model checker's
+//! tests run this very code through all interleavings.
 
 use super::atomic::{Ordering, fence};
 use super::doorbell::{Doorbell, Sleep};
@@ -12,20 +13,20 @@ use super::ring::{Consumer, Producer, RingMemory};
 use super::slot::Message;
 use crate::violation::Violation;
 
-/// Reasons to ring: there are messages, there is room, nobody is there any more.
+/// Reasons to ring: new messages, new room in the ring, and the end of the channel.
 pub(crate) const MESSAGES: u64 = 1;
 pub(crate) const SPACE: u64 = 2;
 pub(crate) const BYE: u64 = 4;
 
-/// Another thread of the process itself has something for it.
+/// Reason to ring: another thread of the same process has work for the thread that waits.
 pub(crate) const ALARM: u64 = 8;
 
-/// What a process waits for, besides the end of its peer and what its own threads have for it.
+/// The events that a process waits for, besides the end of its peer and alarms from its own threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// Messages: without, those that are in the ring stay there.
+    /// Wait for messages. If unset, messages stay in the ring.
     pub messages: bool,
-    /// Room for a message in a ring that was full.
+    /// Wait for room in a ring that was full.
     pub room: bool,
 }
 
@@ -40,18 +41,18 @@ pub(crate) struct RingPair<P, B> {
     pub(crate) tx: Producer<P>,
     pub(crate) rx: Consumer<P>,
     pub(crate) doorbells: B,
-    /// A message found no room.
+    /// A message found no room, and none has been written since.
     room_wanted: bool,
-    /// Messages consumed before the producer is told that there is room.
+    /// Number of consumed messages after which the head is published to the producer.
     publish_after: u64,
     pub(crate) notifications: u64,
-    /// Times that it was not, although there was news, since it was awake.
+    /// Number of times that the peer was not notified of news, because it was awake.
     pub(crate) suppressed: u64,
 }
 
 impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
     pub(crate) fn new(tx: P, rx: P, doorbells: B) -> Self {
-        // Few enough that the producer does not wait for it, many enough that it costs nothing.
+        // Few enough that the producer does not wait, and many enough that the cost is negligible.
         let publish_after = (rx.slots().len() as u64 / 8).max(1);
         Self {
             tx: Producer::new(tx),
@@ -64,7 +65,7 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         }
     }
 
-    /// Whether there is room for a message; if not, the peer's notice of it counts as work from now on.
+    /// Returns whether the ring has room for a message. If not, new room counts as work from now on.
     #[cold]
     pub(crate) fn has_room(&mut self) -> Result<bool, Violation> {
         let has_room = self.tx.has_room()?;
@@ -72,15 +73,15 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         Ok(has_room)
     }
 
-    /// Writes a message: there is room. The peer sees it after [`Producer::publish`] or [`flush`](Self::flush), or when
-    /// there is a batch of them.
+    /// Writes a message; the ring must have room. The peer sees the message after [`Producer::publish`] or
+    /// [`flush`](Self::flush), or when a batch is complete.
     #[inline(always)]
     pub(crate) fn stage(&mut self, message: Message) {
         self.tx.stage(message);
         self.room_wanted = false;
     }
 
-    /// Takes it: it is there.
+    /// Takes the next message, which must be present.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Message {
         let message = self.rx.take();
@@ -90,7 +91,7 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         message
     }
 
-    /// Publishes, and wakes the peer if it sleeps and has not seen what was written.
+    /// Publishes staged messages, and wakes the peer if it sleeps and has not seen them.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if self.tx.unsettled() == 0 {
@@ -102,7 +103,7 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         self.notify();
     }
 
-    /// Wakes the peer if it wants to know of what was published before the last fence.
+    /// Wakes the peer if it asked to be notified of messages published before the last fence.
     #[inline]
     fn notify(&mut self) {
         if self.tx.unsettled() == 0 {
@@ -113,11 +114,11 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         }
     }
 
-    /// Whether there is something to do: a message, a reason that was rung for, or room that was missing. Of the room it
-    /// tells once: who wanted it may not want it any more.
+    /// Returns whether there is work to do: a message, a reason for which the peer rang, or room after the ring was
+    /// full. Room is reported only once, because the caller may not want it any more.
     #[inline]
     pub(crate) fn has_work(&mut self) -> bool {
-        // What breaks the rules is found by whoever does the work.
+        // A violation also counts as work, and the code that does the work detects it.
         if self.rx.is_ready() || self.doorbells.own().is_pending() {
             return true;
         }
@@ -133,7 +134,7 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
             || (wants.room && !matches!(self.tx.has_room(), Ok(false)))
     }
 
-    /// What a process wants that takes all messages: room where it found none.
+    /// Returns what a process waits for that takes all messages: messages, and room if it found none.
     pub(crate) fn usual_wants(&self) -> Wants {
         Wants {
             messages: true,
@@ -141,14 +142,15 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         }
     }
 
-    /// [`arm_for`](Self::arm_for) what it [usually](Self::usual_wants) wants.
+    /// Like [`arm_for`](Self::arm_for) with the [usual](Self::usual_wants) events.
     pub(crate) fn arm(&mut self, sleep: Sleep) -> bool {
         self.announce(sleep, self.usual_wants());
         !self.has_work()
     }
 
-    /// Announces that this process is about to sleep; whether it may. What was written is published, and the peer woken if
-    /// it sleeps: only then, so that a peer that takes over our processor finds that its answer has to wake us.
+    /// Announces that this process is about to sleep, and returns whether it may. Publishes staged messages before the
+    /// announcement and wakes the peer only after it. A peer that then takes over this processor finds that its answer
+    /// has to wake this process.
     pub(crate) fn arm_for(&mut self, sleep: Sleep, wants: Wants) -> bool {
         self.announce(sleep, wants);
         !self.has_work_for(wants)
@@ -163,7 +165,7 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         if wants.room {
             self.tx.arm();
         }
-        // Its fence is that of `flush` and of `give_room`, too.
+        // This fence also serves as the fence of `flush` and of `give_room`.
         self.doorbells.own().arm(sleep);
         self.notify();
         if self.rx.settle(before) {
@@ -171,7 +173,7 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         }
     }
 
-    /// Rings at the peer's; whether it had to be woken.
+    /// Rings the peer's doorbell. Returns whether the peer had to be woken.
     #[cold]
     pub(crate) fn ring(&mut self, reasons: u64) -> bool {
         let Some(sleep) = self.doorbells.peer().ring(reasons) else {

@@ -1,10 +1,10 @@
-//! A slot of a ring: one cache line, of which the first word says whether its message is there.
+//! A slot of a ring: one cache line whose first word states whether its message is present.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::message::WORDS;
 
-/// What a slot carries. The low half of its first word is the ring's.
+/// The content of a slot. The ring owns the low half of its first word.
 pub(crate) use crate::message::Message;
 
 #[derive(Debug)]
@@ -14,14 +14,15 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The first word. Who sees a turn in it sees what was written before [`show`](Self::show).
+    /// Returns the first word. A reader that sees a turn in it also sees everything written before
+    /// [`show`](Self::show).
     #[inline(always)]
     pub(crate) fn first(&self) -> u64 {
         // Pairs with the Release in `show`.
         self.words[0].load(Ordering::Acquire)
     }
 
-    /// Writes the first word, and so shows the message.
+    /// Writes the first word, which makes the message visible.
     #[inline(always)]
     pub(crate) fn show(&self, first: u64) {
         // Pairs with the Acquire in `first`.
@@ -30,14 +31,14 @@ impl Slot {
 
     #[inline(always)]
     pub(crate) fn load(&self) -> Message {
-        // SAFETY: a slot is a line of memory that is mapped and aligned, and it consists of atomics: the peer may write to
-        // it, and no reference of ours says that nobody does.
+        // SAFETY: a slot is a mapped and aligned line of memory that consists of atomics. The peer may write to it, and
+        // no reference in this process asserts otherwise.
         unsafe { Message::read_from(self.words.as_ptr().cast()) }
     }
 
     #[inline(always)]
     pub(crate) fn store_rest(&self, message: &Message) {
-        // SAFETY: as in `load`; atomics may be written to through a shared reference.
+        // SAFETY: as in `load`; atomics may be written through a shared reference.
         unsafe { message.write_rest_to(self.words.as_ptr().cast_mut().cast()) };
     }
 }

@@ -1,72 +1,72 @@
-//! What a peer does that no honest one can.
+//! Protocol violations that no honest peer commits, and the errors that end a channel.
 
 use thiserror::Error;
 
-/// The channel is over.
+/// The reason why a channel is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The peer closed it, and everything that it sent has been read.
+    /// The peer closed the channel. Everything that it sent has been read.
     #[error("the peer closed the channel")]
     Closed,
-    /// The peer's process ended without closing it, and everything that it sent has been read.
+    /// The peer's process ended without closing the channel. Everything that it sent has been read.
     #[error("the peer's process ended")]
     Died,
-    /// The peer broke the rules. What is left in the ring stays there.
+    /// The peer broke the rules. Messages that are still in the ring are not read.
     #[error("the peer broke the rules of the channel: {0}")]
     Violation(#[from] Violation),
 }
 
-/// The peer broke the rules of the memory it shares with us: it is broken or hostile, and nothing more is read from it.
+/// A breach of the rules of the shared memory. The peer is broken or hostile, and nothing more is read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A slot holds neither the next message nor what was there before.
-    #[error("slot of message {index} has turn {found} instead of {expected} or the one before")]
+    /// A slot holds neither the turn of the next message nor the turn before it.
+    #[error("slot of message {index} has turn {found}, expected {expected} or the turn before it")]
     Turn {
-        /// Of the message.
+        /// Position of the message, counted from the start of the channel.
         index: u64,
-        /// In the slot.
+        /// Turn that the slot holds.
         found: u32,
-        /// In the slot once the message is there.
+        /// Turn that the slot holds once the message is there.
         expected: u32,
     },
-    /// It says to have consumed what was not there, or less than before.
+    /// The peer's head is beyond the tail or behind its previous value.
     #[error(
-        "it says to have consumed {found} messages, of {written} written and {before} consumed before"
+        "it claims to have consumed {found} messages, but {written} are written and {before} were consumed before"
     )]
     Head {
-        /// What it says.
+        /// Head that the peer wrote.
         found: u64,
-        /// What it said last.
+        /// Head that the peer wrote before.
         before: u64,
-        /// Written by us.
+        /// Messages that the local side has written.
         written: u64,
     },
-    /// A payload that is not inside its part of the arena.
-    #[error("a payload of {len} bytes at {off} is not in its arena of {arena} bytes")]
+    /// A payload does not lie inside its sender's arena.
+    #[error("a payload of {len} bytes at offset {off} is outside its arena of {arena} bytes")]
     Payload {
-        /// First byte.
+        /// Offset of the payload's first byte in the arena.
         off: u32,
-        /// Bytes.
+        /// Length of the payload, in bytes.
         len: u32,
-        /// Bytes of the arena.
+        /// Length of the arena, in bytes.
         arena: u32,
     },
-    /// A message that its receiver cannot have been sent: an answer to no call, a request to a client, a wrong length.
-    #[error("a message that makes no sense here: kind {kind}, call {cid}, length {len}")]
+    /// A message that is not valid for its receiver: an answer to no call, a request to a client, or a wrong length.
+    #[error("unexpected message: kind {kind}, call {cid}, length {len}")]
     Senseless {
-        /// Of the message.
+        /// Kind of the message.
         kind: u16,
-        /// Of the message.
+        /// Call id of the message.
         cid: u32,
-        /// Of the message.
+        /// Length of the message's payload.
         len: u32,
     },
-    /// It answered nothing for too long.
+    /// The peer neither answered nor made room within the limit.
     #[error("it did not answer within {0:?}")]
     Silent(std::time::Duration),
-    /// It keeps waking us for nothing.
-    #[error("it woke us {0} times in a row for nothing")]
+    /// The peer keeps waking the local side without a reason.
+    #[error("it caused {0} wake-ups in a row without a reason")]
     EmptyWakes(u32),
 }

@@ -1,4 +1,4 @@
-//! How a channel ends: by either side, by a peer's death, or by what no honest peer does.
+//! The end of a channel: closed by either side, by the death of the peer, or by a violation.
 
 use super::Channel;
 use crate::atomic::Ended;
@@ -8,8 +8,8 @@ use crate::peer_watch::PeerWatch;
 use crate::ring_pair::{BYE, Doorbells, Wants};
 use crate::violation::{ChannelError, Violation};
 
-/// Wake-ups in a row for which there is no reason. Honest peers cause one now and then, where we saw the message before the
-/// wake-up for it came.
+/// Limit of consecutive wake-ups without a reason. An honest peer causes one now and then, if the local side saw the
+/// message before its wake-up arrived.
 const EMPTY_WAKES: u32 = 1000;
 
 impl Channel {
@@ -18,7 +18,7 @@ impl Channel {
         why.unwrap_or(ChannelError::Closed)
     }
 
-    /// Ends the channel for what the user of its messages has found out about the peer.
+    /// Ends the channel because the caller found a violation in the peer's messages. Returns the error to report.
     #[cold]
     #[inline(never)]
     pub fn reject(&mut self, violation: Violation) -> ChannelError {
@@ -46,7 +46,8 @@ impl Channel {
         self.ring_pair.doorbells.own().is_pending() || self.is_dead()
     }
 
-    /// Looks at why the doorbell was rung, and then once more for a message: what the peer did last comes after its messages.
+    /// Reads why the doorbell was rung, and then checks once more for a message. The peer's last ring comes after its
+    /// messages.
     #[cold]
     #[inline(never)]
     pub(super) fn pop_last(&mut self) -> Result<Option<Message>, ChannelError> {
@@ -63,19 +64,19 @@ impl Channel {
         self.leaving.map_or(Ok(None), Err)
     }
 
-    /// Takes why the doorbell was rung, and notes the peer's end.
+    /// Reads why the doorbell was rung, and records the end of the peer.
     #[cold]
     #[inline(never)]
     pub(super) fn take_notice(&mut self) {
         let Some(why) = why_left(self.ring_pair.doorbells.own(), || self.is_dead()) else {
             return;
         };
-        // The first reason is the true one: a peer that closes the channel ends, too, some time.
+        // The first reason is the true one: a peer that closes the channel also exits some time later.
         self.leaving = self.leaving.or(Some(why));
         self.set_over();
     }
 
-    /// Nothing more is to be heard of the peer, nor of its end.
+    /// Marks the channel as over: the peer's messages and its death no longer matter.
     fn set_over(&mut self) {
         self.is_over = true;
         self.peer_watch()
@@ -109,7 +110,7 @@ impl Channel {
             return;
         }
         self.counters.empty_wakes += 1;
-        // Our own threads wake us also where we have seen by ourselves what they had for us.
+        // Other threads of this process also cause such wake-ups, if this thread has already seen what they rang for.
         let alarms = self.alarm.rings();
         if std::mem::replace(&mut self.alarms, alarms) != alarms {
             return;
@@ -127,8 +128,8 @@ impl Drop for Channel {
     }
 }
 
-/// How the peer left, if it did. It rings before its socket is closed: so that who closes the channel is not taken for dead,
-/// the socket is looked at first.
+/// Returns how the peer left, if it did. A peer rings before it closes its socket. The socket is therefore checked
+/// first, so that a peer that closes the channel is not taken for dead.
 fn why_left(bell: &Doorbell, died: impl FnOnce() -> bool) -> Option<ChannelError> {
     let died = died();
     let closed = bell.take() & BYE != 0;
@@ -142,17 +143,17 @@ fn why_left(bell: &Doorbell, died: impl FnOnce() -> bool) -> Option<ChannelError
 mod tests {
     use super::*;
 
-    /// The peer closes the channel, and its socket, while we look.
+    /// The peer closes the channel, and then its socket, during the check.
     #[test]
     fn who_closes_the_channel_is_not_taken_for_dead() {
-        let channel = Channel::create(0, 1).expect("a region");
+        let channel = Channel::create(0, 1).expect("open a region");
         let bell = channel.ring_pair.doorbells.own();
         let closes = || {
             bell.ring(BYE);
             true
         };
         assert_eq!(why_left(bell, closes), Some(ChannelError::Closed));
-        assert_eq!(why_left(bell, || false), None, "it has been taken");
+        assert_eq!(why_left(bell, || false), None, "the ring was read before");
         assert_eq!(why_left(bell, || true), Some(ChannelError::Died));
     }
 }

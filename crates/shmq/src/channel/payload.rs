@@ -1,4 +1,4 @@
-//! Payloads that are longer than what a message carries: parts of the arenas, read and written where they lie.
+//! Payloads that do not fit into a message: parts of the arenas, read and written in place.
 
 use super::Channel;
 use crate::arena::Reserved;
@@ -6,7 +6,7 @@ use crate::bytes::Shared;
 use crate::message::Message;
 use crate::violation::{ChannelError, Violation};
 
-/// A payload that the peer says it sent: inside its arena, that much is known.
+/// A payload that the peer announced. It lies inside the peer's arena; its content is untrusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     off: u32,
@@ -14,55 +14,63 @@ pub struct Received {
 }
 
 impl Received {
-    /// Bytes.
-    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    /// Returns the length in bytes, which is never 0.
+    #[expect(clippy::len_without_is_empty, reason = "its length is never 0")]
     pub fn len(self) -> u32 {
         self.len
     }
 }
 
 impl Channel {
-    /// Part of our arena for a payload of `len` bytes, if there is as much in one piece.
+    /// Allocates a contiguous part of the local arena for a payload of `len` bytes. Returns `None` if there is no such
+    /// part.
     pub fn reserve(&mut self, len: u32) -> Option<Reserved> {
         self.arena.reserve(len)
     }
 
-    /// Gives it back, once the peer cannot be reading it any more: how that is known is the user's protocol.
-    #[expect(clippy::needless_pass_by_value, reason = "it is gone after this")]
+    /// Frees a part of the local arena. The peer must no longer read it; the caller's protocol has to ensure that.
+    #[expect(clippy::needless_pass_by_value, reason = "the part is gone afterwards")]
     pub fn release(&mut self, reserved: Reserved) {
         self.arena.release(&reserved);
     }
 
-    /// Writes into a payload of ours, from its byte `at` on; panics where that is beyond its end.
+    /// Writes into a local payload, starting at byte `at`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `bytes` extends beyond the end of the payload.
     pub fn write(&self, reserved: &Reserved, at: u32, bytes: &[u8]) {
         self.ours(reserved, at, bytes.len()).write(bytes);
     }
 
-    /// Writes a payload of ours in place, in lines of eight words; bytes after the last whole line stay.
+    /// Writes a local payload in place, in lines of eight words. Bytes after the last whole line stay unchanged.
     #[inline]
     pub fn fill_lines(&self, reserved: &Reserved, make: impl FnMut(usize) -> [u64; 8]) {
         let whole = self.ours(reserved, 0, reserved.len() as usize);
         whole.fill_lines(make);
     }
 
-    /// Copies bytes of a payload of ours out, from its byte `at` on, where the peer may have answered into it; panics where
-    /// that is beyond its end.
+    /// Copies bytes out of a local payload into which the peer may have written an answer, starting at byte `at`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `into` extends beyond the end of the payload.
     pub fn read_back(&self, reserved: &Reserved, at: u32, into: &mut [u8]) {
         self.ours(reserved, at, into.len()).read(into);
     }
 
-    /// As [`read_back`](Self::read_back) for `len` bytes, behind those that are in `onto` already.
+    /// Like [`read_back`](Self::read_back) for `len` bytes, which are appended to `onto`.
     pub fn append_back(&self, reserved: &Reserved, at: u32, len: u32, onto: &mut Vec<u8>) {
         self.ours(reserved, at, len as usize).append_to(onto);
     }
 
-    /// The payload of a message that the peer sent, if it has one outside the message. An error where it is not in the peer's
-    /// arena, which tears the channel down.
+    /// Returns the payload of a message that the peer sent, or `None` if the message has no payload in the arena. A
+    /// payload outside the peer's arena is an error and ends the channel.
     pub fn received(&mut self, message: &Message) -> Result<Option<Received>, ChannelError> {
         self.received_at(message.off(), message.len())
     }
 
-    /// As [`received`](Self::received) for a payload of which only the place is at hand.
+    /// Like [`received`](Self::received), for a caller that has only the payload's offset and length.
     pub fn received_at(&mut self, off: u32, len: u32) -> Result<Option<Received>, ChannelError> {
         let arena = self.region().layout().arena;
         if len == 0 {
@@ -74,18 +82,26 @@ impl Channel {
         Ok(Some(Received { off, len }))
     }
 
-    /// Copies bytes of a payload out, from its byte `at` on; panics where that is beyond its end. The peer may be writing
-    /// to it: check what was copied, not what is there.
+    /// Copies bytes out of a received payload, starting at byte `at`. The peer may write to the payload at any time, so
+    /// check the copy, not the payload.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `into` extends beyond the end of the payload.
     pub fn read(&self, received: Received, at: u32, into: &mut [u8]) {
         self.theirs(received, at, into.len()).read(into);
     }
 
-    /// Writes an answer into a payload that the peer sent, from its byte `at` on; panics where that is beyond its end.
+    /// Writes an answer into a received payload, starting at byte `at`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `bytes` extends beyond the end of the payload.
     pub fn answer(&self, received: Received, at: u32, bytes: &[u8]) {
         self.theirs(received, at, bytes.len()).write(bytes);
     }
 
-    /// Folds over a payload where it lies, in lines of eight words, the last one filled up with zeros.
+    /// Folds over a received payload in place, in lines of eight words. The last line is padded with zeros.
     #[inline]
     pub fn fold_lines<T>(
         &self,
@@ -110,12 +126,12 @@ impl Channel {
     }
 }
 
-/// Where byte `at` of a payload lies in its arena; panics where the payload has fewer than `len` bytes from there on.
+/// Returns the arena offset of byte `at` of a payload. Panics if the payload has fewer than `len` bytes from there on.
 #[inline]
 fn place(off: u32, whole: u32, at: u32, len: usize) -> usize {
     assert!(
         at <= whole && len <= (whole - at) as usize,
-        "beyond the payload"
+        "the range extends beyond the end of the payload"
     );
     (off + at) as usize
 }

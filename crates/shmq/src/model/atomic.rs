@@ -1,4 +1,4 @@
-//! The model checker's atomics, and a futex made of its lock and condition variable.
+//! The model checker's atomics, and a futex built from its lock and condition variable.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) enum Ended {
 #[derive(Debug)]
 pub(crate) struct Futex {
     word: AtomicU32,
-    /// The kernel's: it compares and queues in one step.
+    /// Stands for the kernel's futex queue: the kernel compares and queues in one step.
     queue: Mutex<()>,
     woken: Condvar,
 }
@@ -45,15 +45,15 @@ impl Futex {
     }
 
     pub(crate) fn wait(&self, expected: u32, _timeout: Option<Duration>) -> Ended {
-        let queue = self.queue.lock().expect("nobody panics with it");
+        let queue = self.queue.lock().expect("lock poisoned");
         if self.load() == expected {
-            drop(self.woken.wait(queue).expect("nobody panics with it"));
+            drop(self.woken.wait(queue).expect("lock poisoned"));
         }
         Ended::Woken
     }
 
     pub(crate) fn wake(&self) {
-        let _queue = self.queue.lock().expect("nobody panics with it");
+        let _queue = self.queue.lock().expect("lock poisoned");
         self.woken.notify_one();
     }
 }

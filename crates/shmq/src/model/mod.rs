@@ -1,13 +1,13 @@
-//! Rings and doorbells with the model checker's atomics: the same source, all interleavings, and all values that the
-//! memory model lets a load return.
+//! Rings and doorbells with the model checker's atomics. The tests run the same source through all interleavings and
+//! through all values that the memory model allows a load to return.
 //!
-//! A lost wake-up shows as a deadlock, which the checker reports. The models are small on purpose: two processes, rings of
-//! one or two slots, two or three messages.
+//! A lost wake-up appears as a deadlock, which the checker reports. The models are small on purpose: two processes,
+//! rings of one to four slots, two or three messages.
 
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "the models use a part of what they are given"
+    reason = "the models use only a part of the included modules"
 )]
 #![allow(clippy::duplicate_mod, reason = "the same source over other atomics")]
 

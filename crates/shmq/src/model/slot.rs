@@ -1,4 +1,4 @@
-//! A slot of two words: what is torn is torn between these.
+//! A slot of two words, the smallest slot whose message can be torn.
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 

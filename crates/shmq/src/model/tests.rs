@@ -39,8 +39,8 @@ impl RingMemory for Arc<Ring> {
     }
 }
 
-/// A doorbell and what is asserted of it: each wake-up has used up an arming, so that nobody is woken who is awake, and
-/// there is at most one wake-up under way. The plain atomics are no part of the model.
+/// A doorbell with a check: each wake-up must use up one arming. Then no process that is awake is woken, and at most
+/// one wake-up is under way. The plain atomics are not part of the model.
 #[derive(Debug)]
 struct Watched {
     bell: Doorbell,
@@ -78,7 +78,7 @@ impl Doorbells for Pair {
         let arms = self.peer.arms.load(Plain::Relaxed);
         assert!(
             wakes <= arms,
-            "a wake-up for one who is awake, or has been woken"
+            "woke a process that is awake or was woken already"
         );
         self.peer.bell.sleep_on().0.wake();
     }
@@ -113,7 +113,7 @@ fn message(number: u64) -> Message {
     Message([number << 32, number])
 }
 
-/// One message, shown at once; whether there was room.
+/// Writes one message and shows it at once. Returns whether there was room.
 fn push(ring_pair: &mut Model, number: u64) -> bool {
     let has_room = ring_pair.tx.has_known_room() || ring_pair.has_room().expect("an honest peer");
     if has_room {
@@ -123,7 +123,7 @@ fn push(ring_pair: &mut Model, number: u64) -> bool {
     has_room
 }
 
-/// The next message's number, if it is there.
+/// Returns the number of the next message, if it is present.
 fn pop(ring_pair: &mut Model) -> Option<u64> {
     if ring_pair.rx.is_there() {
         return Some(number(ring_pair.take()));
@@ -132,7 +132,7 @@ fn pop(ring_pair: &mut Model) -> Option<u64> {
     None
 }
 
-/// One message, when there is room.
+/// Writes one message, and waits for room first.
 fn stage(tx: &mut Producer<Arc<Ring>>, number: u64) {
     while !tx.has_known_room() && !tx.has_room().expect("an honest peer") {
         thread::yield_now();
@@ -140,7 +140,7 @@ fn stage(tx: &mut Producer<Arc<Ring>>, number: u64) {
     tx.stage(message(number));
 }
 
-/// The next message's number, when it is there.
+/// Waits for the next message and returns its number.
 fn take(rx: &mut Consumer<Arc<Ring>>) -> u64 {
     while !rx.is_there() {
         rx.check().expect("an honest peer");
@@ -161,7 +161,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Messages arrive whole, once and in order, also when the ring comes round.
+/// Messages arrive whole, once and in order, also when the ring wraps around.
 #[test]
 fn what_is_written_is_read() {
     check(3, || {
@@ -178,11 +178,11 @@ fn what_is_written_is_read() {
             assert_eq!(take(&mut rx), i);
             rx.publish();
         }
-        writer.join().expect("the writer");
+        writer.join().expect("the writer does not panic");
     });
 }
 
-/// Messages that are shown together are all there for who sees the first, also when the ring comes round meanwhile.
+/// A reader that sees the first message of a batch sees the whole batch, also when the ring wraps around meanwhile.
 #[test]
 fn a_batch_is_seen_as_a_whole() {
     check(3, || {
@@ -198,15 +198,16 @@ fn a_batch_is_seen_as_a_whole() {
         let mut rx = Consumer::new(ring);
         for i in [1, 3] {
             assert_eq!(take(&mut rx), i);
-            assert!(rx.is_there(), "half a batch");
+            assert!(rx.is_there(), "only part of the batch is visible");
             assert_eq!(take(&mut rx), i + 1);
             rx.publish();
         }
-        writer.join().expect("the writer");
+        writer.join().expect("the writer does not panic");
     });
 }
 
-/// A reader that sleeps whenever there is nothing gets every message: no wake-up is lost, none is for one who is awake.
+/// A reader that sleeps whenever the ring is empty gets every message. No wake-up is lost, and no process that is awake
+/// is woken.
 #[test]
 fn a_sleeping_reader_is_woken() {
     check(3, || {
@@ -226,11 +227,11 @@ fn a_sleeping_reader_is_woken() {
             };
             assert_eq!(number, i);
         }
-        thread.join().expect("the writer");
+        thread.join().expect("the writer does not panic");
     });
 }
 
-/// A reader that never sleeps is never woken, and is told nothing by the doorbell after the first message.
+/// A reader that never sleeps is never woken, and every notification is suppressed.
 #[test]
 fn a_reader_that_looks_is_left_alone() {
     check(3, || {
@@ -252,12 +253,12 @@ fn a_reader_that_looks_is_left_alone() {
             };
             assert_eq!(number, i);
         }
-        thread.join().expect("the writer");
+        thread.join().expect("the writer does not panic");
         assert_eq!(watched.wakes.load(Plain::Relaxed), 0);
     });
 }
 
-/// A writer that sleeps whenever there is no room, and a reader that sleeps whenever there is nothing, both go on.
+/// A writer that sleeps while the ring is full and a reader that sleeps while it is empty both make progress.
 #[test]
 fn a_writer_without_room_is_woken() {
     check(2, || {
@@ -279,7 +280,7 @@ fn a_writer_without_room_is_woken() {
             };
             assert_eq!(number, i);
         }
-        thread.join().expect("the writer");
+        thread.join().expect("the writer does not panic");
     });
 }
 
@@ -303,6 +304,6 @@ fn calls_are_answered() {
         });
         assert!(push(&mut client, 1));
         assert_eq!(next(&mut client), 1);
-        thread.join().expect("the server");
+        thread.join().expect("the server does not panic");
     });
 }

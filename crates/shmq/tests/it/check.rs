@@ -1,12 +1,12 @@
-//! What must hold of a channel for every sequence of operations: one function for each kind of peer, panicking where it does
-//! not.
+//! Invariants of a channel that hold for every sequence of operations. There is one function for each kind of peer, and
+//! it panics if an invariant is broken.
 //!
-//! The tests call these, and so do the fuzz targets in `fuzz/`, which include this file.
+//! The tests call these functions. The fuzz targets in `fuzz/` include this file and call them, too.
 
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "the tests and each fuzz target use a part of it"
+    reason = "the tests and each fuzz target use only a part of the functions"
 )]
 
 use std::collections::VecDeque;
@@ -16,34 +16,34 @@ use std::os::unix::fs::FileExt;
 
 use quictun_shmq::{Channel, ChannelError, INLINE, Message, Received, SLOTS, Sleep};
 
-/// Bytes of the region with an arena of one page: what a hostile peer can write to.
+/// Size in bytes of a region with arenas of one page: the range that a hostile peer can write to.
 const REGION: u64 = 536_576 + 2 * 4096;
 
-/// Something that one of two ends does.
+/// An action of one of the two ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Writes messages, as many as there is room for, and wakes the other.
+    /// Writes as many of the messages as there is room for, and wakes the other end.
     Push {
-        /// Which end.
+        /// The end that acts.
         side: bool,
-        /// How many.
+        /// Number of messages in this step.
         messages: u16,
     },
-    /// Reads messages, as many as there are.
+    /// Reads up to this many messages.
     Pop {
-        /// Which end.
+        /// The end that acts.
         side: bool,
-        /// How many.
+        /// Number of messages in this step.
         messages: u16,
     },
     /// Goes to sleep, unless there is something to do.
     Sleep {
-        /// Which end.
+        /// The end that acts.
         side: bool,
     },
 }
 
-/// [`against_queues`] for steps that are read from bytes, four for each.
+/// Runs [`against_queues`] with steps that are decoded from bytes, four bytes for each step.
 pub fn queues(bytes: &[u8]) {
     let step = |[kind, side, low, high]: &[u8; 4]| {
         let (side, messages) = (side & 1 == 1, u16::from_le_bytes([*low, *high]) % 6000);
@@ -61,19 +61,20 @@ pub fn queues(bytes: &[u8]) {
     against_queues(&steps);
 }
 
-/// What each end does, and what it must see.
+/// Both ends and the state that each of them must observe.
 struct Ends {
     channels: [Channel; 2],
-    /// What was written by each and is not read yet.
+    /// Messages that each end wrote and the other has not read yet.
     queues: [VecDeque<Message>; 2],
-    /// Whether it may be woken.
+    /// True if the end sleeps and may be woken.
     asleep: [bool; 2],
-    /// Whether it found no room.
+    /// True if the end's last message found no room.
     blocked: [bool; 2],
     next: u64,
 }
 
-/// Two ends are two queues, each as long as a ring; who sleeps is woken exactly when there is something for it.
+/// Compares two ends with two queues, each as long as a ring. An end that sleeps must be woken exactly when there is
+/// something for it.
 pub fn against_queues(steps: &[Step]) {
     let Some(channels) = pair(0) else { return };
     let mut ends = Ends {
@@ -108,17 +109,17 @@ impl Ends {
             self.next += 1;
             let message = Message::default()
                 .with_bytes(&[self.next.to_le_bytes()[0]; INLINE])
-                .expect("as many as it carries")
+                .expect("fits inline")
                 .with_call(7, 0)
                 .with_arg(self.next);
             let done = self.channels[side].push(message).expect("an honest peer");
             self.blocked[side] = !done;
             if !done {
-                // The reader tells of room in batches, and when it sleeps.
+                // The reader announces room in batches, and when it goes to sleep.
                 let told = if slept { SLOTS } else { SLOTS - SLOTS / 8 };
                 assert!(
                     self.queues[side].len() >= told,
-                    "full with {}",
+                    "the ring is full with only {} messages",
                     self.queues[side].len()
                 );
                 break;
@@ -133,7 +134,7 @@ impl Ends {
         assert_eq!(
             woken,
             u64::from(slept && pushed > 0),
-            "{pushed} messages for one who sleeps: {slept}"
+            "wake-ups after {pushed} messages, reader asleep: {slept}"
         );
         assert_eq!(after.pushed - before.pushed, pushed);
         self.asleep[1 - side] &= woken == 0;
@@ -156,7 +157,7 @@ impl Ends {
         let idle = self.channels[side].arm(Sleep::Futex);
         assert!(
             !idle || self.queues[1 - side].is_empty(),
-            "it sleeps beside messages"
+            "the end sleeps although it has messages"
         );
         if idle {
             self.asleep[side] = true;
@@ -166,7 +167,7 @@ impl Ends {
         self.note_room(side);
     }
 
-    /// The other one may have been woken since there is room now.
+    /// Wakes the other end if it sleeps, was blocked, and now has room.
     fn note_room(&mut self, side: usize) {
         let other = 1 - side;
         if self.asleep[other] && self.blocked[other] && self.channels[other].has_work() {
@@ -174,7 +175,7 @@ impl Ends {
         }
     }
 
-    /// What was sent before the end is read, then the end.
+    /// Closes one end. The other reads what was sent before the end, and then the end itself.
     fn close(self) {
         let [one, mut other] = self.channels;
         drop(one);
@@ -183,12 +184,13 @@ impl Ends {
         }
         assert_eq!(other.pop(), Err(ChannelError::Closed));
         assert_eq!(other.push(Message::default()), Err(ChannelError::Closed));
-        assert!(!other.arm(Sleep::Futex), "nobody would wake it");
+        assert!(!other.arm(Sleep::Futex), "the channel is closed");
     }
 }
 
-/// A peer that writes anything anywhere: eight bytes say where, eight what, and between two such the honest end does
-/// all it can. Nothing panics, and what is over stays over.
+/// Simulates a peer that writes anything anywhere. Of each 16 bytes, eight select the place and eight are written
+/// there. After each write, the honest end does everything it can. Nothing panics, and a channel that is over stays
+/// over.
 pub fn hostile(bytes: &[u8]) {
     let Some([mut honest, mut other]) = pair(4096) else {
         return;
@@ -199,7 +201,7 @@ pub fn hostile(bytes: &[u8]) {
     for (round, chunk) in bytes.as_chunks::<16>().0.iter().enumerate() {
         let (place, what) = chunk.split_at(8);
         let place = u64::from_le_bytes(place.try_into().unwrap_or_default());
-        // Half of the writes go to where the cursors and the first slots are.
+        // Half of the writes go to the cursors and the first slots.
         let at = place >> 1;
         let at = if place & 1 == 0 {
             4096 + at % 8704
@@ -208,14 +210,14 @@ pub fn hostile(bytes: &[u8]) {
         };
         memory
             .write_at(what, at.min(REGION - 8) & !7)
-            .expect("a region that is sealed has its length");
+            .expect("a sealed region keeps its length");
         if round % 3 == 0 {
             let (off, len) = (u32::from(what[1]) << 8, u32::from(what[2]) << 4);
             let message = Message::new(u16::from(what[0])).with_payload(off, len);
             let _pushed = other.push(message);
         }
         let done = busy(&mut honest);
-        // A peer that says goodbye may still break the rules in what is left in the ring.
+        // A peer that has closed the channel may still break the rules in the messages left in the ring.
         let stays = match error {
             None => true,
             Some(ChannelError::Violation(_)) => done == error,
@@ -226,7 +228,7 @@ pub fn hostile(bytes: &[u8]) {
     }
 }
 
-/// Everything that an honest end does in a turn; how it failed.
+/// Does everything that an honest end does in a turn. Returns the error, if any.
 fn busy(channel: &mut Channel) -> Option<ChannelError> {
     let mut failed = None;
     for _ in 0..SLOTS / 64 {
@@ -249,7 +251,7 @@ fn busy(channel: &mut Channel) -> Option<ChannelError> {
         Err(error) => failed = Some(error),
     }
     channel.flush();
-    // It would sleep for as long as the peer likes, as is the peer's right.
+    // Without a limit, it would sleep for as long as the peer likes, as is the peer's right.
     if channel.arm(Sleep::Futex) {
         channel.wait(Some(std::time::Duration::from_micros(1)));
     } else {
@@ -266,7 +268,7 @@ fn touch(channel: &Channel, payload: Received) {
     });
 }
 
-/// Both ends here; nothing where the system has no memory or descriptors left.
+/// Opens both ends in this process. Returns `None` if the system has no memory or descriptors left.
 fn pair(arena: u32) -> Option<[Channel; 2]> {
     let one = Channel::create(arena, 1).ok()?;
     let memory = one.memory().as_fd().try_clone_to_owned().ok()?;

@@ -12,16 +12,16 @@ fn the_descriptor_is_readable_once_there_is_something() {
     for _ in 0..100 {
         assert!(reader.arm(Sleep::Descriptor));
         assert!(!is_readable(&reader, false));
-        assert!(writer.push(Message::default()).expect("a peer"));
+        assert!(writer.push(Message::default()).expect("the peer is alive"));
         writer.flush();
         assert!(is_readable(&reader, true));
         reader.disarm();
-        assert!(!is_readable(&reader, false), "one wake-up, taken");
-        assert!(reader.pop().expect("a peer").is_some());
-        assert!(writer.push(Message::default()).expect("a peer"));
+        assert!(!is_readable(&reader, false), "wake-up consumed");
+        assert!(reader.pop().expect("the peer is alive").is_some());
+        assert!(writer.push(Message::default()).expect("the peer is alive"));
         writer.flush();
-        assert!(!is_readable(&reader, false), "it is awake");
-        assert!(reader.pop().expect("a peer").is_some());
+        assert!(!is_readable(&reader, false), "reader is awake");
+        assert!(reader.pop().expect("the peer is alive").is_some());
         assert_eq!(reader.pop(), Ok(None));
     }
     assert_eq!(writer.counters().notifications, 100);
@@ -36,14 +36,14 @@ fn the_descriptor_is_readable_when_the_peer_is_killed() {
     }
     let (mut channel, mut child) = start(test);
     assert!(channel.arm(Sleep::Descriptor));
-    child.kill().expect("to kill it");
+    child.kill().expect("kill the process");
     assert!(is_readable(&channel, true));
     channel.disarm();
-    child.wait().expect("it is dead");
+    child.wait().expect("wait for the killed process");
     assert_eq!(end_of(&mut channel), ChannelError::Died);
 }
 
-/// Sleeps until the channel is over; how it ended.
+/// Sleeps until the channel is over and returns the reason.
 fn end_of(channel: &mut Channel) -> ChannelError {
     loop {
         if let Err(error) = channel.pop() {
@@ -57,19 +57,19 @@ fn end_of(channel: &mut Channel) -> ChannelError {
     }
 }
 
-/// Who waits for changes only, as tokio does, may have looked between the end of the socket and the notice of it: there is
-/// another change until it has taken the notice.
+/// A sleeper that waits for edges, as tokio does, may have looked between the end of the socket and the notice of it.
+/// The descriptor therefore produces further edges until the sleeper takes notice.
 #[test]
 fn the_descriptor_changes_until_the_death_is_noticed() {
     let (mut channel, _other) = both(0);
     let (here, there) = sockets();
-    channel.watch(here).expect("a thread");
-    let changes = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
-    let descriptor = channel.descriptor().expect("it is watched");
+    channel.watch(here).expect("start the watching thread");
+    let changes = epoll::create(epoll::CreateFlags::CLOEXEC).expect("create an epoll instance");
+    let descriptor = channel.descriptor().expect("the channel is watched");
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    epoll::add(&changes, descriptor, epoll::EventData::new_u64(0), flags).expect("a descriptor");
+    epoll::add(&changes, descriptor, epoll::EventData::new_u64(0), flags).expect("epoll add");
     assert!(channel.arm(Sleep::Descriptor));
-    // As the kernel does with what a process had.
+    // The kernel does the same to the descriptors of a killed process.
     drop(there);
     let patience = Timespec {
         tv_sec: 20,

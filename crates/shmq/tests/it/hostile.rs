@@ -1,4 +1,4 @@
-//! A peer that does not keep to the rules.
+//! A peer that breaks the rules.
 
 use proptest::prelude::*;
 use quictun_shmq::{Channel, ChannelError, Message, SLOTS, Sleep, Violation};
@@ -12,7 +12,7 @@ const DOORBELL_OF_FIRST: u64 = 4096;
 const STATE_OF_FIRST: u64 = DOORBELL_OF_FIRST + 8;
 const HEAD_OF_FIRSTS_RING: u64 = 8192;
 
-/// Writes to the region from outside, as a peer does that has the memory.
+/// Writes to the region from outside, as a peer that holds the memory can.
 fn scribble(channel: &Channel, at: u64, word: u64) {
     let bytes = word.to_le_bytes();
     assert_eq!(rustix::io::pwrite(channel.memory(), &bytes, at), Ok(8));
@@ -36,11 +36,11 @@ fn a_slot_from_the_future_is_a_violation() {
         found: 2,
         expected: 1,
     });
-    assert!(!honest.arm(Sleep::Futex), "there is something to find out");
+    assert!(!honest.arm(Sleep::Futex), "violation is work");
     assert_eq!(honest.pop(), Err(error));
     assert_eq!(honest.push(Message::default()), Err(error));
     scribble(&other, SLOTS_OF_SECOND, 0);
-    assert_eq!(honest.pop(), Err(error), "it stays over");
+    assert_eq!(honest.pop(), Err(error), "the error stays");
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn a_head_beyond_the_tail_or_back_again_is_a_violation() {
             if second == 0 { first } else { 0 },
         );
         if first == 1 {
-            // As it should be, for once.
-            assert!(honest.push(Message::default()).expect("room"));
+            // A valid head, as a control.
+            assert!(honest.push(Message::default()).expect("the channel works"));
         }
         for round in 0..2 * SLOTS as u64 {
             found = honest.push(Message::default());
@@ -102,11 +102,11 @@ fn a_payload_must_be_inside_the_peers_arena() {
                 found,
                 Err(ChannelError::Violation(Violation::Payload { .. }))
             ),
-            "{off}, {len}"
+            "offset {off}, length {len}"
         );
         over = over.or(found.err());
     }
-    let over = over.expect("an error");
+    let over = over.expect("a violation was found");
     assert_eq!(honest.pop(), Err(over));
     assert_eq!(honest.push(Message::default()), Err(over));
 }
@@ -120,11 +120,11 @@ fn a_peer_that_wakes_for_nothing_is_given_up() {
             break error;
         }
         if honest.arm(Sleep::Futex) {
-            // As if it had been rung: the wait ends at once.
+            // This has the effect of a ring: the wait ends at once.
             scribble(&other, STATE_OF_FIRST, 0);
             honest.wait(None);
             waits += 1;
-            assert!(waits < 5000, "it goes on for ever");
+            assert!(waits < 5000, "the empty wake-ups are never rejected");
         } else {
             honest.disarm();
         }
@@ -133,7 +133,7 @@ fn a_peer_that_wakes_for_nothing_is_given_up() {
         matches!(error, ChannelError::Violation(Violation::EmptyWakes(_))),
         "{error}"
     );
-    assert!(waits > 100, "one now and then is nothing");
+    assert!(waits > 100, "occasional empty wake-ups must be tolerated");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_other_side_hears_of_the_end() {
     assert_eq!(other.pop(), Err(ChannelError::Closed));
 }
 
-/// The state says that it is awake, while it sleeps.
+/// The doorbell's state says that the thread is awake while it sleeps.
 #[test]
 fn another_thread_wakes_who_is_said_to_be_awake() {
     let (mut honest, other) = both_watched(0);
@@ -153,14 +153,14 @@ fn another_thread_wakes_who_is_said_to_be_awake() {
     scribble(&other, STATE_OF_FIRST, 0);
     assert!(!is_readable(&honest, false));
     alarm.ring();
-    assert!(is_readable(&honest, false), "the eventfd is ours");
+    assert!(is_readable(&honest, false), "local eventfd rung");
     honest.disarm();
     assert_eq!(honest.pop(), Ok(None));
 
     let (tell, told) = std::sync::mpsc::channel();
     let sleeper = std::thread::spawn(move || {
         assert!(honest.arm(Sleep::Futex), "nothing to do");
-        tell.send(rustix::thread::gettid()).expect("the test");
+        tell.send(rustix::thread::gettid()).expect("send it");
         honest.wait(Some(std::time::Duration::from_mins(1)))
     });
     let thread = told.recv().expect("the thread");
@@ -170,5 +170,5 @@ fn another_thread_wakes_who_is_said_to_be_awake() {
     }
     scribble(&other, STATE_OF_FIRST, 0);
     alarm.ring();
-    assert!(sleeper.join().expect("the thread"), "nobody woke it");
+    assert!(sleeper.join().expect("the thread"), "wait timed out");
 }

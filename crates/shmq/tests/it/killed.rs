@@ -1,4 +1,4 @@
-//! A peer that ends at any moment, without a word.
+//! A peer that is killed at an arbitrary moment.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use quictun_shmq::{Channel, ChannelError, Message, Reserved, Sleep};
 
 use crate::peer::{Dice, given, start};
 
-/// How often. More with `QUICTUN_SHMQ_KILLS`.
+/// Number of kills. `QUICTUN_SHMQ_KILLS` overrides it.
 const KILLS: u64 = 20;
 
-/// How long a side sleeps at most before it writes again.
+/// Longest time for which a side sleeps before it writes again.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Writes until the ring is full or for a while, reads all, sleeps if there is nothing. Messages read.
+/// Writes until the ring is full or 100 messages are written, reads all messages, and sleeps if there is nothing to do.
+/// Returns the number of messages read.
 ///
-/// Both sides do that: where what they wrote crosses, both find nothing more to do, and nobody would wake them.
+/// Both sides do the same. If their messages cross, both find nothing more to do, and neither would wake the other.
 fn turn(channel: &mut Channel) -> Result<u64, ChannelError> {
     let mut read = 0;
     for _ in 0..100 {
@@ -43,11 +44,12 @@ fn turn(channel: &mut Channel) -> Result<u64, ChannelError> {
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd")
-        .expect("descriptors")
+        .expect("list the descriptors")
         .count()
 }
 
-/// The one that lives gets what was sent and then an error, wherever the other stopped; nothing stays behind.
+/// The surviving process gets everything that was sent and then an error, wherever the peer stopped. No descriptor
+/// leaks.
 #[test]
 fn the_survivor_hears_of_it() {
     let test = "killed::the_survivor_hears_of_it";
@@ -65,7 +67,7 @@ fn the_survivor_hears_of_it() {
         let mut killed = false;
         let error = loop {
             if !killed && read >= until {
-                child.kill().expect("to kill it");
+                child.kill().expect("kill the process");
                 killed = true;
             }
             match turn(&mut channel) {
@@ -78,9 +80,9 @@ fn the_survivor_hears_of_it() {
             ChannelError::Died,
             "round {round}, after {read} messages"
         );
-        child.wait().expect("it is dead");
+        child.wait().expect("wait for the killed process");
         drop(channel);
-        // Other tests have some open meanwhile.
+        // Other tests have descriptors open at the same time.
         if round == 3 {
             most = descriptors() + 60;
         }

@@ -1,4 +1,4 @@
-//! Channels as their users see them: two ends, in one process and in two, honest, hostile and killed.
+//! Channels from the user's view: two ends, in one process and in two; honest, hostile and killed peers.
 
 mod check;
 mod descriptor;

@@ -1,4 +1,4 @@
-//! Any sequence of operations, on both ends, against two queues.
+//! Random sequences of operations on both ends, compared with two queues.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (any::<bool>(), 1_u16..300).prop_map(|(side, messages)| Step::Push { side, messages }),
         4 => (any::<bool>(), 1_u16..300).prop_map(|(side, messages)| Step::Pop { side, messages }),
-        // Enough to fill a ring.
+        // Enough messages to fill a ring.
         1 => any::<bool>().prop_map(|side| Step::Push { side, messages: 5000 }),
         1 => any::<bool>().prop_map(|side| Step::Pop { side, messages: 5000 }),
         2 => any::<bool>().prop_map(|side| Step::Sleep { side }),
@@ -29,29 +29,29 @@ proptest! {
     }
 }
 
-/// Calls that the other process answers. More with `QUICTUN_SHMQ_OPERATIONS`.
+/// Number of calls that the other process answers. `QUICTUN_SHMQ_OPERATIONS` overrides it.
 const OPERATIONS: u64 = 400_000;
 
 /// The operation of a message whose payload is in the arena.
 const BY_REFERENCE: u16 = 1;
 
-/// The answer to a message: its bytes in reverse, and a number that follows from `arg`.
+/// Returns the answer to a message: its bytes in reverse order, and a number computed from `arg`.
 fn answer(message: Message, arg: u64) -> Message {
     let mut bytes = message.bytes().to_vec();
     bytes.reverse();
     let arg = arg.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     message
         .with_bytes(&bytes)
-        .expect("as many as came")
+        .expect("the bytes came from a message")
         .with_arg(arg.rotate_left(message.cid()))
 }
 
-/// What is left of a message whose payload has been read: the bytes that it carries besides.
+/// Returns the message after its payload has been read: only its inline bytes are left.
 fn without_payload(message: Message) -> Message {
-    message.with_payload(0, u32::try_from(INLINE).expect("small"))
+    message.with_payload(0, u32::try_from(INLINE).expect("in range"))
 }
 
-/// Answers until the other process closes the channel.
+/// Answers messages until the other process closes the channel.
 fn answer_all(mut channel: Channel) {
     let mut waiting = VecDeque::new();
     loop {
@@ -62,7 +62,7 @@ fn answer_all(mut channel: Channel) {
             let mut arg = message.arg();
             if message.op() == BY_REFERENCE {
                 let payload = channel.received(&message).expect("an honest peer");
-                let payload = payload.expect("it has a length");
+                let payload = payload.expect("the payload has a length");
                 arg = channel.fold_lines(payload, arg, |sum, line| {
                     let words = line.iter();
                     words.fold(sum, |sum, word| sum.rotate_left(1) ^ word)
@@ -86,23 +86,24 @@ fn answer_all(mut channel: Channel) {
     }
 }
 
-/// Sends a message of random content, with a payload now and then; the answer that must come, and whether there is a payload.
+/// Sends a random message, sometimes with a payload. Returns the expected answer and whether there is a payload, or
+/// `None` if the ring is full.
 fn send(channel: &mut Channel, dice: &mut Dice) -> Option<(Message, bool)> {
-    let cid = u32::try_from(dice.below(1 << 20)).expect("small");
+    let cid = u32::try_from(dice.below(1 << 20)).expect("in range");
     let bytes: [u8; INLINE] = std::array::from_fn(|_| dice.next().to_le_bytes()[0]);
     let by_reference = dice.below(8) == 0;
     let message = Message::new(if by_reference { BY_REFERENCE } else { 0 })
         .with_call(cid, 0)
         .with_arg(dice.next())
         .with_bytes(&bytes)
-        .expect("as many as it carries");
+        .expect("fits inline");
     let mut sum = message.arg();
     if !by_reference {
-        let pushed = channel.push(message).expect("a peer");
+        let pushed = channel.push(message).expect("the peer is alive");
         return pushed.then(|| (answer(message, sum), false));
     }
-    let len = u32::try_from(dice.below(3000) + 1).expect("small");
-    let payload = channel.reserve(len).expect("payloads are released");
+    let len = u32::try_from(dice.below(3000) + 1).expect("in range");
+    let payload = channel.reserve(len).expect("the arena has room");
     let bytes: Vec<u8> = (0..len).map(|_| dice.next().to_le_bytes()[1]).collect();
     channel.write(&payload, 0, &bytes);
     for chunk in bytes.chunks(64) {
@@ -113,13 +114,13 @@ fn send(channel: &mut Channel, dice: &mut Dice) -> Option<(Message, bool)> {
         }
     }
     let pushed = channel.push(message.with_payload(payload.off(), len));
-    // The answer comes before anything else that takes this place is sent.
+    // The answer arrives before any later payload can reuse this place.
     channel.release(payload);
-    let pushed = pushed.expect("a peer");
+    let pushed = pushed.expect("the peer is alive");
     pushed.then(|| (answer(without_payload(message), sum), true))
 }
 
-/// The same in two processes, both of which sleep when there is nothing to do.
+/// The same comparison with two processes, both of which sleep when there is nothing to do.
 #[test]
 fn two_processes_are_two_queues() {
     let test = "oracle::two_processes_are_two_queues";
@@ -138,7 +139,7 @@ fn two_processes_are_two_queues() {
         let most = 1 << dice.below(13);
         let batch = 1 + dice.below(most);
         for _ in 0..batch.min(operations - sent) {
-            // Payloads are answered at once, so that they may be released.
+            // Messages with a payload are answered at once, so that the payload may be released.
             let Some((message, with_payload)) = send(&mut channel, &mut dice) else {
                 break;
             };
@@ -148,7 +149,7 @@ fn two_processes_are_two_queues() {
                 done += receive(&mut channel, &mut expected, 0);
             }
         }
-        let left = usize::try_from(dice.below(expected.len() as u64 + 1)).expect("small");
+        let left = usize::try_from(dice.below(expected.len() as u64 + 1)).expect("in range");
         done += receive(&mut channel, &mut expected, left);
     }
     assert!(
@@ -156,10 +157,10 @@ fn two_processes_are_two_queues() {
         "every payload was released"
     );
     drop(channel);
-    assert!(child.wait().expect("the other process").success());
+    assert!(child.wait().expect("wait for the other process").success());
 }
 
-/// Receives answers until only `left` are to come.
+/// Receives answers until only `left` are outstanding, and returns how many arrived.
 fn receive(channel: &mut Channel, expected: &mut VecDeque<Message>, left: usize) -> u64 {
     let mut received = 0;
     while expected.len() > left {

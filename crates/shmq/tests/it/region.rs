@@ -1,4 +1,4 @@
-//! What is taken for a region, and what is not.
+//! Memory that is accepted as a region, and memory that is rejected.
 
 use std::os::fd::OwnedFd;
 
@@ -7,21 +7,21 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::peer::both;
 
-/// A copy of a region's file, changed, and sealed with `seals`.
+/// Opens a changed copy of a region's file that is sealed with `seals`, and returns the error.
 fn altered(seals: SealFlags, change: impl Fn(&OwnedFd)) -> RegionError {
-    let honest = Channel::create(4096, 3).expect("a region");
+    let honest = Channel::create(4096, 3).expect("open a region");
     let length = rustix::fs::fstat(honest.memory())
-        .expect("its length")
+        .expect("read the length")
         .st_size;
     let mut header = [0; 64];
-    rustix::io::pread(honest.memory(), &mut header, 0).expect("its header");
+    rustix::io::pread(honest.memory(), &mut header, 0).expect("read the header");
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let copy = rustix::fs::memfd_create("copy", flags).expect("a memfd");
-    rustix::fs::ftruncate(&copy, u64::try_from(length).expect("a length")).expect("room");
-    rustix::io::pwrite(&copy, &header, 0).expect("a header");
+    let copy = rustix::fs::memfd_create("copy", flags).expect("create a memfd");
+    rustix::fs::ftruncate(&copy, u64::try_from(length).expect("a valid length")).expect("resize");
+    rustix::io::pwrite(&copy, &header, 0).expect("write the header");
     change(&copy);
-    rustix::fs::fcntl_add_seals(&copy, seals).expect("seals");
-    Channel::open(copy).expect_err("it is altered")
+    rustix::fs::fcntl_add_seals(&copy, seals).expect("add the seals");
+    Channel::open(copy).expect_err("the altered region is rejected")
 }
 
 const ALL: SealFlags = SealFlags::SHRINK
@@ -37,7 +37,7 @@ fn what_could_change_its_length_is_refused() {
             "{missing:?}: {error:?}"
         );
     }
-    let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
+    let (pipe, _writer) = rustix::pipe::pipe().expect("create a pipe");
     assert!(matches!(Channel::open(pipe), Err(RegionError::Unsealed)));
 }
 
@@ -45,7 +45,7 @@ fn what_could_change_its_length_is_refused() {
 fn a_header_that_is_not_ours_is_refused() {
     let poke = |at: u64, byte: u8| {
         altered(ALL, |fd| {
-            rustix::io::pwrite(fd, &[byte], at).expect("a byte");
+            rustix::io::pwrite(fd, &[byte], at).expect("write a byte");
         })
     };
     assert!(matches!(
@@ -70,9 +70,9 @@ fn a_header_that_is_not_ours_is_refused() {
 fn a_length_that_its_header_does_not_say_is_refused() {
     for more in [-4096, 4096] {
         let error = altered(ALL, |fd| {
-            let length = rustix::fs::fstat(fd).expect("a length").st_size + more;
-            rustix::fs::ftruncate(fd, u64::try_from(length).expect("a length"))
-                .expect("another length");
+            let length = rustix::fs::fstat(fd).expect("read the length").st_size + more;
+            rustix::fs::ftruncate(fd, u64::try_from(length).expect("a valid length"))
+                .expect("change the length");
         });
         assert!(matches!(error, RegionError::Length { .. }), "{error:?}");
     }

@@ -1,4 +1,4 @@
-//! Who sleeps, who wakes, and what is counted.
+//! Sleeping, waking up, and the counters of both.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use quictun_shmq::{ChannelError, Message, SLOTS, Sleep};
 use crate::peer::{both, both_watched};
 
 fn push(channel: &mut quictun_shmq::Channel) -> bool {
-    channel.push(Message::default()).expect("a peer")
+    channel.push(Message::default()).expect("the peer is alive")
 }
 
 #[test]
@@ -23,9 +23,9 @@ fn one_wake_up_for_each_batch_and_none_while_awake() {
             assert!(push(&mut writer));
             writer.flush();
         }
-        // Rung already: it returns at once.
+        // The doorbell was rung already, so this returns at once.
         reader.wait(None);
-        while reader.pop().expect("a peer").is_some() {}
+        while reader.pop().expect("the peer is alive").is_some() {}
     }
     let counters = writer.counters();
     assert_eq!((counters.notifications, counters.suppressed), (10, 30));
@@ -49,14 +49,14 @@ fn a_writer_without_room_is_told_of_it() {
     }
     assert!(!push(&mut writer), "the ring is full");
     assert!(writer.arm(Sleep::Futex), "nothing to do");
-    assert!(reader.pop().expect("a peer").is_some());
+    assert!(reader.pop().expect("the peer is alive").is_some());
     assert_eq!(
         reader.counters().notifications,
         0,
-        "one slot is not worth it"
+        "a single slot must not be announced"
     );
     for _ in 1..SLOTS {
-        assert!(reader.pop().expect("a peer").is_some());
+        assert!(reader.pop().expect("the peer is alive").is_some());
     }
     assert_eq!(reader.counters().notifications, 1);
     writer.wait(None);
@@ -68,7 +68,7 @@ fn a_reader_that_goes_to_sleep_gives_all_room_back() {
     let (mut writer, mut reader) = both(0);
     while push(&mut writer) {}
     assert!(writer.arm(Sleep::Futex));
-    assert!(reader.pop().expect("a peer").is_some());
+    assert!(reader.pop().expect("the peer is alive").is_some());
     assert!(!reader.arm(Sleep::Futex), "there are messages");
     reader.disarm();
     assert_eq!(reader.counters().notifications, 1);
@@ -112,14 +112,14 @@ fn another_thread_can_wake_who_sleeps() {
     thread.join().expect("the thread");
 }
 
-/// Who found the ring full and wants no room any more sleeps when there is some.
+/// A writer that found the ring full, but no longer wants to write, sleeps even after room appears.
 #[test]
 fn room_that_nobody_takes_is_told_of_once() {
     let (mut writer, mut reader) = both(0);
     while push(&mut writer) {}
-    while reader.pop().expect("a peer").is_some() {}
+    while reader.pop().expect("the peer is alive").is_some() {}
     assert!(writer.has_work(), "there is room");
-    assert!(!writer.has_work(), "it has been told");
+    assert!(!writer.has_work(), "room must be reported only once");
     assert!(writer.arm(Sleep::Futex), "nothing to do");
     writer.disarm();
 }
