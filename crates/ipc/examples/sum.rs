@@ -1,10 +1,10 @@
-//! A client and a server in two processes: this program starts itself once more, and has it add numbers.
+//! A client and a server in two processes. The program starts itself again as the server, which adds numbers.
 //!
 //! ```sh
 //! cargo run -p quictun-ipc --example sum
 //! ```
 
-#![expect(clippy::print_stdout, reason = "it shows what it gets")]
+#![expect(clippy::print_stdout, reason = "the example prints the answers")]
 
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use quictun_ipc::{Client, Message, Server, WaitPolicy, accept, connect, sockets};
 
-/// The other process starts at once.
+/// Limit for the handshake; the other process starts at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What messages ask for: the sum of the bytes that they carry.
+/// The operation: the sum of the inline bytes.
 const SUM: u16 = 1;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,12 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         .spawn()?;
     let channel = connect(here, 0, 1, PATIENCE)?;
     let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
-    // Calls of several coroutines are under way at the same time, and wake the server once.
+    // The calls of several coroutines are under way at the same time and wake the server only once.
     for last in 1..=4 {
         let client = client.clone();
         executor.spawner().spawn(1, async move {
             let numbers: Vec<u8> = (1..=last).collect();
-            let message = Message::new(SUM).with_bytes(&numbers).expect("a few bytes");
+            let message = Message::new(SUM).with_bytes(&numbers).expect("fits inline");
             match client.call(message).await {
                 Ok(answer) => println!("the sum of {numbers:?} is {}", answer.arg()),
                 Err(error) => println!("the sum of {numbers:?} is not known: {error}"),
@@ -43,13 +43,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         });
     }
     executor.run();
-    // The server sees the end of the channel, and ends.
+    // The server detects the end of the channel and exits.
     drop((client, executor));
     server.wait()?;
     Ok(())
 }
 
-/// Answers until the client is gone.
+/// Answers calls until the client is gone.
 fn serve() -> Result<(), Box<dyn Error>> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     let channel = accept(socket, PATIENCE)?;

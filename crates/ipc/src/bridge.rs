@@ -1,9 +1,9 @@
-//! An executor as part of somebody else's loop: epoll, or tokio.
+//! Runs an executor as part of another event loop: epoll or tokio.
 //!
 //! ```text
-//!  loop: advance ─► Ended: take it out of the loop
-//!                ─► Ready: call it again soon; others may have their turn first
-//!                ─► Asleep: call it again when the descriptor is readable, or the time is over
+//!  loop: advance ─► Ended: remove it from the loop
+//!                ─► Ready: call it again soon; other sources may run first
+//!                ─► Asleep: call it again when the descriptor is readable or the time has elapsed
 //! ```
 
 use std::io;
@@ -15,30 +15,32 @@ use quictun_shmq::Sleep;
 use crate::executor::{Executor, Turn};
 use crate::wait::WaitPolicy;
 
-/// What the loop that an executor is part of has to do next.
+/// The next step of an event loop that contains an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// Every coroutine has ended.
     Ended,
     /// Call [`Executor::advance`] again without waiting.
     Ready,
-    /// Call it again when the descriptor is readable, and at the latest after this time, if there is one.
+    /// Call [`Executor::advance`] again when the descriptor is readable, or after this time at the latest, if one is
+    /// given.
     Asleep(Option<Duration>),
 }
 
 impl Executor {
-    /// What is readable when an executor that is [`Advance::Asleep`] has something to do. It is this process's own: an
-    /// epoll instance with the socket to the peer and an eventfd in it. Never read from it.
+    /// Returns a descriptor that becomes readable when an executor that is [`Advance::Asleep`] has something to do. It
+    /// is private to this process: an epoll instance that contains the socket to the peer and an eventfd. Never read
+    /// from it.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         match self.channel.borrow().descriptor() {
             Some(descriptor) => descriptor.try_clone_to_owned(),
-            None => Err(io::Error::other("the channel has no socket: see `watch`")),
+            None => Err(io::Error::other("the channel has no socket: call `watch`")),
         }
     }
 
-    /// Does what can be done now, up to a bound, and never waits; nothing where there was nothing to do. The peer still takes
-    /// this side for awake, so that what it sends rings nowhere. Who has other things to look at, too, looks at all of them
-    /// for a while, and calls [`advance`](Self::advance) before it waits.
+    /// Does a bounded amount of work without waiting, and returns `None` if there was nothing to do. The peer still
+    /// considers this side awake, so its messages cause no wake-up. A loop with several sources polls all of them in
+    /// this way for a while, and calls [`advance`](Self::advance) before it waits.
     pub fn try_advance(&mut self) -> Option<Advance> {
         self.wake_up();
         let ran = match self.turn() {
@@ -52,8 +54,8 @@ impl Executor {
         ran.then_some(Advance::Ready)
     }
 
-    /// Does what can be done now, up to a bound, and never waits, whatever the policy: with one that polls it is never
-    /// asleep.
+    /// Does a bounded amount of work without waiting, whatever the policy. With [`WaitPolicy::Polling`], it never
+    /// returns [`Advance::Asleep`].
     pub fn advance(&mut self) -> Advance {
         self.wake_up();
         match self.turn() {
@@ -76,16 +78,16 @@ impl Executor {
         Advance::Asleep(self.port.patience(channel))
     }
 
-    /// Where it slept until now.
+    /// Ends the executor's sleep in its event loop, if it slept.
     pub(crate) fn wake_up(&mut self) {
         if std::mem::take(&mut self.asleep) {
             self.channel.borrow_mut().wake_up();
         }
     }
 
-    /// Runs until every coroutine has ended, as a task of tokio's: the thread does other things while nothing comes. Needs a
-    /// runtime with I/O and time, and a task that stays on its thread (`LocalSet`, `block_on`). Dropping it stops the
-    /// coroutines where they are; another run goes on with them.
+    /// Runs until every coroutine has ended, as part of a tokio task. While there is nothing to do, the thread runs
+    /// other tasks. Needs a runtime with I/O and time enabled, and a task that stays on its thread (`LocalSet`,
+    /// `block_on`). Dropping the future stops the coroutines where they are; another run continues them.
     #[cfg(feature = "tokio")]
     pub async fn run_in_tokio(&mut self) -> io::Result<()> {
         use tokio::io::Interest;
@@ -93,7 +95,7 @@ impl Executor {
 
         #[allow(
             deprecated,
-            reason = "the newer one is unsafe, for types that are not as honest about their descriptor as OwnedFd"
+            reason = "the replacement is unsafe, for types whose descriptor may change, unlike OwnedFd"
         )]
         let descriptor = AsyncFd::with_interest(self.descriptor()?, Interest::READABLE)?;
         loop {
@@ -102,7 +104,7 @@ impl Executor {
                 Advance::Ready => tokio::task::yield_now().await,
                 Advance::Asleep(None) => descriptor.readable().await?.clear_ready(),
                 Advance::Asleep(Some(patience)) => {
-                    // Where the time is over, `advance` sees that.
+                    // If the time elapsed, `advance` notices that.
                     if let Ok(ready) = tokio::time::timeout(patience, descriptor.readable()).await {
                         ready?.clear_ready();
                     }

@@ -1,4 +1,4 @@
-//! What a client knows of its calls.
+//! The client's table of calls.
 
 use std::task::Waker;
 
@@ -10,16 +10,17 @@ use crate::pace::Pace;
 use crate::schedule::{Queues, Schedule, Task, Wakes};
 use crate::waiters::{Ticket, Waiters};
 
-/// Calls under way at a time: as many as answers find room for.
+/// Largest number of calls under way at a time: as many as there is room for answers.
 pub const MAX_CALLS: usize = SLOTS;
 
-/// Answers taken before coroutines have their turn.
+/// Largest number of answers taken before coroutines run.
 const PUMP: usize = 256;
 
-/// From as many calls under way on, the ring shows the server enough of them while there are more.
+/// With this many calls under way or more, the batches of the ring suffice to keep the server busy.
 const TWO_BATCHES: usize = 2 * BATCH;
 
-/// The part of a call's number that says which place it has; the rest tells calls in the same place apart.
+/// Number of low bits of a call id that hold the call's place. The other bits distinguish successive calls in the same
+/// place.
 const PLACE_BITS: u32 = 12;
 
 const _: () = assert!(MAX_CALLS == 1 << PLACE_BITS);
@@ -31,30 +32,34 @@ pub(crate) struct Calls {
     free: Vec<u32>,
     /// Calls that found no room in the ring.
     pub(crate) roomless: Waiters,
-    /// Calls that found no place.
+    /// Calls that found no place in the table.
     pub(crate) placeless: Waiters,
     pub(crate) over: Option<ChannelError>,
-    /// Calls after which the server is shown what there is, so that it works on some while we work on others. The ring shows
-    /// them by eights; of fewer than two eights, half. Where the server shares our processor it works on nothing meanwhile.
+    /// Number of staged calls after which the server is shown them, so that both sides work at the same time. The ring
+    /// shows calls in batches of eight. If fewer than two batches are under way, the client shows half of them. If the
+    /// server shares this processor, it cannot run at the same time, and the batch stays at eight.
     batch: usize,
-    /// Calls begun so far: each has one answer.
+    /// Number of calls begun so far; each of them gets one answer.
     pub(crate) begun: u64,
     pub(crate) pace: Pace,
 }
 
 #[derive(Debug)]
 struct Place {
-    /// The answer, once there is one. Apart from the state, so that it is written once and nothing else is moved with it.
+    /// The answer, once it has arrived. Separate from the state, so that the answer is written once and nothing else is
+    /// moved with it.
     answer: Message,
-    /// The call that has the place, or had it last.
+    /// Id of the call that occupies the place, or that occupied it last.
     cid: u32,
-    /// What waits for the answer: a coroutine, [`OTHER`] or [`NOBODY`].
+    /// The task that waits for the answer: a coroutine, [`OTHER`] or [`NOBODY`].
     waiting: Task,
     state: State,
 }
 
-/// Who waits is kept apart, since it is seldom anybody but a coroutine itself.
+/// Value of `Place::waiting` if a waker is to be called. The waker is stored separately, because the waiting task is
+/// nearly always a coroutine itself.
 const OTHER: Task = Task::MAX - 1;
+/// Value of `Place::waiting` if no task waits.
 const NOBODY: Task = Task::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +70,9 @@ pub(crate) enum Blocked {
 
 #[derive(Debug, Default)]
 struct Seldom {
-    /// Wakes what waits where that is [`OTHER`].
+    /// The waker to call if `Place::waiting` is [`OTHER`].
     waker: Option<Waker>,
-    /// What is still to be freed when an answer comes that nobody wants.
+    /// The buffer to free when the answer to an abandoned call arrives.
     buffer: Option<Reserved>,
 }
 
@@ -76,13 +81,14 @@ enum State {
     Free,
     Waiting,
     Answered,
-    /// The caller does not want the answer.
+    /// The caller has dropped the call and does not want the answer.
     Abandoned,
 }
 
 impl Calls {
-    /// Sends a call; its number, or nothing where it has to wait for a place or for room, `blocked`.
-    // The message comes by reference, and is read last: what is seldom does not move it.
+    /// Sends a call and returns its id. If the call has to wait for a place or for room, returns `None` and sets
+    /// `blocked`.
+    // The message is passed by reference and read last, so that the rare paths do not move it.
     #[inline(always)]
     pub(crate) fn start(
         &mut self,
@@ -115,8 +121,8 @@ impl Calls {
         }
         room.put(message.whole().with_call(cid, flags));
         if flags & BUFFER != 0 || channel.staged() >= self.batch as u64 || !schedule.has_ready() {
-            // What is by reference takes long, and the server can begin while the next one is written; and nothing need wait
-            // for others where there are none.
+            // A payload by reference takes long to process, and the server can start while the next call is written. A
+            // call with no further calls to wait for does not need to be held back, either.
             channel.publish();
         }
         if self.pace.is_late() {
@@ -166,7 +172,7 @@ impl Calls {
             .filter(|place| place.cid == cid)
     }
 
-    /// The answer, if it is there; the place is free then.
+    /// Takes the answer if it has arrived, and frees its place.
     #[inline(always)]
     pub(crate) fn take(&mut self, cid: u32) -> Option<Message> {
         let place = self.place(cid)?;
@@ -224,7 +230,8 @@ impl Calls {
         Ok(())
     }
 
-    /// Takes an answer, if it is one that somebody waits for; otherwise [`complete_other`](Self::complete_other) does.
+    /// Takes an ordinary answer that a coroutine waits for. Returns false for all others, which
+    /// [`complete_other`](Self::complete_other) handles.
     #[inline(always)]
     fn complete(&mut self, message: Message, queues: &mut Queues) -> bool {
         let cid = message.cid();
@@ -242,8 +249,8 @@ impl Calls {
         true
     }
 
-    /// Takes any other answer: the last of a stream, one that nobody wants, one that somebody else than a coroutine wants, or
-    /// nonsense.
+    /// Takes any other answer: the last answer of a stream, the answer to an abandoned call, or an answer for a waker.
+    /// Any other message is a violation.
     #[cold]
     #[inline(never)]
     fn complete_other(
@@ -260,7 +267,7 @@ impl Calls {
             State::Waiting => {
                 place.state = State::Answered;
                 place.answer = message;
-                // Those who are no coroutines are none that it knows.
+                // The queues ignore [`OTHER`] and [`NOBODY`], which are not coroutines.
                 queues.push(waiting);
             }
             State::Abandoned => {
@@ -296,7 +303,7 @@ impl Calls {
         self.placeless.wake_all(schedule);
     }
 
-    /// Calls whose answers are still to come, or to be taken.
+    /// Returns the number of calls whose answers have not arrived or have not been taken.
     pub(crate) fn under_way(&self) -> usize {
         self.places.len() - self.free.len()
     }

@@ -1,4 +1,4 @@
-//! The end that calls.
+//! The calling end of a channel.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -17,7 +17,7 @@ use crate::schedule::Schedule;
 use crate::wait::WaitPolicy;
 use crate::waiters::Ticket;
 
-/// See the crate's documentation. Clones are the same client.
+/// A handle that makes calls to the server. Clones share the same channel.
 #[derive(Clone, Debug)]
 pub struct Client(Rc<Shared>);
 
@@ -30,13 +30,13 @@ struct Shared {
 }
 
 impl Client {
-    /// A client on the channel, and what runs its coroutines.
+    /// Creates a client on the channel, and the executor that runs its coroutines.
     pub fn new(channel: Channel, policy: WaitPolicy) -> (Self, Executor) {
         Self::with_patience(channel, policy, None)
     }
 
-    /// The same, and a server that leaves all calls without an answer for as long as `patience` ends the channel; so does one
-    /// that gives no room for what is to be sent.
+    /// Like [`new`](Self::new), with a limit on the server's silence. The channel ends if the server leaves all calls
+    /// unanswered for `patience`, or if it makes no room in the ring for as long.
     pub fn with_patience(
         channel: Channel,
         policy: WaitPolicy,
@@ -54,7 +54,8 @@ impl Client {
         (Self(shared), executor)
     }
 
-    /// Calls the server; the answer. Dropping it forgets the call, which the server may still do.
+    /// Calls the server and returns the answer. Dropping the future abandons the call, which the server may still
+    /// execute.
     #[inline]
     pub fn call(&self, message: Message) -> Call<'_> {
         Call {
@@ -67,15 +68,16 @@ impl Client {
         }
     }
 
-    /// Calls the server with a buffer ([`reserve`](Self::reserve)) that it reads from and may write its answer into. The
-    /// buffer comes back by [`Call::buffer`].
+    /// Calls the server with a buffer ([`reserve`](Self::reserve)), which the server reads and may overwrite with its
+    /// answer. [`Call::buffer`] returns the buffer after the answer has arrived.
     pub fn call_with(&self, message: Message, buffer: Reserved) -> Call<'_> {
         let mut call = self.call(message.with_payload(buffer.off(), buffer.len()));
         (call.flags, call.buffer) = (CALL | BUFFER, Some(buffer));
         call
     }
 
-    /// Sends a message that has no answer; done once it is on its way. Dropping it sends nothing.
+    /// Sends a message that has no answer. Completes once the message is in the ring. Dropping the future before that
+    /// sends nothing.
     pub async fn send(&self, message: Message) -> Result<(), ChannelError> {
         let message = message.with_call(0, SEND);
         let mut waiting = WaitingToSend {
@@ -106,28 +108,28 @@ impl Client {
         .await
     }
 
-    /// Part of the arena, if there is as much in one piece.
+    /// Allocates a contiguous buffer of `len` bytes in the arena, if there is one.
     pub fn reserve(&self, len: u32) -> Option<Reserved> {
         self.0.channel.borrow_mut().reserve(len)
     }
 
-    /// Gives it back.
+    /// Frees a buffer that was reserved and not sent.
     pub fn release(&self, buffer: Reserved) {
         self.0.channel.borrow_mut().release(buffer);
     }
 
-    /// The channel, for access to buffers. Not across an `await`.
+    /// Calls `action` with the channel, for access to buffers. `action` must not use this client.
     pub fn with_channel<T>(&self, action: impl FnOnce(&mut Channel) -> T) -> T {
         action(&mut self.0.channel.borrow_mut())
     }
 
-    /// What has happened so far.
+    /// Returns the channel's statistics.
     pub fn counters(&self) -> Counters {
         self.0.channel.borrow().counters()
     }
 }
 
-/// Waits no more when it is dropped.
+/// Cancels the wait for room when it is dropped.
 struct WaitingToSend<'a> {
     client: &'a Client,
     ticket: Option<Ticket>,
@@ -135,7 +137,7 @@ struct WaitingToSend<'a> {
 
 impl Drop for WaitingToSend<'_> {
     fn drop(&mut self) {
-        // Where it is borrowed, all are being woken, and then nobody waits any more.
+        // If the borrow fails, all waiters are being woken, and there is no entry left to remove.
         if let Some(ticket) = self.ticket
             && let Ok(mut calls) = self.client.0.calls.try_borrow_mut()
         {
@@ -144,15 +146,15 @@ impl Drop for WaitingToSend<'_> {
     }
 }
 
-/// A call under way; ends with its answer.
-#[must_use = "nothing is called until it is polled"]
+/// A call under way; resolves to its answer.
+#[must_use = "nothing is sent until the call is polled"]
 #[derive(Debug)]
 pub struct Call<'a> {
     client: &'a Client,
     message: Message,
     flags: u16,
     stage: Stage,
-    /// Where it waits before it is sent.
+    /// The queue in which the call waits before it is sent.
     blocked: Option<Blocked>,
     buffer: Option<Reserved>,
 }
@@ -190,7 +192,7 @@ impl Call<'_> {
         matches!(self.stage, Stage::Sent(_))
     }
 
-    /// The buffer, once there is an answer.
+    /// Returns the buffer, once the call has ended.
     pub fn buffer(&mut self) -> Option<Reserved> {
         matches!(self.stage, Stage::Done)
             .then(|| self.buffer.take())
@@ -201,8 +203,8 @@ impl Call<'_> {
 impl Future for Call<'_> {
     type Output = Result<Message, ChannelError>;
 
-    // Inlined, and the usual ways first and by themselves: an answer that shared its place in memory with errors would be
-    // copied in pieces that are no whole moves (see `Message`).
+    // Inlined, with the usual paths first and separate. If the answer shared its place in memory with errors, it would
+    // be copied in partial pieces (see `Message`).
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = &*self.client.0;
@@ -271,7 +273,7 @@ impl Port for Shared {
 
     fn wants(&self) -> Wants {
         let calls = self.calls.borrow();
-        // At the end everybody has been told.
+        // After the end of the channel, every waiter has been notified.
         let is_on = calls.over.is_none();
         Wants {
             messages: is_on,

@@ -1,4 +1,4 @@
-//! Runs coroutines on one channel, in one thread.
+//! Runs the coroutines of one channel in one thread.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,16 +13,16 @@ use quictun_shmq::{Channel, Sleep, Wants, cycles};
 use crate::schedule::{Schedule, Task};
 use crate::wait::{Budget, WaitPolicy, wake_cost};
 
-/// Most coroutines at a time.
+/// Largest number of coroutines at a time.
 pub const MAX_COROUTINES: usize = 1 << 16;
 
-/// Coroutines polled before the channel is looked at again, and the peer told of what was written.
+/// Largest number of coroutines polled before the channel is checked again and the peer is shown new messages.
 const TURN: usize = 128;
 
-/// Messages that a peer that sleeps is not told of yet, at most, while there are more to take.
+/// Largest number of messages about which a sleeping peer has not been notified, while there are more to take.
 const LATE: u64 = 256;
 
-/// Looks between two looks at the clock.
+/// Number of checks of the channel between two readings of the clock.
 const LOOKS: usize = 8;
 
 pub(crate) const MESSAGES: Wants = Wants {
@@ -36,13 +36,13 @@ pub(crate) const ROOM: Wants = Wants {
 };
 
 pub(crate) trait Port {
-    /// Takes what has come, up to a bound. Errors go to whoever waits.
+    /// Takes a bounded number of messages. Errors are delivered to the waiting tasks.
     fn pump(&self, schedule: &Schedule);
 
-    /// What of the channel somebody waits for.
+    /// Returns the events of the channel that tasks wait for.
     fn wants(&self) -> Wants;
 
-    /// Whether [`pump`](Self::pump) would wake somebody who waits for nothing of the channel.
+    /// Returns whether [`pump`](Self::pump) would wake a task that waits for no event of the channel.
     fn can_go_on(&self) -> bool;
 
     fn patience(&self, channel: &Channel) -> Option<Duration>;
@@ -50,15 +50,15 @@ pub(crate) trait Port {
     fn give_up(&self, channel: &mut Channel);
 }
 
-/// How often the executor had nothing to do, and what it did then.
+/// Counts how often the executor had nothing to do, and what it did then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IdleCounters {
-    /// Times that it looked for a while.
+    /// Number of times that it polled for a while.
     pub spins: u64,
-    /// Times among them that something came meanwhile.
+    /// Number of these times that ended because there was something to do.
     pub spins_won: u64,
-    /// Times that it slept.
+    /// Number of times that it slept.
     pub sleeps: u64,
 }
 
@@ -66,10 +66,10 @@ pub struct IdleCounters {
 pub(crate) enum Turn {
     /// Every coroutine has ended.
     Ended,
-    /// A coroutine can go on: another turn comes next.
+    /// A coroutine can continue, so another turn follows.
     Ready,
     Idle {
-        /// A coroutine ran before that.
+        /// True if a coroutine ran in this turn.
         ran: bool,
     },
 }
@@ -81,7 +81,7 @@ struct Coroutine {
     waker: Waker,
 }
 
-/// See the module documentation. Made by [`crate::Client::new`] and [`crate::Server::new`].
+/// An executor for the coroutines of one channel. [`crate::Client::new`] and [`crate::Server::new`] create it.
 pub struct Executor {
     pub(crate) channel: Rc<RefCell<Channel>>,
     pub(crate) port: Rc<dyn Port>,
@@ -92,7 +92,7 @@ pub struct Executor {
     pub(crate) policy: WaitPolicy,
     pub(crate) idle: IdleCounters,
     budget: Budget,
-    /// It sleeps in the loop that it is part of.
+    /// The executor is asleep in the event loop that contains it.
     pub(crate) asleep: bool,
 }
 
@@ -102,13 +102,14 @@ struct Spawned {
     alive: Cell<usize>,
 }
 
-/// Starts coroutines, also from coroutines.
+/// Starts coroutines on an executor. Coroutines may use it, too.
 #[derive(Clone)]
 pub struct Spawner(Rc<Spawned>);
 
 impl Spawner {
-    /// Starts a coroutine; false where there are [`MAX_COROUTINES`], or the executor is gone. Of several that can go on, those with the lowest
-    /// number of `priority` (below [`crate::PRIORITIES`]) do.
+    /// Starts a coroutine. Returns false if there are [`MAX_COROUTINES`] already, or if the executor is gone. Among
+    /// coroutines that can continue, those with the lowest number of `priority` (below [`crate::PRIORITIES`]) run
+    /// first.
     pub fn spawn(&self, priority: usize, future: impl Future<Output = ()> + 'static) -> bool {
         let alive = self.0.alive.get();
         if alive >= MAX_COROUTINES {
@@ -141,17 +142,18 @@ impl Executor {
         }
     }
 
-    /// What starts coroutines here.
+    /// Returns a handle that starts coroutines on this executor.
     pub fn spawner(&self) -> Spawner {
         Spawner(self.spawned.clone())
     }
 
-    /// What it did when there was nothing to do.
+    /// Returns what the executor did when there was nothing to do.
     pub fn idle_counters(&self) -> IdleCounters {
         self.idle
     }
 
-    /// Runs until every coroutine has ended. Those that wait for a channel that is over are told so, and can end.
+    /// Runs until every coroutine has ended. Once the channel is over, every operation on it fails, so that coroutines
+    /// can end.
     pub fn run(&mut self) {
         if self.policy == WaitPolicy::Hybrid {
             wake_cost();
@@ -166,12 +168,12 @@ impl Executor {
         }
     }
 
-    /// Takes what has come, runs those who can go on, up to a bound, and shows the peer what they wrote.
+    /// Takes new messages, runs a bounded number of ready coroutines, and shows the peer the messages that they wrote.
     pub(crate) fn turn(&mut self) -> Turn {
         if !self.spawned.queue.borrow().is_empty() {
             self.settle();
         }
-        // Whether or not anybody takes messages: what has been rung for would keep it awake.
+        // Needed even if no task takes messages: a pending ring would keep the executor awake.
         self.channel.borrow_mut().notice();
         self.port.pump(&self.schedule);
         self.give_up_if_silent();
@@ -200,7 +202,7 @@ impl Executor {
         }
     }
 
-    /// Once what has come is taken: a peer may have answered while we had no processor to see it.
+    /// Must run after new messages are taken: the peer may have answered while this thread had no processor.
     fn give_up_if_silent(&self) {
         let channel = &mut *self.channel.borrow_mut();
         if self.port.patience(channel) == Some(Duration::ZERO) {
@@ -223,7 +225,7 @@ impl Executor {
 
     #[inline]
     fn poll(&mut self, task: Task) {
-        // One that has ended may be woken once more.
+        // A coroutine that has ended may be woken once more.
         let Some(coroutine) = self
             .coroutines
             .get_mut(task as usize)
@@ -240,11 +242,11 @@ impl Executor {
         }
     }
 
-    /// Whether there is nothing more for now, after a turn in which somebody `ran`.
+    /// Returns whether there is nothing more to do for now; `ran` says whether a coroutine ran in the last turn.
     ///
-    /// A peer that sends is awake: the fence that a flush takes would have this side wait for each of its own messages to
-    /// reach the other processor. It comes when there is nothing more, at the latest after so many messages, or where what
-    /// there is has nobody run.
+    /// A peer that sends is awake, and a flush takes a fence, which waits until each of the local messages has reached
+    /// the other processor. The flush is therefore delayed until there is nothing more to do. It happens at the latest
+    /// after [`LATE`] messages, or if the available messages make no coroutine run.
     pub(crate) fn is_last(&self, ran: bool) -> bool {
         let channel = &mut *self.channel.borrow_mut();
         !(ran && channel.unflushed() < LATE && channel.has_work_for(self.port.wants()))
@@ -273,7 +275,7 @@ impl Executor {
                 return;
             }
             if !sleeps {
-                // The peer is given up in the next turn.
+                // The next turn ends the channel with a silent peer.
                 return;
             }
         }
@@ -283,7 +285,7 @@ impl Executor {
         }
         self.idle.sleeps += 1;
         let (patience, from) = (self.port.patience(channel), cycles());
-        // Where the time is over, the next turn sees that.
+        // If the time elapsed, the next turn notices that.
         channel.wait(patience);
         if looks {
             let slept = cycles().wrapping_sub(from);
@@ -294,14 +296,14 @@ impl Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        // Nobody starts any more, and those that have not begun are let go: they may hold a spawner, as those that have
-        // begun may, and with it the channel.
+        // No coroutine can start any more. Those that have not begun are dropped: like running ones, they may hold a
+        // spawner, and with it the channel.
         self.spawned.alive.set(MAX_COROUTINES);
         drop(self.spawned.queue.take());
     }
 }
 
-/// Looks for something to do, for `budget` ticks and no longer than `until`; whether there is something.
+/// Polls for something to do, for `budget` ticks and no longer than `until`. Returns whether there is something.
 fn find(
     channel: &mut Channel,
     schedule: &Schedule,
@@ -323,8 +325,9 @@ fn find(
             return false;
         }
         if waited > wake {
-            // Whoever else wants this processor: perhaps the peer, or who the peer waits for. Not before: who has something
-            // to do on it may keep it for a thousand times as long as an answer takes.
+            // Give other threads a chance to run on this processor, perhaps the peer or a thread that the peer waits
+            // for. Not earlier: a thread that gets the processor may keep it for a thousand times as long as an answer
+            // takes.
             std::thread::yield_now();
         }
     }

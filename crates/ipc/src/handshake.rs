@@ -1,4 +1,5 @@
-//! How two processes come to share a region: the memory goes over a socket, and who has it may use it.
+//! Setup of a region that two processes share. The memory is sent over a socket, and any process that holds its
+//! descriptor may use it.
 //!
 //! ```text
 //!  client                                      server
@@ -6,7 +7,7 @@
 //!                   ◄── "quic-ipc", version, generation
 //! ```
 //!
-//! The socket (`SOCK_SEQPACKET`, connected) stays with the channel: its end is the peer's.
+//! The socket (`SOCK_SEQPACKET`, connected) stays with the channel: when the peer dies, the kernel closes its end.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -24,39 +25,39 @@ use thiserror::Error;
 
 const MAGIC: &[u8; 8] = b"quic-ipc";
 
-/// Magic, version, and the region's generation.
+/// Length of a message in bytes: magic, version, and the region's generation.
 const MESSAGE: usize = 8 + 8 + 8;
 
-/// Descriptors that are looked at: one more than there may be, to see that there are too many. The kernel drops the rest.
+/// Number of descriptors to receive: one more than allowed, to detect a surplus. The kernel drops any others.
 const DESCRIPTORS: usize = 2;
 
-/// Why there is no channel.
+/// An error that prevents a channel from being set up.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The socket failed.
-    #[error("the socket to the peer")]
+    /// A system call on the socket failed.
+    #[error("the socket to the peer failed")]
     Socket(#[from] std::io::Error),
-    /// The peer said nothing.
+    /// The peer did not send its message in time.
     #[error("the peer did not answer within {0:?}: does it run?")]
     Timeout(Duration),
     /// The peer closed the socket.
-    #[error("the peer closed the socket before there was a channel")]
+    #[error("the peer closed the socket before the channel was set up")]
     Closed,
-    /// The peer speaks something else.
+    /// The peer sent something other than a message of this version.
     #[error(
         "the peer does not speak this protocol in version {ABI_VERSION}: use the same release on both sides"
     )]
     Protocol,
-    /// The peer did not send exactly one descriptor.
-    #[error("the peer sent {0} descriptors instead of one")]
+    /// The client sent other than one descriptor, or the server sent any.
+    #[error("the peer sent a wrong number of descriptors: {0}")]
     Descriptors(usize),
-    /// What it sent cannot be used.
-    #[error("the shared memory")]
+    /// The shared memory cannot be created or used.
+    #[error("cannot use the shared memory")]
     Region(#[from] RegionError),
 }
 
-/// A pair of sockets, one for each process.
+/// Creates a pair of connected sockets, one for each process.
 pub fn sockets() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     Ok(rustix::net::socketpair(
@@ -67,7 +68,8 @@ pub fn sockets() -> std::io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Makes a region with arenas of `arena` bytes and offers it to the process at the other end of `socket`.
+/// Creates a region with arenas of `arena` bytes and offers it to the process at the other end of `socket`. Blocks
+/// until that process answers, for at most `patience`.
 pub fn connect(
     socket: OwnedFd,
     arena: u32,
@@ -93,7 +95,8 @@ pub fn connect(
     Ok(channel)
 }
 
-/// Takes part in the region that the process at the other end of `socket` offers.
+/// Joins the region that the process at the other end of `socket` offers. Blocks until the offer arrives, for at most
+/// `patience`.
 pub fn accept(socket: OwnedFd, patience: Duration) -> Result<Channel, HandshakeError> {
     let (offer, mut descriptors) = receive(&socket, patience)?;
     let count = descriptors.len();
@@ -134,7 +137,7 @@ fn receive(
             Ok(_) => {}
             Err(error) => return Err(io(error)),
         }
-        // One byte more than there may be, to see that there are too many.
+        // One byte more than allowed, to detect a message that is too long.
         let mut bytes = [0; MESSAGE + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

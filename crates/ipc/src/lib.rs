@@ -1,17 +1,17 @@
-//! Calls between two processes: coroutines over shared rings, notified only while they sleep.
+//! Calls between two processes: coroutines over shared rings that notify the peer only while it sleeps.
 //!
-//! A client and a server process share a region of `quictun_shmq`, set up over a socket ([`connect`], [`accept`]). On each
-//! side an [`Executor`] runs coroutines in one thread: those of the client `call(..).await`, those of the server
-//! `recv().await` and `reply`. A call that is made while the other side is awake costs two cache lines; only where it
-//! sleeps does it have to be woken, once for all that were made by then. So the more calls are under way, the less each costs.
-//! Format, states and threat model are in `docs/IPC.md`.
+//! A client and a server process share a region of `quictun_shmq`, which they set up over a socket ([`connect`],
+//! [`accept`]). On each side, an [`Executor`] runs coroutines in one thread. The client's coroutines use
+//! `call(..).await`; the server's coroutines use `recv().await` and `reply`. A call costs two cache lines while the
+//! other side is awake. A side that sleeps has to be woken, but only once for all calls made by then. The more calls
+//! are under way, the less each of them costs. `docs/IPC.md` describes the format, the states and the threat model.
 //!
 //! ```
 //! use std::time::Duration;
 //! use quictun_ipc::{Client, Message, Server, WaitPolicy, accept, connect, sockets};
 //!
 //! let (here, there) = sockets()?;
-//! // As a rule another process.
+//! Normally, the server is another process.
 //! let server = std::thread::spawn(move || {
 //!     let channel = accept(there, Duration::from_secs(10))?;
 //!     let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
@@ -30,31 +30,32 @@
 //! let channel = connect(here, 0, 1, Duration::from_secs(10))?;
 //! let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
 //! executor.spawner().spawn(1, async move {
-//!     let message = Message::new(1).with_bytes(&[1, 2, 3]).expect("three bytes are few");
-//!     let answer = client.call(message).await.expect("an answer");
+//!     let message = Message::new(1).with_bytes(&[1, 2, 3]).expect("three bytes fit inline");
+//!     let answer = client.call(message).await.expect("the server answers");
 //!     assert_eq!(answer.arg(), 6);
 //! });
 //! executor.run();
 //! drop(executor);
-//! server.join().expect("the server")?;
+//! server.join().expect("the server thread")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Order of use
 //!
-//! 1. [`connect`] or [`accept`]; [`Client::new`] or [`Server::new`].
-//! 2. [`Spawner::spawn`] coroutines, also from coroutines.
-//! 3. [`Executor::run`], until all of them have ended. Where the peer is gone every call and every `recv` ends with an error.
+//! 1. Set up a channel with [`connect`] or [`accept`], and create a [`Client`] or a [`Server`] on it.
+//! 2. Start coroutines with [`Spawner::spawn`]; coroutines can start further ones.
+//! 3. Call [`Executor::run`], which returns when all of them have ended. If the peer is gone, every call and every
+//!    `recv` fails.
 //!
 //! # Limits
 //!
-//! An executor serves one channel. [`MAX_CALLS`] calls are under way at a time, further ones wait. Calls go from the client to
-//! the server; for both directions there are two channels. Nothing is allocated per call.
+//! An executor serves one channel. At most [`MAX_CALLS`] calls are under way at a time; further calls wait. Calls go
+//! from the client to the server; calls in both directions need two channels. A call allocates no memory.
 
 #![forbid(unsafe_code)]
 #![allow(
     clippy::inline_always,
-    reason = "a message that is passed through memory instead waits there for other cores: see `Message`"
+    reason = "passing a message through memory would stall on cache lines that other cores hold: see `Message`"
 )]
 
 mod bridge;

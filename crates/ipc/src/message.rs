@@ -1,4 +1,4 @@
-//! What `ipc` says in the flags of messages.
+//! The flags that this crate uses in messages.
 
 use quictun_shmq::{INLINE, Message, Violation};
 
@@ -7,10 +7,10 @@ pub(crate) const REPLY: u16 = 2;
 pub(crate) const SEND: u16 = 3;
 const KIND: u16 = 0xff;
 
-/// The payload is in the arena of the client.
+/// The payload is in the client's arena.
 pub(crate) const BUFFER: u16 = 0x100;
 
-/// An answer with this flag ends a stream ([`crate::Client::stream`]), and is no item itself.
+/// Flag of the answer that ends a stream ([`crate::Client::stream`]). That answer is not an item itself.
 pub const LAST: u16 = 0x200;
 
 #[inline]
@@ -18,7 +18,7 @@ pub(crate) fn kind(message: &Message) -> u16 {
     message.flags() & KIND
 }
 
-/// Whether it carries no more than it can.
+/// Returns whether the message has no more inline bytes than fit into it.
 #[inline]
 pub(crate) fn is_sound(message: &Message) -> bool {
     message.flags() & BUFFER != 0 || message.len() as usize <= INLINE

@@ -1,32 +1,33 @@
-//! When the peer is shown what was written, where that takes long: messages are shown together because it is cheaper, which it
-//! is not when there is much else to do for each of them.
+//! Decides when to show staged messages to the peer although the batch is not complete. Batches make messages cheaper,
+//! but not if other work for each message takes much longer.
 
 use quictun_shmq::cycles;
 
-/// Messages between two looks at the clock, at most: few, for what is slow is noticed after so many.
+/// Largest number of messages between two readings of the clock. It is small, because slow messages are detected after
+/// that many.
 const EVERY: u32 = 8;
 
-/// From as many ticks on, between two looks, messages are not kept back any more: a few times what a line takes from core to
-/// core.
+/// Number of ticks between two readings from which on messages are not held back any more. A few times as long as a
+/// cache line takes from core to core.
 const SLOW: u64 = 4000;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// Ticks at the last look in this turn; 0 is none.
+    /// Ticks at the last reading in this turn, or 0 if there was none.
     since: u64,
-    /// Messages until the next look.
+    /// Number of messages until the next reading.
     left: u32,
     every: u32,
 }
 
 impl Pace {
-    /// Whatever time has passed before now is not the messages'.
+    /// Starts a turn. Time that passed before it is not attributed to messages.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.since = 0;
     }
 
-    /// Notes a message; whether it and those before it should be shown now.
+    /// Counts a message. Returns whether it and all messages before it should be shown now.
     #[inline(always)]
     pub(crate) fn is_late(&mut self) -> bool {
         if self.left > 0 {
@@ -53,7 +54,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Looks at the clock while that many messages take `ticks` each, and how many of them were late.
+    /// Reads the clock as needed while `count` messages take `ticks` each. Returns the number of readings and the
+    /// number of late messages.
     fn messages(pace: &mut Pace, count: u32, ticks: u64, clock: &mut u64) -> (u32, u32) {
         let (mut looks, mut late) = (0, 0);
         for _ in 0..count {
@@ -73,11 +75,11 @@ mod tests {
         let (mut pace, mut clock) = (Pace::default(), 1);
         let (looks, late) = messages(&mut pace, 800, 100, &mut clock);
         assert_eq!(late, 0);
-        assert!(looks <= 105, "{looks} looks at the clock");
+        assert!(looks <= 105, "{looks} readings of the clock");
         let (_, late) = messages(&mut pace, 100, 10_000, &mut clock);
-        assert!(late >= 100 - EVERY, "{late} of 100");
+        assert!(late >= 100 - EVERY, "{late} of 100 are late");
         let (looks, late) = messages(&mut pace, 800, 100, &mut clock);
-        assert!(late <= 1 && looks <= 105, "{late}, {looks}");
+        assert!(late <= 1 && looks <= 105, "late: {late}, readings: {looks}");
         clock += 1_000_000;
         pace.begin();
         assert_eq!(messages(&mut pace, 8, 100, &mut clock).1, 0);

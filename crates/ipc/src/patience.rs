@@ -1,17 +1,17 @@
-//! How long the peer may owe something without giving any of it.
+//! Limits how long the peer may owe answers or room without making progress.
 
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owed {
-    /// Whether somebody waits for it.
+    /// True if the peer owes anything.
     pub(crate) some: bool,
-    /// What has been given of it so far.
+    /// Total number of items that the peer has provided so far.
     pub(crate) given: u64,
 }
 
-/// See the module documentation. The time runs from when something was given last, or from the first that was owed after all had
-/// been given; whoever sleeps or wakes meanwhile.
+/// Measures how long the peer has owed something. The time runs from the last item that the peer provided. If nothing
+/// was owed after that, it runs from the first item that became owed. Sleeping and waking up do not affect it.
 #[derive(Debug)]
 pub(crate) struct Patience {
     pub(crate) limit: Duration,
@@ -34,7 +34,7 @@ impl Patience {
         }
     }
 
-    /// How long the peer may still be silent at `now`; nothing where it owes nothing.
+    /// Returns for how long the peer may still be silent at `now`, or `None` if it owes nothing.
     pub(crate) fn left(&mut self, answers: Owed, room: Owed, now: Instant) -> Option<Duration> {
         let since = [self.answers.since(answers, now), self.room.since(room, now)];
         let first = since.into_iter().flatten().min()?;
@@ -80,17 +80,17 @@ mod tests {
         assert_eq!(
             left(9, Some(8), None),
             Some(10),
-            "an answer, and more to come"
+            "an answer came, another is owed"
         );
         assert_eq!(
             left(12, Some(8), Some(3)),
             Some(7),
-            "room is owed since later"
+            "the older of the debts counts"
         );
-        assert_eq!(left(18, Some(9), Some(3)), Some(4), "and earlier now");
+        assert_eq!(left(18, Some(9), Some(3)), Some(4), "room is now older");
         assert_eq!(left(23, Some(9), Some(3)), Some(0));
-        assert_eq!(left(40, Some(9), Some(3)), Some(0), "no less than that");
+        assert_eq!(left(40, Some(9), Some(3)), Some(0), "never below zero");
         assert_eq!(left(41, None, None), None);
-        assert_eq!(left(60, Some(7), None), Some(10), "all was given before");
+        assert_eq!(left(60, Some(7), None), Some(10), "nothing was owed before");
     }
 }

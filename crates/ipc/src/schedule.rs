@@ -1,4 +1,4 @@
-//! Which coroutines can go on, by priority.
+//! The coroutines that can continue, by priority.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 
 use quictun_shmq::Alarm;
 
-/// 0 goes first.
+/// Number of priorities; 0 is the highest.
 pub const PRIORITIES: usize = 8;
 
 pub(crate) type Task = u32;
@@ -15,15 +15,15 @@ pub(crate) type Task = u32;
 #[derive(Debug)]
 pub(crate) struct Schedule {
     queues: RefCell<Queues>,
-    /// What the waker of the coroutine that runs points to.
+    /// The task that runs, and the data pointer of its waker.
     running: Cell<(Task, *const ())>,
     remote: Arc<Remote>,
 }
 
-/// The coroutines that can go on: a queue for each priority, linked through the entries.
+/// The coroutines that can continue: one queue for each priority, linked through the entries.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    /// A bit for each priority that has somebody.
+    /// One bit for each priority whose queue is not empty.
     waiting: u32,
     ready: [Queue; PRIORITIES],
     entries: Vec<Entry>,
@@ -39,11 +39,11 @@ struct Queue {
 struct Entry {
     priority: u8,
     queued: bool,
-    /// Behind it in its queue, unless it is the last.
+    /// The next task in the queue, unless this is the last.
     next: Task,
 }
 
-/// What other threads, and wakers that others hold, have woken.
+/// Tasks woken by other threads, or by wakers outside this executor.
 #[derive(Debug)]
 struct Remote {
     some: AtomicBool,
@@ -53,9 +53,9 @@ struct Remote {
 
 #[derive(Debug)]
 pub(crate) enum Wakes {
-    /// By its number: nothing is counted, cloned or locked.
+    /// Wakes a coroutine by its number, without reference counting, cloning or locking.
     Task(Task),
-    /// Something between us and the coroutine wants to know.
+    /// Wakes a future between the executor and the coroutine, through its own waker.
     Other(Waker),
     Nobody,
 }
@@ -77,7 +77,7 @@ impl Schedule {
         }
     }
 
-    /// A waker for the coroutine, which is ready.
+    /// Makes the coroutine ready and returns a waker for it.
     pub(crate) fn enter(&self, task: Task, priority: usize) -> Waker {
         let queues = &mut *self.queues.borrow_mut();
         if queues.entries.len() <= task as usize {
@@ -146,7 +146,7 @@ impl Schedule {
         self.running.set((task, waker.data()));
     }
 
-    /// How to wake who is polled with `waker`.
+    /// Returns how to wake the task that is being polled with `waker`.
     #[inline(always)]
     pub(crate) fn wakes(&self, waker: &Waker) -> Wakes {
         let (task, own) = self.running.get();
@@ -212,7 +212,7 @@ impl Wake for RemoteTask {
         let remote = &self.remote;
         {
             let mut tasks = remote.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            // As many as there are coroutines, at most.
+            // The list is at most as long as the number of coroutines.
             if !tasks.contains(&self.task) {
                 tasks.push(self.task);
             }

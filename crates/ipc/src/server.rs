@@ -1,4 +1,4 @@
-//! The end that answers.
+//! The answering end of a channel.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use crate::schedule::Schedule;
 use crate::wait::WaitPolicy;
 use crate::waiters::{Ticket, Waiters};
 
-/// Requests taken before other coroutines have their turn, and the client is told of answers if it sleeps.
+/// Largest number of requests taken before other coroutines run and a sleeping client is notified of answers.
 const TURN: u32 = 256;
 
-/// See the crate's documentation. Clones are the same server.
+/// A handle that receives and answers requests. Clones share the same channel.
 #[derive(Clone, Debug)]
 pub struct Server(Rc<Shared>);
 
@@ -33,12 +33,12 @@ struct Shared {
 struct State {
     receivers: Waiters,
     repliers: Waiters,
-    /// Requests taken in this turn.
+    /// Number of requests taken in this turn.
     taken: u32,
     pace: Pace,
 }
 
-/// What a client asks for. A call is answered by [`Server::reply`]; one that is dropped stays without an answer.
+/// A request from the client. [`Server::reply`] answers a call; a call whose request is dropped gets no answer.
 #[derive(Debug)]
 pub struct Request {
     message: Message,
@@ -46,20 +46,20 @@ pub struct Request {
 }
 
 impl Request {
-    /// What it carries itself.
+    /// Returns the request's message, with its inline payload.
     #[inline]
     pub fn message(&self) -> &Message {
         &self.message
     }
 
-    /// The client's buffer, to read and to write the answer into.
+    /// Returns the client's buffer, from which to read and into which to write the answer.
     pub fn buffer(&self) -> Option<Received> {
         self.buffer
     }
 }
 
 impl Server {
-    /// A server on the channel, and what runs its coroutines.
+    /// Creates a server on the channel, and the executor that runs its coroutines.
     pub fn new(channel: Channel, policy: WaitPolicy) -> (Self, Executor) {
         let schedule = Rc::new(Schedule::new(channel.alarm()));
         let channel = Rc::new(RefCell::new(channel));
@@ -72,7 +72,7 @@ impl Server {
         (Self(shared), executor)
     }
 
-    /// The next request. Dropping it loses none.
+    /// Receives the next request. Dropping the future loses no request.
     #[inline]
     pub fn recv(&self) -> Recv<'_> {
         Recv {
@@ -81,8 +81,8 @@ impl Server {
         }
     }
 
-    /// Answers a call; done once the answer is on its way. Requests that want no answer are fine, too. Dropping it leaves the
-    /// call without one.
+    /// Answers a call. Completes once the answer is in the ring. A request that wants no answer completes at once.
+    /// Dropping the future before that leaves the call unanswered.
     #[inline(always)]
     #[expect(
         clippy::needless_pass_by_value,
@@ -100,18 +100,18 @@ impl Server {
         }
     }
 
-    /// The channel, for access to buffers. Not across an `await`.
+    /// Calls `action` with the channel, for access to buffers. `action` must not use this server.
     pub fn with_channel<T>(&self, action: impl FnOnce(&mut Channel) -> T) -> T {
         action(&mut self.0.channel.borrow_mut())
     }
 
-    /// What has happened so far.
+    /// Returns the channel's statistics.
     pub fn counters(&self) -> Counters {
         self.0.channel.borrow().counters()
     }
 }
 
-/// The next request; see [`Server::recv`].
+/// A pending receive of the next request; see [`Server::recv`].
 #[must_use = "nothing is received until it is polled"]
 #[derive(Debug)]
 pub struct Recv<'a> {
@@ -122,7 +122,7 @@ pub struct Recv<'a> {
 impl Future for Recv<'_> {
     type Output = Result<Request, ChannelError>;
 
-    // As in `Call`: the usual way by itself.
+    // As in `Call`, the usual path is separate.
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = &*self.server.0;
@@ -134,7 +134,7 @@ impl Future for Recv<'_> {
                 let message = arrived.take();
                 return Poll::Ready(request(message, channel));
             }
-            // Nothing need wait for further answers.
+            // The staged answers need not be held back for further ones.
             channel.publish();
             if let Some(message) = channel.pop_other()? {
                 return Poll::Ready(request(message, channel));
@@ -149,7 +149,7 @@ impl Future for Recv<'_> {
 impl Drop for Recv<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Where it is borrowed, all are being woken, and then nobody waits any more.
+        // If the borrow fails, all waiters are being woken, and there is no entry left to remove.
         if let Some(ticket) = self.ticket
             && let Ok(mut state) = self.server.0.state.try_borrow_mut()
         {
@@ -167,7 +167,7 @@ fn request(message: Message, channel: &mut Channel) -> Result<Request, ChannelEr
     unusual(message, channel)
 }
 
-/// A request that is no call, has a buffer, or makes no sense.
+/// Handles a request that is not a call, that has a buffer, or that is invalid.
 #[cold]
 #[inline(never)]
 fn unusual(mut message: Message, channel: &mut Channel) -> Result<Request, ChannelError> {
@@ -178,21 +178,22 @@ fn unusual(mut message: Message, channel: &mut Channel) -> Result<Request, Chann
         None
     } else {
         let buffer = channel.received_at(message.off(), message.len())?;
-        // Where it lies is said by that alone: in an answer made of this message it would be a length of its own.
+        // Clear the buffer's place: an answer made from this message would take it for the length of an inline payload.
         message = message.with_payload(0, 0);
         buffer
     };
     Ok(Request { message, buffer })
 }
 
-/// An answer on its way; see [`Server::reply`].
-#[must_use = "nothing is answered until it is polled"]
+/// A pending answer to a call; see [`Server::reply`].
+#[must_use = "nothing is sent until the reply is polled"]
 #[derive(Debug)]
 pub struct Reply<'a> {
     server: &'a Server,
     message: Message,
     wanted: bool,
-    /// The call took long, and so will the next one: the client need not wait for that.
+    /// The call has a payload by reference. Such calls take long, so the client need not wait for the next answer to
+    /// see this one.
     by_reference: bool,
     ticket: Option<Ticket>,
 }

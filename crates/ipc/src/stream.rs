@@ -1,7 +1,8 @@
-//! Answers one after the other: a stream of items, which the client pulls.
+//! A stream of items that the client pulls, one answer after the other.
 //!
-//! An item is the answer to a call of its own, made before it is wanted: `ahead` of them are under way while there are more.
-//! So a stream is bounded on both sides by itself, the server keeps nothing of it, and one that is dropped ends.
+//! Each item is the answer to a call of its own, made before the item is wanted. While there are more items, `ahead`
+//! calls are under way. A stream is therefore bounded on both sides, the server keeps no state for it, and dropping it
+//! ends it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,16 +14,16 @@ use quictun_shmq::{ChannelError, Message};
 use crate::client::{Call, Client};
 use crate::message::LAST;
 
-/// Items of a stream that are under way, at most.
+/// Largest number of a stream's calls under way.
 pub const MAX_AHEAD: usize = 256;
 
-/// The items that a server has for a request, in order; see [`Client::stream`].
-#[must_use = "nothing is asked for until the next item is"]
+/// The items that a server returns for a request, in order; see [`Client::stream`].
+#[must_use = "no call is made until the next item is requested"]
 #[derive(Debug)]
 pub struct Items<'a> {
     client: &'a Client,
     request: Message,
-    /// Number of the next call.
+    /// Number of the next call, sent as its [`Message::arg`].
     number: u64,
     /// Calls under way, in the order of their numbers.
     calls: VecDeque<Call<'a>>,
@@ -31,9 +32,9 @@ pub struct Items<'a> {
 }
 
 impl Client {
-    /// The server's items for the request: its answers to calls with the numbers ([`Message::arg`]) 0, 1, 2 and so on, up to
-    /// the one that is the last ([`LAST`]). `ahead` calls are under way at a time, up to [`MAX_AHEAD`]; a server
-    /// gets a few for numbers behind the last, and answers them with another last one.
+    /// Returns the server's items for a request: its answers to calls with the numbers ([`Message::arg`]) 0, 1, 2 and
+    /// so on, up to the answer with the flag [`LAST`]. `ahead` calls are under way at a time, at most [`MAX_AHEAD`].
+    /// The server also receives a few calls with numbers beyond the last item, and answers them with [`LAST`] again.
     pub fn stream(&self, request: Message, ahead: usize) -> Items<'_> {
         let ahead = ahead.clamp(1, MAX_AHEAD);
         Items {
@@ -48,7 +49,8 @@ impl Client {
 }
 
 impl Items<'_> {
-    /// The next item; nothing after the last. Dropping it loses none. After an error there are no more.
+    /// Returns the next item, or `None` after the last. Dropping the future loses no item. After an error there are no
+    /// more items.
     pub async fn next(&mut self) -> Option<Result<Message, ChannelError>> {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -65,14 +67,14 @@ impl Items<'_> {
             self.calls.push_back(call);
             self.number += 1;
         }
-        // Those that are under way are asked in their turn only: an answer is given once.
+        // A call under way is polled only when it is the first: its answer is returned only once.
         for (place, call) in self.calls.iter_mut().enumerate() {
             if place > 0 && call.is_under_way() {
                 continue;
             }
             let polled = Pin::new(call).poll(context);
             if place > 0 {
-                // It has just begun, or could not: the first one will tell.
+                // The call was just started, or could not be; the first call reports an error.
                 continue;
             }
             if let Poll::Ready(answer) = polled {

@@ -1,4 +1,4 @@
-//! What to do when there is nothing to do.
+//! How a process waits when it has nothing to do.
 
 use std::sync::OnceLock;
 
@@ -8,18 +8,19 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 /// How a process waits for its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitPolicy {
-    /// Sleeps at once: no processor time, and a wake-up for every batch.
+    /// Sleeps at once. Uses no processor time, but needs a wake-up for every batch.
     Interrupt,
-    /// Never sleeps: no wake-ups, and a processor.
+    /// Never sleeps. Needs no wake-ups, but occupies a processor.
     Polling,
-    /// Looks for as long as a wake-up would take, then sleeps: at most twice the cost of knowing beforehand. After short
-    /// sleeps it looks for longer, up to 32 times. Sleeps at once where the peer runs on the same processor.
+    /// Polls for as long as a wake-up takes, then sleeps. This costs at most twice as much as the better of the two
+    /// other policies. After short sleeps it polls for longer, up to 32 times as long. If the peer runs on the same
+    /// processor, it sleeps at once.
     #[default]
     Hybrid,
 }
 
 impl WaitPolicy {
-    /// In the words of a command line.
+    /// Returns the policy's name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Interrupt => "interrupt",
@@ -29,23 +30,24 @@ impl WaitPolicy {
     }
 }
 
-/// Doublings of the time that one looks, at most: about 200 microseconds, as long as Linux itself lets a virtual processor look
-/// before it halts. To wake one that the host has halted and has no time for takes ten times what was measured.
+/// Largest number of doublings of the polling time. The result is about 200 microseconds, for which Linux itself lets a
+/// virtual processor poll before it halts. Waking a processor that its host has halted takes ten times as long as the
+/// measured wake-up.
 const DOUBLINGS: u32 = 5;
 
-/// For how long one looks before one sleeps: as long as a wake-up takes, and longer after sleeps that were hardly worth it.
+/// The time to poll before sleeping: as long as a wake-up takes, and longer after sleeps that were hardly worthwhile.
 ///
-/// Two sides that sleep keep each other asleep. Each waits until the other has woken up and done its work, which is longer
-/// than a wake-up takes, and so sleeps before that is over: whatever stops one of them once, for a moment, would have them
-/// wake each other for every batch from then on. So who slept for a short time looks for twice as long the next time, and
-/// who slept for a long time only as long as at first.
+/// Two sides that sleep keep each other asleep. Each side waits until the other has woken up and done its work. That
+/// takes longer than a wake-up, so a side with a fixed polling time goes to sleep before that. Any brief stall of
+/// one side would then make both sides wake each other for every batch from then on. Therefore, a short sleep doubles
+/// the next polling time, and a long sleep resets it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
     doublings: u32,
 }
 
 impl Budget {
-    /// In ticks, of which a wake-up takes `wake`.
+    /// Returns the polling time in ticks, if a wake-up takes `wake` ticks.
     pub(crate) fn ticks(self, wake: u64) -> u64 {
         wake << self.doublings
     }
@@ -59,15 +61,15 @@ impl Budget {
     }
 }
 
-/// Rounds of the measurement, of which the median counts.
+/// Number of rounds of the measurement; their median is used.
 const ROUNDS: usize = 101;
 
-/// Limits of what is believed, in ticks: a measurement that was disturbed must not make a process spin for long.
+/// Bounds of the measured cost, in ticks. A disturbed measurement must not make a process spin for long.
 const COST_MIN: u64 = 2_000;
 const COST_MAX: u64 = 100_000;
 
-/// What it takes to wake a thread that sleeps on another processor, in ticks of [`cycles`]; measured once in a process,
-/// which takes about a millisecond.
+/// Returns the cost of waking a thread that sleeps on another processor, in ticks of [`cycles`]. Measured once per
+/// process, which takes about a millisecond.
 pub fn wake_cost() -> u64 {
     static COST: OnceLock<u64> = OnceLock::new();
     *COST.get_or_init(|| measure().unwrap_or(COST_MIN))
@@ -102,7 +104,7 @@ fn measure() -> Option<u64> {
     Some((median / 2).clamp(COST_MIN, COST_MAX))
 }
 
-/// Sleeps until there is a message; none where the other end is gone.
+/// Sleeps until there is a message. Returns `None` if the other end is gone.
 fn next(channel: &mut Channel) -> Option<Message> {
     loop {
         if let Some(message) = channel.pop().ok()? {
@@ -116,19 +118,19 @@ fn next(channel: &mut Channel) -> Option<Message> {
     }
 }
 
-/// Runs the calling thread on another processor than `cpu`, where that is allowed.
+/// Moves the calling thread to a processor other than `cpu`, if that is allowed.
 fn leave(cpu: usize) {
     let Ok(mut cpus) = sched_getaffinity(None) else {
         return;
     };
     if cpus.count() < 2 {
-        // The process has been bound to one; its peer may run on any.
+        // The process is bound to one processor, but its peer may run on any.
         for other in 0..CpuSet::MAX_CPU {
             cpus.set(other);
         }
     }
     cpus.unset(cpu);
-    // Refused where no other is allowed: then the wake-up on this one is what there is to measure.
+    // The call fails if no other processor is allowed. The measurement then gives the cost of a wake-up on this one.
     let _bound = sched_setaffinity(None, &cpus);
 }
 
@@ -136,7 +138,7 @@ fn leave(cpu: usize) {
 mod tests {
     use super::*;
 
-    /// What comes after `gap` ticks each time: how often somebody sleeps who waits for it `times` times. A wake-up takes 100
+    /// Returns how often a waiting thread sleeps during `times` waits of `gap` ticks each, if a wake-up takes 100
     /// ticks.
     fn sleeps(budget: &mut Budget, gap: u64, times: u32) -> u32 {
         let mut sleeps = 0;

@@ -1,16 +1,16 @@
-//! Who waits for the same thing, all of whom are woken when it is there.
+//! The tasks that wait for the same event, all of which are woken when it occurs.
 
 use crate::schedule::{Schedule, Wakes};
 
-/// See the module documentation. Each is noted once, however often it asks, and not at all once it has gone: who waits says
-/// whether this process may sleep.
+/// A list of waiting tasks. A task is listed once, however often it asks, and is removed when it stops waiting: whether
+/// this process may sleep depends on the list.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    /// [`Wakes::Nobody`] where a waiter has gone.
+    /// The listed wakers; [`Wakes::Nobody`] in the places of waiters that have left.
     waiting: Vec<Wakes>,
-    /// Places of waiters that have gone.
+    /// Places of waiters that have left.
     free: Vec<usize>,
-    /// Times that all were woken.
+    /// Number of times that all waiters were woken.
     round: u64,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Ticket {
 }
 
 impl Waiters {
-    /// Notes one, who may have a place already.
+    /// Adds a waiter, or updates it if `own` is still valid.
     #[cold]
     pub(crate) fn enter(&mut self, own: Option<Ticket>, wakes: Wakes) -> Ticket {
         let own = own.filter(|ticket| ticket.round == self.round);

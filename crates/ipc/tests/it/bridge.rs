@@ -1,4 +1,4 @@
-//! Executors in somebody else's loop.
+//! Executors as part of other event loops.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::pair::{channels, start};
 
-/// Coroutines that make that many calls each; how many were answered.
+/// Starts coroutines that make `calls` calls each. Returns the count of answered calls.
 fn callers(client: &Client, executor: &Executor, coroutines: u64, calls: u64) -> Rc<Cell<u64>> {
     let done = Rc::new(Cell::new(0));
     for _ in 0..coroutines {
@@ -31,7 +31,7 @@ fn callers(client: &Client, executor: &Executor, coroutines: u64, calls: u64) ->
     done
 }
 
-/// A loop as others have it, which waits in poll; times that it waited.
+/// Runs the executor in a loop that waits in poll. Returns the number of waits.
 fn poll_loop(executor: &mut Executor) -> u64 {
     let descriptor = executor.descriptor().expect("it is connected");
     let mut waits = 0;
@@ -40,7 +40,7 @@ fn poll_loop(executor: &mut Executor) -> u64 {
             Advance::Ended => return waits,
             Advance::Ready => {}
             Advance::Asleep(patience) => {
-                let timeout = patience.map(|time| Timespec::try_from(time).expect("short"));
+                let timeout = patience.map(|time| Timespec::try_from(time).expect("in range"));
                 let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
                 rustix::event::poll(&mut fds, timeout.as_ref()).expect("poll");
                 waits += 1;
@@ -57,14 +57,14 @@ fn a_loop_that_polls_descriptors_makes_calls() {
         let waits = poll_loop(&mut executor);
         assert_eq!(done.get(), 2100);
         assert_eq!(executor.idle_counters().sleeps, waits);
-        assert!(waits > 0, "nobody waited for an answer");
+        assert!(waits > 0, "no wait for an answer");
         let counters = client.counters();
         assert!(
             (1..=waits).contains(&counters.wakes),
             "{counters:?} after {waits} waits"
         );
         drop((client, executor));
-        assert_eq!(server.join().expect("the server").popped, 2100);
+        assert_eq!(server.join().expect("the server thread").popped, 2100);
     }
 }
 
@@ -91,9 +91,9 @@ fn tokio_makes_calls_and_does_other_things() {
         other.abort();
     });
     assert_eq!(done.get(), 2100);
-    assert!(others.get() > 100, "others had {} turns", others.get());
+    assert!(others.get() > 100, "other tasks had {} turns", others.get());
     drop((client, executor));
-    assert_eq!(server.join().expect("the server").popped, 2100);
+    assert_eq!(server.join().expect("the server thread").popped, 2100);
 }
 
 #[test]
@@ -177,10 +177,10 @@ fn nobody_rings_for_who_still_looks() {
     assert_eq!(answering.advance(), Advance::Asleep(None));
     let done = callers(&client, &calling, 1, 1);
     assert_eq!(calling.try_advance(), Some(Advance::Ready));
-    assert_eq!(rung(), (1, 0), "it sleeps: it is woken at once");
+    assert_eq!(rung(), (1, 0), "a sleeping side is woken at once");
     while done.get() < 1 {
         calling.try_advance();
         answering.try_advance();
     }
-    assert_eq!(rung(), (1, 0), "it has looked since");
+    assert_eq!(rung(), (1, 0), "no ring while it is awake");
 }

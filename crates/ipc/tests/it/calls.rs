@@ -1,4 +1,4 @@
-//! Calls that are answered.
+//! Calls that get an answer.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -31,7 +31,7 @@ fn every_call_gets_its_own_answer() {
                         let message = Message::new(5)
                             .with_arg(arg)
                             .with_bytes(&bytes)
-                            .expect("three");
+                            .expect("fits inline");
                         let answer = client.call(message).await.expect("an answer");
                         assert_eq!((answer.op(), answer.arg()), (5, arg + 1));
                         assert_eq!(answer.bytes(), [2, 1, bytes[0]]);
@@ -45,13 +45,13 @@ fn every_call_gets_its_own_answer() {
             assert_eq!((counters.pushed, counters.popped), (done.get(), done.get()));
             assert!(counters.notifications <= counters.pushed);
             drop((client, executor));
-            let server = server.join().expect("the server");
+            let server = server.join().expect("the server thread");
             assert_eq!(server.popped, done.get());
             if policy == WaitPolicy::Polling {
                 assert_eq!(
                     (counters.notifications, server.notifications),
                     (0, 0),
-                    "both were awake"
+                    "both sides were awake"
                 );
             }
         }
@@ -109,7 +109,7 @@ fn a_buffer_goes_there_and_back() {
     executor.run();
 }
 
-/// What a request says of its buffer is no part of an answer.
+/// The place of a request's buffer does not become part of the answer.
 #[test]
 fn a_request_may_be_the_answer() {
     let (here, there) = channels();
@@ -137,7 +137,7 @@ fn a_request_may_be_the_answer() {
     });
     executor.run();
     drop(executor);
-    server.join().expect("the server");
+    server.join().expect("the server thread");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_call_that_is_dropped_frees_what_it_had() {
     let caller = client.clone();
     executor.spawner().spawn(1, async move {
         for _ in 0..3 * MAX_CALLS {
-            let buffer = caller.reserve(64).expect("dropped calls give it back");
+            let buffer = caller.reserve(64).expect("dropped calls free it");
             let mut call = Box::pin(caller.call_with(Message::new(0), buffer));
             poll_fn(|context| {
                 assert!(call.as_mut().poll(context).is_pending());
@@ -154,7 +154,7 @@ fn a_call_that_is_dropped_frees_what_it_had() {
             })
             .await;
             drop(call);
-            // Answers come in order, so the one that was dropped has come.
+            // Answers arrive in order, so the answer to the dropped call has arrived.
             caller.call(Message::new(0)).await.expect("an answer");
         }
         assert!(caller.reserve(ARENA).is_some());
@@ -193,7 +193,7 @@ fn one_way_messages_arrive_before_later_calls() {
     let (client, mut executor, server) = start(WaitPolicy::Hybrid);
     let caller = client.clone();
     executor.spawner().spawn(1, async move {
-        // More than the ring holds.
+        // More messages than the ring holds.
         for _ in 0..10_000 {
             caller.send(Message::new(1)).await.expect("a server");
         }
@@ -202,5 +202,5 @@ fn one_way_messages_arrive_before_later_calls() {
     executor.run();
     assert_eq!(client.counters().popped, 1);
     drop((client, executor));
-    assert_eq!(server.join().expect("the server").popped, 10_001);
+    assert_eq!(server.join().expect("the server thread").popped, 10_001);
 }

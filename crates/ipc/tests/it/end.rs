@@ -1,4 +1,4 @@
-//! Peers that are gone, silent, hostile, or no peers at all.
+//! Peers that are gone, silent or hostile, and processes that are not peers at all.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -15,7 +15,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
 
 use crate::pair::{PATIENCE, channels, start};
 
-/// Calls of ten coroutines on a channel whose other end does `act` after the first of them; how they end.
+/// Makes calls from ten coroutines on a channel whose other end runs `act` after it has received the first call.
+/// Returns the error with which all of them end.
 fn ends(
     patience: Option<Duration>,
     act: impl FnOnce(Channel) -> Option<Channel> + Send + 'static,
@@ -33,7 +34,7 @@ fn ends(
             assert_eq!(
                 client.call(Message::new(0)).await,
                 Err(error),
-                "it stays over"
+                "the error stays"
             );
             assert_eq!(client.send(Message::new(0)).await, Err(error));
         });
@@ -80,7 +81,7 @@ fn a_server_that_never_answers_is_given_up() {
     assert_eq!(error, ChannelError::Violation(Violation::Silent(patience)));
 }
 
-/// An answer to no call.
+/// Creates an answer to a call that was never made.
 fn answer_to(cid: u32) -> Message {
     Message::default().with_call(cid, 2)
 }
@@ -190,12 +191,12 @@ fn who_has_not_begun_does_not_keep_the_channel() {
     let (later, held) = (executor.spawner(), Rc::new(client.clone()));
     let left = Rc::downgrade(&held);
     assert!(spawner.spawn(1, async move {
-        // As a coroutine does that starts others.
+        // A coroutine that starts others holds a spawner in the same way.
         drop((held, later));
     }));
     drop((client, executor));
-    assert!(left.upgrade().is_none(), "it was let go");
-    // The server hears of it, and ends.
-    server.join().expect("the server");
-    assert!(!spawner.spawn(1, async {}), "nobody would run it");
+    assert!(left.upgrade().is_none(), "it was dropped");
+    // The server detects the end and exits.
+    server.join().expect("the server thread");
+    assert!(!spawner.spawn(1, async {}), "the executor is gone");
 }

@@ -1,4 +1,4 @@
-//! What it takes to wait, in counts.
+//! The cost of waiting, in numbers of wake-ups and sleeps.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -10,9 +10,9 @@ use crate::pair::{channels, start};
 
 const ROUNDS: u64 = 500;
 
-/// Where both sides sleep whenever there is nothing to do, a batch of calls is one wake-up each way.
+/// If both sides sleep whenever there is nothing to do, a batch of calls costs one wake-up in each direction.
 ///
-/// Both are on this thread, in turns: neither runs before the other sleeps.
+/// Both executors run on this thread in turns: neither runs before the other sleeps.
 #[test]
 fn as_many_notifications_as_batches() {
     for concurrency in [1, 8, 32] {
@@ -46,7 +46,7 @@ fn as_many_notifications_as_batches() {
     }
 }
 
-/// Runs until it sleeps; whether it has ended instead.
+/// Runs the executor until it sleeps. Returns whether it has ended instead.
 fn has_ended(executor: &mut Executor) -> bool {
     loop {
         match executor.advance() {
@@ -57,7 +57,7 @@ fn has_ended(executor: &mut Executor) -> bool {
     }
 }
 
-/// Who waits for something that does not come sleeps once, for all of the time.
+/// A task that waits for an event that does not occur sleeps once, for the whole time.
 #[test]
 fn waiting_takes_no_turns() {
     let (client, mut executor, server) = start(WaitPolicy::Hybrid);
@@ -90,14 +90,14 @@ fn waiting_takes_no_turns() {
     );
     executor.run();
     let after = executor.idle_counters();
-    // Once, and once more where the wake-up for the answer came late.
+    // One sleep, or two if the wake-up for the answer came late.
     assert!(
         (1..=2).contains(&(after.sleeps - before.sleeps)),
         "{after:?}"
     );
     assert_eq!(client.counters().pushed, sent);
     drop((client, executor));
-    let server = server.join().expect("the server");
-    // For the call, and for the end; it may have been awake for either.
+    let server = server.join().expect("the server thread");
+    // One wake-up for the call and one for the end; the server may have been awake for either.
     assert!(server.wakes <= 4, "{server:?}");
 }

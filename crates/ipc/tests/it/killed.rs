@@ -11,16 +11,16 @@ use quictun_ipc::{
 
 use crate::pair::PATIENCE;
 
-/// Says to a new process of this program which part of a test it is.
+/// Environment variable that tells a new process of this program which part of a test it plays.
 const PART: &str = "QUICTUN_IPC_PART";
 
-/// How often each side is killed. More with `QUICTUN_IPC_KILLS`.
+/// Number of kills of each side. `QUICTUN_IPC_KILLS` overrides it.
 const KILLS: u64 = 20;
 
-/// Calls under way.
+/// Number of calls under way.
 const UNDER_WAY: u64 = 32;
 
-/// Takes calls and answers none, until it is killed.
+/// Receives calls and answers none, until the process is killed.
 fn serve_nothing(channel: Channel) {
     let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
     executor
@@ -29,7 +29,7 @@ fn serve_nothing(channel: Channel) {
     executor.run();
 }
 
-/// Answers all that it is asked; tells `each` how many it has answered.
+/// Answers all requests and passes the number of answers so far to `each`. Returns the error that ended it.
 fn serve(channel: Channel, each: impl Fn(u64) + 'static) -> Vec<ChannelError> {
     let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
     let errors = Rc::new(RefCell::default());
@@ -54,7 +54,8 @@ fn serve(channel: Channel, each: impl Fn(u64) + 'static) -> Vec<ChannelError> {
     errors.take()
 }
 
-/// Calls, many at a time; tells `each` how many answers there were. How each of them ended.
+/// Makes many calls at a time and passes the number of answers so far to `each`. Returns the errors that ended the
+/// coroutines.
 fn call(channel: Channel, each: impl Fn(u64) + 'static) -> Vec<ChannelError> {
     let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
     let errors = Rc::new(RefCell::new(Vec::new()));
@@ -80,15 +81,15 @@ fn call(channel: Channel, each: impl Fn(u64) + 'static) -> Vec<ChannelError> {
     errors.take()
 }
 
-/// The part that this process was started for, and its socket to the process that did: a test that starts others asks for
-/// it first.
+/// Returns the part that this process was started for, and its socket to the process that started it. A test with
+/// several processes calls this first.
 fn given() -> Option<(String, OwnedFd)> {
     let part = std::env::var(PART).ok()?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     Some((part, socket.expect("a descriptor")))
 }
 
-/// This program once more, with `test` alone, as `part` of it.
+/// Starts this program again with `test` alone, as the given `part` of it.
 fn start(test: &str, part: &str) -> (OwnedFd, Child) {
     let (here, there) = sockets().expect("sockets");
     let child = Command::new(std::env::current_exe().expect("this program"))
@@ -97,7 +98,7 @@ fn start(test: &str, part: &str) -> (OwnedFd, Child) {
         .stdin(Stdio::from(there))
         .stdout(Stdio::null())
         .spawn()
-        .expect("this program once more");
+        .expect("start this program");
     (here, child)
 }
 
@@ -106,7 +107,7 @@ fn descriptors() -> usize {
     all.expect("descriptors").count()
 }
 
-/// Every call ends with the error, wherever the other stopped, and so does a server's wait; nothing stays behind.
+/// Every call fails with the error, wherever the peer stopped, and so does a server's receive. No descriptor leaks.
 #[test]
 fn whoever_is_killed_the_other_hears_of_it() {
     let test = "killed::whoever_is_killed_the_other_hears_of_it";
@@ -126,11 +127,11 @@ fn whoever_is_killed_the_other_hears_of_it() {
             let (socket, child) = start(test, part);
             let child = Rc::new(RefCell::new(child));
             let victim = Rc::clone(&child);
-            // Some 40 000 answers, spread by a prime.
+            // The numbers of answers are spread over some 40 000 by a prime.
             let until = 1 + round * 7919 % 40_009;
             let each = move |done| {
                 if done == until {
-                    victim.borrow_mut().kill().expect("to kill it");
+                    victim.borrow_mut().kill().expect("kill it");
                 }
             };
             let errors = if part == "server" {
@@ -147,9 +148,9 @@ fn whoever_is_killed_the_other_hears_of_it() {
                 !errors.is_empty() && died,
                 "round {round}, {part}: {errors:?}"
             );
-            child.borrow_mut().wait().expect("it is dead");
+            child.borrow_mut().wait().expect("wait for it");
         }
-        // Other tests have some open meanwhile.
+        // Other tests have descriptors open at the same time.
         if round == 3 {
             most = descriptors() + 60;
         }
@@ -157,7 +158,7 @@ fn whoever_is_killed_the_other_hears_of_it() {
     assert!(kills < 100 || descriptors() <= most, "descriptors leak");
 }
 
-/// Without a patience: the kernel tells of the end, and who sleeps in tokio's loop hears of it.
+/// Without a limit on silence: the kernel reports the death, and a task that sleeps in tokio's loop learns of it.
 #[test]
 fn a_call_in_tokio_hears_that_the_server_is_killed() {
     let test = "killed::a_call_in_tokio_hears_that_the_server_is_killed";
@@ -179,11 +180,11 @@ fn a_call_in_tokio_hears_that_the_server_is_killed() {
         });
         let local = tokio::task::LocalSet::new();
         let killer = local.spawn_local(async move {
-            // The executor is asleep by then, as a rule.
+            // The executor is normally asleep by then.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
-            child.kill().expect("to kill it");
+            child.kill().expect("kill it");
             child
         });
         let (ended, child) = local.block_on(&runtime, async {
@@ -191,9 +192,9 @@ fn a_call_in_tokio_hears_that_the_server_is_killed() {
             (ended, killer.await)
         });
         ended
-            .expect("it does not wait for ever")
+            .expect("it ends before the deadline")
             .expect("it is connected");
-        let mut child = child.expect("it does not panic");
-        child.wait().expect("it is dead");
+        let mut child = child.expect("no panic");
+        child.wait().expect("wait for it");
     }
 }

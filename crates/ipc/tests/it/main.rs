@@ -1,4 +1,4 @@
-//! Clients and servers as their users see them.
+//! Clients and servers from the user's view.
 
 mod bridge;
 mod calls;

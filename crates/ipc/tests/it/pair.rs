@@ -1,4 +1,4 @@
-//! A client here and a server in another thread.
+//! A client in this thread and a server in another thread.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,7 +18,8 @@ pub(crate) fn channels() -> (Channel, Channel) {
     (client, server.join().expect("the thread"))
 }
 
-/// A server that answers `arg + 1` and the bytes in reverse, and writes that into the buffer, too.
+/// Starts a server that answers with `arg + 1` and the bytes in reverse order. It also reverses the bytes of the
+/// buffer.
 pub(crate) fn start(policy: WaitPolicy) -> (Client, Executor, JoinHandle<quictun_ipc::Counters>) {
     let (here, there) = channels();
     let server = std::thread::spawn(move || {
@@ -39,7 +40,7 @@ pub(crate) fn start(policy: WaitPolicy) -> (Client, Executor, JoinHandle<quictun
                 let answer = Message::new(request.message().op())
                     .with_arg(request.message().arg().wrapping_add(1))
                     .with_bytes(&bytes)
-                    .expect("as many as came");
+                    .expect("fits inline");
                 if server.reply(request, answer).await.is_err() {
                     break;
                 }

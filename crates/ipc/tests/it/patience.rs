@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 const SILENT: ChannelError = ChannelError::Violation(Violation::Silent(PATIENCE));
 
-/// Longer than any test takes.
+/// A limit that is longer than any test takes.
 const LONG: Duration = Duration::from_hours(1);
 
 #[test]
@@ -52,7 +52,7 @@ fn a_server_that_takes_nothing_is_given_up() {
     }
 }
 
-/// What else goes on in the process does not make a server less silent.
+/// Other activity in the process does not extend the time that the server has.
 #[test]
 fn a_wake_up_by_others_is_no_answer() {
     for policy in [WaitPolicy::Interrupt, WaitPolicy::Hybrid] {
@@ -67,7 +67,7 @@ fn a_wake_up_by_others_is_no_answer() {
                 if seen.load(Ordering::Acquire) {
                     return Poll::Ready(());
                 }
-                // Whoever it is told to is gone where it is over.
+                // After the end of the test the receiver is gone, and the send fails.
                 let _told = tell.send(context.waker().clone());
                 Poll::Pending
             }),
@@ -79,7 +79,7 @@ fn a_wake_up_by_others_is_no_answer() {
         let thread = std::thread::spawn(move || {
             while let Ok(waker) = told.recv() {
                 std::thread::park_timeout(PATIENCE / 20);
-                // Looked at before: a task that is woken after the end asks for no other wake-up.
+                // Read before the wake-up: a task that is woken after the end requests no further wake-up.
                 let last = ended.load(Ordering::Acquire);
                 waker.wake();
                 if last {
@@ -99,9 +99,9 @@ fn the_time_runs_on_while_it_sleeps_and_wakes() {
     let (here, _there) = channels();
     let (client, mut executor) = Client::with_patience(here, WaitPolicy::Hybrid, Some(LONG));
     executor.spawner().spawn(1, async move {
-        // It is dropped with the executor.
+        // The executor drops this coroutine before it gets further.
         let answer = client.call(Message::new(0)).await;
-        panic!("nobody answers: {answer:?}");
+        panic!("unexpected answer: {answer:?}");
     });
     let mut left = || loop {
         match executor.advance() {
@@ -114,7 +114,7 @@ fn the_time_runs_on_while_it_sleeps_and_wakes() {
     assert!(second < first, "{second:?} after {first:?}");
 }
 
-/// An answer that has come and that nobody has taken yet is none that the server owes.
+/// The server does not owe an answer that has arrived but has not been taken yet.
 #[test]
 fn an_answer_that_waits_is_none_that_is_owed() {
     let (here, mut there) = channels();

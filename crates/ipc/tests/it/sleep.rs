@@ -11,19 +11,19 @@ use quictun_ipc::{
 
 use crate::pair::{PATIENCE, channels};
 
-/// More than an executor runs in one turn.
+/// More coroutines than an executor runs in one turn.
 const MANY: usize = 129;
 
-/// Turns after which an executor that has nothing to do sleeps at the latest.
+/// Largest number of turns before an executor with nothing to do sleeps.
 const TURNS: usize = 1000;
 
-/// Turns until it sleeps.
+/// Runs turns until the executor sleeps.
 fn fall_asleep(executor: &mut Executor) {
     let slept = (0..TURNS).any(|_| matches!(executor.advance(), Advance::Asleep(None)));
     assert!(slept, "it never sleeps: {:?}", executor.idle_counters());
 }
 
-/// Waits until something is set from outside.
+/// An event that a coroutine waits for and that the test sets from outside.
 #[derive(Clone, Default)]
 struct Event(Rc<(Cell<bool>, RefCell<Option<Waker>>)>);
 
@@ -79,7 +79,7 @@ fn many_receivers_sleep_until_something_comes() {
     assert_eq!(requests.get(), 1);
     drop(here);
     executor.run();
-    assert_eq!(ends.get(), MANY, "everybody hears of the end");
+    assert_eq!(ends.get(), MANY, "every receiver must get the end");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn many_callers_without_a_place_sleep_until_there_is_one() {
     for calls in [MAX_CALLS, MANY] {
         let requests = pop_all(&mut there);
         assert_eq!(requests.len(), calls);
-        // There is room now, but all places are taken.
+        // The ring has room now, but all places are taken.
         fall_asleep(&mut executor);
         for request in requests {
             push(&mut there, request.with_call(request.cid(), 2));
@@ -130,7 +130,7 @@ fn many_senders_without_room_sleep_until_there_is_some() {
     assert_eq!(sent.get(), MAX_CALLS + MANY);
 }
 
-/// What is waited for again and again, and given up each time, is forgotten each time.
+/// A receive that is started and dropped repeatedly leaves no waiter behind.
 #[test]
 fn who_waits_no_more_keeps_nobody_awake() {
     let (mut here, there) = channels();
@@ -157,7 +157,8 @@ fn who_waits_no_more_keeps_nobody_awake() {
     executor.run();
 }
 
-/// Messages stay in the ring while nobody receives: who waits for something else sleeps.
+/// Messages stay in the ring if no coroutine receives. A coroutine that waits for another event does not keep the
+/// executor awake.
 #[test]
 fn messages_that_nobody_receives_keep_nobody_awake() {
     let (mut here, there) = channels();
@@ -178,13 +179,13 @@ fn messages_that_nobody_receives_keep_nobody_awake() {
     executor.run();
 }
 
-/// An answer is told of although there is more in the ring that nobody takes.
+/// The client is notified of an answer even though the ring holds further messages that no coroutine takes.
 #[test]
 fn an_answer_is_told_of_before_waiting_for_something_else() {
     let (mut here, there) = channels();
     push(&mut here, call(1));
     push(&mut here, call(2));
-    assert!(here.arm(quictun_shmq::Sleep::Futex), "nobody answers yet");
+    assert!(here.arm(quictun_shmq::Sleep::Futex), "no answer yet");
     let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let (server, mut executor) = Server::new(there, WaitPolicy::Interrupt);
@@ -213,17 +214,17 @@ fn an_answer_is_told_of_before_waiting_for_something_else() {
         executor.run();
     });
     let woken = here.wait(Some(PATIENCE));
-    // Also where it failed, so that the thread ends.
-    told.recv().expect("the server").wake();
-    assert!(woken, "nobody told of the answer");
+    // Wake the server even if the wait failed, so that its thread ends.
+    told.recv().expect("the server thread").wake();
+    assert!(woken, "no wake-up for the answer");
     assert_eq!(
         here.pop().expect("a server").map(|answer| answer.cid()),
         Some(1)
     );
-    thread.join().expect("the server");
+    thread.join().expect("the server thread");
 }
 
-/// A channel that is over is told of once: from then on nothing wakes but the process itself.
+/// The end of a channel is reported once. From then on, only the process itself wakes the executor.
 #[test]
 fn the_end_keeps_nobody_awake() {
     let (here, there) = channels();
@@ -252,13 +253,13 @@ fn the_end_keeps_nobody_awake() {
         let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())).expect("poll") > 0
     };
-    assert!(!is_readable(), "nothing comes any more");
+    assert!(!is_readable(), "nothing arrives any more");
     set.set();
-    assert!(is_readable(), "the process's own wake-ups do");
+    assert!(is_readable(), "local wake-ups still work");
     servers.run();
 }
 
-/// The same where the peer broke the rules, and at the client.
+/// The same after a violation by the peer, and on the client side.
 #[test]
 fn a_violation_keeps_nobody_awake() {
     let (here, mut there) = channels();
@@ -275,7 +276,7 @@ fn a_violation_keeps_nobody_awake() {
     for _ in 0..3 {
         fall_asleep(&mut executor);
     }
-    // Its death is no news.
+    // The peer's death is not reported after the violation.
     drop(there);
     for _ in 0..3 {
         fall_asleep(&mut executor);

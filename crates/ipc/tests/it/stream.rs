@@ -1,4 +1,4 @@
-//! Streams of items.
+//! Streams of items that a server returns for one request.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,7 +7,8 @@ use quictun_ipc::{ChannelError, Client, LAST, Message, Server, WaitPolicy};
 
 use crate::pair::channels;
 
-/// A server that has as many items as a request's op says: squares of their numbers. Requests that it got.
+/// Starts a server whose items are the squares of their numbers; a request's op is the number of items. The thread
+/// returns the number of requests.
 fn squares(channel: quictun_ipc::Channel) -> std::thread::JoinHandle<u64> {
     std::thread::spawn(move || {
         let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
@@ -52,18 +53,18 @@ fn items_come_in_order_and_end() {
                     seen.set(seen.get() + 1);
                 }
                 assert_eq!(stream.next().await, None, "after {items}");
-                assert_eq!(stream.next().await, None, "it stays over");
+                assert_eq!(stream.next().await, None, "the stream stays ended");
             });
         }
         executor.run();
         assert_eq!(seen.get(), 301);
         drop((client, executor));
-        let requests = server.join().expect("the server");
-        // Each item, each end, and what was asked for beyond the ends.
+        let requests = server.join().expect("the server thread");
+        // The requests are: each item, each end, and those beyond the ends.
         let beyond = 3 * ahead.clamp(1, quictun_ipc::MAX_AHEAD) as u64;
         assert!(
             (304..=301 + beyond).contains(&requests),
-            "{requests} with {ahead} ahead"
+            "{requests} requests with {ahead} ahead"
         );
     }
 }
@@ -85,7 +86,7 @@ fn a_stream_that_is_dropped_leaves_nothing_behind() {
     });
     executor.run();
     drop((client, executor));
-    assert_eq!(server.join().expect("the server"), 10_001);
+    assert_eq!(server.join().expect("the server thread"), 10_001);
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn a_stream_hears_that_the_server_closes() {
     executor.run();
 }
 
-/// Answers to later calls may come first: they are kept, and each is given once.
+/// Answers to later calls may arrive first. They are kept, and each is returned once.
 #[test]
 fn items_come_in_order_whatever_the_server_answers_first() {
     let (here, mut there) = channels();
