@@ -1,12 +1,14 @@
-//! A detour: what this host sends to some networks goes into a TUN device, and what carries that on does not.
+//! A detour: packets of this host to some networks go into a TUN device, and the tunnel's own packets bypass it.
 //!
-//! The host's own routes stay as they are. [`plan`] decides on tables and rules that the kernel asks before the main
-//! table, and [`guard`] on packet filter rules. The filter drops what would leave beside the tunnel all the same: a
-//! program bound to another device, a route that another program added, a device that is gone. Packets with [`MARK`] go around
-//! both: the tunnel's own, whose sockets have it, and answers on connections that came in from outside.
+//! The host's own routes stay unchanged. [`plan`] chooses routing tables and rules that the kernel consults before the
+//! main table, and [`guard`] chooses packet filter rules. The filter drops packets that would leave beside the tunnel
+//! nevertheless: those of a program bound to another device, or those that follow a route of another program or a lost
+//! device. Packets with [`MARK`] bypass both. These are the tunnel's own, whose sockets have the mark, and answers on
+//! connections that came in from outside.
 //!
-//! Where this process is killed, the device, rules and filter stay and nothing leaves beside the tunnel, until the next
-//! [`Detour`] or [`remove`] ends that. With `--fail-open` the device goes with the process and there is no such filter.
+//! If this process is killed, the device, the rules and the filter stay, and nothing leaves beside the tunnel until the
+//! next [`Detour`] or [`remove`]. With `--fail-open`, the device disappears with the process and there is no such
+//! filter.
 
 mod administrator;
 mod error;
@@ -28,14 +30,14 @@ use plan::{CHOSEN, Host, PRIORITIES, Plan, REST};
 pub use error::DetourError;
 pub use plan::MARK;
 
-/// Where the kernel is told to look at marks when it checks where a packet came from (`rp_filter`).
+/// The setting that makes the kernel consider marks when it checks the source of a packet (`rp_filter`).
 const VALID_MARK: &str = "net/ipv4/conf/all/src_valid_mark";
 
-/// The device, and the routes into it, until this is dropped.
+/// The device and the routes into it, which are removed when this value is dropped.
 #[derive(Debug)]
 pub struct Detour {
     tun: Tun,
-    /// Looked up before there were routes: its name is not asked through the tunnel that it would take to ask.
+    /// Looked up before the routes exist: the look-up must not go through the tunnel that needs its result.
     server: Vec<SocketAddr>,
     plan: Plan,
     installed: Installed,
@@ -43,11 +45,11 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Makes the device, and leads traffic into it; questions to name servers, too, where `names`.
+    /// Creates the device and routes traffic into it. If `names` is set, this includes questions to name servers.
     ///
     /// # Errors
     ///
-    /// Networks that contradict each other, and the system's refusals, with the remedy.
+    /// Fails if networks contradict each other, or if a system call fails. The error names a remedy.
     pub fn new(routes: &Routes, names: bool, server: (&str, u16)) -> Result<Self, DetourError> {
         let failed = |error| DetourError::Server(server.0.to_owned(), error);
         let server: Vec<SocketAddr> = server.to_socket_addrs().map_err(failed)?.collect();
@@ -94,41 +96,42 @@ impl Detour {
         })
     }
 
-    /// Puts back the device's addresses, rules and routes, as after another program has switched it off.
+    /// Restores the device's addresses, rules and routes, for example after another program has switched the device
+    /// off.
     ///
     /// # Errors
     ///
-    /// Where the device is gone; the system's refusals.
+    /// Fails if the device is gone, or if a system call fails.
     pub fn restore(&mut self) -> Result<(), DetourError> {
-        // Not one of that name that another program may have made meanwhile.
+        // The device must not be one of the same name that another program has created in the meantime.
         Tun::inherit(self.descriptor()).map_err(DetourError::Gone)?;
         tun_device::configure(&mut self.installed.network).map_err(DetourError::Device)?;
         self.installed.add(&self.plan)
     }
 
-    /// Leaves everything as it is when this is dropped, so that nothing leaves beside the tunnel; whether that holds:
-    /// not with `--fail-open`.
+    /// Leaves everything in place when this value is dropped, so that nothing leaves beside the tunnel. Returns false,
+    /// and changes nothing, with `--fail-open`.
     pub fn stay_closed(&mut self) -> bool {
         self.installed.stays = self.plan.closed;
         self.installed.stays
     }
 
-    /// What the user should know, in sentences.
+    /// Returns messages for the user, as sentences.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The device.
+    /// Returns the TUN device of the detour.
     pub fn tun(&self) -> &Tun {
         &self.tun
     }
 
-    /// The device's descriptor.
+    /// Returns the device's descriptor.
     pub fn descriptor(&self) -> i32 {
         self.tun.as_fd().as_raw_fd()
     }
 
-    /// The server's addresses.
+    /// Returns the server's addresses.
     pub fn server(&self) -> &[SocketAddr] {
         &self.server
     }
@@ -140,20 +143,22 @@ impl Drop for Detour {
         if !self.installed.stays
             && let Err(cause) = self.tun.keep(false)
         {
-            warn!(target: "quictun", %cause, "the TUN device stays: ip link del quictun0");
+            warn!(target: "quictun", %cause, "cannot remove the TUN device: ip link del quictun0");
         }
     }
 }
 
-/// Removes what a client that was killed has left behind: device, rules, routes and filter; whether there was anything.
+/// Removes what a killed client has left behind: device, rules, routes and filter. Returns whether there was anything
+/// to remove.
 ///
 /// # Errors
 ///
-/// [`DetourError::Busy`] where a client is running; the system's refusals.
+/// Fails with [`DetourError::Busy`] if a client is running, or if a system call fails.
 pub fn remove() -> Result<bool, DetourError> {
     let mut network = Network::open().map_err(DetourError::Device)?;
     let was_there = network.has(NAME);
-    // Even where the device is gone, this finds out whether a client is running, and whether we may do all this.
+    // Creating the device shows whether a client is running and whether this process has the necessary rights, even if
+    // the old device is gone.
     let tun = tun_device::create(&mut network).map_err(refused)?;
     tun.keep(false).map_err(DetourError::Device)?;
     let mut installed = Installed {
@@ -166,34 +171,35 @@ pub fn remove() -> Result<bool, DetourError> {
     Ok(was_there || routes || filter)
 }
 
-/// Our tables, rules and filter, which are removed when this is dropped.
+/// The installed tables, rules and filter, which are removed when this value is dropped.
 #[derive(Debug)]
 struct Installed {
     network: Network,
     stays: bool,
-    /// The setting was off before.
+    /// The setting was off before and has to be switched off again.
     valid_mark: bool,
 }
 
 impl Installed {
-    /// Installs the filter in place of one that was left behind. Returns how many connections came in from outside before.
+    /// Installs the filter, which replaces one that was left behind. Returns the number of connections that came in
+    /// from outside before.
     fn guard(&mut self, plan: &Plan) -> Result<usize, DetourError> {
         let was = std::fs::read_to_string(format!("/proc/sys/{VALID_MARK}"));
         if was.is_ok_and(|text| text.trim() == "0") {
             match set_sysctl(VALID_MARK, "1") {
                 Ok(()) => self.valid_mark = true,
                 Err(cause) => {
-                    warn!(target: "quictun", %cause, setting = VALID_MARK, "connections from outside may not work while rp_filter is 1");
+                    warn!(target: "quictun", %cause, setting = VALID_MARK, "cannot change a setting: connections from outside may fail while rp_filter is 1");
                 }
             }
         }
         let accepted = accepted_tcp().unwrap_or_else(|cause| {
-            warn!(target: "quictun", %cause, "connections that came in before may be cut");
+            warn!(target: "quictun", %cause, "cannot list TCP connections: those that came in before may be cut");
             Vec::new()
         });
         match guard::firewall(plan, &accepted).install() {
             Err(cause) if !plan.closed => {
-                warn!(target: "quictun", %cause, "without nf_tables, answers on connections that come in from outside go into the tunnel");
+                warn!(target: "quictun", %cause, "no packet filter (nf_tables): answers on connections that come in from outside go into the tunnel");
                 Ok(0)
             }
             Err(cause) => Err(DetourError::Filter(cause)),
@@ -201,7 +207,8 @@ impl Installed {
         }
     }
 
-    /// Adds what is not there yet. Exceptions come first and rules last: at no moment does anything go where it should not.
+    /// Adds the entries that are missing. Exceptions come first and rules last, so that no packet takes a wrong path at
+    /// any moment.
     fn add(&mut self, plan: &Plan) -> Result<(), DetourError> {
         for table in [CHOSEN, REST] {
             for network in &plan.excepted {
@@ -215,7 +222,7 @@ impl Installed {
         }
         for rule in &plan.rules {
             let added = there(self.network.add_rule(*rule));
-            added.map_err(|error| DetourError::Route("a rule for our routes".to_owned(), error))?;
+            added.map_err(|error| DetourError::Route("adding a routing rule".to_owned(), error))?;
         }
         Ok(())
     }
@@ -226,10 +233,10 @@ impl Installed {
             for priority in PRIORITIES {
                 match self.network.remove_rules(v6, priority) {
                     Ok(count) => any |= count > 0,
-                    // There is none where the kernel knows no IPv6.
+                    // A kernel without IPv6 has no such rules.
                     Err(_) if v6 && !tun_device::has_ipv6() => {}
                     Err(cause) => {
-                        warn!(target: "quictun", %cause, priority, "a rule for routes into the tunnel stays: ip rule del priority ...");
+                        warn!(target: "quictun", %cause, priority, "cannot remove a rule for the tunnel's routes: ip rule del priority ...");
                     }
                 }
             }
@@ -238,7 +245,7 @@ impl Installed {
             match self.network.clear_table(table) {
                 Ok(count) => any |= count > 0,
                 Err(cause) => {
-                    warn!(target: "quictun", %cause, table, "routes into the tunnel stay: ip route flush table ...");
+                    warn!(target: "quictun", %cause, table, "cannot remove routes into the tunnel: ip route flush table ...");
                 }
             }
         }
@@ -253,12 +260,12 @@ impl Drop for Installed {
         }
         self.remove_routes();
         if let Err(cause) = Firewall::remove(guard::TABLE) {
-            warn!(target: "quictun", %cause, "the packet filter's table stays: nft delete table inet quictun");
+            warn!(target: "quictun", %cause, "cannot remove the packet filter's table: nft delete table inet quictun");
         }
         if self.valid_mark
             && let Err(cause) = set_sysctl(VALID_MARK, "0")
         {
-            warn!(target: "quictun", %cause, setting = VALID_MARK, "a setting stays at 1");
+            warn!(target: "quictun", %cause, setting = VALID_MARK, "cannot reset a setting to 0");
         }
     }
 }
@@ -271,7 +278,7 @@ fn refused(error: io::Error) -> DetourError {
     }
 }
 
-/// Takes an entry that was there already as added.
+/// Treats an entry that exists already as added.
 fn there(added: io::Result<()>) -> io::Result<()> {
     match added {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -1,4 +1,4 @@
-//! Frames between a stack and what it is attached to.
+//! Moves frames between a stack and the wire that it is attached to.
 
 use std::io::{self, ErrorKind};
 use std::time::Instant;
@@ -8,12 +8,12 @@ use quictun_sys::Tun;
 
 use crate::tun_device;
 
-/// What a stack is attached to: a device, or whatever else carries frames.
+/// A source and sink of frames that a stack is attached to, usually a device.
 pub trait Wire {
-    /// Reads the next frame and returns its length; `None` where there is none now.
+    /// Reads the next frame and returns its length, or `None` if there is no frame now.
     fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>>;
 
-    /// Writes a frame. One that finds no room is lost: TCP repeats it.
+    /// Writes a frame. A frame that finds no space is lost, and TCP retransmits it.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
 }
 
@@ -34,7 +34,7 @@ impl Wire for Tun {
     }
 }
 
-/// Makes a stack with random sequence numbers, which takes questions to name servers where `names`.
+/// Creates a stack with random sequence numbers. If `names` is set, it takes questions to name servers.
 pub(crate) fn new_stack(names: bool, now: Instant) -> io::Result<Stack> {
     let config = Config {
         datagram_port: names.then_some(tun_device::PORT),
@@ -46,25 +46,25 @@ pub(crate) fn new_stack(names: bool, now: Instant) -> io::Result<Stack> {
     Stack::new(config, seed, now).map_err(io::Error::other)
 }
 
-/// A wire, and room for one frame on its way.
+/// A wire with a buffer for one frame.
 #[derive(Debug)]
 pub struct Frames<W> {
-    /// The wire.
+    /// The wire that carries the frames.
     pub wire: W,
     frame: Box<[u8; FRAME_MAX]>,
 }
 
 impl<W: Wire> Frames<W> {
-    /// Frames of this wire.
+    /// Creates a buffer for frames of this wire.
     pub fn new(wire: W) -> Self {
         let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
         Self {
             wire,
-            frame: frame.expect("invariant: a buffer of the length asked for"),
+            frame: frame.expect("invariant: the buffer has length FRAME_MAX"),
         }
     }
 
-    /// Gives the stack up to `most` frames; how many there were.
+    /// Passes up to `most` frames from the wire to the stack. Returns how many there were.
     pub fn take(&mut self, now: Instant, most: usize, stack: &mut Stack) -> io::Result<usize> {
         for taken in 0..most {
             let Some(length) = self.wire.read(self.frame.as_mut_slice())? else {
@@ -75,7 +75,7 @@ impl<W: Wire> Frames<W> {
         Ok(most)
     }
 
-    /// Gives the wire all frames that the stack has; how many there were.
+    /// Passes all pending frames from the stack to the wire. Returns how many there were.
     pub fn transmit(&mut self, now: Instant, stack: &mut Stack) -> io::Result<usize> {
         let mut sent = 0;
         while let Some(length) = stack.poll_transmit(now, &mut self.frame) {

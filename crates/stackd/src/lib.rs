@@ -1,9 +1,11 @@
-//! Programs behind a TUN device: the device, what is led into it, and the TCP/IP stack that ends their connections.
+//! Connections of programs behind a TUN device: the device, its routes, and the TCP/IP stack that terminates the
+//! connections.
 //!
 //! # Order of use
 //!
-//! [`detour::Detour`] makes a device and leads traffic into it. The stack runs in the own process ([`own_stack`]) or in
-//! one of its own ([`netstackd::run`]), whose flows the tunnel uses through `netstackd::remote`.
+//! [`detour::Detour`] creates a device and routes traffic into it. The stack runs either in this process
+//! ([`own_stack`]) or in a separate process ([`netstackd::run`]). In the latter case, the tunnel uses the stack's flows
+//! through [`netstackd::Remote`].
 #![forbid(unsafe_code)]
 
 pub mod detour;

@@ -1,16 +1,19 @@
-//! The network stack in a process of its own: the one that touches packets has no keys, the one that has keys no device.
+//! The network stack in a separate process. The process that handles packets has no keys, and the process that has keys
+//! has no device.
 //!
 //! ```text
 //!  programs ─ kernel TCP ─ TUN ─► netstackd ◄─ calls over shared memory ─► client ─ QUIC ─► server
 //!                                 [`serve`]        [`message`]           [`remote`]
 //! ```
 //!
-//! [`run`] is the whole of the former. The client makes the memory and calls; payload lies in its arena for as long as
-//! a call takes: netstackd moves it between there and the stack's buffers, the client between there and the engine's. Nobody
-//! looks at memory that the other can write but to copy it.
+//! [`run`] is the entry point of netstackd. The client creates the shared memory and makes the calls. Payload stays in
+//! the client's arena for the duration of a call. netstackd copies it between the arena and the stack's buffers, and
+//! the client copies it between the arena and the engine's buffers. Neither process inspects memory that the other can
+//! write; each copies it first.
 //!
-//! Where the client ends, netstackd resets all flows and ends as well. Where netstackd ends, or says what makes no sense, the client
-//! resets all streams and ends with [`Crash::Netstack`](quictun_io::crash::Crash). The program that started the two starts them anew.
+//! If the client ends, netstackd resets all flows and ends, too. If netstackd ends or sends an invalid message, the
+//! client resets all streams and ends with [`Crash::Netstack`](quictun_io::crash::Crash). The program that started both
+//! processes then starts them again.
 
 mod exchange;
 mod message;
@@ -34,49 +37,51 @@ pub use remote::{PIECE_MOST, Remote, RemoteStack};
 pub use remote_socket::RemoteSocket;
 pub use serve::NetstackError;
 
-/// The name that a program is started under to be this process.
+/// The name under which a program is started to act as this process.
 pub const NAME: &str = "quictun-netstackd";
 
-/// Serves the stack behind a device to the client at the other end of `socket`, until that one ends; questions to name
-/// servers too where `names`.
+/// Serves the stack behind a device to the client at the other end of `socket`, until that client ends. If `names` is
+/// set, this includes questions to name servers.
 ///
-/// The process must have one thread, and be good for nothing else: it keeps no rights, files or system calls but what
-/// this takes, its standard streams become `/dev/null`, and an error after that is seen by its exit code alone. It should
-/// have been started with [`quictun_sys::with_standard_streams_only`].
+/// The process must have a single thread and no other purpose: it keeps only the rights, files and system calls needed
+/// here. Its standard streams become `/dev/null`, and errors after that show only in its exit code. It should have been
+/// started with [`quictun_sys::with_standard_streams_only`].
 ///
 /// # Errors
 ///
-/// What kept it from beginning; the device's end.
+/// Fails if the process cannot begin to serve, or when the device is gone.
 pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> {
     end_with_parent()?;
-    // A signal to the whole group means the client, which lets connections finish: without a stack they cannot.
+    // A signal to the process group is meant for the client, which drains its connections. They need the stack for
+    // that.
     let _held = Signals::hold(&[Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP])?;
     let nothing = NullStreams::open()?;
     confine::give_up_rights()?;
     confine::give_up_files(&Files::None)?;
     let channel = match quictun_ipc::accept(socket, PATIENCE) {
-        // The client has ended before it began, and says why where there is something to say.
+        // The client ended before it connected. It reports the reason itself, if there is one.
         Err(HandshakeError::Closed) => return Ok(()),
         channel => channel?,
     };
     let served = serve::Served::new(tun, channel, names)?;
-    // The device and the socket are held under other numbers. A log or a terminal is not for who looks at packets.
+    // The device and the socket have other descriptors. The process that handles packets must not hold a log file or a
+    // terminal.
     nothing.replace()?;
     confine::give_up_calls(Calls::Few)?;
     served.run()?;
     Ok(())
 }
 
-/// Makes the kernel end this process with the one that started it, which holds the device and its routes.
+/// Makes the kernel kill this process when its parent ends, which holds the device and its routes.
 pub fn end_with_parent() -> io::Result<()> {
-    // Where that is the first process of a namespace, all others end with it anyway.
+    // If the parent is the first process of a namespace, its end kills all processes of the namespace anyway.
     let Some(parent) = getppid().filter(|parent| *parent != Pid::INIT) else {
         return Ok(());
     };
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended just before that, and no signal would come.
+    // The parent may have ended just before the call. Then there would be no signal.
     if getppid() != Some(parent) {
-        return Err(io::Error::other("who started this process has ended"));
+        return Err(io::Error::other("the parent process has ended"));
     }
     Ok(())
 }

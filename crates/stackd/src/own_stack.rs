@@ -1,4 +1,4 @@
-//! The network stack in this very process, on a device of its own.
+//! The network stack in this process, on a device of its own.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -11,20 +11,20 @@ use quictun_sys::Tun;
 use crate::frames::{Frames, new_stack};
 use crate::stack_socket::SharedStack;
 
-/// Frames taken in before what they caused goes on: more, and short flows wait for bulk.
+/// Largest number of frames taken before their effects are handled. With more, short flows wait for bulk flows.
 const FRAMES: usize = 8;
 
-/// The device and the stack.
+/// A device and the stack attached to it.
 #[derive(Debug)]
 pub struct OwnStack {
-    /// The device.
+    /// The device, with a buffer for a frame.
     pub frames: Frames<Tun>,
-    /// The stack, as its sockets share it.
+    /// The stack, shared with its sockets.
     pub shared: Rc<SharedStack>,
 }
 
 impl OwnStack {
-    /// Makes a stack on a device; it takes questions to name servers where `names`.
+    /// Creates a stack on a device. If `names` is set, it takes questions to name servers.
     pub fn new(tun: Tun, names: bool) -> io::Result<Self> {
         let now = Instant::now();
         let stack = new_stack(names, now)?;
@@ -38,19 +38,19 @@ impl OwnStack {
         })
     }
 
-    /// Takes some of the frames that the device has.
+    /// Passes a bounded number of frames from the device to the stack.
     pub fn take_frames(&mut self, now: Instant) -> io::Result<()> {
         let stack = &mut self.shared.stack.borrow_mut();
         self.frames.take(now, FRAMES, stack).map(drop)
     }
 
-    /// Gives the device all that the stack has.
+    /// Passes all pending frames from the stack to the device.
     pub fn transmit(&mut self, now: Instant) -> io::Result<()> {
         let stack = &mut self.shared.stack.borrow_mut();
         self.frames.transmit(now, stack).map(drop)
     }
 
-    /// There is room again: for the end of what was sent, perhaps.
+    /// Tries again to finish a flow that now has room, if an earlier attempt found no memory.
     pub fn finish_again(&self, now: Instant, id: FlowId) {
         let mut unfinished = self.shared.unfinished.borrow_mut();
         if let Some(at) = unfinished.iter().position(|waiting| *waiting == id)

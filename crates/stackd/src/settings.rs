@@ -1,4 +1,4 @@
-//! A TUN device and what is led into it.
+//! Settings of a TUN device and of the traffic that is routed into it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,36 +8,39 @@ use ipnet::IpNet;
 /// A TUN device whose connections are carried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunSettings {
-    /// Where it comes from.
+    /// The origin of the device.
     pub device: TunDevice,
-    /// The name server that is asked for every question, through the tunnel; `None`: none is.
+    /// The name server that answers all questions, reached through the tunnel. With `None`, questions are not carried.
     pub dns: Option<IpAddr>,
-    /// The network stack is in the client's own process. Otherwise a device of ours has one of its own for it.
+    /// True if the network stack runs in the client's process. Otherwise, a device that this program creates gets a
+    /// separate process for its stack.
     pub one_process: bool,
-    /// A device of ours goes, and its routes, where it is not confirmed within this time.
+    /// Time within which the user must confirm a device that this program creates. Without confirmation, the device and
+    /// its routes are removed.
     pub confirm: Option<Duration>,
-    /// One command is behind the device, and it has ended when this drains: connections without an answer are refused.
+    /// True if the device serves a single command, which has ended when the client drains. Unanswered connections are
+    /// then refused.
     pub for_command: bool,
 }
 
-/// Where a TUN device comes from.
+/// The origin of a TUN device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TunDevice {
-    /// This descriptor, which another process owns.
+    /// A device that another process owns, inherited as this descriptor.
     Inherited(i32),
-    /// The process that has it, and a network stack, is at the other end of this descriptor, a socket.
+    /// A device in a separate process that also has the network stack. The descriptor is a socket to that process.
     Apart(i32),
-    /// It is made, what is for some networks is led into it, and all of that ends with us.
+    /// A device that this program creates and routes traffic into, and removes when it ends.
     Own(Routes),
 }
 
-/// What a TUN device of ours gets to carry.
+/// The networks that are routed into a device that this program creates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routes {
-    /// These networks; empty: everything.
+    /// Networks to route into the device. If empty, all networks.
     pub include: Vec<IpNet>,
-    /// But not these.
+    /// Networks whose traffic stays outside the tunnel.
     pub exclude: Vec<IpNet>,
-    /// Traffic leaves beside the tunnel when the device is gone.
+    /// True if traffic may leave beside the tunnel when the device is gone.
     pub fail_open: bool,
 }

@@ -1,4 +1,4 @@
-//! Applications behind a TUN device: flows of the user-space stack, as sockets.
+//! Sockets for flows of the user-space stack: the applications behind a TUN device.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -9,30 +9,31 @@ use std::time::Instant;
 use quictun_engine::Socket;
 use quictun_netstack::{FlowError, FlowId, Read, Stack};
 
-/// The stack that all its sockets share, and what they need to use it.
+/// The stack, with the state that all its sockets share.
 #[derive(Debug)]
 pub struct SharedStack {
-    /// The stack.
+    /// The user-space TCP/IP stack.
     pub stack: RefCell<Stack>,
-    /// As of the last turn of the loop.
+    /// Time of the loop's current turn.
     pub now: Cell<Instant>,
-    /// Flows that could not be finished for want of memory: again when there is some.
+    /// Flows that could not be finished for lack of memory. The attempt is repeated when there is room.
     pub unfinished: RefCell<Vec<FlowId>>,
 }
 
-/// One flow of the stack. Dropped before both directions have ended, it is reset; before it was accepted, refused.
+/// The socket of one flow of the stack. Dropping it resets the flow, unless both directions have ended. Dropping it
+/// before the flow was accepted refuses the flow.
 #[derive(Debug)]
 pub struct StackSocket {
     shared: Rc<SharedStack>,
     flow: FlowId,
-    /// The program that connected.
+    /// The address of the program that connected.
     pub client: SocketAddr,
-    /// Both directions have ended.
+    /// True if both directions have ended.
     closed: bool,
 }
 
 impl StackSocket {
-    /// The socket of a flow that the stack has told of.
+    /// Creates a socket for a flow that the stack has offered.
     pub fn new(shared: Rc<SharedStack>, flow: FlowId, client: SocketAddr) -> Self {
         Self {
             shared,
@@ -100,7 +101,7 @@ impl Socket for StackSocket {
 
     fn is_sent(&self) -> bool {
         let queued = self.shared.stack.borrow().queued(self.flow);
-        // A flow that is gone sends nothing more.
+        // A flow that no longer exists has nothing left to send.
         !queued.is_ok_and(|(unsent, _)| unsent > 0)
     }
 
@@ -116,7 +117,7 @@ impl Socket for StackSocket {
 impl Drop for StackSocket {
     fn drop(&mut self) {
         if !self.closed && self.shared.stack.borrow_mut().reset(self.flow).is_err() {
-            // It is gone already: there is nothing left to reset.
+            // The flow no longer exists, so there is nothing to reset.
         }
     }
 }

@@ -1,18 +1,19 @@
-//! The administrator at the other end of the ssh connection through which this was started.
+//! The administrator at the other end of the ssh connection through which this process was started.
 
 use std::net::IpAddr;
 
-/// Generations of processes that are looked at: sudo, shells and terminal multiplexers lie between.
+/// Largest number of ancestor processes to inspect: sudo, shells and terminal multiplexers lie in between.
 const GENERATIONS: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Administrator {
     pub(super) peer: IpAddr,
-    /// The port of ours where its connection came in.
+    /// The local port of the administrator's connection.
     pub(super) port: u16,
 }
 
-/// `$SSH_CONNECTION` of this process or, because sudo takes it away, of the nearest one above it that has it.
+/// Parses `$SSH_CONNECTION` of this process. Because sudo removes the variable, falls back to the nearest ancestor
+/// process that has it.
 pub(super) fn find() -> Option<Administrator> {
     if let Ok(text) = std::env::var("SSH_CONNECTION") {
         return parse(&text);
@@ -22,7 +23,7 @@ pub(super) fn find() -> Option<Administrator> {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
         parent.trim().clone_into(&mut process);
-        // Processes of other users cannot be read; those above them may be.
+        // Processes of other users cannot be read, but their ancestors may be readable.
         let variables = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
         let mut variables = variables.split(|byte| *byte == 0);
         if let Some(value) = variables.find_map(|it| it.strip_prefix(b"SSH_CONNECTION=")) {
@@ -32,7 +33,7 @@ pub(super) fn find() -> Option<Administrator> {
     None
 }
 
-/// Four words: the other address and port, our address and port.
+/// Parses four words: remote address, remote port, local address, local port.
 fn parse(text: &str) -> Option<Administrator> {
     let mut words = text.split(' ');
     let peer: IpAddr = words.next()?.split('%').next()?.parse().ok()?;

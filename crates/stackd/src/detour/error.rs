@@ -1,53 +1,53 @@
-//! What keeps traffic from being led into the tunnel.
+//! Errors that prevent traffic from being routed into the tunnel.
 
 use std::io;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Why traffic is not led into the tunnel.
+/// The reason why traffic is not routed into the tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum DetourError {
-    /// The server's addresses have to be known first.
+    /// The server's name cannot be looked up. Its addresses must be known before there is a device.
     #[error(
-        "the server {0:?} cannot be looked up: {1}; with --tun its addresses have to be known before the device is there"
+        "the server {0:?} cannot be looked up: {1}; with --tun its addresses must be known before the device exists"
     )]
     Server(String, #[source] io::Error),
-    /// The tunnel would be led through itself.
-    #[error("--route {0} is the server itself: take it away")]
+    /// A route would lead the tunnel's own packets into the tunnel.
+    #[error("--route {0} is the server itself: remove it")]
     RouteToServer(IpNet),
-    /// Another rule precedes ours.
+    /// Another rule of the host takes precedence and leads packets to the server into the tunnel.
     #[error(
-        "packets to the server {0} would go through the tunnel itself: another rule of this host decides that (ip rule)"
+        "packets to the server {0} would go into the tunnel itself, because of another rule of this host (see `ip rule`)"
     )]
     Swallowed(IpAddr),
-    /// Both at once.
-    #[error("{0} is to be led into the tunnel and excluded: keep one of the two")]
+    /// A network is both included and excluded.
+    #[error("{0} is both routed into the tunnel and excluded: keep one of the two")]
     Contradiction(IpNet),
-    /// Only an administrator may do this.
+    /// The user lacks the rights to change the host's network.
     #[error(
         "--tun changes the network of the whole host, which this user may not do: run it with sudo, or as a service with AmbientCapabilities=CAP_NET_ADMIN; `quictun run` needs no rights"
     )]
     Rights,
-    /// There is one device of that name.
+    /// Another client has the device, of which there is only one.
     #[error(
-        "another client has the TUN device quictun0: there is one for each host; end that client first"
+        "another client has the TUN device quictun0, and a host has only one: stop that client first"
     )]
     Busy,
-    /// No device.
+    /// The device cannot be created or configured.
     #[error("making the TUN device quictun0: {0}; is there /dev/net/tun (modprobe tun)?")]
     Device(#[source] io::Error),
-    /// It was there.
+    /// The device existed, but is gone.
     #[error(
-        "the TUN device quictun0 is gone ({0}): another program has deleted it; start this again"
+        "the TUN device quictun0 is gone ({0}): another program has deleted it; restart the client"
     )]
     Gone(#[source] io::Error),
-    /// No routes.
+    /// A route or rule cannot be added.
     #[error("{0}: {1}")]
     Route(String, #[source] io::Error),
-    /// No packet filter.
+    /// The packet filter cannot be installed.
     #[error(
-        "the packet filter that keeps traffic from leaving beside the tunnel: {0}; it takes nf_tables with nft_ct and nft_fib_inet (modprobe), or give --fail-open to do without"
+        "cannot install the packet filter that keeps traffic from leaving beside the tunnel: {0}; load nf_tables, nft_ct and nft_fib_inet (modprobe), or use --fail-open to do without it"
     )]
     Filter(#[source] io::Error),
 }

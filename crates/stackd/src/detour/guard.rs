@@ -1,13 +1,14 @@
-//! The packet filter of a detour: which packets go around the device, and that no others leave beside it.
+//! The packet filter of a detour. It marks the packets that bypass the device and drops all others that would leave
+//! beside it.
 //!
-//! | chain | packets | what it does |
+//! | chain | packets | effect |
 //! |---|---|---|
-//! | `arrive` | from outside to this host | strangers do not speak to the device's own addresses; a connection that comes in is marked |
-//! | `leave` | of this host | answers on such connections get the mark, and are routed again; so are questions to name servers |
-//! | `pass` | all, before they leave | drops what is for the tunnel and leaves by another device |
+//! | `arrive` | from outside to this host | drops packets to the device's own addresses; marks incoming connections |
+//! | `leave` | from this host | marks answers on such connections and routes them again; does the same with questions to name servers |
+//! | `pass` | all, before they leave | drops packets that belong into the tunnel but leave through another device |
 //!
-//! Only a packet that does not begin a TCP connection is an answer: an address that a stranger made up cannot mark
-//! connections that this host begins.
+//! Only a packet that does not begin a TCP connection counts as an answer. Otherwise, a forged source address could
+//! mark connections that this host begins.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -19,13 +20,13 @@ use crate::tun_device::{ADDRESSES, NAME};
 
 pub(super) const TABLE: &str = "quictun";
 
-/// After connections are known (-200), before addresses are translated (-100): as `mangle`.
+/// Priority after connection tracking (-200) and before address translation (-100), like `mangle`.
 const EARLY: i32 = -150;
 
-/// As `filter`.
+/// The priority of `filter`.
 const ORDINARY: i32 = 0;
 
-/// Groups of one link, which no router passes on: IGMP, MLD, mDNS and the like.
+/// Multicast groups of one link, which no router forwards: IGMP, MLD, mDNS and the like.
 const LINK_GROUPS: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 24)),
     IpNet::V6(Ipv6Net::new_assert(
@@ -48,7 +49,8 @@ fn arrive(table: &mut Firewall, plan: &Plan) {
     table.chain("arrive", Hook::Arriving, EARLY);
     let mut rule = |parts: &[Part<'_>]| table.rule("arrive", parts);
     if plan.names {
-        // In the name of a neighbour that was asked: reverse path filters would look for it elsewhere.
+        // The answer has the address of the neighbour that was asked. Without the mark, reverse path filters would
+        // expect it from another device.
         for protocol in [UDP, TCP] {
             rule(&[
                 Part::From(NAME),
@@ -66,7 +68,7 @@ fn arrive(table: &mut Firewall, plan: &Plan) {
     }
     rule(&[Part::ConnectionMarked(MARK), Part::Mark(MARK), Part::Accept]);
     rule(&[Part::ToThisHost, Part::IsNew, Part::MarkConnection(MARK)]);
-    // For reverse path filters, which would look for the sender in the device.
+    // Without the mark, reverse path filters would expect the sender behind the device.
     rule(&[Part::ToThisHost, Part::Mark(MARK)]);
 }
 
@@ -94,7 +96,8 @@ fn leave(table: &mut Firewall, plan: &Plan, accepted: &[(SocketAddr, SocketAddr)
     if !plan.names {
         return;
     }
-    // Some programs ask name servers of one device (systemd-resolved): routing takes that device whatever the tables say.
+    // Some programs (systemd-resolved) ask name servers through a certain device. Routing then uses that device,
+    // whatever the tables say.
     for device in [NAME, "lo"] {
         rule(&[Part::Through(device), Part::Accept]);
     }

@@ -1,4 +1,4 @@
-//! What becomes of questions to the name servers that this host has.
+//! The effect of a detour on questions to the host's configured name servers.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::plan::Plan;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Tells the user what becomes of questions to each server.
+/// Returns a message for the user about each name server whose handling needs an explanation.
 pub(super) fn notes(plan: &Plan) -> Vec<String> {
     let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
     let lines = text
@@ -23,11 +23,11 @@ fn note(server: IpAddr, plan: &Plan) -> Option<String> {
     if server.is_loopback() {
         return Some(if plan.names {
             format!(
-                "programs ask the name server {server} on this host; what it asks on port 53 goes through the tunnel, to --dns"
+                "programs ask the name server {server} on this host; its own questions on port 53 go through the tunnel, to --dns"
             )
         } else {
             format!(
-                "programs ask the name server {server} on this host, whose own questions are not carried: add --dns ADDRESS"
+                "programs ask the name server {server} on this host; its own questions are not carried: add --dns ADDRESS"
             )
         });
     }
@@ -53,7 +53,7 @@ mod tests {
     fn a_forwarder_on_the_loopback_device_is_told_of_with_what_becomes_of_its_questions() {
         let server = IpAddr::from([127, 0, 0, 53]);
         for (names, told) in [
-            (true, "goes through the tunnel, to --dns"),
+            (true, "go through the tunnel, to --dns"),
             (false, "are not carried: add --dns ADDRESS"),
         ] {
             let host = Host {

@@ -1,17 +1,17 @@
-//! Which networks go into the device, and the tables and rules that lead them there.
+//! Chooses the networks that go into the device, and the tables and rules that lead them there.
 //!
-//! | priority | packets | where they go |
+//! | priority | packets | next step |
 //! |---|---|---|
-//! | 29040 | marked: the tunnel's own, answers to who came in from outside | to 29049 |
-//! | 29041 | from the port where an administrator's ssh came in, to that address | to 29049 |
-//! | 29042 | DHCP's, to a server | to 29049 |
+//! | 29040 | marked: the tunnel's own, and answers on connections from outside | to 29049 |
+//! | 29041 | from the port of the administrator's ssh connection, to the administrator's address | to 29049 |
+//! | 29042 | DHCP, to a server | to 29049 |
 //! | 29043 | questions to name servers, with `--dns` | table 29046 |
 //! | 29044 | all | table 29044: the networks of `--route` |
 //! | 29045 | to neighbours | the main table, but no route that is wider than their network |
 //! | 29046 | all | table 29046: whole families |
-//! | 29049 | | the host's own rules and routes go on here |
+//! | 29049 | | the host's own rules and routes continue here |
 //!
-//! Excluded networks are exceptions in both tables: they go to the next rule.
+//! Excluded networks are exceptions in both tables: packets to them continue with the next rule.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -22,13 +22,13 @@ use super::administrator::Administrator;
 use super::error::DetourError;
 use crate::settings::Routes;
 
-/// The mark of packets that go around the device. No bit of it is one that Kubernetes or Tailscale looks at.
+/// The mark of packets that bypass the device. It shares no bit with the marks of Kubernetes and Tailscale.
 pub const MARK: u32 = 0x7174_0000;
 
-/// Table and rule of the networks that were chosen: `qt` in ASCII. Systems number their own from 253.
+/// Table and rule of the networks that the user chose: `qt` in ASCII. Systems number their own tables from 253.
 pub(super) const CHOSEN: u32 = 0x7174;
 
-/// Table and rule of whole families.
+/// Table and rule of whole address families.
 pub(super) const REST: u32 = CHOSEN + 2;
 
 const AROUND: u32 = CHOSEN - 4;
@@ -49,7 +49,7 @@ pub(super) const PRIORITIES: [u32; 8] = [
     END,
 ];
 
-/// The mark of questions to name servers that were about to leave by another device.
+/// The mark of questions to name servers that were about to leave through another device.
 pub(super) const NAMES_MARK: u32 = MARK + 1;
 
 pub(super) const TCP: u8 = 6;
@@ -57,8 +57,8 @@ pub(super) const UDP: u8 = 17;
 pub(super) const DNS_PORT: u16 = 53;
 pub(super) const DHCP_PORTS: [u16; 2] = [68, 67];
 
-/// Networks whose addresses nobody has on the internet: only in these are neighbours reached beside the tunnel. A
-/// network that a hostile DHCP server makes up cannot take other addresses away from it.
+/// Networks whose addresses do not exist on the internet. Only neighbours in these are reached beside the tunnel, so
+/// that a network announced by a hostile DHCP server cannot divert other addresses.
 const PRIVATE: [IpNet; 5] = [
     v4([10, 0, 0, 0], 8),
     v4([172, 16, 0, 0], 12),
@@ -67,7 +67,7 @@ const PRIVATE: [IpNet; 5] = [
     v6(0xfc00, 7),
 ];
 
-/// IPv6's own addresses of each link.
+/// IPv6 addresses that are local to each link.
 const LINK_LOCAL: IpNet = v6(0xfe80, 10);
 
 const ALL: [IpNet; 2] = [v4([0; 4], 0), v6(0, 0)];
@@ -79,24 +79,24 @@ pub(super) struct Host {
     pub(super) networks: Vec<IpNet>,
     pub(super) gateways: Vec<IpAddr>,
     pub(super) administrator: Option<Administrator>,
-    /// Questions to name servers are carried.
+    /// True if questions to name servers are carried.
     pub(super) names: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Networks, and the table that leads them into the device.
+    /// Networks, and the table that leads each of them into the device.
     pub(super) included: Vec<(IpNet, u32)>,
     pub(super) excepted: Vec<IpNet>,
-    /// Networks, and the shortest network in the main table that leads there.
+    /// Networks, and for each the shortest prefix in the main table that may lead there.
     neighbours: Vec<(IpNet, u8)>,
-    /// Families that are led into the device as a whole, or to nowhere where it does not speak them.
+    /// Families that go into the device as a whole. A family that the device does not support is dropped.
     pub(super) whole: Vec<IpNet>,
     pub(super) rules: Vec<Rule>,
     pub(super) administrator: Option<Administrator>,
-    /// Questions to name servers are carried.
+    /// True if questions to name servers are carried.
     pub(super) names: bool,
-    /// Nothing leaves beside the tunnel when it cannot be used.
+    /// True if nothing leaves beside the tunnel while the tunnel cannot be used.
     pub(super) closed: bool,
 }
 
@@ -127,7 +127,7 @@ impl Plan {
         excepted.retain(speaks);
         let whole: Vec<IpNet> = wanted.iter().copied().filter(is_all).collect();
         let table = |network: &IpNet| if is_all(network) { REST } else { CHOSEN };
-        // A family that was not asked for by name is left out where devices do not speak it.
+        // A family that devices do not support is left out, unless the user named it.
         let kept = wanted
             .iter()
             .filter(|it| speaks(it) || !routes.include.is_empty());
@@ -169,7 +169,7 @@ impl Plan {
             });
         };
         let all = Packets::default();
-        // The others lead to this one.
+        // The other rules jump to this one.
         add(END, all, Next::Nothing);
         let marked = |mark| Packets {
             mark: Some(mark),
@@ -235,7 +235,7 @@ impl Plan {
         all.any(|network| network.contains(&address))
     }
 
-    /// Chosen networks (`true`) and exceptions (`false`), the longest first: the first that fits decides.
+    /// Returns chosen networks (`true`) and exceptions (`false`), the longest prefix first: the first match decides.
     pub(super) fn decisions(&self) -> Vec<(IpNet, bool)> {
         let chosen = self.included.iter().filter(|(network, _)| !is_all(network));
         let chosen = chosen.map(|(network, _)| (*network, true));
@@ -256,25 +256,25 @@ impl Plan {
         )];
         if !self.neighbours.is_empty() {
             let all = list(&mut self.neighbours());
-            notes.push(format!("neighbours are reached beside the tunnel: {all}"));
+            notes.push(format!("reached beside the tunnel, as neighbours: {all}"));
         }
         if !self.excepted.is_empty() {
             let all = list(&mut self.excepted.iter().copied());
-            notes.push(format!("excluded, and reached beside the tunnel: {all}"));
+            notes.push(format!("reached beside the tunnel, as excluded: {all}"));
         }
         notes.push(format!(
             "connections that come in from outside are answered beside the tunnel; {accepted} were open"
         ));
         if let Some(of) = self.administrator {
             notes.push(format!(
-                "you are connected from {}: answers from port {} to it go around the tunnel",
+                "you are connected from {}: answers from port {} to that address go around the tunnel",
                 of.peer, of.port
             ));
         }
         notes.push(if self.closed {
-            "when this is killed nothing leaves beside the tunnel until `quictun down`".to_owned()
+            "after a kill, nothing leaves beside the tunnel until `quictun down`".to_owned()
         } else {
-            "--fail-open: when the tunnel's device is gone, traffic leaves beside it".to_owned()
+            "--fail-open: traffic leaves beside the tunnel when its device is gone".to_owned()
         });
         notes
     }
@@ -284,14 +284,15 @@ fn neighbours(host: &Host) -> Vec<(IpNet, u8)> {
     let private = |network: &IpNet| PRIVATE.iter().any(|it| it.contains(network));
     let networks = host.networks.iter().copied().filter(private);
     let networks = networks.map(|network| (network, network.prefix_len()));
-    // A router asks for our hardware address, and strict reverse path filters look whether it is reached where it asks.
+    // A router asks for this host's hardware address, and strict reverse path filters check that the router is reached
+    // through the device on which it asks.
     let gateways = host.gateways.iter().map(|address| ((*address).into(), 1));
     let mut all: Vec<(IpNet, u8)> = networks.chain(gateways).collect();
     if host.has_ipv6 {
         all.push((LINK_LOCAL, LINK_LOCAL.prefix_len()));
     }
     all.sort_unstable();
-    // Gateways in a network that is listed already.
+    // Gateways inside a listed network are redundant.
     let kept = all.iter().filter(|(it, _)| {
         let mut others = all.iter().filter(|(other, _)| other != it);
         !others.any(|(other, _)| other.contains(it))

@@ -1,4 +1,4 @@
-//! The calls of the client's side, and what follows from their answers. See [`super::remote`] for the whole.
+//! The client's calls and the handling of their answers. [`super::remote`] explains the whole.
 
 use std::rc::Rc;
 
@@ -28,7 +28,7 @@ impl RemoteStack {
             Event::Offered { flow, .. } => {
                 let known = self.flows.borrow_mut().insert(flow, Flow::default());
                 if known.is_some() {
-                    // No stack of ours offers a flow twice.
+                    // An honest stack never offers a flow twice.
                     self.over.set(true);
                     return;
                 }
@@ -63,7 +63,7 @@ impl RemoteStack {
         }
     }
 
-    /// Receives more of a flow, where there is some and it can be kept.
+    /// Receives more of a flow's bytes, if there are any and there is space to keep them.
     pub(super) fn fetch(self: &Rc<Self>, id: FlowId) {
         let most = self.most();
         let Some(mut flow) = self.flow(id) else {
@@ -78,7 +78,7 @@ impl RemoteStack {
             return;
         };
         flow.receiving = true;
-        // Whatever is told from now on counts again.
+        // Notifications that arrive from now on count again.
         flow.more = false;
         drop(flow);
         self.spawn(CALLS, self.clone().receive(id, buffer));
@@ -100,7 +100,7 @@ impl RemoteStack {
             )
             .await;
         let Some((answer, bytes)) = answer.filter(|(answer, _)| answer.op() == OK) else {
-            // An event tells how it ended.
+            // An event reports how the flow ended.
             return;
         };
         let Some(mut flow) = self.flow(id) else {
@@ -195,7 +195,7 @@ impl RemoteStack {
         }
     }
 
-    /// Ends a flow of which no event will tell.
+    /// Ends a flow for which no event will arrive.
     pub(super) fn fail(&self, id: FlowId) {
         if let Some(mut flow) = self.flow(id)
             && !flow.ended
@@ -208,7 +208,7 @@ impl RemoteStack {
     }
 
     pub(super) async fn receive_datagrams(self: Rc<Self>) {
-        // Two thousand bytes: there is room for them at the start, and perhaps never again.
+        // Two kilobytes: there is room for them at the start, and perhaps never again.
         let Some(mut buffer) = self.client.reserve(DATAGRAM_ROOM) else {
             return;
         };
@@ -232,7 +232,8 @@ impl RemoteStack {
         }
     }
 
-    /// Room for a flow's bytes, at most `length`; where there is none, the flow gets some after those that wait already.
+    /// Allocates room for at most `length` bytes of a flow. If there is none, queues the flow behind those that wait
+    /// already.
     pub(super) fn reserve(&self, id: FlowId, flow: &mut Flow, length: u32) -> Option<Reserved> {
         let mut wanted = length;
         loop {
@@ -249,7 +250,8 @@ impl RemoteStack {
         }
     }
 
-    /// Calls with a buffer, looks at the answer, and gives the buffer back. Nothing where the other process is gone.
+    /// Makes a call with a buffer, inspects the answer with `look`, and frees the buffer. Returns `None` if the other
+    /// process is gone.
     pub(super) async fn call<T>(
         self: &Rc<Self>,
         message: Message,
@@ -269,9 +271,9 @@ impl RemoteStack {
         Some((answer, found))
     }
 
-    /// There is room again: flows that wait for some go on, until there is none.
+    /// Lets flows that wait for room continue, until there is no more room.
     fn feed_starved(self: &Rc<Self>) {
-        // Those that wait now: a flow that comes back is behind them.
+        // Only flows that wait now: a flow that has to wait again is queued behind them.
         let waiting = self.starved.borrow().len();
         for _ in 0..waiting {
             let next = self.starved.borrow_mut().pop_front();

@@ -1,4 +1,4 @@
-//! What is called and answered between the client and netstackd: the operations, and how events and datagrams look.
+//! The calls between the client and netstackd: operations, and the encoding of events and datagrams.
 //!
 //! | call | carries | answer |
 //! |---|---|---|
@@ -28,22 +28,22 @@ pub(super) const SEND_DATAGRAM: u16 = 8;
 pub(super) const OK: u16 = 0;
 pub(super) const GONE: u16 = 1;
 pub(super) const LATER: u16 = 2;
-/// The answer to a call that makes no sense.
+/// The answer to an invalid call.
 pub(super) const SENSELESS: u16 = 3;
 
-/// In the answer to [`RECV`]: the buffer was too short, ask again.
+/// Flag in the answer to [`RECV`]: the buffer was too short, and there is more to receive.
 pub(super) const MORE: u64 = 1 << 32;
-/// In the answer to [`RECV`]: the application has finished behind these bytes.
+/// Flag in the answer to [`RECV`]: the application has finished after these bytes.
 pub(super) const END: u64 = 1 << 33;
 
-/// Two addresses and ports before a datagram.
+/// Length of the header of a datagram: two addresses with ports.
 pub(super) const DATAGRAM_HEAD: usize = 2 * ADDRESS;
-/// A buffer for a datagram: more than fits a packet.
+/// Length of a datagram's buffer, longer than any packet of a device.
 pub(super) const DATAGRAM_ROOM: u32 = 2048;
 pub(super) const DATAGRAM_MAX: usize = DATAGRAM_ROOM as usize;
 const ADDRESS: usize = 18;
 
-/// Priorities of coroutines.
+/// Priorities of the coroutines.
 pub(super) const EVENTS: usize = 0;
 pub(super) const CALLS: usize = 1;
 
@@ -69,7 +69,7 @@ pub(super) fn encode_event(event: Event) -> Message {
             bytes[16..].copy_from_slice(&octets(target.ip()));
             let ports = u32::from(client.port()) << 16 | u32::from(target.port());
             let message = about(OFFERED, flow).with_sock(ports);
-            // As long as one carries.
+            // The addresses are exactly as long as the inline payload.
             message.with_bytes(&bytes).unwrap_or(message)
         }
         Event::Open(flow) => about(OPEN, flow),
@@ -138,7 +138,7 @@ pub(super) fn decode_datagram(bytes: &[u8]) -> Option<Datagram> {
     })
 }
 
-/// IPv4 as a mapped address: the stack knows no such IPv6 addresses.
+/// Encodes an IPv4 address as a mapped IPv6 address. The stack never reports mapped addresses itself.
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

@@ -1,4 +1,4 @@
-//! The client's side: the stack in the other process, as far as the engine's loop sees it.
+//! The client's side: the stack in the other process, as the engine's loop sees it.
 //!
 //! ```text
 //!  from the application   Readable ─► RECV ─► a piece kept here ─► the engine takes it ─► RECV ...
@@ -6,8 +6,9 @@
 //!                                                 └─► not all: the rest is kept here, SEND again after Writable
 //! ```
 //!
-//! One call of each kind is under way for a flow, so that nothing is overtaken. Buffers in shared memory are taken for
-//! the length of a call; what waits for somebody waits in memory of our own, a bounded piece for each flow and direction.
+//! At most one call of each kind is under way for a flow, so that bytes cannot overtake each other. A buffer in shared
+//! memory is allocated only for the duration of a call. Bytes that have to wait are kept in private memory, in a
+//! bounded number of pieces for each flow and direction.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -23,49 +24,51 @@ use quictun_netstack::{Datagram, Event, FlowId};
 
 use super::message::{self, ACCEPT, CALLS, DATAGRAM_MAX, EVENTS, OK, RESET, SEND_DATAGRAM};
 
-/// How long the two processes wait for each other at their start: either may be one of many that a busy machine starts.
+/// Limit for the two processes to set up their channel. A busy machine may start many processes at the same time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Shared memory for payload under way: enough for many times what two processors can move between two turns.
+/// Length of the shared memory for payload, in bytes: many times what two processors can move between two turns.
 const ARENA: u32 = 16 << 20;
 
-/// What is received in one call at first, and the most that is moved in one where there are many flows: what the stack takes
-/// from a super-packet or two.
+/// Length of the first receive call of a flow, and the limit of a call if there are many flows. The stack takes as much
+/// from one or two super-packets.
 pub(super) const PIECE: u32 = 128 * 1024;
 
-/// Most of a flow's bytes in one call: as much as the stack has of it. Of each kind only one is under way for a flow, so that
-/// nobody moves anything while a process is woken; and who calls seldom leaves the other time to gather.
+/// Largest number of a flow's bytes in one call: as much as the stack holds for it. A flow has one call of each kind
+/// under way, so nothing moves while a process is being woken. Fewer and longer calls give the other side time to
+/// gather bytes.
 pub const PIECE_MOST: u32 = 4 * PIECE;
 
-/// Flows of which as much is moved: of more, the arena has no room for so much, nor should memory be kept for it.
+/// Largest number of flows that use the longest calls. With more flows, the arena has no room for them, and the kept
+/// pieces would take too much memory.
 pub(super) const FEW: usize = (ARENA / PIECE_MOST) as usize;
 
-/// Where the arena has no room for more, a piece is still worth a call.
+/// The shortest call that is worthwhile if the arena has little room.
 pub(super) const PIECE_MIN: u32 = 4 * 1024;
 
-/// Pieces of a flow that wait for the engine.
+/// Largest number of a flow's received pieces that wait for the engine.
 pub(super) const PIECES: usize = 2;
 
-/// Events that are asked for before there are any.
+/// Number of calls for events that are under way in advance.
 pub(super) const AHEAD: usize = 64;
 
-/// Datagrams that are asked for before there are any.
+/// Number of calls for datagrams that are under way in advance.
 const ASKED: usize = 4;
 
-/// Turns of the coroutines in one turn of the engine's loop.
+/// Largest number of executor turns in one turn of the engine's loop.
 const TURNS: usize = 8;
 
-/// The other process. See the module documentation.
+/// The other process with the network stack, driven by the engine's loop.
 #[derive(Debug)]
 pub struct Remote {
     executor: Executor,
     wakes: OwnedFd,
-    /// The descriptor was readable.
+    /// True if the descriptor was readable.
     rang: bool,
     shared: Rc<RemoteStack>,
 }
 
-/// The part that its sockets share.
+/// The part of [`Remote`] that its sockets share.
 #[derive(Debug)]
 pub struct RemoteStack {
     pub(super) client: Client,
@@ -73,9 +76,9 @@ pub struct RemoteStack {
     pub(super) flows: RefCell<BTreeMap<FlowId, Flow>>,
     pub(super) events: RefCell<VecDeque<Event>>,
     pub(super) datagrams: RefCell<VecDeque<Datagram>>,
-    /// Flows that found no room in the arena, each once.
+    /// Flows that found no room in the arena, each listed once.
     pub(super) starved: RefCell<VecDeque<FlowId>>,
-    /// Coroutines were spawned.
+    /// True if coroutines were spawned since the last turn.
     pub(super) stirred: Cell<bool>,
     pub(super) over: Cell<bool>,
 }
@@ -86,19 +89,20 @@ pub(super) struct Flow {
     pub(super) accepted: bool,
     pub(super) failed: bool,
     pub(super) ended: bool,
-    /// Its socket is gone, in good order.
+    /// The socket was dropped after both directions had ended.
     pub(super) dropped: bool,
     pub(super) receiving: bool,
-    /// The application has sent more.
+    /// The stack has more bytes from the application.
     pub(super) more: bool,
-    /// The application has finished behind what was received.
+    /// The application has finished after the received bytes.
     pub(super) end: bool,
     pub(super) received: VecDeque<Bytes>,
-    /// How often calls have come back half full or more rather than nearly empty, as far as that matters.
+    /// Doublings of the length of receive calls. Rises if a call returns at least half full, and falls if it returns
+    /// less than a quarter full.
     pub(super) full: u32,
     /// ACCEPT, SEND or FINISH is under way.
     pub(super) sending: bool,
-    /// The stack has room, as far as is known.
+    /// The stack has reported room since the last call.
     pub(super) room: bool,
     /// Bytes for the application that the stack had no room for.
     pub(super) rest: Bytes,
@@ -131,7 +135,8 @@ impl Flow {
 }
 
 impl Remote {
-    /// Meets the process at the other end of the socket.
+    /// Connects to the process at the other end of the socket. If `names` is set, also receives questions to name
+    /// servers.
     pub fn new(socket: OwnedFd, names: bool) -> io::Result<Self> {
         Self::with_arena(socket, names, ARENA)
     }
@@ -163,22 +168,22 @@ impl Remote {
         })
     }
 
-    /// The stack, as its sockets share it.
+    /// Returns the stack as its sockets share it.
     pub fn shared(&self) -> &Rc<RemoteStack> {
         &self.shared
     }
 
-    /// Readable when there is something to do.
+    /// Returns the descriptor that is readable when there is something to do.
     pub fn wakes(&self) -> &OwnedFd {
         &self.wakes
     }
 
-    /// Notes that the descriptor is readable.
+    /// Records that the descriptor is readable.
     pub fn handle_ready(&mut self) {
         self.rang = true;
     }
 
-    /// Does what there is to do; whether there is more. An error once the other process is gone.
+    /// Does the pending work. Returns whether there is more, or an error once the other process is gone.
     pub fn advance(&mut self) -> io::Result<bool> {
         if self.shared.over.get() {
             for flow in self.shared.flows.borrow_mut().values_mut() {
@@ -207,8 +212,8 @@ impl Remote {
 
 impl RemoteStack {
     pub(super) fn spawn(&self, priority: usize, future: impl Future<Output = ()> + 'static) {
-        // There are never as many, a few for each flow, unless the other process answers nothing: then it is as good as
-        // gone.
+        // There are only a few coroutines for each flow, unless the other process answers nothing. Such a process is as
+        // good as gone.
         if !self.spawner.spawn(priority, future) {
             self.over.set(true);
         }
@@ -227,28 +232,28 @@ impl RemoteStack {
         RefMut::filter_map(self.flows.borrow_mut(), |flows| flows.get_mut(&id)).ok()
     }
 
-    /// A flow that was not reset.
+    /// Returns a flow that has not been reset.
     fn intact(&self, id: FlowId) -> io::Result<RefMut<'_, Flow>> {
         let flow = self.flow(id).filter(|flow| !flow.failed);
         Ok(flow.ok_or(io::ErrorKind::ConnectionReset)?)
     }
 
-    /// Whether programs have not got or acknowledged all that was sent to them.
+    /// Returns whether programs have not yet received or acknowledged everything sent to them.
     pub fn is_busy(&self) -> bool {
         !self.over.get() && !self.flows.borrow().is_empty()
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     pub fn poll_event(&self) -> Option<Event> {
         self.events.borrow_mut().pop_front()
     }
 
-    /// The next datagram, if there is one.
+    /// Returns the next datagram, if there is one.
     pub fn poll_datagram(&self) -> Option<Datagram> {
         self.datagrams.borrow_mut().pop_front()
     }
 
-    /// Sends a datagram to a program, or drops it.
+    /// Sends a datagram to a program. Drops it if it is too long or if the arena has no room.
     pub fn send_datagram(self: &Rc<Self>, datagram: &Datagram) {
         let bytes = message::encode_datagram(datagram);
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -267,7 +272,7 @@ impl RemoteStack {
         });
     }
 
-    /// The server has reached the target.
+    /// Accepts the flow, because the server has reached the target.
     pub fn accept(self: &Rc<Self>, id: FlowId) {
         let Some(mut flow) = self.flow(id) else {
             return;
@@ -287,7 +292,7 @@ impl RemoteStack {
         });
     }
 
-    /// The next piece of what the application sends, at most so long; empty is its end.
+    /// Takes at most `max` bytes of what the application sent. An empty result means that the application has finished.
     pub fn take(self: &Rc<Self>, id: FlowId, max: usize) -> io::Result<Bytes> {
         let mut flow = self.intact(id)?;
         let Some(first) = flow.received.front_mut() else {
@@ -306,7 +311,7 @@ impl RemoteStack {
         Ok(piece)
     }
 
-    /// Sends to the application; how many bytes were taken.
+    /// Sends bytes to the application. Returns how many were taken.
     pub fn write(self: &Rc<Self>, id: FlowId, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         let most = self.most();
         let mut flow = self.intact(id)?;
@@ -340,7 +345,7 @@ impl RemoteStack {
         Ok(at as usize)
     }
 
-    /// Finishes our direction, behind everything that was written.
+    /// Finishes the direction to the application, after everything that was written.
     pub fn finish(self: &Rc<Self>, id: FlowId) -> io::Result<()> {
         let mut flow = self.intact(id)?;
         flow.finish = Finish::Wanted;
@@ -349,7 +354,7 @@ impl RemoteStack {
         Ok(())
     }
 
-    /// The socket is gone; the flow as well, unless both directions had ended in good order.
+    /// Records that the flow's socket was dropped. Resets the flow, unless both directions had ended (`in_order`).
     pub fn leave(self: &Rc<Self>, id: FlowId, in_order: bool) {
         let Some(mut flow) = self.flow(id) else {
             return;
@@ -365,7 +370,7 @@ impl RemoteStack {
         if known {
             let this = self.clone();
             self.spawn(CALLS, async move {
-                // It may be gone: then there is nothing left to reset.
+                // The flow may no longer exist. Then there is nothing left to reset.
                 if this.client.call(message::about(RESET, id)).await.is_err() {
                     this.over.set(true);
                 }

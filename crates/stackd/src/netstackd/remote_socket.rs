@@ -1,4 +1,4 @@
-//! Applications behind a device of the other process: its flows, as sockets.
+//! Sockets for flows of the stack in the other process: the applications behind its device.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -10,20 +10,20 @@ use quictun_netstack::FlowId;
 
 use super::remote::RemoteStack;
 
-/// One flow of the other process's stack. Dropped before both directions have ended, it is reset; before it was accepted,
-/// refused.
+/// The socket of one flow of the other process's stack. Dropping it resets the flow, unless both directions have ended.
+/// Dropping it before the flow was accepted refuses the flow.
 #[derive(Debug)]
 pub struct RemoteSocket {
     shared: Rc<RemoteStack>,
     flow: FlowId,
-    /// The program that connected.
+    /// The address of the program that connected.
     pub client: SocketAddr,
-    /// Both directions have ended.
+    /// True if both directions have ended.
     closed: bool,
 }
 
 impl RemoteSocket {
-    /// The socket of a flow that the stack has told of.
+    /// Creates a socket for a flow that the stack has offered.
     pub fn new(shared: Rc<RemoteStack>, flow: FlowId, client: SocketAddr) -> Self {
         Self {
             shared,

@@ -1,4 +1,4 @@
-//! netstackd's side: the device, the stack, and who calls.
+//! netstackd's side: the device, the stack, and the answers to the client's calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,22 +23,22 @@ use crate::frames::{Frames, new_stack};
 use quictun_io::poller::{Key, Patience, Poller};
 use quictun_io::spin::Spin;
 
-/// Frames taken in before what they caused goes on: more, and short flows wait for bulk.
+/// Largest number of frames taken before their effects are handled. With more, short flows wait for bulk flows.
 const FRAMES: usize = 32;
 
-/// Flows reset before their resets are sent: the stack keeps no more than a few thousand of these.
+/// Number of flows to reset before the resets are sent. The stack queues no more than a few thousand of them.
 const RESETS: usize = 1000;
 
-/// What keeps the process from serving, or ended it.
+/// The reason why the process could not serve, or why it ended.
 #[derive(Debug, thiserror::Error)]
 pub enum NetstackError {
-    /// There was no client.
+    /// The channel to the client could not be set up.
     #[error("cannot set up the memory shared with the client")]
     Client(#[from] HandshakeError),
-    /// Something could not be given up.
+    /// A right could not be given up.
     #[error(transparent)]
     Confine(#[from] ConfineError),
-    /// The device is gone, or cannot be waited for.
+    /// The device is gone, or waiting for it failed.
     #[error("cannot read, write or wait for the device")]
     Device(#[from] io::Error),
 }
@@ -59,10 +59,10 @@ struct Shared {
     spawner: Spawner,
     listening: RefCell<VecDeque<Request>>,
     receiving: RefCell<VecDeque<Request>>,
-    /// An event that no call has asked for yet; the others are still the stack's.
+    /// An event that no call has asked for yet. Further events stay in the stack.
     next: Cell<Option<Event>>,
     telling: Cell<bool>,
-    /// Bytes that calls have moved in this turn.
+    /// Number of bytes that calls have moved in this turn.
     moved: Cell<usize>,
 }
 
@@ -133,7 +133,7 @@ impl Served {
         self.reset_all()
     }
 
-    /// Returns whether there may be more of them.
+    /// Takes a bounded number of frames. Returns whether there may be more.
     fn take_frames(&mut self) -> io::Result<bool> {
         let stack = &mut self.shared.stack.borrow_mut();
         let taken = self.frames.take(self.shared.now.get(), FRAMES, stack)?;
@@ -145,13 +145,13 @@ impl Served {
         self.frames.transmit(self.shared.now.get(), stack).map(drop)
     }
 
-    /// The client is gone: so are all flows, and their applications hear of it.
+    /// Resets all flows, because the client is gone. The applications see a reset.
     fn reset_all(mut self) -> io::Result<()> {
         let flows = self.shared.stack.borrow().flow_ids();
         for some in flows.chunks(RESETS) {
             for flow in some {
                 let gone = self.shared.stack.borrow_mut().reset(*flow).is_err();
-                debug_assert!(!gone, "it was there a moment ago");
+                debug_assert!(!gone, "a listed flow no longer exists");
             }
             self.transmit()?;
         }
@@ -171,7 +171,7 @@ impl Shared {
             if let Some(waiting) = waiting {
                 let mut waiting = waiting.borrow_mut();
                 if waiting.len() >= MAX_AHEAD {
-                    // No client of ours does that.
+                    // An honest client never asks for so many in advance.
                     return;
                 }
                 waiting.push_back(request);
@@ -212,7 +212,7 @@ impl Shared {
         }
     }
 
-    /// Copies from the stack's buffers into the client's.
+    /// Copies bytes from the stack's buffers into the client's.
     fn receive(&self, flow: FlowId, buffer: Received) -> Message {
         let stack = &mut *self.stack.borrow_mut();
         let (mut taken, mut flags) = (0, MORE);
@@ -224,7 +224,7 @@ impl Shared {
                 part
             });
             match read {
-                // No longer than the buffer.
+                // The length fits, because it does not exceed the buffer's.
                 Ok(Read::Data(length)) => taken += u32::try_from(length).unwrap_or_default(),
                 Ok(Read::Empty) => {
                     flags = 0;
@@ -234,7 +234,7 @@ impl Shared {
                     flags = END;
                     break;
                 }
-                // It is told once what came before is read.
+                // The next call reports the error, once the bytes before it have been read.
                 Err(_) if taken > 0 => break,
                 Err(_) => return Message::new(GONE),
             }
@@ -243,11 +243,11 @@ impl Shared {
         Message::new(OK).with_arg(u64::from(taken) | flags)
     }
 
-    /// Copies from the client's buffers into the stack's.
+    /// Copies bytes from the client's buffers into the stack's.
     fn send(&self, flow: FlowId, buffer: Received) -> Message {
         let stack = &mut *self.stack.borrow_mut();
         let mut taken = 0;
-        // The room may lie in two pieces.
+        // The room may be in two pieces.
         for _ in 0..2 {
             let written = stack.write_with(self.now.get(), flow, |room| {
                 let part = room.len().min((buffer.len() - taken) as usize);
@@ -267,7 +267,7 @@ impl Shared {
         Message::new(OK).with_arg(u64::from(taken))
     }
 
-    /// Sees to it that events and datagrams are told, where calls wait for them. Returns whether there are any.
+    /// Makes sure that events and datagrams are delivered if calls wait for them. Returns whether there are any.
     fn tell_soon(self: &Rc<Self>) -> bool {
         let some = self.has_event() || self.has_datagram();
         if some && !self.telling.replace(true) {

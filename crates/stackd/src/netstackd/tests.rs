@@ -1,4 +1,4 @@
-//! The client's side against a stack that does as it is told.
+//! Tests of the client's side against a scripted stack.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, IoSlice};
@@ -13,21 +13,21 @@ use super::message::{self, LISTEN, OK, RECV, RECV_DATAGRAM, SEND};
 use super::remote::{Flow, PIECE, PIECE_MIN, PIECE_MOST, Remote};
 use quictun_io::poller::{Key, Patience, Poller};
 
-/// Nothing here may take longer.
+/// Limit for every wait in these tests.
 const SOON: Duration = Duration::from_mins(1);
 
-/// Room for a piece or two of all the flows.
+/// Room for a piece or two of all the flows together.
 const SMALL: u32 = 64 * 1024;
 
 const FLOWS: u32 = 40;
 
-/// Bytes that are sent to each application.
+/// Number of bytes that are sent to each application.
 const DOWN: usize = SMALL as usize;
 
-/// What a stack has done in its life.
+/// The number of bytes that a stack has moved.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
-    /// Bytes that it gave, and took.
+    /// Bytes that the stack gave to the client, and bytes that it took.
     given: usize,
     taken: usize,
 }
@@ -44,8 +44,8 @@ fn datagram() -> Datagram {
     }
 }
 
-/// Tells these events, and does whatever is asked for then: there is something to be received, once for each flow, room
-/// for all that is sent, and a datagram for everybody who asks.
+/// Starts a stack that reports these events and then answers every call. Each RECV fills its buffer, each SEND takes
+/// all bytes, and each RECV_DATAGRAM gets a datagram.
 pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> {
     std::thread::spawn(move || {
         let channel = quictun_ipc::accept(socket, SOON).expect("a client");
@@ -90,7 +90,7 @@ pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> 
         executor.run();
         drop(executor);
         std::rc::Rc::into_inner(moved)
-            .expect("nobody else counts")
+            .expect("no other reference is left")
             .into_inner()
     })
 }
@@ -107,7 +107,7 @@ fn offered(flow: FlowId) -> Event {
     }
 }
 
-/// Turns of the engine's loop, until `done`.
+/// Runs turns of the engine's loop until `done` returns true.
 fn turn_until(remote: &mut Remote, mut done: impl FnMut(&mut Remote) -> bool) {
     let mut poller = Poller::new().expect("epoll");
     poller.add_input(remote.wakes(), Key::Tun).expect("epoll");
@@ -119,10 +119,10 @@ fn turn_until(remote: &mut Remote, mut done: impl FnMut(&mut Remote) -> bool) {
         }
         assert!(
             Instant::now() < deadline,
-            "it stands still: {:?}",
+            "no progress: {:?}",
             remote.shared()
         );
-        // What was done may have begun something.
+        // The work in `done` may have started coroutines.
         if !more && !remote.shared().stirred.get() {
             let waited = poller.wait(Some(deadline), Patience::default(), &mut ready);
             waited.expect("epoll");
@@ -131,7 +131,7 @@ fn turn_until(remote: &mut Remote, mut done: impl FnMut(&mut Remote) -> bool) {
     }
 }
 
-/// As when hundreds of uploads and downloads begin at once.
+/// The situation when hundreds of uploads and downloads begin at once.
 #[test]
 fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
     let (here, there) = quictun_ipc::sockets().expect("sockets");
@@ -140,7 +140,7 @@ fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
     let told = offers.chain(all().map(Event::Readable));
     let stack = stack(there, told.map(message::encode_event).collect());
     let mut remote = Remote::with_arena(here, false, SMALL).expect("a stack");
-    // What was received, and what is still to be sent.
+    // For each flow, the number of bytes received and of bytes still to send.
     let mut flows: BTreeMap<_, _> = all().map(|id| (id, (0, DOWN))).collect();
     turn_until(&mut remote, |remote| {
         let shared = remote.shared().clone();
@@ -154,7 +154,7 @@ fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
         for (id, (received, unsent)) in &mut flows {
             match shared.take(*id, usize::MAX) {
                 Ok(bytes) => *received += bytes.len(),
-                // Not offered yet.
+                // The flow has not been offered yet.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => continue,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
@@ -173,25 +173,25 @@ fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
         !flows.values().any(|flow| flow.sending)
     });
     drop(remote);
-    let moved = stack.join().expect("it ended in good order");
+    let moved = stack.join().expect("the stack does not panic");
     assert_eq!(
         (moved.given, moved.taken),
         (received, FLOWS as usize * DOWN)
     );
 }
 
-/// As where names are asked for while the memory is full of what others send.
+/// The situation when programs ask name servers while other flows fill the memory.
 #[test]
 fn who_waits_for_a_datagram_keeps_its_memory() {
     let (here, there) = quictun_ipc::sockets().expect("sockets");
     let stack = stack(there, Vec::new());
     let mut remote = Remote::with_arena(here, true, SMALL).expect("a stack");
-    // All who wait for datagrams have begun.
+    // All coroutines that wait for datagrams have begun.
     remote.advance().expect("the stack is there");
     let shared = remote.shared().clone();
     let all = std::iter::from_fn(|| shared.client.reserve(64));
     let others: Vec<_> = all.collect();
-    // More of them than datagrams are asked for at a time, and content with the memory of one of these.
+    // There are more of these flows than calls for datagrams, and each needs only as much memory as one of those calls.
     for flow in (1..=FLOWS).map(id) {
         let waits = Flow {
             accepted: true,
@@ -214,25 +214,25 @@ fn who_waits_for_a_datagram_keeps_its_memory() {
         shared.client.release(buffer);
     }
     drop((shared, remote));
-    stack.join().expect("it ended with the client");
+    stack.join().expect("the stack does not panic");
 }
 
 #[test]
 fn more_is_asked_for_where_calls_come_back_full() {
     let mut flow = Flow::default();
     assert_eq!(flow.piece(), PIECE);
-    // A little less than a power of two is all that a stack has of a flow.
+    // A stack may hold a little less of a flow than a power of two.
     for wanted in [2 * PIECE, PIECE_MOST, PIECE_MOST] {
         flow.note_received(flow.piece(), flow.piece() - 1);
         assert_eq!(flow.piece(), wanted);
     }
     flow.note_received(flow.piece(), flow.piece() / 3);
-    assert_eq!(flow.piece(), PIECE_MOST, "neither full nor empty");
+    assert_eq!(flow.piece(), PIECE_MOST, "a third full changes nothing");
     for wanted in [2 * PIECE, PIECE, PIECE] {
         flow.note_received(flow.piece(), 100);
         assert_eq!(flow.piece(), wanted);
     }
-    // What the arena had room for counts, not what was wished for.
+    // The length that the arena had room for counts, not the wanted length.
     flow.note_received(PIECE_MIN, PIECE_MIN);
     assert_eq!(flow.piece(), 2 * PIECE);
 }

@@ -35,7 +35,7 @@ fn everything_is_led_away_but_what_is_marked_and_neighbours() {
     let here = host(&["10.1.0.0/24"]);
     let plan = planned(&[], &[], "192.0.2.1:7500", &here).expect("a plan");
     assert_eq!(plan.included, ALL.map(|family| (family, REST)));
-    // The server's address is like any other.
+    // The server's address gets no exception.
     assert_eq!(plan.excepted, []);
     assert_eq!(
         of(&plan, false),
@@ -176,7 +176,7 @@ fn what_contradicts_itself_is_refused() {
     );
     let text = refused(&["10.0.0.0/8"], &["10.0.0.0/8"]);
     assert!(
-        text.contains("10.0.0.0/8 is to be led into the tunnel and excluded"),
+        text.contains("10.0.0.0/8 is both routed into the tunnel and excluded"),
         "{text}"
     );
 }
