@@ -1,13 +1,14 @@
-//! A program connects to an address that nobody has; the stack answers in its place, and sends back what it hears.
+//! A program connects to an address that no host has. The stack answers in place of the target and echoes what it
+//! receives.
 //!
-//! The program's TCP is smoltcp's, and frames go from one to the other in memory. With a TUN device they are read from it and
-//! written to it instead, and `now` is the time.
+//! The program uses smoltcp as its TCP, and frames pass between the two in memory. With a TUN device, frames are read
+//! from the device and written to it instead, and `now` is the current time.
 //!
 //! ```sh
 //! cargo run -p quictun-netstack --example echo
 //! ```
 
-#![expect(clippy::print_stdout, reason = "it shows what happens")]
+#![expect(clippy::print_stdout, reason = "the example prints what happens")]
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -20,14 +21,14 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer};
 use smoltcp::time::Instant as Micros;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Address};
 
-/// Longest packet of the device.
+/// Longest packet of the device, in bytes.
 const MTU: usize = 1500;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let config = Config {
         mtu: MTU,
-        // This device cuts no packets and fills in no checksums.
+        // This device splits no packets and fills in no checksums.
         offload: false,
         ..Config::default()
     };
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .connect(interface.context(), target, 40_000)?;
     let frame: Result<Box<[u8; FRAME_MAX]>, _> = vec![0; FRAME_MAX].try_into();
     let mut frame = frame.expect("the length is right");
-    // Time is what it is said to be.
+    // Virtual time: each turn of the loop takes a millisecond.
     for millis in 0..60_000 {
         let now = start + Duration::from_millis(millis);
         interface.poll(
@@ -78,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Err("the flow does not end".into())
 }
 
-/// Does what the user of a stack does; whether the flow has ended.
+/// Does the work of the stack's user. Returns whether the flow has ended.
 fn serve(stack: &mut Stack, now: Instant) -> Result<bool, Box<dyn Error>> {
     while let Some(event) = stack.poll_event() {
         println!("{event:?}");
@@ -92,7 +93,7 @@ fn serve(stack: &mut Stack, now: Instant) -> Result<bool, Box<dyn Error>> {
     Ok(false)
 }
 
-/// Sends back what there is. A program that talks more has to be asked to wait where a write finds no room.
+/// Echoes everything that has arrived. A program that sends more needs back-pressure when a write finds no room.
 fn echo(stack: &mut Stack, now: Instant, flow: FlowId) -> Result<(), Box<dyn Error>> {
     loop {
         let mut heard = Vec::new();
@@ -110,7 +111,7 @@ fn echo(stack: &mut Stack, now: Instant, flow: FlowId) -> Result<(), Box<dyn Err
     }
 }
 
-/// A host with one address and a route to all others.
+/// Creates a host with one address and a default route.
 fn program(device: &mut Memory) -> Result<Interface, Box<dyn Error>> {
     let settings = InterfaceConfig::new(HardwareAddress::Ip);
     let mut interface = Interface::new(settings, device, Micros::ZERO);
@@ -123,7 +124,7 @@ fn program(device: &mut Memory) -> Result<Interface, Box<dyn Error>> {
     Ok(interface)
 }
 
-/// A device whose packets lie in memory.
+/// A device whose packets are kept in memory.
 #[derive(Default)]
 struct Memory {
     arrived: VecDeque<Vec<u8>>,

@@ -1,8 +1,8 @@
 //! Attaches a socket to a flow, exchanges it for one with other buffers, and detaches it.
 //!
-//! A TCP connection is a few numbers while nothing is under way: what both sides will send next, what the
-//! other's window is, and what both said in their SYN. A socket is put into that state by a hand-shake that only it
-//! sees; the sequence number it chooses is translated from then on.
+//! While nothing is under way, a TCP connection is only a few numbers: the next sequence number of either side, the
+//! peer's window, and the options of both SYNs. A simulated handshake, which only the socket sees, puts a new socket
+//! into that state. From then on, the stack translates the sequence numbers that the socket has chosen.
 
 use std::time::Instant;
 
@@ -18,8 +18,8 @@ use crate::socket_pool::{PooledSocket, Size};
 use crate::stack::Stack;
 
 impl Flow {
-    /// Whether writes wait until the flow has its large buffers: that takes a moment in which nothing is
-    /// under way. Where the user does not read, that moment may never come.
+    /// Returns whether writes must wait until the flow has its large buffers. The exchange needs a moment in which
+    /// nothing is under way. If the user does not read, that moment may never come, so writes do not wait then.
     pub(crate) fn is_held(&self) -> bool {
         let Stage::Awake(socket) = &self.stage else {
             return false;
@@ -45,7 +45,7 @@ impl Stack {
 
     pub(crate) fn wake(&mut self, now: Instant, index: usize) -> bool {
         let size = self.flows[index].size;
-        // The application may still count on the window it was told of, but TCP can live with less.
+        // The application may still rely on the larger window that was announced, but TCP works with less, too.
         let socket = self.take_socket(now, size);
         let Some(socket) = socket.or_else(|| self.take_socket(now, Size::Small)) else {
             return false;
@@ -64,7 +64,7 @@ impl Stack {
         }
     }
 
-    /// Changes small buffers for large ones, should this be a moment to do it.
+    /// Exchanges small buffers for large ones if nothing is under way.
     pub(crate) fn grow(&mut self, now: Instant, index: usize) {
         let Stage::Awake(socket) = &self.flows[index].stage else {
             return;
@@ -76,11 +76,11 @@ impl Stack {
             return;
         }
         let Some(large) = self.take_socket(now, Size::Large) else {
-            // It works with small ones, too.
+            // The flow works with small buffers, too.
             self.flows[index].outgrown = false;
             return;
         };
-        // Another flow went to sleep for this one; its own socket is where it was.
+        // `take_socket` may have put another flow to sleep, but this flow still has its socket.
         let stage = std::mem::replace(&mut self.flows[index].stage, Stage::Asleep);
         if let Stage::Awake(small) = stage {
             self.give_back(small);
@@ -108,7 +108,7 @@ impl Stack {
         flow.taken = 0;
         flow.stage = Stage::Awake(socket);
         if !reached {
-            debug_assert!(false, "smoltcp takes part in a hand-shake");
+            debug_assert!(false, "smoltcp did not complete the handshake");
             self.end(index, Ending::Reset, true);
             return false;
         }
@@ -116,7 +116,7 @@ impl Stack {
         true
     }
 
-    /// A socket, taken from a flow that can spare it where there is no other.
+    /// Takes a socket from the pool or, if there is none, from a flow that can spare its own.
     fn take_socket(&mut self, now: Instant, size: Size) -> Option<Box<PooledSocket>> {
         let free = self.pool.take(size);
         if free.is_some() {
@@ -128,7 +128,7 @@ impl Stack {
             let Some(flow) = self.flows.get(index) else {
                 continue;
             };
-            // Who has something to send, or was just busy, will want it back at once.
+            // A flow that has something to send or was just busy would need its socket again at once.
             let spare = matches!(&flow.stage, Stage::Awake(socket) if socket.is_quiet())
                 && !flow.dirty
                 && now > flow.used + self.config.idle_after / 16;
@@ -143,7 +143,7 @@ impl Stack {
         None
     }
 
-    /// Takes a socket back, and tells who waits for one.
+    /// Returns a socket to the pool, and notifies a flow that waits for one.
     pub(crate) fn give_back(&mut self, socket: Box<PooledSocket>) {
         self.pool.put(socket);
         while let Some(id) = self.starved.pop_front() {
@@ -157,8 +157,8 @@ impl Stack {
     }
 }
 
-/// Lets a socket see a SYN like the flow's; what it answers is left to be sent. `before` says by how much the
-/// SYN's sequence number precedes the next one.
+/// Passes a SYN like the flow's to a socket, whose answer is not sent yet. The SYN's sequence number precedes the next
+/// one by `before`.
 fn listen(
     interface: &mut SharedInterface,
     now: Instant,
@@ -173,7 +173,7 @@ fn listen(
     let listening = socket.tcp_mut().listen(endpoint);
     debug_assert!(
         listening.is_ok(),
-        "the socket was free, and the port is not 0"
+        "a free socket must be able to listen on a port"
     );
     let syn = Bare {
         seq: flow.wire.receive_next.wrapping_sub(before),
@@ -184,7 +184,7 @@ fn listen(
     interface.ingress(now, socket, syn.frame().packet(), &mut []);
 }
 
-/// Takes a socket through a hand-shake as the flow had it, and through the application's FIN where it came.
+/// Takes a socket through a handshake with the flow's numbers, and through the application's FIN if it has arrived.
 fn shake_hands(
     interface: &mut SharedInterface,
     now: Instant,
@@ -216,5 +216,6 @@ fn shake_hands(
     socket.tcp().state() == wanted
 }
 
-/// Flows that are looked at for one that can spare its socket; chosen arbitrarily, to bound what a SYN costs.
+/// Largest number of flows to examine for one that can spare its socket; chosen arbitrarily, to bound the cost of a
+/// SYN.
 const SEARCH: usize = 64;

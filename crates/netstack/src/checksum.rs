@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// The sum of a text as big-endian words, not folded.
+/// Returns the unfolded sum of the bytes as big-endian words.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks::<4>();
     let mut total: u64 = 0;
@@ -14,7 +14,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
     total + u64::from(u32::from_be_bytes(last))
 }
 
-/// The sum of what the checksum of a segment or a datagram covers beside it.
+/// Returns the unfolded sum of the pseudo-header of a segment or a datagram.
 pub(crate) fn pseudo(protocol: u8, from: IpAddr, to: IpAddr, length: usize) -> u64 {
     let address = |address: IpAddr| match address {
         IpAddr::V4(address) => sum(&address.octets()),
@@ -27,6 +27,6 @@ pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    // The loop leaves no more.
+    // The loop leaves at most 16 bits.
     u16::try_from(sum).unwrap_or(u16::MAX)
 }

@@ -1,34 +1,34 @@
-//! What a stack is like, and what it may use.
+//! Properties and limits of a stack.
 
 use std::time::Duration;
 
 /// Properties and limits of a [`crate::Stack`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Longest IP packet that the device carries unless it is cut on the way, in bytes.
+    /// Longest IP packet of the device in bytes, not counting packets that the device splits.
     pub mtu: usize,
-    /// The device cuts long segments and fills in checksums: packets of up to 64 KiB go out whole.
+    /// True if the device splits long segments and fills in checksums. Then packets of up to 64 KiB leave whole.
     pub offload: bool,
-    /// Bytes a busy flow may have under way in each direction: a power of two.
+    /// Largest number of bytes that a busy flow may have in flight in each direction; a power of two.
     pub window: usize,
-    /// Bytes of buffers of all flows together.
+    /// Largest number of bytes in the buffers of all flows together.
     pub memory: usize,
-    /// Flows at a time, whatever they do.
+    /// Largest number of flows, in whatever state.
     pub max_flows: usize,
-    /// Flows among them whose hand-shake is not complete.
+    /// Largest number of flows whose handshake is not complete.
     pub max_opening: usize,
-    /// UDP datagrams to this port are handed out, whatever address they are for; others are refused.
+    /// UDP datagrams to this port are delivered to the user, whatever their address; others are refused.
     pub datagram_port: Option<u16>,
-    /// How long whoever is offered a flow may take to accept it.
+    /// Time for the user to accept or refuse an offered flow.
     pub offer_timeout: Duration,
-    /// How long an application may take to complete a hand-shake.
+    /// Time for an application to complete a handshake.
     pub open_timeout: Duration,
-    /// How long data may stay unacknowledged by an application that sends nothing either.
+    /// Time for which data may stay unacknowledged while the application sends nothing.
     pub stall_timeout: Duration,
-    /// After how long without traffic a flow gives its buffers back; after a quarter of it, where nothing was read from it
-    /// since it has them: of thousands that connect at once, most have nothing to say yet.
+    /// Time without traffic after which a flow returns its buffers. If nothing was read from the flow since it got
+    /// them, a quarter of this time: of thousands of programs that connect at once, most have nothing to send yet.
     pub idle_after: Duration,
-    /// How long a finished flow still answers repeated segments.
+    /// Time for which a finished flow still answers retransmitted segments.
     pub linger: Duration,
 }
 
@@ -51,26 +51,26 @@ impl Default for Config {
     }
 }
 
-/// Why a [`Config`] is refused.
+/// The reason why a [`Config`] is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// IPv6 needs 1280 bytes (RFC 8200), and an IP packet has at most 65535.
+    /// The MTU is out of range: IPv6 needs 1280 bytes (RFC 8200), and an IP packet has at most 65535.
     #[error("an MTU of {0} bytes: choose one from 1280 to 65535")]
     Mtu(usize),
-    /// The window is announced as a 16-bit number, shifted.
+    /// The window is out of range: TCP announces it as a shifted 16-bit number.
     #[error("a window of {0} bytes: choose a power of two from 64 KiB to 16 MiB")]
     Window(usize),
-    /// One flow at full window does not fit.
+    /// The memory does not suffice for one flow with full windows.
     #[error("{0} bytes of memory for windows of {1} bytes: allow at least two windows")]
     Memory(usize, usize),
-    /// No flow could ever open.
+    /// A limit of flows is out of range; with 0, no flow could open.
     #[error("room for {0} flows, {1} of them opening: allow from 1 to 1048576")]
     Flows(usize, usize),
 }
 
 impl Config {
-    /// Whether a stack can be like that.
+    /// Checks the configuration for values that no stack can have.
     pub fn check(&self) -> Result<(), ConfigError> {
         if !(MTU_MIN..=MAX_PACKET).contains(&self.mtu) {
             return Err(ConfigError::Mtu(self.mtu));
@@ -89,13 +89,13 @@ impl Config {
     }
 }
 
-/// Longest IP packet that a 16-bit length describes. Longer ones (jumbograms, BIG TCP) are refused.
+/// Longest IP packet that a 16-bit length can describe, in bytes. Longer ones (jumbograms, BIG TCP) are refused.
 pub const MAX_PACKET: usize = 65_535;
-/// RFC 8200 section 5.
+/// Smallest MTU of IPv6 (RFC 8200 section 5), in bytes.
 const MTU_MIN: usize = 1280;
-/// A smaller window would not hold one super-packet.
+/// Smallest window in bytes: a smaller one would not hold a super-packet.
 const WINDOW_MIN: usize = 64 * 1024;
-/// Chosen arbitrarily, to keep one flow from a budget meant for many.
+/// Largest window in bytes; chosen arbitrarily, to keep one flow from using a budget meant for many.
 const WINDOW_MAX: usize = 16 * 1024 * 1024;
-/// Flows are numbered in 32 bits, and 64 Ki addresses and ports make no more sense of it.
+/// Largest number of flows. Flows are numbered in 32 bits, and more flows per address are of no use with 64 Ki ports.
 const FLOWS_MAX: usize = 1 << 20;

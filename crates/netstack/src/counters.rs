@@ -1,10 +1,10 @@
-//! What a stack has seen.
+//! The stack's counters, and the reasons for refusing a frame.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Malformed,
     Oversized,
-    /// It is a part of a packet: who sends TCP through a device of ours has no reason to.
+    /// The frame holds a fragment. Programs that send TCP through this device have no reason to fragment.
     Fragment,
     NotTcp,
     Checksum,
@@ -13,42 +13,42 @@ pub(crate) enum Refusal {
     NoMemory,
 }
 
-/// Totals since the stack was made.
+/// Totals since the stack was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames taken in.
+    /// Frames that the stack received.
     pub received: u64,
-    /// Frames given out.
+    /// Frames that the stack sent.
     pub sent: u64,
     /// Frames whose lengths or fields contradict each other.
     pub malformed: u64,
     /// Frames that are longer than an IP packet can be.
     pub oversized: u64,
-    /// Frames that hold a part of a packet.
+    /// Frames that hold a fragment of a packet.
     pub fragments: u64,
-    /// Frames that carry something else than TCP, and than datagrams that somebody wants.
+    /// Frames that carry neither TCP nor a datagram for the configured port.
     pub not_tcp: u64,
     /// Frames with a wrong checksum.
     pub bad_checksums: u64,
-    /// Frames that nobody can have sent, or that nobody can be sent.
+    /// Frames with an address or port that is not valid for a sender or a receiver.
     pub spoofed: u64,
-    /// Frames that would open one flow more than there may be.
+    /// Frames that would open more flows than allowed.
     pub too_many_flows: u64,
-    /// Frames that found no buffers; TCP repeats them.
+    /// Frames for which there were no buffers; TCP retransmits them.
     pub no_memory: u64,
-    /// Segments that belong to no flow; each but a reset is answered with a reset.
+    /// Segments that belong to no flow. Each of them except a reset is answered with a reset.
     pub strays: u64,
-    /// Answers that were dropped because nobody fetched those before.
+    /// Replies dropped because too many earlier ones were waiting to be sent.
     pub replies_dropped: u64,
-    /// Datagrams that were dropped, either way, because nobody fetched those before.
+    /// Datagrams dropped in either direction because too many earlier ones were waiting.
     pub datagrams_dropped: u64,
-    /// Flows offered.
+    /// Flows offered to the user.
     pub offered: u64,
-    /// Flows whose hand-shake was completed.
+    /// Flows that completed their handshake.
     pub opened: u64,
-    /// Flows that gave their buffers back for a while.
+    /// Times that a flow returned its buffers to sleep.
     pub slept: u64,
-    /// Flows that exchanged small buffers for large ones.
+    /// Times that a flow exchanged small buffers for large ones.
     pub grown: u64,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Bare {
     pub(crate) ack: u32,
     pub(crate) flags: u8,
     pub(crate) window: u16,
-    /// Written where the segment is a SYN.
+    /// Written only if the segment is a SYN.
     pub(crate) options: SynOptions,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Short {
 }
 
 impl Short {
-    /// IPv6 and TCP with all the options there is room for.
+    /// Longest frame without payload: IPv6 and TCP with the most options that fit.
     pub(crate) const CAPACITY: usize = HEADER + 40 + 60;
 
     pub(crate) fn new(frame: &[u8]) -> Option<Self> {
@@ -45,7 +45,7 @@ impl Short {
 }
 
 impl Bare {
-    /// The frame, ready to be sent: its checksum is complete, so that it does for every device.
+    /// Encodes the segment as a frame. Its checksum is complete, so every device can send it.
     pub(crate) fn frame(&self) -> Short {
         let mut text = Vec::with_capacity(Short::CAPACITY);
         text.extend_from_slice(&Offload::default().to_bytes());
@@ -58,14 +58,14 @@ impl Bare {
         text.extend_from_slice(&self.seq.to_be_bytes());
         let ack = if self.flags & ACK == 0 { 0 } else { self.ack };
         text.extend_from_slice(&ack.to_be_bytes());
-        // The length is 20 to 32 bytes: it fits the four bits.
+        // `length` is 20 to 32 bytes, so the number of words fits into four bits.
         text.push(u8::try_from(length / 4).unwrap_or(5) << 4);
         text.push(self.flags);
         text.extend_from_slice(&self.window.to_be_bytes());
         text.extend_from_slice(&[0; 4]);
         text.extend_from_slice(&options);
         finish(&mut text, tcp, self.from.ip(), self.to.ip(), false);
-        Short::new(&text).expect("invariant: headers fit")
+        Short::new(&text).expect("invariant: headers fit into a short frame")
     }
 
     fn option_bytes(&self) -> Vec<u8> {
@@ -87,7 +87,8 @@ impl Bare {
     }
 }
 
-/// Fills in the TCP checksum of a frame whose TCP header begins at `tcp`: whole, or for the device to complete.
+/// Fills in the TCP checksum of a frame whose TCP header begins at `tcp`. With `partial`, the device has to complete
+/// it.
 pub(crate) fn finish(frame: &mut [u8], tcp: usize, from: IpAddr, to: IpAddr, partial: bool) {
     let at = tcp + 16;
     frame[at..at + 2].copy_from_slice(&[0, 0]);
@@ -102,13 +103,13 @@ pub(crate) fn finish(frame: &mut [u8], tcp: usize, from: IpAddr, to: IpAddr, par
 
 pub(crate) fn partial(tcp: usize) -> Checksum {
     Checksum::Partial {
-        // Behind the IP header, which has 20 or 40 bytes.
+        // The checksum starts behind the IP header, which has 20 or 40 bytes.
         start: u16::try_from(tcp - HEADER).unwrap_or(u16::MAX),
         offset: 16,
     }
 }
 
-/// The header of a packet that carries `payload` bytes of a protocol, 65515 at most.
+/// Appends the IP header of a packet that carries `payload` bytes of a protocol, at most 65515.
 pub(crate) fn push_ip(text: &mut Vec<u8>, protocol: u8, from: IpAddr, to: IpAddr, payload: usize) {
     let payload = u16::try_from(payload).unwrap_or(u16::MAX);
     match (from, to) {
@@ -116,7 +117,7 @@ pub(crate) fn push_ip(text: &mut Vec<u8>, protocol: u8, from: IpAddr, to: IpAddr
             let start = text.len();
             text.extend_from_slice(&[0x45, 0]);
             text.extend_from_slice(&payload.saturating_add(20).to_be_bytes());
-            // Identification 0, not to be fragmented, checksum below.
+            // Identification 0, don't fragment, and a checksum that is filled in below.
             text.extend_from_slice(&[0, 0, 0x40, 0, HOPS, protocol, 0, 0]);
             text.extend_from_slice(&from.octets());
             text.extend_from_slice(&to.octets());
@@ -137,5 +138,5 @@ pub(crate) fn push_ip(text: &mut Vec<u8>, protocol: u8, from: IpAddr, to: IpAddr
     }
 }
 
-/// As in the stack's other packets.
+/// Hop limit, the same as in the stack's other packets.
 const HOPS: u8 = 64;

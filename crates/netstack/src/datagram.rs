@@ -1,4 +1,4 @@
-//! UDP, as far as programs ask name servers: datagrams to one port, and their answers.
+//! UDP for questions to name servers: datagrams to one port, and the answers to them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,14 +9,14 @@ use crate::craft::push_ip;
 use crate::offload::{Checksum, FRAME_MAX, HEADER, Offload};
 use crate::segment::{UDP, carried, check_addresses};
 
-/// A UDP datagram between a program of this host and whoever it believes to talk to.
+/// A UDP datagram between a program of this host and the address that it sends to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The program's address.
+    /// The address of the program that sent it.
     pub client: SocketAddr,
-    /// Where the program sends to, and what it expects answers from.
+    /// The address that the program sends to and expects answers from.
     pub target: SocketAddr,
-    /// The content.
+    /// The content of the datagram.
     pub payload: Vec<u8>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Datagrams {
     leaving: VecDeque<Vec<u8>>,
 }
 
-/// Whether a packet says that it carries UDP.
+/// Returns whether a packet carries UDP, according to its header.
 pub(crate) fn is_one(packet: &[u8]) -> bool {
     let protocol = match packet.first().map(|byte| byte >> 4) {
         Some(4) => packet.get(9),
@@ -49,7 +49,7 @@ impl Datagram {
             Checksum::Partial { start: at, offset } if (usize::from(at), offset) != (start, 6) => {
                 return Err(Refusal::Malformed);
             }
-            // RFC 768: none. RFC 8200 section 8.1 forbids that.
+            // RFC 768: zero means that there is no checksum. RFC 8200 section 8.1 forbids that for IPv6.
             Checksum::Complete if [c0, c1] == [0, 0] && from.is_ipv4() => {}
             Checksum::Complete => {
                 let sum = checksum::pseudo(UDP, from, to, length) + checksum::sum(udp);
@@ -68,7 +68,7 @@ impl Datagram {
         Ok(datagram)
     }
 
-    /// The frame that takes it to the program; none where it does not fit a packet.
+    /// Encodes the datagram as a frame to the program. Returns `None` if it does not fit into a packet.
     pub(crate) fn frame(&self) -> Option<Vec<u8>> {
         let (from, to) = (self.target, self.client);
         let length = UDP_HEADER + self.payload.len();
@@ -87,7 +87,7 @@ impl Datagram {
         frame.extend_from_slice(&self.payload);
         let udp = &frame[start..];
         let sum = checksum::pseudo(UDP, from.ip(), to.ip(), length) + checksum::sum(udp);
-        // Zero would mean that there is none.
+        // A zero would mean that there is no checksum.
         let sum = match !checksum::fold(sum) {
             0 => u16::MAX,
             sum => sum,
@@ -98,7 +98,7 @@ impl Datagram {
 }
 
 impl Datagrams {
-    /// Keeps what came to `port`; whether there was room for it.
+    /// Queues a datagram that arrived for `port`. Returns whether there was room for it.
     pub(crate) fn arrive(
         &mut self,
         offload: Offload,
@@ -119,7 +119,7 @@ impl Datagrams {
         Ok(has_room)
     }
 
-    /// Whether there is room for it.
+    /// Queues a datagram for the program. Returns whether there was room for it and it fits into a packet.
     pub(crate) fn send(&mut self, datagram: &Datagram) -> bool {
         if self.leaving.len() >= WAITING_MAX {
             return false;
@@ -143,7 +143,7 @@ impl Datagrams {
 }
 
 const UDP_HEADER: usize = 8;
-/// Longest datagram that is taken: what asks a name server is rarely above 100 bytes.
+/// Longest payload that is accepted, in bytes. A question to a name server rarely has more than 100.
 const PAYLOAD_MAX: usize = 4096;
-/// Datagrams that wait, either way; chosen arbitrarily, to bound what a flood of them can take.
+/// Largest number of queued datagrams in each direction; chosen arbitrarily, to bound the memory that a flood takes.
 const WAITING_MAX: usize = 256;

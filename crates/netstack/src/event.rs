@@ -1,8 +1,8 @@
-//! What a stack tells, and what it is told.
+//! Events of a stack, results of reads, and errors of operations on flows.
 
 use std::net::SocketAddr;
 
-/// A flow, for as long as it lives; never used again afterwards.
+/// Identifies a flow during its lifetime. An id is not reused for a later flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId {
     pub(crate) index: u32,
@@ -16,12 +16,12 @@ impl std::fmt::Display for FlowId {
 }
 
 impl FlowId {
-    /// The number under which another process may know it.
+    /// Returns the id as a number, under which another process may refer to the flow.
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The flow of that number, which may never have been.
+    /// Returns the id for a number. Such a flow may never have existed.
     #[expect(clippy::cast_possible_truncation, reason = "two halves")]
     pub fn from_bits(bits: u64) -> Self {
         Self {
@@ -31,69 +31,70 @@ impl FlowId {
     }
 }
 
-/// Something that happened to a flow.
+/// An event of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An application wants to connect: to be answered with `accept` or `refuse`.
+    /// An application wants to connect. Answer with [`Stack::accept`](crate::Stack::accept) or
+    /// [`Stack::refuse`](crate::Stack::refuse).
     Offered {
-        /// The new flow.
+        /// The flow that was offered.
         flow: FlowId,
-        /// The application's address.
+        /// The address of the application.
         client: SocketAddr,
-        /// Where it wants to.
+        /// The address that the application connects to.
         target: SocketAddr,
     },
-    /// The hand-shake is complete.
+    /// The handshake is complete.
     Open(FlowId),
-    /// There is something to read: bytes, or the end of them. Told again after a read that found nothing.
+    /// There are bytes to read, or the application has finished. Reported again only after a read that found nothing.
     Readable(FlowId),
-    /// There is room, after a write that found less than it wanted.
+    /// There is room to write, after a write that found too little.
     Writable(FlowId),
-    /// The flow is no more.
+    /// The flow no longer exists.
     Ended {
-        /// Which.
+        /// The flow that ended.
         flow: FlowId,
-        /// How.
+        /// How the flow ended.
         ending: Ending,
     },
 }
 
-/// How a flow came to its end.
+/// How a flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Both sides have finished, and everything was read and acknowledged.
     Finished,
-    /// The application reset it.
+    /// The application reset the flow.
     Reset,
-    /// The application, or whoever was to accept it, was silent for too long.
+    /// The application was silent for too long, or the user did not accept the flow in time.
     TimedOut,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// That many bytes were taken.
+    /// This number of bytes was taken.
     Data(usize),
-    /// Nothing yet: [`Event::Readable`] will tell.
+    /// There is nothing to read yet; [`Event::Readable`] will follow.
     Empty,
-    /// The application has finished; nothing more will come.
+    /// The application has finished, and no more bytes will arrive.
     Finished,
 }
 
-/// Why an operation on a flow was not possible.
+/// The reason why an operation on a flow is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowError {
-    /// It has ended, and an event has told or will tell how.
+    /// The flow has ended, which an event reports, or was refused or reset.
     #[error("the flow has ended")]
     Gone,
-    /// It was finished by ourselves.
-    #[error("the flow was finished: nothing more can be written")]
+    /// The user has already finished the flow.
+    #[error("the flow is finished: nothing more can be written")]
     Finished,
-    /// Only a flow that was offered can be accepted or refused, and only once.
+    /// The flow was not offered, or has been accepted already.
     #[error("the flow is not waiting to be accepted")]
     NotOffered,
-    /// It was not accepted yet.
+    /// The flow has not been accepted yet.
     #[error("the flow is waiting to be accepted")]
     NotAccepted,
     /// All buffers are in use.

@@ -1,4 +1,4 @@
-//! One flow: what is known of it with and without a socket.
+//! A flow: its state with and without a socket.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::socket_pool::{PooledSocket, Size};
 use crate::timers::Alarm;
 use crate::wire_state::WireState;
 
-/// Addresses and ports of both ends, by which the table of flows is searched.
+/// Addresses and ports of both ends, which are the key of the table of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tuple {
     client: u128,
@@ -23,7 +23,7 @@ pub(crate) struct Tuple {
 
 impl Tuple {
     pub(crate) fn new(client: SocketAddr, target: SocketAddr) -> Self {
-        // An IPv6 address that is a mapped one is refused, so that these are different for each family.
+        // Mapped IPv6 addresses are refused, so the addresses of the two families cannot collide.
         let address = |ip: IpAddr| match ip {
             IpAddr::V4(ip) => u128::from(ip.to_ipv6_mapped()),
             IpAddr::V6(ip) => u128::from(ip),
@@ -45,45 +45,45 @@ pub(crate) struct Flow {
     pub(crate) wire: WireState,
     pub(crate) stage: Stage,
     pub(crate) alarm: Alarm,
-    /// It waits in the queue of those that may have something to send.
+    /// True if the flow is in the queue of flows that may have something to send.
     pub(crate) dirty: bool,
-    /// Since when we wait for the application: it was last heard then, or there was nothing to wait for before.
+    /// Start of the wait for the application: when it was last heard, or when there began to be something to wait for.
     pub(crate) heard: Instant,
-    /// When something was last done with its socket.
+    /// Time of the last use of its socket.
     pub(crate) used: Instant,
-    /// The hand-shake is complete.
+    /// True if the handshake is complete.
     pub(crate) open: bool,
-    /// `Readable` was told, and no read has found nothing since.
+    /// True if `Readable` was reported and no read has found nothing since.
     pub(crate) told_readable: bool,
-    /// A write found less room than it wanted.
+    /// True if a write found less room than it wanted.
     pub(crate) wants_room: bool,
-    /// The end of what the application sends was read.
+    /// True if the end of the application's bytes was read.
     pub(crate) read_end: bool,
-    /// We have finished.
+    /// True if the user has finished its direction.
     pub(crate) finished: bool,
-    /// Small buffers have shown to be too small.
+    /// True if the small buffers have turned out to be too small.
     pub(crate) outgrown: bool,
-    /// Bytes taken out since it has its buffers.
+    /// Number of bytes read since the flow got its buffers.
     pub(crate) taken: usize,
-    /// The last segment of its socket without payload: when, sequence numbers, window.
+    /// The socket's last segment without payload: time, sequence number, acknowledgement number and window.
     pub(crate) said: Option<(Instant, u32, u32, u16)>,
-    /// The size of the buffers its windows were last announced from.
+    /// The size of the buffers from which windows were last announced.
     pub(crate) size: Size,
 }
 
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// The SYN came, and the user has not accepted the flow.
+    /// The SYN has arrived, and the user has not accepted the flow yet.
     Offered,
     Awake(Box<PooledSocket>),
-    /// Open in both directions, with nothing under way in either, and without a socket.
+    /// The flow is open in both directions, has nothing under way, and has no socket.
     Asleep,
-    /// Finished in both directions, to answer the application should it not have heard.
+    /// Both directions have finished. The flow still answers an application that missed the last segment.
     Lingering,
 }
 
 impl Flow {
-    /// From when on it does without buffers, should nothing happen before.
+    /// Returns the time at which the flow returns its buffers if there is no traffic before.
     pub(crate) fn idle_at(&self, config: &Config) -> Instant {
         let silent = self.taken == 0;
         self.used + config.idle_after / if silent { 4 } else { 1 }
@@ -105,7 +105,8 @@ impl Flow {
         }
     }
 
-    /// What the application would say to acknowledge all we sent, as the socket knows it.
+    /// Builds the segment with which the application would acknowledge everything sent, in the socket's sequence
+    /// numbers.
     pub(crate) fn heard_bare(&self) -> Bare {
         Bare {
             from: self.client,
@@ -129,7 +130,7 @@ impl Flow {
         bare.frame()
     }
 
-    /// All that is missing is the application's acknowledgement of our FIN.
+    /// Returns whether only the application's acknowledgement of this side's FIN is missing.
     pub(crate) fn awaits_end(&self) -> bool {
         let Stage::Awake(socket) = &self.stage else {
             return false;

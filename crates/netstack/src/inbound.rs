@@ -1,4 +1,4 @@
-//! From the device to the flows.
+//! Moves frames from the device to the flows.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ impl Stack {
         }
         self.counters.strays += 1;
         if !segment.has(RST) {
-            // RFC 9293 section 3.10.7.1.
+            // The answer to a segment of no flow (RFC 9293 section 3.10.7.1).
             let answers = segment.has(ACK);
             let reply = Bare {
                 from: segment.to,
@@ -71,10 +71,10 @@ impl Stack {
         Ok(())
     }
 
-    /// A SYN: the flow is offered, and the application hears nothing until somebody accepts it.
+    /// Offers a new flow for a SYN. The application gets no answer until the user accepts the flow.
     fn offer(&mut self, now: Instant, syn: &Segment, packet: &[u8]) -> Result<(), Refusal> {
         if self.flows.len() >= self.config.max_flows || self.opening >= self.config.max_opening {
-            // As Linux does when its backlog is full: TCP asks again.
+            // Linux also drops the SYN when its backlog is full; TCP retransmits it.
             return Err(Refusal::TooManyFlows);
         }
         let shift = self.config.window.trailing_zeros() - 16;
@@ -116,7 +116,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Bytes of payload that fit a packet of the device.
+    /// Returns the largest payload in bytes that fits into a packet of the device.
     pub(crate) fn segment_size(&self, v6: bool) -> u16 {
         let headers = if v6 { 60 } else { 40 };
         u16::try_from(self.config.mtu - headers).unwrap_or(u16::MAX)
@@ -180,7 +180,7 @@ impl Stack {
         self.mark(index);
     }
 
-    /// Most of what comes to a flow without traffic needs no socket.
+    /// Handles a segment for a flow without traffic. Most such segments need no socket.
     fn for_asleep(
         &mut self,
         now: Instant,
@@ -195,7 +195,7 @@ impl Stack {
             return Ok(());
         }
         if segment.flags & (SYN | RST) != 0 || !segment.has(ACK) {
-            // RFC 5961 sections 3.2 and 4.2: who means it will say so again.
+            // RFC 5961 sections 3.2 and 4.2: a genuine sender repeats the segment with a valid number after the ACK.
             if !segment.has(RST) || after(segment.seq, expected) {
                 self.acknowledge(index);
             }
@@ -206,7 +206,7 @@ impl Stack {
             if segment.seq == expected {
                 flow.wire.peer_window = segment.window;
             } else {
-                // A keep-alive probe, or a repetition.
+                // The segment is a keep-alive probe or a retransmission.
                 self.acknowledge(index);
             }
             return Ok(());
@@ -218,7 +218,8 @@ impl Stack {
         Ok(())
     }
 
-    /// A flow that has no socket yet, or none any more, ends by a reset, or by a SYN of a new connection.
+    /// Handles a segment for a flow without a socket that was not accepted yet or is lingering. A reset or the SYN of a
+    /// new connection ends such a flow.
     fn for_unserved(
         &mut self,
         now: Instant,
@@ -234,7 +235,7 @@ impl Stack {
                 // The application has given up and tries again from the same port.
                 segment.seq.wrapping_add(1) != expected
             } else {
-                // RFC 6191: the port is used again.
+                // RFC 6191: the application reuses the port.
                 after(segment.seq, expected)
             };
         let ends = if segment.has(RST) {
@@ -266,11 +267,11 @@ impl Stack {
         self.reply(reply);
     }
 
-    /// Makes what a socket has written fit for the wire. Returns the length of the frame.
+    /// Translates a packet that a socket has written into a frame for the wire. Returns the frame's length.
     pub(crate) fn translate(&mut self, index: usize, frame: &mut [u8]) -> Option<usize> {
         let packet = &mut frame[HEADER..];
         let Ok(segment) = Segment::parse(packet) else {
-            debug_assert!(false, "smoltcp writes packets that can be read");
+            debug_assert!(false, "smoltcp wrote an invalid packet");
             return None;
         };
         let offload = self.config.offload;
@@ -312,7 +313,7 @@ impl Stack {
     }
 }
 
-/// What the device says about a packet must be true of it.
+/// Checks that the header of a frame is consistent with its packet.
 fn check_offload(offload: Offload, segment: &Segment) -> Result<(), Refusal> {
     if let Some(cut) = offload.segment
         && (cut.v6 != segment.from.is_ipv6() || cut.size == 0)

@@ -1,4 +1,4 @@
-//! What carries packets into smoltcp's sockets and out of them, one at a time.
+//! The adapter that passes packets into smoltcp's sockets and out of them, one at a time.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ impl SharedInterface {
         let mut settings = InterfaceConfig::new(HardwareAddress::Ip);
         settings.random_seed = seed;
         let mut interface = Interface::new(settings, &mut device, Micros::ZERO);
-        // Every address is ours: smoltcp wants a default route through one that the interface has.
+        // To answer for every address, smoltcp needs a default route through an address of its own.
         let (v4, v6) = (OWN_V4, OWN_V6);
         interface.update_ip_addrs(|addresses| {
             for cidr in [
@@ -54,7 +54,7 @@ impl SharedInterface {
         }
     }
 
-    /// Hands a packet to a socket. Where that answers at once, the answer is in `tx`: its length, or 0.
+    /// Passes a packet to a socket. Writes an immediate answer into `tx` and returns its length, or 0 if there is none.
     pub(crate) fn ingress(
         &mut self,
         now: Instant,
@@ -69,7 +69,7 @@ impl SharedInterface {
         device.sent
     }
 
-    /// What a socket wants to send next is in `tx`: its length, or 0 where there is nothing.
+    /// Writes the next packet that a socket wants to send into `tx`. Returns its length, or 0 if there is none.
     pub(crate) fn egress(
         &mut self,
         now: Instant,
@@ -98,15 +98,15 @@ impl SharedInterface {
 
 fn capabilities(config: &Config) -> DeviceCapabilities {
     let mut checksum = ChecksumCapabilities::default();
-    // Ours are checked where they come in and filled in where they go out.
+    // The stack verifies checksums on arrival and fills them in on departure.
     checksum.tcp = Checksum::None;
     checksum.ipv4 = Checksum::Tx;
     let mut all = DeviceCapabilities::default();
     all.medium = Medium::Ip;
     all.checksum = checksum;
     if config.offload {
-        // smoltcp 0.14 drops what is longer than the MTU where it is IPv6, and does not hand on the size
-        // to cut to; with the longest packet as MTU it does neither, and we know the size ourselves.
+        // With IPv6, smoltcp 0.14 drops packets that are longer than the MTU, and it does not pass on the segment size.
+        // An MTU of the longest packet avoids both, because the stack knows the segment size itself.
         all.max_transmission_unit = MAX_PACKET;
         all.segmentation.tcpv4 = MAX_PACKET.try_into().ok();
         all.segmentation.tcpv6 = MAX_PACKET.try_into().ok();
@@ -116,7 +116,7 @@ fn capabilities(config: &Config) -> DeviceCapabilities {
     all
 }
 
-/// A device that holds one packet in each direction.
+/// A device that holds at most one packet in each direction.
 struct Slot<'a> {
     capabilities: &'a DeviceCapabilities,
     rx: Option<&'a [u8]>,
@@ -154,8 +154,8 @@ impl TxToken for Outgoing<'_> {
             *self.sent = length;
             fill(place)
         } else {
-            // Nothing that is written here has more than headers: see `Short::CAPACITY`. Were it not so,
-            // the packet would be lost, as on any network.
+            // Only packets without payload are written here, which always fit: see `Short::CAPACITY`. Any other packet
+            // would be lost, as on any network.
             fill(&mut vec![0; length])
         }
     }
@@ -181,7 +181,7 @@ impl Device for Slot<'_> {
     }
 
     fn transmit(&mut self, _: Micros) -> Option<Outgoing<'_>> {
-        // One packet at a time: what would overwrite it waits.
+        // Only one packet at a time: a packet that would overwrite it has to wait.
         (self.sent == 0).then_some(Outgoing {
             tx: self.tx,
             sent: &mut self.sent,
@@ -193,6 +193,6 @@ impl Device for Slot<'_> {
     }
 }
 
-/// Addresses that nobody else has: dummy addresses of RFC 7600 and RFC 6666.
+/// Addresses that no other host has: the dummy addresses of RFC 7600 and RFC 6666.
 const OWN_V4: Ipv4Address = Ipv4Address::new(192, 0, 0, 8);
 const OWN_V6: Ipv6Address = Ipv6Address::new(0x100, 0, 0, 0, 0, 0, 0, 1);

@@ -1,24 +1,25 @@
-//! A TCP/IP stack for the flows of others: packets in, packets out, sockets by handle.
+//! A TCP/IP stack that terminates flows of other programs: packets in, packets out, and sockets by handle.
 //!
-//! A [`Stack`] sits at the far end of a TUN device. Whatever address and port a program of this host
-//! connects to, the stack answers in its place, IPv4 and IPv6, and whoever uses the stack carries the bytes on. The TCP
-//! itself is smoltcp's. No I/O, no clock: frames and `now` come in, frames and a deadline come out.
+//! A [`Stack`] is the far end of a TUN device. When a program of this host connects to any address and port, over IPv4
+//! or IPv6, the stack answers in place of the target. The user of the stack carries the bytes on. smoltcp implements
+//! TCP itself. The stack does no I/O and has no clock: it takes frames and `now`, and returns frames and a deadline.
 //!
 //! # Order of use
 //!
-//! 1. [`Stack::new`] with a [`Config`].
-//! 2. Whenever the device has frames: [`Stack::handle_frame`] for a few of them.
-//! 3. [`Stack::poll_event`] until there is none. [`Event::Offered`] is answered with [`Stack::accept`], and only
-//!    then does the program hear anything; or with [`Stack::refuse`], and it sees a connection refused.
-//! 4. [`Stack::read`], [`Stack::write`], [`Stack::finish`], [`Stack::reset`] as one pleases.
-//! 5. [`Stack::poll_transmit`] until there is nothing, each frame to the device. Who cannot write now keeps the
-//!    frame and stops asking.
-//! 6. Wait for the device, or until [`Stack::next_timeout`] for [`Stack::handle_timeout`], and begin again at 2.
+//! 1. Create a stack with [`Stack::new`] and a [`Config`].
+//! 2. When the device has frames, pass a few of them to [`Stack::handle_frame`].
+//! 3. Call [`Stack::poll_event`] until it returns `None`. Answer [`Event::Offered`] with [`Stack::accept`], and only
+//!    then does the program get an answer; or with [`Stack::refuse`], and the program sees a refused connection.
+//! 4. Call [`Stack::read`], [`Stack::write`], [`Stack::finish`] and [`Stack::reset`] as needed.
+//! 5. Call [`Stack::poll_transmit`] until it returns `None`, and write each frame to the device. If the device accepts
+//!    no more, keep the frame and stop calling.
+//! 6. Wait for the device, or until [`Stack::next_timeout`], which is the time to call [`Stack::handle_timeout`]. Then
+//!    continue with step 2.
 //!
 //! # Frames
 //!
-//! A frame is an IP packet behind ten bytes of [`Offload`]: what the device did not yet do to it, or is to do.
-//! Super-packets of up to 64 KiB come in unsplit and go out unsplit, with the size to cut them to.
+//! A frame is an IP packet behind ten bytes of [`Offload`], which describes the work left to the receiver of the frame.
+//! Super-packets of up to 64 KiB arrive whole and leave whole, with the size of the segments to split them into.
 //!
 //! # A flow's life
 //!
@@ -33,19 +34,20 @@
 //!                          └─under way───────────────┘  also from Awake: reset, open_timeout, stall_timeout
 //! ```
 //!
-//! Only a flow that is awake has a socket with buffers, small ones at first and large ones once it has
-//! shown a use for them; all come from one pool with a limit. A flow that sleeps is some 300 bytes. What the application
-//! sees is one TCP connection throughout: sequence numbers and windows are translated.
+//! Only a flow that is awake has a socket with buffers. The buffers are small at first, and become large once the flow
+//! has shown a use for them. All buffers come from one pool with a limit. A sleeping flow takes some 300 bytes. The
+//! application sees a single TCP connection throughout, because the stack translates sequence numbers and windows.
 //!
 //! # Datagrams
 //!
-//! UDP goes nowhere, except to one port where [`Config::datagram_port`] says so: [`Stack::poll_datagram`] gives what
-//! programs send there, [`Stack::send_datagram`] answers.
+//! UDP is refused, except for one port if [`Config::datagram_port`] is set. [`Stack::poll_datagram`] returns the
+//! datagrams that programs send there, and [`Stack::send_datagram`] answers them.
 //!
 //! # Cost
 //!
-//! Every flow has a set of sockets of its own, found by addresses and ports in a hash table; deadlines
-//! move in a heap that is told of the nearer ones only. So a packet costs the same whatever the number of flows.
+//! Every flow has a socket set of its own, which is looked up by addresses and ports in a hash table. Deadlines are
+//! kept in a heap that is updated only when a deadline moves closer. The cost of a packet therefore does not depend on
+//! the number of flows.
 #![forbid(unsafe_code)]
 
 mod attachment;

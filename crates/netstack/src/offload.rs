@@ -1,49 +1,50 @@
-//! Frames: an IP packet behind ten bytes that say what is still to be done to it.
+//! Frames: an IP packet behind a ten-byte header that describes the work still to be done on it.
 //!
-//! That is `struct virtio_net_hdr` in the machine's byte order, as a TUN device with `IFF_VNET_HDR` reads and
-//! writes it. All zero means: nothing to be done.
+//! The header is `struct virtio_net_hdr` in the machine's byte order, as a TUN device with `IFF_VNET_HDR` reads and
+//! writes it. If it is all zero, there is nothing to be done.
 
 use crate::config::MAX_PACKET;
 use crate::counters::Refusal;
 
-/// Bytes in front of a packet.
+/// Length of the header in front of a packet, in bytes.
 pub const HEADER: usize = 10;
 
-/// Longest frame.
+/// Length of the longest frame, in bytes.
 pub const FRAME_MAX: usize = HEADER + MAX_PACKET;
 
-/// What is to be done to a packet before it is on a wire.
+/// The work to be done on a packet before it is sent on a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The TCP checksum.
+    /// The state of the TCP checksum.
     pub checksum: Checksum,
-    /// The payload is to be cut into segments of this size.
+    /// If set, the payload must be split into segments of this size.
     pub segment: Option<Segmentation>,
 }
 
 /// The state of a packet's TCP checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// It is there, and nobody has looked at it.
+    /// The checksum is complete, and has not been verified.
     #[default]
     Complete,
-    /// It is there, and somebody found it right.
+    /// The checksum is complete, and the device has verified it.
     Verified,
-    /// It covers the pseudo-header only; the rest is summed from `start` and goes `offset` behind that.
+    /// The checksum covers only the pseudo-header. Sum the rest from `start` on, and write the result `offset` bytes
+    /// after that.
     Partial {
-        /// Where the TCP header begins.
+        /// Offset of the TCP header in the packet.
         start: u16,
-        /// Where in it the checksum is.
+        /// Offset of the checksum in the TCP header.
         offset: u16,
     },
 }
 
-/// How a super-packet is cut.
+/// The parameters for splitting a super-packet into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// TCP over IPv6, rather than IPv4.
+    /// True if the packet is TCP over IPv6 rather than IPv4.
     pub v6: bool,
-    /// Bytes of payload in each segment but the last.
+    /// Bytes of payload in each segment except the last.
     pub size: u16,
     /// Bytes of headers that each segment repeats.
     pub headers: u16,
@@ -78,13 +79,13 @@ impl Offload {
         Ok((Self { checksum, segment }, packet))
     }
 
-    /// What a frame says is to be done to its packet, where it can be read.
+    /// Reads the header of a frame. Returns `None` if it is too short or invalid.
     pub fn read(frame: &[u8]) -> Option<Self> {
         let mut header: [u8; HEADER] = *frame.first_chunk()?;
         Self::split(&mut header).ok().map(|(offload, _)| offload)
     }
 
-    /// The ten bytes.
+    /// Encodes the ten bytes of the header.
     pub fn to_bytes(self) -> [u8; HEADER] {
         let (flags, start, offset) = match self.checksum {
             Checksum::Complete => (0, 0, 0),

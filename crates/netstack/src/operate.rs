@@ -1,4 +1,4 @@
-//! What the user of a stack does with flows.
+//! Operations of the user on flows.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::socket_pool::{PooledSocket, SMALL, Size};
 use crate::stack::Stack;
 
 impl Stack {
-    /// Accepts an offered flow: the application gets its answer now.
+    /// Accepts an offered flow. Only now does the application get an answer.
     pub fn accept(&mut self, now: Instant, id: FlowId) -> Result<(), FlowError> {
         let index = self.offered(id)?;
         if self.admit(now, index) {
@@ -21,14 +21,14 @@ impl Stack {
         }
     }
 
-    /// Refuses an offered flow: the application sees a connection refused. No event follows.
+    /// Refuses an offered flow. The application sees a refused connection, and no event follows.
     pub fn refuse(&mut self, id: FlowId) -> Result<(), FlowError> {
         let index = self.offered(id)?;
         self.drop_flow(index);
         Ok(())
     }
 
-    /// Takes bytes that the application has sent: `take` sees those that lie together and says how many it took.
+    /// Reads bytes that the application has sent. `take` gets a contiguous part of them and returns how many it took.
     pub fn read(
         &mut self,
         now: Instant,
@@ -59,13 +59,13 @@ impl Stack {
         flow.used = now;
         flow.taken = flow.taken.saturating_add(taken);
         flow.outgrown |= flow.size == Size::Small && flow.taken >= 2 * SMALL;
-        // There may be a window to announce.
+        // The window may have to be announced.
         self.mark(index);
         Ok(Read::Data(taken))
     }
 
-    /// Hands bytes over to be sent: `fill` sees room that lies together and says how much it used. Returns that;
-    /// where it is less than it might have been, [`crate::Event::Writable`] tells when there is room again.
+    /// Writes bytes to be sent. `fill` gets contiguous room and returns how many bytes it wrote there, which is also
+    /// the result. If there was less room than wanted, [`crate::Event::Writable`] reports when there is room again.
     pub fn write_with(
         &mut self,
         now: Instant,
@@ -93,7 +93,7 @@ impl Stack {
             return Ok(0);
         }
         if tcp.send_queue() == 0 {
-            // Patience begins with what there is to wait for.
+            // The time for the application to answer starts with the first unacknowledged byte.
             flow.heard = now;
         }
         let room = tcp.send(|room| {
@@ -110,10 +110,10 @@ impl Stack {
         Ok(used)
     }
 
-    /// As [`Self::write_with`], from a text.
+    /// Like [`Self::write_with`], with the bytes to write. Returns how many were taken.
     pub fn write(&mut self, now: Instant, id: FlowId, text: &[u8]) -> Result<usize, FlowError> {
         let mut rest = text;
-        // The room may lie in two pieces.
+        // The room may be in two pieces.
         for _ in 0..2 {
             let used = self.write_with(now, id, |room| {
                 let length = room.len().min(rest.len());
@@ -130,8 +130,8 @@ impl Stack {
         Ok(text.len() - rest.len())
     }
 
-    /// Finishes our direction: the application reads an end once it has read what was written. Where there is no memory
-    /// to wake it, do so again after [`crate::Event::Writable`].
+    /// Finishes the direction to the application, which reads an end after the written bytes. If there is no memory to
+    /// wake the flow, fails with [`FlowError::NoMemory`]; try again after [`crate::Event::Writable`].
     pub fn finish(&mut self, now: Instant, id: FlowId) -> Result<(), FlowError> {
         let index = self.accepted(id)?;
         if matches!(self.flows[index].stage, Stage::Asleep) && !self.wake(now, index) {
@@ -154,14 +154,15 @@ impl Stack {
         Ok(())
     }
 
-    /// Resets the flow: the application sees a reset, and what was not sent is lost. No event follows.
+    /// Resets the flow. The application sees a reset, bytes that were not sent are lost, and no event follows.
     pub fn reset(&mut self, id: FlowId) -> Result<(), FlowError> {
         let index = self.find(id)?;
         self.drop_flow(index);
         Ok(())
     }
 
-    /// Bytes written and not yet acknowledged by the application, and bytes it sent that were not yet read.
+    /// Returns the number of written bytes that the application has not acknowledged, and of received bytes that have
+    /// not been read.
     pub fn queued(&self, id: FlowId) -> Result<(usize, usize), FlowError> {
         let index = self.accepted(id)?;
         Ok(match &self.flows[index].stage {
@@ -186,7 +187,7 @@ impl Stack {
         }
     }
 
-    /// Ends a flow by our wish: nobody needs to be told but the application.
+    /// Ends a flow at the user's request. Only the application is notified.
     fn drop_flow(&mut self, index: usize) {
         let reply = self.flows[index].bare(RST | ACK, 0);
         self.reply(reply);
@@ -201,7 +202,7 @@ impl Stack {
     }
 }
 
-/// Whether larger buffers would help: before the hand-shake is complete nothing can be sent anyway.
+/// Returns whether larger buffers would help. Before the handshake is complete, nothing can be sent anyway.
 fn is_small(socket: &PooledSocket) -> bool {
     socket.size == Size::Small && socket.tcp().state() != State::SynReceived
 }

@@ -1,4 +1,4 @@
-//! From the flows to the device, and what is to be seen to once nothing is left to send.
+//! Moves segments from the flows to the device, and handles flows that have nothing left to send.
 
 use std::time::{Duration, Instant};
 
@@ -39,11 +39,11 @@ impl Stack {
         self.translate(index, &mut frame[..HEADER + sent])
     }
 
-    /// A socket says the same again and again.
+    /// Silences a socket that repeats the same segment.
     ///
-    /// smoltcp 0.14 sends what is left, and its FIN, as a probe of a closed window; where that is acknowledged with
-    /// the window still closed, the timer of the probes is never stopped. An open window stops it, and does no
-    /// harm where nothing is left to send.
+    /// smoltcp 0.14 sends the rest of its data, and its FIN, as a probe of a closed window. If the probe is
+    /// acknowledged while the window stays closed, the probe timer is never stopped. Simulating an open window stops
+    /// the timer, and does no harm because nothing is left to send.
     fn calm(&mut self, now: Instant, index: usize) {
         let flow = &mut self.flows[index];
         let mut ack = flow.heard_bare();
@@ -59,7 +59,7 @@ impl Stack {
         }
     }
 
-    /// A flow has nothing left to send: it may be at its end, or want other buffers, or none.
+    /// Handles a flow with nothing left to send. The flow may be at its end, or need other buffers or none.
     pub(crate) fn settle(&mut self, now: Instant, index: usize) {
         let flow = &self.flows[index];
         let Stage::Awake(socket) = &flow.stage else {
@@ -86,7 +86,7 @@ impl Stack {
         self.set_alarm(now, index);
     }
 
-    /// Both sides have finished, and everything was read.
+    /// Ends a flow after both sides have finished and everything has been read.
     fn conclude(&mut self, now: Instant, index: usize, linger: bool) {
         if !linger {
             self.end(index, Ending::Finished, false);
@@ -117,7 +117,7 @@ impl Stack {
             flow.told_readable = true;
             self.events.push_back(Event::Readable(flow.id));
         }
-        // Half of the buffer at least, so that a bulk writer is not told of every segment.
+        // At least half of the buffer is free, so that a bulk writer is not notified for every segment.
         let room = tcp.can_send() && tcp.send_queue() <= tcp.send_capacity() / 2;
         if flow.wants_room && room && !flow.is_held() {
             flow.wants_room = false;
@@ -131,7 +131,7 @@ impl Stack {
             return;
         };
         let timer = self.interface.poll_at(now, socket);
-        // It had its turn just now: what it could not do then, it cannot do at once.
+        // The socket was just polled, and cannot do at once what it could not do then.
         let timer = timer.map(|at| at.max(now + PAUSE));
         let timer = timer.or_else(|| flow.awaits_end().then_some(now + REPEAT_END));
         let patience = if !flow.open {
@@ -156,15 +156,15 @@ pub(crate) fn offload(allowed: bool, cut: Option<u16>, segment: &Segment) -> Off
         segment: cut.map(|size| Segmentation {
             v6: segment.from.is_ipv6(),
             size,
-            // At most 40 and 60 bytes.
+            // The headers have at most 40 and 60 bytes.
             headers: u16::try_from(segment.payload.start).unwrap_or(u16::MAX),
         }),
     }
 }
 
-/// How long a flow waits that says it has something to do and does nothing; chosen arbitrarily, to keep such a
-/// flow from taking all the time.
+/// Pause of a flow that reports pending work but does nothing; chosen arbitrarily, to keep such a flow from using all
+/// the time.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// After how long a FIN is repeated that smoltcp does not repeat: its least retransmission time-out.
+/// Interval for repeating a FIN that smoltcp fails to repeat: smoltcp's minimum retransmission timeout.
 const REPEAT_END: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! TCP segments as they come: parsed once, and looked at raw nowhere else.
+//! Received TCP segments, parsed once. No other module inspects raw headers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -7,16 +7,16 @@ use crate::checksum;
 use crate::config::MAX_PACKET;
 use crate::counters::Refusal;
 
-/// The headers of a packet that carries TCP, and where its parts are.
+/// The headers of a packet that carries TCP, with the positions of its parts.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
-    /// Where the TCP header begins.
+    /// Offset of the TCP header.
     pub(crate) tcp: usize,
     pub(crate) payload: Range<usize>,
     pub(crate) seq: u32,
-    /// Meaningful where [`ACK`] is set.
+    /// Valid only if [`ACK`] is set.
     pub(crate) ack: u32,
     pub(crate) flags: u8,
     pub(crate) window: u16,
@@ -35,7 +35,7 @@ pub(crate) const RST: u8 = 0x04;
 pub(crate) const ACK: u8 = 0x10;
 
 impl Segment {
-    /// Reads the headers of an IP packet. What the packet says of its length holds; more is padding.
+    /// Parses the headers of an IP packet. The packet's own length field is authoritative; further bytes are padding.
     pub(crate) fn parse(packet: &[u8]) -> Result<Self, Refusal> {
         if packet.len() > MAX_PACKET {
             return Err(Refusal::Oversized);
@@ -61,14 +61,14 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Whether all these flags are set.
+    /// Returns whether all of `flags` are set.
     pub(crate) fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
-    /// How much of the sequence space it takes.
+    /// Returns the segment's length in sequence space.
     pub(crate) fn space(&self) -> u32 {
-        // The payload of an IP packet fits 16 bits.
+        // The payload of an IP packet has a 16-bit length.
         let payload = u32::try_from(self.payload.len()).unwrap_or(u32::MAX);
         payload + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
@@ -80,7 +80,7 @@ impl Segment {
         ) == 0xffff
     }
 
-    /// The options of a SYN; what cannot be understood is as if it were not there.
+    /// Returns the options of a SYN. Unknown and malformed options are ignored.
     pub(crate) fn syn_options(&self, packet: &[u8]) -> SynOptions {
         let mut found = SynOptions::default();
         let mut rest = &packet[self.tcp + 20..self.payload.start];
@@ -92,7 +92,7 @@ impl Segment {
                     let (option, after) = rest.split_at(usize::from(*length));
                     match (kind, &option[2..]) {
                         (2, &[a, b]) => found.mss = Some(u16::from_be_bytes([a, b])),
-                        // RFC 7323 section 2.3: more than 14 counts as 14.
+                        // RFC 7323 section 2.3: a shift of more than 14 counts as 14.
                         (3, &[shift]) => found.window_scale = Some(shift.min(14)),
                         (4, []) => found.sack_permitted = true,
                         _ => {}
@@ -120,7 +120,7 @@ pub(crate) fn check_addresses(from: SocketAddr, to: SocketAddr) -> Result<(), Re
 fn speaks(address: IpAddr) -> bool {
     let wrong = match address {
         IpAddr::V4(v4) => v4.is_broadcast() || v4.octets()[0] == 0,
-        // A mapped address would be another name of an IPv4 flow.
+        // A mapped address would be a second name for an IPv4 flow.
         IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
     };
     !wrong && !address.is_unspecified() && !address.is_multicast() && !address.is_loopback()
@@ -128,7 +128,7 @@ fn speaks(address: IpAddr) -> bool {
 
 type Addressed = (IpAddr, IpAddr, Range<usize>);
 
-/// Source, destination and place of the payload of a packet of this protocol.
+/// Returns the source, the destination, and the payload's range of a packet of this protocol.
 pub(crate) fn carried(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => ipv4(protocol, packet),
@@ -148,7 +148,7 @@ fn ipv4(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
         return Err(Refusal::Checksum);
     }
     let fragment = u16::from_be_bytes([header[6], header[7]]);
-    // More fragments, or not the first.
+    // The packet has more fragments, or is not the first.
     if fragment & 0x3fff != 0 {
         return Err(Refusal::Fragment);
     }
@@ -192,7 +192,7 @@ const FRAGMENT: u8 = 44;
 mod tests {
     use super::*;
 
-    /// RFC 7323 section 2.3.
+    /// RFC 7323 section 2.3: larger shifts count as 14.
     #[test]
     fn a_window_is_scaled_by_14_bits_at_most() {
         let scale = |shift: u8| {

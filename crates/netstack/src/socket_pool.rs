@@ -1,7 +1,7 @@
-//! Sockets and their buffers, which go from flow to flow.
+//! A pool of sockets with buffers, which flows use in turn.
 //!
-//! A flow has a socket only while something is under way. Sockets come in two sizes; free ones are
-//! kept, because making and clearing buffers would be most of the cost of a short flow.
+//! A flow has a socket only while it has something under way. Sockets come in two sizes. Free sockets are kept, because
+//! allocating and clearing buffers would be most of the cost of a short flow.
 
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
@@ -12,7 +12,7 @@ pub(crate) enum Size {
     Large,
 }
 
-/// One TCP socket in a set of its own, so that what is done to it costs the same however many others there are.
+/// A TCP socket in a socket set of its own, so that the cost of an operation does not depend on the number of sockets.
 pub(crate) struct PooledSocket {
     pub(crate) sockets: SocketSet<'static>,
     handle: SocketHandle,
@@ -27,13 +27,14 @@ impl std::fmt::Debug for PooledSocket {
 }
 
 impl PooledSocket {
-    /// With `bytes` of buffer in each direction.
+    /// Creates a socket with `bytes` of buffer in each direction.
     fn new(size: Size, bytes: usize) -> Self {
-        // smoltcp takes the window of its SYN for scaled: one byte less than a power of two is what
-        // 65535 scaled stays below, so that a peer that believes it, too, cannot overrun the buffer.
+        // smoltcp treats the window of its SYN as scaled. The receive buffer is one byte shorter than a power of two,
+        // so that a scaled 65535 stays below it. A peer that also treats the window as scaled then cannot overrun the
+        // buffer.
         let receive = SocketBuffer::new(vec![0; bytes - 1]);
         let mut socket = Socket::new(receive, SocketBuffer::new(vec![0; bytes]));
-        // The device is in this machine: nothing gets lost between, nor is there a queue to spare.
+        // The device is in this host: no packet is lost on the way, and there is no bottleneck queue to protect.
         socket.set_congestion_control(CongestionControl::None);
         socket.set_ack_delay(None);
         socket.set_nagle_enabled(false);
@@ -54,12 +55,12 @@ impl PooledSocket {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Bytes of room for what the application sends.
+    /// Returns the number of bytes that the application may send.
     pub(crate) fn window(&self) -> usize {
         self.tcp().recv_capacity() - self.tcp().recv_queue()
     }
 
-    /// Open in both directions, with nothing under way in either.
+    /// Returns whether the socket is open in both directions, with nothing queued in either.
     pub(crate) fn is_quiet(&self) -> bool {
         let socket = self.tcp();
         socket.state() == State::Established && socket.send_queue() == 0 && socket.recv_queue() == 0
@@ -69,12 +70,12 @@ impl PooledSocket {
 #[derive(Debug)]
 #[expect(
     clippy::vec_box,
-    reason = "sockets go to flows and come back as they are"
+    reason = "sockets move between flows and the pool without a copy"
 )]
 pub(crate) struct SocketPool {
     window: usize,
     limit: usize,
-    /// Bytes of all sockets there are.
+    /// Number of bytes in the buffers of all sockets, in use or free.
     pub(crate) bytes: usize,
     small: Vec<Box<PooledSocket>>,
     large: Vec<Box<PooledSocket>>,
@@ -122,12 +123,13 @@ impl SocketPool {
         }
     }
 
-    /// Bytes that fit the receive buffer of a socket.
+    /// Returns the largest window that a socket of this size announces, in bytes.
     pub(crate) fn window(&self, size: Size) -> usize {
         self.cost(size) / 2 - 1
     }
 
-    /// The unit in which a socket of that size announces its window, as a shift; `scaled` where the application scales.
+    /// Returns the unit of the windows that a socket of this size announces, as a shift. `scaled` says whether the
+    /// application scales windows.
     pub(crate) fn shift(&self, size: Size, scaled: bool) -> u32 {
         match size {
             Size::Large if scaled => self.window.trailing_zeros() - 16,
@@ -137,7 +139,7 @@ impl SocketPool {
 
     #[expect(
         clippy::vec_box,
-        reason = "sockets go to flows and come back as they are"
+        reason = "sockets move between flows and the pool without a copy"
     )]
     fn free(&mut self, size: Size) -> &mut Vec<Box<PooledSocket>> {
         match size {
@@ -155,10 +157,10 @@ impl SocketPool {
     }
 }
 
-/// Bytes of a small buffer: with two of them a flow that cannot give them back, because it is half closed,
-/// costs 16 KiB.
+/// Size of a small buffer in bytes. Two of them make up the 16 KiB of a half-closed flow, which cannot return its
+/// buffers.
 pub(crate) const SMALL: usize = 8 * 1024 - 512;
-/// Free sockets that are kept; chosen arbitrarily, to serve many short flows at a time from 16 MiB, ...
+/// Largest number of free small sockets. Chosen arbitrarily, to serve many short flows at a time from 16 MiB.
 const KEEP_SMALL: usize = 1024;
-/// ... and some that take turns at bulk.
+/// Largest number of free large sockets. Chosen arbitrarily, for some flows that transfer bulk data in turns.
 const KEEP_LARGE: usize = 32;

@@ -1,4 +1,4 @@
-//! The stack itself: what comes in, what goes out, and when.
+//! The stack itself: received frames, frames to send, deadlines and events.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,24 +17,24 @@ use crate::offload::FRAME_MAX;
 use crate::socket_pool::SocketPool;
 use crate::timers::Timers;
 
-/// A TCP/IP stack that answers for every address and port. See the crate documentation.
+/// A TCP/IP stack that answers for every address and port. The crate documentation explains its use.
 #[derive(Debug)]
 pub struct Stack {
     pub(crate) config: Config,
     pub(crate) interface: SharedInterface,
     pub(crate) flows: Slab<Flow>,
     pub(crate) by_tuple: FxHashMap<Tuple, usize>,
-    /// Flows whose hand-shake is not complete.
+    /// Number of flows whose handshake is not complete.
     pub(crate) opening: usize,
     pub(crate) pool: SocketPool,
-    /// Flows that wait for a socket to be written to.
+    /// Flows that wait for a socket in order to be written to.
     pub(crate) starved: VecDeque<FlowId>,
-    /// Where the search for a flow that can spare its socket goes on.
+    /// Index at which the search for a flow that can spare its socket continues.
     pub(crate) hand: usize,
     pub(crate) timers: Timers,
     /// Flows that may have something to send.
     dirty: VecDeque<usize>,
-    /// What is sent whatever the flows want.
+    /// Short frames that are sent before all others.
     replies: VecDeque<Short>,
     pub(crate) datagrams: Datagrams,
     pub(crate) events: VecDeque<Event>,
@@ -42,19 +42,19 @@ pub struct Stack {
     generation: u32,
 }
 
-/// What a stack holds at a moment.
+/// The resources that a stack uses at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Flows, whatever they do.
+    /// Number of flows, in whatever state.
     pub flows: usize,
-    /// Flows among them whose hand-shake is not complete.
+    /// Number of flows whose handshake is not complete.
     pub opening: usize,
-    /// Bytes of buffers, those that nobody has included.
+    /// Number of bytes in buffers, including those of free sockets.
     pub buffer_bytes: usize,
 }
 
 impl Stack {
-    /// A stack whose sequence numbers follow from `seed`, which nobody should guess.
+    /// Creates a stack. Its sequence numbers are derived from `seed`, which must not be guessable.
     pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -76,9 +76,9 @@ impl Stack {
         })
     }
 
-    /// A frame came from the device; it is translated where it is.
+    /// Handles a frame from the device, which is translated in place.
     ///
-    /// Whatever it contains, it is used, answered, or refused and counted.
+    /// Whatever the frame contains, it is used, answered, or refused and counted.
     pub fn handle_frame(&mut self, now: Instant, frame: &mut [u8]) {
         self.counters.received += 1;
         if let Err(refusal) = self.inbound(now, frame) {
@@ -89,9 +89,9 @@ impl Stack {
         self.timers.tidy(flows.len(), alarm);
     }
 
-    /// The next frame for the device, and its length.
+    /// Writes the next frame for the device into `frame` and returns its length.
     ///
-    /// To be called until there is none, after whatever else was called.
+    /// Call it after every other operation, until it returns `None`.
     pub fn poll_transmit(&mut self, now: Instant, frame: &mut [u8; FRAME_MAX]) -> Option<usize> {
         if let Some(reply) = self.replies.pop_front() {
             let length = reply.frame().len();
@@ -111,7 +111,7 @@ impl Stack {
                 continue;
             }
             if let Some(length) = self.outbound(now, index, frame) {
-                // Whoever has more waits until the others had their turn.
+                // A flow with more to send waits until the others have had their turn.
                 self.mark(index);
                 self.counters.sent += 1;
                 return Some(length);
@@ -121,7 +121,7 @@ impl Stack {
         None
     }
 
-    /// Time has passed: to be called at [`Self::next_timeout`], and harmless earlier.
+    /// Handles deadlines that have passed. Call it at [`Self::next_timeout`]; calling it earlier does no harm.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(entry) = self.timers.pop(now) {
             let Some(flow) = self.flows.get_mut(entry.index) else {
@@ -133,48 +133,48 @@ impl Stack {
         }
     }
 
-    /// When to call [`Self::handle_timeout`] at the latest.
+    /// Returns the latest time for the next call of [`Self::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// The next thing that happened.
+    /// Returns the next event, if there is one.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// All flows that can be reset.
+    /// Returns all flows that can be reset.
     pub fn flow_ids(&self) -> Vec<FlowId> {
         let alive = self.flows.iter().map(|(_, flow)| flow);
         let alive = alive.filter(|flow| !matches!(flow.stage, Stage::Lingering));
         alive.map(|flow| flow.id).collect()
     }
 
-    /// Whether [`Self::poll_datagram`] has one.
+    /// Returns whether [`Self::poll_datagram`] would return a datagram.
     pub fn has_datagram(&self) -> bool {
         !self.datagrams.arrived.is_empty()
     }
 
-    /// The next datagram to [`Config::datagram_port`] that a program has sent.
+    /// Returns the next datagram that a program sent to [`Config::datagram_port`].
     pub fn poll_datagram(&mut self) -> Option<Datagram> {
         self.datagrams.arrived.pop_front()
     }
 
-    /// Sends a program a datagram that comes from the datagram's `target`, and goes to its `client`.
+    /// Sends a datagram from its `target` to its `client`, a program of this host.
     ///
-    /// Dropped, and counted, where it is too long for a packet, or many have not been fetched yet.
+    /// Drops and counts the datagram if it is too long for a packet, or if too many are waiting to be sent.
     pub fn send_datagram(&mut self, datagram: &Datagram) {
         if !self.datagrams.send(datagram) {
             self.counters.datagrams_dropped += 1;
         }
     }
 
-    /// Totals since the stack was made.
+    /// Returns totals since the stack was created.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What the stack holds now.
+    /// Returns the resources that the stack uses now.
     pub fn usage(&self) -> Usage {
         Usage {
             flows: self.flows.len(),
@@ -195,7 +195,7 @@ impl Stack {
             && self.datagrams.is_bounded()
     }
 
-    /// The flow may have something to send.
+    /// Marks a flow that may have something to send.
     pub(crate) fn mark(&mut self, index: usize) {
         if let Some(flow) = self.flows.get_mut(index)
             && !std::mem::replace(&mut flow.dirty, true)
@@ -204,7 +204,7 @@ impl Stack {
         }
     }
 
-    /// Sends a short frame before all others.
+    /// Queues a short frame to be sent before all others.
     pub(crate) fn reply(&mut self, reply: Short) {
         if self.replies.len() < REPLIES_MAX {
             self.replies.push_back(reply);
@@ -215,7 +215,7 @@ impl Stack {
 
     pub(crate) fn next_id(&mut self) -> FlowId {
         self.generation = self.generation.wrapping_add(1);
-        // Fewer than 2^20, as the configuration was checked.
+        // The index is below 2^20, as `Config::check` guarantees.
         let index = u32::try_from(self.flows.vacant_key()).unwrap_or(u32::MAX);
         FlowId {
             index,
@@ -231,7 +231,7 @@ impl Stack {
         }
     }
 
-    /// The flow has ended: its application is told where `reset`, and its user in any case.
+    /// Ends a flow and reports its end to the user. With `reset`, also sends a reset to the application.
     pub(crate) fn end(&mut self, index: usize, ending: Ending, reset: bool) {
         if reset {
             let reply = self.flows[index].bare(crate::segment::RST | crate::segment::ACK, 0);
@@ -271,7 +271,7 @@ impl Stack {
                     return;
                 }
                 if flow.awaits_end() && self.interface.poll_at(now, socket).is_none() {
-                    // smoltcp 0.14 forgets a FIN that it fast-retransmits when nothing else is under way.
+                    // smoltcp 0.14 forgets a FIN that it fast-retransmits when nothing else is in flight.
                     let end = flow.end_again();
                     self.reply(end);
                 }
@@ -281,5 +281,5 @@ impl Stack {
     }
 }
 
-/// Answers that wait to be fetched; chosen arbitrarily, to bound what a storm of strays can take.
+/// Largest number of queued replies; chosen arbitrarily, to bound the memory that a storm of stray segments takes.
 const REPLIES_MAX: usize = 4096;

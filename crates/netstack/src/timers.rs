@@ -1,7 +1,7 @@
-//! When flows are to be looked at again.
+//! The deadlines of the flows.
 //!
-//! A flow has a deadline that moves with every packet, mostly away. The heap is told of those that come
-//! nearer only; an entry that comes up too early is put back with the deadline of then.
+//! A flow's deadline moves with every packet, mostly into the future. The heap is updated only when a deadline moves
+//! closer. An entry that comes up too early is queued again with the current deadline.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +13,7 @@ pub(crate) struct Timers {
     tickets: u64,
 }
 
-/// When which flow comes up: ordered by time, and known by its ticket.
+/// A queued deadline of a flow, ordered by time. The ticket identifies the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     at: Instant,
@@ -41,7 +41,8 @@ impl Timers {
         }
     }
 
-    /// Whether this entry stands for the flow that `alarm` belongs to, and the flow's deadline has come.
+    /// Returns whether the entry is current for the flow that `alarm` belongs to, and the flow's deadline has passed.
+    /// If the deadline is later, queues it again.
     pub(crate) fn is_due(&mut self, alarm: &mut Alarm, entry: Entry, now: Instant) -> bool {
         if alarm.queued != Some(entry) {
             return false;
@@ -67,12 +68,12 @@ impl Timers {
         self.heap.pop().map(|Reverse(entry)| entry)
     }
 
-    /// Not after the nearest deadline.
+    /// Returns a time that is not after the nearest deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// Forgets entries that stand for nobody any more, where they have become many. `alarm` finds a flow's.
+    /// Removes outdated entries once there are many. `alarm` returns the alarm of a flow.
     pub(crate) fn tidy(&mut self, flows: usize, alarm: impl Fn(usize) -> Option<Alarm>) {
         if self.heap.len() > 2 * flows + SLACK {
             self.heap.retain(|Reverse(entry)| {
@@ -87,5 +88,5 @@ impl Timers {
     }
 }
 
-/// Entries beyond what is needed; chosen arbitrarily, so that looking for them is rare.
+/// Number of outdated entries to tolerate; chosen arbitrarily, so that removing them is rare.
 const SLACK: usize = 1024;

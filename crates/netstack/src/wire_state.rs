@@ -1,25 +1,25 @@
-//! How a flow looks on the wire: sequence numbers and windows, whichever socket serves it.
+//! The state of a flow on the wire, which is independent of the socket that serves it.
 
 use crate::segment::{ACK, SYN, Segment, SynOptions};
 
-/// How the flow looks on the wire, whichever socket serves it.
+/// Sequence numbers and windows of a flow as they appear on the wire.
 ///
-/// A socket starts with a sequence number of its own choice and may announce its window in other units than
-/// the one before it: what it sends and gets is translated.
+/// A new socket starts with a sequence number of its own choice, and may announce its window in other units than the
+/// previous socket. The stack therefore translates the segments that a socket sends and receives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WireState {
-    /// What the application's SYN said, with a segment size that fits the device.
+    /// Options of the application's SYN, with a segment size that fits the device.
     pub(crate) peer: SynOptions,
-    /// Bytes of payload that fit a segment to the application.
+    /// Largest payload of a segment to the application, in bytes.
     pub(crate) mss: u16,
-    /// The unit of the windows we announce, as a shift.
+    /// The unit of the windows that this side announces, as a shift.
     shift: u8,
-    /// Added to the socket's sequence numbers.
+    /// Offset to add to the socket's sequence numbers.
     offset: u32,
     pub(crate) send_next: u32,
-    /// The next we expect, as last acknowledged.
+    /// The next expected sequence number, as last acknowledged.
     pub(crate) receive_next: u32,
-    /// The application's window, as last announced and in its units.
+    /// The application's window, as last announced and in the application's units.
     pub(crate) peer_window: u16,
 }
 
@@ -48,23 +48,23 @@ impl WireState {
         }
     }
 
-    /// Makes a socket's sequence number `from` mean what `send_next` says.
+    /// Maps the socket's sequence number `from` to `send_next` on the wire.
     pub(crate) fn rebase(&mut self, from: u32) {
         self.offset = self.send_next.wrapping_sub(from);
     }
 
-    /// The acknowledgement of a segment of the application, as the socket knows it.
+    /// Translates an acknowledgement number of the application into the socket's numbers.
     pub(crate) fn inbound(&self, ack: u32) -> u32 {
         ack.wrapping_sub(self.offset)
     }
 
-    /// The sequence number of a segment of the socket, as the application knows it.
+    /// Translates a sequence number of the socket into the application's numbers.
     pub(crate) fn outbound(&self, seq: u32) -> u32 {
         seq.wrapping_add(self.offset)
     }
 
-    /// Whether a segment can belong to what was said so far: smoltcp 0.14 believes acknowledgements of what it
-    /// has not sent yet, and fails on numbers that are half of the sequence space apart.
+    /// Returns whether a segment is close enough to the current sequence numbers. smoltcp 0.14 accepts acknowledgements
+    /// of data that it has not sent yet, and fails on numbers that are half of the sequence space apart.
     pub(crate) fn is_plausible(&self, segment: &Segment) -> bool {
         let near = |a: u32, b: u32| a.wrapping_sub(b).cast_signed().unsigned_abs() < FAR;
         let end = segment.seq.wrapping_add(segment.space());
@@ -74,7 +74,7 @@ impl WireState {
         seen && heard
     }
 
-    /// Keeps in mind what goes out: sequence number and acknowledgement as on the wire.
+    /// Records a segment that is sent; `seq` and the acknowledgement are those on the wire.
     pub(crate) fn sent(&mut self, seq: u32, segment: &Segment) {
         let end = seq.wrapping_add(segment.space());
         if segment.has(SYN) || after(end, self.send_next) {
@@ -102,9 +102,10 @@ pub(crate) fn after(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
-/// Farther than any window reaches, and half of what can be compared.
+/// Largest distance of a plausible sequence number: farther than any window reaches, and half of what can be compared.
 const FAR: u32 = 1 << 30;
-/// RFC 9293 section 3.7.1, for who says nothing.
+/// Segment size of an application that announces none (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// What Linux takes at least (`TCP_MIN_SND_MSS`): less is an attempt to make us send headers only.
+/// Smallest accepted segment size, as in Linux (`TCP_MIN_SND_MSS`). A smaller one is an attempt to make this side send
+/// mostly headers.
 const MIN_MSS: u16 = 48;

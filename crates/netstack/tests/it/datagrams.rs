@@ -1,11 +1,11 @@
-//! UDP: to one port it is handed out and answered, to others refused.
+//! UDP to one port is delivered and answered; UDP to other ports is refused.
 
 use quictun_netstack::{Config, Counters, Datagram, HEADER, Offload, Stack, Usage};
 
 use crate::offload::{fold, sum};
 use crate::world::{base, buffer};
 
-/// Addresses of a program and a name server, IPv4 and IPv6.
+/// Addresses of a program and of a name server, for IPv4 and IPv6.
 const PAIRS: [[&str; 2]; 2] = [
     ["10.0.0.2:4000", "203.0.113.53:53"],
     ["[fd00::2]:4000", "[2001:db8::53]:53"],
@@ -27,7 +27,7 @@ fn datagram([client, target]: [&str; 2], length: usize) -> Datagram {
     }
 }
 
-/// All frames that a stack sends.
+/// Returns all frames that a stack sends.
 fn sent(stack: &mut Stack) -> Vec<Vec<u8>> {
     let mut buffer = buffer();
     let mut all = Vec::new();
@@ -37,7 +37,7 @@ fn sent(stack: &mut Stack) -> Vec<Vec<u8>> {
     all
 }
 
-/// The frame in which a program would send it: what a stack would send the other way.
+/// Returns the frame in which a program would send the datagram, made by a stack that sends in the opposite direction.
 fn frame(datagram: &Datagram) -> Vec<u8> {
     let mut stack = stack();
     stack.send_datagram(&Datagram {
@@ -48,12 +48,12 @@ fn frame(datagram: &Datagram) -> Vec<u8> {
     sent(&mut stack).remove(0)
 }
 
-/// Where UDP begins in a frame.
+/// Returns the offset of the UDP header in a frame.
 fn udp(frame: &[u8]) -> usize {
     HEADER + if frame[HEADER] >> 4 == 4 { 20 } else { 40 }
 }
 
-/// Gives frames to a stack; none may come out.
+/// Passes frames to a stack and checks that none is delivered.
 fn refused(frames: &[Vec<u8>]) -> Counters {
     let mut stack = stack();
     for frame in frames {
@@ -73,7 +73,7 @@ fn what_is_for_the_port_comes_out_and_its_answer_goes_back() {
             let at = udp(&frame);
             let addresses = &frame[HEADER + if at == HEADER + 20 { 12 } else { 8 }..at];
             let covered = sum(addresses) + 17 + (frame.len() - at) as u64;
-            assert_eq!(fold(covered + sum(&frame[at..])), 0xffff, "its checksum");
+            assert_eq!(fold(covered + sum(&frame[at..])), 0xffff, "wrong checksum");
             let mut stack = stack();
             stack.handle_frame(base(), &mut frame.clone());
             assert_eq!(stack.poll_datagram(), Some(asked));
@@ -105,7 +105,7 @@ fn a_checksum_may_be_left_to_the_device_and_is_looked_at_otherwise() {
         stack.handle_frame(base(), &mut header(at, 6));
         assert!(stack.poll_datagram().is_some());
         assert_eq!(refused(&[header(at, 16), header(at - 4, 6)]).malformed, 2);
-        // None at all: IPv4 allows it.
+        // A datagram without a checksum, which only IPv4 allows.
         let mut none = good;
         none[at + 6..at + 8].fill(0);
         let mut stack = self::stack();
@@ -151,7 +151,7 @@ fn without_a_port_all_are_refused_and_what_nobody_fetches_is_dropped() {
     assert_eq!(stack.counters().datagrams_dropped, 2);
     assert_eq!(sent(&mut stack).len(), 256);
     assert_eq!(std::iter::from_fn(|| stack.poll_datagram()).count(), 256);
-    // One byte more than a packet has room for.
+    // One byte more than fits into a packet.
     for (pair, room) in [(PAIRS[0], 65_507), (PAIRS[1], 65_487)] {
         for length in [room, room + 1] {
             stack.send_datagram(&datagram(pair, length));

@@ -1,4 +1,4 @@
-//! SYN floods and port scans: bounded, answered or refused.
+//! SYN floods and port scans are bounded, and answered or refused.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,8 +27,8 @@ fn a_flood_of_syns_is_bounded_and_forgotten() {
     }
     assert_eq!(stack.usage().opening, opening);
     assert_eq!(stack.counters().too_many_flows, 20_000 - opening as u64);
-    assert_eq!(stack.usage().buffer_bytes, 0, "an offer has no buffers");
-    assert_eq!(take(&mut stack, now).len(), 0, "nobody has accepted");
+    assert_eq!(stack.usage().buffer_bytes, 0, "an offer has buffers");
+    assert_eq!(take(&mut stack, now).len(), 0, "an offer was answered");
     now += patience;
     stack.handle_timeout(now);
     assert_eq!(stack.usage().flows, 0);
@@ -44,7 +44,7 @@ fn a_flood_of_syns_is_bounded_and_forgotten() {
         events += 1;
     }
     assert_eq!(events, 2 * opening);
-    // There is room again.
+    // There is room for new flows again.
     give(&mut stack, now, &Raw::new(source(1), v4(), SYN));
     assert!(matches!(stack.poll_event(), Some(Event::Offered { .. })));
 }
@@ -104,7 +104,7 @@ fn a_scan_of_all_ports_is_refused_one_by_one() {
         );
     }
     assert_eq!(stack.usage(), quictun_netstack::Usage::default());
-    // Of 65 535 deadlines that nobody waits for any more, few are still known.
+    // Of 65 535 outdated deadlines, only few are still queued.
     assert!(
         stack
             .next_timeout()

@@ -1,17 +1,17 @@
-//! Frames at random: no panic, nothing left behind, no growth.
+//! Random frames: no panic, nothing left behind, no growth.
 
 use quictun_netstack::check::{Dice, packets};
 
 use crate::world::base;
 
-/// Frames, unless the environment says another number in `QUICTUN_FUZZ_FRAMES`.
+/// Number of frames; `QUICTUN_FUZZ_FRAMES` overrides it.
 const FRAMES: u64 = 1_000_000;
 
 #[test]
 fn frames_at_random_do_no_harm() {
     let wanted = std::env::var("QUICTUN_FUZZ_FRAMES").ok();
     let wanted = wanted.map_or(FRAMES, |text| {
-        text.parse().expect("QUICTUN_FUZZ_FRAMES: a number")
+        text.parse().expect("QUICTUN_FUZZ_FRAMES is a number")
     });
     let mut frames = 0;
     for seed in 0.. {

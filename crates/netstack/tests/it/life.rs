@@ -1,4 +1,4 @@
-//! Opening and ending: refusals, half-closes and resets are what TCP means by them, both ways.
+//! Opening and ending flows: refusals, half-closes and resets mean the same as in TCP, in both directions.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn nothing_is_answered_before_somebody_accepts() {
     world.run(SECOND / 2, |_| false);
     assert_eq!(world.packets, 0);
     assert_eq!(world.stack.counters().offered, 1);
-    // The application asks again: that is the same flow.
+    // The application retransmits its SYN, which belongs to the same flow.
     world.run(SECOND * 4, |_| false);
     assert_eq!((world.stack.counters().offered, world.packets), (1, 0));
     let flow = world.service.offered[0];
@@ -64,7 +64,7 @@ fn an_application_that_finishes_first_still_gets_everything() {
     let half = |world: &World| world.peer.connections[0].received == 300_000;
     assert!(world.run(SECOND * 9, half));
     assert_eq!(world.peer.connections[0].state(), State::FinWait2);
-    // Half closed, the other direction lives: for as long as anybody likes, and with large buffers.
+    // After the half-close, the other direction stays open without a time limit, and gets large buffers.
     world.run(SECOND * 3600, |_| false);
     let flow = world.service.offered[0];
     assert_eq!(world.stack.read(world.now, flow, |_| 0), Ok(Read::Finished));
@@ -131,12 +131,12 @@ fn a_reset_is_a_reset_on_both_sides() {
     assert_eq!(world.stack.reset(second), Err(FlowError::Gone));
     assert!(world.run(SECOND, |world| world.peer.connections[1].state()
         == State::Closed));
-    assert!(!world.peer.connections[1].saw_end, "a reset is no end");
+    assert!(!world.peer.connections[1].saw_end, "a reset is not an end");
     assert_eq!(world.stack.usage().flows, 0);
     assert_eq!(
         world.service.endings.len(),
         1,
-        "who resets need not be told"
+        "a local reset must not cause an event"
     );
 }
 
@@ -161,7 +161,7 @@ fn a_reset_reaches_a_flow_that_sleeps_and_one_that_sleeps_resets() {
     assert_eq!(world.stack.usage().flows, 0);
 }
 
-/// A flow that was offered by hand and accepted, with its SYN and the answer to it.
+/// Offers and accepts a flow by hand. Returns it with its SYN and the answer to it.
 fn accepted(now: Instant) -> (Stack, FlowId, Raw, Raw) {
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
     let syn = Raw::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
@@ -174,7 +174,7 @@ fn accepted(now: Instant) -> (Stack, FlowId, Raw, Raw) {
     (stack, flow, syn, answer)
 }
 
-/// RFC 5961 section 3.2.
+/// RFC 5961 section 3.2: only a reset with the next sequence number is valid.
 #[test]
 fn a_reset_that_is_not_the_next_in_order_ends_no_flow_that_sleeps() {
     let now = base();
@@ -214,7 +214,7 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
     let Some(Event::Offered { flow: first, .. }) = stack.poll_event() else {
         panic!()
     };
-    // Given up before it was accepted.
+    // The application gives up before the flow is accepted.
     raw.seq = 5000;
     give(&mut stack, now, &raw);
     assert_eq!(
@@ -230,7 +230,7 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
     stack.accept(now, second).unwrap();
     let answer = take(&mut stack, now).remove(0);
     assert_eq!((answer.flags, answer.ack), (SYN | ACK, 5001));
-    // Both finish, the stack first.
+    // Both sides finish, the stack first.
     raw = Raw {
         seq: 5001,
         ack: answer.seq.wrapping_add(1),
@@ -259,7 +259,7 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
             ending: Ending::Finished
         })
     );
-    // A repeated FIN is acknowledged again, a new SYN opens a flow.
+    // A retransmitted FIN is acknowledged again, and a new SYN opens a flow.
     give(&mut stack, now, &raw);
     let again = take(&mut stack, now).remove(0);
     assert_eq!((again.flags, again.seq, again.ack), (ACK, last.seq, 5002));
@@ -286,13 +286,13 @@ fn an_application_that_vanishes_is_reset_in_the_end() {
     let flow = world.service.offered[0];
     world
         .stack
-        .write(world.now, flow, b"anybody there?")
+        .write(world.now, flow, b"is it still there?")
         .unwrap();
     world.run(SECOND * 290, |_| false);
     assert_eq!(world.service.endings, []);
     world.run(SECOND * 20, |_| false);
     assert_eq!(world.service.endings, [(flow, Ending::TimedOut)]);
-    assert!(world.packets < 20, "{} packets to nobody", world.packets);
+    assert!(world.packets < 20, "{} packets sent", world.packets);
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_closed_window_that_takes_the_end_leaves_silence() {
     stack.write(now, flow, b"x").unwrap();
     stack.finish(now, flow).unwrap();
     assert_eq!(take(&mut stack, now).len(), 0, "the window is closed");
-    // Only what probes the window gets through; it is acknowledged, and the window stays closed.
+    // Only window probes get through. The probe is acknowledged, and the window stays closed.
     give(&mut stack, now, &raw);
     let mut probe = Vec::new();
     while probe.is_empty() {
@@ -358,7 +358,7 @@ fn a_closed_window_that_takes_the_end_leaves_silence() {
         stack.handle_timeout(now);
         said += take(&mut stack, now).len();
     }
-    assert!(said < 5, "{said} segments that say nothing");
+    assert!(said < 5, "{said} useless segments");
 }
 
 #[test]

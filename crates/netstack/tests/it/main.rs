@@ -1,4 +1,4 @@
-//! The stack against another TCP, and against who means no good, in virtual time.
+//! The stack against another TCP and against hostile senders, in virtual time.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod datagrams;

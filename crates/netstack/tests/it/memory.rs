@@ -1,4 +1,4 @@
-//! Flows without traffic have no buffers, those with much have large ones, and all together no more than allowed.
+//! Flows without traffic have no buffers, busy flows have large ones, and all buffers together stay within the limit.
 
 use std::time::Duration;
 
@@ -29,14 +29,14 @@ fn a_thousand_idle_flows_have_no_buffers_and_work_when_woken() {
     assert!(world.run(SECOND * 9, all_received(200)));
     world.run(SECOND * 9, |_| false);
     assert_eq!(world.stack.counters().slept, 1000);
-    // What is left is kept for the next flows, not theirs.
+    // Free buffers are kept for the next flows.
     assert!(
         world.stack.usage().buffer_bytes <= 16 << 20,
         "{:?}",
         world.stack.usage()
     );
     assert_eq!(world.stack.usage().flows, 1000);
-    // Woken by the application, twice, then by the service, then finished.
+    // The flows are woken twice by the application, then finished.
     for round in 2..=3 {
         for index in 0..1000 {
             world.peer.connections[index].to_send = 200 * round;
@@ -86,7 +86,7 @@ fn what_the_service_writes_wakes_a_flow() {
     assert!(world.peer.connections[0].intact);
     world.run(SECOND * 5, |_| false);
     assert_eq!(world.stack.counters().slept, 2);
-    // And so does its end.
+    // Finishing wakes the flow as well.
     world.stack.finish(world.now, flow).unwrap();
     assert!(world.run(SECOND, |world| world.peer.connections[0].saw_end));
 }
@@ -143,7 +143,7 @@ fn idle_flows_lend_their_buffers() {
         ..Config::default()
     };
     let mut world = World::new(config, wire(), 1);
-    // One after the other, fifty flows that stay: more than there are buffers for.
+    // Fifty flows open one after the other and stay open: more than there are buffers for.
     for _ in 0..50 {
         let index = world.connect(v4(), 100);
         world.peer.connections[index].stays = true;

@@ -1,10 +1,10 @@
-//! What a device does to frames, and what the stack makes of super-packets.
+//! Emulates a device: splits super-packets and completes checksums.
 
 use quictun_netstack::{Checksum, HEADER, Offload};
 
-/// Does to a frame what its header asks for: the packets that are then on the wire, with whole checksums.
+/// Processes a frame as its header demands. Returns the resulting packets with complete checksums.
 pub(crate) fn on_the_wire(frame: &[u8]) -> Vec<Vec<u8>> {
-    let offload = Offload::read(frame).expect("a header that can be read");
+    let offload = Offload::read(frame).expect("a valid header");
     let packet = &frame[HEADER..];
     let v6 = packet[0] >> 4 == 6;
     let tcp = if v6 { 40 } else { 20 };
@@ -16,9 +16,9 @@ pub(crate) fn on_the_wire(frame: &[u8]) -> Vec<Vec<u8>> {
     };
     assert_eq!(cut.v6, v6);
     assert_eq!(usize::from(cut.headers), headers);
-    assert_ne!(offload.checksum, Checksum::Complete, "who cuts has to sum");
+    assert_ne!(offload.checksum, Checksum::Complete, "checksum not partial");
     let payload = &packet[headers..];
-    assert!(payload.len() > usize::from(cut.size), "nothing to cut");
+    assert!(payload.len() > usize::from(cut.size), "nothing to split");
     let seq = u32::from_be_bytes(packet[tcp + 4..tcp + 8].try_into().unwrap());
     let pieces = payload.chunks(usize::from(cut.size));
     let last = pieces.len() - 1;
@@ -28,7 +28,7 @@ pub(crate) fn on_the_wire(frame: &[u8]) -> Vec<Vec<u8>> {
         let offset = u32::try_from(number * usize::from(cut.size)).unwrap();
         one[tcp + 4..tcp + 8].copy_from_slice(&seq.wrapping_add(offset).to_be_bytes());
         if number != last {
-            // FIN and PSH belong to the end.
+            // Only the last segment has FIN and PSH.
             one[tcp + 13] &= !0x09;
         }
         let length = u16::try_from(one.len()).unwrap();
@@ -54,7 +54,7 @@ fn complete(packet: &mut [u8], tcp: usize, checksum: Checksum) {
     };
     assert_eq!((usize::from(start), offset), (tcp, 16));
     let partial = u16::from_be_bytes([packet[tcp + 16], packet[tcp + 17]]);
-    assert_eq!(partial, pseudo(packet, tcp), "the sum of the pseudo-header");
+    assert_eq!(partial, pseudo(packet, tcp), "wrong pseudo-header sum");
     let sum = !fold(sum(&packet[tcp..]));
     packet[tcp + 16..tcp + 18].copy_from_slice(&sum.to_be_bytes());
 }

@@ -1,4 +1,4 @@
-//! Applications: smoltcp on the other side, one socket in a set of its own for each connection.
+//! The applications: smoltcp with one socket set for each connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::Instant as Micros;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 
-/// A host with connections; the port of connection `i` is `FIRST_PORT + i`.
+/// A host with connections; connection `i` has the port `FIRST_PORT + i`.
 pub(crate) struct Peer {
     interface: Interface,
     pub(crate) connections: Vec<Connection>,
@@ -20,23 +20,23 @@ pub(crate) struct Peer {
     start: Instant,
 }
 
-/// One application: sends so many bytes of a pattern, then finishes; and reads.
+/// One application. It sends a number of bytes of a pattern, then finishes, and reads meanwhile.
 #[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Connection {
     sockets: SocketSet<'static>,
     handle: SocketHandle,
     number: u64,
-    /// Bytes to send before the end.
+    /// Number of bytes to send before it finishes.
     pub(crate) to_send: u64,
     pub(crate) sent: u64,
-    /// It does not finish by itself.
+    /// True if it never finishes by itself.
     pub(crate) stays: bool,
-    /// It finishes only when it has received so much.
+    /// Number of bytes that it must receive before it finishes.
     pub(crate) waits_for: u64,
     pub(crate) received: u64,
-    /// What it has read is what it should.
+    /// True if all bytes that it read were correct.
     pub(crate) intact: bool,
-    /// It reads nothing for now.
+    /// True if it reads nothing for now.
     pub(crate) deaf: bool,
     pub(crate) saw_end: bool,
     pub(crate) was_open: bool,
@@ -46,7 +46,7 @@ pub(crate) const FIRST_PORT: u16 = 10_000;
 pub(crate) const V4: &str = "10.0.0.2";
 pub(crate) const V6: &str = "fd00::2";
 
-/// Byte `at` of what connection `number` sends.
+/// Returns byte `at` of the pattern of connection `number`.
 pub(crate) fn pattern(number: u64, at: u64) -> u8 {
     let mixed = (at ^ number << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
@@ -120,7 +120,7 @@ impl Peer {
         index
     }
 
-    /// A packet arrives.
+    /// Handles a packet that arrives.
     pub(crate) fn handle(&mut self, now: Instant, packet: &[u8]) {
         let port = if packet[0] >> 4 == 4 { 22 } else { 42 };
         let port = u16::from_be_bytes([packet[port], packet[port + 1]]);
@@ -158,13 +158,13 @@ impl Peer {
         }
     }
 
-    /// Frames that it sends.
+    /// Returns the next frame that the host sends.
     pub(crate) fn poll(&mut self) -> Option<Vec<u8>> {
         let packet = self.out.pop_front()?;
         Some([Offload::default().to_bytes().as_slice(), &packet].concat())
     }
 
-    /// When which connection wants to be looked at.
+    /// Returns the next deadline of a connection.
     pub(crate) fn next(&mut self, now: Instant, index: usize) -> Option<Instant> {
         let at = micros(self.start, now);
         let next = self
@@ -184,7 +184,7 @@ impl Connection {
         self.sockets.get_mut::<Socket<'_>>(self.handle).abort();
     }
 
-    /// Sent everything, got the end of what it was sent, and neither was cut short.
+    /// Returns whether the connection sent everything and received the end, and neither direction was cut short.
     pub(crate) fn is_done(&self) -> bool {
         let closed = matches!(self.state(), State::Closed | State::TimeWait);
         self.intact && self.saw_end && self.sent == self.to_send && closed
@@ -284,7 +284,7 @@ impl Device for Wire<'_> {
 }
 
 impl Peer {
-    /// Lets a connection send probes.
+    /// Lets a connection send keep-alive probes.
     pub(crate) fn keep_alive(&mut self, index: usize, every: Duration) {
         let connection = &mut self.connections[index];
         let socket = connection.sockets.get_mut::<Socket<'_>>(connection.handle);

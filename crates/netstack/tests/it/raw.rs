@@ -1,4 +1,4 @@
-//! Segments written by hand.
+//! Segments that the tests write by hand.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +40,7 @@ impl Raw {
         }
     }
 
-    /// A packet with whole checksums.
+    /// Encodes the segment as a packet with complete checksums.
     pub(crate) fn packet(&self) -> Vec<u8> {
         let mut tcp = Vec::new();
         tcp.extend(self.from.port().to_be_bytes());
@@ -75,7 +75,7 @@ impl Raw {
                 packet.extend(to.octets());
                 40
             }
-            _ => panic!("one family"),
+            _ => panic!("addresses of two families"),
         };
         packet.extend(tcp);
         let partial = pseudo(&packet, start);
@@ -89,7 +89,7 @@ impl Raw {
         [Offload::default().to_bytes().as_slice(), &self.packet()].concat()
     }
 
-    /// Reads a packet back.
+    /// Parses an IP packet with a TCP segment.
     pub(crate) fn read(packet: &[u8]) -> Self {
         let (start, from, to): (usize, IpAddr, IpAddr) = if packet[0] >> 4 == 4 {
             let address = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).unwrap().into();
@@ -102,7 +102,7 @@ impl Raw {
         assert_eq!(
             fold(u64::from(pseudo(packet, start)) + sum(tcp)),
             0xffff,
-            "the checksum"
+            "wrong checksum"
         );
         let word = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
         let long = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
@@ -121,22 +121,22 @@ impl Raw {
 }
 
 thread_local! {
-    /// Taken once: clearing it for every call would be most of what some tests do.
+    /// Allocated once: clearing it for every call would dominate the run time of some tests.
     static BUFFER: RefCell<Box<[u8; FRAME_MAX]>> = RefCell::new(buffer());
 }
 
-/// Hands a segment to the stack.
+/// Passes a segment to the stack.
 pub(crate) fn give(stack: &mut Stack, now: Instant, raw: &Raw) {
     stack.handle_frame(now, &mut raw.frame());
 }
 
-/// All that the stack sends.
+/// Returns all segments that the stack sends.
 pub(crate) fn take(stack: &mut Stack, now: Instant) -> Vec<Raw> {
     BUFFER.with_borrow_mut(|buffer| {
         let mut all = Vec::new();
         while let Some(length) = stack.poll_transmit(now, buffer) {
             assert!(length > HEADER);
-            assert!(all.len() < 100_000, "the stack talks without end");
+            assert!(all.len() < 100_000, "the stack never stops sending");
             let packets = on_the_wire(&buffer[..length]);
             all.extend(packets.iter().map(|packet| Raw::read(packet)));
         }

@@ -1,4 +1,4 @@
-//! Frames that are not taken: each kind is counted, none does anything.
+//! Refused frames: each kind is counted, and none has an effect.
 
 use quictun_netstack::{Config, ConfigError, Counters, HEADER, MAX_PACKET, Offload, Stack, Usage};
 
@@ -13,7 +13,7 @@ fn client6() -> std::net::SocketAddr {
     "[fd00::2]:4000".parse().unwrap()
 }
 
-/// Gives frames to a stack that nobody uses; none may have an effect.
+/// Passes frames to an unused stack and checks that none has an effect.
 fn refused(frames: &[Vec<u8>]) -> Counters {
     let now = base();
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
@@ -31,7 +31,7 @@ fn framed(packet: &[u8]) -> Vec<u8> {
     [Offload::default().to_bytes().as_slice(), packet].concat()
 }
 
-/// The SYNs that the others are made from are good.
+/// The unmodified SYNs, from which the other tests derive their frames, are valid.
 #[test]
 fn a_good_syn_is_offered() {
     for (from, to) in [(client4(), v4()), (client6(), v6())] {
@@ -39,7 +39,7 @@ fn a_good_syn_is_offered() {
         let mut stack = Stack::new(Config::default(), 1, now).unwrap();
         stack.handle_frame(now, &mut Raw::new(from, to, SYN).frame());
         assert_eq!(stack.counters().offered, 1);
-        // Padding behind the packet is not part of it.
+        // Padding after the packet is not part of it.
         let mut padded = Raw::new(from, v4_or_6(to, 80), SYN).frame();
         padded.extend([0; 20]);
         stack.handle_frame(now, &mut padded);
@@ -106,14 +106,14 @@ fn what_the_device_says_must_be_true_of_the_packet() {
     let [t0, t1] = 20u16.to_ne_bytes();
     let [c0, c1] = 16u16.to_ne_bytes();
     let frames = [
-        // Cut as IPv6; cut to nothing; sums that begin, or go, elsewhere.
+        // Segmentation for IPv6; a segment size of 0; checksums with a wrong start or offset.
         with([1, 4, 0, 40, n0, n1, t0, t1, c0, c1]),
         with([1, 1, 0, 40, 0, 0, t0, t1, c0, c1]),
         with([1, 0, 0, 0, 0, 0, n0, n1, c0, c1]),
         with([1, 0, 0, 0, 0, 0, t0, t1, n0, n1]),
     ];
     assert_eq!(refused(&frames).malformed, 4);
-    // UDP that is cut is no TCP.
+    // UDP segmentation is not TCP.
     assert_eq!(
         refused(&[with([1, 5, 0, 28, n0, n1, t0, t1, c0, c1])]).not_tcp,
         1

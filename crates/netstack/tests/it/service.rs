@@ -1,20 +1,20 @@
-//! Who uses the stack: answers offers, echoes, finishes when it is finished.
+//! The user of the stack: answers offers, echoes bytes, and finishes after the application has finished.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use quictun_netstack::{Ending, Event, FlowError, FlowId, Read, Stack};
 
-/// What becomes of offered flows.
+/// The answer to offered flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Accept,
     Refuse,
-    /// Nobody says anything.
+    /// Neither accepts nor refuses.
     Silence,
 }
 
-/// Echoes what it reads, at most `hold` bytes behind.
+/// Echoes what it reads, and stops reading while it holds [`HOLD`] bytes or more.
 pub(crate) struct Service {
     pub(crate) answer: Answer,
     /// Flows that were offered, in order.
@@ -22,9 +22,9 @@ pub(crate) struct Service {
     pub(crate) opened: u64,
     pub(crate) endings: Vec<(FlowId, Ending)>,
     pub(crate) events: u64,
-    /// It reads nothing for now.
+    /// True if it reads nothing for now.
     pub(crate) deaf: bool,
-    /// It does not finish when the application has.
+    /// True if it never finishes, even if the application has.
     pub(crate) stays: bool,
     echoes: BTreeMap<FlowId, Echo>,
 }
@@ -52,7 +52,7 @@ impl Service {
         }
     }
 
-    /// Handles all events there are.
+    /// Handles all pending events.
     pub(crate) fn work(&mut self, now: Instant, stack: &mut Stack) {
         while let Some(event) = stack.poll_event() {
             self.events += 1;
@@ -81,7 +81,7 @@ impl Service {
         }
     }
 
-    /// Reads and writes as much as there is.
+    /// Reads and writes as much as possible.
     pub(crate) fn pump(&mut self, now: Instant, stack: &mut Stack, flow: FlowId) {
         let Some(echo) = self.echoes.get_mut(&flow) else {
             return;

@@ -17,7 +17,7 @@ fn without_offload() -> Config {
     }
 }
 
-/// Every connection echoes `bytes` and ends as it should on both sides.
+/// Checks that every connection echoes `bytes` and ends properly on both sides.
 fn check(config: Config, link: LinkConfig, seed: u64, connections: usize, bytes: u64) -> World {
     let link_loses = link.loss > 0.0;
     let mut world = World::new(config, link, seed);
@@ -25,8 +25,8 @@ fn check(config: Config, link: LinkConfig, seed: u64, connections: usize, bytes:
         let target = if number % 2 == 0 { v4() } else { v6() };
         let index = world.connect(target, bytes);
         if link_loses {
-            // smoltcp 0.14 may not repeat a lost FIN when more than its FIN is under way. The stack does it
-            // in its place; the peer has to avoid it.
+            // smoltcp 0.14 may fail to retransmit a lost FIN if more than the FIN is in flight. The stack works around
+            // that on its side; the peer has to avoid it.
             world.peer.connections[index].waits_for = bytes;
         }
     }
@@ -44,7 +44,7 @@ fn check(config: Config, link: LinkConfig, seed: u64, connections: usize, bytes:
     for one in &world.peer.connections {
         assert_eq!((one.sent, one.received), (bytes, bytes));
     }
-    // Lingering ends, too.
+    // Lingering flows end, too.
     world.run(MINUTES, |world| world.stack.usage().flows == 0);
     assert_eq!(world.stack.usage().flows, 0);
     assert_eq!(world.stack.usage().opening, 0);
@@ -81,7 +81,7 @@ fn bulk_leaves_in_super_packets() {
             world.run(Duration::from_micros(50), |_| false);
         }
         assert!(world.peer.connections[0].intact);
-        // The application's window is 64 kB: the most that one frame can hold.
+        // The application's window is 64 kB, which bounds the length of a frame.
         assert!(world.longest > 60_000, "{} bytes at most", world.longest);
         assert!(world.stack.counters().sent * 3 / 2 < world.packets);
     }
@@ -126,7 +126,8 @@ fn two_thousand_flows_at_a_time() {
 #[test]
 fn a_window_that_is_not_scaled_does() {
     let mut world = World::new(Config::default(), wire(), 4);
-    // Buffers of 64 kB at most make smoltcp announce a scale of 0; with large ones it is not 0.
+    // With buffers of up to 64 kB, smoltcp announces a window scale of 0; with larger ones, it announces a higher
+    // scale.
     let index = world.peer.connect(world.now, v4(), 500_000, 1 << 20);
     world.touch(index);
     assert!(world.run(MINUTES, |world| world.peer.connections[0].is_done()));

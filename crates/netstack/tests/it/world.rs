@@ -1,4 +1,4 @@
-//! The stack and a peer, joined by two links, in virtual time.
+//! The stack and a peer, connected by two links, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,16 +20,16 @@ pub(crate) struct World {
     pub(crate) service: Service,
     to_stack: Link,
     to_peer: Link,
-    /// When, number, what.
-    /// The peer neither hears nor says anything any more.
+    /// True if the peer neither receives nor sends anything any more.
     pub(crate) vanished: bool,
+    /// Pending items, ordered by time, then by the order in which they were planned.
     agenda: BinaryHeap<Reverse<(Instant, u64, Item)>>,
     number: u64,
     buffer: Box<[u8; FRAME_MAX]>,
     stack_timer: Option<Instant>,
-    /// Bytes of the longest frame of the stack.
+    /// Length of the longest frame of the stack, in bytes.
     pub(crate) longest: usize,
-    /// Packets that reached the peer, after cutting.
+    /// Number of packets that the stack sent to the peer, after splitting.
     pub(crate) packets: u64,
 }
 
@@ -41,7 +41,7 @@ enum Item {
     PeerTimer(usize),
 }
 
-/// Virtual time counts from here.
+/// Start of virtual time.
 pub(crate) fn base() -> Instant {
     static BASE: OnceLock<Instant> = OnceLock::new();
     *BASE.get_or_init(Instant::now)
@@ -59,7 +59,7 @@ pub(crate) fn v6() -> SocketAddr {
     "[2001:db8::9]:443".parse().unwrap()
 }
 
-/// A short wire without accidents.
+/// A short link without loss.
 pub(crate) fn wire() -> LinkConfig {
     LinkConfig {
         delay: Duration::from_micros(20),
@@ -93,13 +93,13 @@ impl World {
         index
     }
 
-    /// Something was done to a connection of the peer from outside.
+    /// Handles an outside change to a connection of the peer.
     pub(crate) fn touch(&mut self, index: usize) {
         self.peer.work(self.now, index);
         self.after_peer(index);
     }
 
-    /// Something was done to the stack from outside.
+    /// Handles an outside change to the stack.
     pub(crate) fn flush(&mut self) {
         self.service.work(self.now, &mut self.stack);
         while let Some(length) = self.stack.poll_transmit(self.now, &mut self.buffer) {
@@ -121,7 +121,8 @@ impl World {
         }
     }
 
-    /// Runs until there is nothing to do, `done` holds, or the time is over. Tells whether `done` holds.
+    /// Runs until there is nothing to do, `done` returns true, or the time has elapsed. Returns whether `done` returned
+    /// true.
     pub(crate) fn run(&mut self, time: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let until = self.now + time;
         self.flush();

@@ -1,7 +1,7 @@
-//! What must hold of a stack for every sequence of frames and operations, panicking where it does not.
+//! Invariants of a stack that hold for every sequence of frames and operations. The functions panic if one is broken.
 //!
-//! The fuzz target in `fuzz/` calls [`packets`], and so do the tests, with bytes from [`Dice`]. Not part of the
-//! crate's interface.
+//! The fuzz target in `fuzz/` calls [`packets`], and so do the tests, with bytes from [`Dice`]. This module is not part
+//! of the crate's interface.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions};
 use crate::stack::Stack;
 use crate::wire_state::after;
 
-/// Lets bytes decide what frames a stack gets, when, and what its user does. Returns how many frames that were.
+/// Runs a stack with frames, pauses and user operations that the bytes of `script` determine. Returns the number of
+/// frames.
 pub fn packets(start: Instant, script: impl Iterator<Item = u8>) -> u64 {
     let mut script = Script(script);
     let mut world = World::new(start);
@@ -27,12 +28,12 @@ pub fn packets(start: Instant, script: impl Iterator<Item = u8>) -> u64 {
     world.frames
 }
 
-/// Bytes that follow from a seed.
+/// Pseudo-random bytes from a seed.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Throws that are always the same for a seed.
+    /// Creates a generator; the same seed always yields the same bytes.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -41,7 +42,7 @@ impl Dice {
 impl Iterator for Dice {
     type Item = u8;
 
-    /// splitmix64, of which the uppermost byte.
+    /// The uppermost byte of splitmix64.
     fn next(&mut self) -> Option<u8> {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -63,19 +64,19 @@ impl<I: Iterator<Item = u8>> Script<I> {
         u32::from_be_bytes([next(), next(), next(), next()])
     }
 
-    /// One of several.
+    /// Picks one of several values.
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[usize::from(self.byte().unwrap_or(0)) % all.len()]
     }
 }
 
-/// One application, as far as it knows.
+/// One application, with its view of the connection.
 struct Talker {
     from: SocketAddr,
     to: SocketAddr,
     next: u32,
     heard: u32,
-    /// Its sequence numbers since the last SYN.
+    /// The sequence number of its last SYN.
     began: u32,
 }
 
@@ -98,7 +99,7 @@ impl World {
             datagram_port: Some(53),
             ..Config::default()
         };
-        let stack = Stack::new(config, 1, start).expect("invariant: these make sense");
+        let stack = Stack::new(config, 1, start).expect("invariant: the configuration is valid");
         let talker = |number: u16| {
             let (host, port) = (number % 3, 4000 + number);
             let [from, to] = if number.is_multiple_of(2) {
@@ -144,13 +145,13 @@ impl World {
             21..=25 => self.operate(script),
             _ => self.drain(),
         }
-        // What nobody fetches would only show that memory is finite.
+        // Drain regularly: a queue that is never read only shows that memory is finite.
         if self.frames.is_multiple_of(64) {
             self.drain();
         }
     }
 
-    /// Bytes that mean nothing, or begin as if they did.
+    /// Sends random bytes, which sometimes begin like an IP header.
     fn junk(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
         let length = usize::from(script.byte().unwrap_or(0));
         let mut frame: Vec<u8> = (0..length).map_while(|_| script.byte()).collect();
@@ -160,7 +161,7 @@ impl World {
         self.give(&mut frame);
     }
 
-    /// A segment that is nearly what the stack expects.
+    /// Sends a segment that is close to what the stack expects.
     fn segment(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
         let talkers = self.talkers.len();
         let talker = &mut self.talkers[usize::from(script.byte().unwrap_or(0)) % talkers];
@@ -232,7 +233,7 @@ impl World {
         }
         let mut frame = bare.frame().frame().to_vec();
         lengthen(&mut frame, length);
-        // Somebody vouches for the checksum.
+        // Mark the checksum as verified.
         frame[..HEADER].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         if script.byte().unwrap_or(0) < 16 {
             let at = usize::from(script.byte().unwrap_or(0)) % frame.len();
@@ -241,7 +242,7 @@ impl World {
         self.give(&mut frame);
     }
 
-    /// A datagram that is nearly right.
+    /// Sends a datagram that is nearly valid.
     fn datagram(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
         let talkers = self.talkers.len();
         let talker = &self.talkers[usize::from(script.byte().unwrap_or(0)) % talkers];
@@ -249,7 +250,7 @@ impl World {
         to.set_port(script.of(&[53, 53, 53, 123]));
         let length = script.of(&[0usize, 1, 12, 100, 4096, 4097, 20_000]);
         let datagram = Datagram {
-            // As an answer would be written, from the other side.
+            // Built like an answer, which travels in the other direction.
             client: to,
             target: talker.from,
             payload: vec![7; length],
@@ -275,7 +276,7 @@ impl World {
         self.stack.handle_frame(self.now, frame);
     }
 
-    /// What the stack's user does.
+    /// Performs a random operation of the stack's user.
     fn operate(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
         while let Some(event) = self.stack.poll_event() {
             match event {
@@ -290,14 +291,14 @@ impl World {
                 Event::Ended { flow, .. } => {
                     assert!(
                         self.stack.queued(flow).is_err(),
-                        "a flow that has ended is gone"
+                        "an ended flow still exists"
                     );
                     self.known.retain(|known| *known != flow);
                 }
                 Event::Open(flow) | Event::Readable(flow) | Event::Writable(flow) => {
                     assert!(
                         self.known.contains(&flow),
-                        "events come between offer and end"
+                        "event before the offer or after the end"
                     );
                 }
             }
@@ -330,20 +331,20 @@ impl World {
         }
     }
 
-    /// Takes what the stack sends: packets that can be read, from those who were written to.
+    /// Checks everything that the stack sends: each packet is valid and comes from the address that was contacted.
     fn drain(&mut self) {
         let mut sent = 0;
         while let Some(length) = self.stack.poll_transmit(self.now, &mut self.buffer) {
             sent += 1;
-            assert!(sent < 100_000, "the stack talks without end");
+            assert!(sent < 100_000, "the stack never stops sending");
             let frame = &self.buffer[..length];
-            let offload = Offload::read(frame).expect("a frame of ours can be read");
+            let offload = Offload::read(frame).expect("the stack's frames are valid");
             let packet = &frame[HEADER..];
             if datagram::is_one(packet) {
-                Datagram::parse(offload, packet).expect("a datagram of ours can be read");
+                Datagram::parse(offload, packet).expect("the stack's datagrams are valid");
                 continue;
             }
-            let segment = Segment::parse(packet).expect("a packet of ours can be read");
+            let segment = Segment::parse(packet).expect("the stack's packets are valid");
             assert_eq!(segment.payload.end, packet.len());
             if let Some(cut) = offload.segment {
                 assert!(segment.payload.len() > usize::from(cut.size) && cut.size >= 48);
@@ -364,7 +365,7 @@ impl World {
         }
     }
 
-    /// Everything comes to an end.
+    /// Ends all flows and checks that nothing is left.
     fn finish(&mut self) {
         self.drain();
         for flow in std::mem::take(&mut self.known) {
@@ -378,12 +379,12 @@ impl World {
         self.drain();
         self.now += Duration::from_hours(1);
         self.stack.handle_timeout(self.now);
-        assert_eq!(self.stack.usage().flows, 0, "nothing is left behind");
+        assert_eq!(self.stack.usage().flows, 0, "flows are left behind");
         assert!(self.stack.is_bounded());
     }
 }
 
-/// Gives a frame without payload a payload.
+/// Adds a payload to a frame that has none.
 fn lengthen(frame: &mut Vec<u8>, payload: usize) {
     frame.resize(frame.len() + payload, 0xa5);
     let packet = &mut frame[HEADER..];
