@@ -1,19 +1,19 @@
-//! Which host an address belongs to.
+//! The addresses of the hosts, and the host at each address.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-/// UDP port of a host that has its address for itself.
+/// UDP port of a host that does not share its address.
 const PORT: u16 = 7500;
 
-/// The first half of every address.
+/// First two octets of every address.
 const PREFIX: [u8; 2] = [10, 0];
 
-/// Addresses are given one after the other, and never twice.
+/// Allocates addresses, each one only once, and maps them to hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     hosts: u16,
-    /// Ports given beside [`PORT`].
+    /// Number of ports allocated besides [`PORT`].
     ports: u16,
     owners: BTreeMap<SocketAddrV4, usize>,
 }
@@ -26,7 +26,7 @@ impl Addresses {
         SocketAddr::new(IpAddr::V4(ip), PORT)
     }
 
-    /// Another port of an address, as a translator gives to the hosts behind it.
+    /// Allocates another port of the address `neighbour`, as a NAT does for the hosts behind it.
     pub(crate) fn beside(&mut self, neighbour: SocketAddr) -> SocketAddr {
         self.ports += 1;
         SocketAddr::new(neighbour.ip(), PORT + self.ports)
@@ -39,7 +39,7 @@ impl Addresses {
         }
     }
 
-    /// Packets to the address are lost from now on.
+    /// Removes an address: packets to it are lost from now on.
     pub(crate) fn withdraw(&mut self, address: SocketAddr) {
         if let SocketAddr::V4(address) = address {
             self.owners.remove(&address);

@@ -1,4 +1,4 @@
-//! Packets under way, in the order of their arrival.
+//! Packets in flight on the links, ordered by arrival time.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use crate::packet::Packet;
 
-/// Packets under way. A link keeps the order of nearly all its packets, so they wait in one queue for each
-/// link, and only the first of each queue competes to be next. The few that overtake or come late wait apart.
+/// The packets in flight. A link delivers nearly all its packets in order, so each link has one queue, and only the
+/// heads of the queues compete to be next. The few packets that arrive out of order are in `apart`.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     queues: Vec<VecDeque<(Key, Arrival)>>,
@@ -19,21 +19,21 @@ pub(crate) struct Agenda {
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) node: usize,
-    /// The host it is for.
+    /// The packet's destination host.
     pub(crate) host: usize,
     pub(crate) packet: Packet,
 }
 
-/// Packets that arrive at one instant do so in the order in which they left.
+/// The order of arrivals. Packets with the same arrival time keep the order in which they left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// Nanoseconds since the network was made.
+    /// Nanoseconds since the network was created.
     at: u64,
     sequence: u64,
 }
 
 impl Agenda {
-    /// Notes that a packet arrives at `at` by link number `link`.
+    /// Schedules the arrival of a packet at time `at` over link number `link`.
     pub(crate) fn push(&mut self, link: usize, at: u64, arrival: Arrival) {
         let key = self.next_key(at);
         if self.queues.len() <= link {
@@ -51,7 +51,7 @@ impl Agenda {
         queue.push_back((key, arrival));
     }
 
-    /// Notes that a packet that came by no link arrives at `at`.
+    /// Schedules the arrival at time `at` of a packet that did not use a link.
     pub(crate) fn push_apart(&mut self, at: u64, arrival: Arrival) {
         let key = self.next_key(at);
         self.apart.insert(key, arrival);
@@ -71,7 +71,7 @@ impl Agenda {
         [head, apart].into_iter().flatten().min().map(|key| key.at)
     }
 
-    /// The next packet that arrives at `now` or before.
+    /// Returns the next packet whose arrival time is `now` or earlier.
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<Arrival> {
         let head = self.heads.peek_mut();
         if let Some(first) = self.apart.first_entry()

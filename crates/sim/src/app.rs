@@ -1,4 +1,4 @@
-//! An application at work on one connection.
+//! A simulated application at one end of one connection.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,12 +7,13 @@ use crate::pattern;
 use crate::script::{Read, Script, Write};
 use crate::socket::{AppRead, AppSocket};
 
-/// Most bytes moved between two looks at the clock and the peer.
+/// Maximum bytes moved by one read or write step, before the other direction gets its turn.
 const TURN: usize = 64 * 1024;
 
 const ECHO_MAX: usize = 64 * 1024;
 
-/// An application. It runs when its host says that its connection has news, or when it wanted to wake.
+/// An application that follows a [`Script`]. It runs when its host reports activity on the connection, and when a wait
+/// of its script is over.
 #[derive(Debug)]
 pub struct App {
     name: String,
@@ -20,9 +21,9 @@ pub struct App {
     script: Script,
     writing: usize,
     reading: usize,
-    /// Bytes done of the present write step.
+    /// Bytes already written in the current write step.
     written: u64,
-    /// Bytes done of the present read step.
+    /// Bytes already read in the current read step.
     read: u64,
     write_wait: Option<Instant>,
     read_wait: Option<Instant>,
@@ -32,70 +33,70 @@ pub struct App {
     scratch: Vec<u8>,
 }
 
-/// What an application has seen and done.
+/// A summary of what an application has observed and done so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// When its connection was made.
+    /// Time at which the connection was created.
     pub opened: Instant,
-    /// Bytes its connection took from it.
+    /// Bytes that the connection accepted from the application.
     pub sent: u64,
-    /// Bytes it received.
+    /// Bytes that the application received.
     pub received: u64,
-    /// When the first byte came.
+    /// Time at which the first byte arrived.
     pub first_byte: Option<Instant>,
-    /// When the last byte came.
+    /// Time of the latest byte so far.
     pub last_byte: Option<Instant>,
-    /// How what it receives has ended.
+    /// State of the incoming direction.
     pub incoming: Incoming,
-    /// How what it sends has ended.
+    /// State of the outgoing direction.
     pub outgoing: Outgoing,
-    /// When both had ended.
+    /// Time at which both directions had ended.
     pub over: Option<Instant>,
 }
 
-/// How an application's incoming direction stands.
+/// State of an application's incoming direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// More may come.
+    /// More bytes may arrive.
     Open,
-    /// The peer ended it (FIN).
+    /// The peer finished the direction (FIN).
     Fin,
     /// The connection was reset.
     Reset,
-    /// The application itself has cut or closed it.
+    /// The application itself aborted or closed the connection.
     Dropped,
 }
 
-/// How an application's outgoing direction stands.
+/// State of an application's outgoing direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outgoing {
-    /// It may send more.
+    /// The application may send more bytes.
     Open,
-    /// It has ended it (FIN).
+    /// The application finished the direction (FIN).
     Finished,
-    /// It has cut it (RST).
+    /// The application aborted the connection (RST).
     Aborted,
     /// The connection was reset.
     Reset,
 }
 
 impl Outcome {
-    /// Whether nothing more can happen.
+    /// Returns true if both directions have ended, so that nothing more can happen.
     pub fn is_over(&self) -> bool {
         self.incoming != Incoming::Open && self.outgoing != Outgoing::Open
     }
 
-    /// Whether both directions ended with a FIN.
+    /// Returns true if both directions ended with a FIN.
     pub fn is_clean(&self) -> bool {
         self.incoming == Incoming::Fin && self.outgoing == Outgoing::Finished
     }
 
-    /// Whether it saw its connection being reset by the other side.
+    /// Returns true if the other side reset the connection.
     pub fn was_reset(&self) -> bool {
         self.incoming == Incoming::Reset || self.outgoing == Outgoing::Reset
     }
 
-    /// Time from its connection to the first byte it received.
+    /// Returns the time from the creation of the connection to the first received byte.
     pub fn first_byte_after(&self) -> Option<Duration> {
         self.first_byte.map(|at| at - self.opened)
     }
@@ -129,17 +130,17 @@ impl App {
         }
     }
 
-    /// The token it was connected for.
+    /// Returns the token for which the application was connected.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the application has seen and done.
+    /// Returns what the application has observed and done so far.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// Does what can be done now; returns when it wants to be woken.
+    /// Does everything that is possible at `now` and returns the next wake-up time.
     pub(crate) fn run(&mut self, now: Instant) -> Option<Instant> {
         loop {
             if self.closed {
@@ -159,7 +160,7 @@ impl App {
                 return None;
             }
         }
-        // A wait that is over but still stands belongs to a direction that waits for something else.
+        // A wait that has expired but was not cleared belongs to a direction that is blocked by something else.
         [self.write_wait, self.read_wait]
             .into_iter()
             .flatten()
@@ -180,7 +181,7 @@ impl App {
         };
         self.scratch.clear();
         let looks = self.script.expects.is_some() || self.script.write.contains(&Write::Echo);
-        // Most applications of a long run only count what comes.
+        // Most applications of a long run only count bytes and do not inspect them.
         let into = looks.then_some(&mut self.scratch);
         match self.socket.read(into, most) {
             AppRead::Bytes(count) => {
@@ -199,7 +200,7 @@ impl App {
         }
     }
 
-    /// How many bytes it would read now; `None`: it does not read.
+    /// Returns the number of bytes to read now, or `None` if the application does not read now.
     fn appetite(&mut self, now: Instant) -> Option<usize> {
         if self.read_wait.is_some_and(|until| now < until) {
             return None;

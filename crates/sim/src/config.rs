@@ -1,4 +1,4 @@
-//! Engine configurations to start from.
+//! Engine configurations as a starting point for tests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use crate::seed::Random;
 pub use crate::tls::SERVER_NAME;
 use crate::tls::{self, Exchange};
 
-/// Largest UDP payload that engines look for: Ethernet less the headers of IPv6 and UDP.
+/// Largest UDP payload that engines probe for: an Ethernet frame minus the headers of IPv6 and UDP.
 pub const PATH_MTU: u16 = 1452;
 
-/// The proof of the only client that simulated servers know, where they ask: see [`ServerRole::identify`].
+/// The proof of the only client that simulated servers know. See [`ServerRole::identify`] for when they ask for it.
 pub const PROOF: [u8; 32] = [7; 32];
 
-/// The name of that client.
+/// The name of the client that presents [`PROOF`].
 pub const KNOWN: &str = "known";
 
-/// Protocols in the order of preference that programs use.
+/// Both protocols, in the order in which the programs prefer them.
 pub const BOTH: &[&[u8]] = &[alpn::NATIVE, alpn::COMPAT];
 
-/// `quictun/1` only.
+/// Only the protocol `quictun/1`.
 pub const NATIVE: &[&[u8]] = &[alpn::NATIVE];
 
-/// `quic-tun` only.
+/// Only the protocol `quic-tun`.
 pub const COMPAT: &[&[u8]] = &[alpn::COMPAT];
 
-/// A server that speaks both protocols.
+/// Returns the configuration of a server that speaks both protocols.
 pub fn server(seed: u64) -> EngineConfig<ServerRole> {
     let role = ServerRole {
         crypto: tls::server(BOTH),
@@ -44,12 +44,12 @@ pub fn server(seed: u64) -> EngineConfig<ServerRole> {
     engine(role, seed, 1)
 }
 
-/// A client that prefers `quictun/1`.
+/// Returns the configuration of a client that speaks both protocols and prefers `quictun/1`.
 pub fn client(seed: u64) -> EngineConfig<ClientRole> {
     client_speaking(BOTH, seed)
 }
 
-/// A client that offers these protocols.
+/// Returns the configuration of a client that offers the given protocols, in order of preference.
 pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRole> {
     let role = ClientRole {
         servers: vec![ServerToDial {
@@ -68,12 +68,13 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
     engine(role, seed, 2)
 }
 
-/// What is dialled for a client's reverse forward.
+/// Returns the token under which a client's host looks up the target of the reverse forward `id`.
 pub fn reverse_token(id: u64) -> String {
     format!("reverse {id}")
 }
 
-/// A client as programs are: it speaks `quictun/1` and prefers a post-quantum exchange of keys.
+/// Returns the configuration of a client as the programs use it: it speaks `quictun/1` and prefers a post-quantum key
+/// exchange.
 pub fn post_quantum_client(seed: u64) -> EngineConfig<ClientRole> {
     let mut config = client_speaking(NATIVE, seed);
     for server in &mut config.role.servers {
@@ -83,12 +84,12 @@ pub fn post_quantum_client(seed: u64) -> EngineConfig<ClientRole> {
     config
 }
 
-/// TLS for a server of the original protocol, for hosts that are not engines.
+/// Returns the TLS configuration of a server of the original protocol, for hosts that are not engines.
 pub fn compat_server_tls() -> Arc<rustls::ServerConfig> {
     tls::server(COMPAT)
 }
 
-/// TLS for a client that a test drives itself.
+/// Returns a TLS configuration for a client that the test drives itself.
 pub fn client_tls(protocols: &[&[u8]]) -> Arc<rustls::ClientConfig> {
     tls::client(protocols, Exchange::Classical)
 }

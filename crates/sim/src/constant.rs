@@ -1,4 +1,4 @@
-//! A source that sends full packets at one rate, whatever becomes of them.
+//! A source that sends full packets at a constant rate and ignores losses.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::packet::UDP_HEADERS;
 /// Length of an IP packet, bytes.
 const LENGTH: usize = 1500;
 
-/// Length of what a packet carries, bytes.
+/// Length of a packet's UDP payload, bytes.
 pub(crate) const PAYLOAD: usize = LENGTH - UDP_HEADERS;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Things that go wrong: hosts that die, stand still or sleep, addresses that change, links on which nothing passes.
+//! Faults: hosts that crash, stop or sleep, addresses that change, links that deliver nothing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::machine::Machine;
 use crate::network::{HostId, Network};
 
 impl Network {
-    /// Puts a restarted server, with nothing but `config`, in the place of another.
+    /// Replaces a server's whole host, applications included, by a new one that starts with `config`.
     pub fn replace(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
         self.nodes[id.0].machine = Machine::Guest(Box::new(Host::server(config)));
         self.note(id.0, "is restarted".to_owned());
     }
 
-    /// The process of a server dies, with all its sockets; the next one begins with `config`. The
-    /// applications live on.
+    /// Kills the server process with all its sockets and starts the next process with `config`. The applications keep
+    /// running.
     pub fn kill_server(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
         let engine = Engine::server(config).expect("invariant: the simulation's TLS suits QUIC");
         self.restart(id, engine);
     }
 
-    /// The process of a client dies, as in [`Network::kill_server`].
+    /// Kills the client process and starts the next one, as [`Network::kill_server`] does for a server.
     pub fn kill_client(&mut self, id: HostId, config: EngineConfig<ClientRole>) {
         #[cfg(feature = "evidence")]
         let config = self.evidence.log_keys(config);
@@ -37,35 +37,35 @@ impl Network {
         self.note(id.0, "dies and begins anew".to_owned());
     }
 
-    /// A process does nothing for a while; datagrams for it wait.
+    /// Stops a host's process for `time`. Datagrams for it are queued.
     pub fn stop(&mut self, id: HostId, time: Duration) {
         let until = self.now + time;
         self.host(id).stop_until(until, true);
         self.note(id.0, format!("stands still for {time:?}"));
     }
 
-    /// A host sleeps for a while, with its applications: datagrams for it are lost. Its clock goes on, so that all its
-    /// timers are due when it wakes up.
+    /// Suspends a host and its applications for `time`. Datagrams for it are lost. Its clock goes on, so that all
+    /// timers that expired meanwhile fire when it wakes up.
     pub fn sleep(&mut self, id: HostId, time: Duration) {
         let until = self.now + time;
         self.host(id).stop_until(until, false);
         self.note(id.0, format!("sleeps for {time:?}"));
     }
 
-    /// Gives a host another address; datagrams for the old one are lost.
+    /// Gives a host another address. Datagrams to the old address are lost.
     pub fn move_host(&mut self, id: HostId) {
         let address = self.addresses.next();
         self.readdress(id, address, "moves to");
     }
 
-    /// The translator before a host forgets it, and gives it another port of its address; datagrams for the old one are
-    /// lost.
+    /// Makes the NAT in front of a host forget its mapping and allocate another port of the same address. Datagrams to
+    /// the old port are lost.
     pub fn rebind(&mut self, id: HostId) {
         let address = self.addresses.beside(self.address(id));
         self.readdress(id, address, "is now at");
     }
 
-    /// A device on the way drops everything from and to a host's present port, until the host has another one.
+    /// Makes a middlebox drop everything from and to the host's current port, until the host has another one.
     pub fn drop_port(&mut self, id: HostId) {
         let address = self.address(id);
         self.addresses.withdraw(address);
@@ -78,7 +78,7 @@ impl Network {
         self.note(id.0, format!("{how} {address}"));
     }
 
-    /// Nothing that enters one direction of a link comes out for a while.
+    /// Drops every packet in one direction of a link for `time`.
     pub fn black_hole(&mut self, from: HostId, to: HostId, time: Duration) {
         let now = self.now - self.start;
         let outage = Outage {

@@ -1,4 +1,4 @@
-//! A host: an engine, the applications around it, and what the world answers to it.
+//! A host: an engine, its applications, and the results of its dials and name look-ups.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,46 +21,46 @@ use crate::packet::Departure;
 use crate::script::Script;
 use crate::socket::{self, Board, MemSocket};
 
-/// Bytes that each direction of an application's connection holds, where its script does not say.
+/// Bytes that each direction of an application's connection buffers, unless the script sets a size.
 const BUFFER: usize = 64 * 1024;
 
-/// Datagrams that wait in the UDP socket of a stopped host; later ones are lost.
+/// Maximum datagrams queued in the UDP socket of a stopped host; later ones are lost.
 const INBOX_MAX: usize = 2000;
 
-/// Time after which a dial without an answer is given up.
+/// Time after which an unanswered dial fails.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Rounds of work at one instant beyond which something turns in circles.
+/// Limit of work rounds at one instant; a host that reaches it is in a busy loop.
 const ROUNDS_MAX: usize = 20_000;
 
-/// How a dial to a target goes.
+/// The result of a dial to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dial {
-    /// It succeeds.
+    /// The dial succeeds after a while.
     Connects {
-        /// Time it takes.
+        /// Duration of the dial.
         after: Duration,
     },
-    /// It fails.
+    /// The dial fails after a while.
     Fails {
-        /// Time it takes.
+        /// Duration of the dial.
         after: Duration,
-        /// Why.
+        /// The reason for the failure.
         code: FlowCode,
     },
-    /// Nothing ever answers: it fails at the dial's time-out.
+    /// The target never answers; the dial fails with a timeout.
     Never,
 }
 
 impl Dial {
-    /// Succeeds at once.
+    /// Returns a dial that succeeds at once.
     pub fn connects() -> Self {
         Self::Connects {
             after: Duration::ZERO,
         }
     }
 
-    /// Is refused at once.
+    /// Returns a dial that is refused at once.
     pub fn refused() -> Self {
         Self::Fails {
             after: Duration::ZERO,
@@ -74,12 +74,12 @@ impl Dial {
 pub struct Host {
     engine: Engine<MemSocket>,
     apps: Vec<App>,
-    /// The flow of each application, once it has one.
+    /// The flow of each application, if the engine has one for it.
     flow_of: Vec<Option<FlowId>>,
     app_of: BTreeMap<FlowId, usize>,
     board: Rc<RefCell<Board>>,
     targets: BTreeMap<String, (Dial, Script)>,
-    /// How the name of each server resolves.
+    /// The result of resolving each server's name.
     resolved: Vec<Resolved>,
     resolve_after: Duration,
     agenda: BTreeMap<(Instant, u64), Task>,
@@ -88,7 +88,7 @@ pub struct Host {
     notes: Vec<String>,
     buffer: Vec<u8>,
     udp_full: bool,
-    /// It does nothing until then; datagrams wait in `inbox`, or are lost where it is `deaf`.
+    /// Time until which the host does nothing. Datagrams are queued in `inbox`, or lost if the host is `deaf`.
     stopped_until: Option<Instant>,
     deaf: bool,
     inbox: VecDeque<(SocketAddr, SocketAddr, u8, BytesMut)>,
@@ -139,30 +139,31 @@ impl Host {
         }
     }
 
-    /// What is behind a token, for dials from now on. Client: behind `reverse ID`, for what connects to a listener.
+    /// Sets the target and application for a token, for dials from now on. On a client the token is `reverse ID`, and
+    /// the target serves connections accepted by a reverse forward.
     pub fn serve(&mut self, token: &str, dial: Dial, script: Script) {
         self.targets.insert(token.to_owned(), (dial, script));
     }
 
-    /// Client: how and when the server's name resolves from now on; of several servers all names.
+    /// Client: sets the result and duration of name resolution from now on, for the names of all servers.
     pub fn set_resolver(&mut self, resolved: Resolved, after: Duration) {
         self.resolved.fill(resolved);
         self.resolve_after = after;
     }
 
-    /// Its UDP socket takes no datagrams while this is set; the engine is not asked for any.
+    /// Blocks or unblocks the UDP socket. While it is blocked, the host does not poll the engine for datagrams.
     pub fn set_udp_full(&mut self, full: bool) {
         self.udp_full = full;
     }
 
-    /// The host stands still for a while, and its applications with it. `hears`: datagrams wait for it, as for a
-    /// stopped process; otherwise they are lost, as for a host that sleeps.
+    /// Stops the host and its applications until `until`. If `hears` is true, datagrams are queued, as for a stopped
+    /// process; otherwise they are lost, as for a sleeping host.
     pub(crate) fn stop_until(&mut self, until: Instant, hears: bool) {
         self.stopped_until = self.stopped_until.max(Some(until));
         self.deaf |= !hears;
     }
 
-    /// The process dies and another begins, which knows nothing of the flows of the first.
+    /// Replaces the process by a new one that knows nothing about the flows of the old one.
     pub(crate) fn restart(&mut self, engine: Engine<MemSocket>) {
         self.engine = engine;
         self.flow_of.fill(None);
@@ -170,22 +171,22 @@ impl Host {
         self.agenda.retain(|_, task| matches!(task, Task::Wake(_)));
     }
 
-    /// Everything the engine has said so far.
+    /// Returns all events of the engine so far, with their times.
     pub fn events(&self) -> &[(Instant, Event)] {
         &self.events
     }
 
-    /// The engine.
+    /// Returns the engine for direct commands.
     pub fn engine(&mut self) -> &mut Engine<MemSocket> {
         &mut self.engine
     }
 
-    /// The applications, in the order in which their connections were made.
+    /// Returns the applications in the order in which they were connected.
     pub fn apps(&self) -> &[App] {
         &self.apps
     }
 
-    /// Server: the applications that were dialled for a token.
+    /// Server: returns the applications that were dialled for a token.
     pub fn apps_of<'a>(&'a self, token: &'a str) -> impl Iterator<Item = &'a App> {
         self.apps.iter().filter(move |app| app.name() == token)
     }
@@ -199,7 +200,7 @@ impl Host {
         index
     }
 
-    /// Server: an application connects to the listener of a client's reverse forward.
+    /// Server: connects an application to the listener of a client's reverse forward.
     pub(crate) fn open_incoming(&mut self, now: Instant, id: u64, script: Script) -> usize {
         let token = config::reverse_token(id);
         let (index, socket) = self.connect(now, &token, script);
@@ -246,7 +247,7 @@ impl Host {
         }
     }
 
-    /// Fails a run whose time stands still.
+    /// Panics if the host does too much work without time passing.
     fn count_round(&mut self, now: Instant) {
         if self.busy.0 != Some(now) {
             self.busy = (Some(now), 0);
@@ -254,7 +255,7 @@ impl Host {
         self.busy.1 += 1;
         assert!(
             self.busy.1 < ROUNDS_MAX,
-            "a host turns in circles: {ROUNDS_MAX} rounds at one instant; it wants to be woken {:?} from now; {:?}",
+            "host is in a busy loop: {ROUNDS_MAX} rounds at one instant; next timer in {:?}; {:?}",
             self.next_timeout()
                 .map(|at| at.saturating_duration_since(now)),
             self.engine.connection_reports(),
@@ -330,7 +331,7 @@ impl Host {
         }
         while let Some(batch) = self.engine.poll_transmit(now, &mut self.buffer) {
             worked = true;
-            // One copy for the batch, of which the datagrams are parts.
+            // The batch is copied once; the datagrams are slices of the copy.
             let mut bytes = BytesMut::from(&self.buffer[..batch.size]);
             let segment = batch.segment_size.unwrap_or(batch.size).max(1);
             while !bytes.is_empty() {
@@ -450,7 +451,7 @@ impl Guest for Host {
             worked |= self.tell_engine(now);
             worked |= self.transmit(now, out);
             worked |= self.take_events(now);
-            // Driving an engine may wake applications, whether or not it has datagrams.
+            // Driving an engine may wake applications even if it has no datagrams to send.
             let board = self.board.borrow();
             if !worked && board.for_apps.is_empty() && board.for_engine.is_empty() {
                 return;
@@ -463,10 +464,10 @@ impl Guest for Host {
     }
 }
 
-/// An event in a line of a transcript; nothing in it differs between two runs of one seed.
+/// Formats an event as a transcript line. The line contains nothing that differs between two runs of one seed.
 fn describe(event: &Event) -> Option<String> {
     let line = match event {
-        // Told in figures that a change of a controller's arithmetic changes.
+        // Its values change with every change of a controller's arithmetic.
         Event::Congestion { .. } => return None,
         Event::Resolve {
             server: ServerId(0),

@@ -1,41 +1,42 @@
 //! The tunnel in virtual time: hosts with real engines, joined by links, driven by one event queue.
 //!
-//! Nothing here waits. A [`Network`] knows what happens next - a datagram arrives, a timer fires, an
-//! application wakes - and jumps there. A run is a function of its seed: the same seed gives the same
-//! events at the same times, in every process and with or without optimisation. (TLS keys come from the
-//! operating system, so ciphertext differs from run to run; its length does not.)
+//! Nothing here waits. A [`Network`] knows what happens next (a datagram arrives, a timer fires, an application wakes)
+//! and jumps there. A run is a function of its seed: the same seed gives the same events at the same times, in every
+//! process, with and without optimisation. (TLS keys come from the operating system, so ciphertext differs from run to
+//! run; its length does not.)
 //!
-//! [`predict`] alone answers what the tunnel gets out of a link.
+//! [`predict`] answers one question on its own: the rate that the tunnel reaches on a given link.
 //!
 //! # Order of use
 //!
-//! 1. [`Network::new`] with a [`Seed`], which also prints how to repeat a run that fails.
-//! 2. [`config::server`] and [`config::client`] give engine configurations with self-made TLS
-//!    credentials; change what the test is about, then [`Network::add_server`] and
-//!    [`Network::add_client`]. [`Network::add_guest`] adds a program of the caller's own ([`Guest`]).
-//! 3. [`Network::link`] joins two hosts, with one [`LinkConfig`] for each direction; lengths are those of
-//!    IP packets. Over [`Network::add_router`] hosts are joined by several links, over
-//!    [`Network::dumbbell`] they share one. Hosts without a way to each other do not hear each other.
-//!    [`Network::add_plain`] and [`Network::add_traffic`] put cross traffic beside the tunnel.
-//! 4. [`Host::serve`] says what a server finds behind a token: how a dial goes ([`Dial`]) and what the
-//!    application there does ([`Script`]).
-//! 5. [`Network::open`] connects an application to a client; it opens a flow for it.
-//! 6. [`Network::run_for`], [`Network::run_until`] let time pass. In between, change the world:
-//!    [`Network::set_link`], [`Network::black_hole`], [`Network::move_host`], [`Network::rebind`], [`Network::drop_port`], [`Network::stop`],
-//!    [`Network::sleep`], [`Network::replace`], [`Network::command`].
-//! 7. [`Network::outcome`] tells what an application has seen, [`Host::events`] what an engine said,
-//!    [`Network::traffic`] what became of cross traffic, and [`Transcript`] everything, as text. With the feature
-//!    `evidence`, `Network::pcapng` gives the packets, for Wireshark.
+//! 1. Create a [`Network`] with [`Network::new`] and a [`Seed`]. If the run fails, the seed prints how to repeat it.
+//! 2. [`config::server`] and [`config::client`] return engine configurations with self-signed TLS credentials. Change
+//!    what the test is about, then call [`Network::add_server`] and [`Network::add_client`]. [`Network::add_guest`]
+//!    adds a program of the caller's own ([`Guest`]).
+//! 3. [`Network::link`] joins two hosts with one [`LinkConfig`] per direction. Links count the lengths of IP packets.
+//!    Routers ([`Network::add_router`]) join hosts over several links; a [`Network::dumbbell`] makes hosts share one
+//!    bottleneck. Packets between hosts without a route are lost. [`Network::add_plain`] and [`Network::add_traffic`]
+//!    add cross traffic.
+//! 4. [`Host::serve`] defines what a token leads to: how the dial goes ([`Dial`]) and what the application there does
+//!    ([`Script`]).
+//! 5. [`Network::open`] connects an application to a client, and the client opens a flow for it.
+//! 6. [`Network::run_for`] and [`Network::run_until`] let time pass. In between, change the network:
+//!    [`Network::set_link`], [`Network::black_hole`], [`Network::move_host`], [`Network::rebind`],
+//!    [`Network::drop_port`], [`Network::stop`], [`Network::sleep`], [`Network::replace`], [`Network::command`].
+//! 7. [`Network::outcome`] returns what an application has observed, [`Host::events`] the engine's events,
+//!    [`Network::traffic`] the result of cross traffic, and [`Transcript`] the whole run as text. With the feature
+//!    `evidence`, `Network::pcapng` returns the packets for Wireshark.
 //!
-//! # A run that fails
+//! # A failing run
 //!
-//! A test that panics prints the seed, the end of the transcript, and one command that repeats it and leaves the
-//! whole transcript (`.txt`) and the packets with the keys to decrypt them (`.pcapng`) in a directory.
+//! A test that panics prints its seed, the end of the transcript, and one command. The command repeats the run and
+//! writes two files to a directory: the whole transcript (`.txt`) and the packets with the keys to decrypt them
+//! (`.pcapng`).
 //!
-//! # A packet's way
+//! # The path of a packet
 //!
 //! ```text
-//!  Host, Guest, Plain ─► next link on the way (topology) ─► its fate (link) ─► under way (agenda)
+//!  Host, Guest, Plain ─► next link on the way (topology) ─► its fate (link) ─► in flight (agenda)
 //!      ▲                               ▲                                              │
 //!      └──── it has arrived ───────────┴──────────────── it is at a router ◄──────────┘
 //! ```

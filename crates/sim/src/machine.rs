@@ -1,4 +1,4 @@
-//! What stands at the nodes of a network.
+//! The machines at the nodes of a network: programs, plain hosts and routers.
 
 use std::any::Any;
 use std::fmt;
@@ -10,9 +10,9 @@ use bytes::BytesMut;
 use crate::packet::{Body, Departure, Packet};
 use crate::plain::Plain;
 
-/// A program without IO that sends and receives UDP datagrams. It has a host for itself.
+/// A sans-IO program that sends and receives UDP datagrams. It has a host of its own.
 pub trait Guest: fmt::Debug + Any {
-    /// Takes a datagram; `ecn` is the two ECN bits.
+    /// Handles a received datagram. `ecn` holds the two ECN bits of the IP header.
     fn handle_datagram(
         &mut self,
         now: Instant,
@@ -22,13 +22,13 @@ pub trait Guest: fmt::Debug + Any {
         bytes: BytesMut,
     );
 
-    /// When [`Guest::run`] wants to be called next.
+    /// Returns the time at which [`Guest::run`] must be called next.
     fn next_timeout(&self) -> Option<Instant>;
 
-    /// Does all there is to do at `now`; datagrams go to `out`.
+    /// Does all work that is due at `now` and appends the datagrams to send to `out`.
     fn run(&mut self, now: Instant, out: &mut Vec<Departure>);
 
-    /// Lines for the transcript since the last call.
+    /// Returns the lines for the transcript since the last call.
     fn take_notes(&mut self) -> Vec<String>;
 }
 
@@ -55,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// Takes a packet. What a host does not understand is lost, as on a real one.
+    /// Handles a packet. A packet that the machine does not understand is lost, as on a real host.
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) {
         let Packet {
             from,

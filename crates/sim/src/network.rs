@@ -1,4 +1,4 @@
-//! Hosts, links, and what happens to them.
+//! The network: hosts, links, the current time, and the operations on them.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -26,18 +26,18 @@ use crate::wakes::Wakes;
 
 pub(crate) const TAIL: usize = 60;
 
-/// Names a host or a router of one network.
+/// Identifies a host or a router of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub(crate) usize);
 
-/// Names an application of one network.
+/// Identifies an application of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppId {
     host: HostId,
     index: usize,
 }
 
-/// Names a stream of cross traffic of one network.
+/// Identifies a stream of cross traffic of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficId {
     from: HostId,
@@ -45,7 +45,7 @@ pub struct TrafficId {
     side: Side,
 }
 
-/// Hosts, links and the time.
+/// A simulated network: its hosts, its links and its clock.
 #[derive(Debug)]
 pub struct Network {
     seed: Seed,
@@ -65,9 +65,9 @@ pub struct Network {
 }
 
 impl Network {
-    /// An empty network at time zero.
+    /// Creates an empty network at time zero.
     pub fn new(seed: Seed) -> Self {
-        // The library's clock type has no zero of its own; only differences are ever looked at.
+        // `Instant` has no zero value of its own. Only differences between instants are ever used.
         static BASE: OnceLock<Instant> = OnceLock::new();
         let start = *BASE.get_or_init(Instant::now);
         Self {
@@ -88,12 +88,12 @@ impl Network {
         }
     }
 
-    /// Adds a server.
+    /// Adds a server with the given configuration.
     pub fn add_server(&mut self, name: &str, config: EngineConfig<ServerRole>) -> HostId {
         self.add_guest(name, Host::server(config))
     }
 
-    /// Adds a client of `server`, whose name resolves at once.
+    /// Adds a client of `server`; the server's name resolves at once.
     pub fn add_client(
         &mut self,
         name: &str,
@@ -104,7 +104,7 @@ impl Network {
         self.add_client_at(name, config, &[server], address)
     }
 
-    /// Adds a client of all `servers`, which are those of its configuration in the same order.
+    /// Adds a client of all `servers`, in the order of the servers in its configuration.
     pub fn add_client_of(
         &mut self,
         name: &str,
@@ -115,7 +115,7 @@ impl Network {
         self.add_client_at(name, config, servers, address)
     }
 
-    /// Adds a client of `server` that shares its address with `neighbour`, as behind one translator.
+    /// Adds a client of `server` that shares the address of `neighbour`, as behind one NAT.
     pub fn add_client_beside(
         &mut self,
         name: &str,
@@ -141,23 +141,23 @@ impl Network {
         self.add_at(name, address, Machine::Guest(Box::new(host)))
     }
 
-    /// Adds a host for a program of the caller's.
+    /// Adds a host that runs a program of the caller.
     pub fn add_guest(&mut self, name: &str, guest: impl Guest) -> HostId {
         self.add(name, Machine::Guest(Box::new(guest)))
     }
 
-    /// Adds a host for cross traffic.
+    /// Adds a host that sends and receives cross traffic.
     pub fn add_plain(&mut self, name: &str) -> HostId {
         self.add(name, Machine::Plain(Box::default()))
     }
 
-    /// Adds a router: it passes on what it gets, on the way with the fewest links.
+    /// Adds a router. It forwards packets on the route with the fewest links.
     pub fn add_router(&mut self, name: &str) -> HostId {
         self.add(name, Machine::Router)
     }
 
-    /// Joins two hosts or routers: `there` from `a` to `b`, `back` from `b` to `a`. Lengths that a link
-    /// is told are those of IP packets.
+    /// Joins two hosts or routers: `there` configures the link from `a` to `b`, `back` the one from `b` to `a`. Both
+    /// count the lengths of IP packets.
     pub fn link(&mut self, a: HostId, b: HostId, there: LinkConfig, back: LinkConfig) {
         for (from, to, config) in [(a.0, b.0, there), (b.0, a.0, back)] {
             let link = make_link(self.seed.value(), from, to, config, self.start);
@@ -165,9 +165,9 @@ impl Network {
         }
     }
 
-    /// Joins hosts over one bottleneck: all on the left with all on the right, each by an access link
-    /// with no limits but `access_delay` one way. Returns the routers at the left and the right end of the bottleneck, which name
-    /// it where [`Network::counters`] and [`Network::set_link`] ask.
+    /// Joins every host on the left with every host on the right over one bottleneck. Each host has an access link
+    /// without limits, whose one-way delay is `access_delay`. Returns the routers at the left and the right end of the
+    /// bottleneck, to be passed to [`Network::counters`] and [`Network::set_link`].
     pub fn dumbbell(
         &mut self,
         left: &[HostId],
@@ -190,7 +190,7 @@ impl Network {
         ends
     }
 
-    /// Changes one direction of a link from now on.
+    /// Changes the configuration of one direction of a link from now on.
     pub fn set_link(&mut self, from: HostId, to: HostId, change: impl FnOnce(&mut LinkConfig)) {
         if let Some(link) = self.topology.link_mut(from.0, to.0) {
             let mut config = link.config().clone();
@@ -199,7 +199,7 @@ impl Network {
         }
     }
 
-    /// Starts cross traffic between two hosts made by [`Network::add_plain`].
+    /// Starts cross traffic between two hosts created by [`Network::add_plain`].
     pub fn add_traffic(&mut self, from: HostId, to: HostId, traffic: &Traffic) -> TrafficId {
         let ends = [self.address(from), self.address(to)];
         let now = self.now;
@@ -212,14 +212,14 @@ impl Network {
 
     fn plain_pair(&mut self, from: HostId, to: HostId) -> (&mut Plain, &mut Plain) {
         let pair = self.nodes.get_disjoint_mut([from.0, to.0]);
-        let [from, to] = pair.expect("two hosts of this network");
+        let [from, to] = pair.expect("both ids must belong to this network and differ");
         match (&mut from.machine, &mut to.machine) {
             (Machine::Plain(from), Machine::Plain(to)) => (from, to),
-            _ => panic!("cross traffic is between plain hosts"),
+            _ => panic!("cross traffic needs two hosts from add_plain"),
         }
     }
 
-    /// What became of cross traffic so far.
+    /// Returns the results of cross traffic so far.
     pub fn traffic(&self, id: TrafficId) -> TrafficReport {
         let machine = |id: HostId| &self.nodes[id.0].machine;
         match (machine(id.from), machine(id.to)) {
@@ -228,10 +228,10 @@ impl Network {
         }
     }
 
-    /// A datagram from an address that is not one of the hosts' enters a host now.
+    /// Delivers a datagram to a host now, from an address that need not belong to a host.
     pub fn inject(&mut self, from: SocketAddr, to: HostId, bytes: Vec<u8>) {
         let (SocketAddr::V4(from), SocketAddr::V4(address)) = (from, self.address(to)) else {
-            panic!("simulated networks have IPv4");
+            panic!("simulated networks carry IPv4 only");
         };
         let packet = Packet {
             from,
@@ -247,22 +247,22 @@ impl Network {
         self.under_way.push_apart(self.nanos(self.now), arrival);
     }
 
-    /// A host with an engine.
+    /// Returns the engine host with this id. Panics if the node is of another kind.
     pub fn host(&mut self, id: HostId) -> &mut Host {
         self.guest(id)
     }
 
-    /// The program of type `T` at a host that was made for it.
+    /// Returns the program of type `T` that runs at a host. Panics if the host runs something else.
     pub fn guest<T: Guest>(&mut self, id: HostId) -> &mut T {
         self.wakes.now(id.0);
         let Machine::Guest(guest) = &mut self.nodes[id.0].machine else {
-            panic!("no program runs on this host");
+            panic!("this node is a router or a plain host; no program runs there");
         };
         let guest: &mut dyn Any = guest.as_mut();
-        guest.downcast_mut().expect("a program of this type")
+        guest.downcast_mut().expect("the host runs another type")
     }
 
-    /// An application connects to a client, which opens a flow for it.
+    /// Connects an application to a client; the client opens a flow for it.
     pub fn open(&mut self, client: HostId, token: &str, script: Script) -> AppId {
         let now = self.now;
         let index = self.host(client).open(now, token, script);
@@ -272,7 +272,7 @@ impl Network {
         }
     }
 
-    /// Server: an application connects to the listener of a client's reverse forward.
+    /// Server: connects an application to the listener of a client's reverse forward.
     pub fn open_incoming(&mut self, server: HostId, id: u64, script: Script) -> AppId {
         let now = self.now;
         let index = self.host(server).open_incoming(now, id, script);
@@ -282,19 +282,19 @@ impl Network {
         }
     }
 
-    /// What an application has seen and done.
+    /// Returns what an application has observed and done so far.
     pub fn outcome(&self, app: AppId) -> &Outcome {
         self.engine_host(app.host).apps()[app.index].outcome()
     }
 
-    /// The outcome of the last application that a server dialled for a token.
+    /// Returns the outcome of the latest application that a server dialled for a token.
     pub fn dialled(&self, server: HostId, token: &str) -> Option<&Outcome> {
         let mut apps = self.engine_host(server).apps().iter().rev();
         apps.find(|app| app.name() == token)
             .map(crate::App::outcome)
     }
 
-    /// A command to an engine, at this instant.
+    /// Runs a command on an engine at the current time.
     pub fn command<R>(
         &mut self,
         id: HostId,
@@ -304,58 +304,59 @@ impl Network {
         command(self.host(id).engine(), now)
     }
 
-    /// Time since the network was made.
+    /// Returns the time since the network was created.
     pub fn elapsed(&self) -> Duration {
         self.now - self.start
     }
 
-    /// The present instant.
+    /// Returns the current time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The instant `after` the network was made.
+    /// Returns the instant that is `after` later than the creation of the network.
     pub fn at(&self, after: Duration) -> Instant {
         self.start + after
     }
 
-    /// The seed of the run.
+    /// Returns the seed of the run.
     pub fn seed(&self) -> &Seed {
         &self.seed
     }
 
-    /// Where datagrams for a host go.
+    /// Returns the current address of a host.
     pub fn address(&self, id: HostId) -> SocketAddr {
         self.nodes[id.0].address
     }
 
-    /// What became of the packets of one direction of a link.
+    /// Returns the packet counts of one direction of a link.
     pub fn counters(&self, from: HostId, to: HostId) -> Counters {
         let link = self.topology.link(from.0, to.0);
         link.map_or_else(Counters::default, Link::counters)
     }
 
-    /// Packets that have reached a host so far.
+    /// Returns the number of packets that have reached a host so far.
     pub fn datagrams(&self) -> u64 {
         self.datagrams
     }
 
-    /// Packets that have entered a link so far: over three links a packet counts three times.
+    /// Returns the number of packets that have entered a link so far. A packet that crosses three links counts three
+    /// times.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// What happened so far.
+    /// Returns the record of the run so far.
     pub fn transcript(&self) -> &Transcript {
         &self.transcript
     }
 
-    /// How much the transcript keeps from now on.
+    /// Sets how much detail the transcript keeps from now on.
     pub fn set_detail(&mut self, detail: Detail) {
         self.transcript.set_detail(detail);
     }
 
-    /// What the transcript calls a host.
+    /// Returns the name of a host in the transcript.
     pub fn name(&self, id: HostId) -> &str {
         &self.nodes[id.0].name
     }
@@ -380,10 +381,10 @@ impl Network {
 
     fn engine_host(&self, id: HostId) -> &Host {
         let Machine::Guest(guest) = &self.nodes[id.0].machine else {
-            panic!("no program runs on this host");
+            panic!("this node is a router or a plain host; no program runs there");
         };
         let guest: &dyn Any = guest.as_ref();
-        guest.downcast_ref().expect("a host with an engine")
+        guest.downcast_ref().expect("the host runs no engine")
     }
 
     pub(crate) fn note(&mut self, host: usize, what: String) {
@@ -391,7 +392,7 @@ impl Network {
         self.transcript.note(at, &self.nodes[host].name, what);
     }
 
-    /// Nanoseconds from the start to an instant.
+    /// Returns the nanoseconds from the start of the network to an instant.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         let time = at.saturating_duration_since(self.start);
         let seconds = time.as_secs().saturating_mul(1_000_000_000);

@@ -1,4 +1,4 @@
-//! What travels on links.
+//! The packets that links carry.
 
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -7,13 +7,13 @@ use bytes::BytesMut;
 
 use crate::tcp::Segment;
 
-/// Bytes of the headers of IPv4 and UDP.
+/// Total length of the IPv4 and UDP headers, bytes.
 pub(crate) const UDP_HEADERS: usize = 20 + 8;
 
-/// Bytes of the headers of IPv4 and TCP, with the timestamps that Linux sends.
+/// Total length of the IPv4 and TCP headers, bytes, including the timestamp option that Linux sends.
 pub(crate) const TCP_HEADERS: usize = 20 + 20 + 12;
 
-/// The bits of ECN for congestion experienced (RFC 3168 section 5).
+/// The ECN codepoint CE, congestion experienced (RFC 3168 section 5).
 pub(crate) const CE: u8 = 0b11;
 
 #[derive(Clone, Debug)]
@@ -24,12 +24,12 @@ pub(crate) struct Packet {
     pub(crate) body: Body,
 }
 
-/// What a packet carries. Only a tunnel's bytes exist; the others are lengths.
+/// The payload of a packet. Only tunnel datagrams carry real bytes; the other kinds are lengths only.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Udp(BytesMut),
     Tcp(Segment),
-    /// A UDP datagram of so many bytes that mean nothing, for sink `sink` of a host.
+    /// A UDP datagram of `length` arbitrary bytes for sink number `sink` of a host.
     Filler {
         sink: u32,
         length: usize,
@@ -45,7 +45,7 @@ pub struct Departure {
 }
 
 impl Body {
-    /// Length of an IP packet with this in it.
+    /// Returns the length of an IP packet with this body.
     pub(crate) fn length(&self) -> usize {
         match self {
             Self::Udp(bytes) => bytes.len() + UDP_HEADERS,
@@ -63,7 +63,7 @@ impl Body {
     }
 }
 
-/// What a transcript calls it.
+/// Formats the body as transcripts show it.
 impl fmt::Display for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,7 +74,7 @@ impl fmt::Display for Body {
 }
 
 impl Departure {
-    /// A UDP datagram.
+    /// Creates a UDP datagram. Without `ecn` it is not ECN-capable.
     pub fn udp(to: SocketAddr, ecn: Option<u8>, bytes: BytesMut) -> Self {
         Self {
             to,

@@ -1,11 +1,11 @@
-//! The bytes that applications send: any offset of any stream at the cost of a copy.
+//! The bytes that applications send. Any offset of any stream is available at the cost of a copy.
 
 use std::sync::OnceLock;
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-/// Length of the repeated block: prime, so that no power of two in a bug hides behind its period.
+/// Length of the repeated block. It is prime, so that the period does not hide an error by a power of two.
 const PERIOD: usize = 1_048_583;
 
 fn block() -> &'static [u8] {
@@ -17,14 +17,14 @@ fn block() -> &'static [u8] {
     })
 }
 
-/// The bytes of stream `seed` from `offset` on: at least one, at most `most`.
+/// Returns bytes of stream `seed` from `offset` on: at least one, at most `most`.
 pub(crate) fn bytes(seed: u64, offset: u64, most: usize) -> &'static [u8] {
     let start = seed.wrapping_mul(611_953) % PERIOD as u64 + offset % PERIOD as u64;
     let start = usize::try_from(start).unwrap_or(0) % PERIOD;
     &block()[start..(start + most.max(1)).min(PERIOD)]
 }
 
-/// Where `found` at `offset` differs from stream `seed`, if it does.
+/// Returns the first offset at which `found`, which begins at `offset`, differs from stream `seed`.
 pub(crate) fn first_difference(seed: u64, mut offset: u64, mut found: &[u8]) -> Option<u64> {
     while !found.is_empty() {
         let expected = bytes(seed, offset, found.len());

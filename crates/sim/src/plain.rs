@@ -1,4 +1,4 @@
-//! A host without a tunnel: the ends of TCP connections and of constant streams.
+//! A host without an engine: it sends and receives TCP connections and constant-rate streams.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -12,18 +12,18 @@ pub(crate) struct Plain {
     senders: Vec<(SocketAddr, Sender)>,
     receivers: Vec<(SocketAddr, Receiver)>,
     sources: Vec<(SocketAddr, u32, Source)>,
-    /// Bytes of payload received from each source.
+    /// Bytes of payload received by each sink, one per source.
     sinks: Vec<u64>,
-    /// As of the last round of work.
+    /// The next timeout, as computed by the last round of work.
     timer: Option<Instant>,
 }
 
-/// What shares a link with a tunnel.
+/// Cross traffic, which shares a link with a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// A TCP connection.
+    /// One TCP connection that sends data.
     Tcp(Tcp),
-    /// Packets of 1500 bytes at a constant rate, bytes per second.
+    /// Packets of 1500 bytes at a constant rate in bytes per second.
     Constant(u64),
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Side {
 }
 
 impl Plain {
-    /// Makes the sending end of traffic to `to`, whose address is `address`.
+    /// Creates the sending end of traffic to the host `to`, whose address is `address`.
     pub(crate) fn send(
         &mut self,
         traffic: &Traffic,
@@ -68,7 +68,7 @@ impl Plain {
         }
     }
 
-    /// What became of traffic whose sending end is here and whose other end is at `to`.
+    /// Reports on traffic that is sent from here and received at the host `to`.
     pub(crate) fn report(&self, side: Side, to: &Self) -> TrafficReport {
         match side {
             Side::Tcp { sender, receiver } => TrafficReport {

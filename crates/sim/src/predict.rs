@@ -1,4 +1,4 @@
-//! What the tunnel gets out of a link: one question, one answer, no clock.
+//! Predicts the goodput of the tunnel on a given link, in virtual time.
 
 use std::time::Duration;
 
@@ -17,52 +17,53 @@ const CONNECT_STEP: Duration = Duration::from_millis(10);
 
 const TARGET: &str = "bulk";
 
-/// A link, what crosses it, and for how long. The tunnel's one flow goes up.
+/// One experiment: a link, the traffic on it, and the duration. The tunnel's only flow goes from the client to the
+/// server.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// From the client to the server.
+    /// The direction from the client to the server.
     pub up: LinkConfig,
-    /// From the server to the client.
+    /// The direction from the server to the client.
     pub down: LinkConfig,
-    /// Bytes of the flow; `None`: as many as pass.
+    /// Size of the flow in bytes; `None` means unlimited.
     pub bytes: Option<u64>,
-    /// Cross traffic from the client's side to the server's, on hosts of its own.
+    /// Cross traffic from the client's side to the server's side, on separate hosts.
     pub traffic: Vec<Traffic>,
-    /// Engine settings of both ends.
+    /// Engine settings of both client and server.
     pub transport: Transport,
-    /// Time that does not count, from the moment at which the flow is opened.
+    /// Time after opening the flow that is not measured.
     pub warm_up: Duration,
-    /// Time that counts.
+    /// Measured time, after the warm-up.
     pub duration: Duration,
-    /// What chance follows from.
+    /// Seed of all randomness in the run.
     pub seed: u64,
 }
 
-/// Rates of the time that counts: bytes per second that applications received.
+/// Rates over the measured time, in bytes per second that applications received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// The tunnel's.
+    /// Goodput of the tunnel's flow.
     pub goodput: f64,
-    /// The rates of cross traffic, in the order of the cell.
+    /// Rates of the cross traffic, in the order of [`Cell::traffic`].
     pub traffic: Vec<f64>,
 }
 
-/// Why there is no answer.
+/// The reason for a failed prediction.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PredictError {
-    /// There is no such link.
+    /// The configuration of a link is invalid.
     #[error(transparent)]
     Link(#[from] ConfigError),
-    /// The link lets no handshake pass.
+    /// The handshake did not complete within a minute of virtual time.
     #[error("no connection within {CONNECT_MAX:?}: lower the loss or the delay of the link")]
     Unreachable,
-    /// A cell without time.
-    #[error("the duration must be longer than nothing")]
+    /// The experiment has no time to measure: [`Cell::duration`] is zero.
+    #[error("the measured duration is zero; it must be positive")]
     NoTime,
 }
 
 impl Cell {
-    /// A tunnel that sends for ten seconds after a warm-up of five, alone.
+    /// Creates an experiment of ten seconds after a warm-up of five, without cross traffic.
     pub fn new(up: LinkConfig, down: LinkConfig) -> Self {
         Self {
             up,
@@ -77,7 +78,7 @@ impl Cell {
     }
 }
 
-/// Runs a cell in virtual time.
+/// Runs an experiment in virtual time and returns the rates.
 pub fn predict(cell: &Cell) -> Result<Prediction, PredictError> {
     if cell.duration.is_zero() {
         return Err(PredictError::NoTime);
@@ -106,7 +107,7 @@ pub fn predict(cell: &Cell) -> Result<Prediction, PredictError> {
     let traffic = pairs.map(|((from, to), traffic)| network.add_traffic(from, to, traffic));
     let traffic: Vec<_> = traffic.collect();
     connect(&mut network, client)?;
-    // Far more than passes in any run.
+    // More than any run can transfer.
     let bytes = cell.bytes.unwrap_or(u64::MAX / 4);
     let sends = Script {
         sends: 1,
@@ -118,7 +119,7 @@ pub fn predict(cell: &Cell) -> Result<Prediction, PredictError> {
         .serve(TARGET, Dial::connects(), receives);
     let writes = [Write::Send(bytes), Write::Finish];
     network.open(client, TARGET, sends.write(writes));
-    // Bytes received so far by the target, then by each stream of cross traffic.
+    // Bytes received so far: first by the target, then by each stream of cross traffic.
     let received = |network: &Network| -> Vec<u64> {
         let target = network.dialled(server, TARGET);
         let target = target.map_or(0, |target| target.received);
@@ -136,7 +137,7 @@ pub fn predict(cell: &Cell) -> Result<Prediction, PredictError> {
     })
 }
 
-/// The settings of an end. A run begins without what another one has learnt.
+/// Returns the settings of one side. The memory of paths is empty, so that runs do not influence each other.
 fn transport(cell: &Cell) -> Transport {
     Transport {
         memory: PathMemory::default(),

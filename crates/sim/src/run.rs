@@ -1,4 +1,4 @@
-//! How time passes.
+//! The event loop: virtual time passes, packets move, hosts run.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use crate::packet::{Body, CE, Departure, Packet};
 use crate::transcript::Detail;
 
 impl Network {
-    /// Lets time pass.
+    /// Lets the given time pass.
     pub fn run_for(&mut self, time: Duration) {
         let until = self.now + time;
         while self.step(until) {}
         self.now = until;
     }
 
-    /// Lets time pass until something is true, which must happen within `most`. Returns how long it took.
+    /// Lets time pass until `done` returns true, and returns how long that took. Panics after `most`.
     pub fn run_until(
         &mut self,
         most: Duration,
@@ -32,21 +32,21 @@ impl Network {
             }
             assert!(
                 self.step(until),
-                "it did not happen within {most:?}\n{}",
+                "the condition did not become true within {most:?}\n{}",
                 self.transcript.tail(TAIL)
             );
         }
     }
 
-    /// Lets time pass until nothing is under way and no engine wants to be woken, or until `most` has
-    /// passed; whether it became quiet.
+    /// Lets time pass until no packet is in flight and no host has a timer, or until `most` has passed. Returns true if
+    /// the network became silent.
     pub fn run_to_silence(&mut self, most: Duration) -> bool {
         let until = self.now + most;
         while self.step(until) {}
         self.under_way.is_empty() && self.wakes.next() == u64::MAX
     }
 
-    /// Does what is to be done now, then jumps to the next thing that happens before `until`.
+    /// Does the work that is due now, then jumps to the next event before `until`. Returns false if there is none.
     fn step(&mut self, until: Instant) -> bool {
         self.settle();
         let arrival = self.under_way.next().unwrap_or(u64::MAX);
@@ -63,7 +63,7 @@ impl Network {
         true
     }
 
-    /// Hands a packet to the host it is for, or to the next link on its way there.
+    /// Hands a packet to its destination host, or to the next link on the route.
     fn arrive(&mut self, arrival: Arrival) {
         let Arrival { node, host, packet } = arrival;
         if node != host {
@@ -125,7 +125,7 @@ impl Network {
         }
     }
 
-    /// A packet at `node` enters the next link on its way to `host`.
+    /// Sends a packet from `node` into the next link on the route to `host`.
     fn enter_link(&mut self, node: usize, host: usize, mut packet: Packet) {
         let Some((index, joint)) = self.topology.way(node, host) else {
             self.note_lost(node, &packet.body, packet.to.into());
@@ -171,7 +171,7 @@ impl Network {
         }
     }
 
-    /// The name of the host at an address, or the address where there is none any more.
+    /// Returns the name of the host at an address, or the address itself if no host has it any more.
     fn whom(&self, address: SocketAddrV4) -> String {
         match self.addresses.host(address) {
             Some(host) => self.nodes[host].name.clone(),

@@ -1,68 +1,70 @@
-//! What an application does.
+//! Scripts: the behaviour of simulated applications.
 
 use std::time::Duration;
 
-/// An application's behaviour: what it writes and, independently, how it reads.
+/// The behaviour of an application: what it writes and, independently, how it reads.
 ///
-/// When both lists are done and both directions have ended the connection is closed. An application
-/// whose writes do not end in [`Write::Finish`], [`Write::Abort`] or [`Write::Close`] keeps its connection open.
+/// The connection is closed when both lists are done and both directions have ended. An application whose writes do not
+/// end in [`Write::Finish`], [`Write::Abort`] or [`Write::Close`] keeps its connection open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// Which stream of bytes it sends.
+    /// Number of the byte stream that the application sends.
     pub sends: u64,
-    /// Which stream of bytes it must receive; anything else fails the run. `None`: not looked at.
+    /// Number of the byte stream that the application must receive; a different byte fails the run. With `None` the
+    /// bytes are not checked.
     pub expects: Option<u64>,
-    /// What the application writes, in order.
+    /// The write steps, in order.
     pub write: Vec<Write>,
-    /// How it reads, in order, and after that as fast as bytes come.
+    /// The read steps, in order. After the last one the application reads as fast as bytes arrive.
     pub read: Vec<Read>,
-    /// Bytes that each direction of its connection holds; 0: 64 KiB.
+    /// Bytes that each direction of the connection buffers; 0 means 64 KiB.
     pub buffer: usize,
-    /// Most bytes that the engine moves in one call; 0: any number.
+    /// Maximum bytes that the engine moves in one call; 0 means no limit.
     pub call_max: usize,
 }
 
-/// One step of writing.
+/// One step of the writing side of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// So many bytes.
+    /// Send this number of bytes.
     Send(u64),
-    /// Nothing for this long.
+    /// Send nothing for this long.
     Wait(Duration),
-    /// Wait until so many bytes, in total, have been received.
+    /// Wait until this number of bytes, in total, has been received.
     Received(u64),
-    /// Wait until the peer has ended its direction.
+    /// Wait until the incoming direction has ended.
     ReceivedEnd,
-    /// Everything that is received, until its end.
+    /// Send back everything that is received, until the incoming direction ends.
     Echo,
-    /// End this direction (FIN); reading goes on.
+    /// Finish the outgoing direction (FIN); reading goes on.
     Finish,
-    /// Cut both directions (RST).
+    /// Abort both directions (RST).
     Abort,
-    /// Close the connection as `close(2)` does: whatever still arrives is answered with a reset.
+    /// Close the connection as `close(2)` does: data that still arrives is answered with a reset.
     Close,
 }
 
-/// One step of reading.
+/// One step of the reading side of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes, as fast as they come.
+    /// Read this number of bytes, as fast as they arrive.
     Bytes(u64),
-    /// Nothing for this long.
+    /// Read nothing for this long.
     Pause(Duration),
-    /// So many bytes in each interval, until the end.
+    /// Read this number of bytes in each interval, until the end of the stream.
     Slowly {
-        /// Bytes in one go.
+        /// Maximum bytes per read.
         bytes: u64,
-        /// Time between two.
+        /// Time between two reads.
         every: Duration,
     },
-    /// Nothing ever again.
+    /// Stop reading for good.
     Never,
 }
 
 impl Script {
-    /// An application that connects: it sends stream `number` * 2 and expects the next one.
+    /// Returns the script of a connecting application: it sends stream `number * 2` and expects stream `number * 2 +
+    /// 1`.
     pub fn client(number: u64) -> Self {
         Self {
             sends: number * 2,
@@ -71,7 +73,7 @@ impl Script {
         }
     }
 
-    /// The peer of [`Script::client`].
+    /// Returns the script of the peer of [`Script::client`].
     pub fn server(number: u64) -> Self {
         Self {
             sends: number * 2 + 1,
@@ -80,12 +82,12 @@ impl Script {
         }
     }
 
-    /// An application that sends back what it receives, then ends.
+    /// Returns the script of an application that sends back what it receives, then finishes.
     pub fn echo() -> Self {
         Self::default().write([Write::Echo, Write::Finish])
     }
 
-    /// One that connects to an echo: it expects what it sends.
+    /// Returns the script of an application that connects to [`Script::echo`]: it expects what it sends.
     pub fn echoed(number: u64) -> Self {
         Self {
             sends: number,
@@ -94,14 +96,14 @@ impl Script {
         }
     }
 
-    /// With these writes.
+    /// Sets the write steps.
     #[must_use]
     pub fn write(mut self, write: impl Into<Vec<Write>>) -> Self {
         self.write = write.into();
         self
     }
 
-    /// With these reads.
+    /// Sets the read steps.
     #[must_use]
     pub fn read(mut self, read: impl Into<Vec<Read>>) -> Self {
         self.read = read.into();

@@ -1,4 +1,4 @@
-//! Where all chance in a run comes from, and how to repeat it.
+//! Seeds: the source of all randomness in a run, and the means to repeat the run.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,51 +7,51 @@ use std::time::Duration;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-/// Environment variable that repeats one seed, or runs others.
+/// Environment variable that selects one seed or a range of seeds.
 const VARIABLE: &str = "QUICTUN_SEED";
 
 /// Environment variable that names a directory for the transcripts and packets of tests.
 const EVIDENCE: &str = "QUICTUN_EVIDENCE";
 
-/// The seed of a run. If the run panics, it says how to repeat it.
+/// The seed of a run. If the run panics, the seed prints how to repeat it.
 #[derive(Debug)]
 pub struct Seed {
     value: u64,
     origin: Origin,
 }
 
-/// Where a seed comes from.
+/// The origin of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// A program that uses the simulation: nothing is printed.
+    /// A program that uses the simulation; nothing is printed on a panic.
     Program,
-    /// A test, always the same.
+    /// A test with one fixed seed.
     Fixed,
-    /// The test of this name, which runs through many.
+    /// The test of this name, which runs many seeds.
     Test(&'static str),
 }
 
 impl Seed {
-    /// A seed for a run that is no test.
+    /// Creates a seed for a run outside of a test.
     pub fn plain(value: u64) -> Self {
         let origin = Origin::Program;
         Self { value, origin }
     }
 
-    /// A seed that is always the same: running the test again repeats it.
+    /// Creates a fixed seed: running the test again repeats the run.
     pub fn fixed(value: u64) -> Self {
         let origin = Origin::Fixed;
         Self { value, origin }
     }
 
-    /// One of many seeds that the test `test` of this crate runs through.
+    /// Creates one of the many seeds that the test `test` of this crate runs.
     pub fn of_test(test: &'static str, value: u64) -> Self {
         let origin = Origin::Test(test);
         Self { value, origin }
     }
 
-    /// The seeds that a test runs through: `usual`, unless the environment asks for one (`17`) or for a
-    /// range (`1000..9000`).
+    /// Returns the range of seeds that a test runs: `usual`, unless the environment variable `QUICTUN_SEED` asks for
+    /// one seed (`17`) or a range (`1000..9000`).
     pub fn wanted(usual: Range<u64>) -> Range<u64> {
         let Ok(text) = std::env::var(VARIABLE) else {
             return usual;
@@ -66,28 +66,28 @@ impl Seed {
         range.unwrap_or_else(|| panic!("{VARIABLE}={text:?} is neither a number nor FROM..UNTIL"))
     }
 
-    /// The number.
+    /// Returns the seed as a number.
     pub fn value(&self) -> u64 {
         self.value
     }
 
-    /// A generator for one purpose; purposes do not disturb each other.
+    /// Returns a generator for one purpose. The generators of different purposes are independent.
     pub fn random(&self, purpose: u64) -> Random {
         Random::new(self.value, purpose)
     }
 }
 
 impl Seed {
-    /// The directory in which transcript and packets are to be left, if there is one.
+    /// Returns the directory for the transcript and the packets, if one is configured.
     pub(crate) fn evidence(&self) -> Option<PathBuf> {
         let directory = std::env::var_os(EVIDENCE).filter(|_| self.origin != Origin::Program)?;
         (!directory.is_empty()).then(|| directory.into())
     }
 
-    /// The name of the test, as the harness knows it where it can be found out.
+    /// Returns the name of the test, as the harness knows it if that can be determined.
     pub(crate) fn test(&self) -> String {
         let thread = std::thread::current();
-        // The harness names its threads for the tests, except where it has only one.
+        // The harness names its threads after the tests, unless it runs on one thread only.
         let of_thread = thread.name().filter(|name| *name != "main");
         let known = match self.origin {
             Origin::Test(name) => name,
@@ -131,12 +131,12 @@ impl Drop for Seed {
     }
 }
 
-/// A generator whose values never change between releases, so that seeds in reports stay good.
+/// A generator whose output does not change between releases, so that reported seeds stay valid.
 #[derive(Debug)]
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The generator of `seed` for `purpose`.
+    /// Creates the generator of `seed` for `purpose`.
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -144,17 +144,17 @@ impl Random {
         Self(ChaCha8Rng::from_seed(key))
     }
 
-    /// Any number.
+    /// Returns a uniform 64-bit number.
     pub fn any(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number in `from..until`; `from` where that is empty.
+    /// Returns a number in `from..until`, or `from` if the range is empty.
     pub fn within(&mut self, from: u64, until: u64) -> u64 {
         from + self.any() % until.saturating_sub(from).max(1)
     }
 
-    /// A size in `from..=most` whose order of magnitude is even: small ones are as likely as large ones.
+    /// Returns a size in `from..=most` with a uniform order of magnitude: small sizes are as likely as large ones.
     pub fn magnitude(&mut self, from: u64, most: u64) -> u64 {
         let (low, high) = (from.max(1).ilog2(), most.max(1).ilog2());
         let bits = self.within(u64::from(low), u64::from(high) + 1);
@@ -162,23 +162,23 @@ impl Random {
         self.within(base, base * 2).clamp(from, most)
     }
 
-    /// Whether something happens that happens `times` in `of` times.
+    /// Returns true with a probability of `times` in `of`.
     pub fn chance(&mut self, times: u64, of: u64) -> bool {
         self.within(0, of) < times
     }
 
-    /// One of some values.
+    /// Returns one of the given values.
     pub fn pick<T: Copy>(&mut self, values: &[T]) -> T {
         values[usize::try_from(self.within(0, values.len() as u64)).unwrap_or(0)]
     }
 
-    /// A time in `from..until`.
+    /// Returns a duration in `from..until`.
     pub fn time(&mut self, from: Duration, until: Duration) -> Duration {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.within(nanos(from), nanos(until)))
     }
 
-    /// Bytes for an engine's seed.
+    /// Returns 32 bytes, for example as the seed of an engine.
     pub fn bytes(&mut self) -> [u8; 32] {
         let mut bytes = [0; 32];
         self.0.fill_bytes(&mut bytes);

@@ -1,4 +1,4 @@
-//! A connection between an application and an engine, in memory, that fails as TCP does.
+//! An in-memory connection between an application and an engine; it fails in the ways TCP does.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use quictun_flow::Socket;
 
-/// Which sockets of a host have news, for the engine and for the applications.
+/// The queues of sockets with activity on one host: for the engine and for the applications.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     pub(crate) for_engine: VecDeque<usize>,
@@ -16,19 +16,19 @@ pub(crate) struct Board {
 
 #[derive(Debug)]
 struct Wire {
-    /// Index of the socket on its host.
+    /// Number of the socket on its host.
     index: usize,
     board: Rc<RefCell<Board>>,
     to_engine: Pipe,
     to_app: Pipe,
-    /// Bytes that each direction holds.
+    /// Bytes that each direction buffers.
     capacity: usize,
-    /// Most bytes that one call moves.
+    /// Maximum bytes that one call of the engine moves.
     call_max: usize,
     app: End,
     engine: End,
     news: News,
-    /// Each end stands on the board already.
+    /// Set if the socket is already queued on the board, for the engine and for the application.
     engine_told: bool,
     app_told: bool,
 }
@@ -37,19 +37,19 @@ struct Wire {
 struct Pipe {
     data: VecDeque<u8>,
     fin: bool,
-    /// Its reader has seen the FIN.
+    /// Set once the reader has seen the FIN.
     fin_read: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Open,
-    /// Closed: what arrives for it is answered with a reset.
+    /// Closed: data that arrives for this end is answered with a reset.
     Closed,
     Reset,
 }
 
-/// What the engine has not yet been told.
+/// Socket readiness that the engine has not been notified of yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
     pub(crate) readable: bool,
@@ -57,11 +57,11 @@ pub(crate) struct News {
     pub(crate) failed: bool,
 }
 
-/// The engine's end.
+/// The engine's end of a connection.
 #[derive(Debug)]
 pub struct MemSocket {
     wire: Rc<RefCell<Wire>>,
-    /// Both directions have ended: dropping it is no reset.
+    /// Set if both directions have ended, so that dropping the socket is not a reset.
     closed: bool,
 }
 
@@ -78,8 +78,8 @@ pub(crate) enum AppRead {
     Reset,
 }
 
-/// A connection number `index` of a host whose directions hold `capacity` bytes each and whose calls
-/// move at most `call_max`.
+/// Creates connection number `index` of a host. Each direction buffers `capacity` bytes, and each call of the engine
+/// moves at most `call_max` bytes.
 pub(crate) fn pair(
     index: usize,
     board: &Rc<RefCell<Board>>,
@@ -122,7 +122,7 @@ impl Wire {
         }
     }
 
-    /// A reset by either end loses what is under way in both directions.
+    /// Discards the buffered bytes of both directions, as a reset by either end does.
     fn clear(&mut self) {
         self.to_engine.data.clear();
         self.to_app.data.clear();
@@ -217,7 +217,7 @@ impl Socket for MemSocket {
     }
 
     fn is_sent(&self) -> bool {
-        // Here a reset takes back whatever the application has not read.
+        // In this model a reset discards everything that the application has not read.
         let wire = self.wire.borrow();
         let to_app = &wire.to_app;
         wire.app != End::Open || to_app.data.is_empty() && (to_app.fin_read || !to_app.fin)
@@ -235,7 +235,7 @@ impl Socket for MemSocket {
 impl Drop for MemSocket {
     fn drop(&mut self) {
         let mut wire = self.wire.borrow_mut();
-        // A kernel resets, too, where bytes are left unread.
+        // A kernel also resets the connection if unread bytes are left.
         if !self.closed || !wire.to_engine.data.is_empty() {
             wire.engine = End::Reset;
             wire.clear();
@@ -258,7 +258,7 @@ impl AppSocket {
         self.wire.borrow_mut().app_told = false;
     }
 
-    /// Reads; without a place to put them, the bytes are gone.
+    /// Reads at most `most` bytes into `into`, or discards them if `into` is `None`.
     pub(crate) fn read(&self, into: Option<&mut Vec<u8>>, most: usize) -> AppRead {
         let mut wire = self.wire.borrow_mut();
         if wire.engine == End::Reset {
@@ -283,7 +283,7 @@ impl AppSocket {
         }
     }
 
-    /// How many bytes were taken; `None`: the connection was reset.
+    /// Returns the number of bytes accepted, or `None` if the engine's end no longer accepts any.
     pub(crate) fn write(&self, bytes: &[u8]) -> Option<usize> {
         let mut wire = self.wire.borrow_mut();
         if wire.engine != End::Open {
@@ -314,7 +314,7 @@ impl AppSocket {
         wire.tell_engine(true, true, true);
     }
 
-    /// Closes both directions: an orderly end if everything was read, a reset otherwise.
+    /// Closes both directions: with a FIN if everything was read, with a reset otherwise.
     pub(crate) fn close(&self) {
         let mut wire = self.wire.borrow_mut();
         if wire.app != End::Open {
@@ -347,9 +347,9 @@ mod tests {
         assert_eq!(app.write(b"abcdef"), Some(4));
         app.finish();
         let mut got = Vec::with_capacity(16);
-        assert_eq!(socket.read(&mut got).expect("it works"), 4);
-        assert_eq!(socket.read(&mut got).expect("it works"), 0);
-        assert_eq!(socket.write(&[IoSlice::new(b"ok")]).expect("it works"), 2);
+        assert_eq!(socket.read(&mut got).expect("the engine reads"), 4);
+        assert_eq!(socket.read(&mut got).expect("the engine reads"), 0);
+        assert_eq!(socket.write(&[IoSlice::new(b"ok")]).expect("must write"), 2);
         assert_eq!(app.read(Some(&mut got), 10), AppRead::Bytes(2));
         assert_eq!(got, b"abcdok");
     }
@@ -372,7 +372,7 @@ mod tests {
         app.abort();
         let error = socket
             .read(&mut Vec::with_capacity(8))
-            .expect_err("it fails");
+            .expect_err("the application has reset the connection");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert!(socket.finish().is_err());
     }
@@ -380,8 +380,8 @@ mod tests {
     #[test]
     fn a_full_pipe_blocks_and_room_is_announced() {
         let (mut socket, app, board) = ends(2);
-        assert_eq!(socket.write(&[IoSlice::new(b"abc")]).expect("it works"), 2);
-        let error = socket.write(&[IoSlice::new(b"c")]).expect_err("it fails");
+        assert_eq!(socket.write(&[IoSlice::new(b"abc")]).expect("has room"), 2);
+        let error = socket.write(&[IoSlice::new(b"c")]).expect_err("full pipe");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(app.read(None, 1), AppRead::Bytes(1));
         assert_eq!(board.borrow_mut().for_engine.pop_front(), Some(0));

@@ -1,7 +1,7 @@
-//! Throw-away credentials: a self-signed server and a client that trusts exactly this server.
+//! Throw-away credentials: a self-signed server certificate, and a client that trusts only this certificate.
 //!
-//! All sizes are fixed (Ed25519, a serial number of one byte, no tickets), so that datagrams have the same lengths
-//! in every run.
+//! All sizes are fixed (Ed25519, a serial number of one byte, no tickets), so that datagrams have the same lengths in
+//! every run.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// The name on the certificate.
+/// The server name in the certificate.
 pub const SERVER_NAME: &str = "server.test";
 
 struct Credentials {
@@ -18,7 +18,7 @@ struct Credentials {
     key: PrivateKeyDer<'static>,
 }
 
-/// One key pair per process: making one takes longer than most runs.
+/// Returns the key pair of the process. There is only one, because generating one takes longer than most runs.
 fn credentials() -> &'static Credentials {
     static CREDENTIALS: OnceLock<Credentials> = OnceLock::new();
     CREDENTIALS.get_or_init(|| {
@@ -38,12 +38,12 @@ fn credentials() -> &'static Credentials {
     })
 }
 
-/// How a client agrees on keys. The shares of each group have one size.
+/// The key exchange that a client offers. All key shares of a group have the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exchange {
-    /// X25519: the `ClientHello` fits one datagram.
+    /// X25519: the `ClientHello` fits into one datagram.
     Classical,
-    /// X25519MLKEM768, with X25519 as the fall-back: the `ClientHello` takes two.
+    /// X25519MLKEM768, with X25519 as the fallback: the `ClientHello` takes two datagrams.
     PostQuantum,
 }
 
@@ -58,24 +58,24 @@ fn provider(exchange: Exchange) -> Arc<CryptoProvider> {
     })
 }
 
-/// A server that offers `protocols` (ALPN), and takes what a client prefers for the exchange of keys.
+/// Returns the configuration of a server that offers `protocols` (ALPN) and accepts both key exchanges.
 pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
     let credentials = credentials();
     let mut config = ServerConfig::builder_with_provider(provider(Exchange::PostQuantum))
         .with_protocol_versions(&[&TLS13])
-        .expect("invariant: the provider has TLS 1.3")
+        .expect("invariant: the provider supports TLS 1.3")
         .with_no_client_auth()
         .with_single_cert(
             vec![credentials.certificate.clone()],
             credentials.key.clone_key(),
         )
-        .expect("invariant: key and certificate belong together");
+        .expect("invariant: the certificate is for this key");
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     config.send_tls13_tickets = 0;
     Arc::new(config)
 }
 
-/// A client that offers `protocols` (ALPN) and trusts the server of [`server`] only.
+/// Returns the configuration of a client that offers `protocols` (ALPN) and trusts only the server of [`server`].
 pub(crate) fn client(protocols: &[&[u8]], exchange: Exchange) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots
@@ -83,7 +83,7 @@ pub(crate) fn client(protocols: &[&[u8]], exchange: Exchange) -> Arc<ClientConfi
         .expect("invariant: the certificate is well-formed");
     let mut config = ClientConfig::builder_with_provider(provider(exchange))
         .with_protocol_versions(&[&TLS13])
-        .expect("invariant: the provider has TLS 1.3")
+        .expect("invariant: the provider supports TLS 1.3")
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();

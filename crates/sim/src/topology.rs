@@ -1,4 +1,4 @@
-//! Nodes, the links between them, and the way from one to another.
+//! Nodes, the links between them, and the routes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -7,12 +7,12 @@ use quictun_link::{Link, LinkConfig};
 
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
-    /// All links, in the order in which they were made.
+    /// All links, in the order of their creation.
     pub(crate) links: Vec<Joint>,
     index: BTreeMap<(usize, usize), usize>,
-    /// Whether each node passes on what is not for it.
+    /// For each node, true if it forwards packets to other nodes.
     forwards: Vec<bool>,
-    /// The first link on the way from a node to another; no way: `NONE`.
+    /// The first link on the route from each node to each other node, or `NONE` if there is no route.
     ways: Vec<Vec<u32>>,
     stale: bool,
 }
@@ -27,13 +27,13 @@ pub(crate) struct Joint {
 const NONE: u32 = u32::MAX;
 
 impl Topology {
-    /// Adds a node, which passes packets on (a router) or does not.
+    /// Adds a node. `forwards` is true for a router.
     pub(crate) fn add_node(&mut self, forwards: bool) {
         self.forwards.push(forwards);
         self.stale = true;
     }
 
-    /// Joins two nodes in one direction, in the place of what joined them so before.
+    /// Joins two nodes in one direction. An existing link between them in that direction is replaced.
     pub(crate) fn join(&mut self, from: usize, to: usize, link: Link) {
         let joint = Joint { from, to, link };
         if let Some(&index) = self.index.get(&(from, to)) {
@@ -55,7 +55,7 @@ impl Topology {
         Some(&mut self.links[index].link)
     }
 
-    /// The first link, and its number, on the way from a node to another.
+    /// Returns the first link on the route between two nodes, and its number.
     pub(crate) fn way(&mut self, from: usize, to: usize) -> Option<(usize, &mut Joint)> {
         if std::mem::take(&mut self.stale) {
             self.find_ways();
@@ -64,7 +64,7 @@ impl Topology {
         self.links.get_mut(index).map(|joint| (index, joint))
     }
 
-    /// Fewest links first; among ways of one length, the link that was made first.
+    /// Computes the routes: those with the fewest links and, among these, the one over the earliest link.
     fn find_ways(&mut self) {
         let nodes = self.forwards.len();
         self.ways = vec![vec![NONE; nodes]; nodes];
@@ -94,7 +94,7 @@ impl Topology {
     }
 }
 
-/// The link of `config` between two nodes in a run of `seed`.
+/// Creates the link of `config` between two nodes, with randomness from the run's `seed`.
 pub(crate) fn make_link(
     seed: u64,
     from: usize,

@@ -1,23 +1,23 @@
-//! What happened, as text.
+//! The transcript: a record of a run as text.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::seed::Seed;
 
-/// How much a transcript keeps.
+/// The level of detail of a transcript.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Nothing.
+    /// Only the changes that the test makes to the network, such as faults.
     Nothing,
-    /// What engines and applications say.
+    /// The events of engines and the notes of guests as well.
     #[default]
     Events,
     /// Every datagram as well.
     Datagrams,
 }
 
-/// A run in lines of time, host and event.
+/// The record of a run. Each line has a time, a host and an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transcript {
     lines: Vec<(Duration, String, String)>,
@@ -25,7 +25,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// An empty transcript, with datagrams where the run is to leave its evidence.
+    /// Creates an empty transcript. It keeps datagrams if the run must leave evidence.
     pub(crate) fn of(seed: &Seed) -> Self {
         let detail = seed.evidence().map(|_| Detail::Datagrams);
         Self {
@@ -46,17 +46,17 @@ impl Transcript {
         self.lines.push((at, host.to_owned(), what));
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether nothing was noted.
+    /// Returns true if the transcript has no lines.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// The last `count` lines.
+    /// Returns a transcript of the last `count` lines.
     #[must_use]
     pub fn tail(&self, count: usize) -> Self {
         Self {

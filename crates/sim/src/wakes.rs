@@ -1,14 +1,15 @@
-//! Which hosts have work to do, and when the others will.
+//! The hosts that have work to do, and the wake-up times of the others.
 
-/// Hosts by their numbers. Most events are packets at routers, which concern no host: they cost nothing here.
+/// Wake-ups of hosts, indexed by host number. Most events are packets at routers; they involve no host and cost nothing
+/// here.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     ready: Vec<bool>,
     ready_count: usize,
-    /// When each host wants to be woken; nanoseconds since the start.
+    /// The wake-up time of each host, in nanoseconds since the start.
     timers: Vec<u64>,
     next: u64,
-    /// A timer has changed since `next` was found.
+    /// Set if a timer has changed since `next` was computed.
     stale: bool,
 }
 
@@ -25,7 +26,7 @@ impl Default for Wakes {
 }
 
 impl Wakes {
-    /// Adds the host with the next number, which has work to do.
+    /// Adds the host with the next number and marks it as ready.
     pub(crate) fn add_host(&mut self) {
         self.ready.push(false);
         self.timers.push(u64::MAX);
@@ -38,7 +39,7 @@ impl Wakes {
         }
     }
 
-    /// The first host with work to do, which is then done.
+    /// Returns the first host that has work to do and marks it as done.
     pub(crate) fn poll(&mut self) -> Option<usize> {
         if self.ready_count == 0 {
             return None;
@@ -49,13 +50,13 @@ impl Wakes {
         Some(host)
     }
 
-    /// When a host that has done its work wants to be woken; `u64::MAX`: not at all.
+    /// Sets the wake-up time of a host that has done its work; `u64::MAX` means none.
     pub(crate) fn set(&mut self, host: usize, at: u64) {
         self.timers[host] = at;
         self.stale = true;
     }
 
-    /// When the first host wants to be woken; `u64::MAX`: none does.
+    /// Returns the earliest wake-up time of all hosts, or `u64::MAX` if there is none.
     pub(crate) fn next(&mut self) -> u64 {
         if std::mem::take(&mut self.stale) {
             self.next = self.timers.iter().copied().min().unwrap_or(u64::MAX);
@@ -63,7 +64,7 @@ impl Wakes {
         self.next
     }
 
-    /// Hosts that wanted to be woken by now have work to do.
+    /// Marks all hosts whose wake-up time is `now` or earlier as ready.
     pub(crate) fn handle_time(&mut self, now: u64) {
         if self.next() > now {
             return;

@@ -1,18 +1,18 @@
-//! CUBIC's window in congestion avoidance, RFC 9438. Windows count segments.
+//! CUBIC's window in congestion avoidance, RFC 9438. Windows are counted in segments.
 
 use std::time::{Duration, Instant};
 
-/// RFC 9438 section 4.1.2 and 4.6: the constant C, and the share of the window kept after a loss.
+/// The constant C and the multiplicative decrease factor, RFC 9438 sections 4.1.2 and 4.6.
 const C: f64 = 0.4;
 pub(crate) const BETA: f64 = 0.7;
 
-/// What makes the estimate of a Reno window as fast as Reno with this beta, RFC 9438 section 4.3.
+/// Additive increase with which a Reno window with this beta has Reno's rate, RFC 9438 section 4.3.
 const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cubic {
     window_max: f64,
-    /// Window before the last loss, without fast convergence.
+    /// Window before the last loss, not lowered by fast convergence.
     window_prior: f64,
     epoch: Option<Epoch>,
 }
@@ -26,7 +26,7 @@ struct Epoch {
 }
 
 impl Cubic {
-    /// The window after `acked` segments in congestion avoidance.
+    /// Returns the window after `acked` acknowledged segments in congestion avoidance.
     pub(crate) fn grown(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64 {
         let window_max = self.window_max.max(window);
         if self.epoch.is_none() {
@@ -58,7 +58,7 @@ impl Cubic {
         window + (target - window) / window * acked
     }
 
-    /// The window after a loss, RFC 9438 sections 4.6 and 4.7 (fast convergence).
+    /// Returns the window after a loss, RFC 9438 sections 4.6 and 4.7 (fast convergence).
     pub(crate) fn reduced(&mut self, window: f64) -> f64 {
         self.window_max = if window < self.window_max {
             window * (1.0 + BETA) / 2.0
@@ -71,8 +71,8 @@ impl Cubic {
     }
 }
 
-/// The cube root of a number that is not negative, by Newton's method: the mathematics library of the
-/// system may differ in the last bit from that of another, and runs are to be the same everywhere.
+/// Returns the cube root of a non-negative number, by Newton's method. The mathematics libraries of two systems may
+/// differ in the last bit, but runs must be the same on all systems.
 fn cube_root(x: f64) -> f64 {
     const ROUNDS: usize = 60;
     if x <= 0.0 {

@@ -1,8 +1,8 @@
-//! `HyStart++`, RFC 9406: leave slow start when the round trip grows, not when the queue overflows.
+//! `HyStart++`, RFC 9406: ends slow start when the round-trip time grows, before the queue overflows.
 
 use std::time::Duration;
 
-/// RFC 9406 section 4.3.
+/// The constants of RFC 9406 section 4.3.
 const RTT_THRESH_MIN: Duration = Duration::from_millis(4);
 const RTT_THRESH_MAX: Duration = Duration::from_millis(16);
 const RTT_DIVISOR: u32 = 8;
@@ -12,7 +12,7 @@ const CONSERVATIVE_ROUNDS: u32 = 5;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HyStart {
-    /// The round ends when this is acknowledged.
+    /// The current round ends when this segment number is acknowledged.
     window_end: u64,
     last_min: Option<Duration>,
     current_min: Option<Duration>,
@@ -27,8 +27,8 @@ struct Conservative {
 }
 
 impl HyStart {
-    /// An acknowledgement up to `acked` while up to `sent` was sent. By what share of `acked` the window
-    /// is to grow; `None`: slow start is over.
+    /// Handles an acknowledgement up to `acked` while data up to `sent` was in flight. Returns the share of the newly
+    /// acknowledged segments by which the window grows, or `None` when slow start is over.
     pub(crate) fn growth(&mut self, acked: u64, sent: u64, rtt: Option<Duration>) -> Option<f64> {
         if acked >= self.window_end {
             self.window_end = sent;

@@ -1,6 +1,6 @@
-//! Sets of numbers as disjoint ranges.
+//! Sets of numbers, stored as disjoint ranges.
 
-/// Disjoint half-open ranges in ascending order, never two that touch.
+/// Disjoint half-open ranges in ascending order; two ranges never touch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     ranges: Vec<(u64, u64)>,
@@ -19,12 +19,12 @@ impl Ranges {
             .filter(|range| range.0 <= number)
     }
 
-    /// Adds a range; what was not in the set before goes to `added`.
+    /// Adds a range and appends the parts that were not in the set before to `added`.
     pub(crate) fn insert(&mut self, from: u64, until: u64, added: &mut Vec<(u64, u64)>) {
         if from >= until {
             return;
         }
-        // The ranges that the new one touches.
+        // The indices `first..last` are the ranges that the new one touches.
         let first = self.ranges.partition_point(|range| range.1 < from);
         let mut last = first;
         let mut at = from;
@@ -59,7 +59,7 @@ impl Ranges {
         }
     }
 
-    /// Removes the first range if it begins at `number`; its end, or `number`.
+    /// Removes the first range if it begins at `number` or below, and returns its end; otherwise returns `number`.
     pub(crate) fn take_from(&mut self, number: u64) -> u64 {
         match self.ranges.first() {
             Some(&(from, until)) if from <= number => {

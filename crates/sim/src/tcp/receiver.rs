@@ -1,26 +1,26 @@
-//! The receiving end.
+//! The receiving end of a TCP connection.
 
 use std::time::{Duration, Instant};
 
 use super::ranges::Ranges;
 use super::segment::{Kind, SACK_MAX, Segment};
 
-/// Longest wait before an acknowledgement, as in Linux.
+/// Maximum delay of an acknowledgement, as in Linux.
 const DELAY: Duration = Duration::from_millis(40);
 
-/// Segments that one acknowledgement may stand for (RFC 5681 section 4.2).
+/// Number of segments after which an acknowledgement is sent at once (RFC 5681 section 4.2).
 const EVERY: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// The connection's number on this host and on the other.
+    /// The connection's number on this host and on the other host.
     ends: (u32, u32),
-    /// Everything below has arrived.
+    /// Everything below this sequence number has arrived.
     below: u64,
     beyond: Ranges,
-    /// Numbers within the ranges beyond, the latest first.
+    /// One sequence number within each range of `beyond` that was extended lately, the latest first.
     recent: Vec<u64>,
-    /// Segments since the last acknowledgement.
+    /// Segments received since the last acknowledgement.
     pending: u32,
     acknowledge_at: Option<Instant>,
     out: Vec<Segment>,
@@ -65,7 +65,8 @@ impl Receiver {
             }
             return;
         }
-        // Out of order, a gap filled or a copy: RFC 5681 section 4.2 asks for an answer at once.
+        // The segment is out of order, fills a gap, or is a duplicate: RFC 5681 section 4.2 asks for an immediate
+        // acknowledgement.
         self.scratch.clear();
         self.beyond
             .insert(sequence.max(self.below), until, &mut self.scratch);

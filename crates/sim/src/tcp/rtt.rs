@@ -1,14 +1,14 @@
-//! The round-trip time and what follows from it.
+//! The round-trip time estimate and the retransmission timeout.
 
 use std::time::Duration;
 
-/// RFC 6298 section 2 before there is a sample.
+/// Timeout before the first sample, RFC 6298 section 2.
 const INITIAL_RTO: Duration = Duration::from_secs(1);
 
-/// Floor of the time-out's variance term, as in Linux; RFC 6298 recommends one second for the whole.
+/// Floor of the timeout's variance term, as in Linux. RFC 6298 recommends a floor of one second for the whole timeout.
 const RTO_MARGIN_MIN: Duration = Duration::from_millis(200);
 
-/// Ceiling of the time-out, RFC 6298 (2.5).
+/// Ceiling of the timeout, RFC 6298 (2.5).
 const RTO_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// RFC 6298 section 2.
+    /// Updates the estimate with a new sample, RFC 6298 section 2.
     pub(crate) fn sample(&mut self, rtt: Duration) {
         self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
         let Some(smoothed) = self.smoothed else {
@@ -31,17 +31,17 @@ impl Rtt {
         self.smoothed = Some((smoothed * 7 + rtt) / 8);
     }
 
-    /// The mean of late, zero before the first sample.
+    /// Returns the smoothed round-trip time, or zero before the first sample.
     pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed.unwrap_or_default()
     }
 
-    /// The smallest so far, zero before the first sample.
+    /// Returns the smallest sample so far, or zero before the first sample.
     pub(crate) fn min(&self) -> Duration {
         self.min.unwrap_or_default()
     }
 
-    /// Time after which silence means loss, `backoff` time-outs in a row.
+    /// Returns the retransmission timeout after `backoff` consecutive timeouts.
     pub(crate) fn timeout(&self, backoff: u32) -> Duration {
         let base = self.smoothed.map_or(INITIAL_RTO, |smoothed| {
             smoothed + (self.variance * 4).max(RTO_MARGIN_MIN)

@@ -1,23 +1,23 @@
-//! What two ends of a TCP connection tell each other.
+//! The segments of a TCP connection.
 
 use std::fmt;
 
-/// Most SACK blocks in a segment that has timestamps, too (RFC 2018 section 3).
+/// Maximum SACK blocks in a segment that also has the timestamp option (RFC 2018 section 3).
 pub(crate) const SACK_MAX: usize = 3;
 
-/// Payload of a full segment: Ethernet's 1500 bytes less the headers of IPv4 and of TCP with timestamps.
+/// Payload of a full segment: Ethernet's 1500 bytes minus the headers of IPv4 and of TCP with timestamps.
 pub(crate) const SEGMENT: u32 = 1448;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// The connection's number on the host it is from.
+    /// The connection's number on the sending host.
     pub(crate) from: u32,
-    /// The connection's number on the host it is for.
+    /// The connection's number on the receiving host.
     pub(crate) connection: u32,
     pub(crate) kind: Kind,
 }
 
-/// Sequence numbers are bytes from zero, and do not wrap.
+/// The content of a segment. Sequence numbers count bytes from zero and do not wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Syn,
@@ -27,9 +27,9 @@ pub(crate) enum Kind {
         length: u32,
     },
     Ack {
-        /// Everything below has arrived.
+        /// Everything below this sequence number has arrived.
         below: u64,
-        /// What has arrived beyond, the latest first; empty ranges fill up.
+        /// Ranges that have arrived beyond `below`, the latest first, padded with empty ranges.
         sack: [(u64, u64); SACK_MAX],
     },
 }
@@ -50,7 +50,7 @@ impl Segment {
         sack.into_iter().filter(|block| block.0 < block.1)
     }
 
-    /// Bytes of its options for SACK, with padding.
+    /// Returns the length of the SACK option with its padding, bytes.
     pub(crate) fn sack_length(&self) -> usize {
         match self.sack_blocks().count() {
             0 => 0,

@@ -1,4 +1,4 @@
-//! The sending end.
+//! The sending end of a TCP connection.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,37 +9,37 @@ use super::rtt::Rtt;
 use super::segment::{Kind, SACK_MAX, SEGMENT, Segment};
 use super::window::{Progress, Window};
 
-/// Transmissions delivered after one of which it counts as lost (RFC 6675's `DupThresh`).
+/// A transmission counts as lost once a transmission this many later has arrived (RFC 6675's `DupThresh`).
 const REORDERING: u64 = 3;
 
-/// Share of the smallest round trip by which packets may come late (RFC 8985 section 6.2).
+/// Divisor of the minimum round-trip time: a packet may be late by that share of it (RFC 8985 section 6.2).
 const REORDERING_TIME: u32 = 4;
 
-/// Most bytes under way. The largest window of Linux is less, but a reference must not be held back by it.
+/// Maximum bytes in flight. Linux's largest window is smaller, but this limit must not restrain a reference.
 const WINDOW_MAX: u64 = 64 << 20;
 
-/// The sending end of a connection. Inside, sequence numbers count segments.
+/// The sending end of a connection. Internally, sequence numbers count segments.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    /// Segments that the application sends; `None`: as many as the connection takes.
+    /// Segments that the application sends; `None` means as many as the connection accepts.
     total: Option<u64>,
-    /// The connection's number on this host and on the other.
+    /// The connection's number on this host and on the other host.
     ends: (u32, u32),
     state: State,
-    /// Everything below has arrived.
+    /// Everything below this segment number has arrived.
     acked: u64,
-    /// Segments from `acked` on that were sent.
+    /// The segments from `acked` on that were sent.
     slots: VecDeque<Slot>,
     sacked: Ranges,
-    /// Transmissions in the order of time; those that no longer matter stay until they are at the front.
+    /// Segment and transmission numbers in the order of sending. Outdated entries stay until they reach the front.
     order: VecDeque<(u64, u64)>,
     transmissions: u64,
-    /// The latest transmission that has arrived, and when it left.
+    /// The latest transmission that has arrived, and the time at which it was sent.
     newest: Option<(u64, Instant)>,
-    /// Segments to send again; some may have arrived since.
+    /// Segments to retransmit; some of them may have arrived meanwhile.
     lost: BinaryHeap<Reverse<u64>>,
     in_flight: u64,
-    /// A loss was answered; losses below are part of it.
+    /// End of the recovery period: the window was already reduced for losses below this segment number.
     recovery: Option<u64>,
     window: Window,
     rtt: Rtt,
@@ -51,7 +51,7 @@ pub(crate) struct Sender {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It has not begun, or waits for the answer to its SYN.
+    /// The connection waits for the answer to its SYN, or has not sent the SYN yet.
     Opening {
         sent: Option<Instant>,
     },
@@ -67,16 +67,16 @@ struct Slot {
     again: bool,
 }
 
-/// What became of cross traffic so far.
+/// The results of cross traffic so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficReport {
-    /// Bytes of payload that arrived; of TCP, in order.
+    /// Bytes of payload that arrived; for TCP, those that arrived in order.
     pub received: u64,
-    /// TCP: segments sent again.
+    /// TCP: number of retransmitted segments.
     pub retransmitted: u64,
-    /// TCP: how often nothing was heard for too long.
+    /// TCP: number of retransmission timeouts.
     pub timeouts: u64,
-    /// TCP: when the last byte of a transfer of given size was acknowledged.
+    /// TCP: time at which the last byte of a transfer of limited size was acknowledged.
     pub finished: Option<Instant>,
 }
 
@@ -104,12 +104,12 @@ impl Sender {
         }
     }
 
-    /// The sender's counts; `received` is for the other end to say.
+    /// Returns the sender's counts. The receiving end adds `received`.
     pub(crate) fn report(&self) -> TrafficReport {
         self.report
     }
 
-    /// The connection is up: the other end has answered.
+    /// Handles the SYN-ACK: the connection is open.
     pub(crate) fn handle_syn_ack(&mut self, now: Instant) {
         if let State::Opening { sent: Some(sent) } = self.state {
             if self.backoff == 0 {
@@ -167,7 +167,7 @@ impl Sender {
         }
     }
 
-    /// Marks a range as arrived; how many segments that was news of.
+    /// Marks a range as arrived. Returns the number of segments that were not known to have arrived.
     fn handle_sack(&mut self, from: u64, until: u64, sample: &mut Option<Instant>) -> u64 {
         let mut added = std::mem::take(&mut self.scratch);
         added.clear();
@@ -182,7 +182,8 @@ impl Sender {
         delivered
     }
 
-    /// A segment has arrived; whether that is news. The send time of one sent once goes to `sample`.
+    /// Marks a segment as arrived and returns true if that was not known. If the segment was sent only once, its send
+    /// time goes to `sample`.
     fn deliver(&mut self, number: u64, sample: &mut Option<Instant>) -> bool {
         let index = usize::try_from(number - self.acked).unwrap_or(usize::MAX);
         let Some(slot) = self.slots.get_mut(index) else {
@@ -206,7 +207,7 @@ impl Sender {
         true
     }
 
-    /// Finds what must be lost, since what was sent well after it has arrived.
+    /// Finds the segments that are lost because a segment sent well after them has arrived.
     fn find_losses(&mut self, now: Instant) {
         let Some((newest, newest_sent)) = self.newest else {
             return;
@@ -305,7 +306,7 @@ impl Sender {
         })
     }
 
-    /// The first segment that is lost and has not arrived since.
+    /// Returns the first lost segment that has not arrived meanwhile.
     fn next_lost(&mut self) -> Option<u64> {
         while let Some(Reverse(number)) = self.lost.pop() {
             let index = number.checked_sub(self.acked);
@@ -317,7 +318,7 @@ impl Sender {
         None
     }
 
-    /// Nothing was heard for too long: all that has not arrived is lost (RFC 6298 section 5).
+    /// Handles the retransmission timeout: everything that has not arrived counts as lost (RFC 6298 section 5).
     fn time_out(&mut self) {
         self.timeout_at = None;
         self.backoff += 1;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::cubic::Cubic;
 use super::hystart::HyStart;
 
-/// RFC 6928.
+/// Initial window, RFC 6928.
 const INITIAL: f64 = 10.0;
 
-/// RFC 5681 section 3.1, equation 4.
+/// Minimum window after a loss, RFC 5681 section 3.1, equation 4.
 const MIN: f64 = 2.0;
 
 #[derive(Debug)]
@@ -22,11 +22,11 @@ pub(crate) struct Window {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
-    /// Segments.
+    /// Number of newly delivered segments.
     pub(crate) delivered: f64,
-    /// Everything below has arrived.
+    /// Everything below this segment number has arrived.
     pub(crate) acked: u64,
-    /// Everything below was sent.
+    /// Everything below this segment number was sent.
     pub(crate) sent: u64,
     pub(crate) sample: Option<Duration>,
     pub(crate) smoothed: Duration,
@@ -44,7 +44,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Segments that may be under way.
+    /// Returns the number of segments that may be in flight.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -58,7 +58,7 @@ impl Window {
         self.segments < self.slow_start_until
     }
 
-    /// Grows after an acknowledgement outside of recovery that found the window in use.
+    /// Grows the window after an acknowledgement, outside of recovery, if the window was in use.
     pub(crate) fn grow(&mut self, now: Instant, progress: Progress) {
         if self.is_slow_start() {
             let growth = match &mut self.hystart {
@@ -79,7 +79,7 @@ impl Window {
         self.segments = self.cubic.grown(now, self.segments, delivered, smoothed);
     }
 
-    /// Shrinks after a loss, at most once per round trip.
+    /// Reduces the window after a loss, at most once per round trip.
     pub(crate) fn reduce(&mut self) {
         self.segments = self.cubic.reduced(self.segments).max(MIN);
         self.slow_start_until = self.segments;

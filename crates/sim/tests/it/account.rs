@@ -1,5 +1,5 @@
-//! The account of memory over time: what is charged for a flow or a connection comes back (PROTOCOL MEMORY-1), and
-//! those who take much are refused before those who take little (LIMIT-1).
+//! Memory accounting over time: the charges for flows and connections are returned (PROTOCOL MEMORY-1), and clients
+//! that take much are refused before clients that take little (LIMIT-1).
 
 use quictun_sim::engine::Account;
 use quictun_sim::{Dial, Read, Script, Seed, Write, config};
@@ -11,7 +11,7 @@ use crate::world::{MS, SECOND, World, request, wire};
 
 const MIB: u64 = 1 << 20;
 
-/// A server with an account of its own, and who is behind it.
+/// Creates a server with its own account of `budget` bytes and a client that proves its identity.
 fn world(budget: u64, identify: bool) -> (World, Account) {
     let account = Account::new(budget);
     let mut server = config::server(1);
@@ -39,7 +39,7 @@ fn charged(world: &mut World) -> u64 {
     engine.holdings().charged
 }
 
-/// Another connection, whose streams a test moves itself; the round trip takes 20 ms.
+/// Adds another connection, whose streams the test drives itself. Its round-trip time is 20 ms.
 fn peer(world: &mut World) -> quictun_sim::HostId {
     let (network, server) = (&mut world.network, world.server);
     let bare = network.add_bare("peer", config::NATIVE, server);
@@ -75,7 +75,7 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
             if send.write(&bytes) != Ok(bytes.len()) || streams.len() == 1000 {
                 break;
             }
-            // Some end in order, some are cut at once, some later.
+            // Some streams finish, some are reset at once, some are reset later.
             match opened % 4 {
                 0 | 1 => send.finish().expect("open"),
                 2 => send.reset(VarInt::from_u32(1)).expect("open"),
@@ -87,7 +87,7 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
         for stream in streams {
             drop(world.network.bare(bare).read(stream));
             let connection = world.network.bare(bare).connection();
-            // Errors mean that it has ended already.
+            // An error means that the stream has ended already.
             drop(connection.send_stream(stream).reset(VarInt::from_u32(1)));
             drop(connection.recv_stream(stream).stop(VarInt::from_u32(1)));
         }
@@ -98,7 +98,7 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
         }
     }
     assert_eq!(world.network.bare(bare).lost(), None);
-    // Those whose targets read nothing are waited for for a minute.
+    // The server waits one minute for targets that read nothing.
     world.network.run_for(70 * SECOND);
     let engine = world.network.host(world.server).engine();
     let residue = engine.residue();
@@ -106,14 +106,14 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
     let after = charged(&mut world);
     assert!(
         after <= before,
-        "{before} after {round} rounds, {after} at the end"
+        "charged: {before} after 20 rounds, {after} after {round}"
     );
     let now = world.network.now();
     let connection = world.network.bare(bare).connection();
     connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
     world.network.run_for(10 * SECOND);
     let left = charged(&mut world);
-    assert!(left < after / 2, "{left} for the other connection");
+    assert!(left < after / 2, "{left} bytes for the connection left");
 }
 
 // PROTOCOL LIMIT-1.
@@ -125,7 +125,7 @@ fn a_client_with_many_flows_is_refused_before_one_with_few() {
     for _ in 0..100 {
         let connection = world.network.bare(bare).connection();
         while let Some(stream) = connection.streams().open(Dir::Bi) {
-            // An OPEN that never ends.
+            // An OPEN frame that never ends.
             drop(connection.send_stream(stream).write(&[1]));
         }
         world.network.run_for(50 * MS);
@@ -148,7 +148,7 @@ fn refused_streams_that_clients_keep_open_cost_others_nothing() {
         for &bare in &peers {
             let connection = world.network.bare(bare).connection();
             while let Some(stream) = connection.streams().open(Dir::Bi) {
-                // An OPEN that never ends, on a stream that stays open whatever the server says.
+                // An OPEN frame that never ends, on a stream that stays open whatever the server answers.
                 drop(connection.send_stream(stream).write(&[1]));
             }
         }
@@ -170,7 +170,7 @@ fn refused_streams_that_clients_keep_open_cost_others_nothing() {
     assert_eq!(
         engine.residue().flows,
         0,
-        "streams that waited are no flows"
+        "waiting streams must not count as flows"
     );
 }
 
@@ -233,7 +233,7 @@ fn downloads_without_credit_do_not_stop_those_of_others() {
 fn strangers_who_have_been_sent_away_take_no_memory_from_a_newcomer() {
     let (mut world, account) = world(4 * MIB, true);
     world.connect();
-    // They make the server believe that the path is long, so that it would take its time to forget them.
+    // The strangers simulate a long path, so that the server would remember their connections for a long time.
     for round in 0..120 {
         let (network, server) = (&mut world.network, world.server);
         let bare = network.add_bare("stranger", config::NATIVE, server);

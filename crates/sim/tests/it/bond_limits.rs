@@ -1,4 +1,4 @@
-//! Clients that take more of bonds than they should: it costs nobody else anything (PROTOCOL LIMIT-1, section 5.8).
+//! Clients that misuse bonds: other clients must not pay for it (PROTOCOL LIMIT-1, section 5.8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,13 @@ use crate::world::{MS, SECOND, World, limited};
 
 const MIB: u64 = 1 << 20;
 
-/// A silence just as long as it takes until another connection is tried: that is up before the first one is heard again.
+/// An outage just long enough that the client dials a second connection, which is up before the first one answers
+/// again.
 const SUSPECT: Duration = Duration::from_millis(598);
 
 const TTL: Duration = Duration::from_mins(30);
 
-/// An honest client with bonds, and a server with a budget.
+/// Creates an honest client with bonds, and a server with a budget.
 fn world(account: &Account) -> World {
     let (client, server) = configs(account);
     begun(client, server)
@@ -55,7 +56,7 @@ fn source() -> Script {
     Script::default().write([Write::Send(u64::MAX)])
 }
 
-/// A client that does as it likes, and has a bond.
+/// A misbehaving client with a bond. The test drives its streams.
 struct Greedy {
     host: HostId,
     streams: Vec<StreamId>,
@@ -85,7 +86,7 @@ impl Greedy {
         greedy
     }
 
-    /// Begins a stream with these bytes, if the server grants one.
+    /// Opens a stream with these bytes, if the server grants a stream.
     fn send(&mut self, world: &mut World, bytes: &[u8]) {
         let bare = world.network.bare(self.host);
         if let Some(stream) = bare.connection().streams().open(Dir::Bi) {
@@ -105,18 +106,18 @@ impl Greedy {
         self.send(world, &bytes);
     }
 
-    /// Ends an older stream, of which only the server has made an end.
+    /// Resets an older stream that so far only the server has ended.
     fn frees(&mut self, world: &mut World) {
         if self.streams.len() > 50 {
             let stream = self.streams.remove(1);
             let bare = world.network.bare(self.host);
-            // It may have ended already.
+            // The stream may have ended already.
             drop(bare.connection().send_stream(stream).reset(0u32.into()));
             bare.read(stream);
         }
     }
 
-    /// Lets time pass, and takes what comes: it has the credit for more, but says nothing of it.
+    /// Lets time pass and reads what arrives, so that the server has credit to send more. Confirms nothing.
     fn takes(&self, world: &mut World, time: Duration) {
         for _ in 0..time.as_millis() / 10 {
             world.network.run_for(10 * MS);
@@ -127,7 +128,7 @@ impl Greedy {
     }
 }
 
-/// Lets the server lose its connections that are older than the latest, or all.
+/// Breaks all connections of `host` that are up.
 fn breaks(world: &mut World, host: HostId) {
     for id in world.up(host) {
         world.network.command(host, |engine, now| {
@@ -159,7 +160,7 @@ fn a_client_that_confirms_nothing_ends_no_flow_of_others() {
     let kept: Vec<u64> = reports.iter().map(|report| report.retained).collect();
     assert!(
         kept.iter().sum::<u64>() <= 2 * MIB,
-        "a quarter of the budget: {kept:?}"
+        "more than a quarter of the budget: {kept:?}"
     );
     let client = world.client;
     for _ in 0..3 {
@@ -178,7 +179,7 @@ fn where_memory_is_short_flows_of_the_client_with_most_end_first() {
     let app = world.network.open(world.client, "echo", script);
     world.network.run_for(SECOND);
     let (client, server) = (world.client, world.server);
-    // It waits for longer than any other flow.
+    // The flow waits for longer than any other flow.
     for (from, to) in [(client, server), (server, client)] {
         world.network.black_hole(from, to, 10 * SECOND);
     }
@@ -191,7 +192,7 @@ fn where_memory_is_short_flows_of_the_client_with_most_end_first() {
     breaks(&mut world, server);
     let mut busy = Greedy::new(&mut world);
     busy.open(&mut world, "source", 0);
-    // Another engine of the process takes all that there is.
+    // Another engine of the process takes the whole budget.
     let mut other = Lease::new(account);
     other.charge(8 * MIB);
     busy.takes(&mut world, 50 * MS);
@@ -281,10 +282,10 @@ fn a_flow_that_moves_again_and_again_costs_its_client_the_connection() {
     let server = world.server;
     world.network.run_for(SECOND);
     let ended = world.closed(server);
-    assert_eq!(ended.len(), 1, "its flow ends with it: {ended:?}");
+    assert_eq!(ended.len(), 1, "the flow must end too: {ended:?}");
 }
 
-/// The client finds its flows' bond in the hands of a connection beside those that it wants, and the server does not answer.
+/// The flows' bond belongs to a connection beyond those that the client wants, and the server does not answer.
 #[test]
 fn a_connection_for_flows_that_have_ended_is_dialled_no_more() {
     let mut client = config::client_speaking(config::NATIVE, 1);
@@ -304,7 +305,7 @@ fn a_connection_for_flows_that_have_ended_is_dialled_no_more() {
     while world.up(client).is_empty() {
         world.network.run_for(MS);
     }
-    // Of the first connection nothing is heard, so that there is a second one with a bond of its own.
+    // The first connection falls silent, so the client opens a second one with a bond of its own.
     hole(&mut world, SUSPECT);
     let script = Script::echoed(1).write([Write::Send(1), Write::Wait(TTL), Write::Finish]);
     let apps = [0, 1].map(|_| {
@@ -314,7 +315,7 @@ fn a_connection_for_flows_that_have_ended_is_dialled_no_more() {
     });
     let bonds = world.network.host(client).engine().bond_reports();
     assert_eq!(bonds.len(), 2, "{bonds:?}");
-    // No attempt gets further than the look-up.
+    // No attempt gets past the name look-up.
     let address = world.network.address(server);
     let nobody = Err("not now".to_owned());
     world.network.host(client).set_resolver(nobody, MS);
@@ -327,20 +328,20 @@ fn a_connection_for_flows_that_have_ended_is_dialled_no_more() {
         .network
         .host(client)
         .set_resolver(Ok(vec![address]), MS);
-    // Where it is reachable again, it has the connection that is wanted and no other.
+    // Once the server is reachable again, the client opens the connection that it wants and no other.
     world.network.run_for(10 * SECOND);
     assert_eq!(world.up(client).len(), 1);
     world.network.run_for(60 * SECOND);
     assert_eq!(world.up(client).len(), 1);
 }
 
-/// A connection that had fallen silent answers again just before the server says on the next one that the bond is another: the
-/// flow on it goes on there.
+/// A silent connection answers again just before the server reports, on the next connection, that the bond is another
+/// one. The flow on the first connection goes on there.
 #[test]
 fn a_flow_on_a_connection_that_answers_outlives_its_bond() {
     let mut world = world(&Account::new(64 * MIB));
     let (client, server) = (world.client, world.server);
-    // The second byte is answered between the handshake of the next connection and the answer to HELLO.
+    // The answer to the second byte arrives between the handshake of the next connection and the answer to HELLO.
     let speaks_again = [
         Write::Send(1),
         Write::Wait(710 * MS),
@@ -366,8 +367,8 @@ fn a_flow_on_a_connection_that_answers_outlives_its_bond() {
     is_clean(&mut world, app, 10 * SECOND);
 }
 
-/// A connection that had fallen silent answers again after the server has given its bond up: flows that are opened then belong
-/// to the new bond, on the new connection.
+/// A silent connection answers again after the server has given up its bond. Flows that are opened after that belong to
+/// the new bond, on the new connection.
 #[test]
 fn a_connection_of_a_bond_that_was_given_up_takes_no_more_flows() {
     let mut world = world(&Account::new(64 * MIB));
@@ -376,7 +377,7 @@ fn a_connection_of_a_bond_that_was_given_up_takes_no_more_flows() {
     world.network.open(client, "echo", soon.clone());
     world.network.run_for(100 * MS);
     let [old] = world.up(client)[..] else {
-        panic!("one connection")
+        panic!("expected exactly one connection")
     };
     world
         .network

@@ -12,7 +12,7 @@ use crate::world::{MS, SECOND, World, limited};
 
 const TTL: Duration = Duration::from_mins(30);
 
-/// 2 MB/s.
+/// Rate of the links: 2 MB/s.
 const RATE: u64 = 2_000_000;
 
 fn configs(seed: u64) -> (EngineConfig<ClientRole>, EngineConfig<ServerRole>) {
@@ -25,7 +25,7 @@ fn configs(seed: u64) -> (EngineConfig<ClientRole>, EngineConfig<ServerRole>) {
     (client, server)
 }
 
-/// A client and a server that keep bonds, and an echo.
+/// Creates a client and a server that keep bonds, and an echo target.
 fn world(link: LinkConfig) -> World {
     let seed = Seed::fixed(1);
     let (client, server) = configs(1);
@@ -38,7 +38,7 @@ fn world(link: LinkConfig) -> World {
     world
 }
 
-/// Sends so many bytes to the echo and expects them back, then both ends.
+/// Opens a flow that sends `bytes` bytes to the echo, expects them back, and finishes.
 fn echo(world: &mut World, bytes: u64) -> AppId {
     let script = Script::echoed(1).write([Write::Send(bytes), Write::Finish]);
     world.network.open(world.client, "echo", script)
@@ -58,7 +58,7 @@ fn moves(world: &mut World) -> [usize; 2] {
     [world.client, world.server].map(|host| world.count(host, moved))
 }
 
-/// Until the application is done; fails unless both ends came by FIN and every byte in its place.
+/// Runs until the application is done, and checks that it received `bytes` bytes and a FIN.
 fn finishes(world: &mut World, app: AppId, bytes: u64, within: Duration) {
     world
         .network
@@ -155,7 +155,7 @@ fn nothing_is_left_once_the_time_of_a_bond_is_over() {
     world.check_nothing_left();
 }
 
-/// Lets time pass until the client has had so many connections, then lets nothing pass for a while.
+/// Waits until the client has had `connections` connections, then drops everything in both directions for `time`.
 fn silence_after(world: &mut World, connections: usize, time: Duration) {
     let (client, server) = (world.client, world.server);
     let up = |event: &Event| matches!(event, Event::Connected { .. });
@@ -176,7 +176,7 @@ fn silence_before_the_server_has_answered_hello_costs_no_flow() {
     world.network.command(world.client, |engine, now| {
         engine.break_connection(now, id);
     });
-    // Longer than a server has time to answer.
+    // The silence is longer than a server has time to answer.
     silence_after(&mut world, 2, 20 * SECOND);
     finishes(&mut world, app, 8_000_000, 120 * SECOND);
 }
@@ -190,7 +190,7 @@ fn two_connections_that_ask_for_a_bond_at_once_do_not_end_the_flows_of_each_othe
     let host = world.network.host(world.server);
     host.serve("echo", Dial::connects(), Script::echo());
     silence_after(&mut world, 1, 2 * SECOND);
-    // Of the first connection nothing is heard, so that there is a second one.
+    // The first connection falls silent, so the client opens a second one.
     let later = [
         Write::Wait(3 * SECOND),
         Write::Send(4_000_000),
@@ -241,7 +241,7 @@ fn flows_of_a_client_that_begins_anew_wait_for_as_long_as_their_bond() {
     };
     world.network.run_for(TTL);
     assert_eq!(incoming(&world), Some(Incoming::Open));
-    // The server has learnt of it a moment later.
+    // The server noticed the loss of the client a moment after it happened.
     world.network.run_for(10 * SECOND);
     assert_eq!(incoming(&world), Some(Incoming::Reset));
     world.check_nothing_left();
@@ -268,7 +268,8 @@ fn a_flow_that_is_opened_on_a_dead_path_asks_again_after_the_idle_time_out() {
     finishes(&mut world, app, 1000, 60 * SECOND);
 }
 
-/// The client's process stands still while the answer to MOVE comes and its application reads: it finds both at once.
+/// The client's process is stopped while the answer to MOVE arrives and its application reads, so it finds both at
+/// once.
 #[test]
 fn an_answer_to_a_move_that_comes_with_readiness_is_not_taken_for_data() {
     let mut world = world(limited(RATE, 20 * MS));
@@ -294,7 +295,7 @@ fn an_answer_to_a_move_that_comes_with_readiness_is_not_taken_for_data() {
     finishes(&mut world, app, bytes, 60 * SECOND);
 }
 
-/// A flow that lacks nothing does not move: no stream is opened for it, however long its application reads.
+/// A flow that lacks no data does not move: no stream is opened for it, however long its application reads.
 #[test]
 fn a_flow_that_only_has_to_be_delivered_stays_where_it_is() {
     let mut world = world(limited(RATE, 20 * MS));

@@ -1,4 +1,4 @@
-//! Connections that break, and hosts that sleep, move or hear nothing.
+//! Connections that break, and hosts that sleep, move or receive nothing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::faults::{RATE, world};
 use crate::world::{MS, SECOND, World, limited};
 
 impl World {
-    /// The connections of a host that are up.
+    /// Returns the ids of a host's connections that are up.
     pub(crate) fn up(&mut self, host: HostId) -> Vec<ConnectionId> {
         let reports = self.network.host(host).engine().connection_reports();
         let up = reports.iter().filter(|report| report.protocol.is_some());
@@ -26,7 +26,7 @@ impl World {
         reasons.collect()
     }
 
-    /// A world in which the client receives without end.
+    /// Creates a world in which the client receives without end.
     fn receiving() -> (Self, AppId) {
         let mut world = world(limited(RATE, 20 * MS));
         let down = Script::client(1).write([]);
@@ -59,7 +59,7 @@ fn a_connection_that_a_library_gives_up_is_followed_by_another_at_once() {
             [server, client]
         };
         world.break_at(host);
-        // One way, and what an acknowledgement may wait for.
+        // The one-way delay, plus the time by which an acknowledgement may be delayed.
         world.network.run_for(15 * MS);
         let [here, there] = [host, other].map(|host| world.ends(host));
         assert!(matches!(here[..], [LossReason::Protocol(_)]), "{here:?}");
@@ -82,7 +82,7 @@ fn a_connection_that_one_end_has_forgotten_ends_at_the_other_by_a_stateless_rese
         } else {
             [server, client]
         };
-        // Something under way to the end that forgets.
+        // This flow keeps data in flight to the side that forgets.
         let up = Script::client(2).write([Write::Send(u64::MAX / 4)]);
         world.network.open(client, "sink", up);
         world.network.run_for(100 * MS);
@@ -118,7 +118,7 @@ fn a_host_that_sleeps_hears_nothing_and_goes_on_where_it_was() {
     world.network.sleep(client, 20 * SECOND);
     world.network.run_for(19_999 * MS);
     assert_eq!(world.received(app), before);
-    // A process that merely stood still would find 65 KiB and more in its socket now.
+    // A process that was merely stopped would find at least 65 KiB in its socket now.
     world.network.run_for(2 * MS);
     assert!(world.received(app) < before + 60_000);
     world.network.run_for(10 * SECOND);

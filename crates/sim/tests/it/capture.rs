@@ -1,4 +1,4 @@
-//! What a network records is a pcapng file, read here by a small reader of its own.
+//! The packets that a network records form a pcapng file. The tests parse it with a small reader of their own.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use quictun_sim::{Dial, LinkConfig, Network, Script, Seed, Tcp, Traffic, Write, 
 
 use crate::world::{MS, SECOND, World, limited};
 
-/// What the reader found.
+/// The content of a pcapng file.
 #[derive(Debug, Default)]
 struct File {
     interfaces: Vec<String>,
@@ -14,7 +14,7 @@ struct File {
     packets: Vec<Seen>,
 }
 
-/// A packet of the file.
+/// One packet of a pcapng file.
 #[derive(Debug)]
 struct Seen {
     interface: usize,
@@ -40,7 +40,7 @@ fn options(mut bytes: &[u8]) -> BTreeMap<u16, Vec<u8>> {
         options.insert(code, bytes[4..4 + length].to_vec());
         bytes = &bytes[4 + length.next_multiple_of(4)..];
     }
-    assert!(bytes.is_empty(), "options end where their block ends");
+    assert!(bytes.is_empty(), "options must end with their block");
     options
 }
 
@@ -54,18 +54,18 @@ fn read(mut bytes: &[u8]) -> File {
     while !bytes.is_empty() {
         let total = length(bytes, 4);
         assert_eq!(total % 4, 0);
-        assert_eq!(length(bytes, total - 4), total, "both lengths of a block");
+        assert_eq!(length(bytes, total - 4), total, "lengths of a block differ");
         let body = &bytes[8..total - 4];
         match word(bytes, 0) {
             1 => {
-                assert_eq!(word(body, 0), 101, "raw IP");
+                assert_eq!(word(body, 0), 101, "link type is not raw IP");
                 let options = options(&body[8..]);
-                assert_eq!(options[&9], [9], "nanoseconds");
+                assert_eq!(options[&9], [9], "timestamps must be in nanoseconds");
                 file.interfaces.push(text(&options[&2]));
             }
             10 => {
-                assert!(file.packets.is_empty(), "keys stand before packets");
-                assert_eq!(word(body, 0), 0x544c_534b, "a TLS key log");
+                assert!(file.packets.is_empty(), "keys must precede the packets");
+                assert_eq!(word(body, 0), 0x544c_534b, "not a TLS key log");
                 file.key_log = text(&body[8..8 + length(body, 4)]);
             }
             6 => {
@@ -79,14 +79,14 @@ fn read(mut bytes: &[u8]) -> File {
                     comment: options.get(&1).map(|comment| text(comment)),
                 });
             }
-            _ => assert_eq!(word(bytes, 0), 0x0a0d_0d0a, "a known block"),
+            _ => assert_eq!(word(bytes, 0), 0x0a0d_0d0a, "unknown block type"),
         }
         bytes = &bytes[total..];
     }
     file
 }
 
-/// RFC 1071 over a header that contains its checksum: all ones, that is zero here.
+/// Returns the RFC 1071 checksum over a header, which is zero if the header contains its correct checksum.
 fn checksum(header: &[u8]) -> u16 {
     let pairs = header.chunks_exact(2);
     let sum: u32 = pairs
@@ -113,7 +113,7 @@ fn check(file: &File, network: &Network) {
     assert!(u128::from(last) <= network.elapsed().as_nanos());
     for seen in &file.packets {
         assert!(seen.interface < file.interfaces.len());
-        assert_eq!(checksum(&seen.bytes[..20]), 0, "IP header");
+        assert_eq!(checksum(&seen.bytes[..20]), 0, "checksum of the IP header");
         let total = u16::from_be_bytes([seen.bytes[2], seen.bytes[3]]);
         assert_eq!(usize::from(total), seen.original);
     }
@@ -167,7 +167,7 @@ fn tcp_is_recorded_as_headers() {
     let mut blocks = 0;
     for seen in &file.packets {
         let data_offset = usize::from(seen.bytes[20 + 12] >> 4) * 4;
-        assert_eq!(seen.bytes.len(), 20 + data_offset, "headers are whole");
+        assert_eq!(seen.bytes.len(), 20 + data_offset, "headers must be whole");
         blocks = blocks.max(data_offset);
         let payload = seen.original - seen.bytes.len();
         assert!(payload == 0 || payload == 1448);

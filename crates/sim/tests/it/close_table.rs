@@ -1,5 +1,5 @@
-//! The rows of the close mapping table, each with both protocols and for a reverse forward, begun by the application on
-//! either side.
+//! The rows of the close mapping table. Each row is tested with both protocols and for a reverse forward, and with the
+//! application of either side acting first.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use quinn_proto::VarInt;
 use crate::guests::Guests as _;
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited, request, wire};
 
-/// Which application does first what the row is about.
+/// The side whose application acts first in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Client,
     Server,
 }
 
-/// How flows are opened.
+/// The way in which flows are opened.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     protocols: &'static [&'static [u8]],
-    /// By the server, for what connects to its listener (PROTOCOL section 5.9). Then "client" and "server" below are those of
-    /// the flow: who opens it, and who dials.
+    /// True if the server opens flows for connections to its listener (PROTOCOL section 5.9). "Client" and "server"
+    /// below then mean the roles in the flow: the side that opens it and the side that dials.
     reverse: bool,
 }
 
@@ -43,7 +43,7 @@ impl Way {
         world
     }
 
-    /// Who opens flows, and who dials for them.
+    /// Returns the host that opens flows and the host that dials for them.
     fn hosts(self, world: &World) -> (HostId, HostId) {
         if self.reverse {
             (world.server, world.client)
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-/// One flow between the application that acts and the other.
+/// One flow between the application that acts and the other application.
 struct Row {
     world: World,
     way: Way,
@@ -99,7 +99,7 @@ impl Row {
         }
     }
 
-    /// The application that acts, and the other.
+    /// Returns the outcomes of the acting application and of the other one.
     fn apps(&self) -> (Outcome, Outcome) {
         let client = self.world.network.outcome(self.client_app).clone();
         let (_, dials) = self.way.hosts(&self.world);
@@ -116,7 +116,7 @@ impl Row {
         self.world.network.run_for(time);
     }
 
-    /// How the flow ended on the side of the application that acts, and on the other.
+    /// Returns how the flow ended on the side of the acting application and on the other side.
     fn endings(&mut self) -> (Ending, Ending) {
         let (opens, dials) = self.way.hosts(&self.world);
         let client = self.world.closed(opens)[0].ending;
@@ -128,7 +128,7 @@ impl Row {
     }
 }
 
-/// Runs a row in all six ways.
+/// Runs a row in all six combinations of way and origin.
 fn each(row: impl Fn(Way, Origin)) {
     let reverse = Way {
         protocols: config::NATIVE,
@@ -176,7 +176,7 @@ fn row_1_fin_from_an_application_finishes_its_direction_and_leaves_the_other_ope
 #[test]
 fn row_2_a_received_fin_is_passed_on_after_all_bytes_and_the_application_is_still_read() {
     each(|way, origin| {
-        // The other application is in the middle of a long, slow answer when it is told of the end.
+        // The other application is in the middle of a long, slow answer when it receives the FIN.
         let answer = [
             Write::Send(500_000),
             Write::ReceivedEnd,
@@ -226,7 +226,7 @@ fn row_3_a_reset_by_an_application_cuts_both_directions_and_says_so() {
 #[test]
 fn row_4_a_received_reset_never_looks_like_an_end_even_after_the_last_byte() {
     each(|way, origin| {
-        // Everything the application sent has been delivered and read; only the cut is still to come.
+        // Everything that the application sent has been delivered and read; only the reset is still to come.
         let acts = [Write::Send(30_000), Write::Wait(SECOND), Write::Abort];
         let mut row = Row::new(
             way,
@@ -270,8 +270,8 @@ fn row_4_a_received_reset_overtakes_bytes_that_the_application_has_not_read() {
 #[test]
 fn row_5_an_application_whose_reader_has_gone_is_reset_and_does_not_stall() {
     each(|way, origin| {
-        // A half-closed application goes away: its peer, in the middle of an answer, must hear of it
-        // although nothing more can come to it.
+        // A half-closed application goes away. Its peer, in the middle of an answer, must notice that although no more
+        // data can reach it.
         let acts = [
             Write::Send(1000),
             Write::Finish,
@@ -286,7 +286,7 @@ fn row_5_an_application_whose_reader_has_gone_is_reset_and_does_not_stall() {
         assert_eq!(
             other.incoming,
             Incoming::Fin,
-            "the end that came before stays an end"
+            "the earlier FIN must remain a plain FIN"
         );
         assert_eq!(other.outgoing, Outgoing::Reset, "{origin:?}: {other:?}");
         assert!(other.sent < 50_000_000);
@@ -334,7 +334,7 @@ fn row_5_a_peer_that_only_stops_gets_the_rest_and_the_application_is_reset_after
         world.network.run_for(SECOND);
         let after = outcome(&world);
         assert_eq!((after.incoming, after.received), (Incoming::Open, 1000));
-        assert!(after.sent <= sent, "it is not read any more");
+        assert!(after.sent <= sent, "the target is not read any more");
         assert_eq!(
             world
                 .network

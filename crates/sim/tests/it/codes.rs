@@ -1,4 +1,4 @@
-//! What stands in resets, stops and answers, as a client without a tunnel sees it.
+//! The codes in resets, stops and answers, as seen by a QUIC client without a tunnel.
 
 use quictun_sim::engine::Ending;
 use quictun_sim::{Dial, Script, config};
@@ -18,7 +18,7 @@ fn a_refusal_is_said_once_and_the_rest_is_stopped() {
         host.serve("refused", Dial::refused(), Script::echo());
         let stream = world.network.bare(bare).open();
         let mut bytes = request(protocols, "refused");
-        bytes.extend_from_slice(b"nobody wants this");
+        bytes.extend_from_slice(b"discarded payload");
         world.network.bare(bare).write(stream, &bytes);
         world.network.run_for(5 * SECOND);
         let code = FlowCode::Refused.to_u64();

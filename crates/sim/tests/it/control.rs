@@ -1,4 +1,4 @@
-//! The control stream: who a client is, and what has arrived (PROTOCOL sections 5.4 and 5.6).
+//! The control stream: the identity of a client, and the confirmation of received data (PROTOCOL sections 5.4 and 5.6).
 
 use quictun_sim::engine::Event;
 use quictun_sim::{AppId, Dial, HostId, Read, Script, Seed, Write, config};
@@ -8,7 +8,7 @@ use quinn_proto::{Dir, WriteError};
 use crate::guests::Guests as _;
 use crate::world::{MS, SECOND, World, request, wire};
 
-/// A server that asks its clients who they are, and a client that knows the secret or another one.
+/// Creates a server that asks its clients for their identity, and a client with the right or a wrong secret.
 fn world(known: bool) -> World {
     let mut server = config::server(1);
     server.role.identify = true;
@@ -124,7 +124,7 @@ fn a_stranger_has_little_and_is_sent_away_after_ten_seconds() {
     world.check_nothing_left();
 }
 
-// PROTOCOL AUTH-4: older clients prove it with their first flow.
+// PROTOCOL AUTH-4: older clients prove their identity with their first flow.
 #[test]
 fn a_client_without_a_control_stream_may_prove_itself_with_a_flow() {
     let mut world = world(true);
@@ -193,7 +193,7 @@ fn frames_out_of_turn_end_the_connection_and_nothing_else() {
         vec![bytes]
     };
     let malformed: fn() -> Vec<Vec<u8>> = || vec![[hello(None), vec![0x10, 0]].concat()];
-    // One that has ended was the only one, too: each end costs us more than it costs the peer.
+    // A control stream that has ended still was the only one: each end costs the server more than the client.
     let anew: fn() -> Vec<Vec<u8>> = || vec![hello(None), Vec::new(), hello(None)];
     for streams in [second, twice, answer, malformed, anew] {
         let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
@@ -228,7 +228,7 @@ fn a_control_stream_that_ends_leaves_the_flows_alone() {
     host.serve("echo", Dial::connects(), Script::echo());
     let bare = stranger(&mut world);
     let control = world.network.bare(bare).open();
-    // A frame from the future, then the end.
+    // A frame of a type that this version does not know, then the end of the stream.
     let bytes = [hello(None), vec![0x21, 2, 7, 7]].concat();
     world.network.bare(bare).write(control, &bytes);
     world.network.run_for(SECOND);
@@ -248,13 +248,13 @@ fn a_control_stream_that_ends_leaves_the_flows_alone() {
     assert_eq!(echoed, [&[2, 0][..], b"still here"].concat());
 }
 
-// PROTOCOL MEMORY-1: a charge follows what is held to the control stream.
+// PROTOCOL MEMORY-1: the charge for bytes moves with them to the control stream.
 #[test]
 fn a_hello_in_pieces_is_charged_once() {
     let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
     let bare = stranger(&mut world);
     let control = world.network.bare(bare).open();
-    // The longest form of its type: the first bytes do not tell yet what the stream is for.
+    // The frame type is in its longest form, so the first bytes do not identify the kind of stream yet.
     for piece in [&[0xc0][..], &[0, 0, 0, 0, 0, 0, 7], &[0]] {
         world.network.bare(bare).write(control, piece);
         world.network.run_for(SECOND);
@@ -301,10 +301,10 @@ fn a_drain_waits_until_the_peer_has_everything() {
         let drained = world.network.host(server).engine().is_drained();
         assert_eq!(
             drained, !speaks,
-            "an older peer cannot say that it has everything"
+            "an older peer cannot confirm that it has everything"
         );
         if let Some(control) = control {
-            // What it says of others, or of less, does not count.
+            // Confirmations of other flows, or of less data, do not count.
             let number = flow.index() << 2;
             for (flow, next) in [(number + 4, 1001), (number, 1000)] {
                 let mut bytes = Vec::new();
@@ -352,7 +352,7 @@ fn a_flow_whose_application_does_not_read_rests_and_goes_on() {
     world.check_nothing_left();
 }
 
-// PROTOCOL MEMORY-1: reading ahead of the application gives no credit away.
+// PROTOCOL MEMORY-1: reading ahead of the application gives the peer no credit.
 #[test]
 fn a_peer_sends_no_more_than_its_window_and_its_share_while_nothing_is_consumed() {
     let mut world = world(true);
@@ -373,6 +373,6 @@ fn a_peer_sends_no_more_than_its_window_and_its_share_while_nothing_is_consumed(
         }
         world.network.run_for(10 * MS);
     }
-    // The window of a stranger may come twice.
+    // The window of a stranger may be granted twice.
     assert!(taken <= 2 * 64 * 1024, "{taken} bytes");
 }

@@ -1,4 +1,4 @@
-//! The reference TCP behaves as its RFCs say, so that sharing a link with it means something.
+//! The reference TCP behaves as its RFCs say, so that results of sharing a link with it are meaningful.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::world::{MS, SECOND, limited};
 
 const MBIT: u64 = 1_000_000 / 8;
 
-/// Payload in the bytes of a full packet.
+/// Share of payload in the bytes of a full packet.
 const PAYLOAD: f64 = 1448.0 / 1500.0;
 
-/// Senders on the left of one bottleneck, receivers on its right.
+/// Senders on the left and receivers on the right of one bottleneck.
 struct Bottleneck {
     network: Network,
     streams: Vec<TrafficId>,
@@ -22,7 +22,7 @@ impl Bottleneck {
         Self::one_after_the_other(link, streams, Duration::ZERO)
     }
 
-    /// Each stream begins `apart` after the one before.
+    /// Starts the streams one after the other, with `apart` between two of them.
     fn one_after_the_other(link: &LinkConfig, streams: &[Traffic], apart: Duration) -> Self {
         let mut network = Network::new(Seed::fixed(1));
         let host = |network: &mut Network, side: &str, number: usize| {
@@ -48,7 +48,7 @@ impl Bottleneck {
         }
     }
 
-    /// Payload that each stream delivers per second from now on for a while.
+    /// Returns the payload rate of each stream over the next `time`, in bytes per second.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     fn goodputs(&mut self, time: Duration) -> Vec<f64> {
         let received = |this: &Self| -> Vec<u64> {
@@ -95,8 +95,8 @@ fn alone_it_fills_a_link_with_a_queue_of_one_round_trip() {
     assert_eq!(report.timeouts, 0, "{report:?}");
 }
 
-/// Mean window in segments that losses of share `p` leave: that of CUBIC (RFC 9438 section 5.1) or, where it is
-/// larger, that of Reno (Mathis et al. 1997).
+/// Returns the mean window in segments at a loss rate of `p`: that of CUBIC (RFC 9438 section 5.1), or that of Reno
+/// (Mathis et al. 1997) if it is larger.
 fn response(p: f64, round_trip: Duration) -> f64 {
     let reno = (1.5 / p).sqrt();
     let cubic = 1.054 * (round_trip.as_secs_f64() / p).powf(0.75);

@@ -1,4 +1,4 @@
-//! Many clients behind one address, and the server's restart that they all have to notice.
+//! Many clients behind one address, and a restart of the server that all of them must notice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::world::{MS, SECOND, World, wire};
 
 const CLIENTS: u64 = 200;
 
-/// A server that asks for an identity, with so many places for those that have not shown theirs.
+/// Returns a server that asks for an identity and has `places` places for clients that have not proved theirs.
 fn server(places: usize) -> EngineConfig<ServerRole> {
     let mut server = config::server(1);
     server.role.identify = true;
@@ -22,8 +22,8 @@ fn server(places: usize) -> EngineConfig<ServerRole> {
 // PROTOCOL AUTH-6.
 #[test]
 fn two_hundred_clients_behind_one_address_return_within_10_s_of_a_restart() {
-    // As many places as the default memory gives, far away, and as 16 MiB do, nearer: there a handshake has to be done
-    // before as many others as there are places have begun.
+    // First the places that the default memory allows, at a long distance; then the places that 16 MiB allow, at a
+    // short one. In the second case a handshake must complete before as many others begin as there are places.
     for (places, round_trip) in [(1024, 100 * MS), (21, 20 * MS)] {
         let client = |number| {
             let mut client = config::client_speaking(config::NATIVE, number);
@@ -65,12 +65,12 @@ fn two_hundred_clients_behind_one_address_return_within_10_s_of_a_restart() {
     }
 }
 
-/// Clients of an outage, and the most handshakes that they may cost the server after it.
+/// Number of clients in an outage, and the maximum number of handshakes that they may cost the server afterwards.
 const CUT_OFF: u64 = 30;
 const HANDSHAKES: u64 = 33;
 
-/// Clients behind one address whose flows bonds carry: the time that the slowest takes to go on after an outage, and the handshakes
-/// that the server has begun until then.
+/// Cuts off many clients behind one address, whose flows have bonds. Returns the time until the slowest flow goes on
+/// after the outage, and the number of handshakes that the server has begun by then.
 fn slowest_after(outage: Duration) -> (Duration, u64) {
     let client = |number| {
         let mut client = config::client_speaking(config::NATIVE, number);
@@ -114,7 +114,7 @@ fn slowest_after(outage: Duration) -> (Duration, u64) {
 
 #[test]
 fn flows_of_many_clients_go_on_within_three_seconds_of_an_outage() {
-    // Their connections outlive the first one, and are asked every 0.6 s at its end.
+    // The connections outlive the first outage, and are probed every 0.6 s at its end.
     let (took, _) = slowest_after(20 * SECOND);
     assert!(took <= 700 * MS, "{took:?}");
     for outage in [80 * SECOND, 95 * SECOND] {

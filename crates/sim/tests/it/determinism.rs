@@ -1,9 +1,8 @@
 //! The same seed gives the same run: every datagram, its time and its length.
 //!
-//! That holds from one process to another, and with and without optimisation: `golden.txt` is committed, and both
-//! `cargo test -p quictun-sim` and `cargo test --release -p quictun-sim` must agree with it. After a change of the
-//! engine or of links that is meant, write it anew with `QUICTUN_BLESS=1 cargo test -p quictun-sim --test it
-//! determinism`.
+//! This holds in every process, with and without optimisation: `golden.txt` is committed, and both `cargo test -p
+//! quictun-sim` and `cargo test --release -p quictun-sim` must agree with it. After an intended change of the engine or
+//! of links, write it again with `QUICTUN_BLESS=1 cargo test -p quictun-sim --test it determinism`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -68,7 +67,7 @@ fn a_run_repeats_itself_to_the_nanosecond_and_the_byte() {
     }
 }
 
-/// The flows keep more batches of datagrams than they may, so that their data is copied.
+/// The flows hold more batches of datagrams than they may, so that their data is copied.
 #[test]
 fn a_run_with_stalled_downloads_repeats_itself_wherever_its_memory_is() {
     let run = || {
@@ -90,7 +89,7 @@ fn a_run_with_stalled_downloads_repeats_itself_wherever_its_memory_is() {
         digest(&world.network.transcript().to_string())
     };
     let first = run();
-    // Allocations of the next run lie elsewhere.
+    // With these blocks in place, the allocations of the next run have other addresses.
     let elsewhere: Vec<Vec<u8>> = (1..1000).map(|length| vec![0; 97 * length]).collect();
     assert_eq!(first, run(), "two runs of one seed differ");
     drop(elsewhere);
@@ -119,7 +118,7 @@ fn a_run_against_the_original_repeats_itself() {
     assert!(run() == run(), "two runs of one seed differ");
 }
 
-/// A short run that a person can follow.
+/// Returns the transcript of a run that is short enough for a person to follow.
 fn short() -> String {
     let mut world = World::new(Seed::fixed(5), config::NATIVE, rough());
     world.network.set_detail(Detail::Datagrams);
@@ -139,7 +138,7 @@ fn short() -> String {
     world.network.transcript().to_string()
 }
 
-/// A tunnel that shares a bottleneck with TCP and a constant stream.
+/// Returns the transcript of a tunnel that shares a bottleneck with TCP and a constant stream.
 fn shared() -> String {
     let mut network = Network::new(Seed::fixed(6));
     let server = network.add_server("server", config::server(6));
@@ -158,7 +157,7 @@ fn shared() -> String {
     network.transcript().to_string()
 }
 
-/// FNV-1a: enough to tell texts apart, and a dozen lines.
+/// Returns the FNV-1a hash, which is good enough to distinguish texts and needs only a few lines.
 fn digest(text: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;

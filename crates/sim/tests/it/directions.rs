@@ -1,4 +1,4 @@
-//! A connection that has carried data one way is as fast the other way.
+//! A connection that has carried data in one direction is as fast in the other direction.
 
 use quictun_sim::engine::Account;
 use quictun_sim::{Dial, Read, Script, Seed, Write, config};
@@ -7,7 +7,7 @@ use crate::world::{MS, SECOND, World, limited};
 
 const RATE: u64 = 75_000_000;
 
-/// Least share of the link, in percent, over a second that begins a second after the first byte.
+/// Minimum share of the link, in percent, during the second that begins one second after the start of the flow.
 const LEAST: u64 = 80;
 
 #[test]
@@ -54,7 +54,7 @@ fn an_upload_beside_stalled_downloads_fills_the_link() {
     }
 }
 
-// PROTOCOL MEMORY-2. On a link this fast a flow takes a whole window before its peer is told to hold it.
+// PROTOCOL MEMORY-2. On a link this fast a flow receives a whole window before its peer gets the HOLD frame.
 #[test]
 fn a_download_beside_stalled_downloads_fills_a_fast_link() {
     let (rate, round_trip) = (1_250_000_000, MS / 5);
@@ -63,7 +63,7 @@ fn a_download_beside_stalled_downloads_fills_a_fast_link() {
         (1 << 30, 100, LEAST),
         (64 << 20, 1, 70),
         (64 << 20, 20, 70),
-        // The memory is full of what waits: it goes on, slowly.
+        // The memory is full of data that waits: the flow goes on, slowly.
         (8 << 20, 20, 1),
     ];
     for (budget, flows, least) in cases {
@@ -102,7 +102,7 @@ fn world(number: u64) -> World {
     world
 }
 
-/// The share of the link, in percent, that `received` grows by.
+/// Returns the growth of `received` over a second that begins in one second, as a share of the link in percent.
 fn share(world: &mut World, received: impl Fn(&World) -> u64) -> u64 {
     world.network.run_for(SECOND);
     let before = received(world);

@@ -1,4 +1,4 @@
-//! What a lost packet costs somebody who waits for an answer.
+//! The cost of a lost packet for an application that waits for an answer.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::world::{MS, SECOND, World, wire};
 const ECHOES: usize = 1000;
 const BYTES: u64 = 1000;
 
-/// Times of all echoes of all runs, one after the other in each run.
+/// The times of all echoes of all runs. Within a run, each echo begins after the previous one.
 struct Echoes {
     runs: u32,
     times: Vec<Duration>,
-    /// Datagrams the client sent, and those among them that it sent again.
+    /// Datagrams that the client sent, and the number of them that were repeats.
     sent: u64,
     repeated: u64,
 }
 
 impl Echoes {
-    /// Of one run, in the mean.
+    /// Returns the mean total time of a run.
     fn total(&self) -> Duration {
         self.times.iter().sum::<Duration>() / self.runs
     }
@@ -31,7 +31,7 @@ impl Echoes {
     }
 }
 
-/// The client asks, waits for the answer, which comes `think` after the request, and asks again.
+/// Lets the client send a request, wait for its echo, and send the next request.
 fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> Echoes {
     let mut link = wire(round_trip);
     link.loss = loss;
@@ -57,7 +57,7 @@ fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> Echoe
             let took = world.network.run_until(10 * SECOND, |network| {
                 network.outcome(app).received >= (number + 1) * BYTES
             });
-            // The first is the flow's opening.
+            // The first echo includes the opening of the flow.
             if number > 0 {
                 all.times.push(took);
             }
@@ -71,7 +71,7 @@ fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> Echoe
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "for those who run it to see the times")]
+#[expect(clippy::print_stdout, reason = "prints the measured times")]
 fn a_lost_packet_costs_little_more_than_a_round_trip() {
     let limits = [
         (MS, 0.01, 1300 * MS, 5 * MS / 2),

@@ -1,5 +1,5 @@
-//! Random flows on random links, and at random moments drains, closes, deaths, stalls and outages: no byte is lost that
-//! was promised, none comes twice, and no cut looks like an end.
+//! Random flows on random links, with drains, closes, crashes, stalls and outages at random moments. No promised byte
+//! is lost, no byte arrives twice, and no abort looks like a FIN.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use quictun_sim::{HostId, Incoming, LinkConfig, Outcome, Outgoing, Random, Seed,
 use crate::oracle::{Flow, check_direction, random_flows, random_link};
 use crate::world::{MS, SECOND, World};
 
-/// Longest run, in virtual time.
+/// Maximum duration of a run in virtual time.
 const RUN_MAX: Duration = Duration::from_mins(20);
 
-/// How often it is looked whether a drain is done.
+/// Interval between two checks whether a drain is complete.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A drain that is to be waited for to its end.
+/// Deadline of a drain that has enough time to complete.
 const PATIENT: Duration = Duration::from_mins(15);
 
 /// One of the two hosts.
@@ -25,30 +25,30 @@ enum Side {
     Server,
 }
 
-/// What befalls a run.
+/// An event that disturbs a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
-    /// A process is asked to end, and is given this long.
+    /// A process is asked to drain within this time.
     Drain(Side, Duration),
-    /// A process ends at once, and says so.
+    /// A process closes all its connections at once.
     Close(Side),
-    /// A process dies; the next one takes its place.
+    /// A process dies, and the next one takes its place.
     Death(Side),
-    /// A host stands still.
+    /// A host is stopped for this long.
     Stall(Side, Duration),
-    /// Nothing passes the link.
+    /// The link delivers nothing for this long.
     Outage(Duration),
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run {
     world: World,
     flows: Vec<Flow>,
-    /// Drains under way, and when they are given up.
+    /// Drains in progress, with their deadlines.
     drains: Vec<(Side, Duration)>,
-    /// Sides whose drain came to its end.
+    /// Sides whose drain has completed.
     drained: Vec<Side>,
-    /// Something has happened after which nothing is promised but that cuts are seen as cuts.
+    /// Set by an event that voids all promises except one: an abort never looks like a FIN.
     broken: bool,
     links: [LinkConfig; 2],
     outage_until: Option<Duration>,
@@ -71,14 +71,14 @@ fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>) {
     for seed in wanted {
         promises += run(Seed::of_test(test, seed));
     }
-    // A test of promises that none was made in would show nothing.
+    // A test of promises would prove nothing if the runs made none.
     assert!(
         runs < 100 || promises > runs / 4,
         "{promises} promises in {runs} runs"
     );
 }
 
-/// Returns how many flows had to be whole.
+/// Runs one seed. Returns the number of flows that had to be complete.
 fn run(seed: Seed) -> u64 {
     let mut random = seed.random(300);
     let flows = random_flows(&mut random);
@@ -153,7 +153,7 @@ impl Run {
                     Side::Client => network.kill_client(self.world.client, config::client(seed)),
                     Side::Server => network.kill_server(self.world.server, config::server(seed)),
                 }
-                // A process that was asked to end is not started again, but that is all the same here.
+                // In reality a process that was asked to drain is not restarted, but that makes no difference here.
                 self.drains.retain(|&(drains, _)| drains != side);
             }
             Blow::Stall(side, time) => {
@@ -182,7 +182,7 @@ impl Run {
         }
     }
 
-    /// Ends what has come to its end.
+    /// Ends outages that are over, and drains that are complete or late.
     fn go_on(&mut self) {
         let elapsed = self.world.network.elapsed();
         if self.outage_until.is_some_and(|until| until <= elapsed) {
@@ -228,9 +228,10 @@ impl Run {
         self.left().is_empty()
     }
 
-    /// The oracle. Returns how many flows had to be whole.
+    /// Checks the run. Returns the number of flows that had to be complete.
     fn check(mut self) -> u64 {
-        // A flow waits half a minute for a connection, and a connection whose last words are lost for its idle timeout.
+        // A flow waits half a minute for a connection. A connection whose last packets were lost waits for its idle
+        // timeout.
         self.world.network.run_for(120 * SECOND);
         self.world.check_nothing_left();
         let flows = std::mem::take(&mut self.flows);
@@ -266,11 +267,11 @@ impl Run {
     }
 }
 
-/// Ends are ends of everything, and what was carried was carried once.
+/// Checks that a FIN means that all data has arrived, and that data was delivered once.
 fn check_flow(flow: &Flow, client: &Outcome, servers: &[Outcome]) {
     let context = || format!("{}: {client:?} {servers:?}", flow.token);
     let carriers = servers.iter().filter(|server| server.received > 0);
-    assert!(carriers.count() <= 1, "bytes came twice: {}", context());
+    assert!(carriers.count() <= 1, "bytes arrived twice: {}", context());
     let Some(last) = servers.last() else {
         assert_ne!(client.incoming, Incoming::Fin, "{}", context());
         assert_eq!(client.received, 0);
@@ -281,11 +282,11 @@ fn check_flow(flow: &Flow, client: &Outcome, servers: &[Outcome]) {
         .find(|server| server.received > 0)
         .unwrap_or(last);
     check_direction(flow, "to the server", client, server, &flow.client);
-    // Of several targets the last is the one that answers.
+    // If there were several targets, the last one answers.
     check_direction(flow, "to the client", last, client, &flow.server);
     for other in servers {
         let cut = other.incoming != Incoming::Fin || other.received == client.sent;
-        assert!(cut, "a cut looks like an end: {}", context());
+        assert!(cut, "an abort looks like a FIN: {}", context());
     }
     let aborts = flow.client.write.contains(&Write::Abort);
     if client.outgoing == Outgoing::Reset && !aborts {

@@ -1,4 +1,4 @@
-//! What breaks, and what must go on regardless.
+//! Faults, and the operations that must continue in spite of them.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use quictun_wire::code::FlowCode;
 
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited, wire};
 
-/// Bytes per second of the links here.
+/// Rate of the links, in bytes per second.
 pub(crate) const RATE: u64 = 2_500_000;
 
-/// A world with a connection and, behind "bulk", a target that sends without end.
+/// Creates a world with a connection and three targets: "bulk" sends without end, "sink" receives, "echo" echoes.
 pub(crate) fn world(link: quictun_sim::LinkConfig) -> World {
     let mut world = World::new(Seed::fixed(1), config::NATIVE, link);
     world.connect();
@@ -145,7 +145,7 @@ fn what_has_arrived_is_delivered_while_the_udp_socket_is_full() {
     let client = world.client;
     world.network.host(client).set_udp_full(true);
     let before = world.received(down);
-    // What is under way still comes; it needs nothing to be sent.
+    // Data in flight still arrives; the client need not send anything for that.
     world.network.run_for(40 * MS);
     let after = world.received(down);
     assert!(after > before + 10_000, "{before} bytes, then {after}");
@@ -190,7 +190,7 @@ fn transfers_go_on_when_the_client_gets_another_address() {
     let rate = world.received(down) / 2;
     world.network.move_host(world.client);
     world.network.run_for(5 * SECOND);
-    // A client that only receives does not notice; its next sign of life tells the server.
+    // A client that only receives does not notice the move. The next packet that it sends tells the server.
     let expected = 2 * rate + 2 * rate;
     assert!(
         world.received(down) > expected,
@@ -225,8 +225,8 @@ fn transfers_go_on_when_the_client_gets_another_address() {
     assert_eq!(world.lost(), []);
 }
 
-/// Some applications stop reading for 20 s while one goes on; returns the share of the link that this one
-/// got meanwhile, and the most bytes that one of the others has cost.
+/// Lets `stalled` applications stop reading for 20 s while another one goes on. Returns the share of the link that the
+/// other one gets meanwhile, and the most bytes that a stalled one has cost.
 fn stalls(stalled: u64, loss: f64) -> (f64, u64) {
     let mut link = limited(RATE, 20 * MS);
     link.loss = loss;
@@ -302,7 +302,7 @@ fn an_application_that_stops_reading_costs_a_bounded_amount_and_slows_nobody() {
             share >= alone * 0.8 && share > least,
             "{stalled} stalled: {share} of the link, alone {alone}"
         );
-        // What may be on its way, what may be held beyond gaps, and the applications' own buffers.
+        // Data that may be in flight, data that may be held beyond gaps, and the applications' own buffers.
         let most = 3 * u64::from(WINDOW) + 4 * 64 * 1024;
         assert!(
             cost <= most,
@@ -367,7 +367,7 @@ fn closing_tells_both_sides_and_leaves_nothing() {
             for side in [world.client, world.server] {
                 let totals = world.network.host(side).engine().totals();
                 assert_eq!(totals.connections_lost, u64::from(side != host));
-                // A client goes on trying, and a server that has closed refuses it.
+                // A client keeps trying to connect; a server that has closed refuses its handshakes.
                 assert_eq!(
                     totals.handshakes_failed == 0,
                     host == world.client,
@@ -380,7 +380,7 @@ fn closing_tells_both_sides_and_leaves_nothing() {
 
 #[test]
 fn nothing_begins_after_a_close() {
-    // Closed while the name is being looked up, and while one of two addresses is being tried.
+    // The client closes while it tries one of two addresses, and during the name look-up.
     for tries in [Ok(vec!["10.9.9.9:7500", "10.9.9.8:7500"]), Err(())] {
         let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
         let parse = |text: &str| text.parse().expect("an address");

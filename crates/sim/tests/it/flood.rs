@@ -1,4 +1,4 @@
-//! Strangers by the thousand who begin a handshake and never finish it.
+//! Thousands of strangers that begin a handshake and never finish it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use quinn_proto::{ClientConfig, ConnectionId, Dir, Endpoint, EndpointConfig};
 use crate::guests::Guests as _;
 use crate::world::{MS, SECOND, World, wire};
 
-/// First flights of clients that will never answer, each from an address of its own.
+/// Sends the first flights of clients that never answer, each from a different address.
 struct Strangers {
     endpoint: Endpoint,
     config: ClientConfig,
@@ -32,7 +32,7 @@ impl Strangers {
         }
     }
 
-    /// The same, with ids that name the server's first worker.
+    /// Creates strangers whose connection ids name the server's first worker.
     fn routed(network: &Network, server: HostId) -> Self {
         let mut strangers = Self::new(network, server);
         let count = AtomicU64::new(0);
@@ -69,7 +69,7 @@ impl Strangers {
     }
 }
 
-/// Lets `strangers` come in a second; a legitimate client arrives in the middle of it.
+/// Lets `count` strangers arrive within a second. A legitimate client arrives in the middle of it.
 fn flood(count: u32, retry_above: usize) -> World {
     let mut server = config::server(1);
     server.role.max_handshakes = 128;
@@ -114,7 +114,7 @@ fn flood(count: u32, retry_above: usize) -> World {
     let outcome = world.network.outcome(app);
     assert!(outcome.is_clean(), "{outcome:?}");
     let after = outcome.first_byte_after().expect("an answer");
-    // Its look-up, perhaps a Retry, the handshake, the answer.
+    // The name look-up, possibly a Retry, the handshake, and the answer.
     assert!(after <= SECOND / 2 + 65 * MS, "{after:?}");
     world
 }
@@ -152,12 +152,12 @@ fn half_open_handshakes_are_bounded_and_a_legitimate_client_gets_in() {
         .engine()
         .connection_reports()
         .len();
-    assert_eq!(left, 1, "the strangers are forgotten");
+    assert_eq!(left, 1, "the strangers must be forgotten");
 }
 
 #[test]
 fn without_retry_the_oldest_gives_way() {
-    // As long as a handshake takes no longer than it takes strangers to fill the table.
+    // This holds as long as a handshake is faster than the strangers that fill the table.
     let mut world = flood(2000, usize::MAX);
     world.network.run_for(30 * SECOND);
     let left = world
@@ -166,7 +166,7 @@ fn without_retry_the_oldest_gives_way() {
         .engine()
         .connection_reports()
         .len();
-    assert_eq!(left, 1, "the strangers are forgotten");
+    assert_eq!(left, 1, "the strangers must be forgotten");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn connections_beyond_the_limit_are_refused_and_served_when_there_is_room() {
     let first = world.client;
     world.network.command(first, Engine::close);
     world.network.run_for(6 * SECOND);
-    assert_eq!(connected(&mut world), 2, "another has taken the place");
+    assert_eq!(connected(&mut world), 2, "another client takes the place");
 }
 
 // PROTOCOL QUIC-2, LIMIT-1.
@@ -252,7 +252,7 @@ fn an_address_that_sends_rubbish_is_ignored() {
         let length = random.magnitude(1, 1500);
         let mut bytes: Vec<u8> = (0..length).map(|_| random.any().to_le_bytes()[0]).collect();
         if round % 3 == 0 {
-            // A long header of a version that exists, or not.
+            // A long header of an existing or a non-existing version.
             bytes[0] |= 0xc0;
             let version: [u8; 4] = if round % 2 == 0 {
                 [0, 0, 0, 1]

@@ -1,5 +1,6 @@
-//! Several hostile clients at once, each of which takes whatever a peer can make a server hold, beside an honest client.
-//! The account of memory stays within its budget, it covers what is held, and the honest client is served.
+//! Several hostile clients at once, beside an honest client. Each hostile client takes whatever a peer can make a
+//! server hold. The memory account stays within its budget, it covers everything that is held, and the honest client is
+//! served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +18,22 @@ use crate::world::{MS, SECOND, World, limited, request};
 
 const MIB: u64 = 1 << 20;
 
-/// How long the attack lasts.
+/// Duration of the attack.
 const ATTACK: Duration = Duration::from_secs(8);
 
-/// Whoever asks honestly has the whole answer after this long, where it asks again when it is refused.
+/// Time within which an honest flow has its whole answer, including new attempts after refusals.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
-/// An honest application asks this often.
+/// Interval between two requests of the honest client.
 const ASKS_EVERY: Duration = Duration::from_secs(1);
 
-/// Bytes of an honest flow each way.
+/// Bytes of an honest flow in each direction.
 const HONEST_BYTES: u64 = 20_000;
 
-/// Hostile clients at once.
+/// Number of hostile clients at the same time.
 const PEERS: usize = 4;
 
-/// Streams that one of them opens at once.
+/// Maximum number of streams that a hostile client opens in one step.
 const STREAMS: usize = 200;
 
 // PROTOCOL MEMORY-1, LIMIT-1, CONTROL-2: `QUICTUN_SEED=0..1000` runs a thousand seeds.
@@ -62,7 +63,7 @@ fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>) {
         sum.scarce += seen.scarce;
     }
     println!("{runs} runs: {sum:?}");
-    // An attack that reaches no limit would show nothing.
+    // An attack that reaches no limit would prove nothing.
     assert!(
         runs < 20 || (sum.ended > runs / 3 && sum.scarce > runs / 3),
         "{sum:?}"
@@ -70,29 +71,29 @@ fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>) {
     assert!(sum.refused <= sum.served / 20, "{sum:?}");
 }
 
-/// What runs have shown.
+/// Statistics of one or more runs.
 #[derive(Debug, Default)]
 struct Sum {
-    /// Honest flows that ended whole.
+    /// Honest flows that were served completely.
     served: u64,
-    /// Honest flows that were refused, and asked again.
+    /// Honest flows that were refused and opened again.
     refused: u64,
-    /// Hostile connections that the server has ended.
+    /// Hostile connections that the server ended.
     ended: u64,
-    /// The most of a budget that was leased.
+    /// The highest share of a budget that was charged, in percent.
     fullest_percent: u64,
     /// Runs in which less than a quarter of the budget was left.
     scarce: u64,
 }
 
-/// A hostile client.
+/// A client that takes all that it can get.
 struct Peer {
     host: HostId,
-    /// It knows a secret of the server's.
+    /// The client knows a secret of the server.
     named: bool,
     control: bool,
     streams: Vec<StreamId>,
-    /// What it does most of the time, by number.
+    /// The number of the act that the client performs most of the time.
     habit: u64,
 }
 
@@ -188,7 +189,7 @@ impl Greed {
         }
     }
 
-    /// A hostile client comes.
+    /// Adds a hostile client.
     fn arrive(&mut self) {
         let (network, server) = (&mut self.world.network, self.world.server);
         let host = network.add_bare("hostile", config::NATIVE, server);
@@ -202,7 +203,7 @@ impl Greed {
         });
     }
 
-    /// All hostile clients go: some say so, others fall silent.
+    /// Removes all hostile clients: some close their connection, others fall silent.
     fn depart(&mut self) {
         for peer in std::mem::take(&mut self.peers) {
             if self.random.chance(1, 2) {
@@ -225,7 +226,7 @@ impl Greed {
         network.set_link(host, server, |link| link.loss = 1.0);
     }
 
-    /// An application of the honest client asks for an echo.
+    /// Lets an application of the honest client ask for an echo.
     fn ask(&mut self) {
         let app = self.open_echo();
         self.honest.push((self.world.network.elapsed(), app));
@@ -236,7 +237,7 @@ impl Greed {
         self.world.network.open(self.world.client, "echo", script)
     }
 
-    /// Lets time pass in small steps, and looks at the account after each.
+    /// Lets time pass in small steps, and checks the account after each of them.
     fn pass(&mut self, time: Duration) {
         let until = self.world.network.elapsed() + time;
         while self.world.network.elapsed() < until {
@@ -258,7 +259,7 @@ impl Greed {
         }
     }
 
-    /// No honest flow takes too long. One that is refused asks again.
+    /// Checks that no honest flow takes too long. Opens refused flows again.
     fn check_progress(&mut self, holdings: Holdings) {
         let now = self.world.network.elapsed();
         let budget = self.account.budget();
@@ -268,10 +269,10 @@ impl Greed {
             let outcome = self.world.network.outcome(app);
             assert!(
                 outcome.is_clean() || now < asked + SERVED_WITHIN,
-                "asked at {asked:?}, and at {now:?} not served: {outcome:?}; of {budget} {holdings:?}"
+                "asked at {asked:?}, not served at {now:?}: {outcome:?}; budget {budget}, {holdings:?}"
             );
             if outcome.was_reset() {
-                assert_eq!(outcome.received, 0, "cut, at {now:?}: {outcome:?}");
+                assert_eq!(outcome.received, 0, "aborted at {now:?}: {outcome:?}");
                 let pause = self.world.network.at(now) - outcome.opened;
                 if pause > SECOND / 5 {
                     self.seen.refused += 1;
@@ -296,9 +297,9 @@ impl Greed {
         }
     }
 
-    /// Once all hostile clients are forgotten nothing is charged for them.
+    /// Checks that all connections, flows and deadlines of the hostile clients are gone.
     fn check_nothing_left(&mut self) {
-        // A peer that is silent is given up after a minute, a target that does not read a minute later.
+        // The server gives up a silent peer after a minute, and a target that does not read a minute later.
         self.world.network.run_for(130 * SECOND);
         let engine = self.world.network.host(self.world.server).engine();
         assert_eq!(engine.connection_reports().len(), 1);
@@ -306,7 +307,7 @@ impl Greed {
         assert_eq!((residue.flows, residue.deadlines), (0, 0), "{residue:?}");
     }
 
-    /// A hostile client does something.
+    /// Lets a hostile client perform one act.
     fn act(&mut self, index: usize) {
         let peer = &self.peers[index];
         let host = peer.host;
@@ -336,8 +337,8 @@ impl Greed {
             9 => self.stop_some(index),
             10 => self.name_flows(index),
             11 => self.flood_unknown(index),
-            // quinn-proto 0.11.19 asserts (in debug builds only) that a server's probe timer has data of the present
-            // path under way, and it has not where the peer has just moved.
+            // In debug builds quinn-proto 0.11.19 asserts that a server's probe timer has data of the current path in
+            // flight. That is not the case if the peer has just moved.
             12 if !cfg!(debug_assertions) => self.world.network.move_host(host),
             13 => self.rarely(index),
             14 => self.announce(index),
@@ -345,7 +346,8 @@ impl Greed {
         }
     }
 
-    /// What ends its connection, so that it would do little else if it did it often.
+    /// Performs an act that ends the client's connection. Such acts are rare, otherwise the client would do little
+    /// else.
     fn rarely(&mut self, index: usize) {
         if !self.random.chance(1, 8) {
             return;
@@ -359,7 +361,7 @@ impl Greed {
         }
     }
 
-    /// Opens every stream that it may, each for `target`, or with so many bytes of the request.
+    /// Opens as many streams as allowed, each with the request for `target` or its first `bytes` bytes.
     fn open_all(&mut self, index: usize, target: &str, bytes: Option<usize>) {
         let mut request = request(config::NATIVE, target);
         request.truncate(bytes.unwrap_or(usize::MAX));
@@ -369,13 +371,13 @@ impl Greed {
             let Some(stream) = connection.streams().open(Dir::Bi) else {
                 return;
             };
-            // What flow control does not take is no harm to anybody.
+            // Data that flow control does not accept is harmless.
             drop(connection.send_stream(stream).write(&request));
             peer.streams.push(stream);
         }
     }
 
-    /// A request that announces a long body.
+    /// Opens a stream whose request announces a long body.
     fn announce(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         let connection = self.world.network.bare(peer.host).connection();
@@ -385,7 +387,7 @@ impl Greed {
         }
     }
 
-    /// Writes to every stream.
+    /// Writes to every stream of the client.
     fn write_all(&mut self, index: usize, bytes: usize) {
         let bytes = vec![b'x'; bytes];
         for &stream in &self.peers[index].streams {
@@ -401,7 +403,7 @@ impl Greed {
         }
     }
 
-    /// Its streams but for a random part, which it gives up.
+    /// Removes a random part of the client's streams and returns it.
     fn some(&mut self, index: usize) -> Vec<StreamId> {
         let keep = self.random.within(0, 4);
         let streams = std::mem::take(&mut self.peers[index].streams);
@@ -436,7 +438,7 @@ impl Greed {
         }
     }
 
-    /// Begins a control stream, or another one.
+    /// Opens a control stream, which may be the second one.
     fn hello(&mut self, index: usize) {
         let proof = self.peers[index].named.then_some(config::PROOF);
         let mut bytes = Vec::new();
@@ -455,7 +457,7 @@ impl Greed {
         }
     }
 
-    /// Writes to its oldest stream, which is the control stream where it has one.
+    /// Writes to the client's oldest stream, which is the control stream if there is one.
     fn send_control(&mut self, index: usize, bytes: &[u8]) {
         if let Some(&stream) = self.peers[index].streams.first() {
             let connection = self.world.network.bare(self.peers[index].host).connection();
@@ -463,7 +465,7 @@ impl Greed {
         }
     }
 
-    /// Frames about flows, of which few exist.
+    /// Sends frames about flows, few of which exist.
     fn name_flows(&mut self, index: usize) {
         let mut bytes = Vec::new();
         for _ in 0..self.random.magnitude(1, 64) {
@@ -481,7 +483,7 @@ impl Greed {
         self.send_control(index, &bytes);
     }
 
-    /// Frames that nobody knows, without a body.
+    /// Sends frames of an unknown type, without a body.
     fn flood_unknown(&mut self, index: usize) {
         let frames = usize::try_from(self.random.magnitude(1, 20_000)).expect("small");
         self.send_control(index, &[0x3f, 0].repeat(frames));

@@ -1,5 +1,5 @@
-//! Programs that tests put on hosts: a QUIC client that they drive stream by stream, and a server with the traps of the
-//! original.
+//! Programs that tests run on hosts: a QUIC client that a test drives stream by stream, and a server with the hazards
+//! of the original.
 
 mod bare;
 mod endpoint;
@@ -10,18 +10,18 @@ use quictun_sim::{HostId, Network};
 use bare::Bare;
 pub(crate) use original::{Original, OriginalOptions};
 
-/// What a network has beside engines.
+/// Adds guests to a network and gives access to them.
 pub(crate) trait Guests {
     /// Adds a QUIC client without a tunnel, which connects to `server` at once.
     fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId;
 
-    /// A host that is a bare QUIC client.
+    /// Returns the bare QUIC client that runs on a host.
     fn bare(&mut self, id: HostId) -> &mut Bare;
 
     /// Adds a server that behaves as the original does.
     fn add_original(&mut self, name: &str, options: OriginalOptions) -> HostId;
 
-    /// A host that is an original server.
+    /// Returns the original server that runs on a host.
     fn original(&mut self, id: HostId) -> &mut Original;
 }
 

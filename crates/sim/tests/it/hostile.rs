@@ -1,4 +1,4 @@
-//! A client that does to its streams whatever the library lets it do.
+//! A client that uses its streams in every way that the library permits.
 
 use quictun_sim::{Dial, HostId, Random, Script, Seed, Write, config};
 use quinn_proto::{Dir, StreamId, VarInt};
@@ -45,7 +45,7 @@ fn run(seed: Seed) {
     assert_eq!(
         world.network.bare(bare).lost(),
         None,
-        "the connection itself is lawful"
+        "the connection itself obeys the protocol"
     );
     if random.chance(1, 2) {
         let now = world.network.now();
@@ -57,7 +57,7 @@ fn run(seed: Seed) {
             .network
             .set_link(bare, world.server, |link| link.loss = 1.0);
     }
-    // It falls silent, or its last words may be lost; the server forgets it.
+    // The client falls silent, or its last packets may be lost. The server forgets it in both cases.
     world.network.run_for(70 * SECOND);
     world.check_nothing_left();
     let reports = world
@@ -65,14 +65,14 @@ fn run(seed: Seed) {
         .host(world.server)
         .engine()
         .connection_reports();
-    assert_eq!(reports.len(), 1, "the well-behaved client's is left");
+    assert_eq!(reports.len(), 1, "only the honest client is left");
     let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
     let app = world.network.open(world.client, "echo", script);
     world.network.run_for(5 * SECOND);
     assert!(world.network.outcome(app).is_clean());
 }
 
-/// One thing that a hostile client may do.
+/// Performs one random operation of a hostile client.
 fn act(
     world: &mut World,
     bare: HostId,
@@ -105,7 +105,7 @@ fn act(
         }
         4 => {
             if let Some(stream) = some(random, streams) {
-                // Errors mean that the stream is over already.
+                // An error means that the stream has ended already.
                 drop(peer.connection().send_stream(stream).finish());
             }
         }
@@ -130,7 +130,7 @@ fn act(
 }
 
 fn write(world: &mut World, bare: HostId, stream: StreamId, bytes: &[u8]) {
-    // What flow control does not take, or a stream that is over, is as good as any other hostile write.
+    // A write that flow control rejects, or to a stream that has ended, is as good as any other hostile write.
     drop(
         world
             .network

@@ -1,4 +1,4 @@
-//! What a post-quantum exchange of keys costs where its longer `ClientHello` gets lost.
+//! The cost of a post-quantum key exchange when its longer `ClientHello` is lost.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use quictun_sim::{LinkConfig, Network, Seed, config};
 
 use crate::world::{MS, SECOND, World, wire};
 
-/// Connections of each kind; enough that the slowest percent are more than a handful.
+/// Number of connections of each kind: enough that the slowest percent is more than a handful.
 const TRIES: u64 = 500;
 
-/// Share of packets lost.
+/// Share of packets that the link loses.
 const LOSS: f64 = 0.05;
 
 fn world(seed: u64, client: fn(u64) -> EngineConfig<ClientRole>, link: &LinkConfig) -> World {
@@ -27,7 +27,7 @@ fn classical(seed: u64) -> EngineConfig<ClientRole> {
     config::client_speaking(config::NATIVE, seed)
 }
 
-/// Times that clients took to connect, shortest first.
+/// Returns the times that clients took to connect, shortest first.
 fn times(client: fn(u64) -> EngineConfig<ClientRole>, round_trip: Duration) -> Vec<Duration> {
     let mut link = wire(round_trip);
     link.loss = LOSS;
@@ -68,8 +68,9 @@ fn at_5_percent_loss_a_post_quantum_connection_takes_at_most_a_tenth_longer() {
     }
 }
 
-/// Datagrams of the first flights of the first attempt and of the third to the seventh, which all fail for a reason that
-/// `expected` accepts. The second one begins in the instant in which the first one ends, and cannot be told from it.
+/// Returns the number of datagrams in the first flight of attempt 1 and of attempts 3 to 7. All attempts fail for a
+/// reason that `expected` accepts. Attempt 2 begins at the instant at which attempt 1 ends, so the two flights cannot
+/// be distinguished.
 fn first_flights(mut world: World, expected: fn(&LossReason) -> bool) -> Vec<u64> {
     let client = world.client;
     let mut flights = Vec::new();
@@ -110,7 +111,7 @@ fn after_a_time_out_every_other_attempt_is_classical() {
 fn a_server_that_answers_and_refuses_is_never_asked_classically() {
     let mut world = world(1, config::post_quantum_client, &wire(20 * MS));
     let mut server = config::server(1);
-    // The client does not speak its protocol.
+    // The client does not speak the protocol of this server.
     server.role.crypto = config::compat_server_tls();
     world.network.replace(world.server, server);
     let flights = first_flights(world, |reason| matches!(reason, LossReason::Protocol(_)));

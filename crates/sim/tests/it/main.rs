@@ -1,7 +1,7 @@
 //! The tunnel in virtual time: real engines, simulated links and applications.
 //!
-//! A run that fails prints the command that repeats it. With `QUICTUN_EVIDENCE=DIR` tests leave their transcripts
-//! and packets (pcapng, with the keys to decrypt it) in that directory. Repeat one seed of the random runs with
+//! A failing run prints the command that repeats it. With `QUICTUN_EVIDENCE=DIR`, tests write their transcripts and
+//! their packets (pcapng, with the keys to decrypt them) to that directory. Repeat one seed of the random runs with
 //! `QUICTUN_SEED=<seed> cargo test -p quictun-sim --test it <test>`.
 
 mod account;

@@ -1,4 +1,4 @@
-//! How large packets become, and how soon.
+//! The size that packets reach, and the time until they do.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use quictun_sim::{Dial, Script, Seed, Write, config};
 
 use crate::world::{MS, SECOND, World, wire};
 
-/// UDP payload of a packet of `mtu` bytes.
+/// Returns the UDP payload of a packet of `mtu` bytes.
 const fn payload(mtu: u16) -> u16 {
     mtu - 28
 }
 
-/// Engines whose first hop carries packets of `first` bytes, on a path that carries those of `path` bytes.
+/// Creates engines whose first hop carries packets of `first` bytes, on a path that carries packets of `path` bytes.
 fn world(first: u16, path: u16) -> World {
     fn hop<R>(config: EngineConfig<R>, payload: u16) -> EngineConfig<R> {
         let path_mtu = Arc::new(move |_: SocketAddr| payload);
@@ -34,7 +34,7 @@ fn world(first: u16, path: u16) -> World {
     world
 }
 
-/// What both ends send at most.
+/// Returns the largest UDP payload that each side sends.
 fn found(world: &mut World) -> [u16; 2] {
     [world.client, world.server].map(|host| {
         let reports = world.network.host(host).engine().connection_reports();
@@ -51,7 +51,7 @@ fn what_the_first_hop_of_a_local_path_carries_is_known_after_a_round_trip() {
 
 #[test]
 fn a_first_hop_that_promises_too_much_costs_no_connection() {
-    // From 16 KiB on there is one attempt; below, the search goes on.
+    // From 16 KiB on there is only one attempt; below that, the search goes on.
     let limit = 16 * 1024 + 28;
     for (first, least) in [(u16::MAX, 1200), (limit, 1200), (limit - 1, 1440)] {
         let mut world = world(first, 1500);

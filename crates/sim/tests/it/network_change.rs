@@ -1,4 +1,4 @@
-//! A client that is told of another network does not wait for its timers.
+//! A client that is notified of a network change does not wait for its timers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use quictun_wire::code::CloseCode;
 use crate::faults::{RATE, world};
 use crate::world::{MS, SECOND, World, limited, wire};
 
-/// Of the links here.
+/// Round-trip time of the links.
 const ROUND_TRIP: Duration = Duration::from_millis(40);
 
 impl World {
@@ -18,7 +18,7 @@ impl World {
         self.network.command(client, Engine::handle_network_change);
     }
 
-    /// Has nothing arrive any more, or everything.
+    /// Makes the link drop all packets in both directions, or none.
     fn cut(&mut self, cut: bool) {
         for (from, to) in [(self.client, self.server), (self.server, self.client)] {
             let loss = if cut { 1.0 } else { 0.0 };
@@ -26,7 +26,7 @@ impl World {
         }
     }
 
-    /// Time until bytes arrive beyond those that have arrived.
+    /// Returns the time until more bytes arrive.
     fn goes_on_after(&mut self, app: AppId) -> Duration {
         let before = self.received(app);
         self.network.run_until(10 * SECOND, |network| {
@@ -43,7 +43,8 @@ impl World {
     }
 }
 
-/// A download stands still for a while in which nothing arrives, then the client is at another address.
+/// Interrupts a download by an outage, after which the client has another address. Returns the time until the download
+/// goes on.
 fn stands_still(told: bool) -> Duration {
     let mut world = world(limited(RATE, ROUND_TRIP));
     let app = world.download();
@@ -64,7 +65,7 @@ fn stands_still(told: bool) -> Duration {
 fn a_download_goes_on_within_three_round_trips_of_the_change() {
     let told = stands_still(true);
     assert!(told <= 3 * ROUND_TRIP, "{told:?}");
-    // A client that is not told waits for a timer.
+    // A client that is not notified waits for a timer.
     let silent = stands_still(false);
     assert!(silent > told, "{silent:?}");
 }
@@ -97,7 +98,7 @@ fn a_client_that_waits_for_its_next_attempt_makes_it_at_once() {
     let host = world.network.host(client);
     host.set_resolver(Ok(vec![server]), MS);
     world.tell_of_another_network();
-    // Another change while it is at it has it do nothing twice.
+    // A second change during the attempt does not start another one.
     world.network.run_for(2 * MS);
     world.tell_of_another_network();
     world.network.run_for(2 * ROUND_TRIP);
@@ -111,7 +112,7 @@ fn a_client_that_waits_for_its_next_attempt_makes_it_at_once() {
 fn an_attempt_that_has_had_no_answer_for_long_is_overtaken_by_another() {
     let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(ROUND_TRIP));
     world.cut(true);
-    // The library has sent its packets after 1 s and 3 s, and waits until 7 s.
+    // The library has retransmitted its packets after 1 s and 3 s, and waits until 7 s.
     world.network.run_for(3500 * MS);
     world.cut(false);
     world.tell_of_another_network();
@@ -173,7 +174,7 @@ fn a_change_that_goes_on_costs_an_idle_connection_a_packet_each() {
         "{} datagrams for 50 changes",
         after - before
     );
-    assert!(after - before >= 50, "each was asked");
+    assert!(after - before >= 50, "each change must send a packet");
 }
 
 #[test]

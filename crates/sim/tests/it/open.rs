@@ -1,4 +1,4 @@
-//! How flows are opened: latency, refusals, fragments, and one flow's trouble that is not another's.
+//! Opening flows: latency, refusals, fragments, and independence of the flows from each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use quictun_wire::code::FlowCode;
 use crate::guests::Guests as _;
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited, request, wire};
 
-/// An application that asks and is answered.
+/// Returns the script of an application that sends a request and reads the answer.
 fn asks(number: u64) -> Script {
     Script::client(number).write([Write::Send(100), Write::ReceivedEnd, Write::Finish])
 }
 
-/// Its peer.
+/// Returns the script of the peer of [`asks`].
 fn answers(number: u64) -> Script {
     Script::server(number).write([Write::Received(100), Write::Send(1000), Write::Finish])
 }
@@ -85,7 +85,7 @@ fn a_refusal_reaches_the_client_as_a_reset_with_its_reason() {
                 .network
                 .host(world.server)
                 .serve(code.label(), dial, Script::echo());
-            // An application that has half-closed must not take the refusal for the end of an answer.
+            // An application that has half-closed must not mistake the refusal for the end of an answer.
             let script = Script::client(1).write([Write::Send(3000), Write::Finish]);
             let app = world.network.open(world.client, code.label(), script);
             world.network.run_for(SECOND);
@@ -144,7 +144,7 @@ fn tokens_up_to_the_limit_pass_and_longer_ones_are_refused_here() {
     }
 }
 
-/// A world with a bare client that is connected.
+/// Creates a world with a bare client that is connected.
 pub(crate) fn with_bare(protocols: &[&[u8]]) -> (World, HostId) {
     let mut world = World::new(Seed::fixed(3), protocols, wire(10 * MS));
     world.connect();
@@ -221,7 +221,7 @@ fn a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
                 assert_eq!(ended, Some(Err(FlowCode::BadOpen.to_u64())));
             }
         }
-        // A well-behaved library answers STOP_SENDING with a reset by itself only where it is told to.
+        // The library of the bare client answers STOP_SENDING with a reset only if its caller resets the stream.
         let residue = world.network.host(world.server).engine().residue();
         assert_eq!(
             (residue.flows, residue.deadlines, residue.buffered),
@@ -230,8 +230,8 @@ fn a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
     }
 }
 
-/// Opens a flow every 10 ms for a few seconds, sometimes to targets that refuse or never answer.
-/// Returns the latencies of those to the good target.
+/// Opens a flow every 10 ms for a few seconds. With `bad`, some more flows lead to targets that refuse or never answer.
+/// Returns the latencies of the flows to the good target.
 fn storm(protocols: &[&[u8]], bad: bool) -> Vec<Duration> {
     let mut world = World::new(Seed::fixed(1), protocols, limited(12_500_000, 20 * MS));
     world.connect();
@@ -241,7 +241,7 @@ fn storm(protocols: &[&[u8]], bad: bool) -> Vec<Duration> {
     host.serve("black hole", Dial::Never, Script::echo());
     let mut good: Vec<AppId> = Vec::new();
     for round in 0..400u64 {
-        // Fewer at once than the streams from which on a client makes a spare connection.
+        // The number of flows stays below the limit from which on a client opens a spare connection.
         if bad && round % 4 == 0 {
             let token = if round % 8 == 0 {
                 "refused"
@@ -301,7 +301,7 @@ fn uploads_to_targets_that_never_answer_leave_room_for_others() {
         let took = world.network.run_until(9 * SECOND, over);
         assert!(
             took < 3 * SECOND,
-            "{took:?} at two seconds' worth of the link"
+            "{took:?} for two seconds of data at the link's rate"
         );
         assert!(world.network.outcome(app).is_clean());
     }

@@ -1,5 +1,5 @@
-//! Random links, random applications, one oracle: bytes out are bytes in, in order, and every close is
-//! seen as what it was.
+//! Random links and random applications, checked by one oracle: received bytes are sent bytes, in order, and both sides
+//! see every close as what it was.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use quictun_wire::code::CloseCode;
 
 use crate::world::{MS, SECOND, World};
 
-/// Longest run, in virtual time.
+/// Maximum duration of a run in virtual time.
 const RUN_MAX: Duration = Duration::from_mins(20);
 
-/// Keep-alive interval and idle timeout of patient engines, and the longest run without a sign of life
-/// that nobody needed.
+/// Keep-alive interval and idle timeout of patient engines, and the maximum duration of their runs. The runs are
+/// shorter than the keep-alive interval, so that no keep-alive can repair a lost wake-up.
 const KEEP_ALIVE: Duration = Duration::from_mins(10);
 const IDLE_TIMEOUT: Duration = Duration::from_mins(30);
 const PATIENT_RUN_MAX: Duration = Duration::from_mins(9);
 
-/// How soon engines ask a silent peer for a sign of life.
+/// The time after which engines probe a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Temper {
-    /// As programs do.
+    /// The time that programs use.
     Usual,
-    /// Never within a run: a wake-up that is lost stays lost.
+    /// Never within a run, so that a lost wake-up stays lost.
     Patient,
 }
 
@@ -50,7 +50,7 @@ fn seeded_runs_3() {
     run_seeds("seeded_runs_3", 750..1000, Temper::Usual);
 }
 
-// PROTOCOL CLOSE-8: nothing but its own ends ends a flow, and then nothing of it is left.
+// PROTOCOL CLOSE-8: a flow ends only when its own ends do, and then nothing of it is left.
 #[test]
 fn patient_runs() {
     run_seeds("patient_runs", 0..300, Temper::Patient);
@@ -62,7 +62,7 @@ fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, temper: Temper) {
     }
 }
 
-/// One flow: what its applications were told to do, and how its dial goes.
+/// One flow: the scripts of its applications, and the result of its dial.
 pub(crate) struct Flow {
     pub(crate) token: String,
     pub(crate) client: Script,
@@ -73,7 +73,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Whether one of its applications cuts it.
+    /// Returns true if one of the flow's applications aborts or closes it.
     pub(crate) fn is_cut(&self) -> bool {
         let mut writes = self.client.write.iter().chain(&self.server.write);
         writes.any(|write| matches!(write, Write::Abort | Write::Close))
@@ -100,7 +100,7 @@ fn run(seed: Seed, temper: Temper) {
         );
     }
     let server = world.server;
-    // A client that only receives does not notice that it has moved, unless it asks.
+    // A client that only receives does not notice that it has moved, unless it probes the path.
     let may_move = one_connection && temper == Temper::Usual;
     if may_move && random.chance(1, 4) {
         // RFC 9000 section 9: an endpoint must not move before its handshake is confirmed.
@@ -120,14 +120,14 @@ fn run(seed: Seed, temper: Temper) {
     world.network.run_until(most, |network| {
         flows.iter().all(|flow| is_over(network, server, flow))
     });
-    // Where an outage falls into a handshake, the client may take for up what the server has given up.
+    // If an outage interrupts a handshake, the client may consider a connection open that the server has given up.
     let half_open = |event: &Event| matches!(event, Event::HandshakeFailed { .. });
     let half_open = world.count(server, half_open);
     for flow in &flows {
         check(&world, flow, half_open == 0);
     }
     let lost = |event: &Event| {
-        // A connection that stepped aside for another is closed once it has been idle for a while.
+        // A connection that was replaced by another one is closed after it has been idle for a while.
         let done = LossReason::ClosedByPeer(CloseCode::Done.to_u64());
         matches!(event, Event::Disconnected { reason, .. }
             if *reason != LossReason::ClosedLocally && *reason != done)
@@ -140,12 +140,12 @@ fn run(seed: Seed, temper: Temper) {
     world.check_nothing_left();
     let client = world.client;
     world.network.command(client, Engine::close);
-    // Where the client's last words are lost, the server waits for its idle timeout.
+    // If the client's last packets are lost, the server waits for its idle timeout.
     assert!(
         world
             .network
             .run_to_silence(IDLE_TIMEOUT + Duration::from_mins(10)),
-        "something still wants to be woken"
+        "a packet or a timer is left"
     );
     for host in [world.client, world.server] {
         check_books(&mut world, host);
@@ -153,7 +153,7 @@ fn run(seed: Seed, temper: Temper) {
     check_both_books(&mut world, &flows);
 }
 
-/// What an engine has counted adds up, and agrees with what it has told.
+/// Checks that the counters of an engine add up and agree with its events.
 pub(crate) fn check_books(world: &mut World, host: HostId) {
     let told = world.closed(host);
     let opened = world.count(host, |event| matches!(event, Event::Open(_)));
@@ -190,7 +190,7 @@ pub(crate) fn check_books(world: &mut World, host: HostId) {
     );
 }
 
-/// Both sides have written down the same of every flow that ended in order.
+/// Checks that both sides have reported the same about every flow that ended in order.
 fn check_both_books(world: &mut World, flows: &[Flow]) {
     let (clients, servers) = (world.closed(world.client), world.closed(world.server));
     for flow in flows {
@@ -205,7 +205,7 @@ fn check_both_books(world: &mut World, flows: &[Flow]) {
         let app = world.network.outcome(flow.app.expect("opened"));
         assert!(client.bytes_to_tunnel <= app.sent, "{client:?} {app:?}");
         assert!(client.bytes_to_app >= app.received, "{client:?} {app:?}");
-        // A flow may have been asked for more than once; its bytes were sent once.
+        // A flow may have been opened more than once, but its bytes were sent only once.
         let carriers = server.iter().filter(|server| server.bytes_to_app > 0);
         assert!(carriers.count() <= 1, "{server:?}");
         if client.ending != Ending::Finished {
@@ -223,7 +223,7 @@ fn check_both_books(world: &mut World, flows: &[Flow]) {
     }
 }
 
-/// A client and a server, and whether there will be one connection only.
+/// Creates a client and a server. The second value is true if there will be only one connection.
 fn random_world(seed: Seed, random: &mut Random, temper: Temper) -> (World, bool) {
     let protocols = random.pick(&[config::NATIVE, config::COMPAT]);
     let mut client = config::client_speaking(protocols, seed.value());
@@ -296,7 +296,7 @@ pub(crate) fn random_flows(random: &mut Random) -> Vec<Flow> {
                 server = Script::echo();
                 client.write = vec![Write::Send(random.magnitude(1, most)), Write::Finish];
             } else {
-                // One side at most waits for the other, so that none waits for ever.
+                // At most one side waits for the other, so that they never wait for each other.
                 let waits = random.within(0, 4);
                 client.write = random_writes(random, most, waits == 0);
                 server.write = random_writes(random, most, waits == 1);
@@ -372,11 +372,11 @@ pub(crate) fn is_over(network: &Network, server: HostId, flow: &Flow) -> bool {
         && network.dialled(server, &flow.token).is_none_or(over)
 }
 
-/// The oracle; `kept` says that no connection was lost.
+/// Checks a flow against its scripts. `kept` is true if no connection was lost.
 fn check(world: &World, flow: &Flow, kept: bool) {
     let client = world.network.outcome(flow.app.expect("opened"));
     let Some(server) = world.network.dialled(world.server, &flow.token) else {
-        // Nobody was there, or the client gave up before: it must not have seen an orderly end.
+        // The dial failed, or the client gave up before it. The client must not have seen a FIN.
         let connects = matches!(flow.dial, Dial::Connects { .. });
         let gave_up =
             matches!(client.outgoing, Outgoing::Aborted) || client.incoming == Incoming::Dropped;
@@ -400,7 +400,7 @@ fn check(world: &World, flow: &Flow, kept: bool) {
     }
 }
 
-/// What `to` received is a beginning of what `from` sent, and an orderly end means that it is all of it.
+/// Checks that `to` received a prefix of what `from` sent, and all of it if it saw a FIN.
 pub(crate) fn check_direction(
     flow: &Flow,
     way: &str,
@@ -416,13 +416,13 @@ pub(crate) fn check_direction(
             assert_eq!(
                 from.outgoing,
                 Outgoing::Finished,
-                "a cut looks like an end: {}",
+                "an abort looks like a FIN: {}",
                 context()
             );
             assert_eq!(
                 to.received,
                 from.sent,
-                "an end before the last byte: {}",
+                "a FIN before the last byte: {}",
                 context()
             );
         }

@@ -1,4 +1,4 @@
-//! Against a server with the traps of the original.
+//! A client and a server with the hazards of the original.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use quictun_sim::{
 use crate::guests::{Guests as _, OriginalOptions};
 use crate::world::{MS, SECOND, limited};
 
-/// A client joined to an original server.
+/// A client that is linked to an original server.
 pub(crate) struct Pair {
     pub(crate) network: Network,
     pub(crate) client: HostId,
@@ -49,7 +49,7 @@ impl Pair {
         self.network.run_for(SECOND);
     }
 
-    /// Opens a flow that sends, waits for its echo, and ends.
+    /// Opens a flow that sends, waits for its echo, and finishes.
     fn echo(&mut self, bytes: u64) -> AppId {
         let script =
             Script::echoed(1).write([Write::Send(bytes), Write::Received(bytes), Write::Finish]);
@@ -84,7 +84,7 @@ fn a_first_byte_takes_one_round_trip_although_the_server_knows_no_pipelining() {
     assert!(after <= (25 * MS).mul_f64(1.05), "{after:?}");
 }
 
-/// Opens 200 flows, `at_once` in 20 ms, some of them with a lot to send.
+/// Opens 200 flows, `at_once` of them per 20 ms. Some of them send a lot of data.
 fn busy(seed: u64, loss: f64, at_once: u64) -> Pair {
     let link = limited(2_500_000, 30 * MS);
     let mut pair = Pair::seeded(seed, LinkConfig { loss, ..link });
@@ -116,8 +116,8 @@ fn a_token_arrives_in_one_piece_among_many_and_among_other_data() {
 
 #[test]
 fn a_token_that_is_lost_is_sent_again_in_one_piece() {
-    // Not always: where three are lost at once, one of them is split over two packets. Without a
-    // preference for tokens, and a limit to what follows them, it would be one in a hundred.
+    // This is not always true: if three tokens are lost at once, one of them is split over two packets. Without a
+    // preference for tokens, and a limit to the data that follows them, one in a hundred would be split.
     let mangled = |seed| {
         let mut pair = busy(seed, 0.05, 1);
         pair.network.original(pair.original).mangled()
@@ -138,8 +138,8 @@ fn endless_error_answers_are_stopped_and_the_next_request_is_served() {
         pair.all_clean(&[good], SECOND);
         let outcome = pair.network.outcome(refused);
         assert_eq!((outcome.incoming, outcome.received), (Incoming::Reset, 0));
-        // It was served after the refused one, on the same connection: two round trips
-        // more: its window is full of answers that nobody wants.
+        // The request was served after the refused one, on the same connection. This takes two more round trips,
+        // because the connection's window is full of unwanted answers.
         assert!(pair.network.outcome(good).first_byte_after() <= Some(3 * 21 * MS));
     }
     assert_eq!(pair.network.original(pair.original).accepted(), 1);
@@ -157,7 +157,7 @@ fn flows_do_not_wait_behind_a_dial_that_nobody_answers() {
     let after: Vec<AppId> = (0..20).map(|_| pair.echo(100)).collect();
     pair.all_clean(&after, 100 * MS);
     assert_eq!(pair.network.original(pair.original).accepted(), 2);
-    // The flow that was sent behind it waits for it: its bytes may be with the server already.
+    // The flow that was sent behind that dial waits for it: its bytes may be at the server already.
     pair.all_clean(&[behind], 70 * SECOND);
 }
 

@@ -1,4 +1,4 @@
-//! The question that the lab asks: what does the tunnel get out of this link?
+//! The prediction that the lab uses: the goodput of the tunnel on a given link.
 
 use std::time::Duration;
 

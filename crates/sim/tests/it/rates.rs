@@ -1,4 +1,4 @@
-//! Rates of named clients: held, shared by all connections of one, and felt by nobody else.
+//! Rates of named clients: they hold, all connections of a client share them, and other clients do not notice them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::world::{MS, SECOND, limited};
 
 const ENDLESS: u64 = u64::MAX / 4;
 
-/// Bytes a second of 1 Mbit/s.
+/// Bytes per second at 1 Mbit/s.
 const RATE: u64 = 125_000;
 
-/// Clients of one server, each on a link of its own of 100 Mbit/s.
+/// The clients of one server, each on its own link of 100 Mbit/s.
 struct World {
     network: Network,
     server: HostId,
@@ -65,7 +65,7 @@ impl World {
         world
     }
 
-    /// A flow that moves all it can, down or up.
+    /// Opens a flow that transfers as much as possible, down or up.
     fn bulk(&mut self, client: usize, down: bool) -> AppId {
         let (token, script) = if down {
             ("source", Script::default())
@@ -75,13 +75,13 @@ impl World {
         self.network.open(self.clients[client], token, script)
     }
 
-    /// Bytes that each client has moved both ways.
+    /// Returns the bytes that each client has moved so far, in both directions together.
     fn moved(&self) -> Vec<u64> {
         let usages = self.allowances.iter().map(|allowance| allowance.usage());
         usages.map(|usage| usage.up + usage.down).collect()
     }
 
-    /// What each has moved in `time`.
+    /// Returns the bytes that each client moves within `time`.
     fn moved_in(&mut self, time: Duration) -> Vec<u64> {
         let before = self.moved();
         self.network.run_for(time);
@@ -89,7 +89,7 @@ impl World {
         after.map(|(after, before)| after - before).collect()
     }
 
-    /// How long `count` echoes of a client take, one after the other, each one second after the last.
+    /// Returns the times of `count` consecutive echoes of a client. Each echo begins one second after the previous one.
     fn echoes(&mut self, client: usize, count: u64) -> Vec<Duration> {
         let mut writes = Vec::new();
         for number in 0..count {
@@ -128,7 +128,7 @@ fn up(rate: u64) -> Limits {
     }
 }
 
-/// Takes whatever comes.
+/// Makes a script accept any received bytes.
 fn anything(script: Script) -> Script {
     Script {
         expects: None,
@@ -136,7 +136,7 @@ fn anything(script: Script) -> Script {
     }
 }
 
-/// Has the client ask for a listener, and the server listen.
+/// Lets the client ask for a listener and waits until the server listens.
 fn listen(network: &mut Network, client: HostId) {
     let listen = Listen {
         id: 1,
@@ -156,7 +156,7 @@ fn within(moved: u64, rate: u64, time: Duration) {
     let want = rate * time.as_secs();
     assert!(
         moved.abs_diff(want) * 100 <= 2 * want,
-        "{moved} bytes where {want} should have moved"
+        "{moved} bytes moved instead of {want}"
     );
 }
 
@@ -169,14 +169,14 @@ fn one_flow_holds_its_rate_within_2_percent_over_30_s() {
             let app = world.bulk(0, is_down);
             let first = world.moved_in(time)[0];
             within(first, RATE, time);
-            // Nothing piles up on the way: a short queue, or a receive window.
+            // No data piles up on the way: there is only a short queue, or a receive window.
             let app = world.network.outcome(app);
             let here = if is_down {
                 first - app.received
             } else {
                 app.sent - first
             };
-            assert!(here <= 300_000, "{here} bytes are under way");
+            assert!(here <= 300_000, "{here} bytes are in flight");
         }
     }
 }
@@ -246,7 +246,7 @@ fn flows_of_one_client_have_equal_parts_and_a_new_one_does_not_wait_for_the_rest
         let rate = 4 * RATE;
         let mut world = World::new(20 * MS, &[limits(rate)]);
         let flows: Vec<AppId> = (0..8).map(|_| world.bulk(0, is_down)).collect();
-        // What was sent before the client was known comes first.
+        // Data that was sent before the client was known arrives first.
         world.network.run_for(8 * SECOND);
         let moved = |world: &World| -> Vec<u64> {
             let outcomes = flows.iter().map(|&app| world.network.outcome(app));
@@ -266,7 +266,8 @@ fn flows_of_one_client_have_equal_parts_and_a_new_one_does_not_wait_for_the_rest
         let parts: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
         let least = parts.iter().min().copied().unwrap_or_default();
         assert!(least >= rate * 10 / 8 * 3 / 4, "down {is_down}: {parts:?}");
-        // Eight others have a turn of 2 kB before it, which takes 4 ms each; up, a window is under way.
+        // Eight other flows send 2 kB each before this one, which takes 4 ms each. On the way up, a window is in
+        // flight.
         let times = world.echoes(0, 3);
         let latest = times.iter().max().copied().unwrap_or_default();
         assert!(latest <= 400 * MS, "down {is_down}: {times:?}");
@@ -351,7 +352,7 @@ fn a_quota_that_is_used_up_is_told_once_and_again_when_it_was_renewed() {
         .network
         .open(world.clients[0], "echo", script(400_000));
     world.network.run_for(2 * SECOND);
-    assert_eq!(told(&mut world), 0, "both ways count");
+    assert_eq!(told(&mut world), 0, "both ways: 800 kB of 1 MB");
     world
         .network
         .open(world.clients[0], "echo", script(200_000));
@@ -360,7 +361,7 @@ fn a_quota_that_is_used_up_is_told_once_and_again_when_it_was_renewed() {
     world.network.open(world.clients[0], "echo", script(1000));
     world.network.run_for(2 * SECOND);
     assert_eq!(told(&mut world), 1);
-    assert_eq!(world.allowances[0].used(), 1_000_000, "no byte more");
+    assert_eq!(world.allowances[0].used(), 1_000_000, "exactly the quota");
     world.allowances[0].set_used(999_000);
     world.network.open(world.clients[0], "echo", script(1000));
     world.network.run_for(2 * SECOND);

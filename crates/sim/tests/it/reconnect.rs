@@ -1,4 +1,4 @@
-//! Connections that are gone, and the attempts to make others.
+//! Lost connections, and the attempts to make new ones.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn a_client_leaves_a_restarted_server_with_another_key_within_five_seconds() {
     assert!(took <= 5 * SECOND, "{took:?}");
     world.network.run_for(100 * MS);
     world.echoes_within(30 * MS);
-    // The old connection's flow waits, as long as there is hope.
+    // The flow of the old connection waits as long as the connection may recover.
     assert_eq!(world.network.outcome(app).incoming, Incoming::Open);
     world.network.run_for(60 * SECOND);
     assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
@@ -112,7 +112,7 @@ fn attempts_to_reach_a_name_that_does_not_resolve_go_on_for_ever_and_back_off() 
     );
     assert!(
         *extremes.1 > *extremes.0 + SECOND,
-        "the waits are spread: {extremes:?}"
+        "the waits must be spread: {extremes:?}"
     );
     let server = world.network.address(world.server);
     world
@@ -152,7 +152,7 @@ fn a_dead_address_costs_a_quarter_of_a_second_where_there_is_another() {
     );
 }
 
-/// Attempts in a minute of a client whose server closes every connection with a code.
+/// Returns the number of attempts in a minute of a client whose server closes every connection with `code`.
 fn attempts(code: CloseCode) -> usize {
     let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
     let server = world.server;
@@ -188,7 +188,7 @@ fn a_server_that_closes_every_connection_is_not_stormed() {
     }
 }
 
-// PROTOCOL CODE-3: from the first attempt on there are 2.5 to 5 seconds between two.
+// PROTOCOL CODE-3: from the first attempt on, attempts are 2.5 to 5 seconds apart.
 #[test]
 fn a_server_that_does_not_want_this_client_is_asked_at_the_slowest_pace() {
     let attempts = attempts(CloseCode::NotAuthorized);
@@ -226,7 +226,8 @@ fn after_an_outage_that_no_connection_outlives_the_client_connects_again() {
     world.echoes_within(4 * SECOND);
 }
 
-/// Time until a client is connected again after an outage of so long, in which no name can be looked up, and none is after it.
+/// Returns the time until a client is connected again after an outage. Name look-ups fail during the outage and after
+/// it.
 fn back_after(lasts: Duration, seed: u64) -> Duration {
     let mut world = World::new(Seed::fixed(seed), config::NATIVE, wire(20 * MS));
     world.connect();
@@ -237,7 +238,7 @@ fn back_after(lasts: Duration, seed: u64) -> Duration {
         world.network.black_hole(from, to, lasts);
     }
     world.network.run_for(lasts);
-    assert_eq!(world.up(client), [], "it outlives no connection");
+    assert_eq!(world.up(client), [], "no connection outlives the outage");
     world.network.run_until(15 * SECOND, |network| {
         network.host(client).engine().is_connected()
     })
@@ -264,13 +265,13 @@ fn a_client_that_reconnects_looks_up_where_its_server_is_now() {
     host.set_resolver(Ok(vec![address]), SECOND);
     world.network.command(client, Engine::reconnect);
     world.network.run_for(900 * MS);
-    assert_eq!(begun(&mut world), 1, "it waits for the look-up");
+    assert_eq!(begun(&mut world), 1, "the client waits for the look-up");
     world.network.run_for(SECOND);
     assert_eq!(begun(&mut world), 2);
     assert_eq!(world.count(client, asks), before + 1);
 }
 
-/// Connections that the client has begun.
+/// Returns the number of connections that the client has begun.
 fn begun(world: &mut World) -> u64 {
     let engine = world.network.host(world.client).engine();
     engine.totals().connections_opened
@@ -285,7 +286,7 @@ fn an_attempt_that_the_server_has_answered_gets_no_other_beside_it() {
     let mut world = World::with(Seed::fixed(1), client, server, link.clone(), link);
     world.network.run_for(15 * MS);
     let (client, server) = (world.client, world.server);
-    // Retry is on its way, and what follows it is lost.
+    // The Retry is in flight, and the packets that follow it are lost.
     world.network.black_hole(client, server, 9 * SECOND);
     world.network.run_for(9 * SECOND);
     assert_eq!(begun(&mut world), 1);
@@ -294,7 +295,7 @@ fn an_attempt_that_the_server_has_answered_gets_no_other_beside_it() {
     assert_eq!(
         begun(&mut world),
         3,
-        "the next one gets one, without an answer"
+        "an unanswered attempt gets another one beside it"
     );
 }
 
@@ -306,7 +307,7 @@ fn as_long_as_a_silent_connection_is_asked_others_are_tried_only_every_ten_secon
         world.network.black_hole(from, to, 60 * SECOND);
     }
     world.network.run_for(30 * SECOND);
-    assert_eq!(world.up(client).len(), 1, "it is asked");
+    assert_eq!(world.up(client).len(), 1, "the connection is still probed");
     assert_eq!(begun(&mut world), 4);
 }
 
@@ -317,7 +318,7 @@ fn a_flow_for_which_no_connection_comes_about_is_not_told_that_one_was_lost() {
     let mut world = World::new(Seed::fixed(1), config::NATIVE, nothing);
     let client = world.client;
     let app = world.network.open(client, "echo", Script::client(1));
-    // The simulation's clients wait for 30 s.
+    // The simulation's clients wait 30 s for a connection.
     world.network.run_for(31 * SECOND);
     let closed = world.closed(client);
     let endings: Vec<_> = closed.iter().map(|summary| summary.ending).collect();

@@ -1,5 +1,5 @@
-//! Flows on a connection that turns out to be stuck: those that have sent nothing begin again elsewhere
-//! (PROTOCOL CLOSE-10, HAZARD-5).
+//! Flows on a connection that turns out to be stuck: flows that have sent nothing are opened again elsewhere (PROTOCOL
+//! CLOSE-10, HAZARD-5).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::guests::Guests as _;
 use crate::original::Pair;
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
 
-/// An application that says something after a while and waits for its echo.
+/// Returns the script of an application that sends after a while and waits for its echo.
 fn speaks_after(wait: Duration) -> Script {
     Script::echoed(1).write([
         Write::Wait(wait),
@@ -20,12 +20,12 @@ fn speaks_after(wait: Duration) -> Script {
     ])
 }
 
-/// An application that speaks at once and waits for its echo.
+/// Returns the script of an application that sends at once and waits for its echo.
 fn speaks() -> Script {
     speaks_after(Duration::ZERO)
 }
 
-/// A client of an original server whose connection is up.
+/// Creates a client and an original server whose connection is up.
 fn pair() -> Pair {
     let mut pair = Pair::new(limited(12_500_000, 20 * MS));
     pair.connect();
@@ -49,10 +49,10 @@ fn flows_that_have_sent_nothing_leave_the_queue_behind_a_dead_target() {
     assert_eq!((original.accepted(), original.established()), (2, 20));
     pair.all_clean(&[before], 5 * SECOND);
     pair.all_clean(&quiet, 10 * SECOND);
-    // It has sent bytes, which must not be sent twice.
+    // This flow has sent bytes, which must not be sent twice.
     assert_eq!(pair.network.outcome(bold).received, 0);
     pair.all_clean(&[bold], 70 * SECOND);
-    // The flow to the dead target was asked for once, and those that left were not dialled again.
+    // The flow to the dead target was opened once, and the flows that left were not dialled again.
     assert_eq!(pair.network.outcome(dead).incoming, Incoming::Reset);
     let original = pair.network.original(pair.original);
     assert_eq!((original.refused(), original.established()), (1, 21));
@@ -79,7 +79,7 @@ fn a_flow_begins_again_a_few_times_at_most() {
         .network
         .open(pair.client, "tcp:echo", speaks_after(9 * SECOND));
     pair.network.run_for(6 * SECOND + 500 * MS);
-    // Three dead targets, three times two seconds; behind the fourth the last flow stays.
+    // Three dead targets take two seconds each. Behind the fourth one, the last flow stays.
     assert_eq!(pair.network.original(pair.original).established(), 1);
     pair.all_clean(&[fourth], 10 * SECOND);
     assert_eq!(pair.network.outcome(last).received, 0);
@@ -90,8 +90,8 @@ fn a_flow_begins_again_a_few_times_at_most() {
     assert_eq!(pair.network.original(pair.original).refused(), 5);
 }
 
-/// A client whose server answers no longer on the connection, but does on another one: it was restarted
-/// and has forgotten its key.
+/// Creates a client whose server was restarted and has lost its key. The server does not answer on the old connection
+/// any more, but it does on a new one.
 fn forgotten(protocols: &[&[u8]]) -> World {
     let link = limited(2_500_000, 20 * MS);
     let mut world = World::new(Seed::fixed(1), protocols, link);
@@ -124,7 +124,7 @@ fn flows_that_have_sent_nothing_leave_a_silent_connection() {
             let outcome = world.network.outcome(app);
             assert!(outcome.is_clean(), "{outcome:?}");
         }
-        // Its bytes may have been acted upon: it ends with its connection.
+        // The server may have acted on the bytes of this flow, so the flow ends with its connection.
         assert_eq!(world.network.outcome(bold).incoming, Incoming::Open);
         world.network.run_for(60 * SECOND);
         assert_eq!(world.network.outcome(bold).incoming, Incoming::Reset);
@@ -133,8 +133,8 @@ fn flows_that_have_sent_nothing_leave_a_silent_connection() {
     }
 }
 
-/// Cuts the link for a while just before a quiet flow is opened; returns how long after the cut the flow is
-/// established.
+/// Cuts the link for `outage`, just before a quiet flow is opened. Returns the time from the end of the outage until
+/// the flow is established.
 fn cut_for(outage: Duration, protocols: &[&[u8]]) -> (World, Duration) {
     let mut world = World::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
     world.connect();
@@ -169,7 +169,7 @@ fn cut_for(outage: Duration, protocols: &[&[u8]]) -> (World, Duration) {
 fn a_flow_that_left_a_silent_connection_returns_to_it_when_it_answers() {
     for protocols in PROTOCOLS {
         let (mut world, took) = cut_for(18 * SECOND, protocols);
-        // The silent peer is asked every second.
+        // The client probes the silent peer every second.
         assert!(took <= 1100 * MS, "{took:?}");
         let lost = |event: &Event| matches!(event, Event::Disconnected { .. });
         assert_eq!(world.count(world.client, lost), 0);
@@ -178,7 +178,7 @@ fn a_flow_that_left_a_silent_connection_returns_to_it_when_it_answers() {
 
 #[test]
 fn a_flow_that_left_a_silent_connection_waits_as_long_as_it_would_have_there() {
-    // Longer than a flow may wait for its first connection, shorter than the idle timeout.
+    // The outage is longer than a flow may wait for its first connection, and shorter than the idle timeout.
     for protocols in PROTOCOLS {
         let (mut world, _took) = cut_for(45 * SECOND, protocols);
         let attempts = world.network.host(world.client).engine().totals();

@@ -1,4 +1,4 @@
-//! The cost of packets that come late, and of a loss where none do.
+//! The cost of late packets, and of losses on a path without late packets.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use quictun_wire::code::CloseCode;
 
 use crate::world::{MS, SECOND, World, limited};
 
-/// Part of a link that its packets' headers leave to applications.
+/// Share of a link's rate that the headers of its packets leave to applications.
 const CARRIED: f64 = 0.959;
 
-/// Share of packets that come late.
+/// Share of packets that arrive late.
 const SHARE: f64 = 0.05;
 
-/// How often the time changes by which they do.
+/// Interval at which the delay of late packets changes.
 const STEP: Duration = Duration::from_millis(2);
 
-/// A link with two connections, one after the other.
+/// A link that two connections use, one after the other.
 struct Path {
     world: World,
     rate: u64,
-    /// Packets that come late do so by anything up to this.
+    /// Maximum delay of late packets.
     late: Duration,
     turn: f64,
 }
@@ -28,9 +28,9 @@ struct Path {
 /// The result of one connection's flow.
 #[derive(Debug)]
 struct Use {
-    /// Part of the rate that reached the application.
+    /// Share of the link's rate that reached the application.
     used: f64,
-    /// Part of the packets that was declared lost and had not been lost on the link.
+    /// Share of the packets that were declared lost although the link had not dropped them.
     falsely: f64,
 }
 
@@ -55,13 +55,13 @@ impl Path {
         }
     }
 
-    /// Lets time pass, in which late packets are late by changing times both ways.
+    /// Lets time pass, during which the delay of late packets changes in both directions.
     fn run_for(&mut self, time: Duration) {
         let until = self.world.network.now() + time;
         let (client, server) = (self.world.client, self.world.server);
         while self.world.network.now() < until {
             if !self.late.is_zero() {
-                // The golden ratio: evenly spread over any time.
+                // Steps of the golden ratio are spread evenly over any time.
                 self.turn = (self.turn + 0.618_034) % 1.0;
                 let extra = self.late.mul_f64(self.turn.max(0.01));
                 let later = |link: &mut LinkConfig| link.reorder.extra = extra;
@@ -72,7 +72,7 @@ impl Path {
         }
     }
 
-    /// Packets sent, declared lost, and lost on the link, and bytes received, of the flow that asked for `token`.
+    /// Returns the packets sent, declared lost, and dropped by the link, and the bytes received by the flow of `token`.
     fn counts(&mut self, token: &str) -> [u64; 4] {
         let World {
             network,
@@ -91,7 +91,7 @@ impl Path {
         ]
     }
 
-    /// One flow that sends up: three seconds of it, after one.
+    /// Runs one upload and measures three seconds of it, after a first second that does not count.
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
     fn fill(&mut self, token: &str) -> Use {
         let host = self.world.network.host(self.world.server);
@@ -111,7 +111,7 @@ impl Path {
         }
     }
 
-    /// Ends the connection; the client makes another.
+    /// Ends the connection and waits for the client's next one.
     fn reconnect(&mut self) {
         self.world
             .network
@@ -123,7 +123,7 @@ impl Path {
         self.world.connect();
     }
 
-    /// Mean and 99th percentile of the times that 500 answers take, one after the other.
+    /// Returns the mean and the 99th percentile of the times of 500 consecutive answers.
     fn answers(&mut self, bytes: u64) -> (Duration, Duration) {
         let (mut asks, mut gives) = (Vec::new(), Vec::new());
         for number in 1..=500 {
@@ -151,10 +151,11 @@ impl Path {
 #[test]
 #[expect(
     clippy::print_stdout,
-    reason = "for those who run it to see the shares"
+    reason = "prints the measured shares for people who run it"
 )]
 fn the_second_connection_to_a_peer_waits_for_packets_that_are_half_a_round_trip_late() {
-    // At 100 Mbit/s, 129 packets overtake one in 15 ms, and what comes later the receiving library discards.
+    // At 100 Mbit/s, 129 packets overtake a packet within 15 ms. If it is later than that, the receiving library
+    // discards it.
     let cells = [
         (20, 20 * MS, 0.95, 0.001),
         (20, 40 * MS, 0.95, 0.001),
@@ -182,7 +183,7 @@ fn the_second_connection_to_a_peer_waits_for_packets_that_are_half_a_round_trip_
 #[test]
 #[expect(
     clippy::print_stdout,
-    reason = "for those who run it to see the shares"
+    reason = "prints the measured shares for people who run it"
 )]
 fn any_connection_waits_for_packets_that_few_others_have_overtaken() {
     for (mbit_per_s, round_trip) in [(20, 40 * MS), (100, 20 * MS)] {
@@ -194,13 +195,14 @@ fn any_connection_waits_for_packets_that_few_others_have_overtaken() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "for those who run it to see the times")]
+#[expect(clippy::print_stdout, reason = "prints the measured times")]
 fn a_path_that_loses_and_keeps_the_order_is_not_waited_for() {
     let mut path = Path::new(100, 40 * MS, 0.01, Duration::ZERO);
     path.fill("bulk");
     path.reconnect();
     let (mean, late) = path.answers(20_000);
     println!("{mean:?}, p99 {late:?}");
-    // A round trip, a time to find out, and another one; with more patience 49 and 110 ms.
+    // One round trip, the time to detect the loss, and another round trip. With a longer wait the times are 49 and 110
+    // ms.
     assert!(late <= 92 * MS, "{late:?}");
 }

@@ -1,4 +1,4 @@
-//! What an engine says about itself.
+//! The reports of an engine about its flows, its totals and its clients.
 
 use quictun_sim::engine::report::ClientReport;
 use quictun_sim::{Dial, Script, Seed, Write, config};
@@ -75,7 +75,7 @@ fn bytes_count_while_they_move_and_for_their_client() {
         let times = totals.times;
         assert_eq!((times.first_byte.count(), times.life.count()), (1, 0));
         first_bytes.push(times.first_byte.sum());
-        // It takes 20 ms, and was counted in three or four seconds.
+        // The round-trip time is 20 ms, and is counted once in each of the three or four seconds.
         let rtt = |most| {
             let mut counts = times.rtt.up_to();
             counts
@@ -89,7 +89,7 @@ fn bytes_count_while_they_move_and_for_their_client() {
         assert!((1..=4).contains(&times.rtt.count()), "{times:?}");
         assert!(totals.packets_sent > 40, "{totals:?}");
     }
-    // The client's has the way to the server and back.
+    // The client's time includes the way to the server and back.
     assert!(
         first_bytes[0] >= first_bytes[1] + 20 * MS,
         "{first_bytes:?}"

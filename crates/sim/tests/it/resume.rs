@@ -1,4 +1,4 @@
-//! The second connection to a peer begins with what the first has learnt of the path.
+//! The second connection to a peer starts with what the first one has learnt about the path.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use quictun_wire::code::CloseCode;
 
 use crate::world::{MS, SECOND, World, limited};
 
-/// 100 Mbit/s.
+/// Rate of the link: 100 Mbit/s.
 const RATE: u64 = 12_500_000;
 
-/// Of the link's rate, what reaches an application when it is nine tenths full.
+/// Share of the link's rate that reaches an application when the link is nine tenths full.
 const FULL: f64 = 0.9 * 0.95;
 
-/// Time from opening a flow that sends up until the link is nine tenths full for one round trip.
+/// Returns the time from the start of an upload until the link has been nine tenths full for one round trip.
 fn fill(world: &mut World, token: &str, round_trip: Duration) -> Duration {
     let sink = Script::server(1);
     let host = world.network.host(world.server);
@@ -43,7 +43,7 @@ fn fill(world: &mut World, token: &str, round_trip: Duration) -> Duration {
     world.network.now() - opened
 }
 
-/// Times to fill a link of the first connection, at 100 ms, and of the second, at `round_trip`.
+/// Returns the times to fill a link: with the first connection at 100 ms, and with the second at `round_trip`.
 fn first_and_second(round_trip: Duration) -> (Duration, Duration) {
     let mut world = World::new(Seed::fixed(1), config::NATIVE, limited(RATE, 100 * MS));
     world.connect();
@@ -63,7 +63,7 @@ fn first_and_second(round_trip: Duration) -> (Duration, Duration) {
     (first, fill(&mut world, "second", round_trip))
 }
 
-/// Time to fill a link of which nobody knows anything.
+/// Returns the time to fill a link about which nothing is known.
 fn alone(round_trip: Duration) -> Duration {
     let mut link = limited(RATE, 100 * MS);
     link.delay = round_trip / 2;
@@ -73,7 +73,7 @@ fn alone(round_trip: Duration) -> Duration {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "for those who run it to see the times")]
+#[expect(clippy::print_stdout, reason = "prints the measured times")]
 fn a_second_connection_fills_the_path_sooner() {
     let (first, second) = first_and_second(100 * MS);
     println!("{first:?}, then {second:?}");

@@ -1,4 +1,4 @@
-//! Flows that a server opens for what has connected to its listeners (PROTOCOL section 5.9).
+//! Flows that a server opens for connections to its listeners (PROTOCOL section 5.9).
 
 use quictun_sim::engine::{Ending, Event};
 use quictun_sim::{AppId, Dial, Incoming, Outgoing, Script, Seed, Write, config};
@@ -103,7 +103,7 @@ fn a_server_can_open_nothing_before_the_client_has_asked() {
     let app = open(&mut world, &[Write::Send(1000)]);
     world.network.run_for(SECOND);
     assert!(is_reset(&world, app));
-    assert!(world.closed(world.server).is_empty(), "it was no flow");
+    assert!(world.closed(world.server).is_empty(), "no flow existed");
     world.listen(1);
     let app = open(&mut world, &[Write::Send(1000), Write::Finish]);
     world.network.run_for(SECOND);

@@ -1,4 +1,5 @@
-//! What a server no longer allows ends at once, with its own code, and nothing else does (PROTOCOL section 6).
+//! A flow or connection that a server no longer allows ends at once, with its own code. Nothing else ends (PROTOCOL
+//! section 6).
 
 use quictun_sim::engine::{Asked, ConnectionId, Ending, Event, LossReason};
 use quictun_sim::{Dial, Script, Seed, Write, config};
@@ -6,7 +7,7 @@ use quictun_wire::code::{CloseCode, FlowCode};
 
 use crate::world::{MS, PROTOCOLS, SECOND, World, wire};
 
-/// A client with two flows that go on for ten seconds, each to a target of its own.
+/// Creates a client with two flows that go on for ten seconds, each to its own target.
 fn world(protocols: &[&[u8]]) -> World {
     let mut world = World::new(Seed::fixed(1), protocols, wire(20 * MS));
     world.connect();
@@ -45,14 +46,14 @@ fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_goes_on() {
         let server = world.server;
         world.network.command(server, |engine, now| {
             engine.revoke_flow(now, revoked.flow);
-            // Once is enough.
+            // A second call has no further effect.
             engine.revoke_flow(now, revoked.flow);
         });
         world.network.run_for(15 * SECOND);
         let closed = world.closed(world.client);
         let ending = |token: &str| {
             let closed = closed.iter().find(|summary| summary.token == token);
-            closed.expect("it is over").ending
+            closed.expect("the flow is over").ending
         };
         assert_eq!(
             ending("revoked"),
@@ -60,7 +61,7 @@ fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_goes_on() {
         );
         assert_eq!(ending("kept"), Ending::Finished);
         let there = world.network.dialled(world.server, "revoked");
-        assert!(there.expect("it was dialled").was_reset());
+        assert!(there.expect("the target was dialled").was_reset());
         world.check_nothing_left();
     }
 }
@@ -95,15 +96,15 @@ fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
     world.network.run_for(MS);
     let there = |world: &World, target| {
         let there = world.network.dialled(server, target);
-        there.expect("it was dialled").clone()
+        there.expect("the target was dialled").clone()
     };
-    assert!(there(&world, "revoked").was_reset(), "at once");
+    assert!(there(&world, "revoked").was_reset(), "not reset at once");
     assert!(!there(&world, "kept").is_over());
     world.network.run_for(20 * SECOND);
     let closed = world.closed(world.client);
     let ending = |token: &str| {
         let closed = closed.iter().find(|summary| summary.token == token);
-        closed.expect("it is over").ending
+        closed.expect("the flow is over").ending
     };
     assert_eq!(ending("revoked"), Ending::Abandoned(FlowCode::Revoked));
     assert_eq!(ending("kept"), Ending::Finished);
@@ -149,7 +150,7 @@ fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
             engine.revoke_connection(now, first, CloseCode::Revoked)
         });
         assert_eq!(flows, 2);
-        // By its side they have ended already.
+        // On the server's side the flows have ended already.
         let endings: Vec<Ending> = world
             .network
             .command(server, |engine, _| {
@@ -177,7 +178,7 @@ fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
         assert!(!world.network.host(world.client).engine().is_connected());
         for target in ["kept", "revoked"] {
             let there = world.network.dialled(world.server, target);
-            assert!(there.expect("it was dialled").was_reset());
+            assert!(there.expect("the target was dialled").was_reset());
         }
         world.network.run_for(5 * SECOND);
         assert!(world.network.host(world.client).engine().is_connected());
@@ -196,7 +197,7 @@ fn a_new_certificate_is_for_new_connections_and_open_ones_go_on() {
         .expect("a usable configuration");
     let seen = world.network.host(world.server).engine();
     let before = seen.connection_reports()[0].id;
-    let shown = seen.credentials(before).expect("it is there");
+    let shown = seen.credentials(before).expect("the connection is up");
     assert!(shown.certificates.is_none() && shown.exporter.is_some());
     world.network.run_for(12 * SECOND);
     let closed = world.closed(world.client);
@@ -205,7 +206,7 @@ fn a_new_certificate_is_for_new_connections_and_open_ones_go_on() {
         "{closed:?}"
     );
     assert_eq!(connection(&mut world), before);
-    // A client that comes now is served.
+    // A client that connects now is served.
     world.network.command(server, |engine, now| {
         engine.close_connection(now, before, CloseCode::Shutdown);
     });

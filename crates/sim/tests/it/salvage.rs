@@ -1,4 +1,4 @@
-//! What has arrived whole is delivered whole, however the connection ends (PROTOCOL CLOSE-12).
+//! Data that has arrived completely is delivered completely, however the connection ends (PROTOCOL CLOSE-12).
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use quictun_wire::code::FlowCode;
 
 use crate::world::{MS, PROTOCOLS, SECOND, World, wire};
 
-/// Less than a flow is stopped for.
+/// Size of an upload in bytes: less than the amount at which a flow is stopped.
 const BYTES: u64 = 60_000;
 
-/// A target that has nothing to say, reads after a while, and then slowly.
+/// Returns the script of a target that sends nothing, begins to read after a pause, and then reads slowly.
 fn slow_reader(pause: Duration) -> Script {
     let slowly = Read::Slowly {
         bytes: 2_000,
@@ -25,7 +25,8 @@ fn slow_reader(pause: Duration) -> Script {
     }
 }
 
-/// An upload whose target has ended its direction: the flow is over for the client once the bytes are acknowledged.
+/// Starts an upload whose target has finished its direction. For the client, the flow is over once the bytes are
+/// acknowledged.
 fn upload(protocols: &[&[u8]], pause: Duration) -> (World, AppId) {
     let mut world = World::new(Seed::fixed(1), protocols, wire(20 * MS));
     world.connect();
@@ -76,7 +77,7 @@ fn a_client_that_closes_leaves_the_server_to_deliver_what_it_has() {
 #[test]
 fn a_connection_that_falls_silent_leaves_both_ends_with_what_they_have() {
     let (mut world, _) = upload(config::NATIVE, 90 * SECOND);
-    // Bytes that nobody acknowledges any more do not undo those that have arrived.
+    // Bytes that are never acknowledged do not affect those that have arrived.
     let answer = Script::server(2)
         .write([Write::Send(BYTES), Write::Finish])
         .read([Read::Never]);
@@ -100,7 +101,7 @@ fn a_connection_that_falls_silent_leaves_both_ends_with_what_they_have() {
     assert_eq!(
         (reader.received, reader.incoming, reader.outgoing),
         (BYTES, Incoming::Fin, Outgoing::Reset),
-        "the end is passed on before the cut of the other direction"
+        "the FIN is delivered before the reset of the other direction"
     );
 }
 
@@ -108,7 +109,7 @@ fn a_connection_that_falls_silent_leaves_both_ends_with_what_they_have() {
 fn what_has_not_arrived_whole_is_a_reset() {
     let (mut world, app) = upload(config::NATIVE, SECOND);
     let (client, server) = (world.client, world.server);
-    // Everything but the end.
+    // All data arrives, but no FIN.
     let endless = Script::client(2).write([Write::Send(1000)]);
     world
         .network

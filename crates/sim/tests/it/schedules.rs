@@ -1,7 +1,7 @@
-//! Random faults under random applications. Without bonds they cut flows, which no application may take for an end; with
-//! them flows outlive whatever takes less than the time of the bond.
+//! Random faults under random applications. Without bonds, faults abort flows, and no application may mistake an abort
+//! for a FIN. With bonds, flows outlive every fault that is shorter than the lifetime of the bond.
 //!
-//! More seeds than usual: `QUICTUN_SEED=0..20000 cargo test --release -p quictun-sim --test it outlive_faults_0`.
+//! To run more seeds: `QUICTUN_SEED=0..20000 cargo test --release -p quictun-sim --test it outlive_faults_0`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,28 +14,28 @@ use quictun_wire::code::FlowCode;
 use crate::oracle::{Flow, check_books, check_direction, is_over, random_flows, random_link};
 use crate::world::{MS, SECOND, World};
 
-/// Longest run, in virtual time, but for the time of bonds.
+/// Maximum duration of a run in virtual time, without the lifetime of bonds.
 const RUN_MAX: Duration = Duration::from_mins(30);
 
-/// Time in which faults begin.
+/// Period in which faults begin.
 const FAULTS_WITHIN: Duration = Duration::from_secs(40);
 
-/// Longest time that two sides need to come together again: attempts that time out, and the waits between them.
+/// Maximum time that both sides need to reconnect: attempts that time out, and the waits between them.
 const RECONNECT: Duration = Duration::from_secs(45);
 
-/// Memory in which flows keep all that they may have to send again.
+/// Memory budget in which flows can keep everything that they may have to send again.
 const ROOMY: u64 = 16 << 20;
 
-/// Bytes of control frames that were made since the engine has charged last.
+/// Maximum bytes of control frames that were created since the engine charged its account last.
 const UNCHARGED: u64 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
-    /// No bonds, or on one side only.
+    /// No flow is kept: there are no bonds, or only on one side.
     Nothing,
-    /// Flows of bonds, as no fault takes as long as their time.
+    /// All flows of bonds are kept, because no fault takes as long as the lifetime of bonds.
     All,
-    /// Flows of bonds, of which the time may come.
+    /// Some flows of bonds are kept, because a fault may take longer than the lifetime of bonds.
     Some,
 }
 
@@ -71,7 +71,8 @@ fn nothing_is_left_of_bonds_after_their_time() {
     );
 }
 
-/// A flow of this seed is reset between its MOVE and the answer: the server reads of it on the control stream first.
+/// A flow of this seed is reset between its MOVE and the answer, and the server reads about that on the control stream
+/// first.
 #[test]
 fn flows_of_bonds_outlive_faults_beyond_those() {
     run_seeds(
@@ -87,28 +88,28 @@ fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, kept: Kept) {
     }
 }
 
-/// Something that goes wrong.
+/// A fault that a run injects.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// The library of a side gives a connection up.
+    /// The QUIC library of a side gives up a connection.
     Break(Side),
-    /// A side forgets a connection. `mute`: it does not even say that there is none.
+    /// A side forgets a connection. With `mute`, it does not even send stateless resets.
     Forget { side: Side, mute: bool },
-    /// A host sleeps with all its applications, and misses what comes.
+    /// A host sleeps with all its applications; datagrams for it are lost.
     Sleep(Side, Duration),
-    /// A process stands still; what comes waits.
+    /// A process is stopped; datagrams for it are queued.
     Stop(Side, Duration),
     /// The client gets another address.
     Move,
     /// The client gets another port.
     Rebind,
-    /// Nothing passes for a while.
+    /// The link delivers nothing in one or both directions for a while.
     BlackHole {
         up: bool,
         down: bool,
         time: Duration,
     },
-    /// The client is told to connect anew.
+    /// The client is told to reconnect.
     Reconnect,
 }
 
@@ -128,7 +129,7 @@ impl Fault {
         }
     }
 
-    /// `most`: the longest time that it may take.
+    /// Returns a random fault that takes at most `most`.
     fn random(random: &mut Random, most: Duration) -> Self {
         let side = random.pick(&[Side::Client, Side::Client, Side::Server]);
         let ms = u64::try_from(most.as_millis()).expect("fits");
@@ -169,7 +170,7 @@ struct Run {
     kept: Kept,
     ttl: Duration,
     roomy: bool,
-    /// When the last fault is over.
+    /// Time at which the last fault is over.
     calm_at: Duration,
 }
 
@@ -217,7 +218,7 @@ impl Run {
         self.finish();
     }
 
-    /// Lets time pass, and looks whether both sides agree.
+    /// Lets time pass, and checks that both sides agree.
     fn until(&mut self, at: Duration) {
         let left = at.saturating_sub(self.world.network.elapsed());
         self.world.network.run_for(left);
@@ -278,7 +279,7 @@ impl Run {
         network.command(host, |engine, now| fault(engine, now, id));
     }
 
-    /// PROTOCOL section 5.8: from <= the peer's next <= sent.
+    /// Checks PROTOCOL section 5.8: from <= the peer's next <= sent.
     fn check_invariants(&mut self) {
         let (client, server) = (self.world.client, self.world.server);
         for host in [client, server] {
@@ -311,10 +312,10 @@ impl Run {
             flows.iter().all(|flow| is_over(network, server, flow))
         });
         self.check_flows();
-        // What waits for a host that stands still may begin something yet.
+        // Datagrams that wait for a stopped host may still start something.
         self.until(self.calm_at + RECONNECT);
-        // A connection that one end has forgotten lives on at the other until it is idle for too long, and a flow that one
-        // end takes for finished may wait at the other for as long as a bond lasts.
+        // A connection that one side has forgotten stays at the other side until its idle timeout. A flow that one side
+        // considers finished may wait at the other side for as long as a bond lasts.
         let (from, most) = (self.world.network.elapsed(), 2 * (self.ttl + RECONNECT));
         while self.is_left() && self.world.network.elapsed() < from + most {
             self.world.network.run_for(20 * SECOND);
@@ -324,7 +325,7 @@ impl Run {
         let client = self.world.client;
         self.world.network.command(client, Engine::close);
         let silent = self.world.network.run_to_silence(self.ttl + RUN_MAX);
-        assert!(silent, "something still wants to be woken");
+        assert!(silent, "a packet or a timer is left");
         for host in [client, server] {
             check_books(&mut self.world, host);
             let holdings = self.world.network.host(host).engine().holdings();
@@ -337,7 +338,7 @@ impl Run {
             let open = self.world.network.host(host).apps().iter();
             open.filter(|app| app.outcome().over.is_none()).count()
         });
-        assert_eq!(apps, [0, 0], "applications that nobody told");
+        assert_eq!(apps, [0, 0], "applications that are still open");
     }
 
     fn is_left(&mut self) -> bool {
@@ -374,7 +375,8 @@ impl Run {
             let [told] = &here[..] else {
                 panic!("{}: {here:?}", flow.token);
             };
-            // A flow without an answer is not resumable, nor is one whose connection is lost before its bond was granted.
+            // A flow without an answer cannot resume, and neither can one whose connection is lost before its bond was
+            // granted.
             let bonded =
                 told.established && told.connection.is_some_and(|id| welcomed.contains(&id));
             let poor = |told: &FlowSummary| match told.ending {
@@ -386,13 +388,13 @@ impl Run {
             let poor = !self.roomy && here.iter().chain(&there).any(poor);
             assert!(
                 !bonded || poor,
-                "{} was cut: {client:?} {server:?}\n{here:#?}\n{there:#?}",
+                "{} was aborted: {client:?} {server:?}\n{here:#?}\n{there:#?}",
                 flow.token
             );
         }
     }
 
-    /// The client's connections that were granted a bond.
+    /// Returns the client's connections that were granted a bond.
     fn welcomed(&mut self) -> BTreeSet<ConnectionId> {
         let client = self.world.client;
         let events = self.world.network.host(client).events().iter();
@@ -408,7 +410,7 @@ impl Run {
     }
 }
 
-/// Flows of applications that also wait: otherwise all are over before anything breaks.
+/// Returns flows of applications that also wait. Without waits, all flows would be over before the first fault.
 fn patient_flows(random: &mut Random) -> Vec<Flow> {
     let mut flows = random_flows(random);
     for flow in &mut flows {
@@ -426,14 +428,14 @@ fn patient_flows(random: &mut Random) -> Vec<Flow> {
     flows
 }
 
-/// Faults in the order of their times. All of them together leave enough of `ttl`, unless not all flows are to be kept.
+/// Returns faults in the order of their times. Together they leave enough of `ttl`, unless some flows need not be kept.
 fn random_faults(random: &mut Random, ttl: Duration, kept: Kept) -> Vec<(Duration, Fault)> {
     let count = random.within(1, 7);
     let most = ttl.saturating_sub(FAULTS_WITHIN + RECONNECT) / u32::try_from(count).expect("small");
     let mut faults = Vec::new();
     let mut last = Duration::ZERO;
     for _ in 0..count {
-        // Many come close together.
+        // Many faults follow closely on the previous one.
         let at = if random.chance(1, 3) {
             last + random.time(Duration::ZERO, 300 * MS)
         } else {

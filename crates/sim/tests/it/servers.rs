@@ -1,4 +1,4 @@
-//! A client of several servers: where new flows go, and what a death costs.
+//! A client with several servers: the server that new flows go to, and the cost of a server's death.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use quictun_sim::{
 
 use crate::world::{MS, SECOND, wire};
 
-/// Bytes that each flow sends and gets back.
+/// Bytes that each flow sends and receives back.
 const BYTES: u64 = 300;
 
-/// A client with bonds, and its servers, each at the end of a link of its own.
+/// A client with bonds and its servers, each at the end of its own link.
 struct Several<const N: usize> {
     network: Network,
     client: HostId,
@@ -59,7 +59,7 @@ impl<const N: usize> Several<N> {
         host.serve("echo", Dial::connects(), Script::echo());
     }
 
-    /// 100 new flows a second for so long.
+    /// Opens 100 flows per second for `time`.
     fn open_for(&mut self, time: Duration) {
         let until = self.network.elapsed() + time;
         while self.network.elapsed() < until {
@@ -71,7 +71,7 @@ impl<const N: usize> Several<N> {
         }
     }
 
-    /// Flows since the `from`th that have not come to a clean end.
+    /// Returns the number of flows, from number `from` on, that have not ended cleanly.
     fn failed(&self, from: usize) -> usize {
         let flows = self.opened[from..].iter();
         let bad = flows.filter(|&&app| {
@@ -81,7 +81,7 @@ impl<const N: usize> Several<N> {
         bad.count()
     }
 
-    /// Flows that each server was asked for so far.
+    /// Returns the number of flows that were opened on each server so far.
     fn asked(&mut self) -> [usize; N] {
         let reports = self.reports();
         std::array::from_fn(|index| usize::try_from(reports[index].flows_opened).expect("few"))
@@ -107,7 +107,7 @@ impl<const N: usize> Several<N> {
         }
     }
 
-    /// The switches so far: to which, why, and when.
+    /// Returns the switches so far: the chosen server, the reason, and the time.
     fn switches(&mut self) -> Vec<(usize, Why, Duration)> {
         let start = self.network.at(Duration::ZERO);
         let events = self.network.host(self.client).events().iter();
@@ -119,7 +119,7 @@ impl<const N: usize> Several<N> {
     }
 
     fn latest(&mut self) -> (usize, Why, Duration) {
-        *self.switches().last().expect("one is chosen")
+        *self.switches().last().expect("a server was chosen")
     }
 }
 
@@ -128,7 +128,7 @@ fn a_restart_of_the_chosen_server_costs_the_flows_of_one_second_and_it_is_used_a
     let mut several = Several::new([wire(20 * MS), wire(20 * MS)]);
     several.open_for(2 * SECOND);
     let (chosen, ..) = several.latest();
-    assert_eq!(chosen, 0, "of equals the first");
+    assert_eq!(chosen, 0, "the first of equal servers");
     let killed = several.servers[0];
     several.network.replace(killed, server_config(99));
     several.serve(killed);
@@ -168,7 +168,7 @@ fn a_server_in_a_black_hole_costs_the_flows_of_one_second_and_is_used_again_with
     assert_eq!((again, why), (0, Why::Before), "{:?}", several.switches());
     assert!(back < back_at + 30 * SECOND, "{back:?} after {back_at:?}");
     several.network.run_for(SECOND);
-    // Flows that had sent bytes have waited for their own server, and it has them still.
+    // Flows that had sent bytes have waited for their own server, which still knows them.
     assert_eq!(several.failed(0), 0);
     assert_eq!(several.switches().len(), 3);
 }
@@ -235,7 +235,7 @@ fn a_server_that_refuses_this_client_gets_no_flow() {
         opened: Vec::new(),
     };
     several.serve(servers[1]);
-    // From the first moment on.
+    // The first flow is opened before any connection is up.
     several.open_for(20 * SECOND);
     several.network.run_for(SECOND);
     assert_eq!(several.failed(0), 0);
@@ -255,7 +255,7 @@ fn flows_wait_while_no_server_answers_and_go_to_the_first_that_does() {
         .opened
         .push(several.network.open(several.client, "echo", script));
     several.network.run_for(5 * SECOND);
-    assert_eq!(several.failed(0), 1, "it waits");
+    assert_eq!(several.failed(0), 1, "the flow waits");
     several.cut(1, 0.0);
     several.network.run_for(16 * SECOND);
     assert_eq!(several.failed(0), 0);

@@ -1,8 +1,7 @@
-//! What one flow gets out of a link, as a table that is committed: a change of the data path shows up as
-//! a difference of text.
+//! The share of a link that one flow uses, as a committed table: a change of the data path shows up as a text
+//! difference.
 //!
-//! After a change that is meant, write the new table with `QUICTUN_BLESS=1 cargo test -p quictun-sim
-//! --test it throughput`.
+//! After an intended change, write the new table with `QUICTUN_BLESS=1 cargo test -p quictun-sim --test it throughput`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,17 +15,17 @@ use crate::world::{MS, World, limited};
 /// depends on what they hold, and that on keys that are new in every run.
 const TOLERANCE: u64 = 20;
 
-/// Least share, in thousandths, of what a link carries after its losses; headers take 41 of them.
+/// Minimum share of a link's capacity after losses, in thousandths. Headers take 41 thousandths.
 const LEAST: u64 = 900;
 
-/// What was measured on one link.
+/// The measurements on one link.
 struct Cell {
     mbit_per_s: u64,
     round_trip: Duration,
     loss_percent: u64,
-    /// Thousandths of the link's rate that reached the application between the middle and the end.
+    /// Thousandths of the link's rate that reached the application in the second half of the run.
     steady: u64,
-    /// The same from the first byte on.
+    /// The same share for the whole run.
     whole: u64,
     queue_mean: Duration,
     queue_max: Duration,
@@ -35,7 +34,7 @@ struct Cell {
 #[test]
 #[expect(
     clippy::print_stdout,
-    reason = "for those who run it to see the queues, too"
+    reason = "prints the shares and the queues for people who run it"
 )]
 fn a_grid_of_links_is_used_as_the_table_says() {
     let mut cells = Vec::new();
@@ -48,20 +47,20 @@ fn a_grid_of_links_is_used_as_the_table_says() {
             }
         }
     }
-    // What the tunnel is for.
+    // The kind of link that the tunnel is made for.
     cells.push(measure(600, 100 * MS, 1));
     let table = render(&cells);
     println!("{table}");
     for cell in &cells {
         assert!(
             cell.steady >= LEAST * (100 - cell.loss_percent) / 100,
-            "a link is used less than it should be:\n{table}"
+            "the flow uses too small a share of a link:\n{table}"
         );
     }
     compare(&table);
 }
 
-/// One flow that sends to the server for ten seconds' worth of the link.
+/// Measures one upload over eight seconds.
 fn measure(mbit_per_s: u64, round_trip: Duration, loss_percent: u32) -> Cell {
     let rate = mbit_per_s * 1_000_000 / 8;
     let mut up = limited(rate, round_trip);
@@ -126,7 +125,7 @@ fn render(cells: &[Cell]) -> String {
     table
 }
 
-/// Fails where the table is not the committed one.
+/// Panics if the table differs too much from the committed one.
 fn compare(table: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/throughput.txt");
     if std::env::var_os("QUICTUN_BLESS").is_some() {
@@ -147,7 +146,7 @@ fn compare(table: &str) {
     }
 }
 
-/// The shares of use in a table, in thousandths.
+/// Returns the used shares in a table, in thousandths.
 fn numbers(table: &str) -> Vec<u64> {
     let words = table
         .lines()

@@ -1,4 +1,4 @@
-//! A client and a server joined by one link, as most tests want them.
+//! A client and a server joined by one link, as most tests need them.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use quictun_wire::token;
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// Protocols that a client may speak with our server.
+/// Protocols that a client may speak with a simulated server.
 pub(crate) const PROTOCOLS: [&[&[u8]]; 2] = [config::NATIVE, config::COMPAT];
 
-/// A network of two.
+/// A network of one client and one server.
 pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) client: HostId,
     pub(crate) server: HostId,
 }
 
-/// A link without faults whose round trip takes `round_trip`.
+/// Returns a link without faults whose round-trip time is `round_trip`.
 pub(crate) fn wire(round_trip: Duration) -> LinkConfig {
     LinkConfig {
         delay: round_trip / 2,
@@ -30,7 +30,7 @@ pub(crate) fn wire(round_trip: Duration) -> LinkConfig {
     }
 }
 
-/// A link of `rate` bytes per second with a queue of one bandwidth-delay product, at least 64 KiB.
+/// Returns a link of `rate` bytes per second with a queue of one bandwidth-delay product, at least 64 KiB.
 pub(crate) fn limited(rate: u64, round_trip: Duration) -> LinkConfig {
     let mut link = wire(round_trip);
     link.rate = Some(rate);
@@ -39,7 +39,7 @@ pub(crate) fn limited(rate: u64, round_trip: Duration) -> LinkConfig {
 }
 
 impl World {
-    /// The same link both ways.
+    /// Creates a world with the same link in both directions.
     pub(crate) fn new(seed: Seed, protocols: &[&[u8]], link: LinkConfig) -> Self {
         let value = seed.value();
         Self::with(
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Lets the connection come up.
+    /// Waits until the connection is up.
     pub(crate) fn connect(&mut self) {
         let client = self.client;
         self.network.run_until(30 * SECOND, |network| {
@@ -78,7 +78,7 @@ impl World {
         self.network.run_for(SECOND);
     }
 
-    /// Has the client ask for a listener, and the server listen.
+    /// Lets the client ask for a listener and waits until the server listens.
     pub(crate) fn listen(&mut self, id: u64) {
         let listen = Listen {
             id,
@@ -94,7 +94,7 @@ impl World {
         self.network.run_for(SECOND);
     }
 
-    /// Summaries of the flows that a host has closed.
+    /// Returns the summaries of the flows that a host has closed.
     pub(crate) fn closed(&mut self, host: HostId) -> Vec<FlowSummary> {
         let events = self.network.host(host).events().iter();
         let summaries = events.filter_map(|(_, event)| match event {
@@ -104,14 +104,13 @@ impl World {
         summaries.collect()
     }
 
-    /// How many events of a host are of a kind.
+    /// Returns the number of events of a host for which `kind` is true.
     pub(crate) fn count(&mut self, host: HostId, kind: impl Fn(&Event) -> bool) -> usize {
         let events = self.network.host(host).events().iter();
         events.filter(|(_, event)| kind(event)).count()
     }
 
-    /// Fails unless nothing of any flow is left on either side a few seconds after the last dial must
-    /// have come to an end.
+    /// Panics if anything of a flow is left on either side after 15 s, by which time the last dial must have ended.
     pub(crate) fn check_nothing_left(&mut self) {
         self.network.run_for(15 * SECOND);
         for host in [self.client, self.server] {
@@ -122,7 +121,7 @@ impl World {
     }
 }
 
-/// The bytes with which a client asks for `target`.
+/// Returns the bytes with which a client asks for `target`.
 pub(crate) fn request(protocols: &[&[u8]], target: &str) -> Vec<u8> {
     if protocols == config::COMPAT {
         return token::pack(target).expect("a short token").to_vec();

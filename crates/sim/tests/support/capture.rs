@@ -1,4 +1,4 @@
-//! Packets as they enter links, with headers that a real network would have given them.
+//! Packets as they enter links, with the headers that they would have in a real network.
 
 use quictun_link::Fate;
 
@@ -6,23 +6,23 @@ use super::pcapng;
 use crate::packet::{Body, Packet, UDP_HEADERS};
 use crate::tcp::{Kind, Segment};
 
-/// Most bytes kept; what comes after is not recorded.
+/// Maximum bytes kept; later packets are not recorded.
 const MAX: usize = 1 << 30;
 
-/// First port of TCP connections in a capture.
+/// First port number of TCP connections in a capture.
 const TCP_PORT: u16 = 10_000;
 
-/// Room for the longest headers: IPv4 without, TCP with all options.
+/// Capacity for the longest headers: IPv4 without options, and TCP with all options.
 const HEADERS_MAX: usize = 20 + 60;
 
-/// Recorded packets.
+/// The recorded packets, as pcapng blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     blocks: Vec<u8>,
 }
 
 impl Capture {
-    /// A packet enters link number `link`.
+    /// Records a packet that enters link number `link`.
     pub(crate) fn add(&mut self, link: usize, nanos: u64, packet: &Packet, fate: Fate) {
         if self.blocks.len() >= MAX {
             return;
@@ -54,7 +54,7 @@ impl Capture {
         );
     }
 
-    /// The file.
+    /// Returns the whole pcapng file.
     pub(crate) fn file(&self, interfaces: &[String], key_log: &str) -> Vec<u8> {
         let mut file = Vec::with_capacity(self.blocks.len() + key_log.len() + 1024);
         pcapng::section_header(&mut file);
@@ -89,7 +89,7 @@ fn ip_header(out: &mut Vec<u8>, packet: &Packet) {
     out[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Without checksum, as RFC 768 allows.
+/// Appends a UDP header without a checksum, as RFC 768 allows.
 fn udp_header(out: &mut Vec<u8>, packet: &Packet, payload: usize) {
     const HEADER: usize = UDP_HEADERS - 20;
     out.extend(packet.from.port().to_be_bytes());
@@ -107,7 +107,7 @@ fn tcp_header(out: &mut Vec<u8>, packet: &Packet, segment: &Segment, nanos: u64)
     let port = |connection: u32| TCP_PORT.wrapping_add((connection & 0xffff) as u16);
     let [from, to] = [segment.from, segment.connection].map(port);
     let low = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
-    // The SYN is number 0, so that the first byte is number 1.
+    // The SYN has sequence number 0, so the first byte has number 1.
     let (sequence, acknowledged, flags) = match segment.kind {
         Kind::Syn => (0, 0, SYN),
         Kind::SynAck => (0, 1, SYN | ACK),
@@ -135,12 +135,12 @@ fn tcp_header(out: &mut Vec<u8>, packet: &Packet, segment: &Segment, nanos: u64)
     }
     let length = short(out.len() - start + segment.payload()).to_be_bytes();
     let ends = [packet.from.ip().octets(), packet.to.ip().octets()].concat();
-    // What is not there counts as zeros.
+    // The payload does not exist; the checksum counts it as zeros.
     let sum = checksum(&[&ends, &[0, 6], &length, &out[start..]]);
     out[start + 16..start + 18].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// RFC 1071 over parts of even length.
+/// Returns the RFC 1071 checksum over parts of even length.
 fn checksum(parts: &[&[u8]]) -> u16 {
     let pairs = parts.iter().flat_map(|part| part.chunks_exact(2));
     let mut sum: u32 = pairs

@@ -1,4 +1,4 @@
-//! What a test leaves behind: its transcript and its packets, in files where the environment names a directory for them.
+//! The evidence of a test: its transcript and its packets, in files if the environment names a directory for them.
 
 mod capture;
 mod pcapng;
@@ -16,7 +16,7 @@ use crate::seed::Seed;
 use capture::Capture;
 use secrets::Secrets;
 
-/// The packets of a run and the secrets of its clients, as far as they are wanted.
+/// The secrets of a run's clients and, if they are wanted, its packets.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     secrets: Arc<Secrets>,
@@ -43,7 +43,7 @@ impl Evidence {
         config
     }
 
-    /// A packet enters link number `link`, `at` after the start.
+    /// Records a packet that enters link number `link` at time `at` after the start.
     pub(crate) fn add(&mut self, link: usize, at: Duration, packet: &Packet, fate: Fate) {
         if let Some(capture) = &mut self.capture {
             let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
@@ -53,13 +53,13 @@ impl Evidence {
 }
 
 impl Network {
-    /// Keeps every packet from now on, for [`Network::pcapng`].
+    /// Records every packet from now on, for [`Network::pcapng`].
     pub fn record(&mut self) {
         self.evidence.capture.get_or_insert_default();
     }
 
-    /// What was recorded, as a pcapng file that Wireshark shows decrypted: one interface for each
-    /// direction of each link, where packets are seen as they enter it; drops and marks are comments.
+    /// Returns the recorded packets as a pcapng file that Wireshark shows decrypted. The file has one interface for
+    /// each direction of each link, and shows packets as they enter it. Drops and marks are comments.
     pub fn pcapng(&self) -> Vec<u8> {
         let name = |node: usize| &self.nodes[node].name;
         let links = self.topology.links.iter();
@@ -71,12 +71,12 @@ impl Network {
         })
     }
 
-    /// Where a client that is no engine logs its secrets, so that its packets can be decrypted.
+    /// Returns the log for the secrets of a client that is not an engine, so that its packets can be decrypted.
     pub fn key_log(&self) -> Arc<dyn rustls::KeyLog> {
         self.evidence.secrets.clone()
     }
 
-    /// Leaves transcript and packets in files; a later run of the same test and seed replaces them.
+    /// Writes the transcript and the packets to files. A later run of the same test and seed replaces them.
     pub(crate) fn leave_evidence(&self) {
         let seed = self.seed();
         let Some(directory) = seed.evidence() else {
@@ -86,7 +86,7 @@ impl Network {
         let (text, packets) = (self.transcript().to_string(), self.pcapng());
         for (ending, bytes) in [("txt", text.as_bytes()), ("pcapng", &packets)] {
             let path = directory.join(format!("{name}.{ending}"));
-            // Not being able to write must not hide why the test has failed.
+            // A failed write must not hide the reason for which the test failed.
             drop(std::fs::write(path, bytes));
         }
     }

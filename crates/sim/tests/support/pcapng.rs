@@ -1,6 +1,6 @@
 //! The blocks of a pcapng file (draft-ietf-opsawg-pcapng), little-endian.
 
-/// A section header: what every file begins with.
+/// Appends a section header, with which every file begins.
 pub(crate) fn section_header(out: &mut Vec<u8>) {
     const ORDER: u32 = 0x1a2b_3c4d;
     const USER_APPLICATION: u16 = 4;
@@ -14,7 +14,7 @@ pub(crate) fn section_header(out: &mut Vec<u8>) {
     });
 }
 
-/// An interface of IP packets whose times are nanoseconds.
+/// Appends an interface of IP packets whose timestamps are nanoseconds.
 pub(crate) fn interface(out: &mut Vec<u8>, name: &str) {
     const LINKTYPE_RAW: u16 = 101;
     const NAME: u16 = 2;
@@ -29,7 +29,7 @@ pub(crate) fn interface(out: &mut Vec<u8>, name: &str) {
     });
 }
 
-/// TLS secrets, which stand before the packets that need them.
+/// Appends TLS secrets, which must precede the packets that need them.
 pub(crate) fn secrets(out: &mut Vec<u8>, key_log: &str) {
     const TLS_KEY_LOG: u32 = 0x544c_534b;
     block(out, 10, |out| {
@@ -39,7 +39,7 @@ pub(crate) fn secrets(out: &mut Vec<u8>, key_log: &str) {
     });
 }
 
-/// A packet of `original` bytes of which the first are there.
+/// Appends a packet of `original` bytes, of which `parts` are the first ones.
 pub(crate) fn packet(
     out: &mut Vec<u8>,
     interface: usize,

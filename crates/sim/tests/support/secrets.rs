@@ -1,12 +1,12 @@
-//! The TLS secrets of a network's clients, for those who look at its packets.
+//! The TLS secrets of a network's clients, for decrypting its packets.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Mutex, PoisonError};
 
-/// Most bytes kept: some thousand connections.
+/// Maximum bytes kept: enough for some thousand connections.
 const MAX: usize = 4 << 20;
 
-/// Secrets in the format that Wireshark reads (NSS key log). They are those of throw-away keys.
+/// Secrets in the format that Wireshark reads (NSS key log). They belong to throw-away keys.
 #[derive(Default)]
 pub(crate) struct Secrets {
     text: Mutex<String>,

@@ -1,4 +1,4 @@
-//! A QUIC client without a tunnel: a test writes to its streams what it likes.
+//! A QUIC client without a tunnel. A test writes any bytes to its streams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use quinn_proto::{
 
 use super::endpoint::{depart, receive};
 
-/// A host that is nothing but one QUIC connection to a server.
+/// A host with nothing but one QUIC connection to a server.
 #[derive(Debug)]
 pub(crate) struct Bare {
     endpoint: Endpoint,
@@ -57,22 +57,22 @@ impl Bare {
         }
     }
 
-    /// Whether the handshake is done.
+    /// Returns true once the handshake is complete.
     pub(crate) fn is_connected(&self) -> bool {
         self.connected
     }
 
-    /// Why the connection is gone, if it is.
+    /// Returns the reason for which the connection was lost, if it was.
     pub(crate) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
-    /// The connection, to do with as a test pleases.
+    /// Returns the connection for direct use by the test.
     pub(crate) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// Opens a stream; fails the run where the server grants none.
+    /// Opens a stream. Panics if the server grants none.
     pub(crate) fn open(&mut self) -> StreamId {
         self.connection
             .streams()
@@ -80,14 +80,14 @@ impl Bare {
             .expect("the server grants a stream")
     }
 
-    /// Writes to a stream; fails the run where flow control takes only a part.
+    /// Writes to a stream. Panics if flow control accepts only a part.
     pub(crate) fn write(&mut self, stream: StreamId, bytes: &[u8]) {
         let written = self.connection.send_stream(stream).write(bytes);
         assert_eq!(written, Ok(bytes.len()), "{stream}");
     }
 
-    /// Everything that has arrived on a stream, and how it has ended: `None` while it has not, then
-    /// whether it did so in order, or the code of its reset.
+    /// Returns everything that has arrived on a stream, and how the stream has ended: `None` if it is open, `Ok` after
+    /// a FIN, or the code of its reset.
     pub(crate) fn read(&mut self, stream: StreamId) -> (Vec<u8>, Option<Result<(), u64>>) {
         let mut bytes = Vec::new();
         let mut recv = self.connection.recv_stream(stream);

@@ -1,4 +1,4 @@
-//! What every host with the library's endpoint does: datagrams in, datagrams out.
+//! Datagram input and output for the hosts that use an endpoint of the QUIC library.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use quictun_sim::Departure;
 use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, Transmit};
 
-/// Gives a datagram to the endpoint. Its answer, if it has one, goes to `out`; events are for the caller.
+/// Passes a datagram to the endpoint. A response, if any, goes to `out`; other events are returned to the caller.
 pub(crate) fn receive(
     endpoint: &mut Endpoint,
     out: &mut Vec<Departure>,
@@ -27,7 +27,7 @@ pub(crate) fn receive(
     }
 }
 
-/// Sends what the library has written.
+/// Queues a datagram that the library has written.
 pub(crate) fn depart(out: &mut Vec<Departure>, transmit: &Transmit, bytes: &[u8]) {
     let ecn = transmit.ecn.map(|ecn| ecn as u8);
     let bytes = BytesMut::from(&bytes[..transmit.size]);

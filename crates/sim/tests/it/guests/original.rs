@@ -1,12 +1,12 @@
-//! A server with the traps of the original quic-tun, made directly on the QUIC library.
+//! A server with the hazards of the original quic-tun, built directly on the QUIC library.
 //!
 //! * It demands Retry on every connection and grants 100 streams.
-//! * It keeps only the last piece of a token that arrives in several.
-//! * It serves the requests of one connection one after the other, dial included.
-//! * It answers a failed request with the error byte again and again until the stream is stopped, and
-//!   never gives the stream back.
+//! * It keeps only the last piece of a token that arrives in several pieces.
+//! * It serves the requests of one connection one after the other, including their dials.
+//! * It answers a failed request with the error byte again and again until the stream is stopped, and never frees the
+//!   stream.
 //!
-//! Behind every target is an echo.
+//! Every target is an echo.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -25,24 +25,24 @@ use quinn_proto::{
 
 use super::endpoint::{depart, receive};
 
-/// Flow-control windows of the original.
+/// Flow-control windows of the original, bytes.
 const STREAM_WINDOW: u32 = 512 * 1024;
 const CONNECTION_WINDOW: u32 = 768 * 1024;
 
-/// Bytes of one write of an endless answer.
+/// Bytes per write of an endless answer.
 const ENDLESS: usize = 1024;
 
-/// Most bytes of an echo that wait to be sent.
+/// Maximum bytes of an echo that wait to be sent.
 const ECHO_MAX: usize = 64 * 1024;
 
-/// How an original server is set up.
+/// The settings of an original server.
 #[derive(Clone, Debug)]
 pub(crate) struct OriginalOptions {
-    /// Streams that one connection may have.
+    /// Maximum number of streams of one connection.
     pub(crate) streams: u32,
-    /// Whether it asks clients to prove their address.
+    /// Whether the server makes clients prove their address with a Retry.
     pub(crate) retry: bool,
-    /// Time after which a dial that nobody answers fails.
+    /// Time after which an unanswered dial fails.
     pub(crate) dial_timeout: Duration,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Original {
 #[derive(Debug)]
 struct Peer {
     quic: Connection,
-    /// Streams not yet looked at.
+    /// Streams whose request has not been read yet.
     waiting: VecDeque<StreamId>,
     request: Option<Request>,
     echoes: Vec<Echo>,
@@ -82,7 +82,7 @@ struct Peer {
     timer: Option<Instant>,
 }
 
-/// The one request that a connection serves.
+/// The only request that a connection serves at a time.
 #[derive(Debug)]
 enum Request {
     Token {
@@ -138,27 +138,27 @@ impl Original {
         }
     }
 
-    /// What is behind a token; a token that is not known cannot be parsed.
+    /// Sets the result of the dial for a token. All other tokens count as unparsable.
     pub(crate) fn serve(&mut self, token: &str, dial: Dial) {
         self.targets.insert(token.to_owned(), dial);
     }
 
-    /// Connections accepted so far.
+    /// Returns the number of accepted connections so far.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// Requests granted so far.
+    /// Returns the number of granted requests so far.
     pub(crate) fn established(&self) -> u64 {
         self.established
     }
 
-    /// Requests refused so far.
+    /// Returns the number of refused requests so far.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Tokens that arrived in several pieces and were mangled.
+    /// Returns the number of tokens that arrived in several pieces and were mangled.
     pub(crate) fn mangled(&self) -> u64 {
         self.mangled
     }
@@ -191,7 +191,7 @@ impl Original {
         }
     }
 
-    /// One round of work on a connection; whether there may be more.
+    /// Does one round of work on a connection. Returns true if there may be more work.
     fn run_connection(&mut self, now: Instant, handle: usize) -> bool {
         let Some(peer) = self.connections.get_mut(&handle) else {
             return false;
@@ -234,7 +234,7 @@ impl Original {
         worked
     }
 
-    /// The loop that serves one request after the other.
+    /// Serves requests one after the other. Returns true if any work was done.
     fn serve_requests(&mut self, now: Instant, handle: usize) -> bool {
         let mut worked = false;
         loop {
@@ -264,7 +264,7 @@ impl Original {
         }
     }
 
-    /// Reads until 512 bytes have come; the last piece is all that is kept.
+    /// Reads until 512 bytes have arrived, and keeps only the last piece.
     fn read_token(
         &mut self,
         now: Instant,
@@ -326,7 +326,7 @@ impl Original {
         (None, true)
     }
 
-    /// Writes the error until somebody says stop. The stream is forgotten, not given back.
+    /// Writes the error byte until the peer stops the stream. The stream is forgotten after that, not freed.
     fn answer_endlessly(
         &mut self,
         handle: usize,
@@ -342,7 +342,7 @@ impl Original {
                 return (Some(Request::Endless { stream, ack }), false);
             }
         }
-        // The original's library resets what was stopped by itself.
+        // The original's library resets a stopped stream by itself.
         end(send.reset(VarInt::from_u32(0)));
         (None, true)
     }
@@ -415,7 +415,7 @@ impl Peer {
 }
 
 impl Echo {
-    /// Moves what can be moved; whether the flow goes on.
+    /// Moves as much data as possible. Returns true if the flow goes on.
     fn run(&mut self, quic: &mut Connection) -> bool {
         loop {
             if !self.ended && self.held < ECHO_MAX {
@@ -476,7 +476,7 @@ impl Echo {
     }
 }
 
-/// Ends a stream that may have ended already.
+/// Ignores the result of ending a stream, which may have ended already.
 fn end<E>(result: Result<(), E>) {
     drop(result);
 }
