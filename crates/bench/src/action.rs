@@ -1,4 +1,4 @@
-//! Benchmarks by name.
+//! The choice of a benchmark by its name.
 
 use anyhow::Result;
 use clap::{ArgMatches, Command};
@@ -6,7 +6,7 @@ use clap::{ArgMatches, Command};
 use crate::flags::OnlyForItself;
 use crate::{ipc, netstack};
 
-/// A benchmark, or a helper process of one.
+/// A benchmark to run, or the role of a helper process in one.
 #[derive(Clone, Debug)]
 pub struct Action(Asked);
 
@@ -17,7 +17,7 @@ enum Asked {
 }
 
 impl Action {
-    /// The command that errors are reported for.
+    /// Returns the command that error messages name.
     pub fn program(&self) -> &'static str {
         match self.0 {
             Asked::Ipc(_) => ipc::PROGRAM,
@@ -26,7 +26,7 @@ impl Action {
     }
 }
 
-/// The command line.
+/// Returns the definition of the command line of `quictun bench`.
 pub fn command() -> Command {
     Command::new("bench")
         .about("Measure what parts of this program cost on this machine")
@@ -37,11 +37,11 @@ pub fn command() -> Command {
         .subcommand(netstack::command())
 }
 
-/// Reads what follows `quictun bench`.
+/// Parses the arguments of `quictun bench`.
 ///
 /// # Errors
 ///
-/// Words of a helper process that the measurement itself does not use.
+/// Fails if the hidden flag of a helper process has arguments that the measurement itself never passes.
 pub fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
     let (name, matches) = matches
         .subcommand()
@@ -53,12 +53,12 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
     asked.map(Action)
 }
 
-/// Measures, or serves a measurement until it ends. Returns what to print; `say` takes each line about the progress.
+/// Runs a measurement, or serves one until it ends. Returns the text to print. `say` receives each progress line.
 ///
 /// # Errors
 ///
-/// [`ContainError`](quictun_sys::ContainError) where a network namespace is needed and forbidden; otherwise what kept it
-/// from measuring.
+/// [`ContainError`](quictun_sys::ContainError) if a network namespace is needed and not permitted; otherwise the
+/// failure of the measurement.
 pub fn run(action: &Action, say: &dyn Fn(&str)) -> Result<String> {
     match &action.0 {
         Asked::Ipc(asked) => ipc::run(asked, say),

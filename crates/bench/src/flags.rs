@@ -1,4 +1,4 @@
-//! Flags that benchmarks share, and the values of those that clap has checked.
+//! Flags that several benchmarks share, and the values of flags that clap has checked.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 
 const SVG: &str = "svg";
 
-/// A flag for helper processes holds words that the measurement itself does not use.
+/// The flag for a helper process has arguments that the measurement itself never passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is for `{program}` itself: run that without it")]
+#[error("only `{program}` itself may use this flag: run it without the flag")]
 pub struct OnlyForItself {
-    /// The flag, with its dashes.
+    /// The name of the flag, with its dashes.
     pub flag: &'static str,
     /// The command that starts the helper process.
     pub program: &'static str,
@@ -79,7 +79,7 @@ pub(crate) fn counts_of(matches: &ArgMatches, name: &str) -> Vec<usize> {
     all.copied().map(small).collect()
 }
 
-/// The words of a [`list`]; none where it was not given.
+/// Returns the words of a [`list`], or `None` if the flag was not given.
 pub(crate) fn words_of<'a>(matches: &'a ArgMatches, name: &str) -> Option<Vec<&'a str>> {
     let words = matches.get_many::<String>(name)?;
     Some(words.map(String::as_str).collect())
@@ -90,7 +90,7 @@ pub(crate) fn svg_of(matches: &ArgMatches) -> Option<PathBuf> {
 }
 
 fn small(number: u64) -> usize {
-    usize::try_from(number).expect("invariant: clap has bounded it")
+    usize::try_from(number).expect("invariant: clap limits values")
 }
 
 pub(crate) fn draw(path: Option<&Path>, svg: impl FnOnce() -> String) -> Result<()> {

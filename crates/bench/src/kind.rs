@@ -1,11 +1,11 @@
-//! How calls are made, and where.
+//! The kinds of calls, and the cores that they run on.
 
 use crate::words::words;
 
 words! {
-    /// How calls are made.
+    /// The way in which calls are made.
     Kind {
-        /// One call at a time, in shared memory, both sides asleep in between.
+        /// One call at a time in shared memory; both sides sleep in between.
         Futex = "sync-futex",
         /// One call at a time, through the kernel.
         SeqPacket = "sync-seqpacket",
@@ -14,7 +14,7 @@ words! {
 }
 
 words! {
-    /// Where the two processes run.
+    /// The cores on which the two processes run.
     Placement {
         OneCore = "one core",
         TwoCores = "two cores",

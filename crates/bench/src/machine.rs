@@ -1,4 +1,4 @@
-//! The machine that is measured on, and whether it has time for that.
+//! The machine that runs the measurement, and the checks that it is idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use quictun_lab::BUILD_PROFILE;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// A machine with more than this to do gives no results.
+/// Maximum load average; a busier machine gives no results.
 const LOAD_MAX: f64 = 0.5;
 
-/// Per cent of the time that the host may take.
+/// Maximum steal time, in per cent: time that the host gives to others.
 const STEAL_MAX: f64 = 1.0;
 
-/// Between two cores a line takes longer; what answers faster are two threads of one core, as a virtual machine's
-/// processors may be for a while.
+/// Minimum round trip of a cache line between two cores, in cycles. A faster one is between two threads of one core,
+/// which a virtual machine's processors may be for a while.
 const LINE_MIN: f64 = 200.0;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Machine {
     pub(crate) cores: [usize; 2],
     pub(crate) cycles_per_ns: f64,
     pub(crate) load: f64,
-    /// Per cent.
+    /// Steal time since [`Machine::examine`], per cent.
     pub(crate) steal: f64,
     /// The shortest round trip of a cache line between the cores, in cycles.
     pub(crate) line: f64,
@@ -36,10 +36,10 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn examine() -> Result<Self> {
-        let allowed = sched_getaffinity(None).context("asking which cores may be used")?;
+        let allowed = sched_getaffinity(None).context("reading the usable cores")?;
         let mut cores = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
         let (Some(first), Some(second)) = (cores.next(), cores.next()) else {
-            bail!("two cores are needed, and this process may use one: see `taskset -p $$`");
+            bail!("two cores are needed, but this process may use only one: see `taskset -p $$`");
         };
         let load = text("/proc/loadavg")?;
         let load = load
@@ -71,12 +71,12 @@ impl Machine {
         format!("{}, Linux {}", self.cpu, self.kernel)
     }
 
-    /// Name and build, the first line of results for people.
+    /// Returns the machine's name and the build, the first line of readable results.
     pub(crate) fn heading(&self) -> String {
         format!("{}, build {BUILD_PROFILE}", self.name())
     }
 
-    /// Why nothing should be published from it, if so.
+    /// Returns the reason for which results of this machine should not be published, if there is one.
     pub(crate) fn noise(&self) -> Option<String> {
         if self.load > LOAD_MAX {
             return Some(format!(
@@ -86,7 +86,7 @@ impl Machine {
         }
         if self.line < LINE_MIN {
             return Some(format!(
-                "a line goes to the other processor and back in {:.0} cycles: the two are threads of one core now",
+                "a cache line goes to the other processor and back in {:.0} cycles: both are threads of one core now",
                 self.line
             ));
         }
@@ -113,12 +113,12 @@ impl Machine {
 }
 
 pub(crate) fn pause(time: Duration) -> Result<()> {
-    let time = rustix::event::Timespec::try_from(time).context("a pause")?;
-    rustix::event::poll(&mut [], Some(&time)).context("a pause")?;
+    let time = rustix::event::Timespec::try_from(time).context("the length of a pause")?;
+    rustix::event::poll(&mut [], Some(&time)).context("sleeping")?;
     Ok(())
 }
 
-/// Binds the calling thread, and those that it will start.
+/// Binds the calling thread, and the threads that it will start, to one core.
 pub(crate) fn bind(cpu: usize) -> Result<()> {
     bind_to(&[cpu])
 }
@@ -161,7 +161,7 @@ fn steal() -> Result<(u64, u64)> {
     ))
 }
 
-/// Nanoseconds of processor that this process has used.
+/// Returns the processor time of this process so far, in nanoseconds.
 pub(crate) fn cpu_ns() -> u64 {
     nanos(ClockId::ProcessCPUTime)
 }
@@ -170,7 +170,7 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     nanos(ClockId::ThreadCPUTime)
 }
 
-/// Nanoseconds of the clock that all processes share: that of [`std::time::Instant`].
+/// Returns the nanoseconds of the clock that all processes share, that of [`std::time::Instant`].
 pub(crate) fn clock_ns() -> u64 {
     nanos(ClockId::Monotonic)
 }
@@ -191,7 +191,7 @@ fn cycles_per_ns() -> f64 {
     )
 }
 
-/// Rounds in a window, and windows, of which the shortest counts.
+/// Number of rounds in a window, and number of windows, of which the shortest counts.
 const ROUNDS: u64 = 1000;
 const WINDOWS: u64 = 50;
 
@@ -199,7 +199,7 @@ const WINDOWS: u64 = 50;
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// The shortest time in which a cache line goes to the other core and back.
+/// Returns the shortest time in which a cache line goes to the other core and back, in cycles.
 fn line_round_trip(first: usize, second: usize) -> Result<f64> {
     let lines = Arc::new([Line::default(), Line::default()]);
     let there = lines.clone();
@@ -228,6 +228,6 @@ fn line_round_trip(first: usize, second: usize) -> Result<f64> {
     }
     other
         .join()
-        .map_err(|_| anyhow::anyhow!("the thread on core {second} failed"))??;
+        .map_err(|_| anyhow::anyhow!("the thread on core {second} panicked"))??;
     Ok(ratio(best, ROUNDS))
 }

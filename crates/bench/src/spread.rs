@@ -1,9 +1,9 @@
-//! Figures of several runs.
+//! The spread of a figure over several runs.
 
 use quictun_lab::stats;
 use serde_json::{Value, json};
 
-/// The median, the least and the most of some runs; zeros of none.
+/// Returns the median, the minimum and the maximum of some runs, or zeros if there are none.
 pub(crate) fn of(runs: &[f64]) -> [f64; 3] {
     stats::spread(runs).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! Choices that have a word each: for the command line, for helper processes, and in results.
+//! Enums whose variants have a word each: for the command line, for helper processes, and in results.
 
-/// Defines such a choice, all of which are in `ALL`, in order.
+/// Defines such an enum. `ALL` holds its variants in order.
 macro_rules! words {
     ($(#[$outer:meta])* $name:ident { $($(#[$inner:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$outer])*

@@ -1,4 +1,4 @@
-//! Coroutines that call: as many as calls are under way at a time.
+//! Asynchronous calls from coroutines: there are as many coroutines as calls in flight.
 
 use std::cell::Cell as Shared;
 use std::rc::Rc;
@@ -11,7 +11,8 @@ use super::peer::{Peer, WORK, statistics};
 use super::results::{Cell, Sample};
 use crate::machine::cpu_ns;
 
-/// Calls of the run before the first, from which the length of the others follows; the original's number.
+/// The original's number of warm-up calls. Here the warm-up doubles its calls until it takes an eighth of a run, or
+/// exceeds eight times this number. Its speed sets the length of the measured runs.
 const WARM_UP: u64 = 20_480;
 
 const CALLS_MAX: u64 = 4_000_000;

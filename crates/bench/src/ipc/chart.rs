@@ -1,5 +1,5 @@
-//! The figure: cycles and notifications per call, against calls under way and against the server's load, the published
-//! curves dashed.
+//! The figure: cycles and notifications per call against calls in flight, and notifications against the server's load.
+//! The published curves are dashed.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::published;
 use super::results::{Cell, LOADED, Results, Row};
 use crate::kind::{Kind, Placement};
 
-/// Room for every share of calls.
+/// The range of an axis for shares of calls.
 const SHARES: [f64; 2] = [0.0, 1.0];
 
 pub(crate) fn draw(results: &Results) -> String {
@@ -91,7 +91,8 @@ fn loads(results: &Results) -> Panel {
     let place_of = |row: &Row| number(places.range(..row.cell.load).count());
     let mut lines = Vec::new();
     for (style, placement) in Placement::ALL.into_iter().enumerate() {
-        // Two cores where nobody looks before it sleeps, as in the original: otherwise hardly anybody is notified at all.
+        // On two cores, neither side polls before it sleeps, as in the original. Otherwise there are hardly any
+        // notifications.
         let policy = match placement {
             Placement::OneCore => results.options.policy,
             Placement::TwoCores => WaitPolicy::Interrupt,

@@ -17,17 +17,17 @@ pub(crate) const PROGRAM: &str = "quictun bench ipc";
 const PEER: &str = "peer";
 
 words! {
-    /// A part of the benchmark that can be measured by itself.
+    /// A part of the benchmark that can be measured separately.
     Section {
-        /// The synchronous baselines.
+        /// Synchronous calls as a baseline.
         Baselines = "baselines",
-        /// Calls by how many are under way.
+        /// Calls at several numbers of calls in flight.
         Calls = "calls",
-        /// Calls that make the server work.
+        /// Calls that give the server work to do.
         Load = "load",
-        /// Ways to wait.
+        /// Calls under each wait policy.
         Modes = "modes",
-        /// Calls that carry something.
+        /// Calls that carry a payload.
         Payload = "payload",
         /// System calls in batches.
         Syscalls = "syscalls",
@@ -75,7 +75,7 @@ impl Part {
     }
 }
 
-/// The policy that a word names; the default one for any other word.
+/// Returns the policy of this name, or the default policy for any other word.
 fn policy_of(word: &str) -> WaitPolicy {
     let all = [WaitPolicy::Interrupt, WaitPolicy::Polling];
     all.into_iter()
@@ -114,7 +114,7 @@ pub(crate) fn command() -> Command {
                 .num_args(3)
                 .value_names(["KIND", "CPU", "POLICY"])
                 .hide(true)
-                .help("Be the server, as `quictun bench ipc` itself asks for"),
+                .help("Act as the server; only `quictun bench ipc` itself uses this"),
         )
         .arg(switch("force", "Measure although the machine is busy, and say so in the result"))
 }
@@ -128,7 +128,7 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
     }
     let policy = matches
         .get_one::<String>("policy")
-        .expect("invariant: it has a default");
+        .expect("invariant: the option has a default");
     let only = words_of(matches, "only");
     let only = only.map(|only| {
         only.into_iter()
@@ -156,7 +156,7 @@ mod tests {
 
     fn options(line: &str) -> Options {
         let words = std::iter::once("ipc").chain(line.split_whitespace());
-        let matches = command().try_get_matches_from(words).expect("flags");
+        let matches = command().try_get_matches_from(words).expect("valid flags");
         match parse(&matches) {
             Ok(Asked::Measure(options)) => options,
             other => panic!("{line}: not a measurement: {other:?}"),

@@ -1,4 +1,4 @@
-//! What it costs that nothing happens: both sides wait for each other, and neither should use the processor.
+//! The cost of waiting: both sides wait for each other, and neither should use the processor.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Idle {
     elapsed: Duration,
     client_cpu: Duration,
     server_cpu: Duration,
-    /// Times that the client's executor slept: once, if nothing woke it.
+    /// Number of times that the client's executor slept: once, if nothing woke it.
     sleeps: u64,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn measure(cores: [usize; 2], policy: WaitPolicy, time: Duration) -> 
     let (peer, client, mut executor) = Peer::with_client(cores[1], policy, 0)?;
     let server_cpu =
         |executor: &mut Executor| statistics(&client, executor).map(|(_, nanos)| nanos);
-    // Once for nothing: whatever is done only the first time is done then.
+    // The first call is discarded, so that work that is done only once does not count.
     server_cpu(&mut executor)?;
     let server_before = server_cpu(&mut executor)?;
     let (before, sleeps, from) = (cpu_ns(), executor.idle_counters().sleeps, Instant::now());
@@ -81,7 +81,7 @@ pub(crate) fn measure(cores: [usize; 2], policy: WaitPolicy, time: Duration) -> 
     })
 }
 
-/// Ends after that time, which another thread waits for.
+/// Ends after `time`, for which another thread waits.
 async fn alarm(time: Duration) {
     let over = Arc::new(AtomicBool::new(false));
     let mut started = false;

@@ -1,4 +1,4 @@
-//! What is measured, in which order, and what came of it.
+//! The measurements in their order, and the collection of their results.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::kind::{Kind, Placement};
 use crate::machine::{Machine, ratio};
 use crate::spread;
 
-/// Rows of the server's matrices, as in the original.
+/// Sizes of the server's matrices in rows, as in the original.
 const LOADS: [u32; 6] = [3, 4, 5, 10, 20, 30];
 
 const MODES: [usize; 3] = [1, 8, 64];
 
-/// Callers of the synchronous baselines: each is a process of its own.
+/// Numbers of callers in the synchronous baselines. Each caller is a thread with its own server process.
 const CALLERS: [usize; 2] = [1, 8];
 
 pub(crate) fn all(options: &Options, say: &dyn Fn(&str)) -> Result<Results> {
@@ -37,7 +37,8 @@ pub(crate) fn all(options: &Options, say: &dyn Fn(&str)) -> Result<Results> {
             ));
         }
         let samples = measure(cell, &machine, options)?;
-        // Two processes on one core take turns: as long as the synchronous baseline does, which changes processes twice.
+        // Two processes on one core take turns. The floor therefore follows from the synchronous baseline, which
+        // switches processes twice per call.
         let switches = rows
             .iter()
             .find(|row| row.cell.kind == Kind::Futex && row.cell.placement == Placement::OneCore);
@@ -81,14 +82,14 @@ fn refuse(machine: &Machine, options: &Options) -> Result<()> {
     match machine.noise() {
         Some(noise) if !options.force => {
             bail!(
-                "{noise}: results would tell of something else; wait, or give --force to have them marked"
+                "unsuitable machine: {noise}; wait, or pass --force to have the results marked as noisy"
             )
         }
         _ => Ok(()),
     }
 }
 
-/// Baselines first, then the curves, then loads and modes.
+/// Returns the cells in their order: baselines, then curves, then loads and modes.
 fn cells(options: &Options) -> Vec<Cell> {
     let cell = |kind, placement, concurrency| Cell {
         kind,
@@ -123,7 +124,7 @@ fn cells(options: &Options) -> Vec<Cell> {
                 ..cell(Kind::Asynchronous, placement, LOADED)
             }));
         }
-        // Where nobody looks before it sleeps, as in the original, a server with more to do sleeps less.
+        // If neither side polls before it sleeps, as in the original, a server with more work sleeps less often.
         cells.extend([0].into_iter().chain(LOADS).map(|load| Cell {
             policy: WaitPolicy::Interrupt,
             load,

@@ -16,7 +16,7 @@ mod syscalls;
 
 pub(crate) use flags::{Asked, PROGRAM, command, parse};
 
-/// Measures, or serves a measurement. Returns what to print.
+/// Runs a measurement, or serves one. Returns the text to print.
 pub(crate) fn run(asked: &Asked, say: &dyn Fn(&str)) -> anyhow::Result<String> {
     let options = match asked {
         Asked::Measure(options) => options,

@@ -1,8 +1,9 @@
-//! Calls that carry something: both sides touch every byte of it, and nobody copies it.
+//! Calls with a payload: both sides touch every byte of it, and neither copies it.
 //!
-//! The client writes words into a buffer of its arena, the server reads them where they lie and answers with their sum. To be
-//! compared with what two threads make of plain memory, one of which writes it and one copies it: how long such a copy takes,
-//! and how long both together, which is more where lines go to the reader faster than they come back to who writes next.
+//! The client writes words into a buffer of its arena. The server reads them in place and answers with their sum. For
+//! comparison, two threads share plain memory: one writes it, the other copies it. The comparison gives the time of the
+//! copy alone, and the time of both steps. The latter is longer if cache lines reach the reader faster than they return
+//! to the next writer.
 
 use std::cell::{Cell as Shared, RefCell};
 use std::rc::Rc;
@@ -20,41 +21,41 @@ use crate::spread;
 
 pub(crate) const SIZES: [u32; 4] = [1, 64, 4096, 65536];
 
-/// Calls under way at a time: enough for both sides to work at once, few enough for all buffers to lie in a cache.
+/// Calls in flight: enough to keep both sides busy, and few enough that all buffers fit into a cache.
 const UNDER_WAY: usize = 4;
 
-/// Calls between two looks at the clock. What is published is the median of such pieces, as the copies' is of copies:
-/// where the host takes a processor away for a millisecond now and then, that is in few pieces of either.
+/// Number of calls in a timed window. The median of the windows is published, as is the median of the plain copies. If
+/// the host takes a processor away for a millisecond now and then, that affects few windows or copies.
 const WINDOW: u64 = 32;
 
-/// Up to as many bytes lie in the message itself.
+/// Payloads of up to this many bytes are carried in the message itself.
 const INLINE: u32 = 32;
 
 const ARENA: u32 = 1 << 20;
 
-/// Buffers of the two threads, and copies of a run.
+/// Number of buffers of the two threads, and number of copies in a run.
 const BUFFERS: usize = 4;
 const COPIES: usize = 640;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) bytes: u32,
-    /// Per call, by the median window: median, least, most of the runs.
+    /// Cycles per call in the median window: median, minimum and maximum of the runs.
     pub(crate) cycles: [f64; 3],
-    /// Medians of the same for memory of two threads; none where that is too short to be measured.
+    /// Medians of the same work on plain memory of two threads, or `None` if it is too short to be measured.
     pub(crate) plain: Option<Plain>,
 }
 
-/// Cycles that two threads take for as many bytes, of which one has just written them and the other copies them.
+/// Cycles that two threads take for the same number of bytes: one writes them, the other copies them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain {
     pub(crate) copy: f64,
-    /// From one copy to the next, neither of them ever asleep.
+    /// Cycles from one copy to the next. Neither thread ever sleeps.
     pub(crate) both: f64,
 }
 
 impl Row {
-    /// Bytes per nanosecond, which is the same as 10^9 bytes per second.
+    /// Returns bytes per nanosecond, which is the same as 10^9 bytes per second.
     pub(crate) fn rate(&self, cycles_per_ns: f64) -> f64 {
         f64::from(self.bytes) * cycles_per_ns / self.cycles[0]
     }
@@ -103,7 +104,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// That many calls; the ticks that one took, in the median window.
+/// Makes `calls` calls. Returns the ticks per call in the median window.
 fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Result<f64> {
     let left = Rc::new(Shared::new(calls));
     let answered = Rc::new(Shared::new(0_u64));
@@ -132,20 +133,21 @@ fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Res
     executor.run();
     ensure!(
         answered.get() == calls,
-        "{} of {calls} calls with {bytes} bytes were answered rightly",
+        "{} of {calls} calls with {bytes} bytes got the right answer",
         answered.get()
     );
     window(&marks.borrow()).context("too few calls")
 }
 
-/// Ticks of one, by the median of the windows between marks.
+/// Returns the ticks per call in the median of the windows between marks.
 fn window(marks: &[u64]) -> Option<f64> {
     let windows = marks.windows(2);
     let ticks = windows.map(|marks| ratio(marks[1].saturating_sub(marks[0]), WINDOW));
     stats::median(&ticks.collect::<Vec<_>>())
 }
 
-/// In the message: bytes from `seed` on; the sum that the server found.
+/// Carries `bytes` bytes in the message, all of them the lowest byte of `seed`. Returns the sum that the server
+/// computed.
 async fn carried(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
     let payload = [seed.to_le_bytes()[0]; INLINE as usize];
     let message = Message::new(PAYLOAD).with_bytes(payload.get(..bytes as usize)?);
@@ -153,7 +155,7 @@ async fn carried(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
     Some(answer.arg())
 }
 
-/// In a buffer: words from `seed` on; the sum that the server found.
+/// Carries consecutive words from `seed` on in a buffer. Returns the sum that the server computed.
 async fn by_reference(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
     let buffer = client.reserve(bytes)?;
     client.with_channel(|channel| {
@@ -178,7 +180,7 @@ fn expected(bytes: u32, seed: u64) -> u64 {
         .wrapping_add(words * (words - 1) / 2)
 }
 
-/// What two threads make of it, the one on the other core writing; medians of many copies.
+/// Measures plain memory of two threads; the one on the other core writes. Returns medians of many copies.
 fn plain(cores: [usize; 2], bytes: usize) -> Result<Plain> {
     let (give, given) = sync_channel::<Vec<u8>>(BUFFERS);
     let (back, again) = sync_channel::<Vec<u8>>(BUFFERS);
@@ -201,7 +203,7 @@ fn plain(cores: [usize; 2], bytes: usize) -> Result<Plain> {
     let mut times = Vec::with_capacity(COPIES);
     let mut marks = Vec::new();
     for at in 0..COPIES {
-        let buffer = look(&given).context("the other core's thread")?;
+        let buffer = look(&given).context("the thread on the other core ended")?;
         let start = cycles();
         target.copy_from_slice(&buffer);
         times.push(cycles() - start);
@@ -214,7 +216,7 @@ fn plain(cores: [usize; 2], bytes: usize) -> Result<Plain> {
     drop((given, back));
     writer
         .join()
-        .map_err(|_| anyhow::anyhow!("the thread on core {} failed", cores[1]))??;
+        .map_err(|_| anyhow::anyhow!("the thread on core {} panicked", cores[1]))??;
     times.sort_unstable();
     Ok(Plain {
         copy: ratio(times.get(COPIES / 2).copied().unwrap_or(1), 1),
@@ -222,7 +224,8 @@ fn plain(cores: [usize; 2], bytes: usize) -> Result<Plain> {
     })
 }
 
-/// The next one, if there are any more. Nobody sleeps: what a core that sleeps has written may be taken out of its cache.
+/// Returns the next item, or `None` if there are no more. It spins instead of sleeping, because data that a core has
+/// written may be evicted from its cache while the core sleeps.
 fn look<T>(from: &Receiver<T>) -> Option<T> {
     loop {
         match from.try_recv() {
@@ -238,7 +241,7 @@ pub(crate) fn table(rows: &[Row], cycles_per_ns: f64) -> String {
         return String::new();
     }
     let mut text = concat!(
-        "\nCalls that carry something on two cores: both sides touch every byte, nobody copies it\n",
+        "\nCalls with a payload on two cores: both sides touch every byte, neither copies it\n",
         "   bytes     cycles         least..most   Gbyte/s    plain copy     ratio   write and copy     ratio\n",
     )
     .to_owned();

@@ -1,4 +1,4 @@
-//! The server of a measurement, seen from the client, and the calls that it answers.
+//! The server of a measurement as the client sees it, and the calls that it answers.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -11,14 +11,14 @@ use quictun_ipc::{Client, Executor, Message, WaitPolicy, connect};
 
 use crate::kind::Kind;
 
-/// How long one waits for the other.
+/// Maximum time that one side waits for the other.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// To square a matrix.
+/// Call that makes the server square a matrix.
 pub(crate) const WORK: u16 = 1;
-/// To tell what it has used.
+/// Call that returns the server's notifications and processor time.
 pub(crate) const STATISTICS: u16 = 2;
-/// To add up the bytes.
+/// Call that makes the server add up the payload.
 pub(crate) const PAYLOAD: u16 = 3;
 
 pub(crate) struct Peer {
@@ -27,7 +27,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn start(kind: Kind, cpu: usize, policy: WaitPolicy) -> Result<(Self, OwnedFd)> {
-        let (here, there) = quictun_ipc::sockets().context("a pair of sockets")?;
+        let (here, there) = quictun_ipc::sockets().context("creating a socket pair")?;
         let program = std::env::current_exe().context("finding this program")?;
         let child = Command::new(program)
             .args([
@@ -51,7 +51,7 @@ impl Peer {
     ) -> Result<(Self, Client, Executor)> {
         let (peer, socket) = Self::start(Kind::Asynchronous, cpu, policy)?;
         let channel =
-            connect(socket, arena, 1, PATIENCE).context("the server of the measurement")?;
+            connect(socket, arena, 1, PATIENCE).context("connecting to the IPC server")?;
         let (client, executor) = Client::new(channel, policy);
         Ok((peer, client, executor))
     }
@@ -60,7 +60,7 @@ impl Peer {
         Self { child }
     }
 
-    /// Waits for its end, which comes once its socket is closed.
+    /// Waits for the end of the process, which follows the closing of its socket.
     pub(crate) fn end(mut self) -> Result<()> {
         let status = self.child.wait().context("waiting for the server")?;
         if !status.success() {
@@ -72,14 +72,14 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Only where something went wrong is it still running.
+        // The process still runs only if something went wrong.
         if matches!(self.child.try_wait(), Ok(None)) && self.child.kill().is_ok() {
             drop(self.child.wait());
         }
     }
 }
 
-/// Notifications that the server has sent, and nanoseconds that it has run.
+/// Returns the number of notifications that the server has sent, and its processor time in nanoseconds.
 pub(crate) fn statistics(client: &Client, executor: &mut Executor) -> Result<(u64, u64)> {
     let answer = Rc::new(Cell::new(None));
     let (client, place) = (client.clone(), answer.clone());
@@ -89,6 +89,6 @@ pub(crate) fn statistics(client: &Client, executor: &mut Executor) -> Result<(u6
     executor.run();
     let answer = answer.get().context("the server stopped answering")?;
     let bytes = answer.bytes().try_into();
-    let bytes = bytes.context("the server's statistics")?;
+    let bytes = bytes.context("reading the server's statistics")?;
     Ok((answer.arg(), u64::from_le_bytes(bytes)))
 }

@@ -1,4 +1,4 @@
-//! The published figures of the original: cycles per call, QEMU.
+//! The published figures of the original, measured under QEMU: cycles per call.
 
 use crate::kind::Placement;
 
@@ -6,10 +6,10 @@ const CONCURRENCY: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const ONE_CORE: [u32; 8] = [1326, 793, 524, 387, 318, 283, 262, 251];
 const TWO_CORES: [u32; 8] = [1248, 642, 434, 344, 315, 307, 298, 298];
 
-/// Notifications per call on one core; the same in both directions.
+/// Notifications per call on one core, the same in both directions.
 const NOTIFICATIONS_ONE_CORE: [f64; 6] = [1.0, 0.5, 0.25, 0.126, 0.063, 0.032];
 
-/// On two cores: to the server, to the client.
+/// Notifications per call on two cores: to the server, and to the client.
 const NOTIFICATIONS_TWO_CORES: [(f64, f64); 6] = [
     (1.0, 1.0),
     (0.502, 0.501),
@@ -31,7 +31,7 @@ pub(crate) fn asynchronous(placement: Placement, concurrency: usize) -> Option<u
     })
 }
 
-/// Cycles per synchronous call, at any concurrency.
+/// Returns the cycles per synchronous call, at any concurrency.
 pub(crate) fn synchronous(placement: Placement) -> u32 {
     match placement {
         Placement::OneCore => 535,

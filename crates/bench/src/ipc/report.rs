@@ -1,4 +1,4 @@
-//! Results as text, CSV and JSON.
+//! The results as text, CSV and JSON.
 
 use quictun_lab::{BUILD_PROFILE, put};
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ fn groups(results: &Results) -> [(&'static str, Vec<&Row>); 3] {
     let is_curve = |row: &Row| {
         row.cell.load == 0 && (row.cell.policy == policy || row.cell.kind != Kind::Asynchronous)
     };
-    // Those with a load begin with none, also where that is no point of the curve.
+    // The rows with a load begin with one without load, even if that is not a point of the curve.
     let is_load =
         |row: &Row| row.cell.load > 0 || (!is_curve(row) && row.cell.concurrency == LOADED);
     [
@@ -141,7 +141,7 @@ fn is_below(row: &Row) -> bool {
     row.cycles[1] < row.floor
 }
 
-/// The faster baseline on the same cores: of both kinds, and of all numbers of callers.
+/// Returns the faster baseline on the same cores, of both kinds and all numbers of callers.
 fn baseline(results: &Results, placement: Placement) -> Option<&Row> {
     let rows = results.rows.iter();
     let sync =

@@ -1,4 +1,4 @@
-//! Everything that was measured of calls.
+//! The results of all measurements of calls.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{payload, syscalls};
 use crate::kind::{Kind, Placement};
 use crate::machine::{Machine, ratio};
 
-/// Calls under way where loads and modes are compared.
+/// Calls in flight when loads and modes are compared.
 pub(crate) const LOADED: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +43,12 @@ impl Sample {
 pub(crate) struct Row {
     pub(crate) cell: Cell,
     pub(crate) calls: u64,
-    /// Per call: median, least, most.
+    /// Cycles per call: median, minimum, maximum.
     pub(crate) cycles: [f64; 3],
-    /// Per call, of all runs.
+    /// Notifications per call over all runs.
     pub(crate) to_server: f64,
     pub(crate) to_client: f64,
-    /// Per cent of a core, of all runs; nothing for baselines.
+    /// Per cent of a core over all runs, of client and server; `None` for baselines.
     pub(crate) cpu: Option<[f64; 2]>,
     pub(crate) floor: f64,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Results {
     pub(crate) options: Options,
     pub(crate) rows: Vec<Row>,
     pub(crate) payloads: Vec<payload::Row>,
-    /// Or why there are none.
+    /// The rows, or the reason why there are none.
     pub(crate) syscalls: Result<Vec<syscalls::Row>, String>,
     pub(crate) idle: Option<Idle>,
     pub(crate) noise: Option<String>,

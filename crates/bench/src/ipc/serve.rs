@@ -1,4 +1,4 @@
-//! The server of a measurement: this program once more, with one end of a socket pair as its standard input.
+//! The server of a measurement: a second process of this program, whose standard input is one end of a socket pair.
 
 use std::hint::black_box;
 use std::os::fd::AsFd as _;
@@ -13,7 +13,7 @@ use super::synchronous::next;
 use crate::kind::Kind;
 use crate::machine::{bind, cpu_ns};
 
-/// Rows of the largest matrix that a call may ask for.
+/// Maximum rows of the matrix that a call may ask for.
 const MATRIX_MAX: usize = 64;
 
 pub(crate) fn run(part: &Part) -> Result<()> {
@@ -21,7 +21,7 @@ pub(crate) fn run(part: &Part) -> Result<()> {
     let socket = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
-        .context("standard input")?;
+        .context("duplicating standard input")?;
     match part.kind {
         Kind::Asynchronous => serve(accept(socket, PATIENCE)?, part.policy),
         Kind::Futex => {
@@ -68,7 +68,7 @@ fn serve(channel: Channel, policy: WaitPolicy) {
     executor.run();
 }
 
-/// Of the words of its buffer, or of the bytes that it carries itself.
+/// Returns the sum of the words in the request's buffer, or of the bytes in the message itself.
 fn sum(server: &Server, request: &Request) -> u64 {
     match request.buffer() {
         Some(buffer) => {
@@ -87,7 +87,7 @@ fn sum(server: &Server, request: &Request) -> u64 {
     }
 }
 
-/// What the original's server does per call: four squarings of a matrix.
+/// The work of the original's server per call: four squarings of a matrix.
 #[derive(Default)]
 struct Work {
     matrix: Vec<u64>,

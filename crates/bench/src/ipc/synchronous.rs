@@ -1,4 +1,4 @@
-//! The baselines: a thread for each caller, which sleeps until its call is answered.
+//! The baselines: each caller is a thread that sleeps until its call is answered.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use super::results::{Cell, Sample};
 use crate::kind::Kind;
 use crate::machine::{bind, pause};
 
-/// Calls before the clock starts.
+/// Number of calls before the clock starts.
 const WARM_UP: u32 = 200;
 
-/// Sleeps until there is a message; none where the other end is gone.
+/// Sleeps until there is a message and returns it, or returns `None` if the other side is gone.
 pub(crate) fn next(channel: &mut Channel) -> Option<Message> {
     loop {
         if let Some(message) = channel.pop().ok()? {
@@ -37,7 +37,7 @@ enum Way {
 }
 
 impl Way {
-    /// One call, one byte there and one back; whether there was an answer.
+    /// Makes one call, with one byte in each direction. Returns true if there was an answer.
     fn call(&mut self) -> bool {
         match self {
             Self::Shared(channel) => {
@@ -55,7 +55,7 @@ impl Way {
     }
 }
 
-/// Runs of the cell, each with as many threads and servers as it has callers.
+/// Runs a cell `repeats` times, with a thread and a server for each of its callers.
 pub(crate) fn measure(
     cell: &Cell,
     cores: [usize; 2],

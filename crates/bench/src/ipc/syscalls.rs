@@ -1,7 +1,8 @@
-//! The asynchronous system call of the original, on Linux: batches through `io_uring` beside one call at a time (B9).
+//! The counterpart on Linux of the original's asynchronous system call: batches through `io_uring`, compared with
+//! single calls (B9).
 //!
-//! As there, memory is put behind pages and taken away again, 512 pages in turn; and beside that the kernel is asked for
-//! nothing at all, which is what the way there and back costs.
+//! As in the original, memory is mapped behind 512 pages in turn and unmapped again. In addition, empty operations
+//! measure the cost of entering the kernel alone.
 
 use std::time::Duration;
 
@@ -16,16 +17,16 @@ use crate::spread;
 
 const CONCURRENCY: [u16; 4] = [1, 8, 64, 512];
 
-/// As many as the largest batch.
+/// Number of pages, as large as the largest batch.
 const PAGES: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// A system call for each.
+    /// One system call per operation.
     Plain,
     /// A batch, for which the kernel is entered once.
     Batch,
-    /// A batch, which a kernel thread on the other core looks for.
+    /// A batch that a kernel thread on the other core polls for.
     Polled,
 }
 
@@ -44,9 +45,9 @@ pub(crate) struct Row {
     pub(crate) way: Way,
     pub(crate) maps: bool,
     pub(crate) concurrency: u16,
-    /// For one operation: median, least, most.
+    /// Cycles per operation: median, minimum, maximum.
     pub(crate) cycles: [f64; 3],
-    /// Times that the kernel was entered, for one operation.
+    /// Number of times that the kernel was entered, per operation.
     pub(crate) enters: f64,
 }
 
@@ -59,7 +60,7 @@ impl Row {
         }
     }
 
-    /// The original's cycles, and times that it entered its kernel, where it says so.
+    /// Returns the original's cycles and, if it gives them, the number of times that it entered its kernel.
     fn published(&self) -> Option<(u32, Option<f64>)> {
         match (self.maps, self.way, self.concurrency) {
             (true, Way::Plain, _) => Some((8172, None)),
@@ -72,7 +73,7 @@ impl Row {
     }
 }
 
-/// All rows; nothing, and why, where the system has no `io_uring` for us.
+/// Returns all rows, or the reason why there are none if this process may not use `io_uring`.
 pub(crate) fn measure(
     cores: [usize; 2],
     repeats: usize,
@@ -110,7 +111,7 @@ fn row(
     run: Duration,
 ) -> Result<Row> {
     let (mut samples, mut operations, mut enters) = (Vec::new(), 0_u64, 0_u64);
-    // One more, which warms up.
+    // The first run only warms up.
     for number in 0..=repeats {
         let (done, ticks, entered) = once(batches, way, maps, concurrency, run)?;
         if number > 0 {
@@ -128,7 +129,8 @@ fn row(
     })
 }
 
-/// Operations done in the time, the ticks that they took, and times that the kernel was entered.
+/// Returns the operations done within `run`, the ticks that they took, and the number of times that the kernel was
+/// entered.
 fn once(
     batches: &mut Batches,
     way: Way,

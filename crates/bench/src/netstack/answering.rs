@@ -1,5 +1,5 @@
-//! Who answers bulk flows and echoes: the kernel, the stack in a thread of this process, or the stack as the product has it,
-//! in a process of its own.
+//! The side that answers bulk flows and echoes: the kernel, the stack in a thread of this process, or the stack in a
+//! process of its own, as the product runs it.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
@@ -34,7 +34,7 @@ pub(crate) enum Side {
 pub(crate) struct Answering {
     pub(crate) shared: Arc<Shared>,
     threads: Vec<JoinHandle<Result<()>>>,
-    /// Where the kernel says how long the parts of it have run.
+    /// Files in which the kernel reports the run time of each part of the side.
     times: Vec<PathBuf>,
     netstackd: Option<Child>,
     addresses: Vec<(Duty, SocketAddr)>,
@@ -50,7 +50,8 @@ impl Side {
         }
     }
 
-    /// Starts it for these duties: the stack on the second core, an application behind calls wherever there is room.
+    /// Starts the side for `duties`. The stack runs on the second core; an application behind calls runs on either
+    /// core.
     pub(crate) fn start(
         self,
         duties: &[Duty],
@@ -95,7 +96,7 @@ impl Answering {
             self.addresses.push((duty, listener.local_addr()?));
             self.spawn(move |shared| {
                 bind(cores[1])?;
-                load::serve(&listener, duty, shared).context("serving")
+                load::serve(&listener, duty, shared).context("serving a connection")
             })?;
         }
         Ok(())
@@ -108,7 +109,7 @@ impl Answering {
         network: &NetNamespace,
     ) -> Result<()> {
         let tun = network.within(|| device::create(offload));
-        let tun = tun.context("a TUN device")?;
+        let tun = tun.context("creating a TUN device")?;
         let config = Config {
             offload,
             ..Config::default()
@@ -121,16 +122,16 @@ impl Answering {
 
     fn start_process(&mut self, cores: [usize; 2], network: &NetNamespace) -> Result<()> {
         let tun = network.within(|| device::create(true));
-        let tun = tun.context("a TUN device")?;
-        let (ours, theirs) = quictun_ipc::sockets().context("a pair of sockets")?;
-        let device = tun.as_fd().try_clone_to_owned().context("the device")?;
+        let tun = tun.context("creating a TUN device")?;
+        let (ours, theirs) = quictun_ipc::sockets().context("creating a socket pair")?;
+        let device = tun.as_fd().try_clone_to_owned().context("duplicating fd")?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command
             .arg0(netstackd::NAME)
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::from(device));
-        // What is started has the core of who starts it.
+        // A child process inherits the core of the thread that starts it.
         bind(cores[1])?;
         let child = command.spawn();
         bind(cores[0])?;
@@ -145,7 +146,7 @@ impl Answering {
             apart::answer(ours, &shared.bytes, &shared.stop)
                 .context("calling the process with the network stack")
         })?;
-        let thread = told.recv().context("a thread that has not begun")?;
+        let thread = told.recv().context("the thread has not started")?;
         let time = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
         self.times.push(time.into());
         Ok(())
@@ -154,7 +155,7 @@ impl Answering {
     fn spawn(&mut self, serve: impl FnOnce(&Shared) -> Result<()> + Send + 'static) -> Result<()> {
         let shared = self.shared.clone();
         let work = thread::Builder::new().spawn(move || serve(&shared));
-        self.threads.push(work.context("a thread")?);
+        self.threads.push(work.context("starting a thread")?);
         Ok(())
     }
 
@@ -163,10 +164,10 @@ impl Answering {
         let found = all.find(|(known, _)| *known == duty);
         found
             .map(|(_, address)| *address)
-            .context("a duty that nobody has")
+            .context("no side serves this duty")
     }
 
-    /// Nanoseconds of processor time that it has used so far, the kernel's own work for it included.
+    /// Returns the processor time of the side so far, in nanoseconds, including the kernel's work on its behalf.
     pub(crate) fn busy(&self) -> Result<u64> {
         let mut busy = self.shared.busy_ns.load(Ordering::Relaxed);
         for path in &self.times {
@@ -181,7 +182,7 @@ impl Answering {
         Ok(busy)
     }
 
-    /// Bytes of memory that it has, and this process with it.
+    /// Returns the resident memory of the side and of this process, in bytes.
     pub(crate) fn resident(&self) -> Result<u64> {
         let mut kib = 0;
         let netstackd = self.netstackd.as_ref().map(|child| child.id().to_string());
@@ -203,14 +204,14 @@ impl Answering {
         for thread in self.threads.drain(..) {
             thread
                 .join()
-                .map_err(|_| anyhow!("the other side failed"))??;
+                .map_err(|_| anyhow!("the answering thread panicked"))??;
         }
-        // Without an application netstackd ends.
+        // Without an application, netstackd ends.
         if let Some(mut child) = self.netstackd.take() {
             let status = child
                 .wait()
                 .context("waiting for the process with the stack")?;
-            ensure!(status.success(), "the process with the stack: {status}");
+            ensure!(status.success(), "the stack's process failed: {status}");
         }
         Ok(())
     }
@@ -220,7 +221,7 @@ impl Drop for Answering {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(child) = &mut self.netstackd {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             drop(child.kill());
             drop(child.wait());
         }

@@ -1,7 +1,7 @@
-//! Applications behind the stack in the other process without a tunnel: what the separation costs by itself.
+//! Applications without a tunnel behind the stack in another process. They show the cost of the separation alone.
 //!
-//! [`answer`] stands where the engine's loop stands otherwise, and reaches the stack the way it does. Whoever connects gets
-//! what the port says, of whatever address.
+//! [`answer`] takes the place of the engine's loop and reaches the stack in the same way. It accepts every connection,
+//! to any address, and serves it as its port demands.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
@@ -18,12 +18,12 @@ use quictun_stackd::netstackd::{PIECE_MOST, Remote, RemoteStack};
 
 use super::duty::Duty;
 
-/// Longest sleep, after which it is looked at whether there is to be an end.
+/// Maximum sleep, after which the loop checks whether it must end.
 const NAP: Duration = Duration::from_millis(50);
 
 struct Served {
     duty: Duty,
-    /// What is to be echoed.
+    /// Received data that must be echoed.
     owed: VecDeque<Bytes>,
 }
 
@@ -34,8 +34,8 @@ struct Applications {
     moved: usize,
 }
 
-/// Answers whoever connects through the stack at the other end of `socket`, until told to `stop`; adds the bytes of
-/// payload to `moved`.
+/// Answers all connections through the stack at the other end of `socket`, until `stop` is set. Adds the payload bytes
+/// to `moved`.
 pub(crate) fn answer(socket: OwnedFd, moved: &AtomicU64, stop: &AtomicBool) -> io::Result<()> {
     let mut remote = Remote::new(socket, false)?;
     let mut poller = Poller::new()?;
@@ -88,7 +88,7 @@ impl Applications {
             Event::Ended { flow, .. } => (flow, Err(ErrorKind::ConnectionReset.into())),
         };
         if let (flow, Err(_)) = done {
-            // It has ended, one way or another.
+            // The flow has ended, one way or another.
             self.flows.remove(&flow);
             self.stack.leave(flow, false);
         }
@@ -98,7 +98,7 @@ impl Applications {
         let Some(served) = self.flows.get_mut(&flow) else {
             return Ok(());
         };
-        // Nobody reads more before what came has gone back.
+        // Data that is not echoed yet stops further reading.
         while served.owed.is_empty() {
             let bytes = match self.stack.take(flow, usize::MAX) {
                 Ok(bytes) if bytes.is_empty() => return self.stack.finish(flow),

@@ -1,4 +1,4 @@
-//! Bulk flows and echoes of one byte (B10): the stack on its device, and the kernel's loopback in the same run.
+//! Bulk flows and one-byte echoes (B10): the stack on its device, and the kernel's loopback in the same run.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ pub(crate) struct Cell {
     side: Side,
     duty: Duty,
     v6: bool,
-    /// Bulk flows; beside echoes, those that come in meanwhile.
+    /// Number of bulk flows. For echoes: the number of incoming bulk flows beside them.
     flows: usize,
 }
 
@@ -33,7 +33,7 @@ struct Sample {
     p99_us: f64,
 }
 
-/// What came of the runs: medians, and the rates from least to most.
+/// The result of several runs: the median sample, and the range of rates or delays.
 pub(crate) struct Row {
     cell: Cell,
     median: Sample,
@@ -54,7 +54,7 @@ pub(crate) fn cells(options: &Options) -> Vec<Cell> {
         let bulk = bulk.flat_map(|duty| options.flows.iter().map(move |flows| (duty, *flows)));
         for (duty, flows) in bulk.chain(echoes) {
             for side in sides {
-                // The comparison is about one core against one; more flows do not change it.
+                // The comparison is one core against one core; more flows do not change it.
                 if side != Side::Loopback || flows <= 1 {
                     all.push(Cell {
                         side,
@@ -92,7 +92,7 @@ pub(crate) fn repeat(
     })
 }
 
-/// One run: the answering side on the second core, the asking one here.
+/// Makes one run: the answering side is on the second core, the asking side on this one.
 fn once(cell: &Cell, run: Duration, cores: [usize; 2], network: &NetNamespace) -> Result<Sample> {
     let bulk = match cell.duty {
         Duty::Echo => Duty::Discard,
@@ -126,10 +126,10 @@ fn once(cell: &Cell, run: Duration, cores: [usize; 2], network: &NetNamespace) -
 }
 
 fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<Sample> {
-    // In a thread of its own: it does not stay prompt.
+    // The echoes run in a separate thread, so that its raised priority ends with it.
     let times = thread::scope(|scope| {
         let asking = scope.spawn(|| load::ping_pong(network, target, run));
-        asking.join().map_err(|_| anyhow!("who asks failed"))
+        asking.join().map_err(|_| anyhow!("asking thread panicked"))
     });
     let mut times = times??;
     times.sort_unstable();
@@ -214,5 +214,5 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Until flows are at full speed.
+/// Time until flows are at full speed.
 const WARM_UP: Duration = Duration::from_millis(300);

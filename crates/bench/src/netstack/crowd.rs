@@ -1,4 +1,4 @@
-//! Many flows at a time: what an idle one costs in memory, what it costs the others, and how fast they come.
+//! Many flows at a time: the memory of an idle flow, its cost for the other flows, and the rate of new connections.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,29 +18,29 @@ use super::load;
 use crate::machine::{Machine, float, pause};
 use crate::spread;
 
-/// Flows that are compared with.
+/// Number of flows in the comparison.
 const FEW: usize = 10;
 
-/// Echoes under way at a time, each on a flow of its own.
+/// Number of echoes in flight, each on a different flow.
 const AT_ONCE: usize = FEW;
 
 const CALLERS: usize = 8;
 
-/// Descriptors for everything else.
+/// Number of descriptors reserved for everything else.
 const RESERVE: u64 = 256;
 
-/// Flows that have been idle for so long have given their buffers back.
+/// Time after which idle flows have released their buffers.
 const IDLE: Duration = Duration::from_millis(2500);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     per_s: f64,
     kib_each: f64,
-    /// Processor time of the stack for an echo, us: of few flows, of few beside many idle ones, of all in turns.
+    /// Processor time of the stack per echo, us: on few flows, on few beside many idle ones, and on all in turns.
     echo_us: [f64; 3],
 }
 
-/// What came of a side's runs: medians, and the most memory.
+/// The result of one side's runs: medians, and the maximum of the memory.
 pub(crate) struct Row {
     side: Side,
     flows: usize,
@@ -61,8 +61,8 @@ pub(crate) fn measure(
     let limit = raise_nofile_limit().context("raising the limit of open files")?;
     ensure!(
         limit.now >= flows as u64 + RESERVE,
-        "{flows} flows need as many open files, and {} are allowed: raise the hard limit (ulimit -Hn), or ask for less \
-         with --crowd",
+        "{flows} flows need as many open files, but only {} are allowed: raise the hard limit (ulimit -Hn), or use \
+         fewer flows with --crowd",
         limit.now
     );
     let mut rows = Vec::new();
@@ -78,7 +78,7 @@ pub(crate) fn measure(
         let median = |of: &dyn Fn(&Sample) -> f64| spread::of(&all(of))[0];
         let sample = Sample {
             per_s: median(&|sample| sample.per_s),
-            // Later runs find memory that the first one has left.
+            // Later runs reuse memory that the first one has left.
             kib_each: samples
                 .iter()
                 .map(|sample| sample.kib_each)
@@ -138,36 +138,37 @@ fn connect(network: &NetNamespace, target: SocketAddr, count: usize) -> Result<V
             .collect();
         let mut all = Vec::with_capacity(count);
         for caller in callers {
-            let some = caller.join().map_err(|_| anyhow!("a caller failed"))?;
+            let some = caller.join().map_err(|_| anyhow!("a thread panicked"))?;
             all.extend(some.context("connecting")?);
         }
         Ok(all)
     })
 }
 
-/// Nothing waits, and it ends with a reset: otherwise there would soon be no ports left.
+/// Disables Nagle's delay and makes the flow end with a reset. Otherwise the ports would soon run out.
 fn prepare(flow: &TcpStream) -> Result<()> {
     flow.set_nodelay(true)?;
     flow.set_read_timeout(Some(load::PATIENCE))?;
     Ok(set_socket_linger(flow, Some(Duration::ZERO))?)
 }
 
-/// A byte there and back, on flow after flow. Returns what an echo costs the stack, in us.
+/// Sends a byte and waits for its echo, on one group of flows after another. Returns the stack's processor time per
+/// echo, in us.
 fn cost(answering: &Answering, flows: &mut [TcpStream], run: Duration) -> Result<f64> {
     let end = Instant::now() + run;
     let (busy, mut echoes) = (answering.busy()?, 0);
     let mut byte = [7];
-    // All of them once at least.
+    // Each flow is used at least once.
     for (number, some) in (0..).zip(rounds(flows.len())) {
         if Instant::now() >= end && number * AT_ONCE >= flows.len() {
             break;
         }
         let some = &mut flows[some];
         for flow in &mut *some {
-            flow.write_all(&byte).context("one byte")?;
+            flow.write_all(&byte).context("sending one byte")?;
         }
         for flow in &mut *some {
-            flow.read_exact(&mut byte).context("its echo")?;
+            flow.read_exact(&mut byte).context("receiving its echo")?;
         }
         echoes += some.len() as u64;
     }

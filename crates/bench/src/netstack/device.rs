@@ -1,15 +1,15 @@
-//! The device that leads to the stack, in the network of a measurement.
+//! The device in front of the stack, in the network of a measurement.
 
 use std::net::IpAddr;
 
 use quictun_sys::{Network, Tun, set_sysctl};
 
-/// The device's name; the network is ours alone.
+/// The device's name. The network has no other users.
 const NAME: &str = "bench0";
-/// Packets that may wait for the stack: with the kernel's 500, bursts of several flows would be dropped.
+/// Maximum packets that wait for the stack. With the kernel's 500, bursts of several flows would be dropped.
 const QUEUE: u32 = 10_000;
 
-/// Makes a device with addresses of both families; what it leads to is the stack.
+/// Creates a device with addresses of both families. Its packets go to the stack.
 pub(crate) fn create(offload: bool) -> std::io::Result<Tun> {
     let tun = Tun::create(NAME, offload)?;
     let mut network = Network::open()?;

@@ -1,10 +1,10 @@
-//! What is done with connections.
+//! The services on the connections of a measurement.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Writes what it reads: port 7 (RFC 862).
+    /// Sends back what it reads: port 7 (RFC 862).
     Echo,
-    /// Reads, and throws away: port 9 (RFC 863).
+    /// Reads and discards: port 9 (RFC 863).
     Discard,
     /// Writes as much as there is room for: port 19 (RFC 864).
     Generate,

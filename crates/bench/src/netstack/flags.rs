@@ -17,7 +17,7 @@ const BULK: &str = "bulk";
 
 const CROWD: &str = "crowd";
 
-/// More, and their addresses would have no more ports.
+/// Maximum flows of a crowd. For more of them, the addresses would not have enough ports.
 const CROWD_MAX: u64 = 20_000;
 
 const SERVE: &str = "serve";
@@ -26,7 +26,7 @@ const SERVE: &str = "serve";
 pub(crate) struct Options {
     pub(crate) bulk: bool,
     pub(crate) grid: Grid,
-    /// Many flows at a time; 0: not measured.
+    /// Number of flows of the crowd; 0 means that it is not measured.
     pub(crate) crowd: usize,
     pub(crate) flows: Vec<usize>,
     pub(crate) repeats: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Options {
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     Measure(Options),
-    /// Be the process with the stack, on this core.
+    /// Act as the process with the stack, on this core.
     Serve(Setup, usize),
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn command() -> Command {
                 .long(SERVE)
                 .num_args(8)
                 .hide(true)
-                .help("Be the process with the stack, as `quictun bench netstack` itself asks for"),
+                .help("Act as the process with the stack; only `quictun bench netstack` itself uses this"),
         )
         .arg(switch(
             "force",
@@ -137,7 +137,7 @@ mod tests {
 
     fn options(line: &str) -> Options {
         let words = std::iter::once("netstack").chain(line.split_whitespace());
-        let matches = command().try_get_matches_from(words).expect("flags");
+        let matches = command().try_get_matches_from(words).expect("valid flags");
         match parse(&matches) {
             Ok(Asked::Measure(options)) => options,
             other => panic!("{line}: not a measurement: {other:?}"),

@@ -1,4 +1,4 @@
-//! The stack on a TUN device, in a thread of its own: what a measurement is made of.
+//! The stack on a TUN device, in a thread of its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,26 +21,27 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
 }
 
-/// Frames that are taken in before what they caused goes out: more, and short flows wait for bulk.
+/// Maximum frames that are read before the responses to them are sent. With more, short flows would wait for bulk
+/// flows.
 const TURN: usize = 32;
 
 const REPORT: Duration = Duration::from_millis(1);
 
-/// Longest sleep, after which it looks whether it is to end.
+/// Maximum sleep, after which the loop checks whether it must end.
 const NAP: Duration = Duration::from_millis(50);
 
 struct Machine {
     frames: Frames<Tun>,
     stack: Stack,
     flows: BTreeMap<FlowId, Duty>,
-    /// Echoes that found no room: a flow takes nothing while it changes its buffers.
+    /// Echoes that found no room: a flow accepts no data while it changes its buffers.
     owed: BTreeMap<FlowId, Vec<u8>>,
     source: Vec<u8>,
     sink: Vec<u8>,
     moved: u64,
 }
 
-/// Serves the device until it is told to stop; then resets all flows.
+/// Serves the device until `stop` is set, then resets all flows.
 pub(crate) fn serve(tun: Tun, config: Config, shared: &Shared) -> Result<()> {
     let seed = u64::from(std::process::id());
     let stack = Stack::new(config, seed, Instant::now())?;
@@ -69,14 +70,14 @@ pub(crate) fn serve(tun: Tun, config: Config, shared: &Shared) -> Result<()> {
     }
     for flow in std::mem::take(&mut machine.flows).into_keys() {
         if machine.stack.reset(flow).is_err() {
-            // It is gone already.
+            // The flow has ended already.
         }
     }
     machine.send(Instant::now())
 }
 
 impl Machine {
-    /// A few frames in, and whatever there is out. Returns how many came in.
+    /// Reads a few frames and sends everything that is due. Returns the number of frames read.
     fn turn(&mut self, now: Instant) -> Result<usize> {
         let taken = self.frames.take(now, TURN, &mut self.stack);
         let frames = taken.context("reading the device")?;
@@ -159,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// Writes what is owed to a flow, or as much of it as there is room for.
+    /// Writes the echoes that a flow is owed, or as much of them as there is room for.
     fn repay(&mut self, now: Instant, flow: FlowId) -> Result<()> {
         let Some(owed) = self.owed.get_mut(&flow) else {
             return Ok(());
@@ -176,7 +177,7 @@ impl Machine {
     }
 }
 
-/// Waits until one of the descriptors has something, or the stack a deadline.
+/// Waits until a descriptor is ready or the stack has a deadline.
 pub(crate) fn wait(stack: &Stack, now: Instant, fds: &mut [PollFd<'_>]) -> Result<()> {
     let until = stack.next_timeout().unwrap_or(now + NAP);
     let nap = until.saturating_duration_since(now).min(NAP);
@@ -198,9 +199,9 @@ mod tests {
     use super::super::device;
     use super::*;
 
-    /// Bytes of an echo: enough of them fill the small buffers in a few hundred.
+    /// Bytes of an echo. A few hundred echoes fill the small buffers.
     const ECHO: usize = 64;
-    /// More than it takes to outgrow them twice.
+    /// More echoes than are needed to outgrow the buffers twice.
     const ECHOES: usize = 1000;
 
     #[test]
@@ -224,15 +225,15 @@ mod tests {
             let serving = scope.spawn(|| serve(tun, Config::default(), &shared));
             let mut stream = network
                 .within(|| TcpStream::connect(("10.77.0.1", Duty::Echo.port())))
-                .expect("a connection");
-            stream.set_nodelay(true).expect("an option");
+                .expect("connecting");
+            stream.set_nodelay(true).expect("setting an option");
             let patience = Some(Duration::from_secs(30));
-            stream.set_read_timeout(patience).expect("an option");
+            stream.set_read_timeout(patience).expect("setting timeout");
             let mut echo = [0; ECHO];
             for number in 0..ECHOES {
                 let text = [u8::try_from(number % 251).unwrap_or(0); ECHO];
-                stream.write_all(&text).expect("room");
-                stream.read_exact(&mut echo).expect("an echo");
+                stream.write_all(&text).expect("sending an echo");
+                stream.read_exact(&mut echo).expect("receiving an echo");
                 assert_eq!(echo, text, "echo {number}");
             }
             shared.stop.store(true, Ordering::Relaxed);

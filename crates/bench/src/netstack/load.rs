@@ -1,4 +1,4 @@
-//! Ordinary programs' side: sockets of the kernel, in the network that the device is in.
+//! The side of ordinary programs: kernel sockets in the network of the device.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use quictun_sys::{NetNamespace, be_prompt};
 use super::duty::Duty;
 use super::in_thread::Shared;
 
-/// How long anything may take that should take no time.
+/// Deadline for steps that should take no time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of a read or a write of a bulk flow, as of iperf3.
+/// Bytes per read or write of a bulk flow, as in iperf3.
 const CHUNK: usize = 128 * 1024;
 
-/// The kernel's answer to whatever the stack does, for comparison: serves one connection until it ends.
+/// The kernel's counterpart of the stack, for comparison: serves one connection until it ends.
 pub(crate) fn serve(listener: &TcpListener, duty: Duty, shared: &Shared) -> io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
@@ -46,10 +46,10 @@ pub(crate) struct Bulk {
 }
 
 impl Bulk {
-    /// Connects, and moves bytes the way that `duty` leaves to do, on the core of the calling thread.
+    /// Connects and moves bytes as the counterpart of `duty`, on the core of the calling thread.
     pub(crate) fn start(network: &NetNamespace, to: SocketAddr, duty: Duty) -> Result<Self> {
         let stream = connect(network, to)?;
-        let mut other = stream.try_clone().context("a second handle")?;
+        let mut other = stream.try_clone().context("duplicating a socket")?;
         let work = move || {
             let mut buffer = vec![7; CHUNK];
             loop {
@@ -57,25 +57,25 @@ impl Bulk {
                     Duty::Generate => other.read(&mut buffer),
                     _ => other.write(&buffer),
                 };
-                // It ends by being shut down, or reset.
+                // The flow ends with a shutdown or a reset.
                 if !matches!(moved, Ok(1..)) {
                     return;
                 }
             }
         };
-        let thread = thread::Builder::new().spawn(work).context("a thread")?;
+        let thread = thread::Builder::new().spawn(work).context("thread spawn")?;
         Ok(Self { stream, thread })
     }
 
     pub(crate) fn stop(self) {
-        // Where the other side was first, there is nothing left to shut down.
+        // If the other side closed first, there is nothing left to shut down.
         drop(self.stream.shutdown(Shutdown::Both));
         drop(self.thread.join());
     }
 }
 
-/// Sends one byte and waits for it, for so long. Returns the times in nanoseconds: those of the answering side, since this
-/// thread runs as soon as there is an echo, whatever else its core has to do.
+/// Sends one byte and waits for its echo, again and again for `time`. Returns the times in nanoseconds. They are those
+/// of the answering side, because this thread runs as soon as an echo arrives, whatever else its core has to do.
 pub(crate) fn ping_pong(
     network: &NetNamespace,
     to: SocketAddr,
@@ -90,8 +90,8 @@ pub(crate) fn ping_pong(
     let mut byte = [7];
     let mut last = Instant::now();
     while last < end {
-        stream.write_all(&byte).context("one byte")?;
-        stream.read_exact(&mut byte).context("its echo")?;
+        stream.write_all(&byte).context("sending one byte")?;
+        stream.read_exact(&mut byte).context("receiving its echo")?;
         let now = Instant::now();
         times.push(u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX));
         last = now;

@@ -1,4 +1,4 @@
-//! What is measured, in which order.
+//! The measurements of the stack in their order.
 
 use anyhow::{Context as _, Result, anyhow};
 use quictun_sys::{ContainError, NetNamespace, Network};
@@ -12,12 +12,12 @@ use crate::machine::Machine;
 pub(crate) fn all<'a>(options: &'a Options, say: &dyn Fn(&str)) -> Result<Results<'a>> {
     let mut machine = Machine::examine()?;
     if let Some(noise) = machine.noise().filter(|_| !options.force) {
-        return Err(anyhow!("{noise}: wait, or say --force"));
+        return Err(anyhow!("unsuitable machine: {noise}; wait or pass --force"));
     }
     let network = NetNamespace::new().map_err(ContainError::Forbidden)?;
     network
         .within(|| Network::open()?.set_up("lo"))
-        .context("a loopback device")?;
+        .context("setting up the loopback device")?;
     let cells = if options.bulk {
         bulk::cells(options)
     } else {
@@ -44,7 +44,7 @@ pub(crate) fn all<'a>(options: &'a Options, say: &dyn Fn(&str)) -> Result<Result
     let crowds = crowd::measure(sides, options, &machine, &network, &mut note)?;
     let mut answers = Vec::new();
     if !setups.is_empty() {
-        // Once in a process, and not beside what is measured.
+        // This is measured once per process, and must not run beside the measurements.
         quictun_ipc::wake_cost();
     }
     for setup in &setups {

@@ -1,9 +1,9 @@
-//! `quictun bench netstack`: how fast the user-space stack serves ordinary programs, and applications that reach it through
-//! calls.
+//! `quictun bench netstack`: the speed at which the user-space stack serves ordinary programs, and applications that
+//! reach it through calls.
 //!
-//! Everything happens in a network of its own: kernel sockets on one core, the stack on another, and for comparison the
-//! kernel's own loopback in the same run ([`bulk`], and of thousands of flows [`crowd`]); or the stack in a process of its own, as in the published system
-//! ([`calls`]).
+//! Everything happens in a separate network namespace. Kernel sockets run on one core and the stack on another; the
+//! kernel's own loopback in the same run is the comparison ([`bulk`], and [`crowd`] for thousands of flows).
+//! Alternatively the stack is a separate process, as in the published system ([`calls`]).
 
 mod answering;
 mod apart;
@@ -20,7 +20,7 @@ mod results;
 
 pub(crate) use flags::{Asked, PROGRAM, command, parse};
 
-/// Measures, or serves a measurement. Returns what to print.
+/// Runs a measurement, or serves one. Returns the text to print.
 pub(crate) fn run(asked: &Asked, say: &dyn Fn(&str)) -> anyhow::Result<String> {
     let options = match asked {
         Asked::Measure(options) => options,

@@ -1,4 +1,4 @@
-//! Everything that was measured of the stack, as text, JSON and a figure.
+//! The results of all measurements of the stack, as text, JSON and a figure.
 
 use quictun_lab::{BUILD_PROFILE, chart, put};
 use serde_json::json;

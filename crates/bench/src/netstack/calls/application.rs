@@ -1,4 +1,4 @@
-//! The application, in this process: it receives and sends message by message, by coroutines or by threads.
+//! The application in this process: it receives and sends one message at a time, in coroutines or in threads.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -19,13 +19,13 @@ use crate::ipc::synchronous::next;
 use crate::kind::Kind;
 use crate::machine::{pause, thread_cpu_ns};
 
-/// Bytes of memory for what does not fit a message: one for each of 64 connections, and some.
+/// Bytes of shared memory for messages that do not fit into a call: one for each of 64 connections, and some more.
 const ARENA: u32 = 64 * 1024;
 
-/// Messages between two looks at the clock, which takes a tenth of what the fastest of them do.
+/// Number of messages between two readings of the clock. A reading takes a tenth of the time of the fastest messages.
 const LOOKS: u64 = 16;
 
-/// How long it runs: to warm up, and then in parts that count, without a pause between them.
+/// Duration of a run: a warm-up, and then measured parts without a pause between them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) warm_up: Duration,
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub(crate) parts: usize,
 }
 
-/// How far it had come at a moment: the first is the end of the warm-up.
+/// The progress of a run at one moment. The first mark is the end of the warm-up.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     done: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Sample {
 pub(crate) struct Done {
     pub(crate) samples: Vec<Sample>,
     pub(crate) counted: Instant,
-    /// Processor time of its threads, and how long they ran.
+    /// Processor time of the application's threads, and how long they ran.
     pub(crate) cpu: Duration,
     pub(crate) elapsed: Duration,
 }
@@ -61,13 +61,13 @@ pub(crate) enum Application {
 impl Application {
     pub(crate) fn new(setup: &Setup, control: &OwnedFd) -> Result<Self> {
         let socket = || {
-            let (here, there) = quictun_ipc::sockets().context("a pair of sockets")?;
+            let (here, there) = quictun_ipc::sockets().context("creating a socket pair")?;
             give(control, &there)?;
             anyhow::Ok(here)
         };
         let channel = |number: usize| {
             let channel = connect(socket()?, ARENA, number as u64, PATIENCE);
-            channel.context("the process with the stack")
+            channel.context("connecting to the stack's process")
         };
         let way = |number: usize| {
             if setup.kind == Kind::SeqPacket {
@@ -99,7 +99,7 @@ impl Application {
         };
         Ok(Done {
             samples: marks.windows(2).map(between).collect(),
-            counted: marks.first().context("it did not even warm up")?.at,
+            counted: marks.first().context("the warm-up did not end")?.at,
             cpu: Duration::from_nanos(cpu),
             elapsed: from.elapsed(),
         })
@@ -115,7 +115,7 @@ struct Shared {
     client: Client,
     plan: Plan,
     counting: Arc<AtomicBool>,
-    /// The end of the present part.
+    /// End of the current part.
     until: Cell<Instant>,
     marks: RefCell<Vec<Mark>>,
     done: Cell<u64>,
@@ -276,7 +276,7 @@ fn run_threads(
         over.store(true, Ordering::Relaxed);
         let ended = threads.into_iter().map(|thread| {
             let ended = thread.join();
-            ended.map_err(|_| anyhow!("a thread failed"))?
+            ended.map_err(|_| anyhow!("a thread panicked"))?
         });
         let ended = ended.collect();
         slept.and(ended)

@@ -1,4 +1,5 @@
-//! Programs of this host that talk to the application through the stack: a socket and a thread for each connection.
+//! Programs on this host that talk to the application through the stack, with a socket and a thread for each
+//! connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +14,7 @@ use quictun_sys::NetNamespace;
 use super::setup::{Mode, Setup};
 use crate::netstack::load::connect;
 
-/// Where they connect to: any address behind the device will do.
+/// The target of the connections; any address behind the device would do.
 const TARGET: ([u8; 4], u16) = ([10, 77, 0, 1], 5201);
 
 pub(crate) struct Clients {
@@ -22,8 +23,8 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Connects one after the other, and has all of them do what the application expects. Times are kept of questions that
-    /// are asked while `counting` is set.
+    /// Connects the clients one after the other and starts their traffic, as the mode demands. While `counting` is set,
+    /// the times of the answers are kept.
     pub(crate) fn start(
         network: &NetNamespace,
         setup: &Setup,
@@ -39,19 +40,19 @@ impl Clients {
             clients.streams.push(stream);
         }
         for stream in &clients.streams {
-            let (stream, setup) = (stream.try_clone().context("a second handle")?, *setup);
+            let (stream, setup) = (stream.try_clone().context("duplicating a socket")?, *setup);
             let counting = counting.clone();
             let work = move || work(stream, &setup, &counting);
-            let thread = thread::Builder::new().spawn(work).context("a thread")?;
+            let thread = thread::Builder::new().spawn(work).context("thread spawn")?;
             clients.threads.push(thread);
         }
         Ok(clients)
     }
 
-    /// Ends them. Nanoseconds from each question to its answer, of those that counted.
+    /// Stops the clients. Returns the nanoseconds from each counted request to its answer.
     pub(crate) fn stop(self) -> Vec<u64> {
         for stream in &self.streams {
-            // Where the other side was first, there is nothing left to shut down.
+            // If the other side closed first, there is nothing left to shut down.
             drop(stream.shutdown(Shutdown::Both));
         }
         let times = self.threads.into_iter().filter_map(|one| one.join().ok());

@@ -1,4 +1,4 @@
-//! The stack as its process has it, whoever calls: connections by number, in the order in which they came.
+//! The stack inside its process, for all kinds of callers. Connections are numbered in the order of their arrival.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -11,16 +11,16 @@ use rustix::event::{PollFd, PollFlags};
 use super::wire::Wire;
 use crate::netstack::in_thread;
 
-/// Frames that are taken in before what they caused goes on: more, and short flows wait for bulk.
+/// Maximum frames that are read before their effects are handled. With more, short flows would wait for bulk flows.
 const FRAMES: usize = 8;
 
 pub(crate) struct Host {
     stack: Stack,
     pub(crate) frames: Frames<Wire>,
     flows: Vec<FlowId>,
-    /// Connections of which something has become possible.
+    /// Connections that have become readable or writable.
     pub(crate) ready: Vec<usize>,
-    /// Packets go out with each message that is sent, as the original has it; otherwise once in a round.
+    /// If true, packets are sent with each message, as in the original; otherwise once per round.
     eager: bool,
     now: Instant,
 }
@@ -39,7 +39,7 @@ impl Host {
         })
     }
 
-    /// A few frames in, and what they mean. Tells whether there were any.
+    /// Reads a few frames and handles their effects. Returns true if there were any.
     pub(crate) fn turn(&mut self) -> Result<bool> {
         self.now = Instant::now();
         let taken = self.frames.take(self.now, FRAMES, &mut self.stack);
@@ -65,7 +65,7 @@ impl Host {
         Ok(some)
     }
 
-    /// Receives: how much, or nothing where nothing has come yet. 0 where nothing will.
+    /// Receives data. Returns its length, `None` if no data has arrived yet, or 0 if none will.
     pub(crate) fn receive(&mut self, number: usize, into: &mut [u8]) -> Option<usize> {
         let flow = *self.flows.get(number)?;
         let read = self.stack.read(self.now, flow, |bytes| {
@@ -80,7 +80,7 @@ impl Host {
         }
     }
 
-    /// Sends: how much, or nothing where there is no room yet. 0 where there will be none.
+    /// Sends data. Returns the length sent, `None` if there is no room yet, or 0 if there will be none.
     pub(crate) fn send(&mut self, number: usize, bytes: &[u8]) -> Option<usize> {
         let flow = *self.flows.get(number)?;
         let sent = match self.stack.write(self.now, flow, bytes) {
@@ -89,13 +89,13 @@ impl Host {
             Err(_) => 0,
         };
         if self.eager && self.transmit().is_err() {
-            // The next turn finds out.
+            // The next turn reports the error.
             return Some(0);
         }
         Some(sent)
     }
 
-    /// Everything out that may go. Tells whether there was something.
+    /// Sends everything that may be sent. Returns true if there was anything.
     pub(crate) fn transmit(&mut self) -> Result<bool> {
         let sent = self.frames.transmit(self.now, &mut self.stack);
         Ok(sent.context("writing to the device")? > 0)
@@ -116,14 +116,15 @@ mod tests {
     use super::super::wire::Programs;
     use super::*;
 
-    /// More than fits the buffers of a connection, so that it has to stop and go on.
+    /// More messages than fit into the buffers of a connection, so that it must pause and continue.
     const MESSAGES: usize = 20_000;
 
-    /// Has the application do its part with each connection, and all of it within so many rounds.
+    /// Serves each connection as an application does, and checks that all messages pass within a limited number of
+    /// rounds.
     fn serve(mode: Mode, bytes: usize, eager: bool) {
         const CONNECTIONS: usize = 3;
         let programs = Programs::new(mode, bytes, CONNECTIONS);
-        let mut host = Host::new(Wire::Memory(programs), eager).expect("a stack");
+        let mut host = Host::new(Wire::Memory(programs), eager).expect("creating a stack");
         let mut done = [0; CONNECTIONS];
         let mut owed = [0; CONNECTIONS];
         for _ in 0..20 * MESSAGES {
@@ -154,7 +155,7 @@ mod tests {
             "{mode:?}: {done:?}"
         );
         let Wire::Memory(programs) = host.frames.wire else {
-            unreachable!("it was made of memory");
+            unreachable!("the wire was made of memory");
         };
         let calls = if mode == Mode::Call {
             CONNECTIONS * (MESSAGES - 1)

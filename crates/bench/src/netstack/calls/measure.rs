@@ -1,4 +1,4 @@
-//! One combination, measured: the process with the stack, the clients, and the application in this process.
+//! The measurement of one combination: the process with the stack, the clients, and the application in this process.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) fn measure(
         Placement::OneCore => first,
         Placement::TwoCores => second,
     };
-    let (control, there) = quictun_ipc::sockets().context("a pair of sockets")?;
+    let (control, there) = quictun_ipc::sockets().context("creating a socket pair")?;
     let program = std::env::current_exe().context("finding this program")?;
     let words = setup.words();
     let child = network.within(move || {
@@ -54,17 +54,17 @@ pub(crate) fn measure(
         part: run,
         parts: repeats,
     };
-    // The application and its ways end with this.
+    // This consumes the application and closes its channels.
     let done = application.run(setup, plan, &counting);
     let times = clients.map(Clients::stop).unwrap_or_default();
     let done = done?;
     let counted = u64::try_from(done.counted.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    // A time and not how long ago: the other process may look at it much later.
+    // The message holds a point in time rather than a duration, because the other process may read it much later.
     let since = clock_ns().saturating_sub(counted);
     rustix::net::send(&control, &since.to_le_bytes(), SendFlags::NOSIGNAL)?;
     let (length, _) = rustix::net::recv(&control, &mut said, RecvFlags::empty())?;
     let said: Value = serde_json::from_slice(&said[..length])
-        .context("what the process with the stack has used")?;
+        .context("parsing the report of the stack's process")?;
     peer.end()?;
     let latency = Latency::of(times).or_else(|| Latency::from_json(&said["latency"]));
     Ok(row(setup, &done, latency, &said))

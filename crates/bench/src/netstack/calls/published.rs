@@ -1,4 +1,4 @@
-//! The published figures of the original, in an emulator: with 1, 2, 4, 8, 16 and 32 connections.
+//! The published figures of the original, measured in an emulator, with 1, 2, 4, 8, 16 and 32 connections.
 
 use super::setup::Mode;
 use crate::kind::{Kind, Placement};
@@ -25,7 +25,7 @@ const CALL: [[f64; 6]; 4] = [
     [485.0, 449.0, 461.0, 463.0, 449.0, 419.0],
 ];
 
-/// Milliseconds of a call on average, and their variance, in the same order.
+/// Mean milliseconds of a call, and their variance, in the same order.
 const MEAN_MS: [[f64; 6]; 4] = [
     [4.17, 5.06, 10.76, 22.07, 45.64, 97.15],
     [2.15, 4.94, 9.83, 20.11, 41.02, 88.22],
@@ -69,7 +69,7 @@ pub(crate) fn rate(
     find(table, kind, placement, connections)
 }
 
-/// A call's milliseconds on average, and their variance.
+/// Returns the mean milliseconds of a call, and their variance.
 pub(crate) fn latency(kind: Kind, placement: Placement, connections: usize) -> Option<[f64; 2]> {
     let mean = find(&MEAN_MS, kind, placement, connections)?;
     Some([mean, find(&VARIANCE, kind, placement, connections)?])

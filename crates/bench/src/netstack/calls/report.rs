@@ -1,4 +1,5 @@
-//! The tables in the published shape, the published figures below ours; JSON, and the panels of the figure.
+//! The tables in the published shape, with the published figures below the measured ones; JSON; the panels of the
+//! figure.
 
 use quictun_lab::chart::{Across, Line, Panel, Stroke};
 use quictun_lab::put;
@@ -97,7 +98,8 @@ impl Table<'_> {
         format!("{what}: {wire}, {polling}, {bytes} B")
     }
 
-    /// The original's messages have one byte, and its packets go out with each.
+    /// Returns true if the table has published counterparts: the original sends one-byte messages, and a packet with
+    /// each.
     fn is_published(&self) -> bool {
         let (_, polling, bytes) = self.group;
         is_published(polling, bytes)
@@ -194,7 +196,8 @@ impl Table<'_> {
         text
     }
 
-    /// Asynchronous over the faster synchronous kind: of the medians, and the least and the most of any two runs.
+    /// Returns the asynchronous rate over the faster synchronous rate: of the medians, and the minimum and maximum of
+    /// any two runs.
     fn gain(&self, placement: Placement, connections: usize) -> Option<String> {
         let [median, least, most] = self.find(Kind::Asynchronous, placement, connections)?.rate;
         let [sync, sync_least, sync_most] = self.synchronous(placement, connections)?.rate;

@@ -1,4 +1,4 @@
-//! What came of the runs of one combination.
+//! The results of the runs of one combination.
 
 use serde_json::{Value, json};
 
@@ -7,19 +7,19 @@ use crate::machine::{float, micros};
 
 pub(crate) struct Row {
     pub(crate) setup: Setup,
-    /// Per second: median, least, most.
+    /// Messages or calls per second: median, minimum, maximum.
     pub(crate) rate: [f64; 3],
     pub(crate) latency: Option<Latency>,
-    /// Per cent of a core: the stack's process, the application's threads.
+    /// Per cent of a core: the stack's process, and the application's threads.
     pub(crate) cpu: [f64; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Latency {
     pub(crate) mean_us: f64,
-    /// Square microseconds.
+    /// Variance in square microseconds.
     pub(crate) variance: f64,
-    /// Percentiles 50, 99 and 99.9.
+    /// The percentiles 50, 99 and 99.9.
     pub(crate) percentiles_us: [f64; 3],
 }
 

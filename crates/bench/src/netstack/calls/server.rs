@@ -1,6 +1,7 @@
-//! The process with the stack: the same program once more, with one end of a socket pair as its standard input.
+//! The process with the stack: a second process of this program, whose standard input is one end of a socket pair.
 //!
-//! Over it come the sockets of those who call, and at the end goes what this process has used.
+//! The socket pair brings the sockets of the callers, and at the end carries the report about what this process has
+//! used.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -27,10 +28,10 @@ use crate::kind::{Kind, Placement};
 use crate::machine::{bind, clock_ns, cpu_ns};
 use crate::netstack::device;
 
-/// Before it sleeps, a process that has a core for itself looks for so long, as the product's does where messages are short.
+/// Time for which a process with its own core polls before it sleeps, as the product's does when messages are short.
 const LOOK: Duration = Duration::from_micros(60);
 
-/// Rounds between two looks whether everybody has gone: a system call each.
+/// Rounds between two checks whether all callers have gone; a check is a system call.
 const ROUNDS: u32 = 4096;
 
 pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
@@ -38,9 +39,9 @@ pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
     let control = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
-        .context("standard input")?;
+        .context("duplicating standard input")?;
     let wire = match setup.wire {
-        WireKind::Tun => Wire::Tun(device::create(true).context("a TUN device")?),
+        WireKind::Tun => Wire::Tun(device::create(true).context("creating a TUN device")?),
         WireKind::Memory => {
             let programs = Programs::new(setup.mode, setup.bytes, setup.connections);
             Wire::Memory(programs)
@@ -62,7 +63,7 @@ pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
         )?
     };
     let (cpu, elapsed) = (cpu_ns() - cpu, from.elapsed());
-    // Since when times count.
+    // The client sends the time from which on latencies count.
     let mut since = [0; 8];
     rustix::net::recv(&control, &mut since, RecvFlags::empty())?;
     let counted = clock_ns().saturating_sub(u64::from_le_bytes(since));
@@ -87,9 +88,9 @@ pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
 struct Shared {
     host: RefCell<Host>,
     server: Server,
-    /// By connection: what waits for the stack.
+    /// The request of each connection that waits for the stack, if there is one.
     parked: RefCell<Vec<Option<Request>>>,
-    /// Somebody is answering those.
+    /// Set while a coroutine answers those requests.
     telling: Cell<bool>,
 }
 
@@ -115,7 +116,7 @@ fn serve(channel: Channel, host: Host, placement: Placement) -> Result<Host> {
         if busy {
             idle = None;
             if placement == Placement::OneCore {
-                // As below: whoever was answered needs this core.
+                // As below: the caller that was answered needs this core.
                 std::thread::yield_now();
             }
             continue;
@@ -130,7 +131,7 @@ fn serve(channel: Channel, host: Host, placement: Placement) -> Result<Host> {
             Advance::Ended => break,
             Advance::Ready => {}
             Advance::Asleep(_) => {
-                // What was asked for in the last moment.
+                // Requests may have arrived at the last moment.
                 if !shared.host.borrow_mut().transmit()? {
                     shared.host.borrow().wait(&wakes)?;
                 }
@@ -139,7 +140,7 @@ fn serve(channel: Channel, host: Host, placement: Placement) -> Result<Host> {
         idle = None;
     }
     drop((executor, wakes));
-    let shared = Rc::into_inner(shared).context("coroutines that have not ended")?;
+    let shared = Rc::into_inner(shared).context("some coroutines have not ended")?;
     Ok(shared.host.into_inner())
 }
 
@@ -165,7 +166,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The answer, or nothing where it has to wait.
+    /// Returns the answer, or `None` if the request must wait.
     fn attempt(&self, request: &Request) -> Option<Message> {
         let message = request.message();
         let (number, host) = (message.sock() as usize, &mut *self.host.borrow_mut());
@@ -232,7 +233,7 @@ struct Ask {
     op: u16,
     length: usize,
     bytes: [u8; BYTES_MAX],
-    /// Where the answer goes, if that is memory.
+    /// Destination of the answer in shared memory, if there is one.
     place: Option<Received>,
 }
 
@@ -277,7 +278,7 @@ impl End {
                 let mut packet = [0; BYTES_MAX + 1];
                 match rustix::net::recv(&*socket, &mut packet, RecvFlags::DONTWAIT) {
                     Ok((1.., whole)) => {
-                        // A request to receive is as long as what it asks for.
+                        // A request to receive is as long as the data that it asks for.
                         let length = whole.min(packet.len()) - 1;
                         bytes[..length].copy_from_slice(&packet[1..=length]);
                         let (op, place) = (packet[0].into(), None);
@@ -295,7 +296,7 @@ impl End {
         }
     }
 
-    /// Answers with bytes received, or with how many were sent.
+    /// Answers with the bytes received, or with the number of bytes sent.
     fn answer(&mut self, ask: &Ask, received: &[u8], done: usize) -> Result<()> {
         match self {
             Self::Shared(channel) => {
@@ -322,7 +323,7 @@ impl End {
     }
 }
 
-/// Goes round threads that each wait for their answer, as the original does, and never sleeps.
+/// Serves threads that each wait for their answer. It polls them in turn and never sleeps, as the original does.
 fn serve_each(
     control: &OwnedFd,
     mut ends: Vec<End>,
@@ -362,7 +363,7 @@ fn serve_each(
             break;
         }
         if placement == Placement::OneCore {
-            // Whoever was answered, and whoever is to ask, needs this core.
+            // The callers that were answered or that are about to call need this core.
             std::thread::yield_now();
         } else if !busy {
             std::hint::spin_loop();

@@ -1,42 +1,42 @@
-//! What is measured: the ways that may be combined, and one combination.
+//! The dimensions that can be combined in a measurement, and one combination of them.
 
 use crate::kind::{Kind, Placement};
 use crate::words::words;
 
 pub(crate) const BYTES_MAX: usize = 64;
 
-/// What the application asks for.
+/// The operations that the application requests.
 pub(crate) const RECV: u16 = 1;
 pub(crate) const SEND: u16 = 2;
 
 words! {
     /// The calls that the application repeats on each connection.
     Mode {
-        /// Receives a message.
+        /// Receives one message from the peer.
         Read = "read",
-        /// Sends one.
+        /// Sends one message to the peer.
         Write = "write",
-        /// Receives one and sends one back.
+        /// Receives a message and sends one back.
         Call = "call",
     }
 }
 
 words! {
-    /// The far side of the stack: where its packets come from and go to.
+    /// The network side of the stack: the source and destination of its packets.
     WireKind {
-        /// Programs made up, in the memory of the process with the stack.
+        /// Simulated programs in the memory of the process with the stack.
         Memory = "memory",
-        /// A TUN device and sockets of the kernel.
+        /// A TUN device and kernel sockets.
         Tun = "tun",
     }
 }
 
 words! {
-    /// When the stack's packets go out.
+    /// The moment at which the stack sends its packets.
     Polling {
         /// With each message that the application sends, as in the original.
         EachSend = "each-send",
-        /// Once in a round.
+        /// Once per round of the loop.
         Batch = "batch",
     }
 }
@@ -124,7 +124,7 @@ impl Grid {
         all
     }
 
-    /// Who reads sends nothing, whatever the policy.
+    /// Returns the modes to measure under a policy. Readers never send, so reads are not repeated for a second policy.
     pub(crate) fn modes(&self, polling: Polling) -> impl Iterator<Item = Mode> {
         let again = self.pollings.len() > 1 && polling == Polling::Batch;
         let modes = self.modes.iter().copied();

@@ -1,4 +1,4 @@
-//! Sockets that go from one process to another over a third.
+//! Passing sockets from one process to another over a third socket.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -38,5 +38,5 @@ pub(crate) fn take(control: &OwnedFd) -> Result<OwnedFd> {
             return Ok(socket);
         }
     }
-    bail!("no socket from the one who started this process")
+    bail!("no socket arrived from the parent process")
 }

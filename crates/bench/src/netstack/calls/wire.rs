@@ -1,4 +1,4 @@
-//! What the stack's packets go over: a TUN device with programs of this host behind it, or memory with programs made up.
+//! The network side of the stack: a TUN device with programs of this host behind it, or simulated programs in memory.
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,14 +34,14 @@ impl frames::Wire for Wire {
     }
 }
 
-/// Programs on a wire that loses and reorders nothing: TCP without timers.
+/// Simulated programs on a wire without loss and reordering: TCP without timers.
 pub(crate) struct Programs {
     mode: Mode,
     bytes: u32,
     all: Vec<Program>,
-    /// Those that may have something to send.
+    /// Programs that may have something to send.
     turns: VecDeque<usize>,
-    /// When each question was asked, and nanoseconds until its answer.
+    /// The time of each request, and the nanoseconds until its answer.
     pub(crate) times: Vec<(Instant, u64)>,
 }
 
@@ -49,14 +49,14 @@ pub(crate) struct Programs {
 struct Program {
     stage: Stage,
     queued: bool,
-    /// The next byte to send, the first that is not acknowledged, and the bytes that may be under way from there.
+    /// The next byte to send, the first byte that is not acknowledged, and the bytes that may be in flight from there.
     next: u32,
     acknowledged: u32,
     window: u32,
-    /// What is expected next, and whether that has been said.
+    /// The next byte expected, and whether the acknowledgement for it is still due.
     expected: u32,
     owes: bool,
-    /// Bytes of an answer that are still to come, and when it was asked for.
+    /// Bytes of an answer that are still missing, and the time of the request.
     missing: u32,
     asked: Option<Instant>,
 }
@@ -181,7 +181,7 @@ impl Segment {
     }
 }
 
-/// Writes a frame with so many bytes of payload; its length.
+/// Writes a frame with `length` bytes of payload. Returns the length of the frame.
 fn write(frame: &mut [u8], port: u16, seq: u32, ack: u32, flags: u8, length: u32) -> usize {
     let payload = usize::try_from(length).unwrap_or(0);
     let total = IP + TCP + payload;
@@ -227,8 +227,8 @@ const TARGET_PORT: u16 = 5201;
 const IP: usize = 20;
 const TCP: usize = 20;
 
-/// Room for times, of which only what is used costs memory: to move a million of them while all wait took a tenth of a
-/// second, the longest of all times by far.
+/// Capacity for times. Only the used part costs memory. Without it, moving a million times to a larger buffer would
+/// stop all programs for a tenth of a second, by far the longest time of all.
 const TIMES: usize = 1 << 23;
 
 const SYN: u8 = 0x02;
