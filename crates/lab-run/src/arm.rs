@@ -1,4 +1,4 @@
-//! The programs of an arm, started at both sides of a link.
+//! Starts the programs of an arm at both sides of a link.
 
 use std::fs;
 use std::io;
@@ -15,21 +15,22 @@ use crate::generator::{Generator, is_tunnel};
 use crate::processors::Groups;
 use crate::tunnel::{Ends, Tunnel};
 
-/// Where the generator's server listens: the network is its own.
+/// Port of the generator's server, which has a network of its own.
 const PORT: u16 = 5201;
 
-/// Where the servers of streams in the background listen, up and down, and where a tunnel takes these streams.
+/// Ports of the servers of background streams (up, down), and ports at which a tunnel accepts these streams.
 const BESIDE: [u16; 2] = [5202, 5203];
 const BESIDE_ENTRIES: [u16; 2] = [6502, 6503];
 
-/// Where the server of a rival listens.
+/// Port of a rival's server.
 const RIVAL: u16 = 5204;
 
-/// Where the client of a tunnel that the user brings has to listen, and where its server may.
+/// Ports of a tunnel from user commands: the client must listen on the first, the server may listen on the second.
 const ENTRY: u16 = 6500;
 const TUNNEL: u16 = 7500;
 
-/// What is listened to is found here: table, and the states that mean it (`TCP_LISTEN`; an unconnected UDP socket).
+/// Socket tables in `/proc/PID/net`. A listening TCP socket has state `TCP_LISTEN` there; a UDP server is an
+/// unconnected socket.
 pub(crate) const TCP: [&str; 2] = ["tcp", "tcp6"];
 pub(crate) const UDP: [&str; 2] = ["udp", "udp6"];
 
@@ -38,23 +39,23 @@ pub(crate) struct Ready<'a> {
     pub(crate) generator: Generator,
     server: Started,
     tunnel: Option<Tunnel>,
-    /// The user's own tunnel: client and server.
+    /// Client and server of a tunnel that user commands started.
     brought: Option<[Started; 2]>,
     connect: SocketAddr,
-    /// Servers of streams in the background, and how to reach them: up, and down.
+    /// Servers of background streams with the addresses to connect to: up, and down.
     beside: [Option<(Started, SocketAddr)>; 2],
     rival: Option<Rival>,
 }
 
-/// A TCP stream across the link itself, whatever the arm does.
+/// A TCP stream that competes on the link. It never uses the tunnel.
 struct Rival {
-    /// How `quictun perf` is told of it.
+    /// The arm from which the command lines of `quictun perf` are made.
     arm: Arm,
     _server: Started,
     connect: SocketAddr,
 }
 
-/// The generator of a rival's traffic.
+/// The program that generates a rival's traffic.
 pub(crate) const RIVAL_GENERATOR: Generator = Generator::Perf("tcp");
 
 impl<'a> Ready<'a> {
@@ -86,7 +87,7 @@ impl<'a> Ready<'a> {
             let arguments = generator.server(arm, at(port));
             let command = &mut program(generator)?;
             let mut server = Started::new("the server", ends.far, command.args(arguments))?;
-            // Of other transports too: what is to be measured is agreed upon over TCP.
+            // With every transport, client and server agree over TCP on what to measure.
             server.wait_ready(patience, || listens(ends.far, TCP, port))?;
             Ok(server)
         };
@@ -140,7 +141,7 @@ impl<'a> Ready<'a> {
         self.start("the client", self.generator, arm, load, self.connect)
     }
 
-    /// Starts the rival, where there is one.
+    /// Starts the rival's client, if the load has a rival.
     pub(crate) fn rival(&self, load: &Load) -> Result<Option<Started>> {
         let rival = self.rival.as_ref().zip(load.rival_stream());
         let start = rival.map(|(rival, load)| {
@@ -155,14 +156,14 @@ impl<'a> Ready<'a> {
         start.transpose()
     }
 
-    /// Starts the streams in the background: up, and down.
+    /// Starts the clients of the background streams: up, and down.
     pub(crate) fn streams(&self, arm: &Arm, load: &Load) -> Result<[Option<Started>; 2]> {
         let start = |way: usize| -> Result<Option<Started>> {
             let Some((_, to)) = &self.beside[way] else {
                 return Ok(None);
             };
             let stream = load.stream_beside(way == 1);
-            self.start("the stream beside", self.generator, arm, &stream, *to)
+            self.start("the background stream", self.generator, arm, &stream, *to)
                 .map(Some)
         };
         Ok([start(0)?, start(1)?])
@@ -181,7 +182,7 @@ impl<'a> Ready<'a> {
         Started::new(name, self.near, command.args(arguments))
     }
 
-    /// Whose processor time is counted, with the client's.
+    /// Returns the process groups whose processor time is counted, including that of the client.
     pub(crate) fn groups(&self, client: &Started) -> Groups {
         let mut groups = vec![("client", client.group()), ("server", self.server.group())];
         let pairs = self.tunnel.as_ref().map(Tunnel::groups);
@@ -208,7 +209,7 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// The rival of an arm: TCP with this congestion control.
+/// Returns an arm for the rival: TCP with this congestion control, and the other arm's IP version.
 fn rival(arm: &Arm, congestion: &str) -> Arm {
     Arm {
         id: "rival".to_owned(),
@@ -224,7 +225,7 @@ fn rival(arm: &Arm, congestion: &str) -> Arm {
     }
 }
 
-/// The program or kernel feature that the rival of an arm needs and this machine lacks.
+/// Returns the program or kernel feature that the rival of an arm needs and this machine lacks.
 pub(crate) fn missing_for_rival(arm: &Arm, load: &Load) -> Option<String> {
     missing(&rival(arm, load.rival.as_ref()?))
 }
@@ -239,7 +240,7 @@ pub(crate) fn missing(arm: &Arm) -> Option<String> {
         .find(|word| !is_known(word))
     {
         return Some(format!(
-            "there is no program {program:?}: install it, or give its path"
+            "cannot find program {program:?}: install it, or give its path"
         ));
     }
     let name = arm.congestion.as_deref().filter(|_| !arm.through_tunnel)?;
@@ -249,10 +250,10 @@ pub(crate) fn missing(arm: &Arm) -> Option<String> {
         Generator::Iperf3 | Generator::Perf("tcp" | "tls")
     );
     (is_tcp && !known.split_whitespace().any(|word| word == name))
-        .then(|| format!("this kernel has no TCP with {name} (`modprobe tcp_{name}` as root)"))
+        .then(|| format!("this kernel has no TCP {name} (run `modprobe tcp_{name}` as root)"))
 }
 
-/// The program that a shell's line begins with, where that can be told without being a shell.
+/// Returns the program that a shell command line begins with. Returns `None` if only a shell could tell.
 fn program_of(line: &str) -> Option<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     line.split_whitespace()
@@ -260,19 +261,19 @@ fn program_of(line: &str) -> Option<&str> {
         .filter(|word| word.chars().all(plain))
 }
 
-/// Whether the shell knows a word: as a program, or one of its own.
+/// Returns true if the shell knows a word as a program or as a built-in.
 fn is_known(word: &str) -> bool {
     let asked = Command::new("/bin/sh")
         .args(["-c", "command -v -- \"$1\" > /dev/null 2>&1", "sh", word])
         .status();
-    // Without a shell the run itself says what is wrong.
+    // Without a shell, the run itself fails with the reason.
     asked.map_or(true, |status| status.success())
 }
 
 pub(crate) fn program(generator: Generator) -> Result<Command> {
     Ok(match generator {
         Generator::Perf(_) => {
-            Command::new(std::env::current_exe().context("finding this program")?)
+            Command::new(std::env::current_exe().context("cannot find the program")?)
         }
         Generator::Iperf3 => Command::new("iperf3"),
     })
@@ -288,7 +289,7 @@ pub(crate) fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
     [own(&arm.client_flags), own(&arm.server_flags)]
 }
 
-/// Starts a tunnel that the user brings. Its commands find what they need in variables.
+/// Starts a tunnel from user commands, which get their settings in environment variables.
 fn bring(
     ends: Ends<'_>,
     [client, server]: &[String; 2],
@@ -334,6 +335,6 @@ pub(crate) fn has_open(
             port.is_some_and(&is_it) && words.get(3) == Some(&state)
         }))
     };
-    // A table that is missing, such as IPv6's, has nobody in it.
+    // A missing table, for example without IPv6, has no sockets.
     network.within(|| Ok(tables.iter().any(|table| open(table).unwrap_or(false))))
 }

@@ -1,4 +1,4 @@
-//! One cell: fresh networks, a link, an arm's programs, and what came of it.
+//! Measures one cell: creates fresh networks and a link, runs an arm's programs, and collects the figures.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,12 +25,12 @@ use crate::tally::Tally;
 
 pub(crate) struct Measurer {
     pub(crate) observer: Observer,
-    /// The far end of a real path; `None`: everything is here.
+    /// The far end of a real path. `None` if all programs run on this machine.
     pub(crate) remote: Option<Remote>,
 }
 
 impl Measurer {
-    /// Measures. What goes wrong is in the cell, which does not count then; only [`Interrupted`] is an error.
+    /// Measures a cell. A failure makes the cell invalid and is recorded in it. The only error is [`Interrupted`].
     pub(crate) fn measure(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Cell> {
         let mut cell = blank;
         let begin = Instant::now();
@@ -50,13 +50,13 @@ impl Measurer {
         Ok(cell)
     }
 
-    /// Looks into what the programs are in the middle of. Nothing else of the run is of use.
+    /// Profiles the programs of a cell. Discards all figures of this run.
     pub(crate) fn profile(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Vec<Profile>> {
         let mut cell = blank;
         let mut profiler = Profiler::new();
         self.attempt(arm, setup, &mut cell, Some(&mut profiler))?;
         let profiles = profiler.finish(&cell.case, &cell.arm);
-        profiles.context("looking into programs")
+        profiles.context("cannot profile programs")
     }
 
     fn attempt(
@@ -75,23 +75,24 @@ impl Measurer {
                 foreign = Some(started?);
             } else {
                 let started = Running::start(&world, plan(link, cell.seed));
-                running = Some(started.context("starting the emulator")?);
+                running = Some(started.context("cannot start the emulator")?);
             }
         }
         let tally = Tally::open(&world, &setup.link)?;
         let outcome = self.cross(&world, arm, setup, cell, profiler);
-        // What the link did is worth knowing whatever happened on it.
+        // Record what the link did even if the measurement failed.
         let audit = running
             .map(Running::stop)
             .transpose()
-            .context("the emulator")?;
+            .context("emulator failed")?;
         let seed = cell.seed;
         let emulated = setup.link.emulated();
         cell.link = audit
             .zip(emulated)
             .map(|(audit, link)| account(&audit, link, seed));
         foreign.as_mut().map(Started::check).transpose()?;
-        // Before what went wrong: on a link that stood still it is no wonder, and is worth another attempt.
+        // Judge before reporting a failure: if the link stalled, the stall explains the failure, and the cell is worth
+        // another attempt.
         let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
         settle(cell, judgement);
         outcome?;
@@ -99,7 +100,7 @@ impl Measurer {
         cell.metrics
             .extend(frames.map(|packets| (Metric::PacketsPerFrame, packets)));
         cell.metrics
-            .extend(tally.figures().context("counting frames")?);
+            .extend(tally.figures().context("cannot count frames")?);
         Ok(())
     }
 
@@ -134,7 +135,7 @@ impl Measurer {
             let load = load.stream_beside(way == 1);
             let ended =
                 stream.wait_end(&self.observer.patience, load.time_limit, || ready.check())?;
-            let mut beside = figures("the stream beside", &ended, ready.generator, &load)?;
+            let mut beside = figures("the background stream", &ended, ready.generator, &load)?;
             let rate = beside.metrics.remove(&Metric::ReceiverMbitPerS);
             let metric = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS][way];
             rates.extend(rate.map(|rate| (metric, rate)));
@@ -146,7 +147,7 @@ impl Measurer {
             let ended = rival.wait_end(patience, load.time_limit, || ready.check())?;
             let outcome = figures("the rival", &ended, RIVAL_GENERATOR, &load)?;
             let rate = outcome.metrics.get(&Metric::ReceiverMbitPerS);
-            let rate = rate.context("the rival told no rate")?;
+            let rate = rate.context("the rival has no rate")?;
             let shares = shares(&cell.metrics, *rate);
             cell.metrics.extend(shares);
         }
@@ -154,7 +155,7 @@ impl Measurer {
     }
 }
 
-/// The rate of the rival, and the share that it left to the stream it is the rival of.
+/// Returns the rate of the rival, and the measured stream's share of both rates.
 fn shares(metrics: &BTreeMap<Metric, f64>, rival: f64) -> Vec<(Metric, f64)> {
     let streams = [
         Metric::BackgroundUpMbitPerS,
@@ -212,7 +213,7 @@ fn account(audit: &Audit, link: &Emulated, seed: u64) -> LinkAccount {
         Verdict::Ok => Vec::new(),
         Verdict::EmulatorLimited(limits) => limits,
     };
-    // Packets of one super-packet are lost together: the interval of independent losses says nothing of them.
+    // Packets of one super-packet are lost together, so the confidence interval for independent losses does not apply.
     let together = link.loss_unit == quictun_lab::LossUnit::SuperPacket;
     let faults = limits.iter().filter(|limit| match limit {
         Limit::Late { .. } => false,

@@ -1,4 +1,4 @@
-//! Programs of a cell: started in a network, watched, and ended with all that they started.
+//! Starts the programs of a cell in a network, watches them, and ends them with all their descendants.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -12,14 +12,14 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The same while one waits for it to be ready.
+/// The polling interval while waiting for a program to become ready or to end.
 const SOON: Duration = Duration::from_millis(2);
 
-/// How long a program may take to be ready, and to end after it was asked to.
+/// Time limits for a program to become ready, and to end after a signal.
 const READY: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What is kept of a program's output, bytes: the JSON of an hour.
+/// Maximum number of bytes that are kept of a program's output. The JSON of an hour fits.
 const OUTPUT: u64 = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +30,12 @@ pub(crate) struct Interrupted;
 pub(crate) struct Patience(Signals);
 
 impl Patience {
-    /// Call it before there are threads.
+    /// Blocks the signals. Call this before the process has other threads.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(Signals::of_parents()?))
     }
 
-    /// Waits for so long, or until a program has ended. Fails with [`Interrupted`].
+    /// Waits for this time, or until a program has ended. Fails with [`Interrupted`] on any other signal.
     pub(crate) fn wait(&self, within: Duration) -> Result<()> {
         match self.0.wait(within)? {
             Some(Came { signal, .. }) if signal != Signal::CHILD => Err(Interrupted.into()),
@@ -52,10 +52,10 @@ impl Patience {
     }
 }
 
-/// Starts a command, at one side of a link or another.
+/// A function that starts a command, at either side of a link.
 pub type Spawn<'a> = &'a dyn Fn(&mut Command) -> io::Result<Child>;
 
-/// A program, in a process group of its own unless it was started otherwise.
+/// A running program. It has its own process group, unless [`Spawn`] gave it none.
 #[derive(Debug)]
 pub(crate) struct Started {
     name: String,
@@ -81,9 +81,9 @@ impl Started {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = spawn(command).with_context(|| format!("starting {name}"))?;
-        let output = child.stdout.take().context("its output")?;
-        let errors = child.stderr.take().context("its errors")?;
+        let mut child = spawn(command).with_context(|| format!("cannot start {name}"))?;
+        let output = child.stdout.take().context("no stdout")?;
+        let errors = child.stderr.take().context("no stderr")?;
         Ok(Self {
             name: name.to_owned(),
             child,
@@ -96,7 +96,7 @@ impl Started {
         self.child.id()
     }
 
-    /// Waits until `ready`; its end before that is an error.
+    /// Waits until `ready` returns true. Fails if the program ends before.
     pub(crate) fn wait_ready(
         &mut self,
         patience: &Patience,
@@ -119,7 +119,7 @@ impl Started {
         Ok(())
     }
 
-    /// Waits for its end, and calls `look` meanwhile again and again.
+    /// Waits for the program's end, and calls `look` repeatedly meanwhile.
     pub(crate) fn wait_end(
         mut self,
         patience: &Patience,
@@ -137,7 +137,7 @@ impl Started {
             }
             if Instant::now() > until {
                 bail!(
-                    "{} was not done after {:.0} s",
+                    "{} did not finish within {:.0} s",
                     self.name,
                     within.as_secs_f64()
                 );
@@ -154,7 +154,8 @@ impl Started {
         Ok(())
     }
 
-    /// Ends it as a service manager would.
+    /// Ends the program with SIGTERM, as a service manager does. Fails if it does not end within the limit, or not
+    /// successfully.
     pub(crate) fn stop(&mut self, within: Duration) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         let until = Instant::now() + within;
@@ -167,7 +168,7 @@ impl Started {
                 Instant::now() < until,
                 "{name} did not end within {limit} s"
             );
-            // Its output ends with it.
+            // The output closes when the program ends, so this waits no longer than needed.
             drop(self.output.recv_timeout(SOON));
         };
         let name = &self.name;
@@ -179,7 +180,7 @@ impl Started {
         Ok(())
     }
 
-    /// The end of what it said on standard error or, where that is nothing, on standard output.
+    /// Returns the last lines of the program's standard error. If there are none, returns those of its standard output.
     fn said(&self) -> String {
         let end =
             |pipe: &Receiver<String>| last_lines(&pipe.recv_timeout(GRACE).unwrap_or_default());
@@ -193,20 +194,20 @@ impl Started {
 
     fn tell(&mut self, signal: Signal) {
         let told = kill_process_group(Pid::from_child(&self.child), signal);
-        // Where it has no group of its own it is killed. One that has ended is as good.
+        // Without its own process group, the program alone is killed. An error means that it has ended already.
         if told.is_err() && self.child.kill().is_err() {}
     }
 }
 
-/// A line for the shell.
+/// Returns a command that runs a line in the shell.
 pub(crate) fn sh(line: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", line]);
     command
 }
 
-/// Starts commands in a network, each in a process group of its own: Ctrl-C ends the one who started it, who ends it in
-/// order.
+/// Returns a function that starts commands in a network, each in its own process group. Ctrl-C therefore reaches only
+/// this process, which then ends the commands in order.
 pub(crate) fn in_network(network: &NetNamespace) -> impl Fn(&mut Command) -> io::Result<Child> {
     move |command| {
         with_default_signals(command).process_group(0);
@@ -217,7 +218,7 @@ pub(crate) fn in_network(network: &NetNamespace) -> impl Fn(&mut Command) -> io:
 impl Drop for Started {
     fn drop(&mut self) {
         self.tell(Signal::TERM);
-        // Both pipes close when the last of the group is gone.
+        // Both pipes close when the last process of the group has ended.
         let until = Instant::now() + GRACE;
         let gone = |pipe: &Receiver<String>| {
             let left = until.saturating_duration_since(Instant::now());
@@ -227,28 +228,28 @@ impl Drop for Started {
             self.tell(Signal::KILL);
         }
         if self.child.wait().is_err() {
-            // It has been waited for.
+            // The program was waited for before.
         }
     }
 }
 
-/// Reads all of a pipe, keeps so much of it, and hands it over at its end.
+/// Reads a pipe to its end, keeps the first [`OUTPUT`] bytes, and sends them at the end.
 fn kept(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let mut pipe = pipe.take(OUTPUT);
         let read = pipe.read_to_end(&mut bytes);
-        // What is beyond is read and forgotten, so that the program goes on.
+        // Read and discard the rest, so that the program does not block.
         let rest = io::copy(&mut pipe.into_inner(), &mut io::sink());
         if read.and(rest).is_err() {
-            // What there was will do.
+            // An error only shortens the output.
         }
         if sender
             .send(String::from_utf8_lossy(&bytes).into_owned())
             .is_err()
         {
-            // Nobody wants to know.
+            // The receiver is gone: the output is not needed.
         }
     });
     receiver

@@ -18,22 +18,22 @@ use crate::remote::Asked;
 use crate::run::{self, Measuring};
 use crate::{flags, past};
 
-/// What to do.
+/// The action that the command line asks for.
 #[derive(Debug)]
 pub enum Action {
-    /// Print this.
+    /// Print this text.
     Print(String),
     /// Measure these scenarios, one after the other.
     Run(Vec<Measuring>),
-    /// Make the report of this directory again.
+    /// Write the report of a directory again.
     Report(PathBuf),
     /// Compare the runs of two directories.
     Compare([PathBuf; 2]),
-    /// Be the far end of measurements.
+    /// Serve as the far end of measurements.
     Agent(Agent),
 }
 
-/// Reads what follows `quictun lab`.
+/// Parses the arguments of `quictun lab`.
 pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
     let (command, matches) = matches
         .subcommand()
@@ -61,11 +61,11 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
     }
 }
 
-/// Does it, and returns the exit code.
+/// Performs the action and returns the exit code.
 ///
 /// # Errors
 ///
-/// [`Fault`] where the user can do something about it; otherwise what kept it from measuring.
+/// Returns [`Fault`] if the user can fix the problem. Otherwise returns the error that prevented the action.
 pub fn run(action: Action) -> anyhow::Result<u8> {
     match action {
         Action::Print(text) => print(&text)?,
@@ -77,9 +77,9 @@ pub fn run(action: Action) -> anyhow::Result<u8> {
     Ok(Exit::Ok as u8)
 }
 
-/// Measures each, and returns the worst of their exit codes. An interruption ends the rest, too.
+/// Measures each scenario and returns the worst of their exit codes. An interruption ends the remaining ones, too.
 fn measure(measurings: &[Measuring]) -> anyhow::Result<u8> {
-    // Inside, the kernel's threads cannot be seen.
+    // Open these first: inside the container the kernel's threads are invisible.
     let threads = Arc::new(HostThreads::open());
     if measurings.iter().all(|one| one.remote.is_none())
         && let Side::Outside(contained) = contain(Identity::Root)?

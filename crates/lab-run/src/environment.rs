@@ -1,4 +1,4 @@
-//! The machine: what it is, and whether it is quiet enough to measure.
+//! Facts about the machine, and whether it is idle enough for measurements.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::client::Patience;
 use crate::processors::Machine;
 
-/// How long the machine is watched before anything is measured.
+/// Time for which the machine is observed before a run.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Shares of the processors' time that others may have. A second program changes every figure.
+/// Shares of processor time that other programs and other machines may use. A second busy program changes every figure.
 const BUSY: f64 = 0.05;
 const STEAL: f64 = 0.01;
 
@@ -68,7 +68,7 @@ pub(crate) fn noise(patience: &Patience) -> anyhow::Result<Vec<String>> {
     let busy = 1.0 - idle - steal;
     if busy > BUSY {
         warnings.push(format!(
-            "before the run something else used {:.0} % of the processors: figures are of a busy machine",
+            "before the run other programs used {:.0} % of the processors: the figures are of a busy machine",
             busy * 100.0
         ));
     }

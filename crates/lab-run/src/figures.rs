@@ -1,4 +1,4 @@
-//! Figures of a cell: what its programs found, and what they used of the processors.
+//! The figures of a cell: the results of its programs, and their processor time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn refusal(output: &str) -> &str {
     line.map_or("", str::trim)
 }
 
-/// The time whose processor use is set against what was measured.
+/// Returns the interval in which processor time is counted for this load.
 pub(crate) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
     match load.amount {
         Amount::Time(time) => {
@@ -42,7 +42,7 @@ pub(crate) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, In
     }
 }
 
-/// What it took of the processors: both are rates of the same time.
+/// Returns the processor costs. Usage and figures are both rates over the same interval.
 fn costs(usage: &Usage, metrics: &BTreeMap<Metric, f64>, load: &Load) -> Vec<(Metric, f64)> {
     let of = |role: &str| -> Option<f64> {
         let here = usage

@@ -13,7 +13,7 @@ use quictun_tunnel::settings::HostPort;
 
 const PREFIX: &str = "QUICTUN_LAB_";
 
-/// Where an agent waits unless its port is given.
+/// Default port of an agent.
 const AGENT_PORT: u16 = 7610;
 
 pub(crate) static RUN: Table = Table {
@@ -84,7 +84,7 @@ fn repetitions(text: &str) -> Result<u32, Why> {
     reps.ok_or_else(|| format!("{text:?} is not a number of repetitions").into())
 }
 
-/// `quictun lab`.
+/// Returns the command `quictun lab` with its subcommands.
 pub fn command() -> Command {
     Command::new("lab")
         .about("Measure what was published, and anything else, and say how far to trust it")

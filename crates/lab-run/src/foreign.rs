@@ -1,4 +1,4 @@
-//! A link that somebody else's program emulates between two networks of ours.
+//! Runs an external emulator between two networks of this process.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -12,7 +12,7 @@ use crate::client::{Patience, Started, sh};
 
 const PREFIX: u8 = 24;
 
-/// Starts the program that emulates, and waits until both networks have their addresses.
+/// Starts the external emulator, and waits until both networks have their addresses.
 pub(crate) fn start(
     world: &World,
     link: &Emulated,
@@ -20,7 +20,7 @@ pub(crate) fn start(
     seed: u64,
     patience: &Patience,
 ) -> Result<Started> {
-    let here = NetNamespace::current().context("opening this network")?;
+    let here = NetNamespace::current().context("cannot open this network")?;
     let mut shell = sh(command);
     shell.envs(variables(world, link, seed));
     let mut started = Started::new("the emulator", &here, &mut shell)?;
@@ -67,7 +67,7 @@ fn variables(world: &World, link: &Emulated, seed: u64) -> Vec<(String, String)>
     .into()
 }
 
-/// The share of a cable's bytes that are an IP packet's, if all are as long as they may.
+/// Returns the share of IP packets in the bytes on a cable, for packets of maximum size.
 #[expect(clippy::cast_precision_loss, reason = "bytes of a packet")]
 fn bare(mtu: usize, overhead: usize) -> f64 {
     mtu as f64 / (mtu + overhead).max(1) as f64

@@ -1,4 +1,4 @@
-//! What makes and measures traffic: `quictun perf`, or iperf3. Command lines out, figures in.
+//! The traffic generators, `quictun perf` and iperf3: builds their command lines and parses their figures.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generator {
-    /// `quictun perf`, with this transport.
+    /// `quictun perf` with this transport.
     Perf(&'static str),
     Iperf3,
 }
@@ -18,7 +18,7 @@ pub(crate) enum Generator {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) metrics: BTreeMap<Metric, f64>,
-    /// Seconds and bit/s.
+    /// The receiver's rate over time: seconds and bit/s.
     pub(crate) series: Vec<(f64, f64)>,
 }
 
@@ -45,8 +45,8 @@ impl Generator {
         words
     }
 
-    /// Arguments of the client. The congestion control is that of the connection itself; what the tunnel uses, it
-    /// was told by its own flags.
+    /// Returns the arguments of the client. The congestion control is that of the generator's own connection. The
+    /// tunnel gets its congestion control by its own flags.
     pub(crate) fn client(self, arm: &Arm, load: &Load, to: SocketAddr) -> Vec<String> {
         let mut words = words(&match self {
             Self::Perf(transport) => perf_client(transport, load, to),
@@ -129,12 +129,12 @@ fn iperf3_client(load: &Load, to: SocketAddr) -> String {
     line + if load.reverse { " -R" } else { "" }
 }
 
-/// iperf3 counts in seconds.
+/// Rounds up to whole seconds, because iperf3 has no smaller unit.
 fn whole_seconds(time: std::time::Duration) -> String {
     time.as_secs_f64().ceil().max(1.0).to_string()
 }
 
-/// A metric, where its figure stands in JSON, and by what that is divided.
+/// A metric, the JSON pointer to its value, and the divisor of that value.
 type Found = (Metric, &'static str, f64);
 
 const OF_STREAMS: &[Found] = &[
@@ -178,19 +178,19 @@ const OF_IPERF3: &[Found] = &[
     (Metric::TransferS, "/end/sum_received/seconds", 1.0),
 ];
 
-/// The version of the JSON that is understood.
+/// The supported version of the JSON.
 const PERF_VERSION: u64 = 1;
 
 fn perf_outcome(text: &str, load: &Load) -> Result<Outcome> {
-    let perf: Value = serde_json::from_str(text).context("the JSON of quictun perf")?;
+    let perf: Value = serde_json::from_str(text).context("bad JSON of quictun perf")?;
     let version = &perf["version"];
     ensure!(
         *version == PERF_VERSION,
-        "quictun perf says version {version}, not {PERF_VERSION}"
+        "quictun perf reports version {version}, not {PERF_VERSION}"
     );
     ensure!(
         perf["verified"] != false,
-        "what arrived is not what was sent"
+        "the received data is not what was sent"
     );
     let of_mode = match load.mode {
         Mode::Stream => OF_STREAMS,
@@ -223,14 +223,14 @@ fn perf_outcome(text: &str, load: &Load) -> Result<Outcome> {
 }
 
 fn iperf3_outcome(text: &str) -> Result<Outcome> {
-    let iperf3: Value = serde_json::from_str(text).context("the JSON of iperf3")?;
+    let iperf3: Value = serde_json::from_str(text).context("bad JSON of iperf3")?;
     if let Some(error) = iperf3["error"].as_str() {
         bail!("iperf3: {error}");
     }
     let metrics = found(&iperf3, OF_IPERF3.iter());
     ensure!(
         metrics.contains_key(&Metric::ReceiverMbitPerS),
-        "iperf3 says nothing of what was received"
+        "iperf3 reports no received rate"
     );
     let intervals = iperf3["intervals"].as_array().into_iter().flatten();
     let sums = intervals

@@ -1,9 +1,9 @@
-//! `quictun lab` and `quictun link` at work.
+//! The commands `quictun lab` and `quictun link`.
 //!
-//! `quictun-lab` says what is measured and how it is judged. Here the command line is read ([`command`], [`flags`]),
-//! programs are started ([`arm`]), a cell is measured ([`cell`]), a run is made of them ([`run`]), and files are read and
-//! written ([`results`]). [`agent`] is the far end of a real path, [`remote`] the near one. [`link`] emulates a link
-//! around a command, and compares emulated links with simulated ones.
+//! `quictun-lab` defines what is measured and how it is judged. This crate parses the command line ([`command`],
+//! [`flags`]), starts programs ([`arm`]), measures cells ([`cell`]), combines them to a run ([`run`]), and reads and
+//! writes files ([`results`]). [`agent`] is the far end of a real path, [`remote`] the near end. [`link`] emulates a
+//! link around a command, and compares emulated links with simulated ones.
 
 #![forbid(unsafe_code)]
 
@@ -35,5 +35,5 @@ pub use command::{Action, parse, run};
 pub use remote::Asked;
 pub use run::Measuring;
 
-/// The command that errors are reported for.
+/// The name of the command in error messages.
 pub const PROGRAM: &str = "quictun lab";

@@ -1,4 +1,4 @@
-//! Reports and comparisons of runs that were made before.
+//! Reports and comparisons of earlier runs.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
-//! Who used the processors, and how much.
+//! The processor time of programs, and of the whole machine.
 //!
-//! Programs are known by their process group; every thread of it is read again and again, because threads and
-//! processes end before the run does. The kernel's own threads belong to the whole machine.
+//! A program is identified by its process group. All of its threads are read repeatedly, because threads and processes
+//! may end before the run does. The kernel's threads are counted for the whole machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +20,8 @@ pub(crate) struct Observer {
     pub(crate) host: Arc<HostThreads>,
 }
 
-/// Threads of the kernel that do what is left over of network interrupts, open since before we could not see them.
+/// The kernel threads that process deferred network interrupts (`ksoftirqd`). Their files are opened before the process
+/// enters a container in which they are invisible.
 #[derive(Debug, Default)]
 pub(crate) struct HostThreads(Vec<File>);
 
@@ -36,12 +37,12 @@ pub(crate) struct Watch<'a> {
 #[derive(Debug)]
 struct Reading {
     at: Instant,
-    /// Nanoseconds by thread id.
+    /// Processor time in nanoseconds, by thread id.
     threads: BTreeMap<u32, Used>,
-    /// `None`: the kernel's threads are not to be seen.
+    /// Processor time of the kernel's threads in nanoseconds. `None` if they are invisible.
     softirq_ns: Option<u64>,
     machine: Machine,
-    /// There is a thread that we may not look at.
+    /// True if the kernel denied access to a thread.
     hidden: bool,
 }
 
@@ -52,7 +53,7 @@ struct Used {
     ns: u64,
 }
 
-/// Ticks of all processors since the start, from `/proc/stat`.
+/// Ticks of all processors since boot, from `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Machine {
     total: u64,
@@ -63,18 +64,18 @@ pub(crate) struct Machine {
 #[derive(Debug)]
 pub(crate) struct Usage {
     pub(crate) processes: Vec<Process>,
-    /// The kernel's threads, seconds in a second, where they are to be seen.
+    /// Processor seconds per second of the kernel's threads. `None` if they are invisible.
     pub(crate) softirq: Option<f64>,
     pub(crate) idle: f64,
     pub(crate) steal: f64,
     pub(crate) hidden: bool,
 }
 
-/// What is said of figures where [`Usage::hidden`].
-pub(crate) const HIDDEN: &str = "/proc did not let us see all threads of these programs: they used more processor time than is told";
+/// The remark for figures with [`Usage::hidden`].
+pub(crate) const HIDDEN: &str = "/proc hides some threads of these programs: they have used more processor time than this report shows";
 
 impl HostThreads {
-    /// Finds them. Where `/proc` hides them there are none.
+    /// Opens the files of the kernel's threads. Finds none if `/proc` hides them.
     pub(crate) fn open() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| {
@@ -133,7 +134,8 @@ impl<'a> Watch<'a> {
         last.flat_map(|reading| reading.threads.iter().map(|(id, used)| (*id, used.role)))
     }
 
-    /// What was used from one time to another, as near as there are readings.
+    /// Returns the usage between two moments, as precisely as the readings permit. `None` with fewer than two readings
+    /// between them.
     pub(crate) fn usage(&self, from: Instant, until: Instant) -> Option<Usage> {
         let first = self.readings.iter().find(|reading| reading.at >= from)?;
         let within = |reading: &&Reading| reading.at > first.at && reading.at <= until;
@@ -184,7 +186,7 @@ impl Machine {
             .filter_map(|word| word.parse().ok())
             .collect();
         let tick = |at: usize| ticks.get(at).copied().unwrap_or(0);
-        // Of the columns behind the eighth, guests, the kernel has counted everything already.
+        // Leave out the columns of guests, after the eighth: the kernel has already included their time in the others.
         Self {
             total: ticks.iter().take(8).sum(),
             idle: tick(3) + tick(4),
@@ -192,7 +194,7 @@ impl Machine {
         }
     }
 
-    /// Shares of all processors that were idle, and that were stolen.
+    /// Returns the shares of all processors' time that were idle and stolen.
     #[expect(clippy::cast_precision_loss, reason = "ticks of hours")]
     pub(crate) fn since(self, before: Self) -> (f64, f64) {
         let total = self.total.saturating_sub(before.total).max(1) as f64;
@@ -204,8 +206,8 @@ impl Machine {
     }
 }
 
-/// Adds what the threads of a process have used. `false`: one of them may not be looked at. One that has ended
-/// meanwhile was read before.
+/// Adds the processor time of a process's threads. Returns false if access to one of them was denied. A thread that has
+/// ended meanwhile keeps its earlier reading.
 fn add_threads(threads: &mut BTreeMap<u32, Used>, pid: u32, role: &'static str) -> bool {
     let read = |path: &Path| -> io::Result<Option<(u32, Used)>> {
         let id = path
@@ -230,8 +232,8 @@ fn add_threads(threads: &mut BTreeMap<u32, Used>, pid: u32, role: &'static str) 
     seen
 }
 
-/// The process group in `/proc/PID/stat`: the third word after the name, which stands in parentheses and may hold
-/// anything.
+/// Returns the process group in `/proc/PID/stat`. It is the third word after the name, which is in parentheses and may
+/// contain any character.
 fn group(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;
     after.split_whitespace().nth(2)?.parse().ok()
@@ -258,7 +260,7 @@ mod tests {
         assert!(threads.values().all(|used| used.role == "client") && !threads.is_empty());
         assert!(
             add_threads(&mut threads, u32::MAX, "client"),
-            "nobody is there"
+            "no such process"
         );
     }
 
@@ -307,10 +309,10 @@ mod tests {
         assert!((process.seconds - 2.0).abs() < 1e-9 && (usage.idle - 0.25).abs() < 1e-9);
         assert_eq!((usage.softirq.is_some(), usage.hidden), (true, true));
         let earlier = watch.usage(at(0), at(2)).expect("readings");
-        assert!(!earlier.hidden, "nothing was hidden then");
+        assert!(!earlier.hidden, "no thread was hidden then");
         assert!(
             watch.usage(at(3), at(3)).is_none(),
-            "one reading is no difference"
+            "a difference takes two readings"
         );
     }
 }

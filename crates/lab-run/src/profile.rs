@@ -1,4 +1,5 @@
-//! What an arm's programs are in the middle of, in a run of its own: looking takes time that no figure should hold.
+//! Profiles an arm's programs by sampling their stacks. Sampling takes time, so it has a run of its own that
+//! contributes no figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,21 +10,23 @@ use quictun_sys::{Stack, StackSampler};
 
 use crate::symbols::{Mapping, Symbols};
 
-/// Distinct stacks that are kept of a program, the most frequent: the others are too narrow to be seen.
+/// Maximum number of distinct stacks that are kept of a program, the most frequent ones. The others would be too narrow
+/// to see.
 const STACKS: usize = 1500;
 
 #[derive(Debug)]
 pub(crate) struct Profiler {
     sampler: StackSampler,
     watched: BTreeSet<u32>,
-    /// By process.
+    /// The role of each process, by its id.
     roles: BTreeMap<u32, &'static str>,
     mappings: BTreeMap<u32, Vec<Mapping>>,
     seen: BTreeMap<Seen, u64>,
     refused: Option<io::Error>,
 }
 
-/// A stack as addresses. Of the program only where it was: without frame pointers nobody knows who called that.
+/// A stack as addresses. It contains only the innermost address of the program itself: without frame pointers the
+/// callers are unknown.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     process: u32,
@@ -51,7 +54,8 @@ impl Profiler {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => self.refused = Some(error),
                 }
-                // Of threads those that have the process's number; the others are not asked for.
+                // Samples name the process, so only the entries of main threads, whose id equals the process id, are
+                // ever used.
                 self.roles.insert(thread, role);
             }
         }
@@ -74,7 +78,7 @@ impl Profiler {
         });
     }
 
-    /// What was seen of each program. Fails with the system's error where it permitted nobody to look.
+    /// Returns the profile of each program. Fails with the system's error if it permitted no samples.
     pub(crate) fn finish(self, case: &str, arm: &str) -> io::Result<Vec<Profile>> {
         if self.seen.is_empty()
             && let Some(error) = self.refused
@@ -134,7 +138,7 @@ impl Names {
         }
     }
 
-    /// The outermost first.
+    /// Joins the names of a stack's functions, from the outermost to the innermost.
     fn folded(&mut self, one: &Seen, mappings: &[Mapping]) -> Folded {
         let mut is_innermost_named = true;
         let mut named = |name: Result<String, String>| {
@@ -153,7 +157,7 @@ impl Names {
         }
     }
 
-    /// A function's name, or where it is.
+    /// Returns the name of the function at an address. If it is unknown, the error is the name of the file in brackets.
     fn program(&mut self, address: u64, mappings: &[Mapping]) -> Result<String, String> {
         let found = mappings
             .iter()
@@ -161,7 +165,7 @@ impl Names {
         let Some((mapping, place)) = found else {
             return Err("[unknown]".to_owned());
         };
-        // What the kernel lends to every program, such as its clock.
+        // A mapping without a file, such as `[vdso]`, has only this name.
         if mapping.path.starts_with('[') {
             return Ok(mapping.path.clone());
         }
@@ -178,7 +182,7 @@ impl Names {
     }
 }
 
-/// A name without the sign that separates names.
+/// Replaces the character that separates names in a stack.
 fn clean(name: &str) -> String {
     name.replace(';', ":")
 }
@@ -232,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Calls nothing, so that whoever looks sees this function and none of the standard library.
+    /// Calls no other function, so that samples show this function and none of the standard library.
     #[inline(never)]
     fn count_up() {
         let mut left = std::hint::black_box(2_000_000_u64);
@@ -251,7 +255,7 @@ mod tests {
             profiler.look([(process, "test"), (thread, "test")].into_iter());
         };
         look(&mut profiler);
-        // Bounded by work and not by time: a second's worth of samples and more.
+        // The loop is limited by work and not by time. The work suffices for more than a second of samples.
         for _ in 0..400 {
             count_up();
             look(&mut profiler);

@@ -1,6 +1,6 @@
-//! This program once more, as a child that says what it has reached.
+//! Runs this program again as a child process that reports its readiness.
 //!
-//! It says so as to a service manager: with messages to the socket that `NOTIFY_SOCKET` names.
+//! The child reports as to a service manager: it sends messages to the socket in `NOTIFY_SOCKET`.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
@@ -13,13 +13,13 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::client::{Spawn, Started};
 
-/// Nothing that a program is waited for may take longer.
+/// Maximum wait for any step of a program.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// How often it is looked whether a program has ended.
+/// Interval at which the program's end is checked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Room for a message, bytes: a few addresses and a key.
+/// Maximum length of a message, in bytes. A few addresses and a key fit.
 const MESSAGE_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -28,21 +28,21 @@ pub(crate) struct Program {
     notices: UnixDatagram,
 }
 
-/// The value of a field in a message of `KEY=value` lines.
+/// Returns the value of a field in a message of `KEY=value` lines.
 pub(crate) fn field<'a>(message: &'a str, key: &str) -> Option<&'a str> {
     let mut fields = message.lines().filter_map(|line| line.split_once('='));
     fields.find_map(|(known, value)| (known == key).then_some(value))
 }
 
 impl Program {
-    /// Starts it with these arguments and structured logs. Its socket is in `dir`.
+    /// Starts the program with these arguments and structured logs. Its socket is created in `dir`.
     pub(crate) fn start(
         name: &str,
         dir: &Path,
         spawn: Spawn<'_>,
         arguments: &[&str],
     ) -> Result<Self> {
-        let program = std::env::current_exe().context("finding this program")?;
+        let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -55,18 +55,18 @@ impl Program {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let path = dir.join(format!("notify-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         let notices =
-            UnixDatagram::bind(&path).with_context(|| format!("a socket at {}", path.display()))?;
+            UnixDatagram::bind(&path).with_context(|| format!("cannot bind {}", path.display()))?;
         notices.set_read_timeout(Some(LOOK))?;
         let started = Started::by(name, spawn, command.env("NOTIFY_SOCKET", &path))?;
         Ok(Self { started, notices })
     }
 
-    /// Its process group, where `spawn` has made one.
+    /// Returns the program's process group, if `spawn` has created one.
     pub(crate) fn group(&self) -> u32 {
         self.started.group()
     }
 
-    /// The next message that has this field. If the program ends before, its last lines are the error.
+    /// Returns the next message that has this field. If the program ends first, the error contains its last lines.
     pub(crate) fn wait_for(&mut self, key: &str) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut message = [0; MESSAGE_MAX];
@@ -80,11 +80,11 @@ impl Program {
                 }
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(error) => return Err(error).context("hearing from a program"),
+                Err(error) => return Err(error).context("cannot receive messages"),
             }
             self.started.check()?;
         }
-        bail!("it did not say {key} within {} s", PATIENCE.as_secs())
+        bail!("no message with {key} within {} s", PATIENCE.as_secs())
     }
 
     pub(crate) fn stop(mut self) -> Result<()> {
@@ -115,7 +115,7 @@ mod tests {
             let begin = Instant::now();
             let error = shell(dir.path(), line)
                 .wait_for("READY")
-                .expect_err("it ends");
+                .expect_err("ended");
             assert_eq!(error.to_string(), format!("the shell ended with {said}"));
             assert!(begin.elapsed() < PATIENCE / 4);
         }

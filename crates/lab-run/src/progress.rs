@@ -1,4 +1,4 @@
-//! How far a run is: on a terminal one line that changes, elsewhere a line for each cell.
+//! Shows the progress of a run: one line that is updated on a terminal, otherwise one line per cell.
 
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use quictun_args::terminal::say;
 use quictun_lab::{Cell, Metric, Planned, Scenario, wrapped};
 
-/// Columns of a terminal that does not tell, and the fewest and the most that tables are laid out for.
+/// Assumed width of a terminal that does not report one, and the limits of the width of tables. All in columns.
 const USUAL_WIDTH: usize = 80;
 const LEAST_WIDTH: usize = 40;
 const MOST_WIDTH: usize = 160;
 
-/// Takes the cursor to the begin of its line, and clears what is there.
+/// Moves the cursor to the beginning of the line and clears the line.
 const ANEW: &str = "\r\x1b[K";
 
-/// Figures by which a cell is told, the first that it has.
+/// Metrics that summarize a cell. The first one that the cell has is shown.
 const HEADLINES: [(Metric, &str); 8] = [
     (Metric::ReceiverMbitPerS, "Mbit/s"),
     (Metric::BackgroundDownMbitPerS, "Mbit/s"),
@@ -26,7 +26,7 @@ const HEADLINES: [(Metric, &str); 8] = [
     (Metric::ReceiverMbPerS, "MB/s"),
 ];
 
-/// Columns that a report may have on standard output.
+/// Returns the width of a report on standard output, in columns.
 pub(crate) fn report_width() -> usize {
     width(&io::stdout()).map_or(USUAL_WIDTH, |width| width.clamp(LEAST_WIDTH, MOST_WIDTH))
 }
@@ -41,23 +41,23 @@ fn width(stream: &(impl std::os::fd::AsFd + io::IsTerminal)) -> Option<usize> {
     })
 }
 
-/// Minutes and seconds.
+/// Formats a time in minutes and seconds.
 pub(crate) fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
     format!("{}:{:02} min", seconds / 60, seconds % 60)
 }
 
-/// Tells how far a run is. The line on a terminal is gone when this is.
+/// Shows the progress of a run. Dropping it clears its line on a terminal.
 pub(crate) struct Progress<'a> {
     scenario: &'a Scenario,
     begin: Instant,
-    /// What each cell takes by the estimate.
+    /// The estimated duration of each cell.
     estimates: Vec<Duration>,
-    /// Columns of the terminal on standard error, if it is one.
+    /// Width of the terminal on standard error. `None` if standard error is not a terminal.
     terminal: Option<usize>,
-    /// The figure of the last cell.
+    /// The main figure of the last cell.
     last: String,
-    /// Widths of the names of cases and arms.
+    /// Maximum widths of the labels of cases and of the ids of arms.
     names: [usize; 2],
 }
 
@@ -84,7 +84,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// A line that stays, in several where the terminal is narrower.
+    /// Prints a line that remains, wrapped to the width of the terminal.
     pub(crate) fn say(&self, line: &str) {
         self.clear();
         match self.terminal {
@@ -93,7 +93,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// The cell with this number, from 0, begins.
+    /// Shows that the cell with this number, counted from 0, begins.
     pub(crate) fn begins(&self, number: usize, cell: &Cell) {
         if let Some(width) = self.terminal {
             let line = self.line(number, cell, self.begin.elapsed());
@@ -102,7 +102,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// It has ended.
+    /// Shows that the cell with this number has ended.
     pub(crate) fn ended(&mut self, number: usize, cell: &Cell) {
         self.last = figure(cell);
         if self.terminal.is_none() {
@@ -118,7 +118,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// `[ 20/60] 1:05 min left; 1%, tunnel, run 2 of its kind; last 552 Mbit/s`.
+    /// Formats the line for a terminal, such as `[20/60] 1:05 min left; 1%, tunnel, block 2; last 552.3 Mbit/s`.
     fn line(&self, number: usize, cell: &Cell, elapsed: Duration) -> String {
         let of = self.estimates.len();
         let last = match &*self.last {
@@ -161,8 +161,9 @@ impl<'a> Progress<'a> {
         case.map_or("", |case| &case.label)
     }
 
-    /// What is left after so many cells: their estimates, as far off as those before them were. A tenth of the whole counts
-    /// as if it had gone as estimated, so that a bad begin decides little.
+    /// Estimates the time that is left after `done` cells: the sum of the remaining estimates, scaled by the error of
+    /// the earlier ones. A tenth of the whole counts as if it had taken the estimated time, so that the first cells
+    /// have little influence.
     fn left(&self, done: usize, elapsed: Duration) -> Duration {
         let (before, after) = self.estimates.split_at(done.min(self.estimates.len()));
         let before: Duration = before.iter().sum();
@@ -202,7 +203,7 @@ fn put(text: &str) {
         .and_then(|()| out.flush())
         .is_err()
     {
-        // No reader is left; the run goes on.
+        // Standard error has no reader. The run continues.
     }
 }
 
@@ -243,11 +244,11 @@ mod tests {
         let cells = &schedule.cells;
         let mut progress = Progress::new(&scenario, cells, false, Instant::now());
         let seconds = Duration::from_secs;
-        // 28 cells of a second each, by the estimate.
+        // The schedule has 28 cells, with an estimate of one second each.
         let line = progress.line(0, &cell("a", &[]), seconds(0));
         assert_eq!(line, "[ 1/28] 0:28 min left; 1%, a, block 2");
         progress.last = figure(&cell("a", &[]));
-        // Fourteen took twice as long.
+        // The first fourteen cells took twice as long as estimated.
         let line = progress.line(14, &cell("longer", &[]), seconds(28));
         assert_eq!(
             line,

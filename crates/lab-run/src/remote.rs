@@ -1,4 +1,4 @@
-//! Cells over a real path: the near programs here, the far ones with an agent.
+//! Measures cells over a real path: the near programs run here, an agent runs the far ones.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -26,19 +26,19 @@ use crate::generator::Generator;
 use crate::processors::{Groups, Observer, Watch};
 use crate::tunnel::{Client, Keys};
 
-/// Where to find an agent, and the token that it knows too.
+/// The address of an agent, and the token that it shares.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its address.
+    /// Address of the agent.
     pub host: HostPort,
-    /// Holds the token.
+    /// The file with the token.
     pub token_file: PathBuf,
 }
 
-/// Time for an agent to answer: it starts and ends programs.
+/// Time limit for an agent's answer: it starts and ends programs.
 const ANSWER: Duration = Duration::from_mins(1);
 
-/// Messages there and back, of which the quickest tells how long the way is.
+/// Number of pings. The fastest one is the round-trip time.
 const PINGS: u32 = 20;
 
 pub(crate) struct Remote {
@@ -52,7 +52,7 @@ impl Remote {
         let HostPort { host, port } = &asked.host;
         let address = (host.as_str(), *port)
             .to_socket_addrs()
-            .with_context(|| format!("looking up {host}"))?
+            .with_context(|| format!("cannot look up {host}"))?
             .next()
             .with_context(|| format!("{host} has no address"))?;
         let channel = Channel::connect(address, &token)?;
@@ -65,7 +65,7 @@ impl Remote {
     pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
         let version = VERSION;
         let Answer::Facts(far) = self.ask(&Ask::Facts { version })? else {
-            bail!("the agent answers something else");
+            bail!("unexpected answer of the agent");
         };
         let mut all = host::facts(self.address.ip());
         all.extend(
@@ -91,7 +91,7 @@ impl Remote {
         channel.send(ask)?;
         match channel
             .receive(ANSWER)?
-            .context("the agent does not answer")?
+            .context("the agent did not answer")?
         {
             Answer::Refused(why) => bail!("the agent: {why}"),
             answer => Ok(answer),
@@ -115,13 +115,13 @@ impl Remote {
             flags: arm.server_flags.clone(),
         };
         let Answer::Started(serving) = self.ask(&Ask::Start(start))? else {
-            bail!("the agent answers something else");
+            bail!("unexpected answer of the agent");
         };
         let here = NetNamespace::current()?;
         let before = Counters::read(&here);
         self.measure(observer, arm, load, cell, &serving, &here)?;
         let Answer::Stopped(far) = self.ask(&Ask::Stop)? else {
-            bail!("the agent answers something else");
+            bail!("unexpected answer of the agent");
         };
         let near = Counters::read(&here).since(before);
         #[expect(clippy::cast_precision_loss, reason = "segments of an hour")]
@@ -182,7 +182,8 @@ impl Remote {
         tunnel.map_or(Ok(()), |tunnel| tunnel.program.stop())
     }
 
-    /// What the far programs used between two moments, told by how long ago they were.
+    /// Asks for the processor time of the far programs between two moments. The moments are sent as time before now,
+    /// because the machines share no clock.
     fn usage(&self, from: Instant, until: Instant) -> Result<Used> {
         let ago = |moment: Instant| u64::try_from(moment.elapsed().as_micros()).unwrap_or(u64::MAX);
         let ask = Ask::Usage {
@@ -191,12 +192,12 @@ impl Remote {
         };
         match self.ask(&ask)? {
             Answer::Usage(used) => Ok(used),
-            _ => bail!("the agent answers something else"),
+            _ => bail!("unexpected answer of the agent"),
         }
     }
 
     fn tunnel(&self, arm: &Arm, entry: &TunnelEntry, here: &NetNamespace) -> Result<Client> {
-        // They are on disk until the client has read them.
+        // The keys are on disk only until the client has read them.
         let keys = Keys::new()?;
         let psk = keys.psk_file();
         OpenOptions::new()
@@ -205,7 +206,7 @@ impl Remote {
             .mode(0o600)
             .open(&psk)
             .and_then(|mut file| file.write_all(entry.psk.as_bytes()))
-            .with_context(|| format!("writing {}", psk.display()))?;
+            .with_context(|| format!("cannot write {}", psk.display()))?;
         let address = SocketAddr::new(self.address.ip(), entry.port).to_string();
         let [flags, _] = crate::arm::tunnel_flags(arm);
         let targets = std::slice::from_ref(&entry.target);

@@ -1,4 +1,4 @@
-//! The directory of a run.
+//! Reads and writes the directory of a run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ const SUMMARY: &str = "summary.json";
 const MARKDOWN: &str = "report.md";
 const HTML: &str = "report.html";
 
-/// Largest `run.json` read, bytes: some hundred times what the longest scenario makes.
+/// Maximum size of a `run.json` that is read, in bytes: some hundred times the size for the longest scenario.
 const MAX_BYTES: u64 = 1 << 30;
 
 const RESULTS: &str = "lab-results";
 
-/// Makes the directory, which must not hold a run yet.
+/// Creates the directory. Fails if it already holds a run.
 pub(crate) fn prepare(asked: Option<&Path>, name: &str, started: Timestamp) -> Result<PathBuf> {
     let time = started.strftime("%Y%m%d-%H%M%S");
     let dir = asked.map_or_else(
@@ -26,16 +26,16 @@ pub(crate) fn prepare(asked: Option<&Path>, name: &str, started: Timestamp) -> R
         Path::to_owned,
     );
     if dir.join(RAW).exists() {
-        let why = format!("{} holds a run already", dir.display());
+        let why = format!("{} already holds a run", dir.display());
         return Err(Fault::usage("--out", why)
-            .next("another directory, or take that one away")
+            .next("choose another directory, or remove this one")
             .into());
     }
-    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     Ok(dir)
 }
 
-/// Writes raw data and reports. The raw data are never there in part.
+/// Writes raw data and reports. The file of raw data is never incomplete.
 pub(crate) fn write(dir: &Path, run: &Run, scenario: &Scenario) -> Result<()> {
     put(dir, RAW, &run.to_json()?)?;
     write_reports(dir, &Findings::new(run, scenario))
@@ -58,7 +58,7 @@ pub(crate) fn read(dir: &Path) -> Result<(Run, Scenario)> {
     };
     let length = fs::metadata(&path).map_err(unreadable)?.len();
     if length > MAX_BYTES {
-        let why = format!("{length} bytes are no run: at most {MAX_BYTES} are");
+        let why = format!("{length} bytes are more than {MAX_BYTES}, the limit");
         return Err(Fault::failure(path.display().to_string(), why).into());
     }
     let text = fs::read_to_string(&path).map_err(unreadable)?;
@@ -73,5 +73,5 @@ fn put(dir: &Path, name: &str, text: &str) -> Result<()> {
     let (path, part) = (dir.join(name), dir.join(format!("{name}.part")));
     fs::write(&part, text)
         .and_then(|()| fs::rename(&part, &path))
-        .with_context(|| format!("writing {}", path.display()))
+        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! A run: every cell in its turn, and the report at its end, however it ends.
+//! Runs a scenario: measures every cell in order, and writes the report even if the run ends early.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,40 +21,40 @@ use crate::progress::{self, Progress, minutes};
 use crate::remote::Remote;
 use crate::{PROGRAM, arm, environment, remote, results};
 
-/// So many attempts at the beginning that do not count, without one that does: the rest would not either.
+/// Number of first attempts after which the run ends if none of them counts: the remaining ones would not count either.
 const HOPELESS: usize = 8;
 
-/// Times that a cell is measured which the machine spoils. Its link and its machine decide that, and not what came of
-/// it; all attempts are kept.
+/// Maximum attempts at a cell that the machine disturbs. Only link and machine decide about another attempt, never the
+/// result. All attempts are recorded.
 const ATTEMPTS: u32 = 3;
 
-/// One further attempt for so many cells, all in all: a run does not take much longer for them than was said.
+/// Limits additional attempts to one per this many cells in total, so that the run takes little longer than estimated.
 const AGAIN_SHARE: usize = 4;
 
-/// A run as it was asked for.
+/// The settings of a run.
 #[derive(Debug)]
 pub struct Measuring {
-    /// The scenario's name, or its file.
+    /// The scenario's name, or the path of its file.
     pub named: String,
-    /// The scenario.
+    /// The scenario, parsed and checked.
     pub scenario: Scenario,
-    /// The part of it to measure.
+    /// The part of the scenario to measure.
     pub selection: Selection,
-    /// Order and losses follow from this.
+    /// Seed of the order of cells and of the random events on the links.
     pub seed: u64,
-    /// The directory to write to.
+    /// The output directory. `None` for the default.
     pub out: Option<PathBuf>,
-    /// All cells, in order.
+    /// The planned cells, in order.
     pub schedule: Schedule,
-    /// `quictun lab crosscheck`: the command of another emulator.
+    /// The command of another emulator, for `quictun lab crosscheck`.
     pub emulator: Option<String>,
-    /// The far end of a real path.
+    /// The far end of a real path. `None` to emulate links.
     pub remote: Option<remote::Asked>,
 }
 
-/// Measures, and writes the report. It fails where nothing counts, or where an assertion does not hold.
+/// Measures and writes the report. Returns a failure if no measurement counts or an assertion does not hold.
 pub(crate) fn run(measuring: &Measuring, host: Arc<HostThreads>) -> Result<Exit> {
-    // Before there are threads.
+    // Signals must be blocked before the process has other threads.
     let patience = Patience::new()?;
     let measurer = Measurer {
         observer: Observer { patience, host },
@@ -139,9 +139,9 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
             .map(|cell| &measuring.scenario.setup(cell.case, at, false).load);
         let takes_streams = one.kind != ArmKind::Iperf3 && one.commands.is_none();
         if !takes_streams && loads.any(|load| load.background != Background::None) {
-            let why = format!("{}: no stream in the background can join it", place(one));
+            let why = format!("{}: this arm supports no background stream", place(one));
             return Err(Fault::usage(&measuring.named, why)
-                .next("leave background out, or take an arm of ours")
+                .next("remove background, or use another kind of arm")
                 .into());
         }
         let mut loads = setups
@@ -154,7 +154,7 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
         }
         let mut modes = setups.map(|cell| measuring.scenario.setup(cell.case, at, false).load.mode);
         if one.kind == ArmKind::Iperf3 && modes.any(|mode| mode != Mode::Stream) {
-            let why = format!("{}: iperf3 has no requests and answers", place(one));
+            let why = format!("{}: iperf3 supports no requests", place(one));
             return Err(Fault::usage(&measuring.named, why)
                 .next("mode = \"stream\", or kind = \"tcp\"")
                 .into());
@@ -177,7 +177,8 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
     Ok(cells)
 }
 
-/// One cell for each load: over a real path nothing is emulated, and cases that differ in their links are the same.
+/// Keeps one cell for each load. Over a real path nothing is emulated, so cases that differ only in their links are the
+/// same.
 fn over_the_path(measuring: &Measuring, mut cells: Vec<Planned>) -> Result<Vec<Planned>> {
     let scenario = &measuring.scenario;
     let load = |case, arm| &scenario.setup(case, arm, measuring.selection.quick).load;
@@ -193,11 +194,11 @@ fn over_the_path(measuring: &Measuring, mut cells: Vec<Planned>) -> Result<Vec<P
     for cell in &cells {
         if scenario.arms[cell.arm].commands.is_some() {
             return refuse(
-                "an agent starts no commands of others: leave these arms out with --only",
+                "an agent starts no commands of the user: leave these arms out with --only",
             );
         }
         if load(cell.case, cell.arm).background != Background::None {
-            return refuse("there are no streams in the background over a real path");
+            return refuse("background streams do not work over a real path");
         }
         if load(cell.case, cell.arm).rival.is_some() {
             return refuse("a rival cannot be measured over a real path");
@@ -221,7 +222,7 @@ fn others(scenario: &Scenario, but: &Arm) -> String {
 
 fn not_emulated(asked: &remote::Asked) -> String {
     format!(
-        "over the path to {} as it is: nothing of the scenario's links was emulated, nor their loss and delay",
+        "over the real path to {}: the scenario's links were not emulated, nor their loss and delay",
         asked.host.host
     )
 }
@@ -275,7 +276,7 @@ fn measure(
         if run.cells.len() >= HOPELESS && next.is_some() && none_counts {
             let tried = run.cells.len();
             let why = format!(
-                "the first {tried} attempts do not count: this machine cannot measure that now"
+                "none of the first {tried} attempts counts: this machine cannot measure now"
             );
             progress.say(&format!("{PROGRAM}: {why}"));
             run.ended_early = Some(why);
@@ -337,7 +338,7 @@ fn look_into(
     Ok(())
 }
 
-/// The command line that does the same again.
+/// Returns the command line that repeats the run.
 fn again(measuring: &Measuring) -> String {
     let (named, selection) = (quoted(&measuring.named), &measuring.selection);
     let mut words = match &measuring.emulator {
@@ -368,7 +369,7 @@ fn again(measuring: &Measuring) -> String {
     words.join(" ")
 }
 
-/// For a shell.
+/// Quotes a word for a shell, if needed.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=%,".contains(c);
     if word.chars().all(plain) {

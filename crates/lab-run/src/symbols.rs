@@ -1,11 +1,12 @@
-//! Names of functions, from addresses: the kernel's from `/proc/kallsyms`, a program's from its own symbol table.
+//! Resolves addresses to function names: the kernel's from `/proc/kallsyms`, a program's from its own symbol table.
 
 use std::fs;
 use std::path::Path;
 
 use rustc_demangle::demangle;
 
-/// Largest program whose symbols are read, bytes: a few times ours with its debug information.
+/// Maximum size of a program whose symbols are read, in bytes: a few times the size of this program with debug
+/// information.
 const PROGRAM_MAX: u64 = 512 << 20;
 
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub(crate) struct Mapping {
 }
 
 impl Symbols {
-    /// The kernel's; none where it does not tell.
+    /// Reads the kernel's symbols. Returns none if the kernel hides them.
     pub(crate) fn kernel() -> Self {
         let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let all = text.lines().filter_map(|line| {
@@ -32,7 +33,7 @@ impl Symbols {
         Self::sorted(all.collect())
     }
 
-    /// Those of a program's file, by their place in it; none where it has no table.
+    /// Reads the symbols of a program, by offset in its file. Returns none if the file has no symbol table.
     pub(crate) fn program(path: &Path) -> Self {
         let is_sensible = fs::metadata(path).is_ok_and(|meta| meta.len() <= PROGRAM_MAX);
         let bytes = is_sensible.then(|| fs::read(path).ok()).flatten();
@@ -44,7 +45,7 @@ impl Symbols {
         Self(all)
     }
 
-    /// The function that an address is in: the last that begins no later.
+    /// Returns the function that contains an address: the last one that begins at or before it.
     pub(crate) fn find(&self, address: u64) -> Option<&str> {
         let after = self.0.partition_point(|(begin, _)| *begin <= address);
         let (_, name) = self.0.get(after.checked_sub(1)?)?;
@@ -58,7 +59,8 @@ impl Mapping {
         text.lines().filter_map(Self::read).collect()
     }
 
-    /// `55d0-55f0 r-xp 00010000 fe:00 123   /path`.
+    /// Parses a line of `/proc/PID/maps`, such as `55d0-55f0 r-xp 00010000 fe:00 123   /path`. Returns `None` unless
+    /// the mapping holds code.
     pub(crate) fn read(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (from, until) = words.next()?.split_once('-')?;
@@ -73,7 +75,7 @@ impl Mapping {
         is_code.then_some(mapping)
     }
 
-    /// Where in the file an address is from, if it is in here.
+    /// Returns the offset of an address in the mapped file, if the mapping contains the address.
     pub(crate) fn in_file(&self, address: u64) -> Option<u64> {
         (self.from..self.until)
             .contains(&address)
@@ -81,7 +83,8 @@ impl Mapping {
     }
 }
 
-/// Functions of an ELF file by their offset in it; `None` where it is none, or not of 64 bits and this byte order.
+/// Returns the functions of an ELF file by their offset in it. Returns `None` unless the file is 64-bit little-endian
+/// ELF with a symbol table.
 fn functions(elf: &[u8]) -> Option<Vec<(u64, String)>> {
     const CLASS_64_LITTLE: &[u8] = b"\x7fELF\x02\x01";
     if !elf.starts_with(CLASS_64_LITTLE) {
@@ -106,7 +109,7 @@ fn functions(elf: &[u8]) -> Option<Vec<(u64, String)>> {
         let [offset, length] = [24, 32].map(|at| usize::try_from(number(header, at, 8)?).ok());
         elf.get(offset?..offset?.checked_add(length?)?)
     };
-    // SHT_SYMTAB.
+    // The type SHT_SYMTAB.
     let symbols = sections
         .iter()
         .find(|header| number(header, 4, 4) == Some(2))?;
@@ -114,7 +117,7 @@ fn functions(elf: &[u8]) -> Option<Vec<(u64, String)>> {
     let names = content(names)?;
     let (entries, _) = content(symbols)?.as_chunks::<24>();
     let function = |entry: &[u8; 24]| {
-        // STT_FUNC.
+        // The type STT_FUNC.
         if entry[4] & 15 != 2 {
             return None;
         }
@@ -128,8 +131,8 @@ fn functions(elf: &[u8]) -> Option<Vec<(u64, String)>> {
     Some(entries.iter().filter_map(function).collect())
 }
 
-/// The entries of one of ELF's tables: the file's header says where it begins, how long an entry is, and how many
-/// there are, in these places.
+/// Returns the entries of an ELF table. The arguments are the positions of three fields in the ELF header: the table's
+/// offset, the length of an entry, and the number of entries.
 fn table(elf: &[u8], [begin, length, count]: [usize; 3]) -> Option<impl Iterator<Item = &[u8]>> {
     let begin = usize::try_from(number(elf, begin, 8)?).ok()?;
     let length = usize::try_from(number(elf, length, 2)?).ok()?;
@@ -138,7 +141,7 @@ fn table(elf: &[u8], [begin, length, count]: [usize; 3]) -> Option<impl Iterator
     (length > 0).then(|| all.chunks_exact(length))
 }
 
-/// A number of up to eight bytes, the lowest first.
+/// Reads a little-endian number of up to eight bytes.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(length)?)?;
     Some(

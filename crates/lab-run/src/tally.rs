@@ -1,4 +1,4 @@
-//! Frames as the networks of a cell saw them, counted at both ends: how long they were.
+//! Counts frames and their length at both ends of a cell's link.
 
 use std::fs;
 use std::io;
@@ -8,16 +8,16 @@ use quictun_emu::{DEVICE, World};
 use quictun_lab::{Link, Metric};
 use quictun_sys::{FrameCounter, NetNamespace};
 
-/// The longest frame without BIG TCP: what the length field of an IP header can say, and an Ethernet header.
+/// Maximum length of a frame without BIG TCP: the limit of the IP header's length field, plus an Ethernet header.
 const LONGEST_USUAL: u32 = 65_535 + 14;
 
-/// Counts what arrives at the two ends of a cable, up and down. Where nothing was said of pieces of a stream, nothing
-/// is counted.
+/// Counts the frames that arrive at the two ends of a cable, up and down. Counts nothing unless the scenario sets
+/// `segment_limit`.
 #[derive(Debug)]
 pub(crate) struct Tally<'a>([Option<(&'a NetNamespace, FrameCounter)>; 2]);
 
 impl<'a> Tally<'a> {
-    /// Call it before anything crosses.
+    /// Opens the counters. Call this before any traffic.
     pub(crate) fn open(world: &'a World, link: &Link) -> Result<Self> {
         if link.segment_limit().is_none() {
             return Ok(Self([None, None]));
@@ -25,7 +25,7 @@ impl<'a> Tally<'a> {
         let end = |network: &'a NetNamespace| {
             let counter = network
                 .within(|| FrameCounter::open(DEVICE, LONGEST_USUAL))
-                .context("counting frames")?;
+                .context("cannot count frames")?;
             anyhow::Ok(Some((network, counter)))
         };
         Ok(Self([end(world.far())?, end(world.near())?]))
@@ -52,7 +52,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Bytes of a frame that arrived, on average, from `/proc/net/dev`.
+/// Returns the mean length of the received frames in bytes, from `/proc/net/dev`.
 fn mean_frame(text: &str) -> Option<f64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, numbers) = lines.find(|(name, _)| name.trim() == DEVICE)?;

@@ -1,4 +1,5 @@
-//! A server at the far side of a link and a client at the near one: this program, twice more.
+//! A tunnel for measurements: the server at the far side of a link and the client at the near side, both child
+//! processes of this program.
 
 use std::fs::{self, DirBuilder};
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +36,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// A running pair.
+/// A running tunnel: a server and one or more clients.
 #[derive(Debug)]
 pub struct Tunnel {
     client: Client,
@@ -47,7 +48,7 @@ pub struct Tunnel {
 pub(crate) struct Server {
     pub(crate) program: Program,
     pub(crate) dir: Keys,
-    /// Where it listens.
+    /// The address that the server listens on.
     address: String,
     pub(crate) pin: String,
 }
@@ -55,19 +56,19 @@ pub(crate) struct Server {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) program: Program,
-    /// Where it listens for each target.
+    /// The address that the client listens on for each target.
     pub(crate) entries: Vec<SocketAddr>,
 }
 
-/// A directory for keys that nobody else may enter; it is removed with all that is in it.
+/// A directory for keys that only its owner may access. Dropping it removes the directory with its contents.
 #[derive(Debug)]
 pub struct Keys(PathBuf);
 
 impl Keys {
-    /// Makes one among the temporary files, under a name of its own.
+    /// Creates a directory with a unique name among the temporary files.
     pub(crate) fn new() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // Process ids do not tell apart what runs in different namespaces.
+        // Process ids are not unique across namespaces, so the name contains the time, too.
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let (process, since) = (std::process::id(), since.unwrap_or_default().as_nanos());
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -75,26 +76,26 @@ impl Keys {
         Self::at(std::env::temp_dir().join(name))
     }
 
-    /// Makes this directory, which must not be there.
+    /// Creates this directory, which must not exist.
     ///
     /// # Errors
     ///
-    /// The system's, with the path.
+    /// Returns the system's error, with the path.
     pub fn at(path: PathBuf) -> Result<Self> {
         let made = DirBuilder::new().mode(0o700).create(&path);
-        made.with_context(|| format!("making {}", path.display()))?;
+        made.with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))
     }
 
-    /// The file of the secret that server and client know.
+    /// Returns the path of the pre-shared secret of server and client.
     pub(crate) fn psk_file(&self) -> PathBuf {
         self.0.join("client.psk")
     }
 
-    /// Removes a directory that another process has made.
+    /// Removes a directory that another process has created.
     pub fn remove(path: &Path) {
         if let Err(error) = fs::remove_dir_all(path) {
-            say(&format!("could not remove {}: {error}", path.display()));
+            say(&format!("cannot remove {}: {error}", path.display()));
         }
     }
 }
@@ -106,8 +107,8 @@ impl Drop for Keys {
 }
 
 impl Tunnel {
-    /// Starts both across a link; a connection to its one entry reaches `target`. Client and server get these
-    /// further flags.
+    /// Starts server and client across a link. Connections to the client's only entry lead to `target`. `flags` are
+    /// additional arguments of client and server.
     pub(crate) fn across(
         ends: Ends<'_>,
         target: SocketAddr,
@@ -119,11 +120,11 @@ impl Tunnel {
         Self::start(spawn, Keys::new()?, listen, &targets[0], &targets, flags)
     }
 
-    /// Starts client and server, each by whatever its `spawn` does; the server leads to what `allow` names.
+    /// Starts client and server, each with its `spawn` function. The server allows the targets in `allow`.
     ///
     /// # Errors
     ///
-    /// What keeps one of them from being ready: its last lines, where it ends.
+    /// Fails if one of them does not become ready. If a program has ended, the error contains its last lines.
     pub fn start(
         [near, far]: [Spawn<'_>; 2],
         dir: Keys,
@@ -146,21 +147,22 @@ impl Tunnel {
         [self.client.program.group(), self.server.program.group()]
     }
 
-    /// Where the near side connects to, for each target.
+    /// Returns the address to connect to at the near side, for each target.
     pub fn entries(&self) -> &[SocketAddr] {
         &self.client.entries
     }
 
-    /// Where the server listens.
+    /// Returns the address that the server listens on.
     pub fn server(&self) -> &str {
         &self.server.address
     }
 
-    /// Starts another client, which reaches the server at `address`. Returns where it listens for each target.
+    /// Starts another client, which reaches the server at `address`. Returns the address that the client listens on for
+    /// each target.
     ///
     /// # Errors
     ///
-    /// What keeps it from being ready: its last lines, where it ends.
+    /// Fails if the client does not become ready. If it has ended, the error contains its last lines.
     pub fn add_client(
         &mut self,
         near: Spawn<'_>,
@@ -175,11 +177,11 @@ impl Tunnel {
         Ok(entries)
     }
 
-    /// Ends all as a service manager would.
+    /// Ends all programs as a service manager does.
     ///
     /// # Errors
     ///
-    /// The last lines of one that does not end in order.
+    /// Fails if a program does not end successfully. The error contains its last lines.
     pub fn stop(self) -> Result<()> {
         for client in self.others {
             client.program.stop()?;
@@ -190,7 +192,7 @@ impl Tunnel {
 }
 
 impl Server {
-    /// Starts it with its keys in `dir`; it leads to what `allow` names and nowhere else.
+    /// Starts the server, with its keys in `dir`. It allows only the targets in `allow`.
     pub(crate) fn start(
         spawn: Spawn<'_>,
         dir: Keys,
@@ -206,7 +208,7 @@ impl Server {
         let ready = program.wait_for(PIN)?;
         let value = |key| {
             let value = field(&ready, key).map(str::to_owned);
-            value.with_context(|| format!("no {key} in {ready:?}"))
+            value.with_context(|| format!("missing {key} in {ready:?}"))
         };
         Ok(Self {
             address: value(LISTEN)?,
@@ -218,7 +220,8 @@ impl Server {
 }
 
 impl Client {
-    /// Starts it with an entry for each target, and waits until it is connected. Its secret and its socket are in `dir`.
+    /// Starts a client with an entry for each target, and waits until it is connected. Its secret and its socket are in
+    /// `dir`.
     pub(crate) fn start(
         spawn: Spawn<'_>,
         dir: &Keys,
@@ -239,7 +242,7 @@ impl Client {
         let entry = |_| -> Result<SocketAddr> {
             let ready = program.wait_for(LISTEN)?;
             let address = field(&ready, LISTEN).unwrap_or_default();
-            address.parse().context("a listen address")
+            address.parse().context("bad listen address")
         };
         let entries = targets.iter().map(entry).collect::<Result<_>>()?;
         program.wait_for(CONNECTED)?;

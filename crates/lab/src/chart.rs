@@ -1,7 +1,7 @@
-//! Charts as SVG: no script, colours from a style sheet, legible on a telephone.
+//! Charts as SVG: no script, colours from a style sheet, legible on a phone.
 //!
-//! A picture is as wide as a telephone, so that its letters are never smaller than they are drawn. [`plot`] goes into a
-//! page that has [`STYLE`]; [`sheet`] stands alone. A [`Timeline`] is wide, and stands alone, too.
+//! A picture is as wide as a phone's screen, so that its letters are never scaled down. [`plot`] returns a chart for a
+//! page that includes [`STYLE`]; [`sheet`] returns a self-contained picture. A [`Timeline`] is wide and self-contained.
 
 mod axis;
 mod lanes;
@@ -16,74 +16,74 @@ use axis::{HEIGHT, LEFT, RIGHT, Up, WIDTH, X, count, trimmed};
 pub(crate) use lanes::{COLOURS, Group, LANES, Lane, Lanes};
 pub use timeline::{Band, Row, Timeline, Track};
 
-/// Colours and strokes of charts, as CSS.
+/// The style sheet of charts (CSS): colours and strokes.
 pub(crate) const STYLE: &str = include_str!("chart.css");
 
-/// Number of marks.
+/// Number of distinct mark shapes.
 const MARKS: usize = 6;
 
-/// Of a sheet: the height of its heading, of a title, and of a line of a legend, which has two columns.
+/// Heights within a sheet: the heading, a panel's title, and one line of the legend, which has two columns.
 const HEAD: f64 = 30.0;
 const TITLE: f64 = 24.0;
 const LEGEND: f64 = 20.0;
 
-/// Room for the title of a plot's y axis.
+/// Space above a plot for the title of the y axis.
 const UP: f64 = 8.0;
 
-/// Lines over the same axes.
+/// A chart: several lines over the same axes.
 #[derive(Debug)]
 pub struct Panel {
-    /// What the chart shows.
+    /// The title above the chart.
     pub title: String,
-    /// What the y axis shows, with its unit; empty: the title says that.
+    /// The quantity on the y axis, with its unit. Empty if the title says it.
     pub up: String,
-    /// What the x axis shows.
+    /// The quantity on the x axis.
     pub along: String,
-    /// The x axis.
+    /// The division of the x axis.
     pub across: Across,
-    /// Values for which the y axis has room, besides those of the lines. Zero keeps it from being logarithmic.
+    /// Values that the y axis must include, besides those of the lines. A zero keeps the axis linear.
     pub room: Vec<f64>,
-    /// The lines.
+    /// The lines, drawn in this order.
     pub lines: Vec<Line>,
 }
 
 /// One line of a chart.
 #[derive(Debug)]
 pub struct Line {
-    /// Its name in the legend of a sheet.
+    /// The line's name in the legend of a sheet.
     pub name: String,
-    /// Which colour and mark.
+    /// Index of the colour and of the mark.
     pub style: usize,
-    /// How it is drawn.
+    /// The line's stroke and marks.
     pub stroke: Stroke,
-    /// What is told of it, to whoever points at it; empty: nothing.
+    /// Text of the line's tooltip. Empty for no tooltip.
     pub told: String,
-    /// From left to right.
+    /// The points, from left to right.
     pub(crate) points: Vec<Point>,
 }
 
-/// How a line is drawn.
+/// The stroke and marks of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stroke {
-    /// With a mark and whiskers at each point.
+    /// A line with a mark and whiskers at each point.
     Marked,
-    /// Dashed, without marks.
+    /// A dashed line without marks.
     Dashed,
-    /// Thin, without marks.
+    /// A thin line without marks.
     Trace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Point {
-    /// Place on the x axis; the index where that has names.
+    /// Position on the x axis. For [`Across::Places`], the index of the place.
     pub(crate) x: f64,
     pub(crate) y: f64,
-    /// Lower and upper end of the interval.
+    /// The lower and upper end of the interval.
     pub(crate) ends: [f64; 2],
 }
 
 impl Line {
-    /// A line through values without intervals.
+    /// Creates a line through values without intervals.
     pub fn new(
         name: String,
         style: usize,
@@ -131,7 +131,8 @@ pub(crate) fn swatch(style: usize) -> Markup {
     html! { svg.swatch viewBox="0 0 28 12" aria-hidden="true" { (line.swatch(0.0, 6.0)) } }
 }
 
-/// Panels one below the other, each with its legend, as a picture of its own. Those without points are left out.
+/// Draws panels one below the other, each with its legend, as a self-contained picture. Leaves out panels without
+/// points.
 pub fn sheet(heading: &str, warning: Option<&str>, panels: &[Panel]) -> String {
     let mut top = HEAD + warning.map_or(0.0, |_| LEGEND);
     let mut placed = Vec::new();
@@ -185,12 +186,12 @@ fn body(panel: &Panel) -> Markup {
         }
         @for (value, name) in x.marks() {
             @let at = x.at(value);
-            // The last one would leave the picture.
+            // A centred label of the last mark would extend beyond the picture.
             @let anchor = if at > 0.97 * (WIDTH - RIGHT) { "end" } else { "middle" };
             text x=(tenth(at)) y=(HEIGHT - 25.0) text-anchor=(anchor) { (name) }
         }
         @for (number, line) in panel.lines.iter().enumerate() {
-            // Side by side, so that whiskers do not hide each other.
+            // Shift the lines sideways, so that whiskers do not hide each other.
             @let shift = x.apart() * (count(number) - (count(panel.lines.len()) - 1.0) / 2.0);
             @let at = |point: &Point| x.at(point.x) + shift;
             path class=(line.class()) d=(path(line.points.iter().map(|point| (at(point), up.y(point.y))))) {
@@ -223,7 +224,7 @@ fn marked(style: usize, x: f64, up: &Up, point: &Point) -> Markup {
     }
 }
 
-/// Styles differ in shape as well as in colour.
+/// Draws the mark of a style. Styles differ in shape as well as in colour.
 fn mark(style: usize, x: f64, y: f64) -> Markup {
     let outline = match style % MARKS {
         0 => format!("M{:.1} {y:.1}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", x - 4.0),

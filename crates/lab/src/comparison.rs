@@ -1,8 +1,8 @@
-//! One run of a scenario against another, such as yesterday's.
+//! Compares two runs of a scenario that were made at different times, such as yesterday's and today's.
 //!
-//! The runs were made at different times, so that nothing pairs them: what is compared are medians with their
-//! intervals, and only intervals that do not touch make a difference. Where the two measured different things under the
-//! same name, such as a quick run and a full one, nothing is compared.
+//! Such runs have no pairs. The comparison therefore uses medians with their intervals, and reports a difference only
+//! if the intervals do not overlap. It refuses to compare figures that were measured differently under the same name,
+//! for example those of a quick and of a full run.
 
 use crate::findings::{Figure, word};
 use crate::put;
@@ -10,28 +10,28 @@ use crate::stats::Verdict;
 use crate::writing::{aligned, ratio, shown};
 use crate::{Metric, Run, Scenario};
 
-/// Two runs, each with its scenario, and what they have in common.
+/// Two runs with their scenarios, and the figures that they have in common.
 #[derive(Debug)]
 pub struct Comparison<'a> {
     sides: [(&'a Run, &'a Scenario); 2],
     rivals: Vec<Rivals>,
 }
 
-/// A metric in two runs.
+/// The figures of one metric, arm and case in two runs.
 #[derive(Clone, Debug, PartialEq)]
 struct Rivals {
     case: String,
     arm: String,
     metric: Metric,
-    /// Of each run.
+    /// The first run's figure and the second run's.
     figures: [Figure; 2],
-    /// Why they cannot be compared; nothing: they can.
+    /// The reasons why the figures cannot be compared. Empty if they can.
     differences: Vec<String>,
     verdict: Verdict,
 }
 
 impl<'a> Comparison<'a> {
-    /// Finds everything that two runs have in common.
+    /// Collects the figures of these metrics that both runs have.
     pub fn new(
         before: (&'a Run, &'a Scenario),
         after: (&'a Run, &'a Scenario),
@@ -62,12 +62,12 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether the runs have an arm under the same case in common.
+    /// Returns true if the runs have no figure in common.
     pub fn is_empty(&self) -> bool {
         self.rivals.is_empty()
     }
 
-    /// Why nothing can be compared, where that is so for everything.
+    /// Returns the reason if none of the figures can be compared.
     pub fn refused(&self) -> Option<String> {
         let first = self.rivals.first()?;
         let all = self.rivals.iter().all(|one| !one.differences.is_empty());
@@ -78,7 +78,8 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// What the machines differ in, and is worth to be known; nothing: they do not.
+    /// Returns the differences between the machines that may explain a difference of figures: processors, kernel and
+    /// build profile. Empty if they are equal.
     pub fn notes(&self) -> Vec<String> {
         let [before, after] = self.sides.map(|(run, _)| &run.environment);
         let told = ["processors", "kernel", "build"].into_iter();
@@ -89,7 +90,7 @@ impl<'a> Comparison<'a> {
         differ.collect()
     }
 
-    /// The comparison for a terminal that is so wide: a table for each metric.
+    /// Formats the comparison for a terminal of `width` columns, with one table per metric.
     pub fn text(&self, width: usize) -> String {
         let mut text = String::new();
         let mut metrics: Vec<Metric> = self.rivals.iter().map(|one| one.metric).collect();
@@ -218,7 +219,7 @@ mod tests {
         let (before, mut after) = (run(1.0), run(1.5));
         after.asked.quick = true;
         let comparison = Comparison::new((&before, &scenario), (&after, &scenario), &metric());
-        let why = comparison.refused().expect("it is refused");
+        let why = comparison.refused().expect("the comparison is refused");
         assert_eq!(
             why,
             "the first is a full run, the second a quick run: 1 s against 0.5 s"
@@ -234,7 +235,7 @@ mod tests {
                 .is_some_and(|why| why.contains("another path"))
         );
         after.remote = None;
-        // One case of two is another; the other may be compared.
+        // Of the two cases one uses another link; the other one can still be compared.
         let other = TEXT.replace("sweep.loss = [\"0%\", \"1%\"]", "")
             + "[[case]]\nid = \"loss=0%\"\nlabel = \"0%\"\nlink.loss = \"0%\"\n\
                [[case]]\nid = \"loss=1%\"\nlabel = \"1%\"\nlink.loss = \"2%\"\n";

@@ -1,37 +1,39 @@
-//! How long a run takes: what a schedule's cells need by their loads, links and programs.
+//! Estimates how long a run takes, from the loads, links and programs of its scheduled cells.
 //!
-//! An estimate, to be told before anything is measured. A test holds it against the committed runs.
+//! The program shows the estimate before it measures anything. A test compares the estimates with the committed runs.
 
 use std::time::Duration;
 
 use crate::scenario::{Amount, Arm, ArmKind, BACKGROUND_TAIL, Background, Load, Mode, Setup};
 use crate::{Planned, Scenario};
 
-/// What a cell takes beyond what crosses the link: networks, programs, and their ends. Between what an idle machine
-/// needs and one that others use.
+/// Time of a cell besides its traffic: creating networks, starting programs and stopping them. The value lies between
+/// what an idle and what a busy machine needs.
 const EXTRA: Duration = Duration::from_millis(400);
 
-/// What a request costs however near the other side is: programs are woken for it.
+/// Minimum time of a request, in seconds, even without a round-trip time: programs must be woken for it.
 const WAKE_S: f64 = 0.0003;
 
-/// What programs of one machine carry, where the link has no limit: between a tunnel and bare TCP.
+/// Assumed throughput of programs on one machine if the link has no rate limit, in bytes per second. The value lies
+/// between a tunnel's and bare TCP's.
 const UNLIMITED_BYTES_PER_S: f64 = 1e9;
 
-/// The least time after which Linux's TCP repeats what nothing follows, and that of a connection's first packet.
+/// Linux TCP's minimum retransmission timeout, which applies if no later segment follows a lost one, and the initial
+/// timeout of a connection's first packet. Both in seconds.
 const REPEAT_S: f64 = 0.2;
 const REPEAT_FIRST_S: f64 = 1.0;
 
-/// What a sender begins with, bytes (RFC 6928).
+/// A sender's initial congestion window, in bytes (RFC 6928).
 const INITIAL_WINDOW: f64 = 14_600.0;
 
 impl Scenario {
-    /// How long the cell of a plan takes.
+    /// Estimates the time of one planned cell.
     pub fn estimate(&self, planned: &Planned, quick: bool) -> Duration {
         let setup = self.setup(planned.case, planned.arm, quick);
         setup.estimate(&self.arms[planned.arm]) + EXTRA
     }
 
-    /// How long all of these take, with the runs in which programs are looked into.
+    /// Estimates the time of all these cells, including the extra runs for processor profiles.
     pub fn estimate_all(&self, cells: &[Planned], quick: bool) -> Duration {
         let of = |planned: &Planned| self.estimate(planned, quick);
         let looked_into = self.profile.iter().flat_map(|asked| {
@@ -68,7 +70,7 @@ impl Setup {
             .map_or(self.load.time_limit, |time| time.min(self.load.time_limit))
     }
 
-    /// Bytes per second, the round trip in seconds, and the share that is lost.
+    /// Returns the link's rate in bytes per second, the round-trip time in seconds, and the upward loss share.
     fn path(&self) -> [f64; 3] {
         let Some(link) = self.link.emulated() else {
             return [UNLIMITED_BYTES_PER_S, 0.0, 0.0];
@@ -79,14 +81,14 @@ impl Setup {
         [rate.min(UNLIMITED_BYTES_PER_S), round_trip, up.loss]
     }
 
-    /// Seconds that so many bytes take from a standing start.
+    /// Estimates the seconds that a transfer of `bytes` takes from a cold start.
     fn transfer(&self, bytes: f64) -> f64 {
         let [rate, round_trip, _] = self.path();
         let doublings = (bytes / INITIAL_WINDOW).max(1.0).log2();
         bytes / rate + round_trip * doublings
     }
 
-    /// Seconds that a request takes until its answer is there.
+    /// Estimates the seconds from a request to its answer.
     fn request(&self, arm: &Arm) -> f64 {
         let [rate, round_trip, loss] = self.path();
         let Load {
@@ -107,7 +109,7 @@ impl Setup {
             | ArmKind::Iperf3
             | ArmKind::Command => 2.0,
         };
-        // One packet each way may be the lost one. QUIC asks again after a round trip or so.
+        // Either of two packets, one each way, may be lost. QUIC retransmits after about a round trip.
         let repeat = match (is_quic, begins) {
             (true, _) => round_trip,
             (false, false) => REPEAT_S + round_trip,

@@ -1,4 +1,4 @@
-//! What a run comes to: tables, comparisons, assertions. All of it from `run.json` alone.
+//! The results of a run: tables, comparisons, assertions. All of them are derived from `run.json` alone.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ mod verdict;
 pub(crate) use assertion::Asserted;
 pub(crate) use table::{Figure, Table, TableCell};
 
-/// What a run comes to. Its parts are in the order of the scenario, comparisons and assertions case by case.
+/// The results of a run. Tables follow the order of the scenario; comparisons and assertions are listed case by case.
 #[derive(Debug)]
 pub struct Findings<'a> {
     pub(crate) run: &'a Run,
@@ -25,7 +25,7 @@ pub struct Findings<'a> {
     pub(crate) tables: Vec<Table>,
     pub(crate) compared: Vec<Compared>,
     pub(crate) asserted: Vec<Asserted>,
-    /// Figures that were asked for: their intervals take thousands of draws.
+    /// Cache of figures that were requested: computing their intervals takes thousands of draws.
     figures: RefCell<BTreeMap<(String, String, Metric), Option<Figure>>>,
 }
 
@@ -35,12 +35,12 @@ pub(crate) struct Compared {
     pub(crate) a: String,
     pub(crate) b: String,
     pub(crate) metric: Metric,
-    /// What the pairs say; `None`: there are none.
+    /// The result of the paired comparison. `None` without pairs.
     pub(crate) paired: Option<Paired>,
 }
 
 impl<'a> Findings<'a> {
-    /// Works out what a run of a scenario comes to.
+    /// Derives the results of a run of a scenario.
     pub fn new(run: &'a Run, scenario: &'a Scenario) -> Self {
         let tables = scenario
             .tables
@@ -74,21 +74,22 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Cells of which an attempt counts, and those of which none does.
+    /// Returns the number of planned measurements (case, arm and block) with a valid attempt, and of those without one.
     pub fn validity(&self) -> (usize, usize) {
         let outcomes = self.run.outcomes();
         let valid = outcomes.values().filter(|valid| **valid).count();
         (valid, outcomes.len() - valid)
     }
 
-    /// Whether everything that was asserted holds. An assertion that too few runs count for does not hold.
+    /// Returns true if every assertion holds. An assertion with too few valid runs does not hold.
     pub fn all_hold(&self) -> bool {
         self.asserted
             .iter()
             .all(|assertion| assertion.holds == Some(true))
     }
 
-    /// The least and the most runs that count of a cell, those included that were not reached.
+    /// Returns the smallest and the largest number of valid runs per case and arm. A combination that the run did not
+    /// reach counts as zero.
     pub(crate) fn runs_of_cells(&self) -> [usize; 2] {
         let arms: Vec<&str> = self.scenario.arms.iter().map(|arm| &*arm.id).collect();
         let arms = arms.iter().filter(|arm| self.run.has(None, arm));
@@ -110,7 +111,7 @@ impl<'a> Findings<'a> {
         figure.clone()
     }
 
-    /// What was published of an arm under a case: the figure, or the median of its runs.
+    /// Returns the published figure of an arm under a case. If single runs were published, returns their median.
     pub(crate) fn published(&self, case: &str, arm: &str, metric: Metric) -> Option<f64> {
         let key = (case.to_owned(), arm.to_owned());
         self.scenario.published.get(&key)?.get(&metric)?.middle()
@@ -125,7 +126,7 @@ impl<'a> Findings<'a> {
 }
 
 impl Compared {
-    /// Whether there are pairs enough for a verdict.
+    /// Returns true if there are enough pairs for a verdict.
     pub(crate) fn is_told(&self) -> bool {
         self.paired
             .is_some_and(|paired| paired.verdict != Verdict::TooFew)
@@ -271,7 +272,7 @@ mod tests {
         );
         assert_eq!(findings.tables[1].rows[0].1[0].ours, None);
         assert_eq!(findings.compared[0].word(), "not measured");
-        assert!(!findings.all_hold(), "nothing found holds nothing");
+        assert!(!findings.all_hold(), "no figures, so nothing holds");
         assert_eq!(findings.validity(), (7, 7));
     }
 }

@@ -1,8 +1,8 @@
-//! Whether a cell counts: what its link and its machine did, set against what crossed it.
+//! Judges whether a cell counts, by what its link and its machine did while it was measured.
 //!
-//! Everybody shares the processors of one machine, and the machine may be taken away for a while. What matters is not
-//! the longest pause but how many packets met one that is long for their way: a rate hardly feels that two packets in
-//! a hundred were late by a quarter of a round trip, a percentile of latency does.
+//! All programs share the processors of one machine, and a hypervisor may take these away for a while. The criterion is
+//! not the longest pause but the share of packets that met a pause that is long compared with the round trip. A rate
+//! hardly changes if two packets in a hundred are late by a quarter of a round trip. A percentile of latency does.
 
 use std::time::Duration;
 
@@ -11,43 +11,45 @@ use quictun_link::LinkConfig;
 use crate::record::LinkAccount;
 use crate::scenario::Mode;
 
-/// Of a round trip, what is late enough to matter.
+/// A frame is late if it leaves after its due time by more than the round-trip time divided by this number.
 const LATE_ROUND_TRIP: u32 = 4;
 
-/// Lateness that never matters: ten times what a machine that is not busy needs to wake a thread, and what the kernel
-/// itself puts on top of the shortest round trips that are emulated.
+/// Lateness up to this value never matters. It is ten times what an idle machine needs to wake a thread, and what the
+/// kernel itself adds to the shortest emulated round trips.
 const LATE_LEAST: Duration = Duration::from_micros(500);
 
-/// Share of frames that may be late: a rate is an average over all of them.
+/// Maximum share of late frames if a rate is measured: a rate is an average over all frames.
 const LATE_SHARE_STREAM: f64 = 0.05;
 
-/// The same where latencies are measured: percentiles up to p99 are then the link's.
+/// Maximum share of late frames if latencies are measured. With it, percentiles up to p99 are those of the link.
 const LATE_SHARE_REQUESTS: f64 = 0.01;
 
-/// Share of all processors' time whose theft spoils whatever was measured where nothing but them limits it.
+/// Maximum share of processor time that may be stolen if no link limits the traffic. The processors then limit it, and
+/// theft falsifies every figure.
 const STOLEN_BARE: f64 = 0.10;
 
-/// The same across a link, whose lateness says what the theft did to packets.
+/// Maximum share of processor time that may be stolen with an emulated link, whose lateness shows how the theft
+/// affected packets.
 const STOLEN_LINK: f64 = 0.25;
 
-/// The same that is worth a remark.
+/// Share of stolen processor time from which on a valid cell gets a remark.
 const STOLEN_REMARK: f64 = 0.01;
 
-/// What is to be said of a cell.
+/// The judgement of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// Why it does not count; nothing: it does.
+    /// The reasons why the cell does not count. Empty if it counts.
     pub against: Vec<String>,
-    /// What is odd, though it counts.
+    /// Peculiarities that do not invalidate the cell.
     pub remarks: Vec<String>,
 }
 
-/// How late a frame of a link with these two ways must be to matter.
+/// Returns the lateness from which on a frame of a link with these two directions counts as late.
 pub fn late_limit([up, down]: &[LinkConfig; 2]) -> Duration {
     ((up.delay + down.delay) / LATE_ROUND_TRIP).max(LATE_LEAST)
 }
 
-/// Judges a cell by its link, if it had one, and by the share of all processors that was stolen meanwhile.
+/// Judges a cell by its link, if it has one, and by the share of all processors' time that was stolen meanwhile.
 pub fn judge(link: Option<&LinkAccount>, mode: Mode, stolen: f64) -> Judgement {
     let mut judgement = Judgement::default();
     let percent = |share: f64| format!("{:.1} %", share * 100.0);

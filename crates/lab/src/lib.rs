@@ -1,20 +1,26 @@
-//! What the lab measures, and what its measurements say: functions of text, numbers and seeds.
+//! The lab's scenarios, statistics and reports, as functions of text, numbers and seeds.
 //!
 //! ```text
-//!  scenario (TOML) ─► Scenario ─► Schedule ─► whoever measures ─► Run (run.json) ─► Findings ─► Markdown, HTML, JSON
-//!                       │ cases, arms             (lab-run)           raw data          tables, verdicts
+//!  scenario (TOML) ─► Scenario ─► Schedule ─► measurements ─► Run (run.json) ─► Findings ─► Markdown, HTML, JSON
+//!                       │ cases, arms          (lab-run)        raw data          tables, verdicts
 //!                       └ published figures
 //! ```
 //!
+//! A *case* is one condition, for example a loss rate. An *arm* is one of the systems under comparison. A *cell* is one
+//! measurement of an arm under a case. A *block* is one repetition of all cells.
+//!
 //! # Order of use
 //!
-//! 1. [`Scenario::parse`] a text, or one of [`scenarios::ALL`]; what makes no sense is refused with its line.
-//! 2. [`Schedule::new`] puts its cells in order: every block holds each arm once, in an order that the seed decides.
-//! 3. Measure them, and keep what was found in a [`Run`], which [`Run::to_json`] and [`Run::from_json`] store.
-//! 4. [`Findings::new`] has medians, intervals, comparisons and assertions; [`markdown`], [`html`] and
-//!    [`Findings::to_json`] show them. Nothing in there comes from anywhere but the `Run`.
+//! 1. [`Scenario::parse`] reads a text, or one of [`scenarios::ALL`]. It refuses an invalid scenario with the number of
+//!    the line.
+//! 2. [`Schedule::new`] puts the cells in order: every block holds each arm of each case once, in an order that the
+//!    seed decides.
+//! 3. The caller measures the cells and keeps the results in a [`Run`], which [`Run::to_json`] and [`Run::from_json`]
+//!    store and load.
+//! 4. [`Findings::new`] computes medians, intervals, comparisons and assertions. [`markdown`], [`html`] and
+//!    [`Findings::to_json`] present them. All of them depend on the `Run` alone.
 //!
-//! Nothing here measures, waits, or touches a file.
+//! This crate does not measure, wait, or touch files.
 #![forbid(unsafe_code)]
 
 pub mod chart;
@@ -45,5 +51,5 @@ pub use schedule::{Planned, Schedule, Selection, SelectionError};
 
 pub use writing::wrapped;
 
-/// The Cargo profile that this program was built with: `release`, `dist`, `debug` or a user's own.
+/// The Cargo profile that this program was built with: `release`, `dist`, `debug` or one that the user defined.
 pub const BUILD_PROFILE: &str = env!("QUICTUN_PROFILE");

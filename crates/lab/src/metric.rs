@@ -1,4 +1,4 @@
-//! What is measured, by the names that scenarios, `run.json` and reports share.
+//! Metrics, with the names that scenarios, `run.json` and reports share.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ pub(crate) enum Better {
     Neither,
 }
 
-/// Defines [`Metric`]. A line is: the variant, its id in scenarios and `run.json` (its unit stands last), its label and
-/// its unit in reports, and which way is good.
+/// Defines [`Metric`]. Each line holds the variant, its id in scenarios and `run.json`, its label and unit in reports,
+/// and the direction that is better. The id ends with the unit.
 macro_rules! metrics {
     ($($name:ident: $id:literal, $label:literal, $unit:literal, $better:ident;)*) => {
-        /// One kind of figure. The order is that of reports.
+        /// A measured quantity. Reports list metrics in this order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
         pub enum Metric {
             $(#[doc = concat!("`", $id, "`: ", $label, ".")] #[serde(rename = $id)] $name,)*
@@ -83,17 +83,17 @@ impl Metric {
         Self::ALL.iter().copied().find(|metric| metric.id() == id)
     }
 
-    /// Its name in scenarios and `run.json`.
+    /// Returns the metric's name in scenarios and `run.json`.
     pub(crate) const fn id(self) -> &'static str {
         self.row().0
     }
 
-    /// Its name in reports.
+    /// Returns the metric's name in reports.
     pub(crate) const fn label(self) -> &'static str {
         self.row().1
     }
 
-    /// Its unit in reports; empty: a count.
+    /// Returns the metric's unit in reports. Empty for a count.
     pub(crate) const fn unit(self) -> &'static str {
         self.row().2
     }
@@ -102,7 +102,7 @@ impl Metric {
         self.row().3
     }
 
-    /// Label and unit.
+    /// Returns the label with the unit, for headings.
     pub fn title(self) -> String {
         match self.row() {
             (_, label, "", _) => label.to_owned(),
@@ -111,7 +111,7 @@ impl Metric {
     }
 }
 
-/// Reads figures by id. Those of another version's metrics are left out.
+/// Deserializes figures by id, and drops metrics that this version does not know.
 pub(crate) fn known<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Metric, f64>, D::Error> {
     let all = BTreeMap::<String, f64>::deserialize(from)?;
     let known = all

@@ -1,4 +1,4 @@
-//! What was measured, as `run.json` keeps it: raw, with all that is needed to show it again.
+//! The raw data of a run, as `run.json` stores it, with everything that reports need.
 
 use std::collections::BTreeMap;
 
@@ -6,61 +6,62 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Metric, Refused, Scenario};
 
-/// Of the format; its number rises when a key changes its meaning.
+/// Version of the format of `run.json`. The number rises when a key changes its meaning.
 pub const SCHEMA: &str = "lab/1";
 
-/// A run of a scenario.
+/// The raw data of one run of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// [`SCHEMA`].
+    /// The format's version, [`SCHEMA`].
     pub schema: String,
-    /// The scenario's text, whole.
+    /// The full text of the scenario.
     pub scenario: String,
-    /// What was asked for.
+    /// The options of the run.
     pub asked: Asked,
-    /// The command line that repeats it.
+    /// The command line that repeats the run.
     pub command: String,
-    /// When it began, RFC 3339.
+    /// Start time, in the format of RFC 3339.
     pub started: String,
-    /// How long it took, seconds.
+    /// Duration of the run, in seconds.
     pub seconds: f64,
-    /// How many cells there were to be.
+    /// Number of cells that were planned.
     pub planned: usize,
-    /// Why it ended early, if it did.
+    /// The reason why the run ended early, if it did.
     pub ended_early: Option<String>,
-    /// What one should know before believing it.
+    /// Warnings that affect how far the results can be trusted.
     pub warnings: Vec<String>,
-    /// The machine, and the other one where there are two.
+    /// Properties of the machine, and of the remote machine if there is one.
     pub environment: BTreeMap<String, String>,
-    /// The far end of a real path; `None`: links were emulated.
+    /// The far end of a real path. `None` if the links were emulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
-    /// In the order of time.
+    /// The measurements, in chronological order.
     pub cells: Vec<Cell>,
-    /// What programs were in the middle of.
+    /// Processor profiles of the arms' programs.
     #[serde(default)]
     pub profiles: Vec<Profile>,
 }
 
-/// What a program of an arm was in the middle of, in a run of its own that no figure is from.
+/// A sampled profile of a program of an arm. It comes from an extra run, which contributes no figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Its case.
+    /// The id of the case.
     pub case: String,
-    /// Its arm.
+    /// The id of the arm.
     pub arm: String,
-    /// What the program is to the arm.
+    /// The program's role in the arm, for example `tunnel client`.
     pub role: String,
-    /// Samples.
+    /// Number of samples of this program.
     pub samples: u64,
-    /// Samples of the whole arm that nobody fetched in time.
+    /// Samples of all programs of the arm that were lost because they were not read in time.
     pub lost: u64,
-    /// Whether the kernel let itself be seen.
+    /// True if the kernel allowed samples of its own functions.
     pub with_kernel: bool,
-    /// Samples of which the innermost function has no name: who asked could not read it.
+    /// Samples whose innermost function has no name, because the symbols do not contain it or could not be read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unnamed: u64,
-    /// Functions from the outermost on, separated by `;`, with the number of samples: the most frequent stacks.
+    /// The most frequent stacks with their number of samples. A stack lists functions from the outermost to the
+    /// innermost, separated by `;`.
     pub stacks: Vec<(String, u64)>,
 }
 
@@ -69,125 +70,126 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What was asked for besides the scenario.
+/// The options of a run, besides the scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Arms and cases; none: all.
+    /// Ids of the selected arms and cases. Empty selects all.
     pub only: Vec<String>,
-    /// Blocks.
+    /// Number of blocks to measure.
     pub reps: u32,
-    /// In a hurry.
+    /// True for a quick run.
     pub quick: bool,
-    /// What order and accidents follow from.
+    /// Seed of the order of cells and of the random events on the links.
     pub seed: u64,
 }
 
-/// One measurement.
+/// One measurement of an arm under a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Its case.
+    /// The id of the case.
     pub case: String,
-    /// Its arm.
+    /// The id of the arm.
     pub arm: String,
-    /// Its block, from 1.
+    /// The number of the block, starting at 1.
     pub block: u32,
-    /// What accidents followed from.
+    /// Seed of the random events on the link.
     pub seed: u64,
-    /// When it began, seconds from the run's begin.
+    /// Start of the measurement, in seconds since the start of the run.
     pub at_s: f64,
-    /// How long it took, seconds.
+    /// Duration of the measurement, in seconds.
     pub seconds: f64,
-    /// Whether it counts.
+    /// True if the measurement counts.
     pub valid: bool,
-    /// Why it does not, or what is odd about it.
+    /// Reasons why the measurement does not count, or peculiarities of a valid one.
     pub flags: Vec<String>,
-    /// The machine is why it does not: the same was measured again, if time permitted.
+    /// True if the measurement does not count because the machine disturbed it. It was repeated if time permitted.
     pub noise: bool,
-    /// Figures, by [`crate::Metric::id`].
+    /// The figures, by [`crate::Metric::id`].
     #[serde(deserialize_with = "crate::metric::known")]
     pub metrics: BTreeMap<Metric, f64>,
-    /// What the receiver got, over time: seconds and bit/s.
+    /// The receiver's rate over time: seconds and bit/s.
     pub series: Vec<(f64, f64)>,
-    /// What the arm's programs took.
+    /// Processor time of the arm's programs.
     pub processes: Vec<Process>,
-    /// What the link did; `None` on the loopback device.
+    /// The emulator's account of the link. `None` if this program emulated no link.
     pub link: Option<LinkAccount>,
-    /// Share of all processors that was stolen by other machines.
+    /// Share of all processors' time that a hypervisor gave to other machines.
     pub steal: f64,
-    /// Share of all processors that did nothing.
+    /// Share of all processors' time that was idle.
     pub idle: f64,
 }
 
-/// A program's share of the processors.
+/// The processor time of a program's threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Process {
-    /// What it is to the arm.
+    /// The program's role in the arm.
     pub role: String,
-    /// Threads of one name together.
+    /// Name of the threads. Threads with the same name are added up.
     pub thread: String,
-    /// Processor time in the time that counts, seconds.
+    /// Processor time within the measured interval, in seconds.
     pub cpu_s: f64,
-    /// That time, seconds.
+    /// Length of the measured interval, in seconds.
     pub seconds: f64,
 }
 
-/// What an emulator says of its link.
+/// The emulator's account of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkAccount {
-    /// What it fell short in, save lateness: that depends on what crossed it.
+    /// Failures of the emulator, except lateness: [`crate::judge`] decides whether lateness matters, depending on the
+    /// traffic.
     pub faults: Vec<String>,
-    /// From near to far.
+    /// Account of the direction from the near side to the far side.
     pub up: WayAccount,
-    /// And back.
+    /// Account of the direction from the far side to the near side.
     pub down: WayAccount,
 }
 
-/// The same for one direction.
+/// The emulator's account of one direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WayAccount {
-    /// Packets that came.
+    /// Number of packets that entered the link.
     pub packets: u64,
-    /// Packets in a frame, on average: 1 where nothing is offloaded.
+    /// Mean number of packets per frame: 1 without offload.
     pub packets_per_frame: f64,
-    /// Share to be lost, where that is one number.
+    /// Configured share of lost packets, if a single number describes it.
     pub loss_asked: Option<f64>,
-    /// Share that was.
+    /// Share of packets that the link lost.
     pub loss: f64,
-    /// Dropped for want of room in the queue.
+    /// Packets dropped because the queue was full.
     pub queue_drops: u64,
-    /// Dropped by accident: the machine's fault.
+    /// Packets dropped by accident, for which the machine is responsible.
     pub unintended_drops: u64,
-    /// 99 of 100 frames left no later than this after they were due.
+    /// The 99th percentile of the delay between a frame's due time and its departure, in microseconds.
     pub late_p99_us: f64,
-    /// What is late enough to matter.
+    /// Delay from which on a frame counts as late, in microseconds.
     pub late_limit_us: f64,
-    /// Share of frames that were later than that.
+    /// Share of frames that were later than `late_limit_us`.
     pub late_share: f64,
-    /// Share of a processor that the emulation of this direction took.
+    /// Share of one processor that the emulation of this direction used.
     pub busy: f64,
 }
 
-/// A file that is no run.
+/// Errors of reading `run.json`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Not JSON, or not of this shape.
+    /// The text is not JSON, or does not have the keys and types of a run.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// Of another version.
-    #[error("its schema is {0:?}, and this program reads {SCHEMA:?}")]
+    /// The file has the format of another version.
+    #[error("unsupported schema {0:?}: this program reads {SCHEMA:?}")]
     Schema(String),
-    /// Its scenario is none.
-    #[error("its scenario: {0}")]
+    /// The scenario in the file is invalid.
+    #[error("invalid scenario: {0}")]
     Scenario(#[from] Refused),
 }
 
 impl Run {
-    /// Reads `run.json`, and the scenario in it.
+    /// Parses the text of `run.json`, and the scenario in it.
     ///
     /// # Errors
     ///
-    /// [`RunError`].
+    /// Returns [`RunError`] if the text or its scenario is invalid, or if another version wrote it.
     pub fn from_json(text: &str) -> Result<(Self, Scenario), RunError> {
         #[derive(Deserialize)]
         struct Schema {
@@ -202,11 +204,12 @@ impl Run {
         Ok((run, scenario))
     }
 
-    /// The text of `run.json`: each cell and each profile is a line, so that files are small and differences are seen.
+    /// Returns the text of `run.json`. Each cell and each profile is one line, which keeps files small and makes
+    /// differences between them readable.
     ///
     /// # Errors
     ///
-    /// serde's; numbers and texts give no cause for any.
+    /// Returns an error of `serde_json`; numbers and strings do not cause any.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         let frame = Self {
             cells: Vec::new(),
@@ -215,14 +218,14 @@ impl Run {
         };
         let cells = lines("cells", &self.cells)?;
         let profiles = lines("profiles", &self.profiles)?;
-        // In no text of the frame: a quotation mark there has a backslash in front of it.
+        // No string in the frame matches these patterns, because JSON escapes quotation marks with a backslash.
         let text = serde_json::to_string_pretty(&frame)?
             .replace("\"cells\": []", &cells)
             .replace("\"profiles\": []", &profiles);
         Ok(text + "\n")
     }
 
-    /// What was measured of an arm under a case, in the order of blocks: all that counts.
+    /// Returns the valid cells of an arm under a case, in chronological order.
     pub(crate) fn valid<'a>(
         &'a self,
         case: &'a str,
@@ -245,7 +248,7 @@ impl Run {
         cells.any(|cell| cell.arm == arm && case.is_none_or(|case| cell.case == case))
     }
 
-    /// Case, arm and block of what was measured, and whether an attempt counts.
+    /// Returns case, arm and block of all measurements, with true if any attempt is valid.
     pub(crate) fn outcomes(&self) -> BTreeMap<(&str, &str, u32), bool> {
         let mut all = BTreeMap::new();
         for cell in &self.cells {
@@ -261,7 +264,7 @@ impl Run {
             .collect()
     }
 
-    /// A metric of two arms under a case, from the same blocks.
+    /// Returns the values of a metric for two arms under a case, paired by block.
     pub(crate) fn pairs(&self, case: &str, [a, b]: [&str; 2], metric: Metric) -> Vec<(f64, f64)> {
         let value = |cell: &Cell| cell.metrics.get(&metric).copied();
         self.valid(case, a)
@@ -293,16 +296,16 @@ impl Profile {
         samples as f64 / self.samples.max(1) as f64
     }
 
-    /// Samples whose innermost function is shown as the file it is in.
+    /// Returns the number of samples whose innermost function is shown as its file.
     pub(crate) fn nameless(&self) -> u64 {
         let innermost = |stack: &str| stack.rsplit(';').next().is_some_and(is_file);
         let nameless = self.stacks.iter().filter(|(stack, _)| innermost(stack));
-        // Older runs count those whose callers have no name, too.
+        // Runs of older versions also count samples whose callers have no name.
         let counted = nameless.map(|(_, count)| count).sum();
         self.unnamed.min(counted)
     }
 
-    /// The innermost functions with the largest shares of the samples, and these.
+    /// Returns the innermost functions with the largest shares of the samples, at most `most`, with their shares.
     pub(crate) fn hottest(&self, most: usize) -> Vec<(&str, f64)> {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for (stack, count) in &self.stacks {
@@ -317,7 +320,8 @@ impl Profile {
     }
 }
 
-/// What the kernel lends to every program is a name, though it looks like a file.
+/// Returns true if a stack entry is a file in brackets instead of a function. `[vdso]`, which the kernel maps into
+/// every program, counts as a function.
 fn is_file(function: &str) -> bool {
     function.starts_with('[') && function != "[vdso]"
 }
@@ -326,7 +330,8 @@ fn is_file(function: &str) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// A run with two arms under two cases, in seven blocks; `second` is so many times as fast.
+    /// Returns a run with two arms under two cases, in seven blocks. The arm `second` is `second` times as fast as the
+    /// other.
     pub(crate) fn run(second: f64) -> Run {
         let mut cells = Vec::new();
         for block in 1..=7_u32 {
@@ -450,13 +455,13 @@ values = { receiver_mbit_per_s = 60.3 }
         assert_eq!(read, run);
         assert!(
             text.lines().count() < run.cells.len() + 60,
-            "a line for each"
+            "one line per cell"
         );
         assert_eq!(scenario.name, "small");
         let other = text.replace("lab/1", "lab/2");
         let error = Run::from_json(&other).expect_err("another schema");
         assert!(error.to_string().contains("lab/2"), "{error}");
-        Run::from_json("{").expect_err("no JSON");
+        Run::from_json("{").expect_err("broken JSON");
         let newer = text.replace("cpu_s_per_gb\":", "unheard_of\":");
         let (read, _) = Run::from_json(&newer).expect("a run of a newer version");
         let ids: Vec<_> = read.cells[0].metrics.keys().collect();
@@ -488,7 +493,7 @@ values = { receiver_mbit_per_s = 60.3 }
             .cells
             .iter_mut()
             .find(|cell| cell.block == 3 && cell.arm == "second" && cell.case == "loss=0%");
-        bad.expect("it is there").valid = false;
+        bad.expect("the run has this cell").valid = false;
         let pairs = run.pairs("loss=0%", ["second", "first"], Metric::ReceiverMbitPerS);
         assert_eq!(pairs.len(), 6);
         assert!(pairs.iter().all(|(a, b)| (a / b - 2.0).abs() < 1e-9));

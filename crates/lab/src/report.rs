@@ -1,8 +1,9 @@
-//! What was found, for people.
+//! Reports for people.
 //!
-//! [`markdown`] and [`html`] show the same things in the same order: the result in a sentence and as a chart, the verdict
-//! with its cost, tables with published figures beside ours, further charts, how far to trust it, the machine, and the
-//! command that repeats it. [`charts`] are the files that Markdown shows; the page holds its own.
+//! [`markdown`] and [`html`] show the same things in the same order. They begin with the result, as a sentence and as a
+//! chart, and the verdict with its cost. Tables with published figures beside the measured ones and further charts
+//! follow. At the end are the validity of the run, the machine, and the command that repeats the run. [`charts`]
+//! returns the files that Markdown refers to; the HTML page embeds its charts.
 
 mod charts;
 mod colours;

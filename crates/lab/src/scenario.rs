@@ -1,7 +1,7 @@
-//! A scenario: links, what crosses them, in which ways, and what was published about it.
+//! A scenario: links, traffic, the systems under comparison, and published figures.
 //!
-//! [`Scenario::parse`] reads TOML, checks every combination of case and arm, and refuses what makes no sense with its
-//! line. `docs/scenarios.md` shows those that come with the program.
+//! [`Scenario::parse`] reads TOML and checks every combination of case and arm. It refuses an invalid scenario with the
+//! number of the line. `docs/scenarios.md` shows the built-in scenarios.
 
 mod difference;
 mod headers;
@@ -30,84 +30,83 @@ use raw::{
 };
 use refused::MAX_CELLS;
 
-/// Repetitions where a scenario does not say: the fewest of which the exact interval is surer than 95 % with room to
-/// spare (98.4 %).
+/// Default number of repetitions. It is the smallest whose exact interval exceeds 95 % with a margin (98.4 %).
 const REPS: u32 = 7;
 
-/// The same in a hurry: the fewest that permit a verdict at all.
+/// Default number of repetitions of a quick run. It is the smallest that permits a verdict.
 const QUICK_REPS: u32 = 6;
 
-/// What is to be measured.
+/// The description of a set of measurements.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Short name, for files and the command line.
     pub name: String,
-    /// What it is about, in one line.
+    /// One line that says what the scenario is about.
     pub title: String,
-    /// The document whose table it reproduces.
+    /// The document whose table the scenario reproduces.
     pub(crate) source: Option<String>,
-    /// What it measures and what to keep in mind, in Markdown.
+    /// Purpose of the scenario and notes for its interpretation, in Markdown.
     pub(crate) about: String,
-    /// The text it was read from.
+    /// The text that the scenario was parsed from.
     pub text: String,
-    /// Conditions.
+    /// The conditions, in the order of the text.
     pub cases: Vec<Case>,
-    /// What is measured under each of them.
+    /// The systems that are measured under each condition.
     pub arms: Vec<Arm>,
-    /// Repetitions, and those of a quick run.
+    /// Number of repetitions of a full run and of a quick run.
     pub reps: [u32; 2],
     pub(crate) tables: Vec<Shown>,
-    /// Arms a and b, and the metric.
+    /// Comparisons: the ids of arms a and b, and the metric.
     pub(crate) compares: Vec<(String, String, Metric)>,
     pub(crate) asserts: Vec<Assertion>,
-    /// Whose processor time to look into.
+    /// The cells whose processor time is profiled.
     pub profile: Option<Profiled>,
-    /// By case and arm.
+    /// Published figures, by case and arm.
     pub(crate) published: BTreeMap<(String, String), BTreeMap<Metric, Published>>,
-    /// By case, arm, and whether in a hurry.
+    /// Link and load, by case, arm, and full or quick run.
     setups: Vec<Setup>,
 }
 
-/// One condition.
+/// One condition under which every arm is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Name: `loss=1%`.
+    /// The case's id, for example `loss=1%`.
     pub id: String,
-    /// As tables show it: `1%`.
+    /// The case's label in tables, for example `1%`.
     pub label: String,
 }
 
-/// One thing that is measured.
+/// One system under comparison.
 #[derive(Clone, Debug)]
 pub struct Arm {
-    /// Name.
+    /// The id of the arm.
     pub id: String,
-    /// Where the scenario's text has it, from 1.
+    /// The line of the arm in the scenario's text, starting at 1.
     pub line: usize,
-    /// What it is.
+    /// The kind of program that is measured.
     pub kind: ArmKind,
-    /// Whether it goes through the tunnel.
+    /// True if the traffic goes through the tunnel.
     pub through_tunnel: bool,
-    /// Over IPv6 instead of IPv4.
+    /// True to use IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// TCP's or QUIC's congestion control.
+    /// Congestion control of TCP or QUIC. `None` for the program's default.
     pub congestion: Option<String>,
-    /// Further words for the client's command line.
+    /// Additional arguments for the client's command line.
     pub client_flags: Vec<String>,
-    /// The same for the server's.
+    /// Additional arguments for the server's command line.
     pub server_flags: Vec<String>,
-    /// The user's own commands, for `sh -c`: client's and server's.
+    /// The user's own commands for the client and the server, which `sh -c` runs.
     pub commands: Option<[String; 2]>,
-    /// Not measured, and no fault, where its program is missing.
+    /// True if the arm is skipped, without an error, when its program is missing.
     pub optional: bool,
 }
 
-/// What one cell needs.
+/// The link and the load of one cell.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The link.
+    /// The link between both sides.
     pub link: Link,
-    /// What crosses it.
+    /// The traffic that crosses the link.
     pub load: Load,
 }
 
@@ -115,19 +114,19 @@ pub struct Setup {
 pub(crate) struct Shown {
     pub(crate) title: String,
     pub(crate) shape: Shape,
-    /// Heading of the first column.
+    /// The heading of the first column.
     pub(crate) row: String,
     pub(crate) arms: Vec<String>,
     pub(crate) cases: Vec<String>,
     pub(crate) columns: Vec<Metric>,
 }
 
-/// Whose processor time to look into, in a run of its own after all others.
+/// The cells whose processor time is profiled, each in an extra run after all others.
 #[derive(Clone, Debug)]
 pub struct Profiled {
-    /// Under these cases.
+    /// Ids of the profiled cases.
     pub cases: Vec<String>,
-    /// These arms.
+    /// Ids of the profiled arms.
     pub arms: Vec<String>,
     pub(crate) functions: Vec<String>,
 }
@@ -135,22 +134,22 @@ pub struct Profiled {
 #[derive(Clone, Debug)]
 pub(crate) struct Assertion {
     pub(crate) arm: String,
-    /// The arm it is measured against; `None`: absolute.
+    /// The arm that this one is compared with. `None` if the limits are absolute.
     pub(crate) over: Option<String>,
     pub(crate) metric: Metric,
     pub(crate) cases: Vec<String>,
     pub(crate) at_least: Option<f64>,
     pub(crate) at_most: Option<f64>,
-    /// By which `at_least` is less than it says.
+    /// The allowance by which `at_least` is reduced.
     pub(crate) allow: Option<Allowance>,
 }
 
 impl Scenario {
-    /// Reads and checks a scenario.
+    /// Parses and checks a scenario.
     ///
     /// # Errors
     ///
-    /// [`Refused`]: the line, what is wrong there, and what to write.
+    /// Returns [`Refused`] with the line, the problem, and the remedy.
     pub fn parse(text: &str) -> Result<Self, Refused> {
         let raw: RawScenario =
             toml::from_str(text).map_err(|error| Refused::syntax(text, &error))?;
@@ -162,7 +161,7 @@ impl Scenario {
         let cells = variants.len() * raw.arm.len();
         if cells > MAX_CELLS {
             return Err(refuse(&format!(
-                "{cells} cells in each block are more than {MAX_CELLS}: measure fewer cases, or make two scenarios of it"
+                "{cells} cells in each block are more than {MAX_CELLS}: measure fewer cases, or split the scenario in two"
             )));
         }
         let reps = [
@@ -208,12 +207,13 @@ impl Scenario {
         })
     }
 
-    /// What the cell of a case and an arm needs, both by their position.
+    /// Returns link and load of a cell. `case` and `arm` are indices into `cases` and `arms`.
     pub fn setup(&self, case: usize, arm: usize, quick: bool) -> &Setup {
         &self.setups[(case * self.arms.len() + arm) * 2 + usize::from(quick)]
     }
 
-    /// What headers leave of packets, where an assertion allows for them and both arms cross links alike.
+    /// Returns the payload that headers leave in a packet. Returns `None` unless the assertion allows for headers,
+    /// compares a QUIC arm with a TCP arm, and both use links with the same MTU.
     pub(crate) fn room(&self, assertion: &Assertion, case: &str) -> Option<Room> {
         assertion.allow.zip(assertion.at_least)?;
         let case = self.cases.iter().position(|known| known.id == case)?;
@@ -230,7 +230,8 @@ impl Scenario {
         (is_quic && theirs_is_tcp).then(|| Room::new(mtu, ipv6))
     }
 
-    /// As it is measured over a real path, where that is so: cases are not what their links make them.
+    /// Returns the scenario as it is measured over a path. Over a real path the links do not define the cases, so their
+    /// labels change.
     #[must_use]
     pub fn over_a_path(&self, real: bool) -> Self {
         let mut scenario = self.clone();
@@ -254,7 +255,7 @@ impl Scenario {
         for ids in [arms.collect::<Vec<_>>(), cases.collect()] {
             for (index, id) in ids.iter().enumerate() {
                 if ids[..index].contains(id) {
-                    let why = format!("there are two called {id:?}: give each a name of its own");
+                    let why = format!("the id {id:?} is used twice: give each a unique id");
                     return Err(Refused::new(text, at.span().start, why));
                 }
             }
@@ -262,7 +263,7 @@ impl Scenario {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || !self.name.chars().all(plain) {
             let name = &self.name;
-            let why = format!("{name:?} is no name: write it in small letters, digits and '-'");
+            let why = format!("{name:?} is not a valid name: use a-z, 0-9 and '-'");
             return Err(Refused::new(text, at.span().start, why));
         }
         Ok(())
@@ -323,7 +324,7 @@ impl Names<'_> {
         })
     }
 
-    /// Those named, or all.
+    /// Returns the named cases, or all of them without names.
     fn cases(&self, words: Option<Vec<Word>>) -> Result<Vec<String>, Refused> {
         let Some(words) = words else {
             let cases = self.scenario.cases.iter();
@@ -370,7 +371,7 @@ impl Names<'_> {
 
     fn assert(&self, raw: RawAssert) -> Result<Assertion, Refused> {
         if raw.at_least.is_none() && raw.at_most.is_none() {
-            let why = "nothing could break this assertion: give it at_least or at_most";
+            let why = "this assertion has no limit: set at_least or at_most";
             return Err(self.refuse(&raw.arm, why));
         }
         let (at, allow) = (raw.arm.clone(), raw.allow);
@@ -386,7 +387,7 @@ impl Names<'_> {
         let mut cases = assertion.cases.iter();
         if allow.is_some() && !cases.all(|case| self.scenario.room(&assertion, case).is_some()) {
             let why = "allow = \"headers\" goes with at_least, an arm of kind tunnel or quic over one of kind tcp or \
-                       iperf3, both on an emulated link: take it out";
+                       iperf3, both on an emulated link: remove it";
             return Err(self.refuse(&at, why));
         }
         Ok(assertion)

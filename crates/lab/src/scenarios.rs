@@ -1,4 +1,4 @@
-//! The scenarios that come with the program.
+//! The scenarios that are built into the program.
 
 macro_rules! scenario {
     ($name:literal) => {
@@ -9,7 +9,7 @@ macro_rules! scenario {
     };
 }
 
-/// Name and text of each.
+/// Name and TOML text of each built-in scenario.
 pub static ALL: &[(&str, &str)] = &[
     scenario!("published-bandwidth"),
     scenario!("published-latency"),
@@ -31,14 +31,14 @@ pub static ALL: &[(&str, &str)] = &[
     scenario!("crosscheck"),
 ];
 
-/// The text of the one with this name.
+/// Returns the text of the built-in scenario with this name.
 pub fn find(name: &str) -> Option<&'static str> {
     ALL.iter()
         .find(|(known, _)| *known == name)
         .map(|(_, text)| *text)
 }
 
-/// What `crosscheck` has besides, where another emulator is at hand: TOML to go behind its own.
+/// Returns TOML that adds another emulator to `crosscheck`. The caller appends it to that scenario's text.
 pub fn other_emulator(command: &str) -> String {
     OTHER_EMULATOR.replace("COMMAND", &toml::Value::from(command).to_string())
 }

@@ -1,9 +1,9 @@
-//! In which order cells are measured.
+//! The order in which cells are measured.
 //!
-//! A block holds every arm of every case once. Within it cases come in an order of their own, and the arms of a case
-//! next to each other, again in an order of their own: what drifts over minutes hits all arms alike, and what is
-//! compared was measured within seconds. The seed decides; the same seed makes the same order, and within a block the
-//! same accidents on the link for every arm.
+//! A block holds every arm of every case once. The order of cases is random in each block. The arms of a case are
+//! measured one after the other, in a random order too. Drift over minutes therefore affects all arms alike, and
+//! compared figures are measured within seconds of each other. The seed determines the order. Within a block, all arms
+//! of a case meet the same random events on the link.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore as _, SeedableRng as _};
@@ -13,47 +13,48 @@ use crate::scenario::{Scenario, refused_reps};
 /// A part of a scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Names of arms and cases; of a kind that none is named of, all.
+    /// Ids of the selected arms and cases. If there is no arm among them, all arms are selected; the same holds for
+    /// cases.
     pub only: Vec<String>,
-    /// Repetitions in place of the scenario's.
+    /// Number of repetitions, if not the scenario's.
     pub reps: Option<u32>,
-    /// In a hurry.
+    /// True for a quick run.
     pub quick: bool,
 }
 
-/// Why a selection is one of nothing.
+/// The reason why a selection is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectionError(String);
 
-/// One run that is to be made.
+/// One measurement of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Position of its case.
+    /// Index of the case.
     pub case: usize,
-    /// Position of its arm.
+    /// Index of the arm.
     pub arm: usize,
-    /// Which repetition, from 1.
+    /// The number of the repetition, starting at 1.
     pub block: u32,
-    /// What accidents on its link follow from.
+    /// Seed of the random events on the link.
     pub seed: u64,
 }
 
-/// All runs, in order.
+/// All planned measurements, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// First to last.
+    /// The measurements, in chronological order.
     pub cells: Vec<Planned>,
-    /// Blocks.
+    /// Number of blocks in the plan.
     pub reps: u32,
 }
 
 impl Schedule {
-    /// Puts what is selected in order.
+    /// Puts the selected cells in order.
     ///
     /// # Errors
     ///
-    /// [`SelectionError`] where that is nothing.
+    /// Returns [`SelectionError`] if a name is unknown, or if the number of repetitions is out of range.
     pub fn new(
         scenario: &Scenario,
         selection: &Selection,
@@ -109,7 +110,7 @@ fn selected(scenario: &Scenario, only: &[String]) -> Result<[Vec<usize>; 2], Sel
     }))
 }
 
-/// Fisher and Yates.
+/// Shuffles the items with the algorithm of Fisher and Yates.
 fn shuffled(items: &[usize], random: &mut ChaCha8Rng) -> Vec<usize> {
     let mut items = items.to_vec();
     for last in (1..items.len()).rev() {
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(schedule(&only(&["b"]), 1).cells.len(), 3 * 2);
         assert_eq!(schedule(&only(&["b", "loss=5%"]), 1).cells.len(), 2);
         let scenario = Scenario::parse(TEXT).expect("a scenario");
-        let error = Schedule::new(&scenario, &only(&["c"]), 1).expect_err("nothing");
+        let error = Schedule::new(&scenario, &only(&["c"]), 1).expect_err("refused");
         assert_eq!(
             error.to_string(),
             "\"c\" is neither an arm (a, b) nor a case (loss=0%, loss=1%, loss=5%)"
@@ -190,7 +191,7 @@ mod tests {
             reps: Some(0),
             ..Selection::default()
         };
-        let error = Schedule::new(&scenario, &none, 1).expect_err("nothing");
+        let error = Schedule::new(&scenario, &none, 1).expect_err("refused");
         assert_eq!(
             error.to_string(),
             "0 repetitions: from 1 to 1000 are possible"

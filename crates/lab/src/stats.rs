@@ -1,8 +1,8 @@
-//! What few runs can tell: medians, the intervals around them, and whether one thing differs from another.
+//! Statistics for few runs: medians, the intervals around them, and tests for a difference.
 //!
-//! Below ten runs an interval is made of the runs themselves, exact whatever their distribution is
-//! ([`order_statistic`]). From ten on it is a bootstrap's ([`bootstrap`]), which is narrower and approximate. Verdicts
-//! ([`compare`]) always rest on the exact one.
+//! Below ten runs an interval consists of two of the runs and is exact for every distribution ([`order_statistic`]).
+//! From ten runs on it is a bootstrap interval ([`bootstrap`]), which is narrower and approximate. Verdicts
+//! ([`compare`]) always use the exact interval.
 
 mod bootstrap;
 mod middle;
@@ -17,10 +17,10 @@ pub use order::{Interval, LEVEL};
 pub(crate) use pairs::Verdict;
 pub use pairs::{Paired, compare};
 
-/// Runs from which a bootstrap is used.
+/// Minimum number of runs for the bootstrap interval.
 const BOOTSTRAP_RUNS: usize = 10;
 
-/// The interval around the median, by the method that so many runs permit; `None` of nothing.
+/// Returns the interval around the median, by the method for this number of runs. `None` without values.
 pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
     if values.len() < BOOTSTRAP_RUNS {
         order_statistic(values)
@@ -35,11 +35,11 @@ pub(crate) mod tests {
     use rand_chacha::ChaCha8Rng;
     use rand_core::{RngCore as _, SeedableRng as _};
 
-    /// Numbers around 1 with this standard deviation, always the same for a seed.
+    /// Returns a generator of numbers around 1 with this standard deviation. A seed always gives the same numbers.
     pub(crate) fn noise(seed: u64, deviation: f64) -> impl FnMut() -> f64 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         move || {
-            // Twelve uniform ones make a normal one, near enough.
+            // The sum of twelve uniform numbers is approximately normal.
             let sum: f64 = (0..12)
                 .map(|_| f64::from(random.next_u32()) / f64::from(u32::MAX))
                 .sum();
@@ -49,7 +49,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_intervals_hold_the_true_median_as_often_as_they_say() {
-        // A bootstrap takes ten thousand draws each time.
+        // Fewer rounds for the bootstrap, which takes ten thousand draws each time.
         for (runs, times, least) in [
             (6, 400, 380),
             (7, 400, 386),

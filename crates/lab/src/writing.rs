@@ -1,18 +1,19 @@
-//! How texts are put together, and how they write numbers.
+//! Formatting of texts and numbers.
 
-/// Appends to a text: `put!(text, "{} of {}", 1, 2)`.
+/// Appends to a `String`: `put!(text, "{} of {}", 1, 2)`.
 #[macro_export]
 macro_rules! put {
     ($text:expr, $($part:tt)*) => {
         std::fmt::Write::write_fmt(&mut $text, format_args!($($part)*))
-            .expect("invariant: a String takes everything")
+            .expect("invariant: writing to a String never fails")
     };
 }
 
-/// From where on a number needs no decimals, one, two and so on.
+/// Values from which on a number has zero decimals, one, two and so on.
 const DECIMALS: [f64; 6] = [99.95, 9.995, 0.9995, 0.099_95, 0.009_995, 0.000_999_5];
 
-/// Three digits that mean something; whole numbers stay whole.
+/// Formats a number with three significant digits. All digits before the decimal point are kept, and at most six after
+/// it.
 pub(crate) fn shown(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -21,7 +22,7 @@ pub(crate) fn shown(value: f64) -> String {
     format!("{value:.*}", needed.unwrap_or(DECIMALS.len()))
 }
 
-/// A ratio: near 1 the third decimal is what people look for.
+/// Formats a ratio. A ratio below 10 has three decimals, because the third one matters near 1.
 pub(crate) fn ratio(value: f64) -> String {
     if value < 9.9995 {
         format!("{value:.3}")
@@ -38,8 +39,9 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{} %", shown(100.0 * share))
 }
 
-/// Rows, the first of them the heading, in columns. Where they are wider than `width`, the columns are shown in several
-/// parts, each with the first `fixed` ones again. Headings have as many lines as they need, and no row ends in blanks.
+/// Formats rows, the first of which is the heading, in columns. If the columns are wider than `width`, they are split
+/// into several parts, each of which repeats the first `fixed` columns. Headings take as many lines as they need, and
+/// no row ends in blanks.
 pub(crate) fn aligned(rows: &[Vec<String>], fixed: usize, width: usize) -> String {
     let columns: Vec<Column<'_>> = (0..rows.first().map_or(0, Vec::len))
         .map(|at| Column::new(rows, at))
@@ -56,7 +58,7 @@ pub(crate) fn aligned(rows: &[Vec<String>], fixed: usize, width: usize) -> Strin
         room = room.saturating_sub(column.width + GAP);
         parts
             .last_mut()
-            .expect("invariant: one was pushed")
+            .expect("invariant: the loop has pushed a part")
             .push(column);
     }
     let parts: Vec<String> = parts
@@ -66,10 +68,10 @@ pub(crate) fn aligned(rows: &[Vec<String>], fixed: usize, width: usize) -> Strin
     parts.join("\n")
 }
 
-/// Blanks between two columns.
+/// Number of blanks between two columns.
 const GAP: usize = 2;
 
-/// A heading that is no longer stays on one line.
+/// A heading up to this length stays on one line.
 const SHORT: usize = 12;
 
 struct Column<'a> {
@@ -98,7 +100,7 @@ impl<'a> Column<'a> {
         let head = columns.iter().map(|column| column.heading.len()).max();
         let rows = columns.first().map_or(0, |column| column.cells.len());
         let head = head.unwrap_or(0);
-        // Headings stand on the line of their table.
+        // Short headings are aligned with the last line of the longest heading.
         let headings = (0..head).map(|line| {
             let of = |column: &&Self| {
                 let above = head - column.heading.len();
@@ -124,11 +126,11 @@ impl<'a> Column<'a> {
     }
 }
 
-/// A text in lines of at most `width` letters; a word that is longer has one of its own.
+/// Breaks a text into lines of at most `width` letters. A longer word gets its own line.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let last = lines.last_mut().expect("invariant: there is one");
+        let last = lines.last_mut().expect("invariant: lines is never empty");
         if last.is_empty() {
             last.push_str(word);
         } else if last.chars().count() + 1 + word.chars().count() <= width {

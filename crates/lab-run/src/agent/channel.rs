@@ -1,8 +1,8 @@
-//! A line to an agent: JSON under TLS 1.3, between two who know the same token.
+//! The connection to an agent: JSON over TLS 1.3, between two peers that know the same token.
 //!
-//! Certificates are made for the occasion and prove nothing. Each end proves that it knows the token, over what its
-//! TLS connection exports (RFC 8446, section 7.5): a proof is worth nothing on another connection, nor to a man in
-//! the middle, whose two connections export different bytes. The token itself is never sent.
+//! Each end uses a temporary certificate, which proves nothing. Instead, each end proves that it knows the token. The
+//! proof covers bytes that the TLS connection exports (RFC 8446, section 7.5), so it is worthless on another
+//! connection. A man in the middle has two connections, which export different bytes. The token itself is never sent.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,16 +18,16 @@ use rustls::{ClientConnection, Connection, ServerConnection, StreamOwned};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Time for a connection, its handshake and both proofs.
+/// Time limit for the connection, its handshake and both proofs.
 const OPENING: Duration = Duration::from_secs(10);
 
-/// Time for the other end to take a message.
+/// Time limit for the other end to accept a message.
 const SENDING: Duration = Duration::from_secs(10);
 
-/// Longest message, bytes: facts and processor times of a machine with many threads.
+/// Maximum length of a message, in bytes. It suffices for the facts and processor times of a machine with many threads.
 const MESSAGE_MAX: usize = 1 << 20;
 
-/// What is exported for each end's proof, so that neither is the other's.
+/// Labels of the exported bytes. They differ, so that neither end can replay the other's proof.
 const LABELS: [&[u8]; 2] = [
     b"EXPORTER-quictun-lab-client",
     b"EXPORTER-quictun-lab-agent",
@@ -36,7 +36,7 @@ const LABELS: [&[u8]; 2] = [
 pub(crate) struct Channel {
     stream: Box<dyn Stream>,
     socket: TcpStream,
-    /// What came after the last whole message.
+    /// Bytes that were received after the last complete message.
     rest: Vec<u8>,
 }
 
@@ -58,15 +58,15 @@ impl Channel {
         let name = ServerName::IpAddress(address.ip().into());
         let connection = ClientConnection::new(config, name)?;
         let (mut channel, [ours, theirs]) = Self::open(socket, connection.into())
-            .with_context(|| format!("what answers at {address} is no agent of ours"))?;
+            .with_context(|| format!("the peer at {address} is not a quictun lab agent"))?;
         channel.stream.write_all(&token.prove(&ours))?;
         channel.stream.flush()?;
         let proof = channel.read_proof().context(
-            "the agent closed the connection: its token is another one, or it is of another version",
+            "the agent closed the connection: its token is another one, or its version differs",
         )?;
         ensure!(
             psk::verify(token.as_bytes(), &theirs, &proof),
-            "what answers at {address} does not know the token"
+            "the peer at {address} does not know the token"
         );
         Ok(channel)
     }
@@ -75,25 +75,25 @@ impl Channel {
         let config = tls::server_config(identity, &tls::Shared::default())?;
         let connection = ServerConnection::new(config)?;
         let (mut channel, [theirs, ours]) = Self::open(socket, connection.into())?;
-        // The client's comes first: whoever has no token learns nothing.
+        // The client proves first, so a client without the token learns nothing.
         let proof = channel.read_proof()?;
         ensure!(
             psk::verify(token.as_bytes(), &theirs, &proof),
-            "a wrong token"
+            "wrong token"
         );
         channel.stream.write_all(&token.prove(&ours))?;
         channel.stream.flush()?;
         Ok(channel)
     }
 
-    /// Shakes hands; gives what client and agent have to sign.
+    /// Completes the handshake. Returns the bytes for the client's and for the agent's proof.
     fn open(socket: TcpStream, mut connection: Connection) -> Result<(Self, [[u8; 32]; 2])> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(OPENING))?;
         socket.set_write_timeout(Some(SENDING))?;
         let until = Instant::now() + OPENING;
         while connection.is_handshaking() {
-            ensure!(Instant::now() < until, "it takes too long");
+            ensure!(Instant::now() < until, "handshake timed out");
             connection.complete_io(&mut &socket).context("TLS")?;
         }
         let export = |label: &[u8]| match &connection {
@@ -125,7 +125,7 @@ impl Channel {
         let mut text = serde_json::to_vec(message)?;
         text.push(b'\n');
         self.stream.write_all(&text)?;
-        self.stream.flush().context("sending to the other end")
+        self.stream.flush().context("cannot send to the peer")
     }
 
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> Result<Option<T>> {
@@ -133,9 +133,9 @@ impl Channel {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return serde_json::from_slice(&line).context("a message").map(Some);
+                return serde_json::from_slice(&line).context("bad JSON").map(Some);
             }
-            ensure!(self.rest.len() <= MESSAGE_MAX, "a message is too long");
+            ensure!(self.rest.len() <= MESSAGE_MAX, "the message is too long");
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
@@ -143,10 +143,11 @@ impl Channel {
             self.socket.set_read_timeout(Some(left))?;
             let mut chunk = [0; 4096];
             match self.stream.read(&mut chunk) {
-                Ok(0) => bail!("the other end closed the connection"),
-                // Who has gone has nothing to add; nothing that matters ends by it.
+                Ok(0) => bail!("the peer closed the connection"),
+                // The peer closed the TCP connection without close_notify. Messages mark their own end, so nothing
+                // depends on it.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                    bail!("the other end closed the connection")
+                    bail!("the peer closed the connection")
                 }
                 Ok(read) => self.rest.extend_from_slice(&chunk[..read]),
                 Err(error)
@@ -154,7 +155,7 @@ impl Channel {
                         error.kind(),
                         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
                     ) => {}
-                Err(error) => return Err(error).context("hearing from the other end"),
+                Err(error) => return Err(error).context("cannot receive from the peer"),
             }
         }
     }
@@ -205,7 +206,7 @@ mod tests {
             });
         }
         drop(here);
-        let closed = there.receive::<String>(SOON).expect_err("it is closed");
+        let closed = there.receive::<String>(SOON).expect_err("closed");
         assert!(closed.to_string().contains("closed"), "{closed:#}");
     }
 
@@ -217,6 +218,6 @@ mod tests {
             here.to_string().contains("its token is another one"),
             "{here:#}"
         );
-        assert_eq!(there.to_string(), "a wrong token");
+        assert_eq!(there.to_string(), "wrong token");
     }
 }

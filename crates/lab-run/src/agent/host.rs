@@ -1,4 +1,4 @@
-//! What a machine says of itself and of its way to another one.
+//! Facts about a machine, and about its route to another one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use quictun_sys::{Ethtool, NetNamespace, Network};
 use super::message::Counters;
 use crate::environment;
 
-/// Features of a device that decide how much work a packet is.
+/// Features of a network device that decide how much work a packet causes.
 const FEATURES: [&str; 4] = [
     "tx-tcp-segmentation",
     "tx-udp-segmentation",
@@ -18,10 +18,10 @@ const FEATURES: [&str; 4] = [
     "rx-gro",
 ];
 
-/// A port to look for a way to; nothing is sent there.
+/// The port for route look-ups. Nothing is sent to it.
 const DISCARD: u16 = 9;
 
-/// The machine, and the device that leads to `other`.
+/// Returns facts about the machine and about the device that leads to `other`.
 pub(crate) fn facts(other: IpAddr) -> BTreeMap<String, String> {
     let mut all = environment::snapshot();
     if let Some((own, device)) = way(other) {
@@ -44,7 +44,7 @@ fn way(other: IpAddr) -> Option<(IpAddr, String)> {
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0)).ok()?;
-    // Nothing is sent: the kernel only looks for the way.
+    // Connecting a UDP socket sends nothing: the kernel only looks up the route.
     socket.connect(SocketAddr::new(other, DISCARD)).ok()?;
     let own = socket.local_addr().ok()?.ip();
     let device = Network::open().ok()?.device_of(own).ok()??;
@@ -69,7 +69,7 @@ impl Counters {
         Self::find(&text.unwrap_or_default())
     }
 
-    /// In `/proc/net/snmp`: a line of names, and one of numbers.
+    /// Parses `/proc/net/snmp`, which has a line of names and a line of numbers for each protocol.
     fn find(text: &str) -> Self {
         let find = |protocol: &str, name: &str| -> Option<u64> {
             let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));

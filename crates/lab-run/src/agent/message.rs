@@ -1,24 +1,24 @@
-//! What is said between `quictun lab run --remote` and an agent.
+//! The messages between `quictun lab run --remote` and an agent.
 
 use std::collections::BTreeMap;
 
 use quictun_lab::Process;
 use serde::{Deserialize, Serialize};
 
-/// Rises when a message changes its meaning.
+/// Version of the protocol. The number rises when a message changes its meaning.
 pub(crate) const VERSION: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Ask {
-    /// What machine it is on. The first question.
+    /// Asks for facts about the agent's machine. This is the first message.
     Facts {
         version: u32,
     },
-    /// Nothing: how long is the way?
+    /// Measures the round-trip time.
     Ping,
     Start(Start),
-    /// What they used of the processors between two moments, in microseconds before now.
+    /// Asks for the processor time of the programs between two moments, in microseconds before now.
     Usage {
         from_us: u64,
         until_us: u64,
@@ -26,13 +26,14 @@ pub(crate) enum Ask {
     Stop,
 }
 
-/// Programs of an arm at the far end. Only those are started that belong to a measurement, with flags that are known.
+/// A request to start the far programs of an arm. The agent starts only programs that belong to measurements, with
+/// known flags.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
-    /// `tcp`, `tls`, `quic` or `udp` of `quictun perf`; `iperf3`.
+    /// The transport of `quictun perf`, which is `tcp`, `tls`, `quic` or `udp`; or `iperf3`.
     pub(crate) traffic: String,
     pub(crate) tunnel: bool,
-    /// Further flags of the server; of the tunnel's where there is one.
+    /// Additional flags for the tunnel's server, or for the generator's server if there is no tunnel.
     pub(crate) flags: Vec<String>,
 }
 

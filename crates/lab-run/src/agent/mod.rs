@@ -1,8 +1,8 @@
 //! `quictun lab agent`: the far end of measurements over a real path.
 //!
-//! It waits for `quictun lab run --remote` ([`channel`]), starts the far programs of one arm after the other when asked
-//! ([`message`]), and tells what they used of its processors and what machine it is on ([`host`]). It starts nothing but
-//! this program and iperf3, with flags that it knows, and serves one client at a time.
+//! The agent accepts `quictun lab run --remote` ([`channel`]) and starts the far programs of one arm after the other on
+//! request ([`message`]). It reports their processor time, and facts about its machine ([`host`]). It starts only this
+//! program and iperf3, with flags that it knows. It serves one client at a time.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(crate) mod channel;
 pub(crate) mod host;
 pub(crate) mod message;
 
-/// Flags of servers that change how they work, and nothing on this machine. Each takes a value.
+/// Flags that change how a server works, but nothing else on this machine. Each takes a value.
 const FLAGS: [&str; 6] = [
     "--loop",
     "--congestion",
@@ -39,18 +39,18 @@ const FLAGS: [&str; 6] = [
     "--workers",
 ];
 
-/// How often one looks at processors, and whether one is to end.
+/// Interval at which the agent reads processor times and checks for signals.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Silence after which a client is given up: the longest cell, and the end of a longer one.
+/// Silence after which the agent drops a client. It exceeds the duration of the longest cell.
 const SILENCE: Duration = Duration::from_hours(2);
 
-/// What to listen to.
+/// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    /// Where it is asked; its programs take the two ports behind.
+    /// The address of the agent. Its programs use the two following ports.
     pub listen: SocketAddr,
-    /// Holds the token.
+    /// The file with the token.
     pub token_file: PathBuf,
 }
 
@@ -58,12 +58,12 @@ pub(crate) fn token(file: &std::path::Path) -> Result<Secret> {
     Ok(psk::load_secret(file).map_err(|why| Fault::failure("--token-file", why))?)
 }
 
-/// Serves until a signal comes.
+/// Serves clients until a signal arrives.
 pub(crate) fn run(agent: &Agent) -> Result<()> {
     let token = token(&agent.token_file)?;
-    // Before there are threads.
+    // Signals must be blocked before the process has other threads.
     let patience = Patience::new()?;
-    // Shared by all connections.
+    // All connections share one certificate.
     let identity = identity::ephemeral()?;
     let listener = TcpListener::bind(agent.listen)
         .with_context(|| format!("cannot listen on {}", agent.listen))?;
@@ -71,15 +71,15 @@ pub(crate) fn run(agent: &Agent) -> Result<()> {
     let address = listener.local_addr()?;
     ensure!(
         address.port() <= u16::MAX - 2,
-        "--listen: the two ports behind it are needed too"
+        "--listen: the two ports after it must exist too"
     );
     say(&format!(
-        "listening on {address}; programs of arms on the two ports behind"
+        "listening on {address}; programs of arms use the next two ports"
     ));
     let host = HostThreads::open();
     loop {
         let served = wait_for(&listener, &patience)
-            .and_then(|()| listener.accept().context("a client"))
+            .and_then(|()| listener.accept().context("accept failed"))
             .and_then(|(socket, peer)| {
                 let visit = Visit {
                     address,
@@ -118,7 +118,7 @@ struct Visit<'a> {
     host: &'a HostThreads,
 }
 
-/// The programs of an arm. They end with it.
+/// The running programs of an arm. Dropping this ends them.
 struct Serving<'a> {
     watch: Watch<'a>,
     counters: Counters,
@@ -131,8 +131,8 @@ impl<'a> Visit<'a> {
         socket.set_nonblocking(false)?;
         let peer = self.peer;
         let mut channel = Channel::accept(socket, identity, token)
-            .with_context(|| format!("{peer} was not let in"))?;
-        say(&format!("{peer} measures"));
+            .with_context(|| format!("{peer} was rejected"))?;
+        say(&format!("{peer} connected"));
         let mut serving: Option<Serving<'a>> = None;
         let mut heard = Instant::now();
         while heard.elapsed() < SILENCE {
@@ -143,14 +143,14 @@ impl<'a> Visit<'a> {
             let ask = match channel.receive(LOOK) {
                 Ok(Some(ask)) => ask,
                 Ok(None) => continue,
-                // It is done, or gone: that was all.
+                // The client has finished or is gone.
                 Err(_) => break,
             };
             heard = Instant::now();
             let answer = self.answer(ask, &mut serving);
             channel.send(&answer.unwrap_or_else(|why| Answer::Refused(format!("{why:#}"))))?;
         }
-        say(&format!("{peer} has gone"));
+        say(&format!("{peer} disconnected"));
         Ok(())
     }
 
@@ -159,25 +159,25 @@ impl<'a> Visit<'a> {
             Ask::Facts { version } => {
                 ensure!(
                     version == VERSION,
-                    "it is of version {VERSION}, and you are of {version}"
+                    "its version is {VERSION}, and yours is {version}"
                 );
                 Answer::Facts(host::facts(self.peer.ip().to_canonical()))
             }
             Ask::Ping => Answer::Pong,
             Ask::Start(start) => {
-                // The ports are to be free again first.
+                // End the old programs first, to free their ports.
                 drop(serving.take());
                 let (now, started) = self.start(&start)?;
                 *serving = Some(now);
                 Answer::Started(started)
             }
             Ask::Usage { from_us, until_us } => {
-                let serving = serving.as_mut().context("nothing was started")?;
+                let serving = serving.as_mut().context("no program is running")?;
                 serving.server.check()?;
                 Answer::Usage(serving.used(from_us, until_us))
             }
             Ask::Stop => {
-                let done = serving.take().context("nothing was started")?;
+                let done = serving.take().context("no program is running")?;
                 let now = Counters::read(&NetNamespace::current()?);
                 let counted = now.since(done.counters);
                 if let Some(tunnel) = done.tunnel {
@@ -212,7 +212,7 @@ impl<'a> Visit<'a> {
                 port: at.port(),
                 pin: started.pin.clone(),
                 psk: std::fs::read_to_string(started.dir.psk_file())
-                    .context("the tunnel's secret")?,
+                    .context("cannot read the secret")?,
                 target: target.to_string(),
             });
             tunnel = Some(started);
@@ -238,7 +238,7 @@ impl Serving<'_> {
         let now = Instant::now();
         self.watch.read();
         let before = |us| now.checked_sub(Duration::from_micros(us)).unwrap_or(now);
-        // The last look is a little after now.
+        // The last reading was taken slightly after `now`.
         let until = if until_us == 0 {
             Instant::now()
         } else {
@@ -254,7 +254,7 @@ impl Serving<'_> {
     }
 }
 
-/// Flags come from another machine: what could read or write files here is not among them.
+/// Checks flags that another machine sent. Flags that could read or write files here are not allowed.
 fn known_flags(flags: &[String]) -> Result<()> {
     let mut words = flags.iter();
     while let Some(flag) = words.next() {
@@ -275,14 +275,14 @@ fn server(traffic: &str, listen: SocketAddr, flags: &[String]) -> Result<Command
             Generator::Perf("tcp"),
             format!("perf server --listen {listen} --transport {traffic}"),
         ),
-        _ => bail!("there is no traffic {traffic:?} here"),
+        _ => bail!("unknown traffic {traffic:?}"),
     };
     let mut command = program(generator)?;
     command.args(line.split(' ')).args(flags);
     Ok(command)
 }
 
-/// Where this machine itself finds what listens there.
+/// Returns an address at which this machine itself reaches a listener.
 fn reachable(listen: SocketAddr) -> std::net::IpAddr {
     if listen.ip().is_unspecified() {
         std::net::Ipv4Addr::LOCALHOST.into()

@@ -1,5 +1,5 @@
-//! `quictun link artefact`: the same link with loss drawn for every packet of the wire, and for every
-//! super-packet.
+//! `quictun link artefact`: compares a link that drops single packets of the wire with the same link that drops
+//! super-packets.
 
 use quictun_emu::{DirectionAudit, LossUnit, Verdict};
 use quictun_lab::stats::median_count;
@@ -16,7 +16,8 @@ struct Row {
     of: RowOf,
     per_segment: Side,
     per_super_packet: Side,
-    /// How much faster the wrong way makes it.
+    /// The rate with loss of super-packets, divided by that with loss of packets: how much the wrong unit overstates
+    /// it.
     flattery: f64,
 }
 
@@ -24,7 +25,7 @@ struct Row {
 struct Side {
     bit_per_s: u64,
     runs_bit_per_s: Vec<u64>,
-    /// Packets in one super-packet, on average.
+    /// Mean number of packets in a super-packet.
     packets_per_frame: f64,
     emulator_ok: bool,
 }
@@ -40,7 +41,7 @@ const HEADING: &str =
                                                /frame              /frame
 ";
 
-/// Compares loss of packets with loss of super-packets.
+/// Runs the comparison and prints a row for each load and link.
 pub fn run(plan: &Checking) -> anyhow::Result<()> {
     let rows = table::rows(plan, HEADING, line, |cell, load| row(plan, cell, load))?;
     if let Some(path) = &plan.json {
@@ -80,7 +81,7 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
         };
         (unit, side)
     });
-    // In turns, so that a machine that slows down does so for both.
+    // Alternate, so that a machine that becomes slower affects both alike.
     for seed in 1..=u64::from(plan.runs) {
         for (unit, side) in &mut sides {
             let (rate, audit) = real::real(plan, cell, load, seed, *unit)?;

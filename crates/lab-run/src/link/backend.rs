@@ -1,20 +1,20 @@
-//! Who emulates a link.
+//! The emulators of a link: this program or the kernel.
 
 use std::fmt;
 
 use anyhow::Context as _;
 use quictun_emu::{Audit, KernelAudit, KernelError, KernelLink, Offload, Plan, Running, World};
 
-/// Who emulates a link.
+/// The emulator of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// This program.
+    /// The emulator of this program.
     Emulator,
-    /// The kernel.
+    /// The kernel's traffic control.
     Kernel,
 }
 
-/// A link that is being emulated. It ends when told to, or with the process.
+/// A running emulation. It ends with [`Emulated::stop`] or with the process.
 #[derive(Debug)]
 pub(super) enum Emulated {
     Emulator(Running),
@@ -28,8 +28,8 @@ pub(super) enum Account {
 }
 
 impl Backend {
-    /// Who cuts streams into packets where nobody says it. The kernel loses super-packets as one, so that it must not
-    /// get any.
+    /// Returns the default segmentation offload. The kernel drops a super-packet as a whole, so it must not receive
+    /// any.
     #[must_use]
     pub fn offload(self) -> Offload {
         match self {
@@ -42,7 +42,7 @@ impl Backend {
         match self {
             Self::Emulator => Running::start(world, plan)
                 .map(Emulated::Emulator)
-                .context("starting the emulator"),
+                .context("cannot start the emulator"),
             Self::Kernel => KernelLink::start(world, [&plan.up, &plan.down], plan.seed)
                 .map(Emulated::Kernel)
                 .map_err(|error| advise(&error)),
@@ -62,11 +62,11 @@ impl Emulated {
     pub(super) fn stop(self, world: &World) -> anyhow::Result<Account> {
         Ok(match self {
             Self::Emulator(running) => {
-                Account::Emulator(Box::new(running.stop().context("the emulator")?))
+                Account::Emulator(Box::new(running.stop().context("emulator fault")?))
             }
             Self::Kernel(link) => Account::Kernel(
                 link.audit(world)
-                    .context("asking the kernel what its link did")?,
+                    .context("cannot read the kernel's counters")?,
             ),
         })
     }

@@ -1,4 +1,4 @@
-//! One connection that sends as much as it can, and how much of it arrives.
+//! One connection that sends as fast as possible, and the rate at which its data arrives.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,11 +10,11 @@ use rustix::net::sockopt::set_tcp_congestion;
 
 const CHUNK: usize = 256 << 10;
 
-/// Longest wait for the other side.
+/// Maximum wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends from the near side to the far one with TCP alone, which is CUBIC, for `warm_up` and then for `duration`: bit/s of
-/// the latter.
+/// Sends over plain TCP with CUBIC from the near side to the far side, for `warm_up` and then for `duration`. Returns
+/// the rate during `duration`, in bit/s.
 pub(super) fn tcp(world: &World, warm_up: Duration, duration: Duration) -> anyhow::Result<u64> {
     let listener = listen(world)?;
     let (to, congestion) = (listener.local_addr()?, Some("cubic"));
@@ -27,7 +27,8 @@ pub(super) fn listen(world: &World) -> io::Result<TcpListener> {
         .within(|| TcpListener::bind((world.far_addresses()[0], 0)))
 }
 
-/// The same from the near side to `to`, from where it reaches `listener` in one way or another.
+/// Sends from the near side to `to`, which leads to `listener` directly or through a tunnel. Returns the rate during
+/// `duration`, in bit/s. `congestion` is the congestion control, or `None` for the default.
 pub(super) fn measure(
     world: &World,
     listener: &TcpListener,
@@ -38,9 +39,9 @@ pub(super) fn measure(
 ) -> anyhow::Result<u64> {
     let sender = world.near().within(|| TcpStream::connect(to))?;
     if let Some(name) = congestion {
-        // Another one would make the row say what it does not mean.
+        // With another congestion control, the row's label would be wrong.
         set_tcp_congestion(&sender, name)
-            .with_context(|| format!("TCP with {name} (`modprobe tcp_{name}` as root)"))?;
+            .with_context(|| format!("no TCP {name} (run `modprobe tcp_{name}` as root)"))?;
     }
     let (receiver, _) = listener.accept()?;
     for stream in [&sender, &receiver] {
@@ -50,7 +51,7 @@ pub(super) fn measure(
     std::thread::scope(|scope| {
         let sending = std::thread::Builder::new().spawn_scoped(scope, || send(&sender))?;
         let received = receive(receiver, warm_up, duration);
-        // The sender ends with the connection.
+        // Ends the sending thread.
         sender.shutdown(Shutdown::Both)?;
         sending.join().ok().context("the sending thread failed")?;
         Ok(received?)

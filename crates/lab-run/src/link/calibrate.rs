@@ -1,4 +1,4 @@
-//! `quictun link calibrate`: TCP through links of rising rates, and what the emulator says of itself.
+//! `quictun link calibrate`: measures TCP over links of increasing rates, and checks the emulator's own account.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::plan::{COALESCE, Calibration};
 use super::{bulk, report};
 
-/// Time for TCP to find the rate, which is not counted.
+/// Time in which TCP finds the rate. It is not counted.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// Bytes of Ethernet, IPv4 and TCP with timestamps, around 1448 bytes of data in a packet of 1500.
+/// Share of payload on the wire: 1448 bytes of data in a packet of 1500, with Ethernet, IPv4, and TCP with timestamps.
 const PAYLOAD: f64 = 1448.0 / 1538.0;
 
-/// Part of the arithmetic's goodput that counts as all of it.
+/// Share of the computed goodput from which on a rate counts as reached.
 const ENOUGH: f64 = 0.97;
 
 #[derive(Debug, Serialize)]
@@ -40,11 +40,11 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct Table {
     rows: Vec<Row>,
-    /// The highest rate up to which all are honest; null: none is.
+    /// The highest rate up to which every tested rate is emulated faithfully; null if there is none.
     honest_up_to_bit_per_s: Option<u64>,
 }
 
-/// Finds out which rates this machine can emulate. Every row is printed as soon as it is known.
+/// Determines the rates that this machine can emulate. Prints each row as soon as it is known.
 pub fn run(plan: &Calibration) -> anyhow::Result<()> {
     print(HEADING)?;
     let mut rates = plan.rates.clone();
@@ -109,7 +109,7 @@ fn row(plan: &Calibration, rate: u64) -> anyhow::Result<Row> {
         delay: plan.delay,
         ..LinkConfig::default()
     };
-    // Two round trips' worth: one for what is under way, one for the sender's mistakes.
+    // Two bandwidth-delay products: one for the data in flight, one as a margin for the sender.
     let worth = way.bandwidth_delay(4 * plan.delay).max(64 * 1538);
     let way = LinkConfig {
         queue: Queue::Bytes(worth),

@@ -1,4 +1,4 @@
-//! A link that is checked, and what crosses it.
+//! A link to check, and the load on it.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use quictun_link::units::{Delay, Rate, Share};
 use quictun_link::{LinkConfig, Queue, overhead};
 
-/// Packets and streams as the links of all cells carry them.
+/// The packet size of all checked links, in bytes.
 const MTU: usize = 1500;
 
-/// Bytes that may wait at the least: a batch of segmentation offload.
+/// Minimum size of the queue, in bytes: one batch of segmentation offload.
 const QUEUE_MIN: usize = 64 << 10;
 
-/// Round trips that do not count, for whoever needs them to find the rate, and the least time.
+/// The warm-up, in round trips, in which congestion control finds the rate, and its minimum. It is not counted.
 const WARM_UP_ROUND_TRIPS: u32 = 30;
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// A link to check.
+/// The parameters of a link to check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CheckCell {
-    /// Bytes per second.
+    /// The rate, in bytes per second.
     pub rate: u64,
-    /// Out and back.
+    /// The round-trip time without queueing.
     pub round_trip: Duration,
-    /// Share of packets.
+    /// The share of packets that the link loses.
     pub loss: f64,
 }
 
-/// What crosses it.
+/// The kind of traffic on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// A flow through the tunnel.
@@ -36,7 +36,7 @@ pub enum Load {
     Cubic,
 }
 
-/// What is checked where nothing else is asked for: Mbit/s, milliseconds, thousandths lost.
+/// The default cells: Mbit/s, round-trip time in milliseconds, and loss in thousandths.
 const TEN: [(u64, u64, u32); 10] = [
     (20, 20, 0),
     (100, 1, 0),
@@ -50,7 +50,7 @@ const TEN: [(u64, u64, u32); 10] = [
     (600, 20, 10),
 ];
 
-/// The ten cells of the help text.
+/// Returns the ten default cells, which the help text lists.
 pub fn ten() -> Vec<CheckCell> {
     let cell = |(mbit, milliseconds, thousandths): (u64, u64, u32)| CheckCell {
         rate: mbit * 125_000,
@@ -61,7 +61,7 @@ pub fn ten() -> Vec<CheckCell> {
 }
 
 impl CheckCell {
-    /// Either direction of the link: a queue of one bandwidth-delay product, packets as on Ethernet.
+    /// Returns the configuration of each direction: a queue of one bandwidth-delay product, and packets as on Ethernet.
     #[must_use]
     pub fn way(self) -> LinkConfig {
         let way = LinkConfig {
@@ -92,7 +92,7 @@ impl fmt::Display for CheckCell {
 }
 
 impl Load {
-    /// The word for it.
+    /// Returns the load's name on the command line and in reports.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Tunnel => "tunnel",

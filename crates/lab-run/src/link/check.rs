@@ -1,8 +1,9 @@
-//! `quictun link check`: what crosses the same links in virtual time and in real time, side by side.
+//! `quictun link check`: compares the same traffic over the same links in virtual time and in real time.
 //!
-//! A cell is a link and a kind of traffic. In virtual time the tunnel is its own engine, and TCP the reference
-//! of the simulator; in real time they are the programs and the kernel, and the link is the emulator's, and once
-//! more the kernel's own where it has one. Where they agree, any can be believed; where they do not, the row says so.
+//! A cell is a link and a kind of traffic. In virtual time, the tunnel is its own engine, and TCP is the simulator's
+//! reference. In real time, both are real programs on the kernel, and the emulator provides the link. If the kernel can
+//! emulate the link too, it provides one more figure. Figures that agree can be trusted; a row whose figures differ
+//! says so.
 
 use quictun_args::terminal::print;
 use quictun_emu::{LossUnit, Verdict};
@@ -16,11 +17,11 @@ use super::real::{across_kernel, real};
 use super::report;
 use super::table::{self, RowOf};
 
-/// Measured and predicted may differ by this share.
+/// Maximum difference between the measured and the predicted rate, as a share.
 const TOLERANCE: f64 = 0.10;
 
-/// A run that the machine disturbed is made again, this often at most: other work, or a host that gives its
-/// processors to somebody else, passes.
+/// Maximum number of repetitions of a run that the machine disturbed. Other work, or a hypervisor that takes the
+/// processors away, is temporary.
 const REPEATS_MAX: u32 = 2;
 
 #[derive(Debug, Serialize)]
@@ -33,9 +34,9 @@ struct Row {
     ratio: f64,
     agrees: bool,
     emulator_ok: bool,
-    /// Runs made again because the emulator was late or could not keep up.
+    /// Number of runs that were repeated because the emulator was late or could not keep up.
     repeats: u32,
-    /// The same across a link of the kernel's.
+    /// The rate over a link that the kernel emulates.
     kernel_bit_per_s: Option<u64>,
 }
 
@@ -43,7 +44,7 @@ struct Row {
 struct Table {
     rows: Vec<Row>,
     agree: usize,
-    /// Why the kernel emulates no link, or not all of them.
+    /// The reason why the kernel cannot emulate a link, or cannot emulate all of them.
     kernel_missing: Option<String>,
 }
 
@@ -52,7 +53,7 @@ const HEADING: &str =
                                          Mbit/s    Mbit/s              Mbit/s
 ";
 
-/// Compares virtual and real time.
+/// Compares virtual and real time, and prints a row for each load and link.
 pub fn run(plan: &Checking) -> anyhow::Result<()> {
     let mut kernel_missing = None;
     let rows = table::rows(plan, HEADING, line, |cell, load| {
@@ -152,7 +153,7 @@ fn row(
     })
 }
 
-/// In virtual time: bit/s.
+/// Predicts the rate in virtual time, in bit/s.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -166,7 +167,7 @@ fn predicted(plan: &Checking, cell: CheckCell, load: Load, seed: u64) -> anyhow:
         ..Cell::new(cell.way(), cell.way())
     };
     if load == Load::Cubic {
-        // The tunnel says one byte, and has nothing to say from then on.
+        // Let the tunnel send one byte, after which it stays idle.
         question.bytes = Some(1);
         question.traffic = vec![Traffic::Tcp(Tcp::default())];
     }
@@ -178,8 +179,8 @@ fn predicted(plan: &Checking, cell: CheckCell, load: Load, seed: u64) -> anyhow:
     Ok((rate * 8.0) as u64)
 }
 
-/// Makes a run, and again where the machine disturbed it: what came of the last, whether that one is good, and
-/// how many were made again. What the emulator says of itself decides, never the rate.
+/// Makes a run, and repeats it if the machine disturbed it. Returns the rate of the last run, whether that run is good,
+/// and the number of repetitions. Only the emulator's account decides, never the rate.
 fn undisturbed<E>(
     mut run: impl FnMut() -> Result<(u64, Verdict), E>,
 ) -> Result<(u64, bool, u32), E> {

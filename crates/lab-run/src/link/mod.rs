@@ -1,4 +1,4 @@
-//! `quictun link` at work: commands and measurements across an emulated link.
+//! `quictun link`: commands and measurements across an emulated link.
 
 mod artefact;
 mod backend;

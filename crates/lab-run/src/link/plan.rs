@@ -1,4 +1,4 @@
-//! Links, and what is to be done with them.
+//! The settings of the subcommands of `quictun link`.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,76 +10,76 @@ use quictun_link::LinkConfig;
 use super::backend::Backend;
 use super::cell::{CheckCell, Load};
 
-/// How long a measurement may take.
+/// Allowed durations of a measurement.
 pub const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_mins(1);
 
-/// Longest delay of a calibration: TCP has to reach the rate well within the duration.
+/// Maximum delay of a calibration. TCP has to reach the rate well within the duration.
 pub const DELAY_MAX: Duration = Duration::from_millis(100);
 
-/// Coalescing of measurements: as a network card with its interrupt moderation.
+/// The coalescing period of measurements: like a network card with interrupt moderation.
 pub(super) const COALESCE: Duration = Duration::from_micros(50);
 
-/// A command behind a link.
+/// The settings of a command behind a link.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// From near to far, and back.
+    /// The link from the near to the far side, and from the far to the near side.
     pub ways: [LinkConfig; 2],
-    /// Who emulates it.
+    /// The emulator of the link.
     pub backend: Backend,
-    /// Decides what is lost.
+    /// Seed of the random events on the link.
     pub seed: u64,
-    /// Wire time within which packets are delivered together.
+    /// Packets whose transmission times lie within this period are delivered together.
     pub coalesce: Duration,
-    /// Longest packet.
+    /// Maximum packet size, in bytes.
     pub mtu: u32,
-    /// Who cuts streams into packets.
+    /// The component that segments streams into packets.
     pub offload: Offload,
-    /// What runs at the near side.
+    /// The command at the near side.
     pub near: Near,
-    /// What runs at the far side, if anything, for `sh -c`.
+    /// Command line for the far side, which `sh -c` runs. `None` for no command.
     pub far: Option<String>,
-    /// When everything ends at the latest.
+    /// Time after which the session ends. `None` for no limit.
     pub time_limit: Option<Duration>,
-    /// Where to write the report.
+    /// The file for the report. `None` for no report.
     pub json: Option<PathBuf>,
 }
 
-/// What runs at the near side.
+/// The command at the near side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Near {
-    /// The user's shell.
+    /// The user's shell, with an interactive prompt.
     Shell(String),
     /// A program and its arguments.
     Command(Vec<String>),
-    /// A line for `sh -c`.
+    /// A command line that `sh -c` runs.
     Line(String),
 }
 
-/// What to try.
+/// The settings of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibration {
-    /// Bytes per second.
+    /// The rates to try, in bytes per second.
     pub rates: Vec<u64>,
-    /// One way.
+    /// The one-way delay of the link.
     pub delay: Duration,
-    /// For each rate.
+    /// The measured time for each rate.
     pub duration: Duration,
-    /// Where to write the table.
+    /// The file for the table as JSON. `None` for no file.
     pub json: Option<PathBuf>,
 }
 
-/// What to compare.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Checking {
-    /// The links.
+    /// The links to compare.
     pub cells: Vec<CheckCell>,
-    /// What crosses each.
+    /// The kinds of traffic on each link.
     pub loads: Vec<Load>,
-    /// What counts of each run.
+    /// The measured time of each run, without its warm-up.
     pub duration: Duration,
-    /// Runs of each, of which the median counts; each has a seed of its own.
+    /// Number of runs for each link and load, each with its own seed. Their median counts.
     pub runs: u32,
-    /// Where to write the table.
+    /// The file for the table as JSON. `None` for no file.
     pub json: Option<PathBuf>,
 }
 

@@ -1,16 +1,16 @@
-//! What shows a user, and the programs behind a link, that they are behind it.
+//! Marks shells and programs that run behind a link.
 
 use std::path::Path;
 
 use quictun_link::LinkConfig;
 
-/// The variable that says what the link is.
+/// The environment variable that describes the link.
 pub(super) const LINK: &str = "QUICTUN_LINK";
 
-/// What stands before a prompt.
+/// The mark in front of a prompt.
 const MARK: &str = "(link) ";
 
-/// The link in one line.
+/// Describes the link in one line.
 pub(super) fn shown([up, down]: &[LinkConfig; 2]) -> String {
     if up == down {
         format!("each way {up}")
@@ -19,10 +19,11 @@ pub(super) fn shown([up, down]: &[LinkConfig; 2]) -> String {
     }
 }
 
-/// The variables that put a mark before the prompt of a shell; `given` tells those that it has.
+/// Returns the environment variables that put a mark in front of a shell's prompt. `given` returns the variables that
+/// the shell already has.
 ///
-/// The start-up files of bash set its prompt, so that the mark is put there afterwards, and again whenever it is gone.
-/// Other shells take their prompt from the environment unless a file of theirs sets one.
+/// The start-up files of bash set its prompt, so bash adds the mark afterwards, and again whenever it is missing. Other
+/// shells take their prompt from the environment, unless a start-up file sets one.
 pub(super) fn variables(
     shell: &Path,
     given: impl Fn(&str) -> Option<String>,
@@ -43,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// What an interactive shell says that is given two empty lines; its prompts are among it.
+    /// Returns the standard error of an interactive shell that reads two empty lines. It contains the prompts.
     fn said(shell: &str, options: &[&str], given: Option<&str>) -> String {
         let mut command = Command::new(shell);
         command
@@ -56,9 +57,9 @@ mod tests {
         command.stdin(input).stdout(output).stderr(errors);
         let mut child = command.spawn().expect("a shell");
         let mut input = child.stdin.take().expect("a pipe");
-        input.write_all(b"\n\n").expect("it reads");
+        input.write_all(b"\n\n").expect("written");
         drop(input);
-        let ended = child.wait_with_output().expect("it ends");
+        let ended = child.wait_with_output().expect("output");
         String::from_utf8_lossy(&ended.stderr).into_owned()
     }
 

@@ -1,4 +1,4 @@
-//! A load across a link in real time.
+//! Measures a load over a link in real time.
 
 use quictun_emu::{Audit, KernelError, KernelLink, LossUnit, Plan, Running, World, WorldPlan};
 
@@ -8,7 +8,7 @@ use super::cell::{CheckCell, Load};
 use super::plan::{COALESCE, Checking};
 use crate::tunnel::{Ends, Tunnel};
 
-/// In real time: bit/s, and what the emulator says of itself.
+/// Measures the load over the emulator's link. Returns the rate in bit/s and the emulator's account.
 pub(super) fn real(
     plan: &Checking,
     cell: CheckCell,
@@ -31,7 +31,8 @@ pub(super) fn real(
     Ok((rate, running.stop()?))
 }
 
-/// The same across a link of the kernel's; `None`, and why, where it has none.
+/// Measures the load over a link of the kernel, in bit/s. If the kernel cannot emulate the link, returns `None` and
+/// puts the reason into `missing`.
 pub(super) fn across_kernel(
     plan: &Checking,
     cell: CheckCell,

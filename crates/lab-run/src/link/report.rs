@@ -1,4 +1,4 @@
-//! The report of a session as JSON: what was asked for, and what came of it.
+//! The JSON report of a session: its settings and its outcome.
 //!
 //! Times are in microseconds, rates in bit/s of IP packets.
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::backend::Account;
 use super::plan::Session;
 
-/// Rises when a key changes its meaning.
+/// Version of the report's format. The number rises when a key changes its meaning.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Serialize)]
@@ -46,7 +46,7 @@ impl Report {
     }
 }
 
-/// Bytes include Ethernet headers.
+/// Returns the kernel's counters. Bytes include Ethernet headers.
 fn kernel_outcome(audit: &KernelAudit) -> Value {
     let one = |discipline: &Discipline| {
         json!({
@@ -74,7 +74,7 @@ pub(super) fn outcome(audit: &Audit) -> Value {
     })
 }
 
-/// Why the run cannot be believed; empty: it can.
+/// Returns the reasons why the run cannot be trusted. Empty if it can.
 pub(super) fn limits(audit: &Audit) -> Vec<String> {
     match audit.verdict() {
         Verdict::Ok => Vec::new(),
@@ -82,7 +82,8 @@ pub(super) fn limits(audit: &Audit) -> Vec<String> {
     }
 }
 
-/// Drops are by reason; `unintended` ones are the emulator's fault or the host's.
+/// Returns the account of one direction. Drops are listed by reason; the emulator or the host is responsible for the
+/// `unintended` ones.
 fn way(audit: &DirectionAudit) -> Value {
     let (counts, link) = (&audit.counts, &audit.link);
     json!({
@@ -119,8 +120,8 @@ fn way(audit: &DirectionAudit) -> Value {
 }
 
 pub(super) fn write(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string_pretty(report).context("writing JSON")?;
-    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    let text = serde_json::to_string_pretty(report).context("cannot write JSON")?;
+    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
 
 pub(super) fn us(time: Duration) -> u64 {

@@ -1,4 +1,4 @@
-//! A command behind a link: `quictun link shell` and `quictun link run`, inside.
+//! Runs a command behind a link, for `quictun link shell` and `quictun link run`. This part runs inside the container.
 
 use std::io;
 use std::path::Path;
@@ -18,19 +18,19 @@ use super::report::{self, Report};
 use crate::arm::{TCP, UDP, has_open};
 use crate::client::sh;
 
-/// The command that lines are said for.
+/// The name of the command in messages.
 pub const PROGRAM: &str = "quictun link";
 
-/// How long a command at the far side may take to open a port.
+/// Time limit for a command at the far side to open a port.
 const FAR_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long commands have to end by themselves once they were asked to.
+/// Time that commands have to end by themselves after a signal.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a session and returns the exit code of its command.
 pub fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
     let rights = inside.rights();
-    // Before there are threads.
+    // The first process must be set up before the process has other threads.
     let mut first = FirstProcess::new(inside)?;
     let far = match (&plan.far, rights) {
         (None, Rights::Root) => FarSide::Here,
@@ -60,11 +60,11 @@ pub fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// A few lines where all was as it should be, else all figures.
+/// Returns a few lines if the emulation was faithful, otherwise all figures.
 fn outcome(account: &Account) -> String {
     match account {
         Account::Emulator(audit) if audit.verdict() == Verdict::Ok => Brief(audit).to_string(),
-        account => format!("what the link did:\n{account}"),
+        account => format!("account of the link:\n{account}"),
     }
 }
 
@@ -121,7 +121,7 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
         Near::Command(words) => {
             let (program, arguments) = words
                 .split_first()
-                .context("invariant: a command has a first word")?;
+                .context("invariant: a command is not empty")?;
             let mut command = Command::new(program);
             command.args(arguments);
             command
@@ -136,7 +136,7 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
                 say(&format!("{PROGRAM}: {why}"));
                 return Ok(code);
             }
-            None => return Err(error).with_context(|| format!("starting {program}")),
+            None => return Err(error).with_context(|| format!("cannot start {program}")),
         },
     };
     let outcome = first.wait(pid, until)?;

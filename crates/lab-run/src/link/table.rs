@@ -1,4 +1,4 @@
-//! Tables of what crosses links, cell by cell.
+//! Tables with a row for each link and load.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ impl fmt::Display for RowOf {
     }
 }
 
-/// Makes a row of each load across each link. Every one is printed as soon as it is known.
+/// Makes a row for each load on each link. Prints each row as soon as it is known.
 pub(super) fn rows<R>(
     plan: &Checking,
     heading: &str,

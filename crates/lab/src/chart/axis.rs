@@ -1,6 +1,6 @@
 //! The axes of a chart.
 
-/// Width and height of a panel, and of them what its axes need.
+/// Width and height of a panel, and the margins that its axes take.
 pub(super) const WIDTH: f64 = 380.0;
 pub(super) const HEIGHT: f64 = 256.0;
 pub(super) const LEFT: f64 = 48.0;
@@ -8,20 +8,20 @@ pub(super) const RIGHT: f64 = 10.0;
 pub(super) const TOP: f64 = 10.0;
 pub(super) const BOTTOM: f64 = 42.0;
 
-/// Largest over smallest from which a y axis is logarithmic.
+/// Ratio of the largest to the smallest value above which a y axis is logarithmic.
 const LOGARITHMIC: f64 = 15.0;
 
-/// Letters of all names below an x axis that fit.
+/// Number of letters that fit below an x axis, for all names together.
 const LETTERS: usize = 48;
 
-/// How an x axis is divided.
+/// The division of an x axis.
 #[derive(Clone, Debug)]
 pub enum Across {
-    /// Named places; a point's x is the index of its place.
+    /// Named places. A point's x is the index of its place.
     Places(Vec<String>),
-    /// Powers of two, from 1.
+    /// Powers of two, starting at 1.
     Doublings,
-    /// Seconds, from 0.
+    /// Seconds, starting at 0.
     Seconds,
 }
 
@@ -46,7 +46,7 @@ impl<'a> X<'a> {
         LEFT + (WIDTH - LEFT - RIGHT) * self.part(value)
     }
 
-    /// How far along the axis a value stands, 0 to 1.
+    /// Returns the position of a value along the axis, from 0 to 1.
     pub(super) fn part(&self, value: f64) -> f64 {
         let part = match self.across {
             Across::Places(names) => (value + 0.5) / count(names.len().max(1)),
@@ -56,7 +56,7 @@ impl<'a> X<'a> {
         part.clamp(0.0, 1.0)
     }
 
-    /// How far lines stand apart that share their places.
+    /// Returns the sideways distance between lines that share their places.
     pub(super) fn apart(&self) -> f64 {
         match self.across {
             Across::Places(_) => ((self.at(1.0) - self.at(0.0)) / 12.0).min(5.0),
@@ -64,7 +64,7 @@ impl<'a> X<'a> {
         }
     }
 
-    /// Values to name, and their names.
+    /// Returns the values to label, with their labels.
     pub(super) fn marks(&self) -> Vec<(f64, String)> {
         let until = |value: &f64| *value <= self.most * 1.0001;
         match self.across {
@@ -99,13 +99,14 @@ pub(super) struct Up {
 }
 
 impl Up {
-    /// An axis with room for these values. It begins at zero, else a difference of two percent would look like one of a
-    /// half, or is logarithmic.
+    /// Creates an axis that includes these values. A linear axis begins at zero; otherwise a difference of two percent
+    /// could look like a difference of one half.
     pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
         Self::up_to(values, LOGARITHMIC)
     }
 
-    /// The same; largest over smallest decide from `limit` on that it is logarithmic.
+    /// Creates an axis that includes these values. The axis is logarithmic if the ratio of the largest to the smallest
+    /// value exceeds `limit`.
     fn up_to(values: impl Iterator<Item = f64>, limit: f64) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -119,7 +120,7 @@ impl Up {
         Self::from_zero(high, 4.0)
     }
 
-    /// An axis from zero to `high` or a little more, of about so many steps.
+    /// Creates an axis from zero to `high`, rounded up to a whole step, with about `steps` steps.
     pub(super) fn from_zero(high: f64, steps: f64) -> Self {
         let step = nice(high.max(1e-12) / steps);
         Self::even(step, (high / step).ceil().max(1.0))
@@ -157,7 +158,7 @@ impl Up {
             .find(|tick| *tick >= high)
             .unwrap_or(high);
         ticks.retain(|tick| (below..=above).contains(tick));
-        // Of many only the powers of ten.
+        // If there are many ticks, keep only the powers of ten.
         if ticks.len() > 8 {
             ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-9);
         }
@@ -177,7 +178,7 @@ impl Up {
         HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * self.part(value)
     }
 
-    /// How far up the axis a value stands, 0 to 1.
+    /// Returns the position of a value along the axis, from 0 (bottom) to 1 (top).
     pub(super) fn part(&self, value: f64) -> f64 {
         let scale = |value: f64| {
             if self.logarithmic {
@@ -191,15 +192,15 @@ impl Up {
     }
 }
 
-/// An axis of values from left to right.
+/// A horizontal axis of values.
 pub(super) struct Scale {
     up: Up,
-    /// Where it begins and ends.
+    /// The axis's first and last x coordinate.
     ends: [f64; 2],
 }
 
 impl Scale {
-    /// An axis with room for these values; see [`Up::up_to`].
+    /// Creates an axis that includes these values. For `limit`, see [`Up::up_to`].
     pub(super) fn new(values: impl Iterator<Item = f64>, limit: f64, ends: [f64; 2]) -> Self {
         let up = Up::up_to(values, limit);
         Self { up, ends }
@@ -227,7 +228,7 @@ impl Scale {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least so much.
+/// Returns the smallest of 1, 2 and 5 times a power of ten that is at least `step`.
 fn nice(step: f64) -> f64 {
     let decade = 10_f64.powf(step.log10().floor());
     let all = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * decade);

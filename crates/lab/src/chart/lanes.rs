@@ -1,8 +1,8 @@
-//! Values of several systems under several conditions: a lane for each, in groups one below the other.
+//! Values of several systems under several conditions: one lane per value, in groups one below the other.
 //!
-//! A lane has the name of its system, a bar up to the median or, over a logarithmic axis, a mark alone, whiskers, a dot
-//! for each run, and the value. What it says in words is its title, for whoever points at it, and a line above the
-//! chart while it has the focus; nothing of that needs a script.
+//! A lane has the system's name, a bar up to the median, whiskers, a dot for each run, and the value. On a logarithmic
+//! axis there is no bar, only the mark at the median. The lane's full text is its tooltip, and a line above the chart
+//! while the lane has the keyboard focus. Neither needs a script.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -11,73 +11,74 @@ use super::{STYLE, mark};
 use crate::put;
 use crate::writing::{shown, tenth};
 
-/// Rules on top of [`STYLE`].
+/// CSS rules of lanes, in addition to [`STYLE`].
 pub(crate) const LANES: &str = include_str!("lanes.css");
 
-/// Colours that [`LANES`] and [`STYLE`] have.
+/// Number of colours that [`LANES`] and [`STYLE`] define.
 pub(crate) const COLOURS: usize = 10;
 
-/// Height of a lane, of the name of a group, of the line for what has the focus, and of the axis with its title.
+/// Heights of a lane, of a group's name, of the line for the focused lane, and of the axis with its title.
 const LANE: f64 = 15.0;
 const GROUP: f64 = 19.0;
 const TOP: f64 = 20.0;
 const AXIS: f64 = 38.0;
 
-/// Of a picture that stands alone: its title.
+/// Height of the title of a self-contained picture.
 const TITLE: f64 = 22.0;
 
-/// A letter's width, more or less.
+/// Approximate width of a letter.
 const LETTER: f64 = 6.6;
 
-/// The most that names of lanes take, and the room for values at the right.
+/// Maximum width of the lanes' names, and the space for the values at the right.
 const NAMES_MOST: f64 = 120.0;
 const VALUES: f64 = 52.0;
 
 /// Half of a mark's width.
 const MARK: f64 = 4.0;
 
-/// Dots of a lane; more are a smear, and are thinned out.
+/// Maximum number of dots in a lane. If there are more runs, only a sample of them is drawn.
 const DOTS: usize = 40;
 
-/// Largest over smallest from which the axis is logarithmic: bars are shorter than a letter then.
+/// Ratio of the largest to the smallest value above which the axis is logarithmic. At this ratio the shortest bar is
+/// narrower than a letter.
 const LOGARITHMIC: f64 = 200.0;
 
-/// A chart.
+/// A chart of groups of lanes.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    /// What is measured, with its unit.
+    /// The measured quantity, with its unit.
     pub(crate) title: String,
-    /// What the groups are.
+    /// The quantity that distinguishes the groups, for example `packet loss rate`.
     pub(crate) by: String,
-    /// From top to bottom.
+    /// The groups, from top to bottom.
     pub(crate) groups: Vec<Group>,
 }
 
-/// Lanes under one condition.
+/// The lanes under one condition.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The condition; empty: there is but one.
+    /// The condition's name. Empty if there is only one condition.
     pub(crate) name: String,
     pub(crate) lanes: Vec<Lane>,
 }
 
-/// One system under one condition.
+/// The value of one system under one condition.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) name: String,
-    /// Which colour and mark.
+    /// Index of the colour and of the mark.
     pub(crate) style: usize,
     pub(crate) middle: f64,
-    /// The interval, where there is one.
+    /// The interval around the median, if there are enough runs for one.
     pub(crate) ends: Option<[f64; 2]>,
     pub(crate) runs: Vec<f64>,
     pub(crate) published: Option<f64>,
-    /// All of it in words.
+    /// The lane's full text, for the tooltip and for screen readers.
     pub(crate) told: String,
 }
 
 impl Lanes {
-    /// For a page that has [`STYLE`] and [`LANES`].
+    /// Draws the chart for a page that includes [`STYLE`] and [`LANES`].
     pub(crate) fn plot(&self) -> Markup {
         let height = self.height();
         html! {
@@ -87,7 +88,7 @@ impl Lanes {
         }
     }
 
-    /// A picture of its own.
+    /// Draws the chart as a self-contained picture.
     pub(crate) fn sheet(&self) -> String {
         let (body, height) = (self.height(), self.height() + TITLE);
         let picture = html! {
@@ -153,7 +154,7 @@ impl Lanes {
 
 fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
     let style = lane.style % COLOURS;
-    // The condition stands above the lane already, and is what there may be no room for.
+    // Leave out the condition: the group's name above the lane already shows it, and there may be no space for it.
     let said = lane
         .told
         .rsplit_once(": ")
@@ -169,7 +170,7 @@ fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
         .map(|run| scale.at(*run))
         .fold(high, f64::max);
     let published = lane.published.map(|published| scale.at(published));
-    // A mark of what was published may stand where the value would.
+    // If the mark of the published value is where the text would begin, move the text to the right.
     let value = match published {
         Some(at) if (-MARK..VALUES).contains(&(at - furthest)) => at + MARK,
         _ => furthest,
@@ -196,7 +197,7 @@ fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
     }
 }
 
-/// A dot for each run, thinned out where there are many.
+/// Returns the path of one dot per run. If there are many runs, only every n-th of the sorted runs has a dot.
 fn dots(scale: &Scale, y: f64, runs: &[f64]) -> String {
     let mut sorted = runs.to_vec();
     sorted.sort_by(f64::total_cmp);

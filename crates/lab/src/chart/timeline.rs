@@ -1,4 +1,4 @@
-//! Timelines: lines above each other, and below them a band of phases.
+//! Timelines: tracks of lines above each other, and a band of phases below them.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -7,80 +7,80 @@ use super::{Across, Line, STYLE, path};
 use crate::put;
 use crate::writing::tenth;
 
-/// The rules of timelines on top of [`STYLE`].
+/// CSS rules of timelines, in addition to [`STYLE`].
 const WIDE: &str = include_str!("timeline.css");
 
-/// Width of a picture, and of it what names left and right of the axes need.
+/// Width of a picture, and the margins for labels left and right of the axes.
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 24.0;
 
-/// Height of the heading, of a track's title with its legend, of a row of a band, and of the names of seconds.
+/// Heights of the heading, of a track's title with its legend, of a row of the band, and of the time axis's labels.
 const HEAD: f64 = 34.0;
 const TITLE: f64 = 28.0;
 const ROW: f64 = 15.0;
 const FOOT: f64 = 40.0;
 
-/// A letter's width, more or less: what places legends beside each other.
+/// Approximate width of a letter, for placing the entries of a legend side by side.
 const LETTER: f64 = 6.4;
 
-/// Number of colours of stripes: those of lines, and one more.
+/// Number of stripe colours: those of lines and one more.
 const COLOURS: usize = 7;
 
-/// From one line of a grid to the next, about.
+/// Approximate distance between two grid lines.
 const STEP: f64 = 25.0;
 
-/// The least of a stripe that can be seen.
+/// Minimum width of a stripe, so that it stays visible.
 const STRIPE_LEAST: f64 = 0.6;
 
-/// Tracks over the same seconds, and a band below them, as a picture of its own.
+/// Tracks over the same time axis, with a band below them, as a self-contained picture.
 #[derive(Debug)]
 pub struct Timeline {
-    /// The title.
+    /// The title of the picture.
     pub heading: String,
-    /// How long it goes, from 0.
+    /// The end of the time axis, in seconds. The axis begins at 0.
     pub seconds: f64,
-    /// Lines, from top to bottom.
+    /// The tracks, from top to bottom.
     pub tracks: Vec<Track>,
-    /// The band of phases below the lines.
+    /// The band of phases below the tracks.
     pub band: Band,
 }
 
-/// Lines over the same axes; all of them without marks.
+/// Lines over the same axes, all of them without marks.
 #[derive(Debug)]
 pub struct Track {
-    /// The quantity of the y axis, with its unit.
+    /// The quantity on the y axis, with its unit.
     pub title: String,
-    /// Of the drawing, without its title.
+    /// Height of the drawing area, without the title.
     pub height: f64,
-    /// The least that the y axis goes up to; it begins at zero.
+    /// Minimum upper end of the y axis, which begins at zero.
     pub room: f64,
-    /// The lines, whose x are seconds.
+    /// The lines. Their x values are seconds.
     pub lines: Vec<Line>,
 }
 
-/// Phases over time, a row for each.
+/// Phases over time, one row per phase.
 #[derive(Debug)]
 pub struct Band {
-    /// The heading of the rows.
+    /// The heading above the rows.
     pub title: String,
-    /// From top to bottom.
+    /// The rows, from top to bottom.
     pub rows: Vec<Row>,
 }
 
-/// When something was going on.
+/// The times at which one phase was active.
 #[derive(Debug)]
 pub struct Row {
     /// The name of the phase.
     pub name: String,
-    /// Which colour.
+    /// Index of the colour.
     pub style: usize,
-    /// From when until when, in seconds.
+    /// Begin and end of each active period, in seconds.
     pub stripes: Vec<(f64, f64)>,
 }
 
 impl Timeline {
-    /// The picture as SVG.
+    /// Returns the picture as SVG.
     pub fn svg(&self) -> String {
         let x = X::new(&Across::Seconds, [self.seconds].into_iter());
         let mut top = HEAD;
@@ -200,7 +200,8 @@ mod tests {
     #[test]
     fn lines_and_stripes_are_where_their_seconds_and_values_are() {
         let svg = timeline().svg();
-        // 812 wide from 64 on; the first track goes from 62 to 162 and up to 150, the second from 190 to 240 and up to 1.
+        // The drawing is 812 wide and begins at x = 64. The first track spans y = 62 to 162 for values up to 150, the
+        // second y = 190 to 240 for values up to 1.
         assert!(
             svg.contains("d=\"M64.0 162.0L470.0 82.0L876.0 122.0\""),
             "{svg}"

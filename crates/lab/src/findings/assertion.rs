@@ -1,4 +1,4 @@
-//! Assertions: whether what must hold does.
+//! Evaluates the assertions of a scenario.
 
 use serde::Serialize;
 
@@ -11,13 +11,13 @@ use crate::writing::shown;
 #[derive(Debug, Serialize)]
 pub(crate) struct Asserted {
     pub(crate) what: String,
-    /// `None`: nothing was measured.
+    /// The median, or the median ratio. `None` if nothing was measured.
     pub(crate) found: Option<f64>,
-    /// Runs, or pairs of them, that count.
+    /// Number of valid runs, or of pairs of valid runs.
     pub(crate) runs: usize,
-    /// `None`: of so few nobody can tell.
+    /// The result. `None` if there are too few runs to tell.
     pub(crate) holds: Option<bool>,
-    /// The limit was less than the scenario says: see [`Room`].
+    /// True if the limit is lower than the scenario states, to allow for headers. See [`Room`].
     pub(crate) allowed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The result in a sentence: where two arms differ most, and where it is the other way round.
+//! The result in a sentence: the largest difference between two arms, and the largest one in the opposite direction.
 
 use super::Findings;
 use crate::Metric;
@@ -7,13 +7,13 @@ use crate::scenario::Shape;
 use crate::stats::{Paired, Verdict, compare};
 use crate::writing::{percent, shown};
 
-/// From this ratio on it is told as a multiple, below it in percent.
+/// Ratios from this one on are written as a multiple; smaller ones are written in percent.
 const MULTIPLE: f64 = 1.995;
 
-/// Differences that are told.
+/// Maximum number of differences in the headline.
 const SENTENCES: usize = 3;
 
-/// Two arms that differ under a case.
+/// A significant difference between two arms under a case.
 struct Difference<'a> {
     case: &'a str,
     a: &'a str,
@@ -23,7 +23,8 @@ struct Difference<'a> {
 }
 
 impl Findings<'_> {
-    /// The metric that the scenario is about: what it compares first, or else what its first table has.
+    /// Returns the scenario's main metric: the first that it compares, or else the first that its tables show. A metric
+    /// without figures is skipped.
     pub(crate) fn main_metric(&self) -> Option<Metric> {
         let compared = self.compared.iter().filter(|one| one.paired.is_some());
         let shown = self.scenario.tables.iter().flat_map(|table| &table.columns);
@@ -32,13 +33,13 @@ impl Findings<'_> {
         all.find(|metric| found.contains(metric))
     }
 
-    /// Whether any arm has a figure of a metric under a case.
+    /// Returns true if any arm has a valid figure of a metric under a case.
     pub(crate) fn has_figures(&self, case: &str, metric: Metric) -> bool {
         let mut cells = self.run.cells.iter();
         cells.any(|cell| cell.valid && cell.case == case && cell.metrics.contains_key(&metric))
     }
 
-    /// What the run comes to, in a sentence or two.
+    /// Returns the result in a few sentences.
     pub(crate) fn headline(&self) -> String {
         let told: Vec<_> = self
             .compared
@@ -62,7 +63,8 @@ impl Findings<'_> {
         let Some(first) = all.first() else {
             return self.no_difference();
         };
-        // Of the first two arms that differ, metric by metric: what else they differ in may be the price.
+        // Take the first two arms that differ, metric by metric: a difference in another metric may be the price of the
+        // first.
         let mut metrics: Vec<Metric> = Vec::new();
         for one in &all {
             if (one.a, one.b) == (first.a, first.b) && !metrics.contains(&one.metric) {
@@ -114,7 +116,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Where nothing is compared: the most, or the least, that was found.
+    /// Returns the best figure that was found, for a scenario that compares nothing.
     fn most(&self) -> String {
         let Some(metric) = self.main_metric() else {
             return "Nothing was measured that counts.".to_owned();
@@ -173,10 +175,10 @@ impl Findings<'_> {
         format!("{place}{a} {said}{values}{cost}.")
     }
 
-    /// `, for 4.2 times the CPU per byte`: where it is another.
+    /// Returns the cost if it differs, such as `, for 4.2 times the CPU per byte`.
     fn cost(&self, one: &Difference<'_>) -> Option<String> {
         let cost = self.cost_of(one.case, one.metric)?;
-        // What the scenario compares by itself has its own sentence.
+        // If the scenario compares the cost itself, the cost has its own sentence.
         if self
             .scenario
             .compares
@@ -203,8 +205,8 @@ impl Findings<'_> {
         }
     }
 
-    /// `packet loss rate 5%`, or the case alone where its table does not say in one word what cases are; nothing where
-    /// there is but one.
+    /// Returns the case with the row heading of its table, such as `packet loss rate 5%`. Returns the case alone if the
+    /// heading is not a single term, and an empty text if the scenario has only one case.
     fn under(&self, case: &str, metric: Metric, before: &str) -> String {
         if self.scenario.cases.len() < 2 {
             return String::new();
@@ -223,7 +225,7 @@ impl Findings<'_> {
     }
 }
 
-/// `carries 73.6 times as much as tcp`.
+/// Returns the difference in words, such as `carries 73.6 times as much as tcp`.
 fn said(metric: Metric, ratio: f64, than: &str) -> String {
     let (verb, much, more, less) = match metric.better() {
         Better::LowerIsFaster => ("takes", "as long as", "longer than", "less time than"),
@@ -243,7 +245,7 @@ fn said(metric: Metric, ratio: f64, than: &str) -> String {
     }
 }
 
-/// Microseconds from which on people think in milliseconds.
+/// Microseconds from which on a figure is written in milliseconds, which are easier to read.
 const MANY_US: f64 = 1000.0;
 
 fn quantity(metric: Metric, value: f64) -> String {
@@ -254,7 +256,7 @@ fn quantity(metric: Metric, value: f64) -> String {
     }
 }
 
-/// `528 against 7.19 Mbit/s`.
+/// Returns both figures with one unit, such as `528 against 7.19 Mbit/s`.
 fn both(metric: Metric, ours: f64, theirs: f64) -> String {
     match metric.unit() {
         "us" if ours.min(theirs) >= MANY_US => {

@@ -1,4 +1,4 @@
-//! `summary.json`: what was found, for programs.
+//! `summary.json`: the results in a form for programs.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::{Asserted, Figure, Findings};
 use crate::Metric;
 use crate::stats::Paired;
 
-/// Of the format; its number rises when a key changes its meaning.
+/// Version of the format of `summary.json`. The number rises when a key changes its meaning.
 const SCHEMA: &str = "lab-summary/2";
 
 #[derive(Serialize)]
@@ -43,11 +43,11 @@ struct ComparisonJson<'a> {
 }
 
 impl Findings<'_> {
-    /// The text of `summary.json`.
+    /// Returns the text of `summary.json`.
     ///
     /// # Errors
     ///
-    /// serde's; numbers and texts give no cause for any.
+    /// Returns an error of `serde_json`; numbers and strings do not cause any.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         let comparisons = self.compared.iter().filter_map(|one| {
             Some(ComparisonJson {

@@ -1,4 +1,4 @@
-//! Tables: our figures, and published ones beside them.
+//! Tables of measured figures, with published ones beside them.
 
 use serde::Serialize;
 
@@ -12,12 +12,12 @@ pub(crate) struct Figure {
     pub(crate) runs: usize,
     pub(crate) median: f64,
     pub(crate) interval: Interval,
-    /// Runs that stand apart.
+    /// Runs that Tukey's rule marks as outliers. The median and the interval include them.
     pub(crate) outliers: Vec<f64>,
 }
 
 impl Figure {
-    /// The figure of these runs; `None` without any.
+    /// Computes the figure of these runs. Returns `None` if there are none.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         Some(Self {
             runs: values.len(),
@@ -27,7 +27,7 @@ impl Figure {
         })
     }
 
-    /// Whether it is of enough runs for an interval that is sure enough.
+    /// Returns true if there are enough runs for an interval at [`LEVEL`].
     pub(crate) fn is_sure(&self) -> bool {
         self.interval.level >= LEVEL
     }
@@ -36,21 +36,21 @@ impl Figure {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) title: String,
-    /// Heading of the first column.
+    /// The heading of the first column.
     pub(crate) row: String,
     pub(crate) columns: Vec<String>,
-    /// Label and cells.
+    /// The label and the cells of each row.
     pub(crate) rows: Vec<(String, Vec<TableCell>)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TableCell {
-    /// `None`: no run counts, or none has the figure.
+    /// The measured figure. `None` if no run is valid, or if no valid run has this metric.
     pub(crate) ours: Option<Figure>,
     pub(crate) published: Option<f64>,
-    /// Runs that count, whether or not they have the figure.
+    /// Number of valid runs, with or without this metric.
     pub(crate) counted: usize,
-    /// It is one run, and there is a row for each.
+    /// True if the cell shows a single run, in a table with one row per run.
     pub(crate) is_run: bool,
 }
 
@@ -88,14 +88,14 @@ struct View<'a> {
     run: &'a Run,
     scenario: &'a Scenario,
     shown: &'a Shown,
-    /// Of these there are cells.
+    /// Cases that have measurements.
     cases: Vec<&'a str>,
-    /// Of these too.
+    /// Arms that have measurements.
     arms: Vec<&'a str>,
 }
 
 impl View<'_> {
-    /// A row for each case, a column for each metric.
+    /// Returns a table with one row per case and one column per metric.
     fn of_arm(&self, arm: &str) -> Table {
         Table {
             title: titled(&self.shown.title, arm, self.arms.len() > 1),
@@ -104,7 +104,7 @@ impl View<'_> {
         }
     }
 
-    /// A row for each case, a column for each arm.
+    /// Returns a table with one row per case and one column per arm.
     fn of_metric(&self, metric: Metric) -> Table {
         let arms = self.arms.iter();
         Table {
@@ -119,7 +119,7 @@ impl View<'_> {
         }
     }
 
-    /// A row for each run, a column for each metric, and the medians below.
+    /// Returns a table with one row per run, one column per metric, and the medians in the last row.
     fn of_runs(&self, case: &str, arm: &str) -> Table {
         let mut measured: Vec<_> = self.run.valid(case, arm).collect();
         measured.sort_by_key(|cell| cell.block);
@@ -165,7 +165,7 @@ impl View<'_> {
     fn rows(&self, cells: impl Fn(&str) -> Vec<TableCell>) -> Vec<(String, Vec<TableCell>)> {
         let cases = self.cases.iter();
         let rows = cases.map(|case| (self.scenario.case_label(case).to_owned(), cells(case)));
-        // Where runs count and none has the figure, there is no such thing under that case.
+        // If there are valid runs but none has the figure, the metric does not apply to that case.
         let is_there = |cell: &TableCell| cell.ours.is_some() || cell.counted == 0;
         rows.filter(|(_, cells)| cells.iter().any(is_there))
             .collect()

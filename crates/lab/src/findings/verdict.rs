@@ -1,4 +1,4 @@
-//! Comparisons in words: what two arms differ in over all cases, and what it costs.
+//! Comparisons in words: the differences between two arms over all cases, and their cost.
 
 use super::{Compared, Findings, word};
 use crate::Metric;
@@ -8,7 +8,7 @@ use crate::scenario::Background;
 use crate::stats::{Paired, Verdict, compare};
 use crate::writing::shown;
 
-/// What streams are measured by, whose cost is counted by the byte.
+/// Metrics of streams. Their cost is counted per byte.
 const RATES: [Metric; 4] = [
     Metric::ReceiverMbitPerS,
     Metric::SenderMbitPerS,
@@ -16,7 +16,7 @@ const RATES: [Metric; 4] = [
     Metric::TransferS,
 ];
 
-/// What requests are measured by, whose cost is counted by the transaction.
+/// Metrics of requests. Their cost is counted per transaction.
 const REQUESTS: [Metric; 9] = [
     Metric::TotalMs,
     Metric::TransactionsPerS,
@@ -29,11 +29,11 @@ const REQUESTS: [Metric; 9] = [
     Metric::LatencyMaxUs,
 ];
 
-/// A case, and what pairs say of it.
+/// A case with the result of its paired comparison.
 type Found<'a> = (&'a str, Option<Paired>);
 
 impl Findings<'_> {
-    /// A line for each comparison of the scenario: the verdict of all cases, and the cost of the same where it is known.
+    /// Returns one line for each comparison of the scenario: the verdict over all cases, and the cost if it is known.
     pub(crate) fn verdicts(&self) -> Vec<String> {
         let compares = self.scenario.compares.iter();
         compares
@@ -84,8 +84,8 @@ impl Findings<'_> {
         Some((cost, self.in_words(&found, cost.better())?))
     }
 
-    /// What the processors had to do for what a metric tells of a case. `None` where nobody counted: of streams in the
-    /// background there is no account.
+    /// Returns the metric of the processor time that the given metric cost. Returns `None` for a case with background
+    /// streams, because their processor time is not accounted for separately.
     pub(crate) fn cost_of(&self, case: &str, metric: Metric) -> Option<Metric> {
         if self.has_background(case) {
             return None;
@@ -99,7 +99,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Whether a metric is what it says under a case, and not a cost that leaves streams in the background out.
+    /// Returns true unless the metric is a cost and the case has background streams, whose share the cost leaves out.
     pub(crate) fn is_accounted(&self, case: &str, metric: Metric) -> bool {
         let is_cost = matches!(metric, Metric::CpuSPerGb | Metric::CpuUsPerTransaction);
         !(is_cost && self.has_background(case))
@@ -113,7 +113,8 @@ impl Findings<'_> {
         })
     }
 
-    /// `faster in 4 of 5 cases; slower at 0% (x0.988 to x73.6)`. `None` without pairs.
+    /// Returns the verdicts in words, such as `faster in 4 of 5 cases; slower at 0% (x0.988 to x73.6)`. Returns `None`
+    /// without pairs.
     fn in_words(&self, found: &[Found<'_>], better: Better) -> Option<String> {
         let mut words: Vec<(&str, Vec<&str>)> = Vec::new();
         let pairs = found
@@ -136,7 +137,7 @@ impl Findings<'_> {
             cases => format!("{word} in {} of {all} cases", cases.len()),
         });
         let words = words.collect::<Vec<_>>().join("; ");
-        // A ratio of too few is none.
+        // A ratio of too few pairs is not shown.
         let told = pairs.filter(|(_, paired)| paired.verdict != Verdict::TooFew);
         let ratios = told.map(|(_, paired)| paired.ratio);
         Some(match range(ratios) {
@@ -146,7 +147,7 @@ impl Findings<'_> {
     }
 }
 
-/// `x0.988 to x73.6`.
+/// Formats the smallest and the largest ratio, such as `x0.988 to x73.6`.
 fn range(ratios: impl Iterator<Item = f64>) -> Option<String> {
     let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
     for ratio in ratios {

@@ -1,4 +1,4 @@
-//! The charts of a report: each metric of the tables over all cases, and latencies by percentile.
+//! The charts of a report: each metric of the tables over all cases, and the latencies by percentile.
 
 use crate::Metric;
 use crate::chart::{Group, Lane, Lanes};
@@ -8,7 +8,7 @@ use crate::writing::shown;
 
 use super::colours::Colours;
 
-/// Percentiles of a latency, by which its distribution is drawn.
+/// The percentiles that show the distribution of a latency.
 const LADDER: [(&str, Metric); 6] = [
     ("min", Metric::LatencyMinUs),
     ("p50", Metric::LatencyP50Us),
@@ -18,30 +18,30 @@ const LADDER: [(&str, Metric); 6] = [
     ("max", Metric::LatencyMaxUs),
 ];
 
-/// Microseconds from which on a chart is in milliseconds.
+/// Microseconds from which on a chart uses milliseconds.
 const MANY_US: f64 = 10_000.0;
 
-/// A chart, and the stem of its file's name.
+/// A chart with the stem of its file name.
 pub(super) struct Chart {
     pub(super) stem: String,
     pub(super) lanes: Lanes,
 }
 
 impl Chart {
-    /// The name of its file beside a report in Markdown.
+    /// Returns the file name of the chart beside a Markdown report.
     pub(super) fn file(&self) -> String {
         format!("chart-{}.svg", self.stem)
     }
 }
 
-/// Charts of a report: what it is about, with its cost, and all others.
+/// The charts of a report.
 pub(super) struct Charts {
-    /// The first has what the scenario compares; beside it stands what that costs, where it is known.
+    /// The chart of what the scenario compares, and of its cost if it is known.
     pub(super) lead: Vec<Chart>,
     pub(super) further: Vec<Chart>,
 }
 
-/// The files of the charts that [`crate::markdown`] shows, by name.
+/// Returns name and text of the chart files that [`crate::markdown`] refers to.
 pub fn charts(findings: &Findings<'_>) -> Vec<(String, String)> {
     let charts = Charts::of(findings);
     let all = charts.lead.iter().chain(&charts.further);
@@ -64,7 +64,7 @@ impl Charts {
             .flat_map(|table| &table.columns);
         for metric in main.into_iter().chain(costs).chain(columns.copied()) {
             let is_shown = groups.iter().any(|group| group.contains(&metric));
-            // Beside what was received there is nothing to see in what was sent.
+            // The sender's rate adds nothing to the chart of the receiver's rate.
             if is_shown || metric == Metric::SenderMbitPerS {
                 continue;
             }
@@ -83,10 +83,10 @@ impl Charts {
     }
 }
 
-/// Streams beside requests, which are one thing, whichever way they go.
+/// Rates of background streams, which share one chart for both directions.
 const BESIDE: [Metric; 2] = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS];
 
-/// A metric, or those of both ways, of all arms under all cases.
+/// Draws a metric, or one metric in both directions, of all arms under all cases. Returns `None` without figures.
 fn of_cases(findings: &Findings<'_>, metrics: &[Metric]) -> Option<Chart> {
     let scenario = findings.scenario;
     let mut groups = Vec::new();
@@ -120,7 +120,7 @@ fn of_cases(findings: &Findings<'_>, metrics: &[Metric]) -> Option<Chart> {
     })
 }
 
-/// Latency of all arms by percentile, for a case.
+/// Draws the latencies of all arms under a case by percentile.
 pub(super) fn ladder(findings: &Findings<'_>, case: &str) -> Lanes {
     let has = |(_, metric): &&(&str, Metric)| findings.has_figures(case, *metric);
     let percentiles = LADDER.iter().filter(has);
@@ -134,7 +134,8 @@ pub(super) fn ladder(findings: &Findings<'_>, case: &str) -> Lanes {
     }
 }
 
-/// The heading of the rows of the table that has one of these, or else of the first, unless it has a row for each run.
+/// Returns the row heading of the table that shows one of these metrics, or else of the first table. Ignores tables
+/// with one row per run.
 fn by(findings: &Findings<'_>, metrics: &[Metric]) -> String {
     let tables = findings.scenario.tables.iter();
     let mut of_cases = tables.filter(|table| !matches!(table.shape, Shape::Runs));
@@ -192,7 +193,7 @@ fn lanes(
     }
 }
 
-/// `tunnel, 5%: 528 Mbit/s [526, 530], 7 runs`.
+/// Returns the text of a lane, such as `tunnel, 5%: 528 Mbit/s [526, 530], 7 runs`.
 fn told(arm: &str, group: &str, figure: &Figure, unit: &str, factor: f64) -> String {
     let scaled = |value: f64| shown(value * factor);
     let unit = if unit.is_empty() {

@@ -1,9 +1,9 @@
-//! One colour for each system, the same in every report.
+//! Assigns each system its colour, which is the same in every report.
 
 use crate::chart::COLOURS;
 use crate::scenario::{Arm, ArmKind};
 
-/// Colours for what has none of its own, or shares it with another arm of its scenario: those first that no kind has.
+/// Colours for arms whose own colour another arm of the scenario already uses. The first ones belong to no kind of arm.
 const SPARE: [usize; COLOURS] = [8, 9, 7, 5, 4, 6, 3, 2, 1, 0];
 
 /// The colours of a scenario's arms.
@@ -29,7 +29,7 @@ impl<'a> Colours<'a> {
         Self(all)
     }
 
-    /// The colour of an arm.
+    /// Returns the colour of an arm.
     pub(super) fn style(&self, arm: &str) -> usize {
         let mut all = self.0.iter();
         all.find(|(id, _)| *id == arm)
@@ -37,7 +37,8 @@ impl<'a> Colours<'a> {
     }
 }
 
-/// The colour of a kind: of TCP each congestion control has one, for that is what they differ in.
+/// Returns the default colour of an arm by its kind. TCP arms differ in their congestion control, so each of these has
+/// its own colour.
 fn own(arm: &Arm) -> usize {
     match arm.kind {
         ArmKind::Command => 7,

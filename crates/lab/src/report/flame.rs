@@ -1,5 +1,5 @@
-//! A flame graph as SVG that stands in the page itself: a box for each function, as wide as its share of the samples,
-//! on top of the one that called it. Names that do not fit are in the box's title.
+//! A flame graph as inline SVG: one box per function, as wide as its share of the samples, on top of its caller. The
+//! box's tooltip holds the full name, which may not fit into the box.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ const LETTER: f64 = 6.8;
 const WIDTH: f64 = 1000.0;
 const ROW: f64 = 17.0;
 
-/// Boxes narrower than this are not drawn.
+/// Boxes narrower than this are left out.
 const NARROW: f64 = 2.0;
 
-/// Rows that are drawn at most.
+/// Maximum number of rows that are drawn.
 const DEPTH: usize = 60;
 
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ struct Node<'a> {
     called: BTreeMap<&'a str, Node<'a>>,
 }
 
-/// Draws stacks: functions from the outermost on, separated by `;`, and how many samples there are of each. The `named`
-/// ones are to be seen at a glance.
+/// Draws stacks with their number of samples. A stack lists functions from the outermost to the innermost, separated by
+/// `;`. Functions in `named` are highlighted.
 pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> Markup {
     let mut root = Node::default();
     for (stack, samples) in stacks {
@@ -115,7 +115,7 @@ fn boxed(name: &str, samples: u64, width: f64, at: &Place<'_>) -> Markup {
     }
 }
 
-/// Colours that the page has for boxes.
+/// Number of colours that the page defines for boxes.
 const SHADES: u32 = 5;
 
 #[expect(

@@ -1,4 +1,4 @@
-//! One page that needs nothing else: no script, no font, no request.
+//! The report as a self-contained HTML page: no script, no font, no request.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
 
@@ -13,14 +13,14 @@ use crate::chart::{self, Across, Lanes, Line, Panel, Stroke};
 use crate::findings::{Compared, Findings, Table};
 use crate::writing::{percent, shown};
 
-/// Runs of an arm whose course is drawn; more would be a smear.
+/// Maximum number of runs per arm that are drawn over time; more lines would be illegible.
 const TRACES: usize = 7;
 
 const STYLE: &str = include_str!("report.css");
 
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// `report.html`.
+/// Returns the text of `report.html`.
 pub fn html(findings: &Findings<'_>) -> String {
     let (run, scenario) = (findings.run, findings.scenario);
     let charts = Charts::of(findings);
@@ -109,10 +109,10 @@ fn class(tone: Tone) -> &'static str {
     }
 }
 
-/// Units that stand behind a number and a space.
+/// Units that follow a number and a space.
 const UNITS: [&str; 6] = ["%", "us", "ms", "s", "Mbit/s", "s/GB"];
 
-/// A text in which no line breaks between a number and its unit.
+/// Replaces the space between a number and its unit by a non-breaking one.
 fn joined(text: &str) -> String {
     let mut all = String::new();
     for word in text.split(' ') {
@@ -127,7 +127,7 @@ fn joined(text: &str) -> String {
     all
 }
 
-/// Markdown's `code`; scenarios use no more of it in a paragraph.
+/// Renders the inline code of a Markdown paragraph. Scenarios use no other markup within paragraphs.
 fn coded(paragraph: &str) -> Markup {
     markup! {
         @for (at, part) in paragraph.split('`').enumerate() {
@@ -172,7 +172,7 @@ fn lanes(lanes: &Lanes) -> Markup {
     }
 }
 
-/// Latencies by percentile, a chart for each case that has some.
+/// Charts of latencies by percentile, one for each case that has latencies.
 fn distributions(findings: &Findings<'_>) -> Markup {
     let cases = findings.scenario.cases.iter();
     let ladders = cases.map(|case| ladder(findings, &case.id));
@@ -185,14 +185,14 @@ fn distributions(findings: &Findings<'_>) -> Markup {
     }
 }
 
-/// Rates over time: a line for each run.
+/// Charts of rates over time, with one line per run.
 fn courses(findings: &Findings<'_>) -> Markup {
     let cases = &findings.scenario.cases;
     let courses: Vec<_> = cases
         .iter()
         .map(|case| traces(findings, &case.id))
         .collect();
-    // One scale for all: cases are there to be compared.
+    // All cases share one scale, so that they can be compared.
     let points = courses.iter().flatten().flat_map(|trace| &trace.points);
     let most = points.map(|point| point.y).fold(0.0, f64::max);
     let panels = cases.iter().zip(courses).map(|(case, lines)| Panel {

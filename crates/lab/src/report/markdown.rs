@@ -1,4 +1,4 @@
-//! Markdown, for those who read results in a repository.
+//! The report as Markdown, for reading in a repository.
 
 use super::charts::{Chart, Charts};
 use super::validity;
@@ -6,7 +6,7 @@ use super::words::{beside, comparisons, legend, ours, profile_note, profiles, re
 use crate::findings::{Findings, Table};
 use crate::put;
 
-/// `report.md`.
+/// Returns the text of `report.md`.
 pub fn markdown(findings: &Findings<'_>) -> String {
     let (run, scenario) = (findings.run, findings.scenario);
     let mut text = format!("# {}\n\n{}\n", scenario.title, findings.headline());
@@ -68,7 +68,7 @@ pub fn markdown(findings: &Findings<'_>) -> String {
     text
 }
 
-/// Pictures beside each other, where there is room.
+/// Returns links to the charts, which are shown side by side if there is space.
 fn pictures(charts: &[Chart]) -> String {
     let each = charts
         .iter()
@@ -94,7 +94,7 @@ fn published_grid(table: &Table, asked: u32) -> Vec<Vec<String>> {
     rows
 }
 
-/// Rows, the first of them the heading, as a table that is aligned in plain text too.
+/// Formats rows, the first of which is the heading, as a table that is also aligned in plain text.
 fn grid(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let cell =

@@ -1,11 +1,12 @@
-//! What a terminal shows at the end of a run: tables in columns, and below them, where the eye is, the verdict.
+//! The summary that a terminal shows at the end of a run: tables in columns, and the verdict below them, next to the
+//! prompt.
 
 use super::words::{Ours, Tone, beside, legend, ours, verdict};
 use crate::findings::{Findings, Table, TableCell};
 use crate::put;
 use crate::writing::{aligned, wrapped};
 
-/// Tables and verdict for a terminal that is so many columns wide.
+/// Formats tables and verdict for a terminal of `width` columns.
 pub fn text(findings: &Findings<'_>, width: usize) -> String {
     let mut text = String::new();
     let asked = findings.run.asked.reps;
@@ -39,7 +40,7 @@ pub fn text(findings: &Findings<'_>, width: usize) -> String {
     text
 }
 
-/// A table whose figures end below each other, as do their intervals.
+/// Formats a table in which figures and intervals are aligned within their columns.
 fn columns(table: &Table, asked: u32) -> Vec<Vec<String>> {
     let head = std::iter::once(table.row.clone()).chain(table.columns.clone());
     let mut rows = vec![head.collect::<Vec<_>>()];

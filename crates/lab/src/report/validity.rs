@@ -1,11 +1,11 @@
-//! How far a run can be trusted: what the link was asked for and did, and what the machine did meanwhile.
+//! The validity of a run: the link's configured and actual behaviour, and the state of the machine meanwhile.
 
 use crate::findings::Findings;
 use crate::record::{Cell, WayAccount};
 use crate::stats::median;
 use crate::writing::shown;
 
-/// A row for each case, after the heading.
+/// Returns one row per case, after the heading.
 pub(super) fn table(findings: &Findings<'_>) -> Vec<Vec<String>> {
     let head = [
         "case",
@@ -45,7 +45,8 @@ fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
         .iter()
         .filter(|cell| cell.valid || valid == 0)
         .collect();
-    // Upwards is where most of it goes; lateness and load are the worse of both ways.
+    // Most traffic goes upwards, so loss is taken from that direction. Lateness and load are those of the worse
+    // direction.
     let ups: Vec<&WayAccount> = cells
         .iter()
         .filter_map(|cell| Some(&cell.link.as_ref()?.up))
@@ -90,7 +91,7 @@ fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
     ]
 }
 
-/// Share of all processors below which a cell was about work per byte and not about the link.
+/// Share of idle processor time below which a cell measures the work per byte rather than the link.
 const IDLE: f64 = 0.05;
 
 pub(super) fn notes(findings: &Findings<'_>) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What reports say, in words and rows, whatever they look like.
+//! The sentences and rows of a report, independent of its format.
 
 use crate::Profile;
 use crate::findings::{Figure, Findings, TableCell};
@@ -79,17 +79,18 @@ impl Tone {
     }
 }
 
-/// The fewest runs that an interval of 95 % can be made of.
+/// Minimum number of runs for a 95 % interval.
 const FEWEST: usize = 6;
 
-/// A figure of ours: `561`, and around it `[540, 575]`, or how few runs it is of: `2 runs: 540 to 575`.
+/// A measured figure, for example `561` with the interval `[540, 575]`. If there are too few runs, their number and
+/// range replace the interval, such as `2 runs: 540 to 575`.
 pub(super) struct Ours {
     pub(super) middle: String,
     pub(super) around: String,
 }
 
 impl Ours {
-    /// What stands behind the figure, with what parts it from that.
+    /// Returns the text that follows the figure, with its separator.
     pub(super) fn behind(&self) -> String {
         match &*self.around {
             "" => String::new(),
@@ -99,7 +100,7 @@ impl Ours {
     }
 }
 
-/// A figure, and how sure it is, where `asked` runs were asked for.
+/// Formats a figure and its certainty. `asked` is the number of runs that were requested.
 pub(super) fn ours(cell: &TableCell, asked: u32) -> Ours {
     let alone = |middle: &str| Ours {
         middle: middle.to_owned(),
@@ -139,7 +140,7 @@ fn ends(all: impl Iterator<Item = usize>) -> [usize; 2] {
     })
 }
 
-/// `1 to 3`, or `2`.
+/// Formats a range as `1 to 3`, or as `2` if both ends are equal.
 fn from_to([least, most]: [usize; 2]) -> String {
     if least >= most {
         most.to_string()
@@ -148,7 +149,7 @@ fn from_to([least, most]: [usize; 2]) -> String {
     }
 }
 
-/// `562, x1.07`: what was published, and ours as a multiple of it.
+/// Returns the published value and the measured one as a multiple of it, such as `562, x1.07`.
 pub(super) fn beside(cell: &TableCell) -> Option<String> {
     let published = cell.published?;
     let ratio = cell
@@ -159,7 +160,7 @@ pub(super) fn beside(cell: &TableCell) -> Option<String> {
     Some(shown(published) + &ratio.unwrap_or_default())
 }
 
-/// How figures are to be read.
+/// Returns the explanation of the tables' figures.
 pub(super) fn legend(findings: &Findings<'_>, place: &str) -> String {
     let asked = findings.run.asked.reps;
     let rows = findings.tables.iter().flat_map(|table| &table.rows);
@@ -197,7 +198,7 @@ pub(super) fn legend(findings: &Findings<'_>, place: &str) -> String {
     text
 }
 
-/// How charts are to be read.
+/// Returns the explanation of the charts.
 pub(super) fn reading(findings: &Findings<'_>) -> String {
     let mut text =
         "Bars and marks are medians, whiskers their intervals, dots single runs".to_owned();
@@ -207,7 +208,7 @@ pub(super) fn reading(findings: &Findings<'_>) -> String {
     text + "."
 }
 
-/// What pairs say: a row for each, after the heading.
+/// Returns one row per paired comparison, after the heading.
 pub(super) fn comparisons(findings: &Findings<'_>) -> Vec<Vec<String>> {
     let head = [
         "case",
@@ -246,7 +247,7 @@ pub(super) fn comparisons(findings: &Findings<'_>) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Functions of a profile that are named.
+/// Number of functions that are listed for a profile.
 const HOTTEST: usize = 4;
 
 pub(super) fn in_pairs<'f>(findings: &'f Findings<'_>) -> Vec<&'f Profile> {
@@ -265,7 +266,7 @@ pub(super) fn functions<'f>(findings: &'f Findings<'_>) -> Vec<&'f str> {
     functions.map(String::as_str).collect()
 }
 
-/// What programs were in the middle of: a row for each, after the heading.
+/// Returns one row per profile, after the heading.
 pub(super) fn profiles(findings: &Findings<'_>) -> Vec<Vec<String>> {
     let functions = functions(findings);
     let mut head: Vec<String> = ["case", "arm", "program", "samples"]
@@ -290,7 +291,7 @@ pub(super) fn profiles(findings: &Findings<'_>) -> Vec<Vec<String>> {
     rows
 }
 
-/// Of so many samples one without a name is worth a note.
+/// The report mentions samples without a function name if they are at least one in this many.
 const WORTH_A_NOTE: u64 = 100;
 
 pub(super) fn profile_note(findings: &Findings<'_>) -> String {

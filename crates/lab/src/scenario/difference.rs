@@ -1,12 +1,12 @@
-//! What two scenarios measure under the same names, and whether it is the same.
+//! Detects whether two scenarios measure the same thing under the same names.
 
 use std::time::Duration;
 
 use super::{Amount, Load, Scenario};
 
 impl Scenario {
-    /// Why the figures of an arm under a case are not those of `other`: what is different of program, link and traffic.
-    /// Nothing: they are. Both scenarios have the arm and the case.
+    /// Returns the differences in program, link and traffic that make the figures of an arm under a case incomparable
+    /// with those of `other`. Empty if the figures are comparable. Both scenarios must have the arm and the case.
     pub(crate) fn differences(
         &self,
         quick: bool,
@@ -53,7 +53,7 @@ impl Load {
             let [ours, theirs] = [self.warm_up, other.warm_up].map(seconds);
             all.push(format!("{ours} against {theirs} of warm-up"));
         }
-        // Time limits decide when to give up, and nothing of the figures.
+        // Time limits decide when to give up. They do not affect the figures.
         let rest = |load: &Self| Self {
             amount: Amount::Count(0),
             warm_up: Duration::ZERO,

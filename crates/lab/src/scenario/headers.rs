@@ -1,37 +1,38 @@
-//! What headers leave of a packet: why a tunnel that fills a link as TCP does carries a little less than TCP.
+//! The payload that headers leave in a packet. QUIC's headers are longer than TCP's, so a tunnel that fills a link
+//! carries slightly less than TCP does.
 //!
-//! Counted is what the formats take at their longest, so that nothing of it depends on what was measured. Whatever
-//! else a tunnel loses, to acknowledgements, probes or pauses, is no header and not allowed for.
+//! The calculation uses the maximum length of each header field, so it does not depend on measurements. It covers no
+//! other loss of a tunnel, such as acknowledgements, probes or pauses.
 
-/// IP headers without options.
+/// IP header lengths without options, in bytes.
 const IPV4: u32 = 20;
 const IPV6: u32 = 40;
 
-/// TCP's, with the time stamps that Linux sends in every segment (RFC 7323).
+/// Length of a TCP header with the timestamps that Linux sends in every segment (RFC 7323).
 const TCP: u32 = 20 + 12;
 
 const UDP: u32 = 8;
 
-/// QUIC's short header: flags, the engine's connection id, a packet number (RFC 9000, 17.3.1).
+/// Length of a QUIC short header: flags, the engine's connection id, and a packet number (RFC 9000, 17.3.1).
 const SHORT_HEADER: u32 = 1 + 8 + 4;
 
-/// What authenticates a packet (RFC 9001, 5.3).
+/// Length of the AEAD tag of a packet (RFC 9001, 5.3).
 const TAG: u32 = 16;
 
-/// A STREAM frame's type, stream, offset, and a length of less than 16384 (RFC 9000, 19.8).
+/// Length of a STREAM frame's header: type, stream id, offset, and a length below 16384 (RFC 9000, 19.8).
 const STREAM_FRAME: u32 = 1 + 8 + 8 + 2;
 
-/// Payload in a full packet of each.
+/// Stream payload of a full packet, for each protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Bytes of a stream in one packet of the tunnel.
+    /// Bytes of stream data in one packet of the tunnel.
     pub(crate) quic: u32,
-    /// Bytes of a stream in one packet of TCP.
+    /// Bytes of stream data in one TCP segment.
     pub(crate) tcp: u32,
 }
 
 impl Room {
-    /// In packets of at most `mtu` bytes, IP header included.
+    /// Computes the payload of packets of at most `mtu` bytes, including the IP header.
     pub(crate) fn new(mtu: u32, ipv6: bool) -> Self {
         let left = mtu.saturating_sub(if ipv6 { IPV6 } else { IPV4 });
         Self {
@@ -40,7 +41,7 @@ impl Room {
         }
     }
 
-    /// What the tunnel carries where TCP carries one, if both fill the same link.
+    /// Returns the tunnel's throughput as a share of TCP's, if both fill the same link.
     pub(crate) fn ratio(self) -> f64 {
         f64::from(self.quic) / f64::from(self.tcp.max(1))
     }

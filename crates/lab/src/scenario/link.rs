@@ -1,4 +1,4 @@
-//! A scenario's link: text to configuration.
+//! Converts the text of a scenario's link to its configuration.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,50 +11,52 @@ use quictun_link::{
 use super::raw::{LossUnit, Medium, Offload, RawLink, RawStall, Word};
 use super::refused::Refused;
 
-/// What is between the two sides.
+/// The network between the two sides.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Link {
-    /// The loopback device.
+    /// The loopback device, without a link.
     Loopback,
-    /// A cable between two networks, or two cables and a router's kernel between them.
+    /// A cable between two networks, or two cables with a forwarding kernel between them.
     Cable(Cable),
-    /// A link that is emulated.
+    /// A link that the emulator emulates.
     Emulated(Box<Emulated>),
 }
 
-/// What has no limits of its own: whatever the kernel can do.
+/// A connection without limits of its own: the kernel alone limits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cable {
-    /// Whether a third network forwards between the two.
+    /// True if a third network forwards packets between the two.
     pub routed: bool,
-    /// Longest packet, bytes with its IP header.
+    /// Maximum packet size in bytes, including the IP header.
     pub mtu: u32,
-    /// Who cuts streams into packets.
+    /// The component that segments streams into packets.
     pub offload: Offload,
-    /// How large a piece of a stream the kernel may move as one, beyond 65536 BIG TCP. `None`: as it is.
+    /// Maximum size of a segment that the kernel processes as one, in bytes. More than 65536 enables BIG TCP. `None`
+    /// keeps the kernel's default.
     pub segment_limit: Option<u32>,
 }
 
-/// A link that is emulated.
+/// The settings of an emulated link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Emulated {
     named: Option<NamedLink>,
     said: Said,
-    /// Longest packet, bytes with its IP header.
+    /// Maximum packet size in bytes, including the IP header.
     pub mtu: u32,
-    /// Who cuts streams into packets.
+    /// The component that segments streams into packets.
     pub offload: Offload,
-    /// What loss is drawn for.
+    /// The unit that random loss applies to.
     pub loss_unit: LossUnit,
-    /// Wire time within which packets are delivered together.
+    /// Packets whose transmission times lie within this period are delivered together.
     pub coalesce: Duration,
-    /// Somebody else's emulator, for `sh -c`, in place of ours.
+    /// Command line of another emulator, which `sh -c` runs in place of the built-in one.
     pub emulator: Option<String>,
-    /// How large a piece of a stream the kernel may move as one, beyond 65536 BIG TCP. `None`: as it is.
+    /// Maximum size of a segment that the kernel processes as one, in bytes. More than 65536 enables BIG TCP. `None`
+    /// keeps the kernel's default.
     pub segment_limit: Option<u32>,
 }
 
-/// The settings of a scenario for either direction, on top of its named link where there is one.
+/// Settings of a scenario for both directions. They override those of the named link, if there is one.
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     overrides: Overrides,
@@ -64,7 +66,8 @@ struct Said {
 }
 
 impl Emulated {
-    /// Up, then down, as `seed` draws them where the link is a named one, and else the same for every seed.
+    /// Returns the configuration of the upward and the downward direction. For a named link it is drawn from `seed`;
+    /// otherwise it is the same for every seed.
     pub fn ways(&self, seed: u64) -> [LinkConfig; 2] {
         let Some(named) = self.named else {
             let base = LinkConfig {
@@ -82,7 +85,8 @@ impl Emulated {
 }
 
 impl Said {
-    /// One way, whose queue holds as much as is sent in `time` unless it or `base` says otherwise.
+    /// Returns the configuration of one direction. Unless the settings or `base` specify a queue, the queue holds what
+    /// the link sends in `time`.
     fn way(&self, base: LinkConfig, time: Duration) -> LinkConfig {
         let way = LinkConfig {
             mtu: self.mtu,
@@ -102,7 +106,7 @@ impl Said {
 }
 
 impl Link {
-    /// The emulated one, if it is.
+    /// Returns the emulated link. `None` for the loopback device and cables.
     pub fn emulated(&self) -> Option<&Emulated> {
         match self {
             Self::Emulated(link) => Some(link),
@@ -110,7 +114,7 @@ impl Link {
         }
     }
 
-    /// How large a piece of a stream the kernel may move as one, where that was said.
+    /// Returns the maximum size of a segment that the kernel processes as one, if the scenario sets it.
     pub fn segment_limit(&self) -> Option<u32> {
         match self {
             Self::Emulated(link) => link.segment_limit,
@@ -120,29 +124,29 @@ impl Link {
     }
 }
 
-/// Packets that a queue holds at least where nobody says how many: 64 KiB come at once.
+/// Minimum size of a default queue, in packets: a sender can hand over 64 KiB at once.
 const QUEUE_PACKETS: usize = 64;
 
-/// The round trip that a queue is made for at least.
+/// Minimum round-trip time that a default queue is sized for.
 const QUEUE_ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// Coalescing where nobody says: as a network card with its interrupt moderation.
+/// Default period of coalescing: like a network card with interrupt moderation.
 const COALESCE: Duration = Duration::from_micros(50);
 
-/// Packet size where nobody says.
+/// Default packet size, in bytes.
 const MTU: u32 = 1500;
 
-/// What IPv6 demands, and the most of a cable between two networks.
+/// Allowed packet sizes in bytes: the minimum of IPv6, and the maximum of a cable between two networks.
 const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
 impl RawLink {
-    /// The link; what is wrong without a place of its own is wrong at `offset`.
+    /// Converts to a link. An error without a position of its own is reported at `offset`.
     pub(super) fn link(&self, text: &str, offset: usize) -> Result<Link, Refused> {
         let refuse = |why: &str| Refused::new(text, offset, why);
         let medium = self.medium.unwrap_or(Medium::Link);
         if medium != Medium::Link && self.has_limits() {
             return Err(refuse(
-                "only medium = \"link\" has like, rate, delay, loss, queue or outage: take them out, or the medium",
+                "only medium = \"link\" supports like, rate, delay, loss, queue or outage: remove them, or the medium",
             ));
         }
         if medium == Medium::Loopback {
@@ -164,7 +168,7 @@ impl RawLink {
         }
         if self.emulator.is_some() && (self.rate.is_none() || self.is_special()) {
             return Err(refuse(
-                "an emulator by command needs a rate, and is told rate, delay, loss, queue and mtu alone: take out what is beyond",
+                "an emulator by command needs a rate, and gets only rate, delay, loss, queue and mtu: remove the other settings",
             ));
         }
         let link = Emulated {
@@ -187,7 +191,7 @@ impl RawLink {
         Ok(Link::Emulated(Box::new(link)))
     }
 
-    /// Whether it says what only an emulated link can do.
+    /// Returns true if any setting needs an emulated link.
     fn has_limits(&self) -> bool {
         let words = [
             &self.like,
@@ -206,7 +210,7 @@ impl RawLink {
             || self.emulator.is_some()
     }
 
-    /// Whether it says what another emulator is not told.
+    /// Returns true if any setting is not passed to an external emulator.
     fn is_special(&self) -> bool {
         self.like.is_some()
             || self.jitter.is_some()

@@ -1,4 +1,4 @@
-//! What crosses the link: text to numbers.
+//! Converts the text of a scenario's traffic to numbers.
 
 use std::time::Duration;
 
@@ -8,57 +8,58 @@ use super::link::unit;
 use super::raw::{Background, Mode, RawLoad, Word};
 use super::refused::Refused;
 
-/// What crosses the link.
+/// The traffic that crosses the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Of which kind.
+    /// The kind of traffic.
     pub mode: Mode,
-    /// How much.
+    /// Amount of traffic, as a time, bytes or a number of requests.
     pub amount: Amount,
-    /// What is not counted at the beginning.
+    /// Time at the beginning that is not counted.
     pub warm_up: Duration,
-    /// Bytes of a request.
+    /// Size of a request, in bytes.
     pub request: u64,
-    /// Bytes of an answer.
+    /// Size of an answer, in bytes.
     pub response: u64,
-    /// Requests that begin in every second whether or not others are answered; `None`: one after the other.
+    /// Requests that start per second, whether or not earlier ones were answered. `None` to send each request after the
+    /// previous answer.
     pub rate_per_s: Option<u64>,
-    /// At the same time on each connection.
+    /// Number of concurrent flows on each connection.
     pub flows: u64,
-    /// Connections.
+    /// Number of concurrent connections.
     pub connections: u64,
-    /// From the far side to the near one.
+    /// True to send from the far side to the near side.
     pub reverse: bool,
-    /// Streams that run meanwhile.
+    /// Streams that run beside the requests.
     pub background: Background,
-    /// Congestion control of a TCP stream that shares the link with the stream that is measured, and no tunnel.
+    /// Congestion control of a TCP stream that shares the link with the measured stream, but does not use the tunnel.
     pub rival: Option<String>,
-    /// When a run is given up.
+    /// Time after which a run is aborted.
     pub time_limit: Duration,
 }
 
-/// How much.
+/// The amount of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// For so long.
+    /// Traffic during this time.
     Time(Duration),
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(u64),
-    /// So many requests.
+    /// This number of requests.
     Count(u64),
 }
 
-/// Time beyond what it should take after which a run is given up, where nobody says: a TCP that lost everything waits
+/// Default time that a run may take beyond its minimum before it is aborted. A TCP sender that lost everything waits
 /// for some seconds between its attempts.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How much longer streams in the background run than what they are the background of: it has a connection to make.
+/// Time by which background streams outlast the measured traffic, which must first establish its connection.
 pub(crate) const BACKGROUND_TAIL: Duration = Duration::from_millis(500);
 
 const MAX_TIME_S: u64 = 3600;
 
 impl Load {
-    /// The stream that runs meanwhile, upwards or downwards.
+    /// Returns the stream that runs beside the measured traffic, downwards if `reverse` is true.
     #[must_use]
     pub fn stream_beside(&self, reverse: bool) -> Self {
         let amount = match self.amount {
@@ -78,7 +79,7 @@ impl Load {
         }
     }
 
-    /// The rival, which runs the same way as the stream that it is the rival of.
+    /// Returns the rival stream, which runs in the same direction as the stream that it competes with.
     pub fn rival_stream(&self) -> Option<Self> {
         self.rival.as_ref()?;
         let reverse = match self.background {
@@ -89,7 +90,7 @@ impl Load {
         Some(self.stream_beside(reverse))
     }
 
-    /// How long it takes at least, where time is what it takes.
+    /// Returns the minimum duration. A load of bytes or requests only has its warm-up as minimum.
     pub(super) fn least_time(&self) -> Duration {
         match self.amount {
             Amount::Time(time) => self.warm_up + time,
@@ -99,7 +100,7 @@ impl Load {
 }
 
 impl RawLoad {
-    /// The load; what is wrong without a place of its own is wrong at `offset`.
+    /// Converts to a load. An error without a position of its own is reported at `offset`.
     pub(super) fn load(&self, text: &str, offset: usize) -> Result<Load, Refused> {
         let refuse = |why: &str| Refused::new(text, offset, why);
         let time = |what: &str, word: &Option<Word>| -> Result<Option<Duration>, Refused> {
@@ -130,7 +131,7 @@ impl RawLoad {
             (Mode::Stream, ..) => return Err(incomplete("either duration or bytes")),
             (Mode::Rr | Mode::Crr, ..) => return Err(incomplete("either duration or count")),
         };
-        // As much as fits into a megabyte-sized answer many times over.
+        // At most 1 GiB, many times the size of a megabyte answer.
         let sizes = (1, 1 << 30);
         let load = Load {
             mode,

@@ -1,11 +1,11 @@
-//! A scenario as it is written.
+//! The TOML structure of a scenario, before checks.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-/// A text, and where it stands.
+/// A text with its position in the scenario.
 pub(super) type Word = Spanned<String>;
 
 #[derive(Debug, Deserialize)]
@@ -85,27 +85,28 @@ pub(super) enum Medium {
     Router,
 }
 
-/// Who cuts streams into packets, and puts them together.
+/// The component that segments streams into packets, and reassembles them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Offload {
     /// The network cards of both sides.
     #[default]
     Full,
-    /// The sender's kernel and the receiver's card.
+    /// The sender's kernel and the receiver's network card.
     Receive,
-    /// The kernels, packet by packet.
+    /// The kernels of both sides, packet by packet.
     None,
 }
 
-/// What loss is drawn for.
+/// The unit that random loss applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossUnit {
-    /// Every packet of the wire.
+    /// Every packet on the wire.
     #[default]
     Packet,
-    /// Whatever the kernel hands over as one: wrong, and what netem on a sender's own device does.
+    /// Every buffer that the kernel hands over as one. This is unrealistic, and is what netem does on a sender's own
+    /// device.
     SuperPacket,
 }
 
@@ -128,15 +129,15 @@ pub(super) struct RawLoad {
     pub(super) time_limit: Option<Word>,
 }
 
-/// Of which kind.
+/// The kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// As much as passes.
+    /// A stream, as fast as possible.
     Stream,
-    /// Requests and answers on a connection.
+    /// Requests and answers on one connection.
     Rr,
-    /// A connection for each request and its answer.
+    /// One connection per request and answer.
     Crr,
 }
 
@@ -144,19 +145,19 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Background {
-    /// None.
+    /// No stream beside the requests.
     #[default]
     None,
-    /// One from the near side to the far one.
+    /// One stream from the near side to the far side.
     Up,
-    /// One the other way.
+    /// One stream from the far side to the near side.
     Down,
-    /// One each way.
+    /// One stream in each direction.
     Both,
 }
 
 impl Mode {
-    /// As it is written.
+    /// Returns the mode's name in a scenario.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Stream => "stream",
@@ -167,7 +168,7 @@ impl Mode {
 }
 
 impl Background {
-    /// Whether there is a stream upwards, and downwards.
+    /// Returns whether there is a stream upwards, and whether there is one downwards.
     pub const fn ways(self) -> [bool; 2] {
         [
             matches!(self, Self::Up | Self::Both),
@@ -226,7 +227,7 @@ pub(super) struct RawArm {
     pub(super) workload: RawLoad,
 }
 
-/// What an arm is.
+/// The kind of program that an arm measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArmKind {
@@ -240,7 +241,7 @@ pub enum ArmKind {
     Udp,
     /// `quictun perf` over TCP, through the tunnel.
     Tunnel,
-    /// iperf3, where it is installed.
+    /// iperf3, if it is installed.
     Iperf3,
     /// The user's own programs.
     Command,
@@ -286,12 +287,12 @@ pub(super) struct RawTable {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Shape {
-    /// A row for each case, a column for each metric, for one arm after the other.
+    /// For each arm, a table with one row per case and one column per metric.
     #[default]
     Metrics,
-    /// A row for each case, a column for each arm.
+    /// A table with one row per case and one column per arm.
     Arms,
-    /// A row for each run, a column for each metric.
+    /// A table with one row per run and one column per metric.
     Runs,
 }
 
@@ -315,11 +316,11 @@ pub(super) struct RawAssert {
     pub(super) allow: Option<Allowance>,
 }
 
-/// What an assertion lets pass, because nobody can do without.
+/// An unavoidable effect that an assertion tolerates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Allowance {
-    /// What longer headers take of a link that is full.
+    /// The link capacity that QUIC's longer headers use.
     Headers,
 }
 
@@ -344,12 +345,12 @@ pub(super) struct RawPublished {
 #[serde(untagged)]
 pub(crate) enum Published {
     One(f64),
-    /// One for each run.
+    /// One figure per run.
     Runs(Vec<f64>),
 }
 
 impl Published {
-    /// The figure, or the median of the runs.
+    /// Returns the figure, or the median of the runs.
     pub(crate) fn middle(&self) -> Option<f64> {
         match self {
             Self::One(value) => Some(*value),
@@ -358,7 +359,7 @@ impl Published {
     }
 }
 
-/// One in place of another: what it says in these fields, and where it says nothing, what the other does.
+/// Merges two values field by field: a field of `$own` if it is set, else the field of `$base`.
 macro_rules! over {
     ($own:ident, $base:ident: $($field:ident)* $(; ..$rest:ident)?) => {
         Self { $($field: $own.$field.or($base.$field),)* $(..$rest)? }
@@ -390,7 +391,7 @@ impl RawLink {
         link
     }
 
-    /// What this says, and where it says nothing, `base`.
+    /// Returns these settings, completed by those of `base`.
     pub(super) fn over(&self, base: &Self) -> Self {
         let (own, base) = (self.clone(), base.clone());
         over!(own, base: medium like rate delay jitter stall loss burst queue outage mtu offload loss_unit coalesce
@@ -399,7 +400,8 @@ impl RawLink {
 }
 
 impl RawLoad {
-    /// What this says, and where it says nothing, `base`. Whoever says how much to do says it alone.
+    /// Returns these settings, completed by those of `base`. The amount (`duration`, `bytes` and `count`) is not mixed:
+    /// if these settings have one of the three, the amount of `base` is ignored.
     pub(super) fn over(&self, base: &Self) -> Self {
         let (own, base) = (self.clone(), base.clone());
         let says_how_much = own.duration.is_some() || own.bytes.is_some() || own.count.is_some();
@@ -427,7 +429,7 @@ impl RawQuick {
 }
 
 impl RawHurry {
-    /// What is different of this load, in the unit that it has.
+    /// Returns the quick run's changes to a load, in the unit of amount that the load uses.
     pub(super) fn load_of(&self, whole: &RawLoad) -> RawLoad {
         RawLoad {
             duration: whole.duration.as_ref().and(self.duration.clone()),

@@ -1,15 +1,15 @@
-//! Why a scenario is none.
+//! Errors and limits of scenarios.
 
-/// Most cells of one block: a scenario beyond that is a mistake, or several scenarios.
+/// Maximum number of cells in a block. A scenario with more is a mistake, or should be several scenarios.
 pub(crate) const MAX_CELLS: usize = 400;
 
 pub(crate) const MAX_REPS: u32 = 1000;
 
-/// A scenario that makes no sense: where, what is wrong there, and what to write.
+/// An invalid scenario: the line, the problem, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct Refused {
-    /// Counted from 1.
+    /// The line's number, starting at 1.
     pub(crate) line: usize,
     why: String,
 }
@@ -28,13 +28,13 @@ impl Refused {
     }
 }
 
-/// What is said of a number of repetitions, where none can be that.
+/// Returns the error for a number of repetitions that is out of range, or `None`.
 pub(crate) fn refused_reps(reps: u32) -> Option<String> {
     let refused = !(1..=MAX_REPS).contains(&reps);
     refused.then(|| format!("{reps} repetitions: from 1 to {MAX_REPS} are possible"))
 }
 
-/// The line of a text that a place is in, from 1.
+/// Returns the line of an offset into a text, starting at 1.
 pub(super) fn line(text: &str, offset: usize) -> usize {
     let before = text.get(..offset).unwrap_or(text);
     before.matches('\n').count() + 1

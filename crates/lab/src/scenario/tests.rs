@@ -15,21 +15,21 @@ kind = "tcp"
 "#;
 
 fn refused(text: &str) -> String {
-    Scenario::parse(text).expect_err("nonsense").to_string()
+    Scenario::parse(text).expect_err("refused").to_string()
 }
 
 fn emulated(scenario: &Scenario, case: usize, arm: usize) -> Emulated {
     match &scenario.setup(case, arm, false).link {
         Link::Emulated(link) => (**link).clone(),
-        Link::Loopback | Link::Cable(_) => panic!("no link"),
+        Link::Loopback | Link::Cable(_) => panic!("not emulated"),
     }
 }
 
-/// Either way of a link that has no name.
+/// Returns the configuration of both directions of an unnamed link, which is the same for every seed.
 fn way(link: &Emulated) -> LinkConfig {
     let [up, down] = link.ways(1);
     assert_eq!(up, down);
-    assert_eq!(up, link.ways(2)[0], "every seed's");
+    assert_eq!(up, link.ways(2)[0], "equal for every seed");
     up
 }
 
@@ -112,7 +112,7 @@ link = { rate = "95mbit", burst = 4.0 }
         (load(0, false), load(0, true)),
         (Amount::Count(10), Amount::Count(3))
     );
-    assert_eq!(load(2, true), Amount::Bytes(1000), "the hurry has no bytes");
+    assert_eq!(load(2, true), Amount::Bytes(1000), "quick sets no bytes");
     let further = [false, true].map(|quick| scenario.setup(4, 0, quick).load.least_time());
     assert_eq!(further, [10, 3].map(Duration::from_secs));
 }
@@ -155,7 +155,7 @@ fn a_rival_runs_the_way_of_the_stream() {
         let load = &scenario.setup(0, 0, false).load;
         let stream = load.rival_stream().expect("a rival");
         assert_eq!((stream.mode, &stream.rival), (Mode::Stream, &None));
-        assert!(stream.least_time() > Duration::from_secs(1), "to the end");
+        assert!(stream.least_time() > Duration::from_secs(1), "outlasts it");
         stream.reverse
     };
     let ways = ["", "reverse = true", "mode = \"rr\"\nbackground = \"down\""].map(with);
@@ -197,7 +197,7 @@ fn only_a_link_has_limits() {
         ] {
             let said = refused(&with(medium, more));
             assert!(
-                said.contains("only medium = \"link\" has like, rate"),
+                said.contains("only medium = \"link\" supports like, "),
                 "{said}"
             );
         }
@@ -210,7 +210,7 @@ fn what_another_emulator_is_not_told_is_refused() {
         let link = format!("[link]\nemulator = \"netemu\"\n{more}[workload]");
         SMALL.replace("[workload]", &link)
     };
-    let says = "an emulator by command needs a rate, and is told rate";
+    let says = "an emulator by command needs a rate, and gets only ra";
     assert!(refused(&with("")).starts_with(&format!("line 9: {says}")));
     let rate = "rate = \"1mbit\"\n";
     for special in [
@@ -277,7 +277,7 @@ fn nonsense_is_refused_with_its_line_and_the_remedy() {
             "[design]\nreps = 0\n[workload]",
             "line 2: 0 repetitions: from 1 to 1000",
         ),
-        ("\"small\"", "\"Big One\"", "line 2: \"Big One\" is no name"),
+        ("\"small\"", "\"Big One\"", "line 2: \"Big One\" is not a "),
         (
             "duration = \"1s\"",
             "duration = \"1s\"\nbackground = \"up\"",
@@ -296,12 +296,12 @@ fn nonsense_is_refused_with_its_line_and_the_remedy() {
         (
             "kind = \"tcp\"",
             "kind = \"tcp\"\n[[arm]]\nid = \"a\"\nkind = \"tls\"",
-            "there are two called \"a\"",
+            "the id \"a\" is used twice",
         ),
         (
             "kind = \"tcp\"",
             "kind = \"tcp\"\n[[assert]]\narm = \"a\"\nmetric = \"first_ms\"",
-            "line 10: nothing could break",
+            "line 10: this assertion has",
         ),
         (
             "kind = \"tcp\"",

@@ -1,4 +1,4 @@
-//! The scenarios that come with the program, and the document that shows them.
+//! Checks the built-in scenarios, and the document that shows them.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::put;
 use crate::{Scenario, Schedule, Selection};
 
-/// `docs/scenarios.md`.
+/// Returns the text of `docs/scenarios.md`.
 fn document() -> String {
     let mut text = String::from(HEAD);
     for (_, source) in ALL {
@@ -29,7 +29,7 @@ fn parsed(text: &str) -> Scenario {
     Scenario::parse(text).expect("a scenario")
 }
 
-/// A scenario: what it is about, and why, by itself; how, in a table.
+/// Returns a scenario's section: its description, and a table of its settings.
 fn section(source: &str) -> String {
     let scenario = parsed(source);
     let raw: toml::Table = source.parse().expect("TOML");
@@ -63,11 +63,11 @@ fn section(source: &str) -> String {
     text
 }
 
-/// `rate 600mbit, delay 0.5ms`.
+/// Returns the settings of a table in words, such as `rate 600mbit, delay 0.5ms`.
 fn of_table(raw: &toml::Table, key: &str) -> String {
     let table = raw.get(key).and_then(toml::Value::as_table);
     let mut pairs: Vec<(&String, &toml::Value)> = table.into_iter().flatten().collect();
-    // What it is comes before how much of it.
+    // The kind of traffic or link comes first.
     pairs.sort_by_key(|(key, _)| !["mode", "like", "rate"].contains(&key.as_str()));
     let pairs = pairs.into_iter().map(|(key, value)| match value {
         toml::Value::String(mode) if key == "mode" => match mode.as_str() {
@@ -94,7 +94,7 @@ fn plain(value: &toml::Value) -> String {
     }
 }
 
-/// The cases, or the factors whose combinations they are.
+/// Returns the cases, or the factors that they combine.
 fn conditions(scenario: &Scenario, raw: &toml::Table) -> String {
     let sweep = raw.get("sweep").and_then(toml::Value::as_table);
     let factors = sweep.into_iter().flatten();
@@ -112,7 +112,7 @@ fn conditions(scenario: &Scenario, raw: &toml::Table) -> String {
     }
 }
 
-/// An arm by its name, and in parentheses what it is, as far as the name does not say that.
+/// Returns an arm's id, with its kind and options in parentheses as far as the id does not say them.
 fn arm(raw: &toml::Value) -> String {
     let word = |key: &str| raw.get(key).map(plain);
     let (id, kind) = (plain(&raw["id"]), plain(&raw["kind"]));
@@ -131,7 +131,7 @@ fn arm(raw: &toml::Value) -> String {
     }
 }
 
-/// Metrics, each with the arms that are set against each other by it.
+/// Returns the compared arms, each pair with its metrics.
 fn compared(scenario: &Scenario) -> String {
     let mut pairs: Vec<(String, Vec<String>)> = Vec::new();
     for (a, b, metric) in &scenario.compares {
@@ -146,7 +146,7 @@ fn compared(scenario: &Scenario) -> String {
     pairs.collect::<Vec<_>>().join("; ")
 }
 
-/// Repetitions and the time that they take, of a full run and of a quick one.
+/// Returns the repetitions and the duration of a full run and of a quick run.
 fn minutes(scenario: &Scenario) -> [(u32, String); 2] {
     [false, true].map(|quick| {
         let selection = Selection {
@@ -160,7 +160,7 @@ fn minutes(scenario: &Scenario) -> [(u32, String); 2] {
     })
 }
 
-/// What stands around the table of scenarios.
+/// The text before and after the sections of the document.
 const HEAD: &str = include_str!("document_head.md");
 const FORMAT: &str = include_str!("document_format.md");
 
@@ -169,7 +169,7 @@ fn every_scenario_is_one_under_its_own_name() {
     for (name, text) in ALL {
         let scenario = Scenario::parse(text).unwrap_or_else(|why| panic!("{name}: {why}"));
         assert_eq!(scenario.name, *name);
-        assert!(!scenario.tables.is_empty(), "{name} shows nothing");
+        assert!(!scenario.tables.is_empty(), "{name} has no table");
         assert!(
             text.lines().all(|line| line.len() <= 120),
             "{name}: long lines"
@@ -179,7 +179,7 @@ fn every_scenario_is_one_under_its_own_name() {
 
 #[test]
 fn another_emulator_joins_the_crosscheck_whatever_its_command_looks_like() {
-    let own = find("crosscheck").expect("it is there");
+    let own = find("crosscheck").expect("crosscheck exists");
     for command in ["linkemu --loss $QUICTUN_LOSS", "a \"b\" 'c' \\ \n d"] {
         let text = own.to_owned() + &other_emulator(command);
         let scenario = Scenario::parse(&text).expect("a scenario");

@@ -1,6 +1,7 @@
-//! The approximate interval: medians of runs drawn again and again from the runs.
+//! The approximate interval: medians of resampled runs.
 //!
-//! Bias-corrected and accelerated (Efron 1987; `DiCiccio` and Efron, "Bootstrap Confidence Intervals", 1996, section 2).
+//! Bias-corrected and accelerated (Efron 1987; `DiCiccio` and Efron, "Bootstrap Confidence Intervals", 1996, section
+//! 2).
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore as _, SeedableRng as _};
@@ -8,13 +9,13 @@ use rand_core::{RngCore as _, SeedableRng as _};
 use super::middle::{median, quantile, sorted};
 use super::order::{Interval, LEVEL};
 
-/// Draws: the ends of an interval of 95 % then move by far less than the interval is wide.
+/// Number of draws. With this many, the ends of a 95 % interval vary by far less than the width of the interval.
 const DRAWS: usize = 10_000;
 
-/// The same runs always have the same interval.
+/// A fixed seed, so that the same runs always have the same interval.
 const SEED: u64 = 0x6c61_622f_3100;
 
-/// The interval around the median of some runs, ten or more of which make it worth something.
+/// Returns the interval around the median of the runs. It is meaningful for ten runs or more.
 pub(crate) fn bootstrap(values: &[f64]) -> Option<Interval> {
     let middle = median(values)?;
     let draws = sorted(&medians_of_draws(values));
@@ -48,7 +49,8 @@ fn medians_of_draws(values: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// How far the middle of the draws is from that of the runs, in standard deviations; equal ones count half.
+/// Returns the bias: the distance between the median of the draws and that of the runs, in standard deviations. Draws
+/// that equal the median count half.
 #[expect(clippy::cast_precision_loss, reason = "ten thousand draws")]
 fn bias(draws: &[f64], middle: f64) -> f64 {
     let below = draws.iter().filter(|draw| **draw < middle).count() as f64;
@@ -58,7 +60,8 @@ fn bias(draws: &[f64], middle: f64) -> f64 {
     normal_quantile(share.clamp(least, 1.0 - least))
 }
 
-/// How much the spread depends on the value: skewness of the medians that leave one run out.
+/// Returns the acceleration, which says how much the spread depends on the value: the skewness of the medians that
+/// leave one run out.
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
 fn acceleration(values: &[f64]) -> f64 {
     let without: Vec<f64> = (0..values.len())
@@ -78,7 +81,7 @@ fn acceleration(values: &[f64]) -> f64 {
     }
 }
 
-/// The normal distribution: Abramowitz and Stegun 7.1.26, off by less than 2e-7.
+/// The normal distribution function: Abramowitz and Stegun 7.1.26, with an error below 2e-7.
 fn normal(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
@@ -96,9 +99,9 @@ fn normal(z: f64) -> f64 {
     if z > 0.0 { 1.0 - upper } else { upper }
 }
 
-/// Where so much of the normal distribution lies below, found by halving.
+/// Returns the quantile of the normal distribution for a share, by bisection.
 fn normal_quantile(share: f64) -> f64 {
-    // Beyond eight deviations there is nothing that f64 could tell from 0 or 1.
+    // Beyond eight standard deviations `f64` cannot distinguish the share from 0 or 1.
     let (mut low, mut high) = (-8.0, 8.0);
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);

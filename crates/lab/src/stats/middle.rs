@@ -1,6 +1,6 @@
-//! Medians, quantiles, and values that stand apart.
+//! Medians, quantiles, and outliers.
 
-/// The middle one, or the mean of the two in the middle; `None` of nothing.
+/// Returns the middle value, or the mean of the two in the middle. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -11,21 +11,23 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The same of counts, which have no mean: the middle one, or the larger of the two in the middle.
+/// Returns the middle count, or the larger of the two in the middle, because a mean might not be a whole number. `None`
+/// without counts.
 pub fn median_count(counts: &[u64]) -> Option<u64> {
     let mut sorted = counts.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// The median, the least and the most; `None` of nothing.
+/// Returns the median, the smallest and the largest value. `None` without values.
 pub fn spread(values: &[f64]) -> Option<[f64; 3]> {
     let least = values.iter().copied().reduce(f64::min)?;
     let most = values.iter().copied().reduce(f64::max)?;
     Some([median(values)?, least, most])
 }
 
-/// Values further from the quartiles than one and a half times their distance (Tukey 1977): worth a look, and kept.
+/// Returns the values that are further from the quartiles than one and a half times the distance between these (Tukey
+/// 1977). Outliers deserve a look, but they stay in the figures.
 pub(crate) fn outliers(values: &[f64]) -> Vec<f64> {
     let sorted = sorted(values);
     if sorted.len() < 5 {
@@ -45,7 +47,8 @@ pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Where this share of sorted values lies below, between the two nearest values; NaN of nothing.
+/// Returns the value below which this share of sorted values lies, interpolated between the two nearest values. NaN
+/// without values.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -89,6 +92,6 @@ mod tests {
     fn outliers_are_named_and_nothing_else_is() {
         assert_eq!(outliers(&[10.0, 11.0, 12.0, 11.0, 10.0, 30.0]), [30.0]);
         assert!(outliers(&[10.0, 11.0, 12.0, 11.0, 10.0, 13.0]).is_empty());
-        assert!(outliers(&[1.0, 100.0]).is_empty(), "two say nothing");
+        assert!(outliers(&[1.0, 100.0]).is_empty(), "two are too few");
     }
 }

@@ -1,25 +1,26 @@
-//! The exact interval: two of the runs themselves.
+//! The exact interval, whose ends are two of the runs.
 
 use serde::Serialize;
 
 use super::middle::sorted;
 
-/// How sure intervals are meant to be.
+/// The confidence level that intervals should have.
 pub const LEVEL: f64 = 0.95;
 
-/// A range that holds the true median, with this probability.
+/// A range that contains the true median with a given probability.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// Lower end.
+    /// The lower end of the range.
     pub low: f64,
-    /// Upper end.
+    /// The upper end of the range.
     pub high: f64,
-    /// How probably it does. With fewer than six runs that is below [`LEVEL`].
+    /// The probability. Below [`LEVEL`] for fewer than six runs.
     pub level: f64,
 }
 
-/// Between the k-th lowest and the k-th highest run lies the true median, unless fewer than k runs fell on one side
-/// of it. Takes the largest k that is sure enough; where none is, all runs, and says how sure that is.
+/// Returns the exact interval. The true median lies between the k-th lowest and the k-th highest run, unless fewer than
+/// k runs fell on one side of it. Takes the largest k that reaches [`LEVEL`]. If none does, takes all runs and reports
+/// the lower level.
 pub(crate) fn order_statistic(values: &[f64]) -> Option<Interval> {
     let sorted = sorted(values);
     let runs = sorted.len();
@@ -35,7 +36,8 @@ pub(crate) fn order_statistic(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// How probably the true median lies between the k-th lowest and the k-th highest: 1 - 2 P(Bin(n, 1/2) < k).
+/// Returns the probability that the true median lies between the k-th lowest and the k-th highest run:
+/// `1 - 2 P(Bin(n, 1/2) < k)`.
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
 fn coverage(runs: usize, k: usize) -> f64 {
     let mut term = 0.5_f64.powi(i32::try_from(runs).unwrap_or(i32::MAX));
@@ -78,7 +80,7 @@ mod tests {
         }
         assert!(
             of(1).level.abs() < f64::EPSILON,
-            "one run says nothing of others"
+            "one run has a confidence of zero"
         );
         assert_eq!(order_statistic(&[]), None);
     }

@@ -1,22 +1,22 @@
-//! Whether one of two differs from the other, told from pairs that were measured next to each other.
+//! Tests whether one arm differs from another, with pairs that were measured next to each other.
 
 use serde::Serialize;
 
 use super::middle::median;
 use super::order::{Interval, LEVEL, order_statistic};
 
-/// What pairs say.
+/// The result of a paired comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Paired {
     pub(crate) pairs: usize,
-    /// Median of first over second.
+    /// The median of the ratios, first over second.
     pub ratio: f64,
-    /// The exact interval around it.
+    /// The exact interval around the ratio.
     pub interval: Interval,
     #[serde(skip)]
     pub(crate) verdict: Verdict,
-    /// The smallest difference, as a share, that so many pairs with such noise would have shown; `None`: too few to show
-    /// any.
+    /// The smallest relative difference that this number of pairs with this noise would have shown. `None` if there are
+    /// too few pairs to show any.
     pub(crate) detectable: Option<f64>,
 }
 
@@ -24,13 +24,14 @@ pub struct Paired {
 pub(crate) enum Verdict {
     Higher,
     Lower,
-    /// The interval holds 1.
+    /// The interval contains 1.
     NoDifference,
-    /// No interval of so few is sure enough.
+    /// Too few pairs for an interval at [`LEVEL`].
     TooFew,
 }
 
-/// Compares; `None` without pairs. Of each pair both are above 0.
+/// Compares pairs by their ratios. Ignores pairs in which a value is not above 0, and returns `None` if no pair is
+/// left.
 pub fn compare(pairs: &[(f64, f64)]) -> Option<Paired> {
     let ratios: Vec<f64> = pairs
         .iter()
@@ -108,7 +109,7 @@ mod tests {
         ]);
         let paired = paired.expect("pairs");
         assert_eq!(paired.verdict, Verdict::NoDifference);
-        let detectable = paired.detectable.expect("six pairs show something");
+        let detectable = paired.detectable.expect("six pairs are enough");
         assert!((detectable - 0.2).abs() < 1e-9, "{paired:?}");
     }
 

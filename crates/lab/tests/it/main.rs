@@ -1,4 +1,4 @@
-//! The results that are committed: each report follows from its raw data, and from nothing else.
+//! Committed results: each report must follow from its raw data alone.
 
 mod schema;
 
@@ -9,7 +9,7 @@ use quictun_lab::{
     Findings, Planned, Run, Scenario, Schedule, Selection, charts, markdown, scenarios,
 };
 
-/// Name, run and scenario of each.
+/// Returns name, run and scenario of each committed result.
 fn runs() -> Vec<(String, Run, Scenario)> {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
     let mut all = Vec::new();
@@ -25,7 +25,7 @@ fn runs() -> Vec<(String, Run, Scenario)> {
         assert!(scenarios::find(&scenario.name).is_some(), "{name:?}");
         all.push((scenario.name.clone(), run, scenario));
     }
-    assert!(!all.is_empty(), "there are none");
+    assert!(!all.is_empty(), "docs/results holds no run");
     all
 }
 
@@ -52,7 +52,7 @@ fn committed_reports_follow_from_their_raw_data() {
             let file = entry.expect("an entry").file_name();
             let file = file.to_string_lossy();
             let is_known = file == "run.json" || files.iter().any(|(name, _)| *name == *file);
-            assert!(is_known, "{name:?}: {file} is of no report");
+            assert!(is_known, "{name:?}: {file} belongs to no report");
         }
     }
 }
@@ -77,7 +77,7 @@ fn the_first_estimate_of_a_run_is_near_what_it_took() {
         let factor = run.seconds / estimate;
         assert!(
             (1.0 / 1.5..1.5).contains(&factor),
-            "{name}: {estimate:.0} s were estimated, {:.0} s it took",
+            "{name}: estimated {estimate:.0} s, but the run took {:.0} s",
             run.seconds
         );
     }

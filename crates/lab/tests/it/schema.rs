@@ -1,7 +1,6 @@
-//! The schemas of what the lab writes, held against what it writes.
+//! Checks the JSON schemas against the files that the lab writes.
 //!
-//! They are read by a checker that knows the few keywords they use, and refuses every other: nothing in them goes
-//! unchecked.
+//! The checker knows the few keywords that these schemas use and panics on any other, so it checks every rule.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +17,7 @@ fn schema(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).expect("a schema")).expect("JSON")
 }
 
-/// Committed runs, as they are.
+/// Returns the committed runs as JSON values.
 fn runs() -> Vec<Value> {
     let dirs = fs::read_dir(results()).expect("docs/results");
     let files = dirs.map(|entry| entry.expect("an entry").path().join("run.json"));
@@ -28,7 +27,7 @@ fn runs() -> Vec<Value> {
         .collect()
 }
 
-/// Where and why a value is not what a schema says; nothing: it is.
+/// Checks a value against a schema, and adds the place and the reason of each violation to `faults`.
 fn check(whole: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
     let object = schema.as_object().expect("a schema is an object");
     for (keyword, says) in object {
@@ -77,7 +76,7 @@ fn check(whole: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Ve
                 let mut names = says.as_array().expect("a list").iter();
                 names.all(|name| value.get(name.as_str().expect("a name")).is_some())
             }
-            unknown => panic!("{at}: this checker does not know {unknown:?}"),
+            unknown => panic!("{at}: unknown schema keyword {unknown:?}"),
         };
         if !holds {
             faults.push(format!("{at}: not {keyword} {says}: {value}"));
@@ -117,7 +116,7 @@ fn is_of(value: &Value, kind: &Value) -> bool {
         "null" => value.is_null(),
         "array" => value.is_array(),
         "object" => value.is_object(),
-        unknown => panic!("there is no type {unknown:?}"),
+        unknown => panic!("unknown type {unknown:?}"),
     }
 }
 
@@ -136,11 +135,11 @@ fn what_is_written_is_what_the_schemas_say() {
     let (raw, found) = (schema("run"), schema("summary"));
     assert_eq!(raw["properties"]["schema"]["const"], SCHEMA);
     let runs = runs();
-    assert!(!runs.is_empty(), "there are no results");
+    assert!(!runs.is_empty(), "docs/results holds no run");
     for value in runs {
         assert_eq!(faults(&raw, &value), [""; 0], "{}", value["command"]);
         let (mut run, scenario) = Run::from_json(&value.to_string()).expect("a run");
-        // What none of the committed ones has: a cell without a link that failed, and an end before its time.
+        // Add what no committed run has: a failed cell without a link, and an early end.
         run.ended_early = Some("interrupted".to_owned());
         run.cells.push(Cell {
             block: 1,
@@ -159,7 +158,7 @@ fn what_is_written_is_what_the_schemas_say() {
 #[test]
 fn what_is_not_what_the_schema_says_is_noticed() {
     let (raw, runs) = (schema("run"), runs());
-    // Not all of them have a link.
+    // Some runs have no link.
     let has_link = |run: &&Value| run.pointer("/cells/0/link/up/loss").is_some();
     let good = runs.iter().find(has_link).expect("results of a link");
     for (pointer, value, says) in [
