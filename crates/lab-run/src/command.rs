@@ -9,7 +9,7 @@ use quictun_args::inputs::Inputs;
 use quictun_args::layers::Layers;
 use quictun_args::options::{self, Table};
 use quictun_args::terminal::print;
-use quictun_lab::{Scenario, Schedule, Selection, scenarios};
+use quictun_lab::{Scenario, Schedule, Selection, SelectionError, scenarios};
 use quictun_sys::{Came, Identity, Side, contain};
 
 use crate::agent::{self, Agent};
@@ -21,7 +21,7 @@ use crate::{flags, past};
 /// The action that the command line asks for.
 #[derive(Debug)]
 pub enum Action {
-    /// Print this text.
+    /// Print this text and end.
     Print(String),
     /// Measure these scenarios, one after the other.
     Run(Vec<Measuring>),
@@ -163,7 +163,7 @@ fn measuring(layers: &Layers<'_>, named: &str, inputs: &Inputs<'_>) -> Result<Me
     };
     let seed = layers.get(&flags::SEED)?;
     let schedule = Schedule::new(&scenario, &selection, seed).map_err(|why| {
-        if selection.reps.is_some_and(|reps| reps == 0) {
+        if matches!(why, SelectionError::Reps(_)) {
             layers.fault(&flags::REPS, why)
         } else {
             layers.fault(&flags::ONLY, why)

@@ -45,7 +45,7 @@ pub use record::{Asked, Cell, LinkAccount, Process, Profile, Run, RunError, SCHE
 pub use report::{charts, html, markdown, text};
 pub use scenario::{
     Amount, Arm, ArmKind, Background, Cable, Case, Emulated, Link, Load, LossUnit, Mode, Offload,
-    Profiled, Refused, Scenario, Setup,
+    Profiled, Refused, RepsError, Scenario, Setup,
 };
 pub use schedule::{Planned, Schedule, Selection, SelectionError};
 

@@ -21,7 +21,8 @@ pub use load::{Amount, Load};
 pub(crate) use raw::{Allowance, Published, Shape};
 pub use raw::{ArmKind, Background, LossUnit, Mode, Offload};
 pub use refused::Refused;
-pub(crate) use refused::refused_reps;
+pub use refused::RepsError;
+pub(crate) use refused::check_reps;
 
 use crate::metric::Metric;
 use raw::{
@@ -184,8 +185,9 @@ impl Scenario {
             profile: None,
             published: BTreeMap::new(),
         };
-        if let Some(why) = scenario.reps.into_iter().find_map(refused_reps) {
-            return Err(Refused::new(text, raw.name.span().start, why));
+        for reps in scenario.reps {
+            check_reps(reps)
+                .map_err(|error| Refused::new(text, raw.name.span().start, error.to_string()))?;
         }
         scenario.check_names(text, &raw.name)?;
         let names = Names {

@@ -8,7 +8,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore as _, SeedableRng as _};
 
-use crate::scenario::{Scenario, refused_reps};
+use crate::scenario::{RepsError, Scenario, check_reps};
 
 /// A part of a scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,21 @@ pub struct Selection {
 
 /// The reason why a selection is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SelectionError(String);
+pub enum SelectionError {
+    /// The number of repetitions is out of range.
+    #[error(transparent)]
+    Reps(#[from] RepsError),
+    /// A selected name is the id of no arm and no case.
+    #[error("{name:?} is neither an arm ({arms}) nor a case ({cases})")]
+    Unknown {
+        /// The name as it was given.
+        name: String,
+        /// The ids of all arms, separated by commas.
+        arms: String,
+        /// The ids of all cases, separated by commas.
+        cases: String,
+    },
+}
 
 /// One measurement of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +76,7 @@ impl Schedule {
         let reps = selection
             .reps
             .unwrap_or(scenario.reps[usize::from(selection.quick)]);
-        if let Some(why) = refused_reps(reps) {
-            return Err(SelectionError(why));
-        }
+        check_reps(reps)?;
         let [cases, arms] = selected(scenario, &selection.only)?;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut cells = Vec::new();
@@ -98,8 +109,8 @@ fn selected(scenario: &Scenario, only: &[String]) -> Result<[Vec<usize>; 2], Sel
         .find(|name| !names.iter().any(|names| names.contains(&name.as_str())));
     if let Some(name) = unknown {
         let [cases, arms] = names.map(|names| names.join(", "));
-        let why = format!("{name:?} is neither an arm ({arms}) nor a case ({cases})");
-        return Err(SelectionError(why));
+        let name = name.clone();
+        return Err(SelectionError::Unknown { name, arms, cases });
     }
     Ok(names.map(|names| {
         let is_named = |name: &&str| only.iter().any(|only| only == name);

@@ -148,6 +148,11 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
             "--reps: 0 repetitions: from 1 to 1000",
         ),
         (
+            "lab run small.toml --reps 1001",
+            Exit::Usage,
+            "--reps: 1001 repetitions: from 1 to 1000",
+        ),
+        (
             "lab run small.toml --reps many",
             Exit::Usage,
             "--reps: \"many\" is not a number of repetitions",

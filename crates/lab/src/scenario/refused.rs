@@ -28,10 +28,18 @@ impl Refused {
     }
 }
 
-/// Returns the error for a number of repetitions that is out of range, or `None`.
-pub(crate) fn refused_reps(reps: u32) -> Option<String> {
-    let refused = !(1..=MAX_REPS).contains(&reps);
-    refused.then(|| format!("{reps} repetitions: from 1 to {MAX_REPS} are possible"))
+/// The number of repetitions is out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} repetitions: from 1 to {MAX_REPS} are possible")]
+pub struct RepsError(u32);
+
+/// Checks a number of repetitions.
+pub(crate) fn check_reps(reps: u32) -> Result<(), RepsError> {
+    if (1..=MAX_REPS).contains(&reps) {
+        Ok(())
+    } else {
+        Err(RepsError(reps))
+    }
 }
 
 /// Returns the line of an offset into a text, starting at 1.
