@@ -1,8 +1,8 @@
-//! Bonds: what a client and a server keep of each other between connections (PROTOCOL section 5.8).
+//! Bonds: the state that a client and a server keep for each other between connections (PROTOCOL section 5.8).
 //!
-//! A bond has one connection after the other. Its flows have numbers that hold for all of them. A client has one bond for each
-//! connection that it wants; a server has those that its workers were asked for. What one client can have of them, and keep
-//! by them, is limited: see [`Holder`].
+//! A bond has one connection after the other. The numbers of its flows are the same on all of them. A client has one
+//! bond for each connection that it wants. A server has the bonds that its workers were asked for. The bonds of one
+//! client, and the memory that they keep, are limited: see [`Holder`].
 
 mod bond;
 mod holder;
@@ -28,23 +28,25 @@ pub(crate) use holder::{Holder, Owner};
 
 use holder::Share;
 
-/// Flows of one client that may wait for a connection on one worker, once it has lost one. Of more the oldest end.
+/// Limit for the flows of one client that wait for a connection on one worker, after it has lost one. Beyond it, the
+/// oldest flows end.
 const DETACHED_OF_ONE_MAX: usize = 1024;
 
-/// The same of an address, behind which may be many clients that need not show who they are.
+/// The same limit for an address. Behind an address may be many clients that need not identify themselves.
 const DETACHED_OF_ADDRESS_MAX: usize = 4096;
 
-/// The same of all clients: each holds a socket, and memory. Of more the client with the most loses its oldest.
+/// The same limit for all clients, because each flow holds a socket and memory. Beyond it, the client with the most
+/// waiting flows loses its oldest.
 const DETACHED_MAX: usize = 32 * 1024;
 
-/// Bonds of one client on one server worker. Each connection that a client wants has one, and one that is restarted leaves
-/// some behind.
+/// Limit for the bonds of one client on one worker of a server. Each connection that a client wants has a bond, and a
+/// restarted client leaves some behind.
 const BONDS_OF_ONE_MAX: usize = 64;
 
-/// The same of an address.
+/// The same limit for an address.
 const BONDS_OF_ADDRESS_MAX: usize = 1024;
 
-/// Bonds on one worker: more than connections, of which there are 10 000 by default.
+/// Limit for the bonds on one worker. It exceeds the default limit of 10 000 connections.
 const BONDS_MAX: usize = 16 * 1024;
 
 /// All bonds of an engine.
@@ -53,13 +55,13 @@ pub(crate) struct Bonds {
     pub(crate) by_key: BTreeMap<BondKey, Bond>,
     by_id: FxHashMap<[u8; BOND_ID_LEN], BondKey>,
     holders: BTreeMap<Holder, Share>,
-    /// Flows that wait for a connection.
+    /// Number of flows that wait for a connection.
     waiting: usize,
-    /// Turns of flows that wait: the oldest has the least.
+    /// Latest turn given to a waiting flow. The oldest waiting flow has the lowest turn.
     turn: u64,
-    /// Memory that flows keep for peers, bytes.
+    /// Memory that flows retain for peers, in bytes.
     kept: u64,
-    /// Memory of the bonds themselves, bytes.
+    /// Memory of the bonds themselves, in bytes.
     memory: u64,
     next: usize,
     rng: ChaCha20Rng,
@@ -92,7 +94,7 @@ impl Bonds {
         self.by_key.values()
     }
 
-    /// Client: a bond that the server has still to agree to.
+    /// Client: adds a bond that the server has yet to agree to.
     pub(crate) fn create(&mut self, server: ServerId) -> BondKey {
         self.add(Bond::of_server(server))
     }
@@ -106,7 +108,7 @@ impl Bonds {
         key
     }
 
-    /// Server: a bond of `holder`; `None`: it has as many as it may, or all have.
+    /// Server: adds a bond for `holder`. Returns `None` if the holder, or all holders together, have reached the limit.
     pub(crate) fn grant(&mut self, holder: Holder, ttl: Duration) -> Option<BondKey> {
         let most = match holder {
             Holder::Known(_) => BONDS_OF_ONE_MAX,
@@ -124,7 +126,7 @@ impl Bonds {
         Some(key)
     }
 
-    /// Server: the bond that a client asks for, if it is its own and the ticket is right.
+    /// Server: returns the bond that a client asks for, if the client owns it and the ticket is right.
     pub(crate) fn find(
         &self,
         id: &[u8; BOND_ID_LEN],
@@ -151,7 +153,7 @@ impl Bonds {
         let Some(bond) = self.by_key.remove(&key) else {
             return;
         };
-        debug_assert_eq!(bond.count(), 0, "flows of a bond that is forgotten");
+        debug_assert_eq!(bond.count(), 0, "a bond with flows must not be forgotten");
         self.by_id.remove(&bond.id);
         self.memory -= bond.memory();
         if let Some(share) = self.holders.get_mut(&bond.holder) {
@@ -162,48 +164,48 @@ impl Bonds {
         }
     }
 
-    /// Client: whether the next connection can ask for this bond. One that an earlier connection has still to be granted is
-    /// left to that: each would be granted another.
+    /// Client: returns whether the next connection can ask for this bond. A bond that an earlier connection is still
+    /// waiting for is left to that connection: otherwise each would be granted a bond of its own.
     pub(crate) fn is_to_ask_for(&self, key: BondKey) -> bool {
         let bond = self.by_key.get(&key);
         bond.is_some_and(|bond| bond.granted || bond.connections.is_empty())
     }
 
-    /// Client: bonds without a connection, and whether flows wait for one.
+    /// Client: returns the bonds without a connection, and whether flows wait for one.
     pub(crate) fn alone(&self) -> impl Iterator<Item = (BondKey, bool)> {
         let alone = self.by_key.iter();
         let alone = alone.filter(|(_, bond)| bond.connections.is_empty());
         alone.map(|(&key, bond)| (key, bond.granted && bond.count() > 0))
     }
 
-    /// Client: the server does not keep the bond; the next connection asks for a new one.
+    /// Client: records that the server does not keep the bond. The next connection asks for a new one.
     pub(crate) fn renew(&mut self, key: BondKey) {
         if let Some(bond) = self.by_key.get_mut(&key) {
             bond.granted = false;
         }
     }
 
-    /// Server: knows its bonds no more when they are asked for.
+    /// Server: refuses every later request for the present bonds.
     #[cfg(feature = "check")]
     pub(crate) fn disown(&mut self) {
         self.by_id.clear();
     }
 
-    /// Memory of the bonds themselves and of what they remember, bytes.
+    /// Returns the memory of the bonds themselves, including their record of ended flows, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.memory
     }
 }
 
-/// Flows.
+/// The flows of bonds.
 impl Bonds {
-    /// Adds a flow. `false`: there is one with this number, or was.
+    /// Adds a flow. Returns false if the bond has, or had, a flow with this number.
     pub(crate) fn insert(&mut self, key: BondKey, number: u64, flow: FlowKey) -> bool {
         let bond = self.by_key.get_mut(&key);
         bond.is_some_and(|bond| bond.insert(number, flow))
     }
 
-    /// A flow has ended; `code`: otherwise than by both FINs.
+    /// Records the end of a flow. `code` is `None` if both FINs have ended it.
     pub(crate) fn end(&mut self, key: BondKey, number: u64, code: Option<FlowCode>) {
         self.note_attached(key, number);
         let Some(bond) = self.by_key.get_mut(&key) else {
@@ -215,7 +217,7 @@ impl Bonds {
         self.memory += bond.memory();
     }
 
-    /// Client: the peer knows none of the bond's flows any more.
+    /// Client: forgets the ended flows of a bond of which the peer no longer knows any flow.
     pub(crate) fn forget_ended(&mut self, key: BondKey) {
         if let Some(bond) = self.by_key.get_mut(&key) {
             self.memory -= bond.memory();
@@ -225,10 +227,10 @@ impl Bonds {
     }
 }
 
-/// Shares.
+/// The shares of clients in the limits.
 impl Bonds {
-    /// A flow waits for a connection, of its client `most` at most. Returns the flow that has to end for that: the oldest of
-    /// a client with too many.
+    /// Records that a flow waits for a connection. At most `most` flows of its client may wait. Returns the flow that
+    /// has to end: the oldest of a client that exceeds a limit.
     pub(crate) fn note_detached(
         &mut self,
         key: BondKey,
@@ -254,7 +256,8 @@ impl Bonds {
         self.flow_at(oldest)
     }
 
-    /// The bond has lost a connection. Returns a flow that has to end, the oldest, while too many of its client wait.
+    /// Returns a flow that has to end after the bond has lost a connection: the oldest, while too many flows of its
+    /// client wait.
     pub(crate) fn excess(&self, key: BondKey) -> Option<FlowKey> {
         let holder = &self.by_key.get(&key)?.holder;
         let most = match holder {
@@ -267,7 +270,7 @@ impl Bonds {
         excess.then(|| self.flow_at(oldest)).flatten()
     }
 
-    /// A flow waits no more.
+    /// Records that a flow no longer waits.
     pub(crate) fn note_attached(&mut self, key: BondKey, number: u64) {
         let Some(bond) = self.by_key.get_mut(&key) else {
             return;
@@ -287,7 +290,7 @@ impl Bonds {
         self.by_key.get(&key)?.flow(number)
     }
 
-    /// A flow keeps so much memory for its peer by now.
+    /// Records how much memory a flow retains for its peer by now.
     pub(crate) fn note_kept(&mut self, key: BondKey, number: u64, kept: u64) {
         if let Some(bond) = self.by_key.get_mut(&key) {
             let before = bond.note_kept(number, kept);
@@ -295,20 +298,20 @@ impl Bonds {
         }
     }
 
-    /// A flow that waits holds so much of what it has received.
+    /// Records how much received data a waiting flow holds.
     pub(crate) fn note_held(&mut self, key: BondKey, number: u64, held: u64) {
         if let Some(bond) = self.by_key.get_mut(&key) {
             bond.note_held(number, held);
         }
     }
 
-    /// Memory that flows keep for peers, bytes.
+    /// Returns the memory that flows retain for peers, in bytes.
     pub(crate) fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// The flows that keep the most, of the client whose flows keep the most: they keep at least half of what all of its
-    /// flows do.
+    /// Returns the flows that retain the most, of the client whose flows retain the most. They retain at least half of
+    /// what all flows of that client do.
     pub(crate) fn greediest(&self) -> Vec<FlowKey> {
         let mut sums = BTreeMap::<&Holder, (u64, usize)>::new();
         for bond in self.by_key.values() {
@@ -325,8 +328,8 @@ impl Bonds {
         bonds.flat_map(|bond| bond.that_keep(least)).collect()
     }
 
-    /// Of the client whose flows keep and hold the most: the one that has waited for longest. `cost`: memory of a flow that
-    /// waits beside what it keeps, bytes.
+    /// Returns the flow that has waited for longest, of the client whose flows retain and hold the most. `cost` is the
+    /// memory of a waiting flow in addition to what it retains, in bytes.
     pub(crate) fn first_to_end(&self, cost: u64) -> Option<FlowKey> {
         let mut sums = BTreeMap::<&Holder, u64>::new();
         for bond in self.by_key.values() {

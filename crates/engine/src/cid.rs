@@ -1,4 +1,4 @@
-//! Connection ids that name their worker.
+//! Connection ids that contain the index of their worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{RngCore, SeedableRng};
 
-/// Length of our connection ids: a worker and 56 random bits.
+/// Length of the connection ids that the engine issues: the worker and 56 random bits.
 pub(crate) const CID_LEN: usize = 8;
 
 #[derive(Debug)]
@@ -54,10 +54,11 @@ impl ConnectionIdGenerator for WorkerCids {
 /// Header form of long headers (RFC 8999 section 5.1), which handshakes use.
 pub(crate) const LONG_HEADER: u8 = 0x80;
 
-/// Length of a client's first connection id where it names the worker that has its bond: one that no other client uses.
+/// Length of a client's first connection id if it names the worker that has the client's bond. No other client uses
+/// this length.
 const ROUTE_LEN: usize = 18;
 
-/// A first connection id for the worker `route`.
+/// Makes a first connection id for the worker `route`.
 pub(crate) fn routed(route: u8, rng: &mut ChaCha20Rng) -> ConnectionId {
     let mut bytes = [0; ROUTE_LEN];
     rng.fill_bytes(&mut bytes);
@@ -65,15 +66,16 @@ pub(crate) fn routed(route: u8, rng: &mut ChaCha20Rng) -> ConnectionId {
     ConnectionId::new(&bytes)
 }
 
-/// Whether a client's first connection id names a worker.
+/// Returns whether a client's first connection id names a worker.
 pub(crate) fn is_routed(id: &ConnectionId) -> bool {
     id.len() == ROUTE_LEN
 }
 
-/// The worker that the connection id of a datagram names; `None` where the id was chosen by a client that does not mind.
+/// Returns the worker that the connection id of a datagram names. `None` if a client has chosen the id and needs no
+/// particular worker.
 ///
-/// Reads the version-independent header (RFC 8999 section 5), and whether an Initial packet has a token: after Retry its
-/// connection id is ours.
+/// Reads the version-independent header (RFC 8999 section 5), and checks whether an Initial packet has a token: after
+/// Retry, the server has chosen its connection id.
 pub fn worker_of(datagram: &[u8]) -> Option<u8> {
     const INITIAL_OR_0RTT: u8 = 0x20;
     let first = *datagram.first()?;
@@ -90,7 +92,8 @@ pub fn worker_of(datagram: &[u8]) -> Option<u8> {
     named.then(|| datagram.get(6).copied()).flatten()
 }
 
-/// Whether an Initial packet, from its source connection id on, has a token (RFC 9000 section 17.2.2).
+/// Returns whether an Initial packet has a token (RFC 9000 section 17.2.2). `rest` begins with the source connection
+/// id.
 fn has_token(rest: &[u8]) -> bool {
     let source = rest.first().map_or(0, |&length| usize::from(length));
     rest.get(1 + source).is_some_and(|&length| length > 0)
@@ -108,7 +111,7 @@ mod tests {
         long[0] = 0xc0;
         assert_eq!(worker_of(&long), None);
         long.extend([0, 5, 1, 1, 1, 1, 1]);
-        assert_eq!(worker_of(&long), Some(7), "it was sent back by Retry");
+        assert_eq!(worker_of(&long), Some(7), "the id comes from Retry");
         long[15] = 0;
         assert_eq!(worker_of(&long), None, "no token");
         let routed = routed(5, &mut ChaCha20Rng::from_seed([1; 32]));

@@ -1,7 +1,7 @@
-//! The client's part: connections to its servers, kept up for ever.
+//! The client's part: it keeps connections to its servers open for ever.
 //!
-//! Each server has its own connections, in use or not, and new flows go to the one that `choice.rs` has chosen. A flow and its
-//! bond stay with their server. Every wanted connection is a slot:
+//! Each server has its own connections, in use or not. New flows go to the server that `choice.rs` has chosen. A flow
+//! and its bond stay with their server. Every wanted connection is a slot:
 //!
 //! ```text
 //!          ┌────────────── back-off over ◄────────────┐
@@ -12,9 +12,9 @@
 //!          └────── lost or unresponsive ───┘
 //! ```
 //!
-//! Addresses are resolved anew for every race, and raced a quarter of a second apart (RFC 8305). Where nobody answers, others
-//! are attempted beside the first ones: the library's timers back off, and the network may be back long before. An
-//! unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
+//! Addresses are resolved again for every race, and raced a quarter of a second apart (RFC 8305). If no server answers,
+//! further attempts start beside the first ones: the library's timers back off, and the network may be back long
+//! before. An unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
 mod beside;
 mod bonds;
@@ -48,11 +48,11 @@ use haste::Haste;
 use servers::Servers;
 use slot::{AfterEnd, Next, Slot, Step};
 
-/// Compatibility: the original dials one target after the other, so an answer this late may mean that
-/// one dead target holds up all that follow on the same connection.
+/// Compatibility: the original dials one target after the other. An answer this late may mean that one dead target
+/// holds up all later requests on the same connection.
 const ANSWER_LATE: Duration = Duration::from_secs(2);
 
-/// What a name resolved to.
+/// The addresses that a name has resolved to, or the resolver's error.
 pub type Resolved = Result<Vec<SocketAddr>, String>;
 
 pub(crate) struct Client {
@@ -63,7 +63,7 @@ pub(crate) struct Client {
     waiting: VecDeque<FlowKey>,
     sweep_at: Option<Instant>,
     haste: Haste,
-    /// For waits between attempts.
+    /// Randomness for the pauses between attempts.
     rng: ChaCha20Rng,
 }
 
@@ -84,7 +84,7 @@ impl Client {
         })
     }
 
-    /// Connections that are made to the server from now on use these.
+    /// Sets the TLS configuration and the prover of connections that are made to the server from now on.
     pub(crate) fn set_identity(
         &mut self,
         server: ServerId,
@@ -150,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Starts what is due: look-ups, attempts, the end of idle spares.
+    /// Starts the work that is due: name look-ups, attempts, the closing of idle spares.
     pub(crate) fn drive<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         if self.stopped {
             return;
@@ -173,7 +173,7 @@ impl Client {
         self.sweep_spares(now, traffic);
     }
 
-    /// Begins a race: by a look-up, and meanwhile for the address that has fallen silent.
+    /// Begins a race: asks for the addresses, and meanwhile dials the address that has fallen silent, if there is one.
     fn race<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, index: usize) {
         if self.slots[index].race_early(now) {
             self.attempt(now, traffic, index);
@@ -238,12 +238,12 @@ impl Client {
         self.slots[index].back_off(now, jitter, reason)
     }
 
-    /// From 0 to 1.
+    /// Returns a random number from 0 to 1.
     fn jitter(&mut self) -> f64 {
         f64::from(self.rng.next_u32()) / f64::from(u32::MAX)
     }
 
-    /// A handshake is done: the first of a race wins.
+    /// Handles the end of a handshake. The first connection of a race wins.
     pub(crate) fn handle_connected<S: Socket>(
         &mut self,
         now: Instant,
@@ -275,7 +275,7 @@ impl Client {
             };
             let refused = ended.reason.is_refusal();
             if let Some(bond) = self.slots[index].bond.filter(|_| refused) {
-                // The server will not let them move.
+                // The server will not let the flows move.
                 traffic.give_up_waiting(now, bond);
             }
             if ended.established {

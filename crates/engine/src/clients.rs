@@ -1,4 +1,4 @@
-//! Named clients, what each may use, and what it has moved.
+//! Named clients: what each may use, and what it has moved.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use quictun_flow::{Allowance, ClientKey, Way};
 
 use crate::report::{ClientReport, ClientTotals};
 
-/// Clients that are counted each for itself: with a thousand, figures about clients would be most of what a scrape reads.
+/// Limit for clients with counters of their own. With a thousand, client metrics would dominate every scrape.
 pub(crate) const CLIENTS_MAX: usize = 256;
 
-/// The name under which all named clients are counted for which no place of their own is left.
+/// The name under which named clients beyond the first 256 are counted together.
 pub const OTHERS: &str = "_others";
 
 #[derive(Debug, Default)]
@@ -18,22 +18,23 @@ pub(crate) struct Clients {
     reports: Vec<ClientReport>,
     known: Vec<Known>,
     by_name: BTreeMap<Arc<str>, ClientKey>,
-    /// Clients that have used up what they may use in a month, and of which that was not told yet.
+    /// Clients that have used up their monthly quota, to be reported.
     used_up: Vec<ClientKey>,
 }
 
 #[derive(Debug)]
 struct Known {
     name: Arc<str>,
-    /// Where its report is.
+    /// Index of the client's report in `Clients::reports`.
     report: usize,
     allowance: Option<Arc<Allowance>>,
-    /// What it may use was used up when the allowance had been renewed so often.
+    /// Number of renewals of the allowance when its exhaustion was last reported.
     told: Option<u32>,
 }
 
 impl Clients {
-    /// The place of a client, which it keeps whether or not it is connected. Reports of further ones are one.
+    /// Returns the key of a client, which it keeps whether or not it is connected. Clients beyond the limit share one
+    /// report.
     pub(crate) fn key(&mut self, name: &str) -> ClientKey {
         if let Some(&key) = self.by_name.get(name) {
             return key;
@@ -61,7 +62,7 @@ impl Clients {
         key
     }
 
-    /// The client may use this.
+    /// Sets the allowance of a client.
     pub(crate) fn allow(&mut self, name: &str, allowance: Arc<Allowance>) {
         let key = self.key(name);
         if let Some(known) = self.known_mut(key) {
@@ -69,13 +70,13 @@ impl Clients {
         }
     }
 
-    /// What a client may use, where that was said.
+    /// Returns the allowance of a client, if one was set.
     pub(crate) fn allowance(&self, key: ClientKey) -> Option<&Arc<Allowance>> {
         let known = self.known.get(usize::try_from(key.0).ok()?)?;
         known.allowance.as_ref()
     }
 
-    /// Where the traffic of this client is counted, if there is a client.
+    /// Returns the counters of this client, if there is one.
     pub(crate) fn totals(&mut self, key: Option<ClientKey>) -> Option<&mut ClientTotals> {
         let report = self.known.get(usize::try_from(key?.0).ok()?)?.report;
         Some(&mut self.reports.get_mut(report)?.totals)
@@ -110,7 +111,7 @@ impl Clients {
         }
     }
 
-    /// The next client that has used up what it may use; told once, until it may use more.
+    /// Returns the next client that has used up its quota. Each client is reported once, until it may use more.
     pub(crate) fn pop_used_up(&mut self) -> Option<Arc<str>> {
         let key = self.used_up.pop()?;
         Some(self.known_mut(key)?.name.clone())

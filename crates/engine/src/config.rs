@@ -1,4 +1,4 @@
-//! What an engine is told once.
+//! Configuration that an engine takes once, when it is created.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,126 +11,127 @@ use quictun_wire::join::Join;
 
 use crate::trace::Tracer;
 
-/// Everything an engine needs to know before it starts.
+/// The complete configuration of an engine.
 #[derive(Debug)]
 pub struct EngineConfig<R> {
-    /// What differs between client and server.
+    /// The part that differs between client and server.
     pub role: R,
-    /// The data path.
+    /// Settings of the data path.
     pub transport: Transport,
-    /// Index of this worker; the first byte of every connection id, so that a datagram which the
-    /// kernel gave to another worker's socket can be handed over.
+    /// Index of this worker, which is the first byte of every connection id. With it, another worker can pass on a
+    /// datagram that the kernel gave to the wrong socket.
     pub worker: u8,
-    /// Seed of everything random but TLS keys. Fixed in simulations, from the system otherwise.
+    /// Seed of all randomness except TLS keys. Simulations use a fixed seed; otherwise it comes from the system.
     pub seed: [u8; 32],
-    /// Key of stateless reset tokens. The same after a restart, so that peers learn of it at once.
+    /// Key of the stateless reset tokens. Keep it across restarts, so that peers notice a restart at once.
     pub reset_key: [u8; 32],
 }
 
-/// A server's part.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerRole {
-    /// TLS: certificate, client verification, ALPN.
+    /// TLS configuration: certificate, client verification, ALPN.
     pub crypto: Arc<rustls::ServerConfig>,
-    /// Connections accepted at once.
+    /// Limit for open connections.
     pub max_connections: usize,
-    /// Handshakes in progress at once; beyond it the oldest gives way.
+    /// Limit for handshakes in progress. Beyond it, the source with the most handshakes loses its oldest one.
     pub max_handshakes: usize,
-    /// Handshakes in progress from which on addresses are validated first (Retry).
+    /// Number of handshakes in progress from which on the server validates addresses first (Retry).
     pub retry_above: usize,
-    /// Ask every client to prove its address, as the original server does.
+    /// Validates the address of every client (Retry), as the original server does.
     pub always_retry: bool,
-    /// Clients have to show who they are, within [`Transport::handshake_timeout`]: until then they are strangers, get
-    /// little, and hold one of the places for handshakes. See [`crate::Engine::admit`].
+    /// Requires clients to identify themselves within [`Transport::handshake_timeout`]. Until then a client is a
+    /// stranger: it gets small limits, and occupies one of the places for handshakes. See [`crate::Engine::admit`].
     pub identify: bool,
-    /// Time for a client to say what a stream is for.
+    /// Time within which a client must send the request of a stream that it has opened.
     pub open_timeout: Duration,
-    /// Time that a flow waits for its client to come again; 0: flows end with their connection.
+    /// Longest time that a flow waits for its client to reconnect. With 0, flows end with their connection.
     pub bond_ttl: Duration,
 }
 
-/// A server that a client dials, and how the two recognise each other.
+/// A server that a client dials, and the means by which the two authenticate each other.
 #[derive(Clone)]
 pub struct ServerToDial {
-    /// TLS: trust, own certificate, ALPN.
+    /// TLS configuration: trust, own certificate, ALPN.
     pub crypto: Arc<rustls::ClientConfig>,
-    /// The same configuration with a shorter `ClientHello`, for every other attempt after one has timed out: some networks lose a
-    /// `ClientHello` that spans two datagrams, whichever way it is sent.
+    /// The same configuration with a shorter `ClientHello`. After a timeout, every other attempt uses it: some networks
+    /// lose a `ClientHello` that spans two datagrams, however it is sent.
     pub fallback: Option<Arc<rustls::ClientConfig>>,
-    /// Name for SNI and certificate checks; an address literal sends no SNI.
+    /// Name for SNI and certificate checks. An address literal sends no SNI.
     pub name: String,
-    /// Makes the proof of a pre-shared secret from a TLS exporter value.
+    /// Computes the proof of a pre-shared secret from a TLS exporter value.
     pub prover: Option<Prover>,
 }
 
-/// A client's part.
+/// Configuration of a client.
 #[derive(Clone)]
 pub struct ClientRole {
-    /// The servers, at least one: each has its connections, and new flows go to the one that serves them best.
+    /// The servers, at least one. Each has its own connections, and new flows go to the server that serves them best.
     pub servers: Vec<ServerToDial>,
-    /// Connections to keep to each server.
+    /// Number of connections to keep open to each server.
     pub connections: usize,
-    /// Makes the JOIN of a client that has been invited from a TLS exporter value.
+    /// Makes the JOIN of an invited client from a TLS exporter value.
     pub joiner: Option<Joiner>,
-    /// The server is to be asked whether it listens for this client, see [`crate::Engine::listen`].
+    /// Asks the server whether it listens for this client. See [`crate::Engine::listen`].
     pub reverse: bool,
-    /// How long a flow may wait for a connection.
+    /// Longest time that a flow may wait for a connection.
     pub wait_timeout: Duration,
-    /// Longest time that a flow waits for another connection, where the server agrees; 0: flows end with their connection.
+    /// Longest time that a flow waits for another connection, if the server agrees. With 0, flows end with their
+    /// connection.
     pub bond_ttl: Duration,
-    /// Compatibility: open streams on one connection from which on another is made. The original
-    /// server stops at 100 and leaks some.
+    /// Compatibility: number of open streams on one connection at which the client opens another connection. The
+    /// original server stops at 100, and leaks some.
     pub compat_streams: usize,
 }
 
-/// Makes the proof of a pre-shared secret from a TLS exporter value.
+/// Computes the proof of a pre-shared secret from a TLS exporter value.
 pub type Prover = Arc<dyn Fn(&[u8; 32]) -> [u8; 32] + Send + Sync>;
 
-/// Makes the JOIN of a client that has been invited from a TLS exporter value.
+/// Makes the JOIN of an invited client from a TLS exporter value.
 pub type Joiner = Arc<dyn Fn(&[u8; 32]) -> Join + Send + Sync>;
 
-/// Tells the largest UDP payload the first hop towards an address carries.
+/// Returns the largest UDP payload that the first hop towards an address can carry.
 pub type PathMtu = Arc<dyn Fn(SocketAddr) -> u16 + Send + Sync>;
 
-/// The data path, both sides.
+/// Settings of the data path, the same on both sides.
 #[derive(Clone)]
 pub struct Transport {
-    /// Congestion controller.
+    /// The congestion control algorithm.
     pub congestion: Algorithm,
-    /// Silence after which a connection is dead.
+    /// Silence after which a connection is lost.
     pub idle_timeout: Duration,
-    /// Silence after which the peer is asked for a sign of life.
+    /// Silence after which the engine asks the peer for a sign of life.
     pub keep_alive: Duration,
-    /// Time for a handshake.
+    /// Longest time that a handshake may take.
     pub handshake_timeout: Duration,
-    /// Flows a peer may have open on one connection.
+    /// Limit for the flows that a peer may have open on one connection.
     pub max_flows: u32,
-    /// Most bytes a peer may send on one stream ahead of the application.
+    /// Stream receive window: bytes that a peer may send on one stream ahead of the application.
     pub stream_window: u32,
-    /// The memory of the process; engines with clones of it share that.
+    /// The memory budget of the process. Engines that have clones of it share it.
     pub account: Account,
-    /// Upper bound of path MTU discovery.
+    /// Upper bound for path MTU discovery.
     pub path_mtu: PathMtu,
-    /// Datagrams in one batch: the segments of one send call.
+    /// Limit for the datagrams in one batch, which are the segments of one send call.
     pub max_segments: usize,
-    /// Where connections leave what they learn of paths. Engines with clones of it share that.
+    /// Memory in which connections store what they learn about paths. Engines that have clones of it share it.
     pub memory: PathMemory,
-    /// Packets after which the peer is asked to acknowledge.
+    /// Number of ack-eliciting packets after which the peer is asked to send an acknowledgement.
     pub ack_every: u32,
-    /// Records what connections do.
+    /// Opens the record (qlog) of each connection, if records are wanted.
     pub tracer: Option<Tracer>,
 }
 
-/// Packets after which the peer acknowledges. Two in the standard; every acknowledgement costs both sides
-/// about as much as a data packet.
+/// Default of [`Transport::ack_every`]. The standard says two, but every acknowledgement costs both sides about as much
+/// as a data packet.
 const ACK_EVERY: u32 = 16;
 
-/// A packet that is lost three times holds back all that follows it for four and a half round trips: so long are these
-/// at 600 Mbit/s and 100 ms.
+/// Default of [`Transport::stream_window`]. A packet that is lost three times blocks all later data of its stream for
+/// four and a half round trips. At 600 Mbit/s and 100 ms this window covers them.
 const STREAM_WINDOW: u32 = 32 << 20;
 
 impl Transport {
-    /// The defaults, with path MTU discovery up to what `path_mtu` says.
+    /// Returns the defaults, with path MTU discovery up to the bound that `path_mtu` returns.
     pub fn new(path_mtu: PathMtu) -> Self {
         Self {
             congestion: Algorithm::default(),

@@ -1,11 +1,11 @@
-//! Notices that a connection sends in another way than before.
+//! Detection of changes in how a connection sends.
 
 use std::time::{Duration, Instant};
 
 use crate::report::Limit;
 
-/// Least time between two tellings of one connection: a controller changes its phase many times a second
-/// where round trips are short.
+/// Least time between two reports of one connection. On paths with short round trips, a controller changes its phase
+/// many times a second.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl CongestionNotice {
             .is_none_or(|told| now.saturating_duration_since(told) >= PAUSE)
     }
 
-    /// Whether this is new; then it counts as told.
+    /// Returns whether the state is new and a report is due. It then counts as reported.
     pub(crate) fn tell(&mut self, now: Instant, phase: &'static str, limit: Limit) -> bool {
         let new = self.is_due(now) && (phase, limit) != (self.phase, self.limit);
         if new {

@@ -1,4 +1,4 @@
-//! One QUIC connection and what the engine keeps beside it.
+//! One QUIC connection and the engine's state for it.
 
 mod admission;
 #[cfg(feature = "check")]
@@ -57,22 +57,22 @@ pub(crate) struct Connection {
     opened: Instant,
     remote: SocketAddr,
     migrations: u64,
-    /// Name of the peer in reports, and where its traffic is counted.
+    /// The peer's name in reports, and the key under which its traffic is counted.
     peer: Option<(String, ClientKey)>,
-    /// Protocol between the end of the handshake and that of the connection.
+    /// The negotiated protocol. Set between the end of the handshake and the end of the connection.
     protocol: Option<Protocol>,
     handshake_by: Option<Instant>,
-    /// The end was told; what is left waits for stray datagrams.
+    /// True once the end was reported. The rest of the state waits for stray datagrams.
     lost: bool,
-    /// No new flows: it goes away once it has none.
+    /// True if the connection takes no new flows. It is closed once it has none.
     retiring: bool,
     pub(crate) admission: Admission,
-    /// Client: the server that it leads to.
+    /// Client: the server that the connection leads to.
     pub(crate) server: ServerId,
     pub(crate) control: Control,
-    /// The bond that it belongs to.
+    /// The bond of the connection.
     pub(crate) bond: Option<BondKey>,
-    /// Server: the bond that the client has asked for, until it is answered.
+    /// Server: the bond that the client has asked for, until the request is answered.
     pub(crate) bond_ask: Option<Ask>,
     pub(crate) untold: Untold,
     pub(crate) streams: Streams,
@@ -80,17 +80,17 @@ pub(crate) struct Connection {
     pub(crate) sending: Sending,
     pub(crate) shaping: Shaping,
     liveness: Liveness,
-    /// A question to the peer has to leave. A PING alone does not count as in flight.
+    /// True if a PING has yet to leave. A PING alone does not count as in flight.
     asking: bool,
-    /// Longest packet that the peer has sent.
+    /// Length of the longest datagram that the peer has sent.
     packet_max: usize,
     datagrams_received: u64,
-    /// Memory that the engine has charged for it, bytes.
+    /// Memory that the engine has charged for the connection, in bytes.
     charged: u64,
     notice: CongestionNotice,
     rtt_samples: RttSamples,
     trace: Option<Trace>,
-    /// When to note what is known of the path.
+    /// Time at which to store the knowledge of the path again.
     note_at: Instant,
 }
 
@@ -106,11 +106,11 @@ pub(crate) struct Begun {
 pub(crate) struct Due {
     /// The handshake has taken too long.
     pub(crate) handshake: bool,
-    /// The peer has not shown in time who it is.
+    /// The peer did not identify itself in time.
     pub(crate) admission: bool,
-    /// The peer is to be told what has arrived.
+    /// The peer should be told (SEEN) what has arrived.
     pub(crate) untold: bool,
-    /// Flows that have waited for their client's rate may go on.
+    /// Flows that waited for their client's rate may continue.
     pub(crate) rate: bool,
 }
 
@@ -179,7 +179,7 @@ impl Connection {
         self.peer = Some((name, key));
     }
 
-    /// Where the peer's traffic is counted, if it is a named client.
+    /// Returns the key under which the peer's traffic is counted, if the peer is a named client.
     pub(crate) fn client(&self) -> Option<ClientKey> {
         self.peer.as_ref().map(|(_, key)| *key)
     }
@@ -204,7 +204,7 @@ impl Connection {
         self.protocol == Some(protocol)
     }
 
-    /// Whether the handshake is done, and the connection not lost.
+    /// Returns whether the handshake has completed and the connection is not lost.
     pub(crate) fn is_established(&self) -> bool {
         self.protocol.is_some()
     }
@@ -225,24 +225,25 @@ impl Connection {
         self.is_established() && !self.quic.is_closed() && !self.retiring && !self.is_suspect()
     }
 
-    /// Whether it takes new flows where there are other servers, too: its server knows this client, and answers.
+    /// Returns whether the connection takes new flows even if there are other servers: its server has admitted this
+    /// client, and answers.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_usable() && self.is_admitted() && !self.liveness.suspect()
     }
 
-    /// Bytes per second that the path gives, where flows want more than that.
+    /// Returns the bandwidth of the path in bytes per second, if flows want more than that.
     pub(crate) fn bandwidth_in_use(&self) -> Option<u64> {
         let view = self.sending.gauge.view();
         let limited = self.sending.limit == Limit::Congestion && !view.starting;
         view.bandwidth_known().filter(|_| limited)
     }
 
-    /// Takes no new flows from now on. Returns whether that is new.
+    /// Stops taking new flows. Returns false if the connection had stopped before.
     pub(crate) fn retire(&mut self) -> bool {
         !std::mem::replace(&mut self.retiring, true)
     }
 
-    /// A datagram of this connection arrived. Returns whether the peer had been silent for too long before.
+    /// Handles a datagram of this connection. Returns the state that the peer's silence had reached before.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
@@ -261,11 +262,11 @@ impl Connection {
         }
     }
 
-    /// Exchanges events with the endpoint. Returns whether the library has no more use for the connection.
+    /// Exchanges events with the endpoint. Returns whether the library no longer needs the connection.
     pub(crate) fn exchange(&mut self, endpoint: &mut Endpoint, key: ConnectionKey) -> bool {
         let handle = quinn_proto::ConnectionHandle(key.0);
         while let Some(event) = self.quic.poll_endpoint_events() {
-            // `Traffic::forget` tells it: the endpoint may give the connection's place to another one at once.
+            // `Traffic::forget` passes this event on: after it the endpoint may reuse the handle at once.
             if event.is_drained() {
                 continue;
             }
@@ -304,12 +305,12 @@ impl Connection {
         identity.downcast().ok().map(|chain| *chain)
     }
 
-    /// The TLS exporter value that proofs of pre-shared secrets are made from (PROTOCOL section 5.5).
+    /// Returns the TLS exporter value that proofs of pre-shared secrets are computed from (PROTOCOL section 5.5).
     pub(crate) fn exporter(&self) -> Option<[u8; 32]> {
         self.export(EXPORTER_LABEL)
     }
 
-    /// The TLS exporter value that tickets of bonds are made from (PROTOCOL section 5.8).
+    /// Returns the TLS exporter value that tickets of bonds are computed from (PROTOCOL section 5.8).
     pub(crate) fn bond_exporter(&self) -> Option<[u8; 32]> {
         self.export(BOND_EXPORTER_LABEL)
     }
@@ -323,7 +324,7 @@ impl Connection {
         Some(value)
     }
 
-    /// Server: who its client has shown to be.
+    /// Server: returns the identity that the client has proven.
     pub(crate) fn owner(&self) -> Owner {
         let name = self.peer.as_ref().map(|(name, _)| name.as_str());
         Owner::new(name, self.certificates().as_deref())
@@ -347,7 +348,8 @@ impl Connection {
         self.end_handshake();
     }
 
-    /// Ends what the engine does for it. Returns whether it had been established; `None`: it has ended before.
+    /// Ends the engine's work for the connection. Returns whether it had been established, or `None` if it has ended
+    /// before.
     pub(crate) fn end(&mut self, now: Instant, memory: &PathMemory) -> Option<bool> {
         if std::mem::replace(&mut self.lost, true) {
             return None;
@@ -357,7 +359,7 @@ impl Connection {
         Some(self.protocol.take().is_some())
     }
 
-    /// When it wants to be looked at, but for [`Connection::next_question`].
+    /// Returns the earliest deadline, except that of [`Connection::next_question`].
     pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
         let owed = self.is_watched() && !self.liveness.is_idle();
         let liveness = owed.then(|| self.liveness.next_timeout());
@@ -375,7 +377,8 @@ impl Connection {
         .min()
     }
 
-    /// Sends the acknowledgement that is due by `soon`. Without anything in flight the library's other timers are far away.
+    /// Sends the acknowledgement that is due by `soon`. If nothing is in flight, the library's other timers are far
+    /// away.
     pub(crate) fn acknowledge_early(&mut self, soon: Instant) {
         if self.sending.gauge.in_flight() == 0
             && let Some(at) = self.quic.poll_timeout().filter(|&at| at <= soon)
@@ -403,20 +406,21 @@ impl Connection {
         }
     }
 
-    /// Whether nothing of a flow is on its way to the peer.
+    /// Returns whether no data of a flow is on its way to the peer.
     pub(crate) fn is_settled(&mut self) -> bool {
         let control = self.control.streams();
         self.quic.is_closed()
             || (self.quic.streams().send_streams() <= control && self.control.unconfirmed() == 0)
     }
 
-    /// Whether flows wait for room on a path of which it is still looking for the bandwidth, or whose queue others fill.
+    /// Returns whether flows wait for room on a path whose bandwidth is still being searched, or whose queue others
+    /// fill.
     pub(crate) fn is_hasty(&self) -> bool {
         let view = self.sending.gauge.view();
         self.wants_to_send() && (view.starting || view.even)
     }
 
-    /// Whether flows have something to send, and their client's rate lets them.
+    /// Returns whether flows have data to send, and their client's rate permits it.
     fn wants_to_send(&self) -> bool {
         !self.streams.outbound.is_empty() && !self.shaping.holds_back()
     }
@@ -425,19 +429,19 @@ impl Connection {
         self.quic.min_rtt()
     }
 
-    /// The smoothed round-trip time.
+    /// Returns the smoothed round-trip time.
     pub(crate) fn rtt(&self) -> Duration {
         self.quic.rtt()
     }
 
-    /// The smoothed round-trip time, if it is to be counted now.
+    /// Returns the smoothed round-trip time, if a sample is due.
     pub(crate) fn sample_rtt(&mut self, now: Instant) -> Option<Duration> {
         let established = self.is_established();
         let due = established && self.rtt_samples.take(now, self.datagrams_received);
         due.then(|| self.quic.rtt())
     }
 
-    /// Follows what datagrams have brought, and puts what is new into `events`.
+    /// Updates the connection after datagrams were handled, and appends new events to `events`.
     pub(crate) fn follow_up(
         &mut self,
         now: Instant,
@@ -445,7 +449,7 @@ impl Connection {
         memory: &PathMemory,
         events: &mut VecDeque<Event>,
     ) {
-        // A stranger gets no more than it had at first.
+        // A stranger keeps its initial limits.
         let client = self.quic.side().is_client();
         if !self.quic.is_closed() && (client || self.is_admitted()) {
             self.update_windows(now, lease);
@@ -475,7 +479,7 @@ impl Connection {
         })
     }
 
-    /// Leaves what is known of the path to the next connection, now and then or at the end of this one.
+    /// Stores the knowledge of the path for the next connection, at intervals and at the `end` of this one.
     fn note_path(&mut self, now: Instant, memory: &PathMemory, end: bool) {
         if !end && now < self.note_at {
             return;
@@ -531,12 +535,12 @@ impl Connection {
         }
     }
 
-    /// Puts a stream's frames before those of others in a packet, or no longer.
+    /// Sets whether a stream's frames precede those of other streams in a packet.
     ///
-    /// Compatibility: a token that is lost is sent again together with other data. Where it comes
-    /// first it stays in one piece, and a piece is all that the original understands.
+    /// Compatibility: a lost token is retransmitted together with other data. If the token comes first, it stays in one
+    /// piece, and the original understands only a token in one piece.
     pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
-        // An error means that the stream is over: then it has no frames.
+        // An error means that the stream has ended. Then it has no frames.
         if self
             .quic
             .send_stream(stream)
@@ -552,7 +556,7 @@ impl Connection {
         stream.stop(code);
     }
 
-    /// Client: lets the server open flows for what connects to its listeners.
+    /// Client: lets the server open flows for connections to its listeners.
     pub(crate) fn grant_incoming(&mut self, flows: u32) {
         if self.streams.limit == 0 {
             self.streams.restart(flows);
@@ -561,7 +565,7 @@ impl Connection {
         }
     }
 
-    /// Lets the peer open twice as many flows, at most `most`.
+    /// Doubles the number of flows that the peer may open, up to `most`.
     pub(crate) fn grant_more_flows(&mut self, most: u32) {
         if self.streams.grant_more(most) {
             let limit = VarInt::from_u32(self.streams.limit);
@@ -569,25 +573,25 @@ impl Connection {
         }
     }
 
-    /// Whether the peer may open more flows than it has.
+    /// Returns whether the peer may open more flows than it has.
     pub(crate) fn has_streams_left(&self) -> bool {
         let control = usize::from(self.is_server()) * self.control.streams();
         self.streams.of_peer() + control < self.streams.limit as usize
     }
 
-    /// Count of streams that have ended here and that the peer keeps open although it was asked to stop.
+    /// Returns the number of streams that have ended here, but that the peer keeps open although it was asked to stop.
     pub(crate) fn ended_streams(&mut self) -> u64 {
         if self.quic.is_closed() {
             return 0;
         }
-        // The control stream is the client's.
+        // The client opens the control stream.
         let control = usize::from(self.is_server()) * self.control.streams();
         let known = self.streams.known() + control;
         let open = self.quic.streams().remote_open_streams(Dir::Bi);
         open.saturating_sub(known as u64)
     }
 
-    /// Begins a batch: bytes that flows may hand over now.
+    /// Begins a batch. Returns the number of bytes that flows may hand over now.
     pub(crate) fn begin_filling(&mut self, now: Instant, sleeps: Duration) -> Option<usize> {
         self.shaping.rest();
         let waiting = !self.streams.outbound.is_empty() && !self.quic.is_closed();
@@ -595,7 +599,7 @@ impl Connection {
         self.sending.begin_filling(now, sleeps, waiting, mtu)
     }
 
-    /// Ends a batch for which there was `room`; `restrained`: memory is short.
+    /// Ends a batch for which there was `room`. `restrained` means that memory is short.
     pub(crate) fn end_filling(&mut self, now: Instant, room: usize, restrained: bool) {
         self.sending
             .end_filling(now, room, self.wants_to_send(), restrained);

@@ -1,4 +1,4 @@
-//! All connections of an engine: the one place to fetch them from, and the queues in which they wait for their turn.
+//! All connections of an engine: the only access to them, and the queues in which they wait for their turn.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ pub(crate) struct Connections {
     slots: Vec<Option<Slot>>,
     deadlines: Deadlines<ConnectionKey>,
     keep_alives: KeepAlives<ConnectionKey>,
-    /// Connections with library events to be taken.
+    /// Connections whose library events have to be taken.
     dirty: Vec<ConnectionKey>,
     /// Connections that may have something to send, in turn.
     sending: VecDeque<ConnectionKey>,
@@ -20,16 +20,16 @@ pub(crate) struct Connections {
 
 struct Slot {
     connection: Box<Connection>,
-    /// The earliest of all its deadlines, as entered in [`Connections::deadlines`].
+    /// The earliest deadline of the connection, as entered in [`Connections::deadlines`].
     deadline: Option<Instant>,
-    /// When its peer is to be asked, as entered in [`Connections::keep_alives`].
+    /// Time at which to ask the peer for a sign of life, as entered in [`Connections::keep_alives`].
     keep_alive: Option<Instant>,
     dirty: bool,
     sending: bool,
 }
 
 impl Connections {
-    /// `early`: how much earlier idle peers may be asked.
+    /// Creates an empty set. `early` is how much earlier idle peers may be asked.
     pub(crate) fn new(early: Duration) -> Self {
         Self {
             slots: Vec::new(),
@@ -40,7 +40,7 @@ impl Connections {
         }
     }
 
-    /// Adds a connection, with library events to be taken.
+    /// Adds a connection, and marks it.
     pub(crate) fn insert(&mut self, key: ConnectionKey, connection: Connection) {
         if self.slots.len() <= key.0 {
             self.slots.resize_with(key.0 + 1, || None);
@@ -89,7 +89,7 @@ impl Connections {
         slots.map(|slot| &mut *slot.connection)
     }
 
-    /// Notes that a connection has library events to be taken.
+    /// Records that a connection has library events to be taken.
     pub(crate) fn mark(&mut self, key: ConnectionKey) {
         if let Some(slot) = self.slot(key)
             && !std::mem::replace(&mut slot.dirty, true)
@@ -118,12 +118,12 @@ impl Connections {
         self.sending.front().copied()
     }
 
-    /// The connection whose turn it was has sent something: the next one has its turn.
+    /// Ends the turn of a connection that has sent something. The next one has its turn.
     pub(crate) fn end_turn(&mut self) {
         self.sending.rotate_left(1);
     }
 
-    /// The connection whose turn it was has nothing to send: it waits for its next deadline.
+    /// Ends the turn of a connection that has nothing to send. It waits for its next deadline.
     pub(crate) fn rest(&mut self) {
         if let Some(key) = self.sending.pop_front()
             && let Some(Some(slot)) = self.slots.get_mut(key.0)
@@ -151,7 +151,7 @@ impl Connections {
         })
     }
 
-    /// The same, but for questions to idle peers.
+    /// Like [`Connections::pop_due`], but without the questions to idle peers.
     pub(crate) fn pop_deadline(&mut self, now: Instant) -> Option<ConnectionKey> {
         let key = self.deadlines.pop_due(now)?;
         if let Some(slot) = self.slot(key) {

@@ -1,30 +1,30 @@
-//! Datagrams that leave together.
+//! Datagrams that are sent in one batch.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// One send call: `size` bytes of the buffer, cut into segments of `segment_size`.
+/// The datagrams of one send call: `size` bytes of the buffer, cut into segments of `segment_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagrams {
-    /// Where to.
+    /// Address of the peer.
     pub destination: SocketAddr,
-    /// From which local address, where it matters.
+    /// The local address to send from, if a particular one is required.
     pub source: Option<IpAddr>,
     /// The two ECN bits.
     pub ecn: Option<u8>,
-    /// Bytes in the buffer.
+    /// Number of bytes in the buffer.
     pub size: usize,
-    /// Length of every datagram but the last; `None`: there is one.
+    /// Length of every datagram except the last. `None` if there is only one datagram.
     pub segment_size: Option<usize>,
 }
 
 impl Datagrams {
-    /// How many datagrams these are.
+    /// Returns the number of datagrams.
     pub fn count(&self) -> usize {
         self.segment_size
             .map_or(1, |segment| self.size.div_ceil(segment.max(1)))
     }
 
-    /// The last of them, and its part of `bytes`.
+    /// Returns the last datagram, and its part of `bytes`.
     pub(crate) fn last<'a>(&self, bytes: &'a [u8]) -> (Self, &'a [u8]) {
         let segment = self.segment_size.unwrap_or(self.size).max(1);
         let last = bytes.chunks(segment).last().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The engine: inputs, outputs, and the order in which work is done between them.
+//! The engine: its inputs and outputs, and the order of the work between them.
 
 #[cfg(feature = "check")]
 #[path = "../tests/support/check.rs"]
@@ -30,7 +30,7 @@ use crate::report::{ServerId, Side};
 use crate::server::Server;
 use crate::traffic::{DatagramOf, Heard, Traffic, Waits};
 
-/// Largest UDP payload accepted: anything the interface can bring.
+/// Largest UDP payload that the engine accepts: the largest value that QUIC permits.
 const UDP_PAYLOAD_MAX: u16 = 65_527;
 
 /// One worker of the tunnel. See the crate documentation for the order of calls.
@@ -44,17 +44,17 @@ enum Role {
     Server(Box<Server>),
 }
 
-/// Making one.
+/// Construction of an engine.
 impl<S: Socket> Engine<S> {
-    /// A client's engine. It asks for the server's addresses at once.
+    /// Creates a client's engine. It asks for the servers' addresses when it is first driven.
     ///
     /// # Errors
     ///
-    /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets.
+    /// Returns [`LossReason::Local`] if the configuration has no cipher suite for QUIC's Initial packets.
     pub fn client(config: EngineConfig<ClientRole>) -> Result<Self, LossReason> {
         let (endpoint, rng) = endpoint(config.worker, config.seed, &config.reset_key, None);
         let waits = Waits {
-            // Of what a server opens.
+            // For streams that a server opens.
             open: config.transport.handshake_timeout,
             bond: config.role.bond_ttl,
         };
@@ -66,11 +66,11 @@ impl<S: Socket> Engine<S> {
         })
     }
 
-    /// A server's engine.
+    /// Creates a server's engine.
     ///
     /// # Errors
     ///
-    /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets.
+    /// Returns [`LossReason::Local`] if the configuration has no cipher suite for QUIC's Initial packets.
     pub fn server(config: EngineConfig<ServerRole>) -> Result<Self, LossReason> {
         let waits = Waits {
             open: config.role.open_timeout,
@@ -87,7 +87,7 @@ impl<S: Socket> Engine<S> {
     }
 }
 
-/// The library's endpoint, and a source of random numbers for what else an engine needs.
+/// Creates the library's endpoint, and a random number generator for the rest of the engine.
 fn endpoint(
     worker: u8,
     seed: [u8; 32],
@@ -110,9 +110,9 @@ fn endpoint(
     (endpoint, rng)
 }
 
-/// Inputs.
+/// Inputs: events that the caller passes to the engine.
 impl<S: Socket> Engine<S> {
-    /// Takes one UDP datagram; `ecn` is the two ECN bits, where known.
+    /// Handles one received UDP datagram. `ecn` holds the two ECN bits, if known.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -145,7 +145,7 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Tells the time, at or after [`Engine::next_timeout`].
+    /// Handles everything that is due. Call it at or after [`Engine::next_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(key) = self.traffic.connections.pop_due(now) {
             self.handle_due_connection(now, key);
@@ -163,8 +163,8 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Lets connections that have nothing in flight acknowledge now where they would by `soon`: their timers need no turn of
-    /// their own.
+    /// Sends acknowledgements that are due by `soon` immediately, on connections with nothing in flight. Their timers
+    /// then cause no wake-up of their own.
     pub fn acknowledge_early(&mut self, soon: Instant) {
         while let Some(key) = self.traffic.connections.pop_deadline(soon) {
             if let Some(connection) = self.traffic.connections.get_mut(key) {
@@ -201,7 +201,7 @@ impl<S: Socket> Engine<S> {
         if let Role::Client(client) = &mut self.role {
             match verdict {
                 Verdict::Lost => client.reopen_unanswered(now, &mut self.traffic, key, None),
-                // It may not be the one that its slot watches.
+                // `key` may be another connection than the one that its slot watches.
                 Verdict::Suspect => client.handle_suspect(now, &mut self.traffic, key),
                 Verdict::Fine | Verdict::Ask => {}
             }
@@ -209,7 +209,7 @@ impl<S: Socket> Engine<S> {
         self.traffic.connections.mark(key);
     }
 
-    /// The socket of a flow may have become readable or writable, or has failed.
+    /// Handles a flow's socket that may have become readable or writable, or has failed.
     pub fn handle_socket(
         &mut self,
         now: Instant,
@@ -222,8 +222,8 @@ impl<S: Socket> Engine<S> {
             .handle_socket(now, id, readable, writable, failed);
     }
 
-    /// Server: the answer to [`Event::Open`]; the socket is dropped with a reset where the flow has
-    /// gone meanwhile.
+    /// Takes the result of a dial: the answer to [`Event::Open`] (server) or [`Event::Incoming`] (client). If the flow
+    /// has ended meanwhile, the socket is reset and dropped.
     pub fn handle_dialed(
         &mut self,
         now: Instant,
@@ -233,23 +233,23 @@ impl<S: Socket> Engine<S> {
         self.traffic.handle_dialed(now, id, result);
     }
 
-    /// Client: this machine has other routes or addresses, or has slept. Asks every peer at once whether it is there, and
-    /// dials at once where an attempt would have come later.
+    /// Client: handles a change of routes or addresses, or the end of a sleep. Asks every peer at once for a sign of
+    /// life, and dials at once instead of waiting for the next attempt.
     pub fn handle_network_change(&mut self, now: Instant) {
         if let Role::Client(client) = &mut self.role {
             client.handle_network_change(now, &mut self.traffic);
         }
     }
 
-    /// Client: packets leave from another local port from now on. Attempts to connect begin anew from there, beside those
-    /// under way.
+    /// Client: handles a change of the local port. Attempts to connect start again from the new port, beside those in
+    /// progress.
     pub fn handle_new_port(&mut self, now: Instant) {
         if let Role::Client(client) = &mut self.role {
             client.handle_new_port(now, &mut self.traffic);
         }
     }
 
-    /// Client: the answer to [`Event::Resolve`] for `server`.
+    /// Client: takes the answer to [`Event::Resolve`] for `server`.
     pub fn handle_resolved(&mut self, now: Instant, server: ServerId, resolved: &Resolved) {
         if let Role::Client(client) = &mut self.role {
             client.handle_resolved(now, &mut self.traffic, server, resolved);
@@ -257,9 +257,9 @@ impl<S: Socket> Engine<S> {
     }
 }
 
-/// Outputs.
+/// Outputs: what the caller polls for.
 impl<S: Socket> Engine<S> {
-    /// When [`Engine::handle_timeout`] wants to be called next.
+    /// Returns the time of the next call of [`Engine::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Instant> {
         let role = match &self.role {
             Role::Client(client) => client.next_timeout(),
@@ -271,20 +271,20 @@ impl<S: Socket> Engine<S> {
             .min()
     }
 
-    /// The next thing the caller should know or do.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.traffic.events.pop_front()
     }
 
-    /// Gives the next batch to send, its bytes in `buffer` (cleared first).
+    /// Returns the next batch to send. Clears `buffer` and writes the batch's bytes to it.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
         let datagrams = self.traffic.poll_transmit(now, buffer);
         self.note_ended(now);
         datagrams
     }
 
-    /// Does the work that inputs and commands have made necessary: takes what has arrived to the
-    /// applications, answers, opens connections. Needs no room in the UDP socket.
+    /// Does the work that results from inputs and commands: delivers received data to applications, answers requests,
+    /// opens connections. Needs no room in the UDP socket.
     pub fn drive(&mut self, now: Instant) {
         self.traffic.charge_kept();
         self.traffic.relieve(now);
@@ -305,7 +305,7 @@ impl<S: Socket> Engine<S> {
             self.handle_quic_event(now, key, event);
         }
         if drained {
-            // The events have told why; this is only for a connection that was closed without a word.
+            // The events have reported the reason. `TimedOut` applies only to a connection that was closed silently.
             self.traffic.forget(now, key, LossReason::TimedOut);
             return self.note_ended(now);
         }
@@ -334,7 +334,7 @@ impl<S: Socket> Engine<S> {
                 if let Role::Client(client) = &mut self.role
                     && reason == LossReason::TimedOut
                 {
-                    // The time-out may come before the verdict that the peer does not answer: after a sleep it does.
+                    // After a sleep, the timeout comes before the verdict that the peer is unresponsive.
                     client.reopen_unanswered(now, traffic, key, None);
                 }
                 if let Role::Client(client) = &mut self.role {
@@ -363,7 +363,7 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Lets the role look after connections that have ended.
+    /// Lets the role handle connections that have ended.
     fn note_ended(&mut self, now: Instant) {
         match &mut self.role {
             Role::Client(client) => client.note_ended(now, &mut self.traffic),
@@ -372,10 +372,12 @@ impl<S: Socket> Engine<S> {
     }
 }
 
-/// Commands.
+/// Commands: operations that the caller requests.
 impl<S: Socket> Engine<S> {
-    /// Client: carries `socket` to what `token` names. Bytes follow the request at once; until there is
-    /// a connection the flow waits, and its socket is not read.
+    /// Client: carries `socket` to the target that `token` names. The application's bytes follow the request at once.
+    /// Until there is a connection, the flow waits, and its socket is not read.
+    ///
+    /// Returns `None` if the flow is refused; the socket is then reset.
     pub fn open_flow(
         &mut self,
         now: Instant,
@@ -390,12 +392,13 @@ impl<S: Socket> Engine<S> {
         client.open_flow(now, &mut self.traffic, socket, token, client_app)
     }
 
-    /// Client: connections that are made to `server` from now on trust and prove this. Flows on open ones carry the new proof too,
-    /// so that a server which learns of it later knows the client still.
+    /// Client: sets the TLS configuration and the proof for new connections to `server`. New flows on open connections
+    /// carry the new proof too, so that a server that learns the new secret later still recognizes the client.
     ///
     /// # Errors
     ///
-    /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets, or this is a server.
+    /// Returns [`LossReason::Local`] if the configuration has no cipher suite for QUIC's Initial packets, or if this is
+    /// a server.
     pub fn set_client_identity(
         &mut self,
         server: ServerId,
@@ -409,11 +412,12 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Server: handshakes that begin from now on use this configuration. Open connections keep theirs.
+    /// Server: sets the TLS configuration of handshakes that start from now on. Open connections are not affected.
     ///
     /// # Errors
     ///
-    /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets, or this is a client.
+    /// Returns [`LossReason::Local`] if the configuration has no cipher suite for QUIC's Initial packets, or if this is
+    /// a client.
     pub fn set_server_crypto(
         &mut self,
         crypto: &Arc<rustls::ServerConfig>,
@@ -426,7 +430,7 @@ impl<S: Socket> Engine<S> {
         Ok(())
     }
 
-    /// Server: the peer is known, or need not be: from now on it is served in full.
+    /// Server: admits the client of a connection, which is known or need not be, and serves it in full from now on.
     pub fn admit(&mut self, now: Instant, id: ConnectionId) {
         if let Role::Server(server) = &mut self.role {
             server.admit(now, &mut self.traffic, id);
@@ -434,36 +438,36 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Server: what the answer to a client's JOIN says, once for each [`Event::Hello`] that has one. A client that is not
-    /// known yet is to be admitted next.
+    /// Server: answers a client's JOIN with `grant`. Call it once for each [`Event::Hello`] that contains a JOIN. If
+    /// the client is not known yet, call [`Engine::admit`] next.
     pub fn answer_join(&mut self, now: Instant, id: ConnectionId, grant: Option<Grant>) {
         if let Some(key) = self.traffic.connections.find(id) {
             self.traffic.answer_join(now, key, grant);
         }
     }
 
-    /// Closes a connection: its flows are reset on both sides.
+    /// Closes a connection and resets its flows on both sides.
     pub fn close_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode) {
         self.traffic.close_connection(now, id, code);
         self.note_ended(now);
     }
 
-    /// Server: ends a flow that is no longer allowed. Its application is reset, and its peer told
-    /// [`FlowCode::Revoked`]. One that has ended already is left alone.
+    /// Server: ends a flow that is no longer allowed. The application's connection is reset, and the peer receives
+    /// [`FlowCode::Revoked`]. Has no effect on a flow that has already ended.
     pub fn revoke_flow(&mut self, now: Instant, id: FlowId) {
         self.end_flow(now, id, FlowCode::Revoked);
     }
 
-    /// Server: the same for another reason, which its peer is told.
+    /// Server: ends a flow as [`Engine::revoke_flow`] does, but with another code for the peer.
     pub fn end_flow(&mut self, now: Instant, id: FlowId, code: FlowCode) {
         if let Some(key) = self.traffic.flows.find(id) {
             self.traffic.revoke(now, key, code);
         }
     }
 
-    /// Server: closes a connection whose client is no longer known, with [`CloseCode::Revoked`], or no longer served, with
-    /// another code. All its flows end as by [`Engine::revoke_flow`], also those whose bytes have arrived whole. Returns how
-    /// many these were.
+    /// Server: closes a connection whose client is no longer known, with [`CloseCode::Revoked`], or no longer served,
+    /// with another code. All its flows end as by [`Engine::revoke_flow`], including those whose bytes have all
+    /// arrived. Returns the number of flows.
     pub fn revoke_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode) -> usize {
         let Some(key) = self.traffic.connections.find(id) else {
             return 0;
@@ -473,19 +477,19 @@ impl<S: Socket> Engine<S> {
         flows
     }
 
-    /// Server: what this client moves is counted, see [`Engine::client_reports`]. Beyond 256 clients all further ones are
-    /// counted together.
+    /// Server: starts to count this client's traffic, see [`Engine::client_reports`]. Beyond 256 clients, all further
+    /// ones are counted together.
     pub fn know_client(&mut self, name: &str) {
         self.traffic.clients.key(name);
     }
 
-    /// Server: what this client may use, on connections that are named after it from now on.
+    /// Server: sets the allowance of this client, for connections that are named after it from now on.
     pub fn allow_client(&mut self, name: &str, allowance: Arc<Allowance>) {
         self.traffic.clients.allow(name, allowance);
     }
 
-    /// Names the peer of a connection in reports, as [`Engine::know_client`] knows it, and holds it to what
-    /// [`Engine::allow_client`] has said. To be called again where that has changed.
+    /// Sets the name of a connection's peer in reports, and applies the limits that [`Engine::allow_client`] has set
+    /// for that name. Call it again after those limits have changed.
     pub fn name_peer(&mut self, now: Instant, id: ConnectionId, name: String) {
         let Traffic {
             connections,
@@ -498,34 +502,35 @@ impl<S: Socket> Engine<S> {
             let client = clients.key(&name);
             connection.name_peer(name, client);
             connection.shaping.obey(clients.allowance(client));
-            // Whoever waits may wait for something else now.
+            // The new limits may change when the waiting flows may go on.
             self.traffic.serve_shaped(now, key);
         }
     }
 
-    /// Client: replaces every connection by a new one. Flows of bonds move to the new ones; others stay until they end.
+    /// Client: replaces every connection by a new one. Flows of bonds move to the new connections; other flows stay
+    /// until they end.
     pub fn reconnect(&mut self, now: Instant) {
         if let Role::Client(client) = &mut self.role {
             client.reconnect(now, &mut self.traffic);
         }
     }
 
-    /// Segments per send call from now on; 1 where the system does not segment.
+    /// Sets the number of segments per send call. Use 1 if the system cannot segment.
     pub fn set_max_segments(&mut self, segments: usize) {
         self.traffic.transport.max_segments = segments.max(1);
     }
 
-    /// How long the caller sleeps between turns, whatever happens: what pacing would have allowed then is made up for.
+    /// Sets how long the caller sleeps between turns, regardless of events. The pacers make up for that time.
     pub fn set_sleeps(&mut self, sleeps: Duration) {
         self.traffic.sleeps = sleeps;
     }
 
-    /// From now on no new flows; [`Engine::is_drained`] once the open ones are done.
+    /// Stops taking new flows. [`Engine::is_drained`] returns true once the open ones are done.
     pub fn drain(&mut self) {
         self.traffic.draining = true;
     }
 
-    /// Ends everything: open flows are reset, peers told. Poll for the last transmits afterwards.
+    /// Ends everything: resets open flows and closes all connections. Poll for the last transmits afterwards.
     pub fn close(&mut self, now: Instant) {
         self.traffic.draining = true;
         match &mut self.role {

@@ -1,4 +1,4 @@
-//! Flows on the library's streams.
+//! Types of the flow crate with the QUIC library's stream id.
 
 use quinn_proto::StreamId;
 

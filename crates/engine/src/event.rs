@@ -1,4 +1,4 @@
-//! What an engine tells its caller.
+//! Events that an engine reports to its caller.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,231 +13,232 @@ use rustls::pki_types::CertificateDer;
 use crate::loss::LossReason;
 use crate::report::{Limit, Protocol, ServerId, Why};
 
-/// Something happened that the caller should act on or note.
+/// An event that the caller should act on or record.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Client: a server's addresses are wanted; answer with [`crate::Engine::handle_resolved`].
+    /// Client: the engine needs a server's addresses. Answer with [`crate::Engine::handle_resolved`].
     Resolve {
-        /// The server.
+        /// The server to resolve.
         server: ServerId,
     },
-    /// Client: new flows go to this one of several servers from now on.
+    /// Client: new flows go to another one of several servers from now on.
     Chosen {
-        /// The server.
+        /// The server that new flows go to.
         server: ServerId,
-        /// The one before.
+        /// The server that was chosen before.
         before: Option<ServerId>,
-        /// Why.
+        /// The reason for the switch.
         why: Why,
     },
-    /// A handshake was completed.
+    /// A handshake has completed.
     Connected {
-        /// The connection.
+        /// The connection whose handshake has completed.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
-        /// What both sides speak.
+        /// The protocol that ALPN has negotiated.
         protocol: Protocol,
-        /// The peer's certificate chain, where it showed one.
+        /// The peer's certificate chain, if the peer sent one.
         certificates: Option<Vec<CertificateDer<'static>>>,
     },
-    /// Server: a client that is not known yet says who it is, or one that is known joins; answer with [`crate::Engine::admit`], or close the
-    /// connection.
+    /// Server: an unknown client identifies itself, or a known client asks to join. Answer with
+    /// [`crate::Engine::admit`], or close the connection.
     Hello {
-        /// The connection.
+        /// The connection of the client.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
         /// Proof of a pre-shared secret, as sent.
         proof: Option<[u8; 32]>,
-        /// What it shows of an invitation, as sent. Then it is answered by [`crate::Engine::answer_join`] first, also where
-        /// the client is known already.
+        /// The JOIN of an invited client, as sent. If it is present, answer it with [`crate::Engine::answer_join`]
+        /// first, even if the client is known already.
         join: Option<Join>,
     },
-    /// Server: a client did not say who it is in time; its connection was closed.
+    /// Server: a client did not identify itself in time, and its connection was closed.
     Unproven {
-        /// The connection.
+        /// The closed connection.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
     },
-    /// Client: the server knows this client, or is too old to say so.
+    /// Client: the server has admitted this client, or is too old to report it.
     Welcome {
-        /// The server.
+        /// The server that was dialled.
         server: ServerId,
-        /// The connection.
+        /// The connection to that server.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
-        /// What both sides speak.
+        /// The protocol of the connection.
         protocol: Protocol,
-        /// The answer to our JOIN.
+        /// The answer to this client's JOIN.
         grant: Option<Grant>,
-        /// Whether flows outlive the connection.
+        /// True if flows outlive the connection.
         bonded: bool,
-        /// Whether the server listens for this client, see [`crate::Engine::listen`].
+        /// True if the server listens for this client. See [`crate::Engine::listen`].
         reverse: bool,
     },
-    /// Client: the answer to [`crate::Engine::listen`], or the news that the server listens no more.
+    /// Client: the server answers [`crate::Engine::listen`], or no longer listens.
     ListenAnswered {
-        /// The connection.
+        /// The connection that carried the request.
         connection: ConnectionId,
-        /// What the server says.
+        /// The answer of the server.
         answer: ListenAck,
     },
-    /// Client: the server has opened a flow for what has connected to a listener; answer with
+    /// Client: the server has opened a flow for a connection to one of its listeners. Answer with
     /// [`crate::Engine::handle_dialed`].
     Incoming(Taken),
-    /// Server: the client asks it to listen; answer with [`crate::Engine::answer_listen`].
+    /// Server: the client asks it to listen. Answer with [`crate::Engine::answer_listen`].
     Listen {
-        /// The connection.
+        /// The connection of the client.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
-        /// What the client asks for.
+        /// The listener that the client asks for.
         listen: Listen,
     },
-    /// Server: the client needs these listeners no more.
+    /// Server: the client no longer needs these listeners.
     Unlisten {
-        /// The connection.
+        /// The connection of the client.
         connection: ConnectionId,
         /// The client's reverse forwards.
         ids: Vec<ListenId>,
     },
-    /// Server: the client lets more flows be opened, see [`crate::Engine::open_incoming`].
+    /// Server: the client permits more flows. See [`crate::Engine::open_incoming`].
     Room {
-        /// The connection.
+        /// The connection of the client.
         connection: ConnectionId,
     },
-    /// Client: no connection came about; the next attempt follows after `retry_in`.
+    /// Client: no connection could be made. The next attempt follows after `retry_in`.
     ConnectFailed {
-        /// The server.
+        /// The server that was dialled.
         server: ServerId,
-        /// The last address tried, where there was one.
+        /// The last address that was tried, if any.
         remote: Option<SocketAddr>,
-        /// Why.
+        /// The reason of the last failure.
         reason: LossReason,
         /// Time until the next attempt.
         retry_in: Duration,
     },
-    /// Server: a handshake came to nothing.
+    /// Server: a handshake has failed.
     HandshakeFailed {
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
-        /// Why.
+        /// The reason of the failure.
         reason: LossReason,
     },
-    /// A connection that had been established ended.
+    /// An established connection has ended.
     Disconnected {
-        /// Client: the server.
+        /// Client: the server that the connection led to.
         server: ServerId,
-        /// The connection.
+        /// The connection that ended.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
-        /// Why.
+        /// The reason for the end.
         reason: LossReason,
-        /// Flows that were reset with it.
+        /// Number of flows that were reset with it.
         flows: usize,
-        /// Flows whose bytes had arrived whole: they end once their applications have read them.
+        /// Number of flows whose bytes had all arrived. They end once their applications have read the bytes.
         salvaged: usize,
-        /// Flows of a bond: they wait for its next connection.
+        /// Number of flows that wait for the next connection of their bond.
         detached: usize,
     },
-    /// A bond has its next connection: its flows move to that.
+    /// A bond has a new connection, and its flows move to it.
     Rejoined {
-        /// The connection.
+        /// The connection that the flows move to.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
-        /// Flows that are not on it yet.
+        /// Number of flows that are not on it yet.
         flows: usize,
-        /// Reason for which flows leave their earlier connection.
+        /// Reason why the flows leave their earlier connection.
         left: Left,
     },
     /// A flow continues on another connection.
     Moved {
-        /// The flow.
+        /// The flow that has moved.
         flow: FlowId,
         /// The connection that carried it before.
         from: ConnectionId,
         /// The connection that carries it now.
         connection: ConnectionId,
-        /// QUIC stream id there.
+        /// QUIC stream id on the new connection.
         stream_id: u64,
-        /// For how long nothing moved.
+        /// Time during which the flow made no progress.
         without: Duration,
     },
-    /// The peer has stopped answering; new flows go elsewhere, open ones wait for it.
+    /// The peer has stopped answering. New flows go elsewhere, and open flows wait for it.
     Unresponsive {
-        /// The connection.
+        /// The connection whose peer is silent.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
     },
-    /// Client: a connection is silent, and the one tried beside it is not answered either. What is on the way may drop all that
-    /// comes from this port: see [`Engine::handle_new_port`](crate::Engine::handle_new_port).
+    /// Client: a connection is silent, and the attempt beside it is not answered either. A middlebox may drop
+    /// everything that comes from this port: see [`Engine::handle_new_port`](crate::Engine::handle_new_port).
     Unanswered,
     /// An unresponsive peer answers again.
     Responsive {
-        /// The connection.
+        /// The connection that answers.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
     },
-    /// The peer's address changed and the connection followed.
+    /// The peer's address has changed, and the connection has followed.
     Migrated {
-        /// The connection.
+        /// The connection that has migrated.
         connection: ConnectionId,
-        /// Where it was.
+        /// The peer's previous address.
         from: SocketAddr,
-        /// Where it is.
+        /// The peer's present address.
         to: SocketAddr,
     },
-    /// The congestion controller has come to another phase, or something else limits the sending; told at
-    /// most once a second for each connection.
+    /// The congestion controller has entered another phase, or another factor limits sending. Reported at most once a
+    /// second for each connection.
     Congestion {
-        /// The connection.
+        /// The connection that sends differently now.
         connection: ConnectionId,
-        /// The peer.
+        /// Address of the peer.
         remote: SocketAddr,
-        /// How the controller sees the path.
+        /// The controller's view of the path.
         controller: View,
-        /// What limited the latest sending.
+        /// The factor that limited sending last.
         limit: Limit,
     },
-    /// Server: a client wants a flow; answer with [`crate::Engine::handle_dialed`].
+    /// Server: a client asks for a flow. Answer with [`crate::Engine::handle_dialed`].
     Open(Opened),
     /// Both sides have agreed on a flow.
     Established {
-        /// The flow.
+        /// The flow that both sides have agreed on.
         flow: FlowId,
-        /// QUIC stream id.
+        /// QUIC stream id of the flow.
         stream_id: u64,
     },
-    /// Server: a named client has used up what it may use in a month. Told once by each engine, until it may use more.
+    /// Server: a named client has used up its monthly quota. Each engine reports it once, until the client may use
+    /// more.
     QuotaUsedUp {
-        /// Its name.
+        /// Name of the client.
         client: Arc<str>,
     },
-    /// A flow is over.
+    /// A flow has ended.
     FlowClosed(FlowSummary),
 }
 
-/// Reason for which flows leave a connection.
+/// Reason why flows leave a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Left {
-    /// It was lost.
+    /// The connection was lost.
     #[error(transparent)]
     Lost(#[from] LossReason),
     /// The peer did not answer.
     #[error("it did not answer")]
     Silent,
-    /// Client: it is replaced by a new one.
+    /// Client: a new connection replaces it.
     #[error("it was to be replaced")]
     Replaced,
-    /// Server: the client has gone to another one.
+    /// Server: the client has moved to another connection.
     #[error("the client left it")]
     ByClient,
 }
@@ -245,31 +246,31 @@ pub enum Left {
 /// A flow that a server has opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
-    /// The flow.
+    /// The new flow.
     pub flow: FlowId,
     /// The connection that carries it.
     pub connection: ConnectionId,
-    /// QUIC stream id.
+    /// QUIC stream id of the flow.
     pub stream_id: u64,
-    /// The reverse forward, and who has connected.
+    /// The reverse forward, and the address that has connected to it.
     pub incoming: Incoming,
 }
 
-/// A flow a client asks for.
+/// A flow that a client asks for.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// The flow.
+    /// The new flow.
     pub flow: FlowId,
     /// The connection that carries it.
     pub connection: ConnectionId,
-    /// QUIC stream id.
+    /// QUIC stream id of the flow.
     pub stream_id: u64,
-    /// The peer.
+    /// Address of the peer.
     pub remote: SocketAddr,
     /// Token or target, as sent.
     pub token: String,
     /// Proof of a pre-shared secret, as sent.
     pub proof: Option<[u8; 32]>,
-    /// What the connection speaks.
+    /// The protocol of the connection.
     pub protocol: Protocol,
 }

@@ -1,25 +1,26 @@
-//! Durations, counted by how long they are.
+//! A histogram of durations with fixed bounds.
 
 use std::time::Duration;
 
-/// Bounds that a histogram may have: each is one more line of every scrape.
+/// Limit for the bounds of a histogram. Each bound is one more line of every scrape.
 const BOUNDS_MAX: usize = 18;
 
-/// Counts durations by their length. The bounds are fixed, so that histograms of workers can be added.
+/// Counts durations in classes of length. The bounds are fixed, so that the histograms of workers can be added.
 #[derive(Clone, Copy, Debug)]
 pub struct Histogram {
     bounds: &'static [Duration],
-    /// Those of at most the bound of the same place and above the one before it; after the last bound, those above all.
+    /// The durations up to the bound with the same index and above the previous bound. The last count is that of
+    /// durations above all bounds.
     counts: [u64; BOUNDS_MAX + 1],
     sum: Duration,
 }
 
 impl Histogram {
-    /// An empty one; `bounds` ascend.
+    /// Creates an empty histogram. `bounds` must ascend.
     ///
     /// # Panics
     ///
-    /// Where there are more than 18 bounds.
+    /// Panics if there are more than 18 bounds.
     pub const fn new(bounds: &'static [Duration]) -> Self {
         assert!(bounds.len() <= BOUNDS_MAX, "too many bounds");
         Self {
@@ -29,14 +30,14 @@ impl Histogram {
         }
     }
 
-    /// Counts one duration.
+    /// Counts one duration in its class.
     pub fn note(&mut self, duration: Duration) {
         let place = self.bounds.partition_point(|&bound| bound < duration);
         self.counts[place] += 1;
         self.sum = self.sum.saturating_add(duration);
     }
 
-    /// Adds what another one with the same bounds has counted.
+    /// Adds the counts of another histogram with the same bounds.
     pub fn add(&mut self, other: &Self) {
         debug_assert_eq!(self.bounds, other.bounds);
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
@@ -45,7 +46,7 @@ impl Histogram {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// Each bound, and how many durations were at most that.
+    /// Returns each bound with the number of durations up to it.
     pub fn up_to(&self) -> impl Iterator<Item = (Duration, u64)> {
         let mut below = 0;
         self.bounds
@@ -57,7 +58,8 @@ impl Histogram {
             })
     }
 
-    /// The least bound that at least this share of all durations keep to; `None`: there were none, or no bound is high enough.
+    /// Returns the least bound that at least this share of all durations does not exceed. `None` if there are no
+    /// durations, or no bound is high enough.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -72,12 +74,12 @@ impl Histogram {
             .map(|(bound, _)| bound)
     }
 
-    /// How many there were.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together.
+    /// Returns the sum of all durations.
     pub fn sum(&self) -> Duration {
         self.sum
     }

@@ -1,7 +1,7 @@
-//! When idle peers are to be asked whether they are there.
+//! Schedule of the questions to idle peers whether they are still there.
 //!
-//! A question may come a little earlier. When one is due, those that come up soon are asked in the same call, so that one
-//! wake-up asks many peers.
+//! A question may be sent a little earlier. When one is due, those that are due soon are sent in the same call, so that
+//! one wake-up asks many peers.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use quictun_flow::Deadlines;
 #[derive(Debug)]
 pub(crate) struct KeepAlives<K> {
     deadlines: Deadlines<K>,
-    /// How much earlier a question may come.
+    /// Time by which a question may be sent early.
     early: Duration,
-    /// The time of the latest call in which one was due.
+    /// Time of the latest call in which a question was due.
     due: Option<Instant>,
 }
 
@@ -25,7 +25,7 @@ impl<K: Ord + Copy> KeepAlives<K> {
         }
     }
 
-    /// Moves the question to `key` from `old` to `new`; the caller keeps the value it set last.
+    /// Moves the question to `key` from `old` to `new`. The caller keeps the value that it has set last.
     pub(crate) fn set(&mut self, key: K, old: &mut Option<Instant>, new: Option<Instant>) {
         self.deadlines.set(key, old, new);
     }
@@ -34,7 +34,7 @@ impl<K: Ord + Copy> KeepAlives<K> {
         self.deadlines.next()
     }
 
-    /// Takes a peer that is to be asked now. Its owner's copy must be cleared.
+    /// Takes a peer that is to be asked now. The caller must clear its copy of the time.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<K> {
         if self.next().is_some_and(|at| at <= now) {
             self.due = Some(now);

@@ -1,22 +1,22 @@
-//! One worker of the tunnel: a QUIC endpoint, its connections and their flows, without IO.
+//! One worker of the tunnel, without IO: a QUIC endpoint, its connections and their flows.
 //!
-//! An [`Engine`] is told the time and given datagrams; it returns datagrams and the next moment at which
-//! it wants to be told the time again. Applications are reached through [`quictun_flow::Socket`], which
-//! the caller implements over kernel sockets or memory. The same engine therefore runs behind an epoll
-//! loop and in virtual time.
+//! An [`Engine`] takes datagrams and the current time. It returns datagrams to send and the time at which it needs to
+//! run again. It reaches applications through [`quictun_flow::Socket`], which the caller implements over kernel sockets
+//! or memory. The same engine therefore runs behind an epoll loop and in virtual time.
 //!
 //! # Order of calls
 //!
-//! Every method that takes `now` must be given a time that never goes back. After any number of
+//! Every method that takes `now` must be given a time that never goes back. The caller may make any number of these
+//! calls:
 //!
 //! * inputs: [`Engine::handle_datagram`], [`Engine::handle_timeout`], [`Engine::handle_socket`],
 //!   [`Engine::handle_dialed`], [`Engine::handle_resolved`],
-//! * commands: [`Engine::open_flow`], [`Engine::close_connection`], [`Engine::drain`],
+//! * commands: [`Engine::open_flow`], [`Engine::close_connection`], [`Engine::drain`].
 //!
-//! the caller has the engine do the work that they made necessary, [`Engine::drive`], and drains the
-//! outputs: [`Engine::poll_transmit`] until `None` or the UDP socket is full, [`Engine::poll_event`] until
-//! `None`. Then it sleeps until [`Engine::next_timeout`] or the next input. What has arrived never waits for
-//! room in the UDP socket: `drive` comes first, whether or not anything can be sent.
+//! After them the caller calls [`Engine::drive`], which does the resulting work. It then drains the outputs:
+//! [`Engine::poll_transmit`] until it returns `None` or the UDP socket is full, and [`Engine::poll_event`] until it
+//! returns `None`. Then the caller sleeps until [`Engine::next_timeout`] or the next input. Received data never waits
+//! for room in the UDP socket: call `drive` first, whether or not anything can be sent.
 //!
 //! # A flow's life
 //!
@@ -38,8 +38,8 @@
 //!                                  └─────► Flows ─► FlowEntry ─► Flow (crate `flow`)
 //! ```
 //!
-//! `Engine` holds the order of calls. `Traffic` has what both sides have in common, and knows neither: connections that
-//! have ended wait in a queue until their side looks after them.
+//! `Engine` fixes the order of calls. `Traffic` implements what both sides have in common, and depends on neither side.
+//! Connections that have ended wait in a queue until the client or server part handles them.
 #![forbid(unsafe_code)]
 
 mod bonds;

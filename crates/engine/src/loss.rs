@@ -1,40 +1,40 @@
-//! Ends of connections, and why.
+//! Reasons for the end of connections.
 
 use quictun_wire::code::CloseCode;
 use quinn_proto::{ConnectError, ConnectionError};
 
-/// Why a connection is no more.
+/// The reason why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// We closed it.
+    /// This side closed the connection.
     #[error("closed by us")]
     ClosedLocally,
-    /// The peer closed it, with this code, perhaps one of PROTOCOL section 6.
+    /// The peer closed the connection with this code, which may be one of PROTOCOL section 6.
     #[error("closed by the peer: {}", text_of(*.0))]
     ClosedByPeer(u64),
-    /// The peer closed it because we may not use it at all: only an operator can help.
+    /// The peer closed the connection because this side may not use it at all. Only an operator can help.
     #[error("closed by the peer: {}", CloseCode::NotAuthorized)]
     NotAuthorized,
-    /// The peer let us in once and was told to do so no longer: only an operator can help.
+    /// The peer closed the connection because it once admitted this side and no longer may. Only an operator can help.
     #[error("closed by the peer: {}", CloseCode::Revoked)]
     Revoked,
-    /// The peer let us in until a time that is over: only an operator can help.
+    /// The peer closed the connection because this side's admission has expired. Only an operator can help.
     #[error("closed by the peer: {}", CloseCode::Expired)]
     Expired,
-    /// Nothing was heard for the idle timeout, or the handshake took too long.
+    /// Nothing was received for the idle timeout, or the handshake took too long.
     #[error("timed out")]
     TimedOut,
-    /// The peer has lost the connection's state: it was restarted.
+    /// The peer has lost the connection's state, because it was restarted.
     #[error("the peer has restarted (stateless reset)")]
     Reset,
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
-    /// TLS or QUIC failed.
+    /// TLS or QUIC has failed.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The server's name did not resolve; the text is the resolver's.
+    /// The server's name did not resolve. The text is the resolver's.
     #[error("{0}")]
     Resolve(String),
     /// The engine could not start the attempt.
@@ -43,40 +43,40 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// Whether the peer does not want us, so that only an operator can help (PROTOCOL CODE-3).
+    /// Returns whether the peer does not admit this side, so that only an operator can help (PROTOCOL CODE-3).
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::NotAuthorized | Self::Revoked | Self::Expired)
     }
 }
 
-/// TLS or QUIC failed.
+/// A failure of TLS or QUIC.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct ProtocolError(ConnectionError);
 
-/// The engine could not do what it was asked for.
+/// The engine could not carry out a request of its caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// The TLS configuration has no cipher suite for QUIC's first packets.
+    /// The TLS configuration has no cipher suite for QUIC's Initial packets.
     #[error("no initial cipher suite found")]
     NoInitialCipherSuite,
-    /// The library refused to begin a connection.
+    /// The library refused to start a connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// This is a server.
+    /// A client's operation was called on a server.
     #[error("not a client")]
     NotAClient,
-    /// This is a client.
+    /// A server's operation was called on a client.
     #[error("not a server")]
     NotAServer,
 }
 
-/// QUIC's first error code for a TLS alert (RFC 9001 section 4.8): the low byte is the alert.
+/// QUIC's first error code for a TLS alert (RFC 9001 section 4.8). The low byte is the alert.
 const CRYPTO_ERROR: u64 = 0x100;
 
 impl ProtocolError {
-    /// The TLS alert (RFC 8446 section 6) with which the peer has ended the handshake, if it did.
+    /// Returns the TLS alert (RFC 8446 section 6) with which the peer has ended the handshake, if it has sent one.
     pub fn alert(&self) -> Option<u8> {
         let ConnectionError::ConnectionClosed(close) = &self.0 else {
             return None;

@@ -1,15 +1,15 @@
-//! First packets of connections, until there is time for their handshakes.
+//! First packets of connections, which wait until there is time for their handshakes.
 //!
-//! A handshake takes a hundred times as long as another datagram. In a flood, connections that are served already would
-//! wait in the socket's buffer behind all of it. First packets wait here instead: the engine takes in everything that has
-//! arrived, and begins a few handshakes in each turn. Sources take turns. Where all places are taken, the source with the
-//! most of them loses its latest, so that the packet of a source with few is not lost.
+//! A handshake takes a hundred times as long as another datagram. In a flood, established connections would wait in the
+//! socket's buffer behind all of it. Instead, first packets wait here: the engine takes in everything that has arrived,
+//! and begins a few handshakes in each turn. Sources take turns. If all places are taken, the source with the most of
+//! them loses its latest packet, so that a source with few packets loses none.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::strangers::Source;
 
-/// Bounds of the number of packets that may wait.
+/// Bounds for the number of packets that may wait.
 const MIN: usize = 16;
 const MAX: usize = 512;
 
@@ -17,13 +17,14 @@ const MAX: usize = 512;
 pub(crate) struct Newcomers<T> {
     most: usize,
     sources: BTreeMap<Source, VecDeque<T>>,
-    /// Sources that have some, the one first whose turn it is.
+    /// Sources that have packets, in the order of their turns.
     turns: VecDeque<Source>,
     total: usize,
 }
 
 impl<T> Newcomers<T> {
-    /// An empty queue for a server with so many places for handshakes. More first packets would take places from each other.
+    /// Creates an empty queue for a server with this many places for handshakes. More first packets would only take
+    /// places from each other.
     pub(crate) fn new(places: usize) -> Self {
         Self {
             most: places.clamp(MIN, MAX),
@@ -41,7 +42,7 @@ impl<T> Newcomers<T> {
         self.total
     }
 
-    /// Lets one wait; returns the one that is lost for it, if any.
+    /// Appends a packet. Returns the packet that is dropped for it, if any.
     pub(crate) fn push(&mut self, source: Source, newcomer: T) -> Option<T> {
         let places = self.sources.entry(source).or_default();
         if places.is_empty() {

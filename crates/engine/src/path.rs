@@ -1,13 +1,13 @@
-//! The facts of a path that decide whether packets may gather. `io::gather` reads them.
+//! Properties of the path that decide whether packets may be gathered. `io::gather` reads them.
 
 use std::time::Duration;
 
-/// The path of an engine's connections.
+/// The combined path of an engine's connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Path {
-    /// The least round-trip time that any of them has seen, where there is one.
+    /// The lowest round-trip time of all connections, if there is one.
     pub round_trip: Option<Duration>,
-    /// Packets should leave one by one: a connection still looks for the path's bandwidth, and a delay would end its search;
-    /// or others keep a queue full, which drops most of what comes at once.
+    /// True if packets should leave one by one. Either a connection still searches for the path's bandwidth, and a
+    /// delay would end the search. Or other flows keep a queue full, which drops most of a burst.
     pub hasty: bool,
 }

@@ -1,4 +1,4 @@
-//! The library's configuration for one connection.
+//! Configuration of the QUIC library for one connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,22 +14,23 @@ use crate::loss::{LocalError, LossReason};
 use crate::report::Side;
 use crate::trace::Trace;
 
-/// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
+/// Smallest UDP payload that QUIC may assume (RFC 9000 section 14).
 const MTU_MIN: u16 = 1200;
 
-/// Time after which it acknowledges whatever came. A window that losses have made smaller than
-/// [`Transport::ack_every`] packets would stand still for this long in every round trip (25 ms by default: at 1 ms
-/// and 1 % loss that was a third of the throughput), and a lost last packet is missed as much later. The
-/// least that peers accept.
+/// Time after which the peer acknowledges whatever it has received; the least that peers accept.
+///
+/// If losses have made the window smaller than [`Transport::ack_every`] packets, it would stand still for this long in
+/// every round trip. With the default of 25 ms, at 1 ms and 1 % loss, that cost a third of the throughput. Also, a lost
+/// last packet is detected later by this time.
 const ACK_WITHIN: Duration = Duration::from_millis(1);
 
-/// No network carries packets as large as this: they stay in the machine.
+/// Size from which on packets stay in the machine, because no network carries packets this large.
 const MTU_LOCAL: u16 = 16 * 1024;
 
-/// After the black-hole detector has fired at random losses, probe again this soon.
+/// Time after which to probe again, after random losses have triggered the black-hole detector.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);
 
-/// The configuration for a connection whose controller feeds `gauge`, and its record.
+/// Returns the configuration for a connection whose controller feeds `gauge`, and the connection's trace.
 pub(crate) fn transport_config(
     transport: &Transport,
     gauge: &Gauge,
@@ -82,7 +83,7 @@ pub(crate) fn transport_config(
     (Arc::new(config), trace)
 }
 
-/// A TLS configuration as QUIC needs it.
+/// Converts a TLS configuration to the form that QUIC needs.
 pub(crate) fn quic_crypto<Q, C>(tls: &Arc<C>) -> Result<Arc<Q>, LossReason>
 where
     C: Clone,
@@ -94,11 +95,11 @@ where
     }
 }
 
-/// How to look for what a path carries, `most` at most.
+/// Configures the search for the path MTU, up to `most`.
 ///
-/// Where it does not leave the machine it is `most` or next to nothing, and the first probe tells which: the library's
-/// search would halve its way there in twelve round trips, with half a megabyte of padding that the other end parses
-/// byte by byte.
+/// On a path that stays in the machine, the result is `most` or almost nothing, and the first probe decides. The
+/// library's search would approach it by halves in twelve round trips, with half a megabyte of padding that the peer
+/// parses byte by byte.
 fn discovery(most: u16) -> MtuDiscoveryConfig {
     let mut discovery = MtuDiscoveryConfig::default();
     discovery

@@ -1,4 +1,4 @@
-//! quinn-proto's streams as a flow sees them.
+//! Adapts quinn-proto's streams to the interface that flows use.
 
 use bytes::Bytes;
 use quictun_flow::{ReadEnd, Stream, WriteEnd};
@@ -16,7 +16,7 @@ impl Stream for QuicStream<'_> {
         loop {
             match stream.write_chunks(std::slice::from_mut(chunk)) {
                 Ok(_) if chunk.is_empty() => return WriteEnd::Taken,
-                // The rest waits for credit; only an attempt that takes nothing registers the wish.
+                // The rest waits for credit. Only an attempt that takes nothing registers for the notification.
                 Ok(_) => {}
                 Err(WriteError::Blocked) => return WriteEnd::Blocked,
                 Err(WriteError::Stopped(code)) => return WriteEnd::Stopped(code.into_inner()),
@@ -26,12 +26,12 @@ impl Stream for QuicStream<'_> {
     }
 
     fn finish(&mut self) {
-        // An error means that the peer has stopped the stream: there is no one left to tell.
+        // An error means that the peer has stopped the stream. No notice is needed then.
         if self.quic.send_stream(self.id).finish().is_err() {}
     }
 
     fn reset(&mut self, code: FlowCode) {
-        // An error means that the stream has been reset or acknowledged in full already.
+        // An error means that the stream was reset or fully acknowledged before.
         if self.quic.send_stream(self.id).reset(var_int(code)).is_err() {}
     }
 
@@ -55,23 +55,23 @@ impl Stream for QuicStream<'_> {
                 Err(ReadError::Reset(code)) => break ReadEnd::Reset(code.into_inner()),
             }
         };
-        // Whether credit should be sent: the caller polls for transmits after every pump anyway.
+        // `_credit` tells whether to send credit. The caller polls for transmits after every pump anyway.
         let _credit = chunks.finalize();
         end
     }
 
     fn stop(&mut self, code: FlowCode) {
-        // An error means that the stream is over already.
+        // An error means that the stream has ended before.
         if self.quic.recv_stream(self.id).stop(var_int(code)).is_err() {}
     }
 }
 
-/// The number of a stream as on the wire (RFC 9000 section 2.1).
+/// Returns the number of a stream as on the wire (RFC 9000 section 2.1).
 pub(crate) fn stream_number(stream: StreamId) -> u64 {
     VarInt::from(stream).into_inner()
 }
 
-/// The stream that a flow's number names; `None`: a unidirectional one, which no flow has.
+/// Returns the stream that a flow's number names. `None` for a unidirectional stream, which no flow has.
 pub(crate) fn stream_of(flow: u64) -> Option<StreamId> {
     let side = match flow % 4 {
         0 => Side::Client,
@@ -81,8 +81,7 @@ pub(crate) fn stream_of(flow: u64) -> Option<StreamId> {
     Some(StreamId::new(side, Dir::Bi, flow >> 2))
 }
 
-/// The number of a code that is sent. Where a peer sent us one that it must not send, it does not get it
-/// back (PROTOCOL CODE-2).
+/// Returns the number of a code to send. A code that a peer must not send is not echoed to it (PROTOCOL CODE-2).
 fn var_int(code: FlowCode) -> VarInt {
     let code = match code {
         FlowCode::ConnectionLost => FlowCode::AppReset,

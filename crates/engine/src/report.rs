@@ -1,4 +1,4 @@
-//! What an engine says about its connections and flows: plain values for REST, metrics and logs.
+//! Reports about connections and flows: plain values for REST, metrics and logs.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,33 +17,33 @@ use quictun_flow::ConnectionId;
 
 use crate::loss::LossReason;
 
-/// Which end of the tunnel an engine is.
+/// The side of the tunnel that an engine implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Opens connections and flows.
+    /// The side that opens connections and flows.
     Client,
-    /// Accepts them.
+    /// The side that accepts connections and flows.
     Server,
 }
 
-/// What limits a sender.
+/// The factor that limits a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limit {
-    /// Nothing more is to be sent.
+    /// The application: there is nothing more to send.
     #[default]
     Application,
-    /// The peer takes no more: its window is full.
+    /// The peer's receive window, which is full.
     ReceiveWindow,
-    /// The congestion controller.
+    /// The congestion controller's window or rate.
     Congestion,
-    /// The rate of its client, see [`Allowance`](quictun_flow::Allowance).
+    /// The rate limit of the client, see [`Allowance`](quictun_flow::Allowance).
     Rate,
-    /// This machine: neither window nor rate is used up.
+    /// This machine: neither the window nor the rate is used up.
     Cpu,
 }
 
 impl Limit {
-    /// The word for it in reports, logs and records.
+    /// Returns the name for reports, logs and records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Application => "application",
@@ -55,84 +55,85 @@ impl Limit {
     }
 }
 
-/// One QUIC connection.
+/// The state of one QUIC connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionReport {
-    /// Unique within the engine's lifetime.
+    /// Id of the connection, unique within the engine's lifetime.
     pub id: ConnectionId,
     /// The peer's present address.
     pub remote: SocketAddr,
-    /// Protocol; `None` before the handshake is done.
+    /// The negotiated protocol. `None` before the handshake has completed.
     pub protocol: Option<Protocol>,
-    /// Name of the authenticated peer, where there is one.
+    /// Name of the authenticated peer, if known.
     pub peer: Option<String>,
-    /// Its bond, where flows outlive it.
+    /// The bond of the connection, if its flows outlive it.
     pub bond: Option<BondId>,
-    /// The client is known to the server, or need not be.
+    /// True if the client is known to the server, or need not identify itself.
     pub admitted: bool,
-    /// When it was begun.
+    /// Time at which the handshake began.
     pub opened: Instant,
-    /// Flows open on it.
+    /// Number of open flows.
     pub flows: usize,
-    /// Smoothed round-trip time.
+    /// The smoothed round-trip time.
     pub rtt: Duration,
-    /// Congestion window, bytes.
+    /// Congestion window, in bytes.
     pub congestion_window: u64,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// How the congestion controller sees the path.
+    /// The congestion controller's view of the path.
     pub controller: View,
-    /// What limited the latest sending.
+    /// The factor that limited sending last.
     pub limit: Limit,
-    /// Pacing rate, bytes per second; `None` where pacing is off.
+    /// Pacing rate, in bytes per second. `None` if pacing is off.
     pub pacing_bytes_per_s: Option<u64>,
-    /// UDP payload size in use, bytes.
+    /// Present UDP payload size, in bytes.
     pub mtu: u16,
-    /// Packets sent and declared lost.
+    /// Number of packets sent.
     pub packets_sent: u64,
-    /// Packets declared lost.
+    /// Number of packets declared lost.
     pub packets_lost: u64,
-    /// Congestion events.
+    /// Number of congestion events.
     pub congestion_events: u64,
     /// UDP payload bytes sent.
     pub bytes_sent: u64,
     /// UDP payload bytes received.
     pub bytes_received: u64,
-    /// System calls that sent (GSO batches) and the datagrams in them: their ratio is the batch size.
+    /// Number of send calls (GSO batches). `datagrams_sent` divided by this is the mean batch size.
     pub batches_sent: u64,
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     pub datagrams_sent: u64,
-    /// Those of them that were sent again because their acknowledgement was late.
+    /// The part of `datagrams_sent` that repeats an earlier datagram: copies of the handshake, and datagrams whose
+    /// acknowledgement was late.
     pub datagrams_repeated: u64,
-    /// Datagrams received.
+    /// Number of datagrams received.
     pub datagrams_received: u64,
-    /// Connection receive window granted to the peer, bytes.
+    /// Connection receive window granted to the peer, in bytes.
     pub receive_window: u64,
-    /// Whether the peer has stopped answering for longer than the liveness deadline.
+    /// True if the peer has been silent for longer than the liveness deadline.
     pub unresponsive: bool,
-    /// Address changes of the peer that were followed.
+    /// Number of address changes of the peer that the connection has followed.
     pub migrations: u64,
 }
 
-/// One of the servers that a client dials: its place in [`ClientRole::servers`](crate::ClientRole::servers).
+/// One of the servers that a client dials: its index in [`ClientRole::servers`](crate::ClientRole::servers).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub usize);
 
-/// The reason for which new flows go to a server.
+/// Reason why new flows go to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// None was chosen before.
+    /// No server was chosen before.
     First,
-    /// The one before does not answer.
+    /// The server that was chosen before does not answer.
     Gone,
-    /// It is faster than the one before.
+    /// The server is faster than the one before.
     Faster,
-    /// It is about as fast as the one before, and was written before it.
+    /// The server is about as fast as the one before, and precedes it in the configuration.
     Before,
 }
 
 impl Why {
-    /// The words for it in logs and reports.
+    /// Returns the words for logs and reports.
     pub fn text(self) -> &'static str {
         match self {
             Self::First => "it answered first",
@@ -143,30 +144,30 @@ impl Why {
     }
 }
 
-/// Client: one of the servers that it dials.
+/// Client: the state of one of the servers that it dials.
 #[derive(Clone, Debug)]
 pub struct ServerReport {
-    /// The server.
+    /// The server that this report is about.
     pub server: ServerId,
-    /// New flows go to it, for this reason.
+    /// The reason why new flows go to this server, if they do.
     pub chosen: Option<Why>,
-    /// Connections that take flows and answer.
+    /// Number of connections that answer and take flows.
     pub ready: usize,
-    /// Connections that are up and do not answer, or have still to be let in.
+    /// Number of established connections that do not answer, or that the server has not admitted yet.
     pub unready: usize,
-    /// Flows open on its connections.
+    /// Number of flows open on its connections.
     pub flows: usize,
-    /// Flows that it was asked for.
+    /// Number of flows that the client has opened at this server.
     pub flows_opened: u64,
-    /// Least smoothed round-trip time of its connections that answer.
+    /// Lowest smoothed round-trip time of the connections that answer.
     pub rtt: Option<Duration>,
-    /// Bytes per second that its path has lately shown to give, where flows wanted more.
+    /// Bytes per second that the path has lately delivered while flows wanted more.
     pub bandwidth: Option<u64>,
-    /// Reason for which the latest attempt or connection ended, where none has succeeded since.
+    /// Reason why the latest attempt or connection ended, if none has succeeded since.
     pub failure: Option<LossReason>,
 }
 
-/// The beginning of a bond's id, which both sides have, and which is enough to tell bonds apart.
+/// The first four bytes of a bond's id. Both sides know it, and it suffices to distinguish bonds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BondId(pub [u8; 4]);
 
@@ -176,92 +177,93 @@ impl fmt::Display for BondId {
     }
 }
 
-/// One bond that both sides have agreed on.
+/// The state of one bond that both sides have agreed on.
 #[derive(Clone, Debug)]
 pub struct BondReport {
-    /// Its id.
+    /// Short id of the bond.
     pub id: BondId,
-    /// Server: the client's name, where it has one.
+    /// Server: the client's name, if it has one.
     pub client: Option<String>,
-    /// Open connections that belong to it: one, and for a moment two.
+    /// Number of open connections of the bond: one, and for a moment two.
     pub connections: usize,
-    /// Its flows, with those that wait for another connection.
+    /// Number of flows, including those that wait for another connection.
     pub flows: usize,
-    /// Flows that wait for another connection.
+    /// Number of flows that wait for another connection.
     pub detached: usize,
-    /// Bytes that its flows keep, in case the peer has not got them.
+    /// Bytes that the flows retain until the peer has confirmed them.
     pub retained: u64,
-    /// Time at which it lost its connection, if it has none.
+    /// Time at which the bond lost its last connection, if it has none.
     pub alone_since: Option<Instant>,
 }
 
-/// Counters of one engine since it was made. All grow only.
+/// Counters of one engine since its creation. They only grow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Connections begun or accepted.
+    /// Connections started or accepted.
     pub connections_opened: u64,
     /// Connections that ended, for any reason.
     pub connections_closed: u64,
-    /// Connections that ended with an error or a time-out.
+    /// Connections that ended with an error or a timeout.
     pub connections_lost: u64,
-    /// Handshakes refused or failed.
+    /// Handshakes that were refused or have failed.
     pub handshakes_failed: u64,
     /// Flows opened (client) or accepted (server).
     pub flows_opened: u64,
-    /// Flows that ended cleanly, both directions finished.
+    /// Flows that ended cleanly: both directions finished.
     pub flows_finished: u64,
     /// Flows that ended by a reset.
     pub flows_reset: u64,
-    /// Flows the far side or the local dial refused.
+    /// Flows that the remote side or the local dial refused.
     pub flows_refused: u64,
     /// Moves of flows to another connection.
     pub flows_moved: u64,
-    /// Flows that clients asked to move and that could not.
+    /// Server: moves that clients asked for and that were refused.
     pub moves_refused: u64,
-    /// Server: bonds that clients asked to go on with and that are not known, or not theirs.
+    /// Server: bonds that clients asked for and that were refused.
     pub bonds_refused: u64,
-    /// Packets sent.
+    /// Packets sent on all connections.
     pub packets_sent: u64,
-    /// Packets declared lost.
+    /// Packets declared lost on all connections.
     pub packets_lost: u64,
     /// Bytes from local applications into the tunnel.
     pub bytes_to_tunnel: u64,
     /// Bytes from the tunnel to local applications.
     pub bytes_to_app: u64,
-    /// UDP datagrams received.
+    /// UDP datagrams received, valid or not.
     pub datagrams_received: u64,
-    /// UDP datagrams sent.
+    /// UDP datagrams sent, including answers outside connections.
     pub datagrams_sent: u64,
-    /// Send batches (one system call each, where GSO works).
+    /// Send batches: with GSO, each is one system call.
     pub batches_sent: u64,
-    /// What took how long.
+    /// Histograms of the durations that the engine measures.
     pub times: Times,
 }
 
-/// One named client, whether or not it is connected.
+/// The state of one named client, connected or not.
 #[derive(Clone, Debug)]
 pub struct ClientReport {
-    /// Its name in the configuration, or [`OTHERS`].
+    /// The client's name in the configuration, or [`OTHERS`].
     pub name: Arc<str>,
-    /// Its counters.
+    /// The client's counters.
     pub totals: ClientTotals,
-    /// Its limits and what it uses of them, over all engines of the process; `None`: none was given, or it is one of many.
+    /// The client's limits and its use of them, over all engines of the process. `None` if it has no limits, or if the
+    /// report is that of [`OTHERS`].
     pub usage: Option<Usage>,
 }
 
-/// Counters of one named client since the engine was made. All grow only.
+/// Counters of one named client since the engine's creation. They only grow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientTotals {
     /// Bytes from targets to the client.
     pub bytes_to_tunnel: u64,
     /// Bytes from the client to targets.
     pub bytes_to_app: u64,
-    /// Flows that ended cleanly, both directions finished.
+    /// Flows that ended cleanly: both directions finished.
     pub flows_finished: u64,
     /// Flows that ended by a reset.
     pub flows_reset: u64,
     /// Flows that were refused.
     pub flows_refused: u64,
-    /// Moves of its flows to another connection.
+    /// Moves of the client's flows to another connection.
     pub flows_moved: u64,
 }

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 
 use crate::datagrams::Datagrams;
 
-/// Answers kept while the socket is busy. More would be a flood, which is not owed answers.
+/// Limit for answers that wait while the socket is busy. More would belong to a flood, which needs no answers.
 const MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Responses {
     queue: VecDeque<(Datagrams, Vec<u8>)>,
-    /// Memory that they take, bytes.
+    /// Memory that the answers take, in bytes.
     held: usize,
 }
 
 impl Responses {
-    /// Lets an answer wait; drops it in a flood.
+    /// Appends an answer, or drops it in a flood.
     pub(crate) fn push(&mut self, transmit: &quinn_proto::Transmit, mut bytes: Vec<u8>) {
         if self.queue.len() < MAX {
             bytes.truncate(transmit.size);

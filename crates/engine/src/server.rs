@@ -1,4 +1,4 @@
-//! The server's part: which clients are let in.
+//! The server's part: it decides which clients are admitted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,31 +18,32 @@ use crate::quic_config::quic_crypto;
 use crate::strangers::{Source, Strangers};
 use crate::traffic::Traffic;
 
-/// However few places there are, the connections of one client find theirs.
+/// Least number of places for one source, so that the connections of one client fit even if there are few places.
 const OF_ONE_MIN: usize = 8;
 
 const HANDSHAKES_OF_TURN: usize = 4;
 
-/// Handshakes in progress from which on addresses are validated of clients that name this worker. Anyone can name it, where
-/// the kernel spreads the packets of others over all workers: from addresses that are not its own, a flood gets no further.
+/// Number of handshakes in progress from which on the server validates the addresses of clients that name this worker.
+/// Anyone can name it, while the kernel spreads other packets over all workers. With validation, a flood from spoofed
+/// addresses gets no further.
 const ROUTED_RETRY_ABOVE: usize = 16;
 
-/// Limit for the datagrams that follow the first one of a waiting connection, bytes. A handshake with ML-KEM begins with two
-/// datagrams, and each is sent twice.
+/// Limit for the datagrams that follow the first one of a waiting connection, in bytes. A handshake with ML-KEM begins
+/// with two datagrams, and each is sent twice.
 const FOLLOWING_MAX: u64 = 8 * 1024;
 
-/// Memory of a connection that waits, bytes: its first packet with the keys to read it, and the datagrams that follow.
+/// Memory of a waiting connection, in bytes: its first packet with the keys to read it, and the datagrams that follow.
 const NEWCOMER_COST: u64 = 4 * 1024 + FOLLOWING_MAX;
 
 pub(crate) struct Server {
     role: ServerRole,
-    /// Cloned for every connection, which gets its own transport parameters.
+    /// Configuration that is cloned for every connection, which gets transport parameters of its own.
     base: ServerConfig,
-    /// Handshakes in progress, and connections whose clients are not known yet where they have to be.
+    /// Handshakes in progress, and connections whose clients have yet to identify themselves.
     strangers: Strangers,
     newcomers: Newcomers<Incoming>,
     came: Option<Instant>,
-    /// Connections that are served in full.
+    /// Number of connections that are served in full.
     established: usize,
 }
 
@@ -63,8 +64,8 @@ impl Server {
         })
     }
 
-    /// Handshakes that begin from now on use this. The key of address validation stays: tokens that are on their way
-    /// remain good.
+    /// Sets the configuration of handshakes that start from now on. The key of address validation stays, so that tokens
+    /// in transit remain valid.
     pub(crate) fn set_crypto(
         &mut self,
         crypto: &Arc<rustls::ServerConfig>,
@@ -78,8 +79,8 @@ impl Server {
         Arc::new(self.base.clone())
     }
 
-    /// Places for strangers. Where a handshake is all that is asked for, a stranger that completes it is let
-    /// in, so those that are established leave less room.
+    /// Returns the number of places for strangers. If the server requires no identity, every completed handshake admits
+    /// a stranger, so established connections leave less room.
     fn strangers_max(&self) -> usize {
         let room = self.role.max_connections.saturating_sub(self.established);
         if self.role.identify {
@@ -89,8 +90,8 @@ impl Server {
         }
     }
 
-    /// Places that one source may have of them: half leaves room for others before any gives way. Many clients may be
-    /// behind one address, and each has several connections.
+    /// Returns the number of these places that one source may have. Half of them leaves room for others before any
+    /// stranger has to yield. Many clients may be behind one address, and each has several connections.
     fn strangers_of_one_max(&self) -> usize {
         if self.role.identify {
             (self.role.max_handshakes / 2).max(OF_ONE_MIN)
@@ -103,7 +104,7 @@ impl Server {
         self.newcomers.len() as u64 * NEWCOMER_COST
     }
 
-    /// Time to begin the next handshakes: in the past while newcomers wait.
+    /// Returns when to begin the next handshakes. The time is in the past while newcomers wait.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.came.filter(|_| self.newcomers.len() > 0)
     }
@@ -112,7 +113,7 @@ impl Server {
         self.established >= self.role.max_connections
     }
 
-    /// A client wants to connect: its address is validated where there are many, and its handshake waits for its turn.
+    /// Handles a client that wants to connect: validates its address if there are many, and queues its handshake.
     pub(crate) fn handle_incoming<S: Socket>(
         &mut self,
         now: Instant,
@@ -156,8 +157,8 @@ impl Server {
         traffic.kept_by_role = self.kept();
     }
 
-    /// Whether no connection more is served for now. Where there is no memory for one more, those that are served go on,
-    /// and strangers give way.
+    /// Returns whether the server takes no more connections for now. If there is no memory for another one, those that
+    /// are served go on, and strangers yield.
     fn is_closed_to_newcomers<S: Socket>(&self, traffic: &Traffic<S>) -> bool {
         let no_place = self.strangers.len() == 0 && has_no_memory_for_strangers(traffic);
         self.is_full() || traffic.draining || no_place
@@ -215,7 +216,7 @@ impl Server {
             return;
         };
         if self.role.identify {
-            // The client has to show who it is within the time for a handshake.
+            // The client has to identify itself within the time for a handshake.
             connection.admission.deadline = Some(deadline);
         } else {
             connection.admission.admit();
@@ -224,7 +225,7 @@ impl Server {
         }
     }
 
-    /// The peer is known: from now on it is served in full, if there is a place for it.
+    /// Admits a client and serves it in full from now on, if there is a place for it.
     pub(crate) fn admit<S: Socket>(
         &mut self,
         now: Instant,
@@ -256,7 +257,7 @@ impl Server {
         self.established += 1;
     }
 
-    /// Gives the places of connections that have ended to others.
+    /// Frees the places of connections that have ended.
     pub(crate) fn note_ended<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
         while let Some(ended) = traffic.ended.pop_front() {
             if ended.admitted {
@@ -290,11 +291,11 @@ fn give_way<S: Socket>(
     };
     connection.admission.place.take();
     if connection.is_established() {
-        // It may be an honest one that is slow: it will come again.
+        // The client may be an honest one that is slow. It will try again.
         traffic.close_connection(now, id, CloseCode::TooManyConnections);
     } else {
-        // Forgotten silently: a client that retransmits its first packet gets a new place, one that is further in its
-        // handshake times out. A CONNECTION_CLOSE would also let a flood come again sooner.
+        // Forget it silently. A client that retransmits its first packet gets a new place, and one that is further in
+        // its handshake times out. A CONNECTION_CLOSE would also let a flood return sooner.
         traffic.forget(now, key, LossReason::TimedOut);
     }
 }

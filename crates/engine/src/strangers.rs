@@ -1,8 +1,8 @@
-//! Places for peers that have not yet shown who they are: few in all, few for one source, and the newcomer always gets
-//! one.
+//! Places for peers that have not identified themselves yet: few in all, few for one source, and always one for the
+//! newcomer.
 //!
-//! Where all places are taken, the source with the most of them gives one up, its oldest. A flood therefore
-//! pushes itself out, and a client that proves itself at once is gone from here long before its turn comes.
+//! If all places are taken, the source with the most of them gives up its oldest. A flood therefore displaces itself,
+//! and a client that identifies itself at once has left long before its turn comes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -11,14 +11,15 @@ use quictun_flow::{ConnectionId, ConnectionKey, window::ReceiveWindow};
 
 use crate::grants::First;
 
-/// Places on the smallest budgets.
+/// Number of places with the smallest budgets.
 const PLACES_MIN: usize = 16;
 
-/// Places on the largest budgets. A handshake holds about 50 KiB, more than it is charged for.
+/// Number of places with the largest budgets. A handshake holds about 50 KiB, more than it is charged for.
 const PLACES_MAX: usize = 2048;
 
-/// Places for handshakes and clients that have not shown who they are, in all engines of a process that may hold `budget`
-/// bytes (PROTOCOL AUTH-6). They may take a quarter of the budget, besides the 1/32 of which the first ones get more.
+/// Returns the number of places for handshakes and unidentified clients, in all engines of a process that may hold
+/// `budget` bytes (PROTOCOL AUTH-6). They may take a quarter of the budget, in addition to the first 1/32, from which
+/// strangers get larger windows.
 pub fn places_for_strangers(budget: u64) -> usize {
     let window = ReceiveWindow::first(0, budget / 32 * 31, budget, false);
     let room = budget / 4 / First::stranger(window).debt();
@@ -27,7 +28,7 @@ pub fn places_for_strangers(budget: u64) -> usize {
         .clamp(PLACES_MIN, PLACES_MAX)
 }
 
-/// Where peers come from, as far as one of them can choose it: an IPv4 address or an IPv6 network of 64 bits.
+/// The origin of a peer, as far as one peer can choose it: an IPv4 address or an IPv6 network of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     V4([u8; 4]),
@@ -50,9 +51,9 @@ pub(crate) type Stranger = (ConnectionKey, ConnectionId);
 
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
-    /// By source, oldest first.
+    /// The strangers of each source, oldest first.
     sources: BTreeMap<Source, VecDeque<Stranger>>,
-    /// Sources by how many places they have.
+    /// Sources by the number of their places.
     by_count: BTreeSet<(usize, Source)>,
     total: usize,
 }
@@ -70,7 +71,7 @@ impl Strangers {
         self.total += 1;
     }
 
-    /// Takes a place back; whether there was one.
+    /// Frees a place. Returns whether the stranger had one.
     pub(crate) fn remove(&mut self, source: Source, key: ConnectionKey) -> bool {
         let Some(places) = self.sources.get_mut(&source) else {
             return false;
@@ -89,8 +90,8 @@ impl Strangers {
         true
     }
 
-    /// The stranger that gives way to a newcomer from `source`, taken out: where there are `most` in all, or
-    /// `most_of_one` of that source.
+    /// Removes and returns the stranger that has to yield to a newcomer from `source`. One has to if there are `most`
+    /// strangers in all, or `most_of_one` from that source.
     pub(crate) fn make_room(
         &mut self,
         source: Source,
@@ -144,7 +145,7 @@ mod tests {
             strangers.insert(source(2), stranger(handle));
             assert!(strangers.len() <= 5);
         }
-        // A newcomer from elsewhere always finds a place, and the largest source pays for it.
+        // A newcomer from another source always finds a place, and the largest source gives one up.
         assert_eq!(strangers.make_room(source(3), 5, 5), Some(stranger(16)));
     }
 

@@ -1,11 +1,11 @@
-//! Histograms of times: round trips, first bytes, flows.
+//! Histograms of durations: round trips, first bytes, lives and moves of flows.
 
 use std::time::Duration;
 
 use crate::histogram::Histogram;
 
-/// Round trips: from a machine's own network (below 1 ms) to geostationary satellites (600 ms) and queues that nobody
-/// bounds. Steps of 1, 2 and 5; finer from 20 ms to 1 s, where most long paths are and where people begin to notice.
+/// Bounds for round-trip times: from a local network (below 1 ms) to geostationary satellites (600 ms) and unbounded
+/// queues. Steps of 1, 2 and 5. Finer from 20 ms to 1 s, where most long paths are and where people begin to notice.
 static RTT: [Duration; 17] = [
     us(500),
     ms(1),
@@ -26,7 +26,8 @@ static RTT: [Duration; 17] = [
     ms(2000),
 ];
 
-/// First bytes: a round trip and what the target takes, up to twice the time after which a dial is given up.
+/// Bounds for the time to the first byte: a round trip and the time that the target takes, up to twice the timeout of a
+/// dial.
 static FIRST_BYTE: [Duration; 14] = [
     ms(1),
     ms(2),
@@ -44,7 +45,8 @@ static FIRST_BYTE: [Duration; 14] = [
     s(20),
 ];
 
-/// Lives of flows: from one request to a connection that is kept for days. A third of a decade is near enough.
+/// Bounds for lifetimes of flows: from one request to a connection that is kept for days. A third of a decade is
+/// precise enough.
 static LIFE: [Duration; 14] = [
     ms(10),
     ms(50),
@@ -62,8 +64,8 @@ static LIFE: [Duration; 14] = [
     s(86_400),
 ];
 
-/// Moves of flows: from one round trip, where a connection is replaced, to the nights that a laptop sleeps. Finer from 200 ms
-/// to 2 s, where a dead path is noticed.
+/// Bounds for the time that a move takes: from one round trip, if a connection is replaced, to a laptop that sleeps
+/// overnight. Finer from 200 ms to 2 s, where a dead path is noticed.
 static MOVE: [Duration; 14] = [
     ms(20),
     ms(50),
@@ -81,22 +83,23 @@ static MOVE: [Duration; 14] = [
     s(1800),
 ];
 
-/// What took how long since the engine was made.
+/// Histograms of durations since the engine's creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Smoothed round-trip times of connections: each is counted when something has arrived on it, at most once a second.
+    /// Smoothed round-trip times of connections. Each connection is sampled at most once a second, and only after it
+    /// has received something.
     pub rtt: Histogram,
-    /// From the beginning of a flow to the first byte that its target sends back. Client: until the application has it.
-    /// Server: until it is on its way to the client.
+    /// Time from the start of a flow to the first byte that its target sends back. Client: until the application has
+    /// the byte. Server: until the byte is on its way to the client.
     pub first_byte: Histogram,
-    /// From the beginning to the end of flows that both sides had agreed on.
+    /// Lifetimes of flows that both sides had agreed on.
     pub life: Histogram,
-    /// The time without progress of flows that have moved to another connection.
+    /// Time without progress of flows that have moved to another connection.
     pub moves: Histogram,
 }
 
 impl Times {
-    /// Adds those of another engine.
+    /// Adds the counts of another engine.
     pub fn add(&mut self, other: &Self) {
         self.rtt.add(&other.rtt);
         self.first_byte.add(&other.first_byte);

@@ -1,7 +1,7 @@
-//! What a connection does, as qlog (draft-ietf-quic-qlog-main-schema, JSON text sequences of RFC 7464).
+//! Traces of connections as qlog (draft-ietf-quic-qlog-main-schema, JSON text sequences of RFC 7464).
 //!
-//! Packets and the metrics of recovery are the library's events; what our controller thinks of the path and
-//! what limits the sending stand among them as `quictun:congestion`, at every change and ten times a second.
+//! Packets and recovery metrics are the library's events. Between them, `quictun:congestion` records the controller's
+//! view of the path and the factor that limits sending, at every change and ten times a second.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -14,17 +14,17 @@ use quinn_proto::{QlogConfig, QlogStream};
 
 use crate::report::{Limit, Side};
 
-/// Opens a place for the records of one connection; `None`: it is not recorded. Whole records are written,
-/// each by one call; an error of the writer ends the recording and nothing else.
+/// Opens the writer for the trace of one connection, or returns `None` if the connection is not traced. Each call of
+/// the writer writes one whole record. An error of the writer ends the trace and nothing else.
 pub type Tracer = Arc<dyn Fn(SocketAddr, Side) -> Option<TraceWriter> + Send + Sync>;
 
-/// Where records go.
+/// The destination of trace records.
 pub type TraceWriter = Box<dyn Write + Send + Sync>;
 
-/// Time after which the controller's view is noted again though nothing has changed.
+/// Time after which the controller's view is recorded again although nothing has changed.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
 
-/// What is noted at every change: phase, limit, and whether the path has answered.
+/// The state that is recorded at every change: phase, limit, and whether the path has answered.
 type State = (&'static str, Limit, bool);
 
 pub(crate) struct Trace {
@@ -52,7 +52,7 @@ impl Trace {
         (trace, config.into_stream())
     }
 
-    /// Notes how the controller stands, where that is new or some time has passed.
+    /// Records the controller's view, if it is new or some time has passed.
     pub(crate) fn note(&mut self, now: Instant, gauge: &Gauge, limit: Limit) {
         let view = gauge.view();
         let state = (view.phase, limit, view.min_rtt.is_some());
@@ -99,17 +99,17 @@ fn title(side: Side) -> &'static str {
     }
 }
 
-/// One writer for two: the library writes its records in parts.
+/// A writer that the library and the engine share. It joins the parts in which the library writes its records.
 #[derive(Clone)]
 struct Records(Arc<Mutex<Whole>>);
 
 struct Whole {
     pending: Vec<u8>,
-    /// `None`: it has failed.
+    /// `None` if the writer has failed.
     writer: Option<TraceWriter>,
 }
 
-/// A record that is longer than this is none.
+/// Limit for the length of a record. Longer data is not a record.
 const RECORD_MAX: usize = 64 * 1024;
 
 impl Records {

@@ -1,4 +1,4 @@
-//! Connections, the flows on them, and the memory that both take: all that client and server have in common.
+//! The state that client and server have in common: connections, the flows on them, and the memory that both take.
 
 mod arrivals;
 mod bonds;
@@ -49,14 +49,15 @@ use crate::strangers::Source;
 use rand_chacha::ChaCha20Rng;
 use talk::Talk;
 
-/// Age of an attempt whose packets have got nowhere: its peer would have answered the first one.
+/// Age from which an unanswered attempt counts as unknown to its peer, which would have answered the first packet by
+/// then.
 const SILENT_ATTEMPT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Traffic<S> {
     endpoint: Endpoint,
     pub(crate) transport: Transport,
     pub(crate) side: Side,
-    /// Server: time for a client to say what a stream is for.
+    /// Server: time within which a client must send the request of a stream that it has opened.
     open_timeout: Duration,
     pub(crate) connections: Connections,
     pub(crate) flows: Flows<S>,
@@ -68,30 +69,31 @@ pub(crate) struct Traffic<S> {
     pub(crate) clients: Clients,
     pub(crate) lease: Lease,
     pinned: Pinned<FlowKey>,
-    /// Memory charged for data that is kept for sending, bytes.
+    /// Memory charged for data that is kept for sending, in bytes.
     pub(crate) kept: u64,
-    /// Memory of what the role keeps, bytes.
+    /// Memory that the role keeps, in bytes.
     pub(crate) kept_by_role: u64,
     pub(crate) ended: VecDeque<Ended>,
     pub(crate) draining: bool,
     pub(crate) bonds: Bonds,
-    /// Longest time that a flow may be without a connection; a client obeys the server where that says less.
+    /// Longest time that a flow may be without a connection. A client obeys the server if the server's limit is
+    /// shorter.
     pub(crate) bond_ttl: Duration,
-    /// When a flow that waits for a connection may have to end next for want of memory.
+    /// Time before which no further flow is ended to free memory.
     relieve_at: Option<Instant>,
     /// Index of this worker.
     worker: u8,
     pub(crate) talk: Talk,
-    /// How long the caller may sleep whatever happens: the pacers catch up with that.
+    /// Time that the caller sleeps between turns, regardless of events. The pacers make up for that time.
     pub(crate) sleeps: Duration,
 }
 
-/// Times that a role waits.
+/// The waiting times of a role.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits {
-    /// Server: for a client to say what a stream is for.
+    /// Server: time that a client has to send the request of a stream.
     pub(crate) open: Duration,
-    /// For another connection of a bond.
+    /// Time that a flow waits for another connection of its bond.
     pub(crate) bond: Duration,
 }
 
@@ -102,7 +104,7 @@ pub(crate) struct Ended {
     pub(crate) opened: Instant,
     pub(crate) established: bool,
     pub(crate) admitted: bool,
-    /// The stranger's place that it had.
+    /// The source among whose strangers the connection held a place.
     pub(crate) place: Option<Source>,
     pub(crate) reason: LossReason,
 }
@@ -163,9 +165,9 @@ fn carried<'a, S: Socket>(
     Some((entry, connections.get_mut(lane.connection)?, lane.stream))
 }
 
-/// The endpoint.
+/// The endpoint: datagrams, and the start of connections.
 impl<S: Socket> Traffic<S> {
-    /// Takes one UDP datagram. Returns the connection that it belongs to or wants to begin.
+    /// Handles one UDP datagram. Returns the connection that it belongs to or wants to start.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
@@ -176,7 +178,7 @@ impl<S: Socket> Traffic<S> {
     ) -> Option<DatagramOf> {
         self.totals.datagrams_received += 1;
         let length = data.len();
-        // The library keeps handshake packets for long. A copy releases the receive batch, of up to 64 KiB.
+        // The library keeps handshake packets for long. The copy releases the receive batch, which takes up to 64 KiB.
         let data = if data.first().is_some_and(|first| first & LONG_HEADER != 0) {
             BytesMut::from(&data[..])
         } else {
@@ -238,8 +240,8 @@ impl<S: Socket> Traffic<S> {
         self.endpoint.set_server_config(Some(config));
     }
 
-    /// Begins the handshake of a newcomer. `first` makes its grants of the window for newcomers, and of the one that an
-    /// earlier connection needed.
+    /// Begins the handshake of a newcomer. `first` computes the initial grants from the window for newcomers and the
+    /// window that an earlier connection needed.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
@@ -294,7 +296,7 @@ impl<S: Socket> Traffic<S> {
         Ok(self.adopt(now, handle, quic, begun).0)
     }
 
-    /// What a connection to or from `remote` begins with.
+    /// Prepares the initial state of a connection to or from `remote`.
     fn begin(&self, now: Instant, remote: SocketAddr, known: Known, first: First) -> Begun {
         let gauge = Gauge::new();
         let (transport, side) = (&self.transport, self.side);
@@ -331,20 +333,20 @@ pub(crate) enum DatagramOf {
     Newcomer(Box<Incoming>),
 }
 
-/// Whether the peer of a connection was heard before.
+/// Tells whether the peer of a connection was heard before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Heard {
     Before,
-    /// For the first time.
+    /// The peer was heard for the first time.
     First,
-    /// It was, but had been silent for too long until now.
+    /// The peer was heard before, and has ended a silence that was too long.
     Back,
 }
 
-/// Connections.
+/// The life of connections.
 impl<S: Socket> Traffic<S> {
-    /// Exchanges events between the library's connection and its endpoint. Returns whether the connection is drained;
-    /// `None`: it is gone.
+    /// Exchanges events between the library's connection and its endpoint. Returns whether the connection is drained,
+    /// or `None` if it is gone.
     pub(crate) fn exchange(&mut self, key: ConnectionKey) -> Option<bool> {
         let connection = self.connections.get_mut(key)?;
         Some(connection.exchange(&mut self.endpoint, key))
@@ -354,7 +356,8 @@ impl<S: Socket> Traffic<S> {
         self.connections.get_mut(key)?.poll()
     }
 
-    /// The handshake of a connection is done. `false`: the engine has closed it since the library queued that event.
+    /// Handles the end of a connection's handshake. Returns false if the engine has closed the connection since the
+    /// library queued the event.
     pub(crate) fn handle_connected(&mut self, now: Instant, key: ConnectionKey) -> bool {
         let Some(connection) = self.connections.get_mut(key) else {
             return false;
@@ -395,7 +398,7 @@ impl<S: Socket> Traffic<S> {
         self.close(now, key, code, reason, LossReason::Violation(reason));
     }
 
-    /// Closes a connection: `text` is for the peer, `reason` for our side.
+    /// Closes a connection. The peer receives `text`, and the caller `reason`.
     pub(crate) fn close(
         &mut self,
         now: Instant,
@@ -411,7 +414,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Looks after a peer that is silent. Returns whether it has just become suspect or unresponsive.
+    /// Checks a silent peer. Returns the verdict on the silence.
     pub(crate) fn check_liveness(&mut self, now: Instant, key: ConnectionKey) -> Verdict {
         let Some(connection) = self.connections.get_mut(key) else {
             return Verdict::Fine;
@@ -433,8 +436,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Ends an attempt beside which another connection answers, or whose time is over. One that has been silent for long ends
-    /// without a word: the peer knows nothing of it, and would begin a handshake for its close.
+    /// Ends an attempt that lost to another connection, or that has taken too long. If it has been silent for long, it
+    /// ends without a packet: the peer does not know the attempt, and the close would start a handshake there.
     pub(crate) fn end_attempt(&mut self, now: Instant, key: ConnectionKey) {
         let known = self.connections.get(key).is_some_and(|connection| {
             connection.has_answered() || now < connection.opened() + SILENT_ATTEMPT
@@ -443,12 +446,12 @@ impl<S: Socket> Traffic<S> {
             self.abandon_attempt(now, key);
         } else {
             self.forget(now, key, LossReason::ClosedLocally);
-            // Who gives it up need not be told, and may soon have another one by this key.
+            // The caller gives the attempt up and needs no report. It may soon use this key for another attempt.
             self.ended.retain(|ended| ended.key != key);
         }
     }
 
-    /// The connection has failed or been closed: its flows end now, the rest when the library is done.
+    /// Handles the end of a connection. Its flows end now; the rest ends when the library has drained the connection.
     pub(crate) fn lose(&mut self, now: Instant, key: ConnectionKey, reason: LossReason) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -458,7 +461,7 @@ impl<S: Socket> Traffic<S> {
         };
         let (id, remote) = (connection.id(), connection.remote());
         let (server, bond) = (connection.server, connection.bond.take());
-        // What its flows hold is charged to them where they go on without it.
+        // Flows that go on without the connection are charged for their data themselves.
         connection.settle_debt(&mut self.lease);
         let keep = bonds::keeps_flows(&reason);
         let (mut flows, all) = (0, connection.streams.drain());
@@ -473,7 +476,7 @@ impl<S: Socket> Traffic<S> {
         if let Some(bond) = bond {
             self.end_excess(now, bond);
         }
-        // A limit may have ended some that were to wait.
+        // A limit may have ended some of the flows that were to wait.
         let entries = || all.iter().filter_map(|&flow| self.flows.get(flow));
         let detached = entries().filter(|entry| entry.detached().is_some()).count();
         let salvaged = entries().filter(|entry| entry.salvage().is_some()).count();
@@ -509,7 +512,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The library has no more use for the connection.
+    /// Removes a connection that the library no longer needs.
     pub(crate) fn forget(&mut self, now: Instant, key: ConnectionKey, reason: LossReason) {
         self.lose(now, key, reason);
         if let Some(mut connection) = self.connections.remove(key) {
@@ -518,7 +521,7 @@ impl<S: Socket> Traffic<S> {
             connection.count_packets(&mut self.totals);
             let drained = quinn_proto::EndpointEvent::drained();
             let answer = self.endpoint.handle_event(ConnectionHandle(key.0), drained);
-            debug_assert!(answer.is_none(), "a drained connection wants nothing");
+            debug_assert!(answer.is_none(), "the endpoint answered a drained event");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One bond.
+//! A single bond: its agreement, its connections, and its flows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,50 +14,50 @@ use super::pace::Pace;
 use crate::event::Left;
 use crate::report::{BondId, ServerId};
 
-/// Ended flows of a bond that are remembered, so that the peer can be told.
+/// Limit for the ended flows that a bond remembers in order to tell the peer.
 pub(super) const ENDED_MAX: usize = 1024;
 
-/// One bond.
+/// The state of one bond.
 #[derive(Debug)]
 pub(crate) struct Bond {
     pub(crate) id: [u8; BOND_ID_LEN],
     secret: [u8; SECRET_LEN],
-    /// Whether the peer has agreed to the bond.
+    /// True if the peer has agreed to the bond.
     pub(crate) granted: bool,
     /// Server: the client that the bond belongs to.
     pub(super) holder: Holder,
     /// Longest time that a flow may be without a connection.
     pub(crate) ttl: Duration,
-    /// Client: the server that has it.
+    /// Client: the server that keeps the bond.
     pub(crate) server: ServerId,
-    /// Its worker there.
+    /// The worker of that server that keeps the bond.
     pub(crate) route: u8,
-    /// Open connections that belong to it, the latest last: one, and two for a while.
+    /// Open connections of the bond, the latest last: one, and two for a while.
     pub(crate) connections: Vec<ConnectionKey>,
     /// Time at which the bond lost its last connection, if it has none.
     pub(crate) alone_since: Option<Instant>,
-    /// Reason for which its flows wait for another connection.
+    /// Reason why its flows wait for another connection.
     pub(crate) left: Option<Left>,
     flows: BTreeMap<u64, Place>,
-    /// Memory that its flows keep for the peer, bytes.
+    /// Memory that its flows retain for the peer, in bytes.
     kept: u64,
-    /// Memory of what its flows that wait have received and hold, bytes.
+    /// Memory that its waiting flows hold for received data, in bytes.
     held: u64,
     pace: Pace,
     next_number: u64,
-    /// Flows that have ended, the latest last; no code: by both FINs.
+    /// Ended flows, the latest last. The code is `None` if both FINs have ended the flow.
     ended: VecDeque<(u64, Option<FlowCode>)>,
 }
 
-/// A flow of a bond.
+/// The entry of a flow in its bond.
 #[derive(Debug)]
 pub(super) struct Place {
     flow: FlowKey,
-    /// Memory that it keeps for the peer, bytes.
+    /// Memory that the flow retains for the peer, in bytes.
     kept: u64,
-    /// Memory of what it has received and holds while it waits, bytes.
+    /// Memory that the flow holds for received data while it waits, in bytes.
     held: u64,
-    /// Its turn among the flows that wait for a connection, if it does.
+    /// The flow's turn among the flows that wait for a connection, if it waits.
     pub(super) turn: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ impl Default for Bond {
 }
 
 impl Bond {
-    /// Server: a bond that the client is told of.
+    /// Server: creates a bond to be granted to a client.
     pub(super) fn granted(
         id: [u8; BOND_ID_LEN],
         secret: [u8; SECRET_LEN],
@@ -117,7 +117,7 @@ impl Bond {
         }
     }
 
-    /// Client: a bond that this server has still to agree to.
+    /// Client: creates a bond that this server has yet to agree to.
     pub(super) fn of_server(server: ServerId) -> Self {
         Self {
             server,
@@ -125,13 +125,13 @@ impl Bond {
         }
     }
 
-    /// The name that people know it by.
+    /// Returns the short id, by which people refer to the bond.
     pub(crate) fn short_id(&self) -> BondId {
         let [a, b, c, d, ..] = self.id;
         BondId([a, b, c, d])
     }
 
-    /// The name of the client that has it, where it has one.
+    /// Returns the name of the client that owns the bond, if it has one.
     pub(crate) fn client(&self) -> Option<&str> {
         match self.holder.owner() {
             Owner::Named(name) => Some(name),
@@ -143,7 +143,7 @@ impl Bond {
         hmac::Key::new(hmac::HMAC_SHA256, &self.secret)
     }
 
-    /// Client: what HELLO asks for on a connection with this exporter value.
+    /// Client: returns the request for HELLO on a connection with this exporter value.
     pub(crate) fn ask(&self, exporter: &[u8; 32]) -> Ask {
         if !self.granted {
             return Ask::New;
@@ -156,7 +156,7 @@ impl Bond {
         }
     }
 
-    /// Server: what `HELLO_ACK` says of it.
+    /// Server: returns the grant for `HELLO_ACK`.
     pub(crate) fn to_grant(&self, route: u8) -> BondGrant {
         BondGrant {
             id: self.id,
@@ -166,7 +166,7 @@ impl Bond {
         }
     }
 
-    /// Client: the server has agreed. Returns whether this is the bond that there was.
+    /// Client: takes the server's grant. Returns whether it continues the bond that there was.
     pub(crate) fn handle_granted(&mut self, grant: &BondGrant, most: Duration) -> bool {
         let same = self.granted && self.id == grant.id;
         (self.id, self.secret, self.route) = (grant.id, grant.secret, grant.route);
@@ -175,13 +175,13 @@ impl Bond {
         same
     }
 
-    /// A connection belongs to it.
+    /// Adds a connection to the bond.
     pub(crate) fn add_connection(&mut self, key: ConnectionKey) {
         self.connections.push(key);
         self.alone_since = None;
     }
 
-    /// A connection of it has gone.
+    /// Removes a connection that has ended.
     pub(crate) fn lose_connection(&mut self, now: Instant, key: ConnectionKey) {
         self.connections.retain(|&other| other != key);
         if self.connections.is_empty() {
@@ -189,18 +189,19 @@ impl Bond {
         }
     }
 
-    /// Server: a flow moves to another connection. `false`: its flows move too often.
+    /// Server: returns whether a flow may move to another connection now. Returns false if the bond's flows move too
+    /// often.
     pub(crate) fn may_move(&mut self, now: Instant) -> bool {
         let flows = self.flows.len();
         self.pace.take(now, flows)
     }
 
-    /// Memory of the bond and of what it remembers, bytes.
+    /// Returns the memory of the bond and of its record of ended flows, in bytes.
     pub(super) fn memory(&self) -> u64 {
         (size_of::<Self>() + 2 * self.ended.len() * size_of::<(u64, Option<FlowCode>)>()) as u64
     }
 
-    /// Client: the number of its next flow.
+    /// Client: returns the number for the next flow.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
@@ -210,7 +211,7 @@ impl Bond {
         self.flows.get(&number).map(|place| place.flow)
     }
 
-    /// The bond's flows, in the order of their numbers.
+    /// Returns the bond's flows, in the order of their numbers.
     pub(crate) fn flows(&self) -> impl Iterator<Item = FlowKey> {
         self.flows.values().map(|place| place.flow)
     }
@@ -223,22 +224,22 @@ impl Bond {
         self.flows.get_mut(&number)
     }
 
-    /// Whether flows wait for a connection.
+    /// Returns whether flows wait for a connection.
     pub(crate) fn has_waiting(&self) -> bool {
         self.flows.values().any(Place::waits)
     }
 
-    /// Memory that its flows keep for the peer, bytes.
+    /// Returns the memory that its flows retain for the peer, in bytes.
     pub(super) fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// The same of one flow.
+    /// Returns the memory that one flow retains for the peer, in bytes.
     pub(super) fn kept_of(&self, number: u64) -> u64 {
         self.flows.get(&number).map_or(0, |place| place.kept)
     }
 
-    /// A flow keeps so much by now. Returns how much it kept before.
+    /// Sets how much memory a flow retains. Returns the previous value.
     pub(super) fn note_kept(&mut self, number: u64, kept: u64) -> u64 {
         let Some(place) = self.flows.get_mut(&number) else {
             return 0;
@@ -248,7 +249,7 @@ impl Bond {
         before
     }
 
-    /// A flow that waits holds so much of what it has received.
+    /// Sets how much received data a waiting flow holds.
     pub(super) fn note_held(&mut self, number: u64, held: u64) {
         if let Some(place) = self.flows.get_mut(&number) {
             self.held = self.held - place.held + held;
@@ -256,19 +257,19 @@ impl Bond {
         }
     }
 
-    /// Memory that its flows keep, and hold while they wait, bytes.
+    /// Returns the memory that its flows retain, and hold while they wait, in bytes.
     pub(super) fn weight(&self) -> u64 {
         self.kept + self.held
     }
 
-    /// Flows that keep something, at least `least` bytes.
+    /// Returns the flows that retain something, and at least `least` bytes.
     pub(super) fn that_keep(&self, least: u64) -> impl Iterator<Item = FlowKey> {
         let places = self.flows.values();
         let places = places.filter(move |place| place.kept > 0 && place.kept >= least);
         places.map(|place| place.flow)
     }
 
-    /// Adds a flow. `false`: there is one with this number, or was.
+    /// Adds a flow. Returns false if the bond has, or had, a flow with this number.
     pub(super) fn insert(&mut self, number: u64, flow: FlowKey) -> bool {
         let mut ended = self.ended.iter();
         let new = self.flow(number).is_none() && ended.all(|(ended, _)| *ended != number);
@@ -278,7 +279,7 @@ impl Bond {
         new
     }
 
-    /// A flow has ended; `code`: otherwise than by both FINs.
+    /// Records the end of a flow. `code` is `None` if both FINs have ended it.
     pub(super) fn end(&mut self, number: u64, code: Option<FlowCode>) {
         self.flows.remove(&number);
         if self.ended.len() == ENDED_MAX {
@@ -287,13 +288,14 @@ impl Bond {
         self.ended.push_back((number, code));
     }
 
-    /// The code with which a flow has ended; `None` after both FINs, or where the flow is not known.
+    /// Returns the code with which a flow has ended. `None` after both FINs, or if the flow is not known.
     pub(crate) fn ending(&self, number: u64) -> Option<FlowCode> {
         let mut ended = self.ended.iter();
         ended.find(|(ended, _)| *ended == number)?.1
     }
 
-    /// Flows that have ended, to tell the peer: on every connection anew, as one may die before it has told.
+    /// Returns the ended flows to report to the peer. Every connection reports them again, because an earlier one may
+    /// have died before it did.
     pub(crate) fn ended(&self) -> impl Iterator<Item = Gone> {
         self.ended.iter().map(|&(flow, code)| Gone {
             flow,
@@ -301,7 +303,7 @@ impl Bond {
         })
     }
 
-    /// The peer knows none of its flows any more.
+    /// Forgets the ended flows, because the peer no longer knows any flow of the bond.
     pub(super) fn forget_ended(&mut self) {
         self.ended = VecDeque::new();
     }

@@ -1,4 +1,4 @@
-//! Clients, as far as limits of bonds go: each reaches its own, and nobody else's (PROTOCOL LIMIT-1).
+//! The clients for which limits of bonds are counted. Each client reaches only its own limits (PROTOCOL LIMIT-1).
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use rustls::pki_types::CertificateDer;
 
 use crate::strangers::Source;
 
-/// Identity that a client has proven.
+/// The identity that a client has proven.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
-    /// None: the server asks for no proof.
+    /// No identity: the server requires no proof.
     #[default]
     Anyone,
     /// A client that the configuration names.
     Named(String),
-    /// The holder of this certificate's key, by the certificate's SHA-256.
+    /// A client that has proven to hold the key of this certificate, as the certificate's SHA-256.
     Certificate(Vec<u8>),
 }
 
-/// Whoever bonds are counted for.
+/// The unit for which bonds are counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Holder {
-    /// A client that has shown who it is; for a client: its server.
+    /// A client that has identified itself. On a client: its server.
     Known(Owner),
-    /// Clients that need not show who they are, by where the bond was asked for first.
+    /// Clients that need not identify themselves, by the address that first asked for the bond.
     At(Source),
 }
 
-/// What one holder has.
+/// The share of one holder in the limits.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     pub(super) bonds: usize,
@@ -67,7 +67,7 @@ impl Holder {
 }
 
 impl Share {
-    /// The flow that has waited for longest.
+    /// Returns the flow that has waited for longest.
     pub(super) fn oldest(&self) -> Option<(BondKey, u64)> {
         self.waiting.values().next().copied()
     }

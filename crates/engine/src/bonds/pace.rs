@@ -1,23 +1,23 @@
-//! How often the flows of a bond may move.
+//! Rate limit for the moves of a bond's flows.
 
 use std::time::{Duration, Instant};
 
-/// Time whose moves may come at once: all flows may move eight times. Honest ones move when a path has been dead for half a
-/// second, or when a person or a script has the client reconnect.
+/// Burst of moves, as the time in which their pace permits them: all flows may move eight times at once. Honest flows
+/// move when a path has been dead for half a second, or when a person or a script makes the client reconnect.
 const SAVED: Duration = Duration::from_secs(8);
 
-/// Moves of a second, for bonds with fewer flows.
+/// Least rate in moves per second, for bonds with fewer flows.
 const RATE_MIN: usize = 32;
 
-/// Moves come at their pace, that of one a second for each flow.
+/// Limits moves to one per second and flow, with a burst of [`SAVED`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// Time at which all moves so far would have come at that pace.
+    /// Time at which all moves so far would have happened at that pace.
     at: Option<Instant>,
 }
 
 impl Pace {
-    /// One of `flows` flows moves. `false`: too many have.
+    /// Records the move of one of `flows` flows. Returns false if too many flows have moved.
     pub(super) fn take(&mut self, now: Instant, flows: usize) -> bool {
         let rate = u32::try_from(flows.max(RATE_MIN)).unwrap_or(u32::MAX);
         let at = self.at.map_or(now, |at| at.max(now));
@@ -33,7 +33,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// How many of 10 000 moves are taken at once, and how many a second later.
+    /// Returns how many of 10 000 moves are permitted at once, and how many a second later.
     fn taken(flows: usize) -> [usize; 2] {
         let (mut pace, now) = (Pace::default(), Instant::now());
         [0, 1].map(|second| {

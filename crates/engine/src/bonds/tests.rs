@@ -20,7 +20,7 @@ fn granted(bonds: &mut Bonds, holder: &Holder) -> Option<BondKey> {
     bonds.grant(holder.clone(), Duration::from_mins(1))
 }
 
-/// Flows of a bond, numbered from `from` on, whose keys are their numbers.
+/// Adds flows to a bond. Their keys are equal to their numbers.
 fn add(bonds: &mut Bonds, key: BondKey, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let flow = FlowKey(usize::try_from(number).expect("small"));
@@ -36,7 +36,7 @@ fn detach(bonds: &mut Bonds, key: BondKey, numbers: std::ops::Range<u64>) -> Opt
     ends
 }
 
-// PROTOCOL LIMIT-1: at the limit, and one above.
+// PROTOCOL LIMIT-1: at the limit, and one above it.
 #[test]
 fn a_client_has_so_many_bonds_and_another_one_still_gets_its_own() {
     for (one, other, most) in [
@@ -76,7 +76,7 @@ fn flows_that_wait_count_for_their_client_over_all_of_its_bonds() {
     }
     assert_eq!(detach(&mut bonds, second, 1000..1000 + half), None);
     assert_eq!(detach(&mut bonds, first, 0..half), None);
-    assert_eq!(bonds.excess(first), None, "as many as it may");
+    assert_eq!(bonds.excess(first), None, "exactly at the limit");
     assert_eq!(detach(&mut bonds, other, 2000..2000 + half), None);
     bonds.note_detached(first, half, usize::MAX);
     let oldest = Some(FlowKey(1000));
@@ -84,7 +84,7 @@ fn flows_that_wait_count_for_their_client_over_all_of_its_bonds() {
     bonds.note_attached(second, 1000);
     assert_eq!(bonds.excess(first), None);
     let more = bonds.note_detached(second, 1000, DETACHED_OF_ONE_MAX);
-    assert_eq!(more, Some(FlowKey(1001)), "it waits for the least time now");
+    assert_eq!(more, Some(FlowKey(1001)), "flow 1000 waits anew");
     bonds.end(second, 1001, None);
     assert_eq!(bonds.excess(second), None);
 }
@@ -135,7 +135,7 @@ fn flows_that_keep_the_most_are_those_of_the_client_that_keeps_the_most() {
     bonds.end(other, 20, None);
     assert_eq!(bonds.kept(), 100);
     assert_eq!(bonds.greediest().len(), 10);
-    // Of those that wait, too.
+    // The flow to end is among those that wait.
     detach(&mut bonds, one, 0..1);
     add(&mut bonds, other, 30..40);
     detach(&mut bonds, other, 30..34);

@@ -1,6 +1,7 @@
-//! Attempts beside those that nobody has answered: after an outage the next packet of these may be four seconds away.
+//! Attempts beside others that are not answered: after an outage, the next packet of the older attempts may be four
+//! seconds away.
 //!
-//! A server that has said anything is left alone: it may have much to do, and every attempt costs it a handshake.
+//! A server that has sent anything is left alone. It may be busy, and every attempt costs it a handshake.
 
 use std::time::Instant;
 
@@ -11,7 +12,8 @@ use crate::connection::Connection;
 use crate::traffic::Traffic;
 
 impl Client {
-    /// No attempt of a slot has succeeded for long.
+    /// Tries the addresses of a slot again after its attempts have not succeeded for long. Tries nothing if the server
+    /// has answered, or is being asked on another connection.
     pub(super) fn try_beside<S: Socket>(
         &mut self,
         now: Instant,
@@ -20,7 +22,7 @@ impl Client {
     ) {
         let slot = &self.slots[index];
         let answered = slot.under_way().any(|key| is_answered(traffic, key));
-        // A silent connection is asked again and again, and an answer to that costs no handshake.
+        // A silent connection is probed again and again, and the answer to a probe costs no handshake.
         let is_asked = traffic.connections.iter().any(|(_, connection)| {
             let of_server = connection.server == slot.server;
             of_server && connection.is_established() && !connection.is_closed()
@@ -31,7 +33,8 @@ impl Client {
         }
     }
 
-    /// An attempt is answered for the first time. Silent ones beside it would soon cost the server another handshake.
+    /// Handles the first answer to an attempt. Ends silent attempts beside it, which would soon cost the server another
+    /// handshake.
     pub(crate) fn handle_answered<S: Socket>(
         &mut self,
         now: Instant,

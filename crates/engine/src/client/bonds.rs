@@ -1,4 +1,4 @@
-//! The bonds of a client: each connection that it wants has one, and its next connection goes on with that.
+//! The bonds of a client. Each wanted connection has a bond, and the next connection of the slot continues it.
 
 use std::time::Instant;
 
@@ -9,14 +9,14 @@ use super::slot::Slot;
 use super::spares::SPARE_IDLE;
 use crate::traffic::Traffic;
 
-/// The worker of the server that has the slot's bond.
+/// Returns the server's worker that has the slot's bond, if flows depend on it.
 pub(super) fn route_of<S: Socket>(slot: &Slot, traffic: &Traffic<S>) -> Option<u8> {
     let bond = traffic.bonds.get(slot.bond?)?;
     (bond.granted && bond.count() > 0).then_some(bond.route)
 }
 
 impl Client {
-    /// The bond of the next connection of a slot.
+    /// Returns the bond for the next connection of a slot.
     pub(super) fn bond_of<S: Socket>(
         &mut self,
         traffic: &mut Traffic<S>,
@@ -31,8 +31,8 @@ impl Client {
         Some(*slot.bond.insert(bond))
     }
 
-    /// Gives a connection to bonds that belong to none of those wanted, as long as flows wait there: two connections of one
-    /// slot may both have been granted a bond.
+    /// Makes spare slots for bonds that belong to no slot but have flows that wait. Such bonds exist because two
+    /// connections of one slot may both have been granted a bond.
     pub(super) fn adopt_bonds<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         let of_slots = |bond| self.slots.iter().any(|slot| slot.bond == Some(bond));
         let others = traffic.bonds.alone().filter(|&(bond, _)| !of_slots(bond));
@@ -50,7 +50,8 @@ impl Client {
         }
     }
 
-    /// A connection answers again. Where its place is still free, it takes that back.
+    /// Handles a connection that answers again. If its slot has no other connection yet, the connection takes the slot
+    /// back.
     pub(crate) fn handle_back<S: Socket>(
         &mut self,
         now: Instant,

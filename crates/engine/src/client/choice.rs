@@ -1,51 +1,53 @@
-//! Which of several servers takes new flows.
+//! The choice of the server that takes new flows.
 //!
-//! | the chosen server | another server | new flows go there |
+//! | the chosen server | another server | new flows go to the other server |
 //! | --- | --- | --- |
 //! | none yet, or it does not answer | answers; of several the fastest | at once |
 //! | answers | is clearly faster | once it has been so for [`BETTER_FOR`] |
-//! | answers | is about as fast, and was written before it | once it has been so for [`BACK_FOR`] |
+//! | answers | is about as fast, and precedes it in the configuration | once it has been so for [`BACK_FOR`] |
 //! | answers | anything else | never |
 //!
-//! "Clearly" and "about" leave a gap, so that no measure lies in both, and a switch that nobody needed is not followed by
-//! another within [`HOLD`]. Pure: times and facts are arguments.
+//! The margins of "clearly" and "about" leave a gap, so that no measure lies in both. An unnecessary switch is not
+//! followed by another within [`HOLD`]. Pure: times and facts are arguments.
 
 use std::time::{Duration, Instant};
 
 use crate::report::Why;
 
-/// Time for which another server must be faster without a break: a transfer that fills a queue for a moment ends sooner.
+/// Time for which another server must be faster without interruption. A transfer that fills a queue for a moment ends
+/// sooner.
 const BETTER_FOR: Duration = Duration::from_secs(3);
 
-/// The same where it is only the one that was written before. A server that comes back is used within 30 s: 15 s at the
-/// most until it is connected to, and this.
+/// Time for which a server that precedes the chosen one must be about as fast. A server that comes back is used within
+/// 30 s: at most 15 s until there is a connection to it, and this time.
 const BACK_FOR: Duration = Duration::from_secs(10);
 
 /// Least time between two switches between servers that answer.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// Clearly faster: by a fifth, and by what a person could notice in a few round trips.
+/// Margin of "clearly faster": a fifth of the cost, and a time that a person could notice over a few round trips.
 const CLEARLY: f64 = 1.25;
 const CLEARLY_LEAST: Duration = Duration::from_millis(3);
 
-/// About as fast.
+/// Margin of "about as fast".
 const ABOUT: f64 = 1.1;
 const ABOUT_LEAST: Duration = Duration::from_millis(1);
 
-/// Bytes whose time on the path counts beside a round trip: what a small answer has, chosen arbitrarily between a message and
-/// a page.
+/// Bytes whose transfer time counts in addition to the round trip: a small answer. Chosen arbitrarily between a message
+/// and a page.
 const TYPICAL: f64 = 32.0 * 1024.0;
 
-/// What is known of a server at a moment.
+/// The measurements of one server at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Facts {
-    /// The least smoothed round-trip time of its connections that take flows and answer; `None`: it has none.
+    /// The lowest smoothed round-trip time of the connections that answer and take flows. `None` if there is no such
+    /// connection.
     pub(super) rtt: Option<Duration>,
-    /// Bytes per second that the path has shown to give, where flows wanted more; `None`: unknown.
+    /// Bytes per second that the path has delivered while flows wanted more. `None` if unknown.
     pub(super) bandwidth: Option<u64>,
 }
 
-/// New flows go to another server.
+/// A change of the server that takes new flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Switch {
     pub(super) from: Option<usize>,
@@ -69,21 +71,21 @@ struct Rival {
 }
 
 impl Choice {
-    /// The server that new flows go to.
+    /// Returns the server that takes new flows.
     pub(super) fn chosen(&self) -> Option<usize> {
         self.chosen
     }
 
-    /// When [`Choice::judge`] wants to be called.
+    /// Returns when [`Choice::judge`] should be called next.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         Some(self.rival?.due)
     }
 
-    /// Looks at the servers, in the order in which they were written.
+    /// Compares the servers, in the order of the configuration. Returns the switch that is due, if one is.
     pub(super) fn judge(&mut self, now: Instant, facts: &[Facts]) -> Option<Switch> {
         let answers = |&server: &usize| facts.get(server).is_some_and(|it| it.rtt.is_some());
         let Some(chosen) = self.chosen.filter(answers) else {
-            // What was better than a server that is gone says nothing once that is back.
+            // After an outage, earlier measurements say nothing about the servers.
             self.rival = None;
             let to = fastest(facts, (0..facts.len()).filter(answers))?;
             let first = self.chosen.is_none();
@@ -91,7 +93,8 @@ impl Choice {
         };
         let reason = |server: usize| reason_for(facts, server, chosen);
         let candidates = |why| (0..facts.len()).filter(move |&other| reason(other) == Some(why));
-        // One that is at it stays, so that two of a kind do not keep each other from it.
+        // A server that is already being timed stays the rival, so that two similar servers do not restart each other's
+        // time.
         let rival = self.rival.map(|rival| rival.server);
         let rival = rival
             .filter(|&server| reason(server).is_some())
@@ -127,13 +130,13 @@ impl Choice {
     }
 }
 
-/// The reason for which `server` should take the place of `chosen`, if there is one.
+/// Returns the reason why `server` should replace `chosen`, if there is one.
 fn reason_for(facts: &[Facts], server: usize, chosen: usize) -> Option<Why> {
     if server == chosen {
         return None;
     }
     let (this, that) = (facts.get(server)?, facts.get(chosen)?);
-    // One side's alone says nothing about the other.
+    // The bandwidth of one path alone permits no comparison.
     let counts = this.bandwidth.is_some() && that.bandwidth.is_some();
     let (this, that) = (this.cost(counts)?, that.cost(counts)?);
     if this * CLEARLY + CLEARLY_LEAST.as_secs_f64() < that {
@@ -143,13 +146,13 @@ fn reason_for(facts: &[Facts], server: usize, chosen: usize) -> Option<Why> {
     (server < chosen && about).then_some(Why::Before)
 }
 
-/// The one with the least round-trip time, of several the first.
+/// Returns the server with the lowest round-trip time, and of several the first.
 fn fastest(facts: &[Facts], servers: impl Iterator<Item = usize>) -> Option<usize> {
     servers.min_by_key(|&server| facts[server].rtt)
 }
 
 impl Facts {
-    /// Time that something small takes, seconds.
+    /// Returns the time that a small answer takes, in seconds.
     fn cost(&self, with_bandwidth: bool) -> Option<f64> {
         let round_trip = self.rtt?.as_secs_f64();
         let bandwidth = self.bandwidth.filter(|_| with_bandwidth);

@@ -1,27 +1,28 @@
-//! How often changes of the network make a client dial at once.
+//! Limits how often changes of the network make a client dial at once.
 
 use std::time::{Duration, Instant};
 
-/// Time between two, as long as no connection comes of it: an interface that comes and goes tells of a change several times
-/// a second, and each dial costs the server a handshake.
+/// Least time between two immediate dials as long as no connection results. An interface that goes up and down reports
+/// several changes a second, and each dial costs the server a handshake.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The first change counts at once, and the last one of several, too.
+/// Decides when to dial after changes of the network. The first change counts at once, and the last of several changes
+/// counts, too.
 #[derive(Debug, Default)]
 pub(super) struct Haste {
-    /// The network has changed and nothing was dialled since.
+    /// True if the network has changed since the last dial.
     wanted: bool,
     not_before: Option<Instant>,
 }
 
 impl Haste {
-    /// The network has changed: [`Haste::is_due`] says when to dial.
+    /// Records a change of the network. [`Haste::is_due`] tells when to dial.
     pub(super) fn handle_change(&mut self, now: Instant) {
         self.wanted = true;
         self.not_before.get_or_insert(now);
     }
 
-    /// A connection has come up: it knows the network as it is now.
+    /// Resets the state after a connection has come up, which proves the present network.
     pub(super) fn handle_success(&mut self) {
         *self = Self::default();
     }
@@ -30,7 +31,7 @@ impl Haste {
         self.not_before.filter(|_| self.wanted)
     }
 
-    /// Whether it is time to dial at once; each change counts once.
+    /// Returns whether to dial now. Each change counts once.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let due = self.wanted && self.not_before.is_none_or(|at| at <= now);
         if due {
@@ -47,7 +48,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// How often a change every 200 ms is acted upon in ten seconds.
+    /// Reports a change every 200 ms for ten seconds. Returns how many of them cause a dial.
     fn acted(haste: &mut Haste, from: Instant) -> usize {
         let changes = (0..50).map(|number| from + number * 200 * MS);
         let due = changes.filter(|&now| {

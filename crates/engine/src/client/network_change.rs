@@ -1,5 +1,5 @@
-//! Acts on a change of the network: another network may lead to a server where the old one did not, and timers would take
-//! seconds to find out.
+//! Reaction to a change of the network. The new network may reach a server that the old one could not, and timers would
+//! take seconds to find out.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ impl Client {
         self.drive(now, traffic);
     }
 
-    /// Dials at once where an attempt would come later.
+    /// Dials at once instead of waiting for the next attempt.
     pub(super) fn hurry(&mut self, now: Instant) {
         for slot in &mut self.slots {
             slot.hurry(now);

@@ -1,4 +1,4 @@
-//! A race between the addresses of a server: the first attempt that succeeds is its connection.
+//! A race between the addresses of a server: the first successful attempt becomes its connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,29 +12,29 @@ use crate::loss::LossReason;
 /// Head start of one address over the next (RFC 8305 section 5).
 pub(super) const RACE_STEP: Duration = Duration::from_millis(250);
 
-/// Time after which all addresses are tried again beside attempts that nobody has answered. The library sends an attempt's
-/// packets after 1 s, 3 s and 7 s: with those of the next attempt no gap is longer than 2 s, so that a client is back soon
-/// after the network.
+/// Time after which all addresses are tried again beside attempts that are not answered. The library sends an attempt's
+/// packets after 1 s, 3 s and 7 s. Together with the packets of the next attempt, no gap is longer than 2 s, so that a
+/// client recovers soon after the network.
 const AGAIN: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
 pub(super) struct Race {
     pub(super) attempts: Vec<ConnectionKey>,
-    /// Attempts beside those that nobody has answered. The race does not wait for their end.
+    /// Attempts beside others that are not answered. The race does not wait for their end.
     pub(super) beside: Vec<ConnectionKey>,
     again_at: Option<Instant>,
     tried: Vec<SocketAddr>,
     next: VecDeque<SocketAddr>,
-    /// Attempts that are made from now on are of those beside.
+    /// True if new attempts belong to `beside`.
     is_beside: bool,
     pub(super) next_at: Instant,
     pub(super) last: Option<(SocketAddr, LossReason)>,
     pub(super) timed_out: bool,
-    /// Address with which the race began before the name was looked up: the last connection's.
+    /// The address that was dialled before the name was resolved: that of the last connection.
     pub(super) early: Option<SocketAddr>,
-    /// Why the name could not be looked up meanwhile.
+    /// The resolver's error, if the name could not be resolved meanwhile.
     pub(super) unresolved: Option<String>,
-    /// Time at which the way is doubted, where no attempt has been answered by then.
+    /// Time at which to doubt the path, if no attempt has been answered by then.
     pub(super) doubt_at: Option<Instant>,
 }
 
@@ -81,7 +81,7 @@ impl Race {
 
     pub(super) fn next_address(&mut self, now: Instant) -> Option<SocketAddr> {
         if self.is_beside && self.attempts.is_empty() {
-            // Those that it has waited for have ended.
+            // The attempts that the race waited for have ended.
             return None;
         }
         let address = self.next.pop_front()?;
@@ -105,12 +105,12 @@ impl Race {
         self.is_beside = beside;
     }
 
-    /// Asks after a while whether to try all addresses again. `jitter`: 0 to 1.
+    /// Schedules the next question whether to try all addresses again. `jitter` is from 0 to 1.
     pub(super) fn ask_again(&mut self, now: Instant, jitter: f64) {
         self.again_at = Some(now + AGAIN.mul_f64(0.75 + jitter / 2.0));
     }
 
-    /// Those of its addresses take part that it has not begun with.
+    /// Adds the resolved addresses, except the one that the race has begun with.
     pub(super) fn join(&mut self, now: Instant, addresses: &[SocketAddr], early: SocketAddr) {
         let others = addresses.iter().filter(|&&address| address != early);
         self.next.extend(others);
@@ -118,7 +118,8 @@ impl Race {
         self.is_beside = false;
     }
 
-    /// One of its attempts is answered. Where there are some beside, it is over with that one; returns the others.
+    /// Handles an answer to one of its attempts. If there are attempts in `beside`, the race continues with the
+    /// answered one alone, and the others are returned.
     pub(super) fn handle_answered(&mut self, attempt: ConnectionKey) -> Vec<ConnectionKey> {
         if self.beside.is_empty() || !self.under_way().any(|other| other == attempt) {
             return Vec::new();
@@ -130,7 +131,7 @@ impl Race {
         others
     }
 
-    /// Its attempts that have not ended.
+    /// Returns the attempts that have not ended.
     pub(super) fn under_way(&self) -> impl Iterator<Item = ConnectionKey> {
         self.attempts.iter().chain(&self.beside).copied()
     }
@@ -147,7 +148,7 @@ impl Race {
         self.last = Some((remote, why.clone()));
     }
 
-    /// Why all have failed.
+    /// Returns the last failure of the race.
     pub(super) fn failure(&mut self) -> (Option<SocketAddr>, LossReason) {
         match (self.last.take(), self.unresolved.take()) {
             (Some((_, LossReason::TimedOut)), Some(error)) => (None, LossReason::Resolve(error)),

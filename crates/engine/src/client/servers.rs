@@ -1,6 +1,6 @@
-//! The servers of a client: how each is dialled, what is known of it, and which one is chosen.
+//! The servers of a client: how to dial them, what is known of them, and which one is chosen.
 //!
-//! A client of one server has nothing to choose: nothing here looks at its connections.
+//! A client with one server has no choice. The code here then ignores its connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::quic_config::quic_crypto;
 use crate::report::{ServerId, ServerReport, Why};
 use crate::traffic::Traffic;
 
-/// Time between two looks at the servers while nothing has happened: a worker's turns may be microseconds apart.
+/// Time between two judgements of the servers while nothing has happened. A worker's turns may be microseconds apart.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Time for which it counts what a path has given: others may be on it later.
+/// Time for which a measured bandwidth counts. Later, other flows may use the path.
 const BANDWIDTH_KEPT: Duration = Duration::from_mins(1);
 
 /// All servers of a client.
@@ -34,17 +34,17 @@ pub(super) struct Servers {
     look_at: Option<Instant>,
 }
 
-/// One of them.
+/// One server, and how to dial it.
 struct Dialled {
     crypto: Arc<QuicClientConfig>,
     fallback: Option<Arc<QuicClientConfig>>,
     name: String,
     prover: Option<Prover>,
     resolving: bool,
-    /// Reason for which the latest attempt or connection ended.
+    /// Reason why the latest attempt or connection ended.
     failure: Option<LossReason>,
     flows_opened: u64,
-    /// Bytes per second that its path gave, and until when that counts.
+    /// Bytes per second that the path has delivered, and the time until which the value counts.
     bandwidth: Option<(u64, Instant)>,
 }
 
@@ -71,7 +71,7 @@ impl Servers {
         self.each.get_mut(server.0)
     }
 
-    /// The server that new flows go to, if one has answered yet.
+    /// Returns the server that new flows go to, once one has answered.
     pub(super) fn chosen(&self) -> Option<ServerId> {
         if self.is_one() {
             return Some(ServerId(0));
@@ -79,8 +79,8 @@ impl Servers {
         self.choice.chosen().map(ServerId)
     }
 
-    /// Whether a connection of the chosen server takes flows. Where there is no other server, flows need not wait for it to
-    /// say that it knows this client.
+    /// Returns whether flows may use a connection of the chosen server. If there is no other server, flows need not
+    /// wait until the server has admitted this client.
     pub(super) fn can_use(&self, connection: &Connection) -> bool {
         connection.is_usable() && (self.is_one() || connection.is_ready())
     }
@@ -104,7 +104,8 @@ impl Servers {
         Ok(())
     }
 
-    /// How the server is dialled: `fallback`: with the shorter `ClientHello`.
+    /// Returns the TLS configuration and name with which to dial the server. `fallback` selects the shorter
+    /// `ClientHello`.
     pub(super) fn dialled(
         &self,
         server: ServerId,
@@ -236,7 +237,7 @@ impl std::fmt::Debug for Dialled {
 }
 
 impl Client {
-    /// Asks for the addresses of a server, unless they are on their way.
+    /// Asks for the addresses of a server, unless a request is pending.
     pub(super) fn want_addresses<S: Socket>(&mut self, traffic: &mut Traffic<S>, server: ServerId) {
         if let Some(dialled) = self.servers.get(server)
             && !std::mem::replace(&mut dialled.resolving, true)
@@ -250,7 +251,7 @@ impl Client {
         self.servers.choose(now, traffic);
     }
 
-    /// The same, unless that was a moment ago; flows that wait for a server go to it.
+    /// Chooses the server of new flows, unless that was done a moment ago, and places the flows that wait.
     pub(super) fn choose_now_and_then<S: Socket>(
         &mut self,
         now: Instant,
@@ -266,7 +267,8 @@ impl Client {
         self.place_waiting(now, traffic);
     }
 
-    /// The path to a server is suspect. Flows that it has not answered are opened at another one, if that is there.
+    /// Handles a suspect path to a server: moves bonded flows to another connection, and opens flows that the server
+    /// has not answered at another server, if one is ready.
     pub(crate) fn handle_suspect<S: Socket>(
         &mut self,
         now: Instant,
@@ -277,7 +279,7 @@ impl Client {
         self.ask_elsewhere(now, traffic, key);
     }
 
-    /// Has flows that a server has not answered opened at another one, if that is there.
+    /// Opens flows that a server has not answered at another server, if one is ready.
     pub(crate) fn ask_elsewhere<S: Socket>(
         &mut self,
         now: Instant,
@@ -292,13 +294,13 @@ impl Client {
         }
     }
 
-    /// Whether the server of a slot has still to say that it knows this client, and flows wait for that.
+    /// Returns whether flows have to wait until the server of a slot has admitted this client.
     pub(super) fn is_to_be_let_in<S: Socket>(&self, traffic: &Traffic<S>, slot: &Slot) -> bool {
         let connection = slot.up().and_then(|key| traffic.connections.get(key));
         !self.servers.is_one() && connection.is_some_and(|connection| !connection.is_ready())
     }
 
-    /// All servers, as they are now.
+    /// Returns the state of all servers.
     pub(crate) fn server_reports<S: Socket>(
         &self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! One wanted connection: races between addresses, and waits between them.
+//! One wanted connection: races between addresses, and pauses between the races.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,35 +10,36 @@ use crate::loss::LossReason;
 use crate::report::ServerId;
 use crate::traffic::Ended;
 
-/// Longest wait between races; the first retry comes at once. One that nobody has answered took ten seconds already.
+/// Longest pauses between races; the first retry follows at once. `BACK_OFF_SILENT` is shorter: an unanswered race has
+/// already taken ten seconds.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 const BACK_OFF_SILENT: Duration = Duration::from_secs(1);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
 
-/// Failures after which a silent server is no longer tried so often: about ten minutes.
+/// Number of failures after which a silent server is tried less often: about ten minutes.
 const OFTEN_FAILURES: u32 = 50;
 
-/// Age of the latest attempt at which a new one is faster than its next packet: the library sends the first one again after
-/// 1 s, and then ever more rarely (RFC 9002 section 6.2).
+/// Age of the latest attempt at which a new attempt is faster than the next packet of the old one. The library
+/// retransmits the first packet after 1 s, and then at growing intervals (RFC 9002 section 6.2).
 const STALE: Duration = Duration::from_secs(1).saturating_sub(RACE_STEP);
 
-/// Failures after which the wait has reached its longest.
+/// Number of failures after which the pause has its full length.
 const FAILURES_MAX: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// The server that its connections lead to.
+    /// The server that the slot's connections lead to.
     pub(super) server: ServerId,
     state: State,
     failures: u32,
-    /// Attempts that timed out since there was a connection.
+    /// Number of races that timed out since the last connection.
     timeouts: u32,
-    /// The server has refused this client: another network changes nothing about that.
+    /// True if the server has refused this client. Another network does not change that.
     refused: bool,
     spare: bool,
-    /// Where its last connection led, if that fell silent: it may answer before names can be looked up again.
+    /// Address of the slot's last connection, if it fell silent. It may answer again before names can be resolved.
     silent: Option<SocketAddr>,
-    /// The bond of its connections.
+    /// The bond of the slot's connections.
     pub(super) bond: Option<BondKey>,
 }
 
@@ -56,9 +57,9 @@ pub(super) enum Step {
     Nothing,
     Race,
     Attempt,
-    /// The connection was silent, and no attempt to make another one is answered either.
+    /// The connection was silent, and no attempt to replace it is answered either.
     Doubt,
-    /// No attempt has succeeded for long: another one beside them may be faster.
+    /// No attempt has succeeded for long. Another one beside them may be faster.
     Again,
     /// A connection is up and may have stopped answering.
     Check(ConnectionKey),
@@ -100,7 +101,7 @@ impl Slot {
         matches!(self.state, State::Up(_))
     }
 
-    /// Its connection, where there is one.
+    /// Returns the slot's connection, if it has one.
     pub(super) fn up(&self) -> Option<ConnectionKey> {
         match self.state {
             State::Up(key) => Some(key),
@@ -112,7 +113,7 @@ impl Slot {
         matches!(self.state, State::Resolving)
     }
 
-    /// Whether the connection is its own, or an attempt of it.
+    /// Returns whether `key` is the slot's connection or one of its attempts.
     pub(super) fn has(&self, key: ConnectionKey) -> bool {
         match &self.state {
             State::Up(up) => *up == key,
@@ -121,7 +122,7 @@ impl Slot {
         }
     }
 
-    /// Whether the next attempt should use the shorter `ClientHello`: every other one after a time-out.
+    /// Returns whether the next attempt should use the shorter `ClientHello`. Every other one after a timeout does.
     pub(super) fn wants_fallback(&self) -> bool {
         self.timeouts % 2 == 1
     }
@@ -156,7 +157,8 @@ impl Slot {
         self.state = State::Racing(Box::new(Race::new(now, addresses)));
     }
 
-    /// Races for the address of its connection, which has fallen silent, until the name has been looked up. `false`: there is none.
+    /// Races for the address of the silent connection until the name has been resolved. Returns false if there is no
+    /// such address.
     pub(super) fn race_early(&mut self, now: Instant) -> bool {
         let Some(address) = self.silent else {
             return false;
@@ -168,14 +170,14 @@ impl Slot {
         true
     }
 
-    /// An answer to its attempts should take no longer than `patience`.
+    /// Doubts the path if the slot's attempts are not answered within `patience`.
     pub(super) fn doubt_after(&mut self, now: Instant, patience: Duration) {
         if let State::Racing(race) = &mut self.state {
             race.doubt_at = Some(now + patience);
         }
     }
 
-    /// Races for the same addresses again, beside the attempts that are under way.
+    /// Races for the same addresses again, beside the attempts in progress.
     pub(super) fn race_again(&mut self, now: Instant) {
         if let State::Racing(race) = &mut self.state {
             race.repeat(now, false);
@@ -183,8 +185,8 @@ impl Slot {
         }
     }
 
-    /// Tries the same addresses beside attempts that nobody has answered, where that is `wanted`, and asks again after as long.
-    /// `jitter`: 0 to 1. Returns whether it tries.
+    /// Tries the same addresses beside attempts that are not answered, if that is `wanted`, and schedules the next
+    /// question. `jitter` is from 0 to 1. Returns whether the slot tries.
     pub(super) fn try_beside(&mut self, now: Instant, jitter: f64, wanted: bool) -> bool {
         let State::Racing(race) = &mut self.state else {
             return false;
@@ -197,7 +199,7 @@ impl Slot {
         tries
     }
 
-    /// Its attempts that have not ended.
+    /// Returns the slot's attempts that have not ended.
     pub(super) fn under_way(&self) -> impl Iterator<Item = ConnectionKey> {
         let race = match &self.state {
             State::Racing(race) => Some(race),
@@ -206,7 +208,8 @@ impl Slot {
         race.into_iter().flat_map(|race| race.under_way())
     }
 
-    /// One of its attempts is answered, and there are some beside. The race waits for that one alone; returns the others.
+    /// Handles an answer to one of the attempts. If there are attempts beside, the race waits for the answered one
+    /// alone, and the others are returned.
     pub(super) fn handle_answered(&mut self, attempt: ConnectionKey) -> Vec<ConnectionKey> {
         match &mut self.state {
             State::Racing(race) => race.handle_answered(attempt),
@@ -214,18 +217,18 @@ impl Slot {
         }
     }
 
-    /// The name has been looked up: other addresses join a race that has begun early.
+    /// Adds the resolved addresses to a race that began before the name was resolved.
     pub(super) fn join_race(&mut self, now: Instant, addresses: &[SocketAddr]) {
         if let State::Racing(race) = &mut self.state
             && let Some(early) = race.early.take()
         {
             race.join(now, addresses, early);
-            // Where the server is elsewhere by now, the address that fell silent is not tried again.
+            // If the name no longer leads there, the silent address is not tried again.
             self.silent = self.silent.filter(|address| addresses.contains(address));
         }
     }
 
-    /// The name could not be looked up: a race that has begun early goes on.
+    /// Records that the name could not be resolved. A race that began early goes on.
     pub(super) fn note_unresolved(&mut self, error: &str) {
         if let State::Racing(race) = &mut self.state
             && race.early.is_some()
@@ -251,7 +254,7 @@ impl Slot {
         Next::Failed(remote, reason)
     }
 
-    /// `jitter`: 0 to 1.
+    /// Adds an attempt to the race. `jitter` is from 0 to 1.
     pub(super) fn add_attempt(&mut self, now: Instant, key: ConnectionKey, jitter: f64) {
         if let State::Racing(race) = &mut self.state {
             race.ask_again(now, jitter);
@@ -265,7 +268,8 @@ impl Slot {
         }
     }
 
-    /// Lets it wait before its next attempt; the first one follows at once. `jitter`: 0 to 1.
+    /// Starts the pause before the next race, which is zero after the first failure. `jitter` is from 0 to 1. Returns
+    /// the pause.
     pub(super) fn back_off(&mut self, now: Instant, jitter: f64, reason: &LossReason) -> Duration {
         let silent = *reason == LossReason::TimedOut || self.silent.is_some();
         let wait = if self.failures == 0 {
@@ -285,11 +289,11 @@ impl Slot {
         wait
     }
 
-    /// The network has changed: nothing waits any more for what the old one said, or did not say.
+    /// Handles a change of the network: ends the pause that failures on the old network have caused.
     pub(super) fn hurry(&mut self, now: Instant) {
         match &mut self.state {
             State::Waiting(_) if !self.refused => self.state = State::Idle,
-            // Beside the attempts that are under way: an answer to one of them may be.
+            // Beside the attempts in progress, because an answer to one of them may be on its way.
             State::Racing(race) if now >= race.next_at + STALE => self.race_again(now),
             State::Idle
             | State::Resolving
@@ -299,7 +303,7 @@ impl Slot {
         }
     }
 
-    /// The first of its attempts has succeeded. Returns the others.
+    /// Handles the success of the first attempt. Returns the other attempts.
     pub(super) fn handle_connected(&mut self, key: ConnectionKey) -> Vec<ConnectionKey> {
         self.timeouts = 0;
         self.silent = None;
@@ -309,19 +313,20 @@ impl Slot {
         }
     }
 
-    /// The connection is of no use for new flows.
+    /// Gives up a connection that cannot take new flows.
     pub(super) fn vacate(&mut self) {
         self.state = State::Idle;
         self.silent = None;
     }
 
-    /// The same, because `remote` no longer answers.
+    /// Gives up a connection because `remote` no longer answers.
     pub(super) fn leave_silent(&mut self, remote: SocketAddr) {
         self.vacate();
         self.silent = Some(remote);
     }
 
-    /// Its connection answers again before another one was made. Returns the attempts for that.
+    /// Takes back a connection that answers again before another one was made. Returns the attempts that are no longer
+    /// needed, or `None` if the slot has a connection.
     pub(super) fn restore(&mut self, key: ConnectionKey) -> Option<Vec<ConnectionKey>> {
         if self.is_up() {
             return None;
@@ -334,7 +339,7 @@ impl Slot {
     }
 
     pub(super) fn handle_ended(&mut self, now: Instant, ended: &Ended) -> AfterEnd {
-        // A server that lets us in and throws us out again must not be stormed.
+        // A server that admits this client and ejects it again must not be flooded with attempts.
         if self.is_up() && now >= ended.opened + BACK_OFF_MAX {
             self.failures = 0;
         }

@@ -1,4 +1,4 @@
-//! Connections beyond the wanted ones: made when flows would have to wait, closed when they are idle.
+//! Connections beyond the wanted ones: opened when flows would have to wait, closed when idle.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use super::slot::Slot;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
-/// Connections beyond the wanted ones, made when streams run out or a server answers late.
+/// Limit for connections beyond the wanted ones, which are made when streams run out or a server answers late.
 const SPARES_MAX: usize = 32;
 
-/// Least time for an answer to a connection that is tried beside a silent one.
+/// Least time that an attempt beside a silent connection gets for an answer.
 const DOUBT_MIN: Duration = Duration::from_millis(200);
 
-/// The same, in round trips: a handshake takes one, or two where an address must be validated.
+/// The same limit in round trips. A handshake takes one, or two if an address must be validated.
 const DOUBT_ROUND_TRIPS: u32 = 4;
 
-/// A spare connection without flows goes away after this.
+/// Time after which a spare connection without flows is closed.
 pub(super) const SPARE_IDLE: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// A connection that no longer answers gives up its slot.
+    /// Takes a connection that no longer answers out of its slot.
     pub(super) fn check_up<S: Socket>(
         &mut self,
         now: Instant,
@@ -47,7 +47,8 @@ impl Client {
         }
     }
 
-    /// Compatibility: the server has not answered a request for long; others should not wait behind it.
+    /// Compatibility: handles a request that the server has not answered for long, so that other requests do not wait
+    /// behind it.
     pub(crate) fn handle_late_answer<S: Socket>(
         &mut self,
         now: Instant,
@@ -63,7 +64,7 @@ impl Client {
         let Some(connection) = traffic.connections.get_mut(lane.connection) else {
             return;
         };
-        // A later request was answered before this one: this server does not serve one after the other.
+        // A later request was answered first, so this server does not serve requests one after the other.
         let overtaken = connection.streams.is_overtaken(lane.stream);
         if established || overtaken || !connection.speaks(Protocol::Compat) {
             return;
@@ -74,14 +75,14 @@ impl Client {
         }
         self.sweep_at.get_or_insert(now + SPARE_IDLE);
         if new {
-            // It waits for its own target; those behind it need not.
+            // The late flow waits for its own target. Those behind it need not wait.
             let behind = Some(lane.stream.index());
             self.reopen_unanswered(now, traffic, lane.connection, behind);
         }
         self.drive(now, traffic);
     }
 
-    /// Flows wait although the wanted connections are up: make another.
+    /// Makes another connection if flows wait although the wanted connections are up.
     pub(super) fn want_spare<S: Socket>(&mut self, now: Instant, traffic: &Traffic<S>) {
         let Some(server) = self.servers.chosen() else {
             return;
@@ -119,12 +120,12 @@ impl Client {
         }
         self.note_ended(now, traffic);
         self.drop_idle_spares(now, traffic);
-        // One that dials has no connection yet, and may never have one.
+        // A spare that dials has no connection yet, and may never have one.
         again |= self.slots.iter().any(Slot::is_spare);
         self.sweep_at = again.then(|| now + SPARE_IDLE);
     }
 
-    /// Forgets spares without a connection that nothing waits for. They dial no more.
+    /// Removes spare slots without a connection that no flow waits for, and ends their attempts.
     fn drop_idle_spares<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         let wanted = !self.waiting.is_empty();
         let slots = std::mem::take(&mut self.slots);

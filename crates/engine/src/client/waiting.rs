@@ -1,4 +1,4 @@
-//! Flows that wait for a connection, and the stream that each gets.
+//! Flows that wait for a connection, and their placement on streams.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::entries::Lane;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
-/// Flows that may wait for a connection.
+/// Limit for flows that wait for a connection.
 const WAITING_MAX: usize = 4096;
 
 impl Client {
@@ -31,7 +31,7 @@ impl Client {
         Some(id)
     }
 
-    /// Gives waiting flows to connections that can take them.
+    /// Places waiting flows on connections that can take them.
     pub(crate) fn place_waiting<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         if !self.waiting.is_empty() {
             self.choose(now, traffic);
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// Opens a stream for a waiting flow on the connection to the chosen server that has the fewest flows.
+    /// Opens a stream for a waiting flow, on the connection to the chosen server that has the fewest flows.
     fn place<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, key: FlowKey) -> bool {
         let Some(server) = self.servers.chosen() else {
             return false;
@@ -96,13 +96,12 @@ impl Client {
         false
     }
 
-    /// Takes flows without an answer off a stuck connection (PROTOCOL CLOSE-10): all, or those opened after the stream with
-    /// the index `behind`.
+    /// Takes unanswered flows off a stuck connection (PROTOCOL CLOSE-10): all of them, or those on streams after the
+    /// index `behind`.
     ///
-    /// A connection may turn out to be stuck after flows were opened on it: its peer has fallen silent, or is
-    /// an original server that dials a dead target first. A flow of which the server can have seen no more
-    /// than the request loses nothing by asking again elsewhere. One that has sent bytes stays: they may have
-    /// been acted upon.
+    /// A connection may become stuck after flows were opened on it: its peer has fallen silent, or is an original
+    /// server that dials a dead target first. A flow of which the server can have seen no more than the request loses
+    /// nothing if it asks again elsewhere. A flow that has sent bytes stays, because the server may have acted on them.
     pub(crate) fn reopen_unanswered<S: Socket>(
         &mut self,
         now: Instant,
@@ -117,9 +116,9 @@ impl Client {
             (behind && entry.may_reopen()).then_some((index, key))
         });
         let mut found: Vec<(u64, FlowKey)> = flows.collect();
-        // In the order in which they were opened.
+        // Keep the order in which they were opened.
         found.sort_unstable();
-        // Not sooner than it would have ended where it was.
+        // A flow must not end sooner than it would have where it was.
         let wait = self.role.wait_timeout;
         let deadline = now + wait.max(traffic.transport.idle_timeout);
         for &(_, key) in &found {
@@ -130,7 +129,7 @@ impl Client {
         }
         if !found.is_empty() {
             traffic.connections.want_transmit(on);
-            // First the stuck connection leaves its slot: then another one is coming.
+            // The stuck connection leaves its slot first. Then another one is being made.
             self.drive(now, traffic);
             self.place_waiting(now, traffic);
         }

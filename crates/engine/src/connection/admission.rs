@@ -1,4 +1,4 @@
-//! Whether a peer has shown who it is.
+//! Admission: whether a peer has identified itself.
 
 use std::time::Instant;
 
@@ -7,30 +7,30 @@ use crate::strangers::Source;
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     admitted: bool,
-    /// Until when the peer must be admitted.
+    /// Time by which the peer must be admitted.
     pub(crate) deadline: Option<Instant>,
-    /// Server: the source among whose strangers the connection has a place.
+    /// Server: the source that the connection is counted for, while it holds a place among strangers.
     pub(crate) place: Option<Source>,
     /// Server: the latest proof of a pre-shared secret that the client has sent, right or wrong.
     pub(crate) proof: Option<[u8; 32]>,
-    /// The one that it had sent when it was admitted.
+    /// The proof that the client had sent when it was admitted.
     admitted_by: Option<[u8; 32]>,
 }
 
 impl Admission {
-    /// Server: the peer is known, or need not be. Client: the server has said so.
+    /// Server: returns whether the client is known, or need not be. Client: returns whether the server has admitted it.
     pub(crate) fn is_admitted(&self) -> bool {
         self.admitted
     }
 
-    /// The peer is known. Returns whether that is new.
+    /// Admits the peer. Returns false if it was admitted before.
     pub(crate) fn admit(&mut self) -> bool {
         self.deadline = None;
         self.admitted_by = self.proof;
         !std::mem::replace(&mut self.admitted, true)
     }
 
-    /// Whether the deadline has passed; it is told once.
+    /// Returns whether the deadline has passed. Returns true only once.
     pub(crate) fn take_late(&mut self, now: Instant) -> bool {
         let late = self.deadline.is_some_and(|at| at <= now);
         if late {
@@ -39,7 +39,7 @@ impl Admission {
         late
     }
 
-    /// The proof that the client had sent when it was admitted, and the latest.
+    /// Returns the proof that the client had sent when it was admitted, and the latest one.
     pub(crate) fn proofs(&self) -> [Option<[u8; 32]>; 2] {
         [self.admitted_by, self.proof]
     }

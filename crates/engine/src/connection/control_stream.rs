@@ -11,19 +11,19 @@ use super::Connection;
 use crate::config::{Joiner, Prover};
 use crate::quic_stream::{QuicStream, stream_number, stream_of};
 
-/// What a client says of itself in HELLO, beside its bond.
+/// The content of a client's HELLO, except for the bond.
 #[derive(Clone, Copy)]
 pub(crate) struct Hello<'a> {
-    /// Makes the proof of the pre-shared secret.
+    /// Computes the proof of the pre-shared secret.
     pub(crate) prover: Option<&'a Prover>,
-    /// Makes the JOIN of a client that has been invited.
+    /// Makes the JOIN of an invited client.
     pub(crate) joiner: Option<&'a Joiner>,
-    /// Whether the server is asked to listen for it.
+    /// True if the client asks the server to listen for it.
     pub(crate) reverse: bool,
 }
 
 impl Connection {
-    /// Client: begins the control stream, if the server has one to spare.
+    /// Client: opens the control stream. Returns false if the server permits no further stream.
     pub(crate) fn begin_control(
         &mut self,
         hello: Hello<'_>,
@@ -44,7 +44,8 @@ impl Connection {
         true
     }
 
-    /// Server: a stream has begun with HELLO; `inlet` is where it arrives. `false`: it is not the first one.
+    /// Server: takes a stream that has begun with HELLO as the control stream. `inlet` holds its received data. Returns
+    /// false if there is a control stream already.
     pub(crate) fn adopt_control(&mut self, stream: StreamId, inlet: Inlet) -> bool {
         let first = self.control.adopt(stream_number(stream), inlet);
         if first {
@@ -58,7 +59,7 @@ impl Connection {
         self.credit.obeys_hold = true;
     }
 
-    /// Takes in what has arrived on the control stream: see [`Control::take_in`].
+    /// Takes in the data that has arrived on the control stream: see [`Control::take_in`].
     pub(crate) fn take_in_control(&mut self) -> Option<bool> {
         let id = self.control.stream().and_then(stream_of)?;
         let quic = &mut self.quic;
@@ -73,7 +74,7 @@ impl Connection {
         self.note_control_held(before, after);
     }
 
-    /// The control stream has ended; the peer is as one that never had it.
+    /// Handles the end of the control stream. The peer is then treated as one that never had a control stream.
     pub(crate) fn lose_control(&mut self) {
         if let Some(stream) = self.control.stream().and_then(stream_of) {
             self.reset_stream(stream, FlowCode::AppReset);
@@ -91,7 +92,7 @@ impl Connection {
         self.credit.note_holding(holding(before), holding(after));
     }
 
-    /// Hands frames to the control stream. `false`: the peer leaves too many untaken.
+    /// Hands frames to the control stream. Returns false if the peer leaves too many of them unread.
     pub(crate) fn flush_control(&mut self) -> bool {
         if !self.control.has_frames() || self.quic.is_closed() {
             return true;
@@ -105,7 +106,7 @@ impl Connection {
         !too_many
     }
 
-    /// Server: whether LISTEN may come (PROTOCOL REVERSE-1).
+    /// Server: returns whether the client may send LISTEN (PROTOCOL REVERSE-1).
     pub(crate) fn is_asked_to_listen(&self) -> bool {
         self.control.may_listen() && self.control.is_answered()
     }

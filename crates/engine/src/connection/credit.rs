@@ -1,4 +1,4 @@
-//! The credit that a peer gets: the connection's receive window, but for what flows hold of it.
+//! Flow-control credit of a peer: the connection's receive window minus the data that flows hold.
 
 use std::time::Instant;
 
@@ -10,24 +10,24 @@ use quinn_proto::VarInt;
 
 use crate::grants::First;
 
-/// The receive window of one connection, as its peer and the library know it.
+/// The receive window of one connection, as the peer and the library know it.
 #[derive(Debug)]
 pub(crate) struct Credit {
     window: ReceiveWindow,
-    /// What flows and the control stream hold of received data.
+    /// Received data that flows and the control stream hold.
     pub(crate) holding: Holding,
-    /// The window that the library has been told.
+    /// The window that the library was last given.
     announced: u64,
-    /// Credit that the peer has beyond it: the library has still to take it back.
+    /// Credit that the peer has beyond `announced`, because the library has yet to take it back.
     owed: u64,
-    /// Credit that the peer gets whatever flows hold, bytes: 0 where memory is short.
+    /// Credit that the peer gets regardless of what flows hold, in bytes. 0 if memory is short.
     floor: u64,
-    /// The peer obeys HOLD. One that does not has no floor: it cannot know which flow should stop, so it has to stop them
-    /// all.
+    /// True if the peer obeys HOLD. Other peers get no floor: they cannot know which flow should stop, so they have to
+    /// stop all of them.
     pub(crate) obeys_hold: bool,
-    /// Flows wait for their client's rate, which stops all of them: there is no floor either.
+    /// True if the client has a rate limit. The limit stops all its flows, so there is no floor either.
     shaped: bool,
-    /// `DATA_BLOCKED` frames of the peer that were answered.
+    /// Number of `DATA_BLOCKED` frames of the peer that were answered.
     blocked_seen: u64,
     /// Stream bytes that applications have taken.
     pub(crate) delivered: u64,
@@ -56,17 +56,17 @@ impl Credit {
         self.window.size()
     }
 
-    /// The window with which the next connection to the same peer should begin; 0: like any.
+    /// Returns the window with which the next connection to the same peer should begin. 0 means the default.
     pub(crate) fn needed(&self) -> u64 {
         self.window.needed()
     }
 
-    /// Whether its client has a rate, which holds the peer back by the window.
+    /// Sets whether the client has a rate limit, which the window enforces on the peer.
     pub(crate) fn set_shaped(&mut self, shaped: bool) {
         self.shaped = shaped;
     }
 
-    /// A flow, or the control stream, holds `after` where it held `before`.
+    /// Records that a flow, or the control stream, holds `after` instead of `before`.
     pub(crate) fn note_holding(&mut self, before: Holding, after: Holding) {
         self.holding -= before;
         self.holding += after;
@@ -76,30 +76,31 @@ impl Credit {
         self.owed = self.owed.saturating_sub(bytes);
     }
 
-    /// Whether flows that do not read hold as much as the whole window.
+    /// Returns whether flows that do not read hold as much as the whole window.
     pub(crate) fn is_taken_up(&self) -> bool {
         self.excess() >= self.window.size()
     }
 
-    /// Whether the peer makes us hold more than its credit can account for: it sends tiny pieces.
+    /// Returns whether the peer makes this side hold more overhead than its credit accounts for. It then sends tiny
+    /// pieces.
     pub(crate) fn is_hoarded(&self, flows: usize) -> bool {
         let some = flows * OVERHEAD_MIN;
         let size = self.window.size();
         self.holding.overhead as u64 > window::debt(size) - size + some as u64
     }
 
-    /// Memory that the peer may make us hold with it, bytes.
+    /// Returns the memory that the peer can make this side hold with its credit, in bytes.
     pub(crate) fn debt(&self) -> u64 {
         let given = self.announced + self.owed + self.excess();
         window::debt(self.window.size()).max(given)
     }
 
-    /// Bytes that flows hold at the expense of the window.
+    /// Returns the bytes that flows hold at the expense of the window.
     fn excess(&self) -> u64 {
         self.holding.held.saturating_sub(self.holding.parked) as u64
     }
 
-    /// The part of the window that flows do not hold, at least `floor`, bytes.
+    /// Returns the part of the window that flows do not hold, but at least `floor`, in bytes.
     fn left(&self, floor: u64) -> u64 {
         let size = self.window.size();
         let floor = if self.obeys_hold && !self.shaped {
@@ -110,7 +111,8 @@ impl Credit {
         size.saturating_sub(self.excess()).max(floor.min(size))
     }
 
-    /// Follows what the path has shown; `free` is the memory that there is for the window, its own included, bytes.
+    /// Adapts the window to the path. `free` is the memory available for the window, including the memory that it has
+    /// already, in bytes.
     pub(crate) fn update(
         &mut self,
         now: Instant,
@@ -121,7 +123,7 @@ impl Credit {
         let floor = lease.floor();
         let left = self.left(floor);
         let least = lease.is_half_full().then_some(floor);
-        // Not the smoothed time: that grows with the queue that a larger window would only lengthen.
+        // Not the smoothed time: it grows with the queue, which a larger window would only lengthen.
         let rtt = quic.min_rtt();
         let passed = self
             .window
@@ -133,12 +135,11 @@ impl Credit {
         self.answer_blocked(quic);
     }
 
-    /// Tells the library the window: what flows hold takes up a part of it, but for what is parked. At least `floor` is
-    /// left, bytes.
+    /// Gives the library the window minus the data that flows hold, except for parked data, but at least `floor` bytes.
     ///
-    /// The library gives at once what a window grows by, and takes back what it shrinks by only as bytes are read. What
-    /// the peer may send is therefore the window and all that is still to be taken back; a window grows by no more
-    /// than that allows.
+    /// The library grants growth of a window at once, but takes back a reduction only as bytes are read. The peer may
+    /// therefore send the window and everything that is still to be taken back. A window grows by no more than that
+    /// allows.
     pub(crate) fn announce(&mut self, floor: u64, quic: &mut quinn_proto::Connection) {
         let size = self.window.size();
         let wanted = self.left(floor);
@@ -148,7 +149,7 @@ impl Credit {
         } else {
             wanted.saturating_sub(self.owed).max(self.announced)
         };
-        // Only a larger one costs a frame.
+        // Only a larger window costs a frame.
         let little = to >= self.announced && to - self.announced < step;
         let starved = self.announced < floor;
         self.floor = floor;
@@ -159,11 +160,11 @@ impl Credit {
         self.set_window(to, quic);
     }
 
-    /// Answers a `DATA_BLOCKED` frame (RFC 9000 section 19.12): announces the remaining credit, and forgets what is owed.
+    /// Answers a `DATA_BLOCKED` frame (RFC 9000 section 19.12): announces the remaining credit, and resets `owed`.
     ///
-    /// The library sends `MAX_DATA` once an eighth of the window is new. After a window has shrunk, the whole credit may be
-    /// less than that, and nothing would announce it. A blocked peer has used its credit, so it owes none. A peer that
-    /// lies gains one window at most: a window shrinks only by what the peer has sent.
+    /// The library sends `MAX_DATA` once an eighth of the window is new. After a window has shrunk, the whole credit
+    /// may be less than that, so that no frame would announce it. A blocked peer has used its credit, so it owes none.
+    /// A peer that lies gains one window at most: a window shrinks only by what the peer has sent.
     fn answer_blocked(&mut self, quic: &mut quinn_proto::Connection) {
         if self.announced == self.window.size() && self.owed == 0 {
             return;
@@ -174,7 +175,7 @@ impl Credit {
         }
         self.owed = 0;
         let to = self.announced;
-        // The library announces a window that grows at once, so this one shrinks by a byte and grows again.
+        // The library announces growth at once, so the window shrinks by a byte here and grows again.
         self.set_window(to.saturating_sub(1), quic);
         self.set_window(to, quic);
         self.announce(self.floor, quic);
@@ -185,8 +186,8 @@ impl Credit {
         quic.set_receive_window(VarInt::from_u64(to).unwrap_or(VarInt::MAX));
     }
 
-    /// Where there is plenty of memory, forgets some of what is still to be taken back: the library takes it from
-    /// streams that end early, too, and does not say so.
+    /// Reduces `owed` if there is plenty of memory. The library also takes credit back from streams that end early, and
+    /// does not report it.
     fn forgive(&mut self) {
         self.owed -= (self.owed / 8).max(self.owed.min(1024));
     }

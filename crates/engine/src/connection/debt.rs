@@ -1,7 +1,7 @@
-//! Memory of a connection: its own, and the most that its peer may make us hold.
+//! Memory accounting of a connection: its own state, and the most that its peer can make this side hold.
 //!
-//! [`First::debt`] is charged when a connection begins, [`Connection::settle_debt`] from then on. Further streams are
-//! charged when they are permitted.
+//! [`First::debt`] is charged when a connection begins, and [`Connection::settle_debt`] adjusts the charge from then
+//! on. Further streams are charged when they are permitted.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::Connection;
 use crate::grants::{CONNECTION_COST, ENDED_COST, FLOW_COST, First, STREAM_COST};
 
 impl Connection {
-    /// The peer is no stranger: it may use what any may at first.
+    /// Gives the peer the initial limits of an admitted peer.
     pub(crate) fn grant_first(&mut self, first: First) {
         self.streams.restart(first.flows);
         self.credit.restart(first);
@@ -21,7 +21,7 @@ impl Connection {
         self.quic.set_max_concurrent_streams(Dir::Bi, limit);
     }
 
-    /// Lets the peer open at least `flows`.
+    /// Raises the limit of the peer's open flows to at least `flows`.
     pub(crate) fn grant_flows(&mut self, flows: u32) {
         if self.streams.limit < flows {
             self.streams.limit = flows;
@@ -34,7 +34,7 @@ impl Connection {
         self.credit.announce(floor, &mut self.quic);
     }
 
-    /// Follows what the path has shown with the windows of both directions.
+    /// Adapts the windows of both directions to the path.
     pub(super) fn update_windows(&mut self, now: Instant, lease: &Lease) {
         let free = lease.free_for_newcomers() + self.credit.debt();
         let shaped = self.shaping.window(self.quic.rtt());
@@ -54,7 +54,8 @@ impl Connection {
         lease.adjust(&mut self.charged, 0);
     }
 
-    /// Memory that the peer may make us hold, bytes. After the connection is lost only the library's state is left.
+    /// Returns the memory that the peer can make this side hold, in bytes. After the connection is lost, only the
+    /// library's state is left.
     fn debt(&mut self) -> u64 {
         if self.lost {
             return CONNECTION_COST;

@@ -1,10 +1,10 @@
-//! A connection as it is now, for reports.
+//! The state of a connection, for reports.
 
 use super::Connection;
 use crate::report::{BondId, ConnectionReport, Totals};
 
 impl Connection {
-    /// `bond`: the bond that it belongs to.
+    /// Returns the state of the connection. `bond` is the short id of its bond.
     pub(crate) fn report(&self, bond: Option<BondId>) -> ConnectionReport {
         let stats = self.quic.stats();
         let (gauge, sent) = (&self.sending.gauge, self.sending.sent);
@@ -45,7 +45,7 @@ impl Connection {
         }
     }
 
-    /// Adds the packets of this connection.
+    /// Adds the packet counts of this connection to `totals`.
     pub(crate) fn count_packets(&self, totals: &mut Totals) {
         let path = self.quic.stats().path;
         totals.packets_sent += path.sent_packets;

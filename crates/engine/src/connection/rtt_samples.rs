@@ -1,19 +1,19 @@
-//! When the round-trip time of a connection is counted.
+//! Sampling of a connection's round-trip time.
 
 use std::time::{Duration, Instant};
 
-/// Least time between two counts of one connection: a busy one must not outweigh all others.
+/// Least time between two samples of one connection, so that a busy connection does not outweigh all others.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct RttSamples {
     next: Option<Instant>,
-    /// Datagrams that had arrived when it was counted last.
+    /// Number of datagrams that had arrived at the latest sample.
     heard: u64,
 }
 
 impl RttSamples {
-    /// Whether to count now: something has `arrived` since the last time, which is a second ago.
+    /// Returns whether a sample is due: `arrived` has grown since the latest sample, which is at least a second ago.
     pub(super) fn take(&mut self, now: Instant, arrived: u64) -> bool {
         let due = arrived > self.heard && self.next.is_none_or(|next| now >= next);
         if due {

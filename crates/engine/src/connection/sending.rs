@@ -1,8 +1,8 @@
-//! How a connection sends: which batches leave, and when.
+//! Sending: which batches of a connection leave, and when.
 //!
-//! Data is held back before it becomes packets: flows are asked for bytes only while the congestion window and the pacer
-//! have room. Acknowledgements, probes and MTU discovery then pass the library freely. Only what was lost and must be
-//! sent again is in the library already; until that is done, whole batches wait for the window as well.
+//! Data is held back before it becomes packets: the connection takes bytes from flows only while the congestion window
+//! and the pacer have room. Acknowledgements, probes and MTU discovery then pass the library freely. Only
+//! retransmissions are in the library already. Until they are done, whole batches wait for the window as well.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use quictun_congestion::{Gauge, HandshakeCopies, Pacer, Repeat};
 use crate::datagrams::Datagrams;
 use crate::report::Limit;
 
-/// Largest UDP payload of one send call; segmentation offload counts the whole of it.
+/// Largest UDP payload of one send call. With segmentation offload, the limit applies to all segments together.
 pub(crate) const BATCH_MAX: usize = 65_000;
 
-/// Bytes of a full packet that are not a stream's: a header of 11 or 12, a tag of 16 and 7 of the frame's, for
-/// offsets up to 1 GiB; and the room that the library keeps for the length of a frame that ends a packet early.
+/// Bytes of a full packet that are not stream data: a header of 11 or 12, a tag of 16, and a frame header of 7 for
+/// offsets up to 1 GiB. `LENGTH` is the room that the library keeps for the length of a frame that ends a packet early.
 const OVERHEAD: usize = 36;
 const LENGTH: usize = 8;
 
-/// Where there is no memory for more to send, it is looked for again after so long.
+/// Pause before the next attempt to send, if there is no memory for more data.
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -27,20 +27,20 @@ pub(crate) struct Sending {
     pub(super) gauge: Gauge,
     pacer: Pacer,
     repeat: Repeat<Datagrams>,
-    /// Client: what is to be sent twice until the handshake is done.
+    /// Client: datagrams to be sent twice until the handshake has completed.
     copies: HandshakeCopies<Datagrams>,
-    /// Written to streams and not yet in packets, roughly.
+    /// Bytes written to streams and not yet in packets, approximately.
     unsent: usize,
-    /// Losses the library has still to send again; until then packets, too, wait for the window.
+    /// Lost bytes that have been taken into account. While `resending` is set, packets wait for the window, too.
     lost_seen: u64,
     resending: bool,
-    /// Packets that fit what was lost since the batch before: they go alone.
+    /// Number of packets that hold what was lost since the previous batch. They leave in a batch of their own.
     resent_alone: usize,
-    /// Batches that may pass although the window is full: acknowledgements and probes.
+    /// Number of batches that may pass although the window is full, for acknowledgements and probes.
     grace: u8,
-    /// What limited the latest sending.
+    /// The factor that limited sending last.
     pub(super) limit: Limit,
-    /// The time the latest batch has for the controller.
+    /// Send time of the latest batch, as the controller knows it.
     batch_at: Instant,
     pace_at: Option<Instant>,
     pub(super) sent: Sent,
@@ -50,7 +50,7 @@ pub(crate) struct Sending {
 pub(crate) struct Sent {
     pub(crate) batches: u64,
     pub(crate) datagrams: u64,
-    /// The datagrams that were sent a second time.
+    /// Number of datagrams that were sent a second time.
     pub(crate) repeated: u64,
 }
 
@@ -95,7 +95,7 @@ impl Sending {
         self.unsent == 0 && self.gauge.in_flight() == 0
     }
 
-    /// Lets at least so many batches pass although the window is full.
+    /// Lets at least this many batches pass although the window is full.
     pub(crate) fn allow(&mut self, batches: u8) {
         self.grace = self.grace.max(batches);
     }
@@ -113,7 +113,7 @@ impl Sending {
         self.copies.end();
     }
 
-    /// Notes what has become of the end of what was sent.
+    /// Updates the repetition of the last datagram from the state of the data in flight.
     pub(crate) fn watch_flight(&mut self, now: Instant, quic: &quinn_proto::Connection) {
         if self.gauge.latest_arrived() {
             self.repeat.handle_arrived(now, quic.min_rtt());
@@ -126,9 +126,10 @@ impl Sending {
         self.repeat.forget();
     }
 
-    /// Begins a batch: bytes that flows may hand over now, if any wait to.
+    /// Begins a batch. Returns the number of bytes that flows may hand over now, or `None` if no flow is `waiting` or
+    /// nothing may be sent.
     ///
-    /// `sleeps`: how late this may come because the caller sleeps.
+    /// `sleeps` is the delay of this call that the caller's sleep may cause.
     pub(crate) fn begin_filling(
         &mut self,
         now: Instant,
@@ -142,7 +143,7 @@ impl Sending {
             if self.limit != Limit::ReceiveWindow {
                 self.limit = Limit::Application;
             }
-            // What is being sent again waits for the window, too, even if no flow has anything new.
+            // Retransmissions wait for the window, too, even if no flow has new data.
             self.gauge.set_limited(self.resending);
             return None;
         }
@@ -156,11 +157,12 @@ impl Sending {
         room
     }
 
-    /// Ends a batch for which there was `room`. `more`: flows still wait. `restrained`: for memory.
+    /// Ends a batch for which there was `room`. `more` means that flows still wait, and `restrained` that memory is
+    /// short.
     pub(crate) fn end_filling(&mut self, now: Instant, room: usize, more: bool, restrained: bool) {
         self.gauge.set_limited(more || self.resending);
         if more && restrained {
-            // Until something is acknowledged, or given back elsewhere.
+            // By then an acknowledgement, or a release elsewhere, may have freed memory.
             self.pace_at = Some(now + NO_MEMORY_PAUSE);
         }
         if more {
@@ -197,7 +199,7 @@ impl Sending {
         };
         let data = self.unsent > 0 || self.resending;
         self.gauge.set_counting(data);
-        // The controller knows a batch by its time.
+        // The controller identifies a batch by its send time.
         self.batch_at = now.max(self.batch_at + Duration::from_nanos(1));
         let Some(transmit) = quic.poll_transmit(self.batch_at, segments, buffer) else {
             self.unsent = 0;
@@ -222,7 +224,7 @@ impl Sending {
         Some(datagrams)
     }
 
-    /// A batch of data leaves: where it is the last one, its acknowledgement is watched for.
+    /// Records that a batch of data leaves. If it is the last one, its acknowledgement is watched for.
     fn note_flight(
         &mut self,
         moment: Moment,
@@ -240,7 +242,8 @@ impl Sending {
         }
     }
 
-    /// Gives what is sent a second time: a copy of the handshake, or the last datagram where its acknowledgement is late.
+    /// Returns a datagram to send a second time: a copy of the handshake, or the last datagram if its acknowledgement
+    /// is late.
     fn repeat_late(
         &mut self,
         now: Instant,
@@ -260,7 +263,7 @@ impl Sending {
         self.sent.datagrams += datagrams.count() as u64;
     }
 
-    /// How many datagrams the library may make now: `most`, unless losses are being sent again.
+    /// Returns how many datagrams the library may make now: `most`, unless it retransmits losses.
     fn segments_now(
         &mut self,
         now: Instant,
@@ -278,8 +281,9 @@ impl Sending {
             return Some(most);
         }
         match self.pacer.allowance(now, &self.gauge, mtu) {
-            // All datagrams of a batch are as long as its first. One that is sent again is a few bytes shorter than
-            // others, and of many such the library would believe that nothing longer arrives any more.
+            // All datagrams of a batch have the length of the first. A retransmitted one is a few bytes shorter than
+            // others. If many of those left together, the library would conclude that longer datagrams no longer
+            // arrive.
             Ok(bytes) => {
                 let alone = std::mem::take(&mut self.resent_alone);
                 let most = if alone > 0 { alone.min(most) } else { most };
@@ -294,8 +298,8 @@ impl Sending {
     }
 }
 
-/// What whole packets of `bytes` carry. A batch that carried more would end in a packet of a few bytes:
-/// where a batch is a packet, every other one.
+/// Returns how much stream data fits into whole packets of `bytes` in total. With more data, a batch would end in a
+/// packet of a few bytes. If a batch is one packet, that would be every other packet.
 fn payload(bytes: usize, mtu: usize) -> usize {
     match bytes / mtu {
         0 => bytes,

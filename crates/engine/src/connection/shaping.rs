@@ -1,9 +1,10 @@
-//! The rate of a connection's client: what may be sent and delivered now, and which flows wait.
+//! The rate limit of a connection's client: what may be sent and delivered now, and which flows wait.
 //!
-//! Nothing is dropped. Down, flows are not asked for bytes, so that their sockets are not read. Up, what has arrived waits
-//! here and takes up the connection's window, which is no larger than the rate needs: the peer sends at that rate.
+//! Nothing is dropped. Down (to the client), flows are not asked for bytes, so that their sockets are not read. Up (to
+//! the application), received data waits here and takes up the connection's window. The window is no larger than the
+//! rate needs, so the peer sends at that rate.
 //!
-//! Flows take turns: down in the queue of all that have something to send, up in a queue of those that wait here.
+//! Flows take turns: down in the queue of all flows that have data to send, up in a queue of the flows that wait here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,21 +12,22 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::{Allowance, FlowKey, Meter, Way};
 
-/// Turns of flows in one call: then others have theirs, whatever the rate.
+/// Limit for the turns of flows in one call, so that other connections get theirs at any rate.
 pub(crate) const TURNS: usize = 16;
 
-/// What a window holds beyond a round trip: portions and credit do not come at once.
+/// Added to the round-trip time when the window is computed from the rate, because portions and credit arrive with a
+/// delay.
 const LATE: Duration = Duration::from_millis(100);
 const WINDOW_MIN: u64 = 32 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Shaping {
     meters: Option<Box<Meters>>,
-    /// Flows with bytes that may not be delivered yet, in turn.
+    /// Flows whose bytes may not be delivered yet, in turn.
     waiting: VecDeque<FlowKey>,
-    /// When the first of them may go on.
+    /// Time at which the first of `waiting` may continue.
     up_at: Option<Instant>,
-    /// When flows may send on.
+    /// Time at which flows may continue to send.
     down_at: Option<Instant>,
 }
 
@@ -37,7 +39,7 @@ struct Meters {
 }
 
 impl Shaping {
-    /// From now on this is the limit.
+    /// Sets the limits that apply from now on.
     pub(crate) fn obey(&mut self, allowance: Option<&Arc<Allowance>>) {
         let present = self.meters.as_ref().map(|meters| &meters.allowance);
         let same = match (present, allowance) {
@@ -60,13 +62,13 @@ impl Shaping {
         [self.up_at, self.down_at].into_iter().flatten().min()
     }
 
-    /// Returns whether flows that wait for delivery have to be looked after.
+    /// Returns whether flows that wait for delivery have to be served.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
         self.down_at = self.down_at.filter(|&at| at > now);
         self.up_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// Bytes that may be sent now; 0: flows wait.
+    /// Returns the number of bytes that may be sent now. With 0, flows wait.
     pub(crate) fn may_send(&mut self, now: Instant) -> u64 {
         self.down_at = None;
         let Some(meters) = &mut self.meters else {
@@ -84,17 +86,18 @@ impl Shaping {
         }
     }
 
-    /// Nothing waits to be sent: that needs no time.
+    /// Clears the send deadline, because no flow waits to send.
     pub(crate) fn rest(&mut self) {
         self.down_at = None;
     }
 
-    /// Whether flows have something to send, and may not.
+    /// Returns whether flows have data to send, and may not send it yet.
     pub(crate) fn holds_back(&self) -> bool {
         self.down_at.is_some()
     }
 
-    /// Bytes that may be delivered now to a flow that has not waited: none where others wait.
+    /// Returns the number of bytes that may be delivered now to a flow that has not waited. Returns 0 if other flows
+    /// wait.
     pub(crate) fn may_deliver(&mut self, now: Instant) -> u64 {
         if !self.waiting.is_empty() {
             return 0;
@@ -111,8 +114,8 @@ impl Shaping {
         }
     }
 
-    /// The receive window that the rate needs on a path of this round trip, if there is a rate, bytes: a peer that has no more
-    /// sends at that rate by itself.
+    /// Returns the receive window that the rate needs on a path with this round-trip time, in bytes. A peer with no
+    /// more than this window sends at the rate by itself. `None` if there is no rate.
     pub(crate) fn window(&self, rtt: Duration) -> Option<u64> {
         let rate = self.meters.as_ref()?.allowance.usage().limits.rate_up?;
         let time = (rtt + LATE).as_nanos();
@@ -124,7 +127,7 @@ impl Shaping {
         )
     }
 
-    /// A flow waits for its turn.
+    /// Appends a flow to the queue of those that wait for their turn.
     pub(crate) fn wait(&mut self, now: Instant, key: FlowKey) {
         self.waiting.push_back(key);
         self.plan(now);
@@ -137,7 +140,7 @@ impl Shaping {
         }
     }
 
-    /// The flow whose turn it is, and the bytes that may be delivered to it.
+    /// Returns the flow whose turn it is, and the number of bytes that may be delivered to it.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(FlowKey, u64)> {
         if self.waiting.is_empty() {
             return None;
@@ -149,7 +152,7 @@ impl Shaping {
         Some((self.waiting.pop_front()?, bytes))
     }
 
-    /// Enters the time of the next turn.
+    /// Sets the time of the next turn.
     pub(crate) fn plan(&mut self, now: Instant) {
         self.up_at = None;
         if self.waiting.is_empty() {

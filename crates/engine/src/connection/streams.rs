@@ -1,4 +1,4 @@
-//! The streams of a connection, the flows that they belong to, and the queues of these flows.
+//! The streams of a connection, the flows that they carry, and the queues of these flows.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use crate::grants::{ENDED_COST, STREAM_COST};
 pub(crate) struct Streams {
     by_stream: FxHashMap<StreamId, FlowKey>,
     own: Side,
-    /// Those of them that the peer has opened.
+    /// Number of entries in `by_stream` that the peer has opened.
     by_peer: usize,
-    /// Flows with something to send, in turn.
+    /// Flows with data to send, in turn.
     pub(crate) outbound: VecDeque<FlowKey>,
     pub(super) inbound: Vec<FlowKey>,
-    /// Flows for which there is credit again, each with its place among those that wait: the library names the one first that
-    /// came last, and who writes first may take all.
+    /// Flows that have credit again, each with its place in the order of waiting. The library reports the latest waiter
+    /// first, and the first writer may take all credit.
     pub(crate) writable: Vec<(u64, FlowKey)>,
-    /// Places that were given.
+    /// Number of places handed out so far.
     places: u64,
-    /// Streams of the peer that are no flows yet.
+    /// Streams of the peer that have not become flows yet.
     pub(crate) arrivals: VecDeque<StreamId>,
-    /// Flows that the peer may open, now and at first.
+    /// Number of flows that the peer may open, now and initially.
     pub(crate) limit: u32,
     first_limit: u32,
     /// Index of the latest request that was answered.
@@ -34,7 +34,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// The streams of a connection whose peer may open `limit` flows.
+    /// Creates the streams of a connection whose peer may open `limit` flows.
     pub(crate) fn new(now: Instant, own: Side, limit: u32) -> Self {
         Self {
             by_stream: FxHashMap::default(),
@@ -64,7 +64,7 @@ impl Streams {
         self.by_stream.get(&stream).copied()
     }
 
-    /// All flows, in the order of their keys.
+    /// Returns all flows, in the order of their keys.
     pub(crate) fn flows(&self) -> Vec<FlowKey> {
         let mut keys: Vec<FlowKey> = self.by_stream.values().copied().collect();
         keys.sort_unstable();
@@ -85,7 +85,7 @@ impl Streams {
         }
     }
 
-    /// Takes out all flows, in the order of their keys, and drops the streams that are no flows yet.
+    /// Removes and returns all flows, in the order of their keys, and drops the streams that have not become flows.
     pub(crate) fn drain(&mut self) -> Vec<FlowKey> {
         self.arrivals.clear();
         self.by_peer = 0;
@@ -94,12 +94,12 @@ impl Streams {
         keys
     }
 
-    /// Whether there has been no flow for so long.
+    /// Returns whether there has been no flow for this `time`.
     pub(crate) fn is_idle_for(&self, now: Instant, time: Duration) -> bool {
         self.idle_since.is_some_and(|since| now >= since + time)
     }
 
-    /// The place behind all flows that wait for credit.
+    /// Returns the place behind all flows that wait for credit.
     pub(crate) fn next_place(&mut self) -> u64 {
         self.places += 1;
         self.places
@@ -111,7 +111,7 @@ impl Streams {
         }
     }
 
-    /// Takes the flows for which something has arrived, each once. Give the vector back with [`Streams::end_inbound`].
+    /// Takes the flows for which data has arrived, each once. Give the vector back with [`Streams::end_inbound`].
     pub(crate) fn begin_inbound(&mut self) -> Vec<FlowKey> {
         let mut keys = std::mem::take(&mut self.inbound);
         keys.sort_unstable();
@@ -125,12 +125,12 @@ impl Streams {
         self.inbound = keys;
     }
 
-    /// Streams of the peer that are flows or may become some.
+    /// Returns the number of the peer's streams that are flows or may become flows.
     pub(crate) fn known(&self) -> usize {
         self.by_peer + self.arrivals.len()
     }
 
-    /// Streams of the peer that are flows.
+    /// Returns the number of the peer's streams that are flows.
     pub(crate) fn of_peer(&self) -> usize {
         self.by_peer
     }
@@ -139,7 +139,7 @@ impl Streams {
         self.answered = self.answered.max(Some(stream.index()));
     }
 
-    /// Whether a request that came after that of `stream` was answered.
+    /// Returns whether a request after that of `stream` was answered.
     pub(crate) fn is_overtaken(&self, stream: StreamId) -> bool {
         self.answered > Some(stream.index())
     }
@@ -148,13 +148,13 @@ impl Streams {
         (self.limit, self.first_limit) = (limit, limit);
     }
 
-    /// Flows that the peer may open beyond those of the beginning.
+    /// Returns how many flows the peer may open beyond the initial limit.
     pub(crate) fn more_than_first(&self) -> u32 {
         self.limit.saturating_sub(self.first_limit)
     }
 
-    /// Memory to charge before the peer may open twice as many flows, at most `most`, bytes. 0 while it uses less than half
-    /// of its limit.
+    /// Returns the memory to charge before the peer may open twice as many flows, up to `most`, in bytes. Returns 0
+    /// while the peer uses at most half of its limit.
     pub(crate) fn cost_of_more(&self, most: u32) -> u64 {
         let open = u32::try_from(self.by_peer).unwrap_or(u32::MAX);
         if open <= self.limit / 2 {
@@ -164,7 +164,7 @@ impl Streams {
         u64::from(more) * (STREAM_COST + ENDED_COST)
     }
 
-    /// Lets the peer open twice as many flows, at most `most`. Returns whether that is more than before.
+    /// Doubles the number of flows that the peer may open, up to `most`. Returns whether the limit has grown.
     pub(crate) fn grant_more(&mut self, most: u32) -> bool {
         let more = self.limit < most;
         if more {

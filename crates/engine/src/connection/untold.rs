@@ -1,10 +1,10 @@
-//! Flows of bonds of which something has arrived that the peer was not told of (PROTOCOL section 5.8).
+//! Flows of bonds whose latest data the peer has not been told to have arrived (PROTOCOL section 5.8).
 
 use std::time::{Duration, Instant};
 
 use quictun_flow::FlowKey;
 
-/// The peer keeps what it was not told of for no longer than this, and a round trip.
+/// Longest delay of SEEN. The peer retains data for no longer than this and a round trip.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Untold {
         self.at.is_some_and(|at| at <= now)
     }
 
-    /// Takes all flows; each is told of once.
+    /// Takes all flows, so that each is reported once.
     pub(crate) fn take(&mut self) -> Vec<FlowKey> {
         self.at = None;
         std::mem::take(&mut self.flows)

@@ -1,4 +1,4 @@
-//! Listeners of a server for its clients (PROTOCOL section 5.9), as the caller commands them.
+//! Commands for a server's listeners, which it opens for its clients (PROTOCOL section 5.9).
 
 use std::time::Instant;
 
@@ -10,27 +10,28 @@ use super::Engine;
 use crate::traffic::listeners::Opening;
 
 impl<S: Socket> Engine<S> {
-    /// Client: asks the server to listen, and lets it open flows for what connects there. The answer is
-    /// [`Event::ListenAnswered`](crate::Event::ListenAnswered). `false`: the connection is gone, or
-    /// its server does not listen for clients.
+    /// Client: asks the server to listen, and lets it open flows for connections to that listener. The answer is
+    /// [`Event::ListenAnswered`](crate::Event::ListenAnswered). Returns false if the connection is gone, or if its
+    /// server does not listen for clients.
     pub fn listen(&mut self, connection: ConnectionId, listen: Listen) -> bool {
         self.traffic.listen(connection, listen)
     }
 
-    /// Client: asks the server to listen no more, at most 64 times in one call.
+    /// Client: asks the server to stop listening for these reverse forwards, at most 64 in one call.
     pub fn unlisten(&mut self, connection: ConnectionId, ids: Vec<ListenId>) {
         if !ids.is_empty() {
             self.traffic.say(connection, &Frame::Unlisten(ids));
         }
     }
 
-    /// Server: the answer to [`Event::Listen`](crate::Event::Listen), or the news that it listens no more.
+    /// Server: answers [`Event::Listen`](crate::Event::Listen), or reports that it no longer listens.
     pub fn answer_listen(&mut self, connection: ConnectionId, answer: ListenAck) {
         self.traffic.say(connection, &Frame::ListenAck(answer));
     }
 
-    /// Server: carries `socket`, which has connected to the listener with the address `listener`, to the client. Its bytes
-    /// follow at once; where the client does not accept it by `until`, it is reset.
+    /// Server: carries `socket`, which has connected to the listener at the address `listener`, to the client. The
+    /// application's bytes follow the request at once. If the client does not accept the flow by `until`, the flow is
+    /// reset.
     pub fn open_incoming(
         &mut self,
         now: Instant,
@@ -43,7 +44,7 @@ impl<S: Socket> Engine<S> {
             .open_incoming(now, connection, incoming, (socket, listener), until)
     }
 
-    /// Client: names the target of a flow that the server has opened, for reports.
+    /// Client: sets the target of a flow that the server has opened, for reports.
     pub fn name_target(&mut self, flow: FlowId, target: String) {
         let flows = &mut self.traffic.flows;
         if let Some(entry) = flows.find(flow).and_then(|key| flows.get_mut(key)) {

@@ -1,4 +1,4 @@
-//! A look at connections and flows: for reports, leak checks, and rules that have changed.
+//! Queries about connections and flows: for reports, leak checks, and the review of open flows after a change of rules.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -16,34 +16,34 @@ use crate::report::{
 use crate::revoke::{Asked, Credentials};
 
 impl<S: Socket> Engine<S> {
-    /// Which end this is.
+    /// Returns the side that this engine implements.
     pub fn side(&self) -> Side {
         self.traffic.side
     }
 
-    /// The peer of a connection, if that is there.
+    /// Returns the peer's address of a connection that exists.
     pub fn remote(&self, id: ConnectionId) -> Option<SocketAddr> {
         Some(self.traffic.connections.named(id)?.remote())
     }
 
-    /// The application's socket of a flow.
+    /// Returns the application's socket of a flow.
     pub fn socket(&self, id: FlowId) -> Option<&S> {
         let flows = &self.traffic.flows;
         flows.get(flows.find(id)?)?.socket()
     }
 
-    /// The TLS exporter value that proofs of pre-shared secrets are made from (PROTOCOL section 5.5).
+    /// Returns the TLS exporter value that proofs of pre-shared secrets are computed from (PROTOCOL section 5.5).
     pub fn exporter(&self, id: ConnectionId) -> Option<[u8; 32]> {
         self.traffic.connections.named(id)?.exporter()
     }
 
-    /// Server: whether the client of a connection has still to show who it is.
+    /// Server: returns whether the client of a connection has yet to identify itself.
     pub fn awaits_identity(&self, id: ConnectionId) -> bool {
         let connection = self.traffic.connections.named(id);
         connection.is_some_and(|connection| !connection.is_admitted() && !connection.is_lost())
     }
 
-    /// Server: what the client of a connection has shown of itself; `None` where the connection has gone.
+    /// Server: returns the credentials that the client of a connection has shown. `None` if the connection is gone.
     pub fn credentials(&self, id: ConnectionId) -> Option<Credentials> {
         let connection = self.traffic.connections.named(id)?;
         Some(Credentials {
@@ -54,7 +54,7 @@ impl<S: Socket> Engine<S> {
         })
     }
 
-    /// Server: every flow that a client has asked for and whose request has been read, in no particular order.
+    /// Server: returns every flow that a client has asked for and whose request has been read, in no particular order.
     pub fn asked(&self) -> Vec<Asked> {
         let flows = self.traffic.flows.iter().map(|(_, entry)| entry);
         let asked =
@@ -72,13 +72,13 @@ impl<S: Socket> Engine<S> {
             .collect()
     }
 
-    /// Whether at least one connection can take flows, and its server knows this client.
+    /// Returns whether at least one connection can take flows, and its server has admitted this client.
     pub fn is_connected(&self) -> bool {
         let mut connections = self.traffic.connections.iter();
         connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
     }
 
-    /// The facts of the path that decide whether packets may gather.
+    /// Returns the properties of the path that decide whether packets may be gathered.
     pub fn path(&mut self) -> Path {
         let connections = self.traffic.connections.iter();
         let usable = connections.map(|(_, connection)| connection);
@@ -94,13 +94,14 @@ impl<S: Socket> Engine<S> {
         path
     }
 
-    /// Whether applications talk: a connection or a flow opens, or a flow moves a little at a time. Packets should not wait.
+    /// Returns whether applications exchange messages: a connection or a flow opens, or a flow moves little data at a
+    /// time. Packets should not be delayed then.
     pub fn is_talking(&self, now: Instant) -> bool {
         self.traffic.talk.goes_on(now)
     }
 
-    /// Whether no flow is left on a connection and all they sent has been acknowledged, and confirmed by peers that can. Flows
-    /// that wait for another connection are not waited for.
+    /// Returns whether no flow is left on a connection, and peers have acknowledged, and if they can confirmed, all
+    /// data. Flows that wait for another connection do not count.
     pub fn is_drained(&mut self) -> bool {
         let traffic = &mut self.traffic;
         let mut flows = traffic.flows.iter();
@@ -108,8 +109,8 @@ impl<S: Socket> Engine<S> {
             && traffic.connections.iter_mut().all(Connection::is_settled)
     }
 
-    /// Flows that have ended here and that their peers have not confirmed: something of them may be lost if this
-    /// process, or the peer's, ends now.
+    /// Returns the number of flows that have ended here and that their peers have not confirmed. Some of their data may
+    /// be lost if this process, or the peer's, ends now.
     pub fn unconfirmed(&self) -> usize {
         let connections = self.traffic.connections.iter();
         connections
@@ -117,9 +118,9 @@ impl<S: Socket> Engine<S> {
             .sum()
     }
 
-    /// Counters since the engine was made.
+    /// Returns the counters since the engine's creation.
     pub fn totals(&self) -> Totals {
-        // The library counts packets of connections that are open.
+        // The library counts the packets of open connections.
         let mut totals = self.traffic.totals;
         for (_, connection) in self.traffic.connections.iter() {
             connection.count_packets(&mut totals);
@@ -127,12 +128,12 @@ impl<S: Socket> Engine<S> {
         totals
     }
 
-    /// Server: all named clients that were ever known, in the order in which they became so.
+    /// Server: returns all named clients that were ever known, in the order in which the engine learned of them.
     pub fn client_reports(&self) -> Vec<ClientReport> {
         self.traffic.clients.reports()
     }
 
-    /// All connections, as they are now.
+    /// Returns the state of all connections.
     pub fn connection_reports(&self) -> Vec<ConnectionReport> {
         let connections = self.traffic.connections.iter();
         connections
@@ -146,7 +147,7 @@ impl<S: Socket> Engine<S> {
             .collect()
     }
 
-    /// Client: all its servers, as they are now, in the order in which it was given them; a server has none.
+    /// Client: returns the state of all its servers, in the order of the configuration. On a server the list is empty.
     pub fn server_reports(&self, now: Instant) -> Vec<ServerReport> {
         match &self.role {
             Role::Client(client) => client.server_reports(now, &self.traffic),
@@ -154,14 +155,14 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Client: the server that carries a flow, if one does.
+    /// Client: returns the server that carries a flow, if a connection carries it.
     pub fn server_of(&self, id: FlowId) -> Option<ServerId> {
         let entry = self.traffic.flows.get(self.traffic.flows.find(id)?)?;
         let connection = self.traffic.connections.get(entry.lane()?.connection)?;
         Some(connection.server)
     }
 
-    /// All bonds that both sides have agreed on, as they are now.
+    /// Returns the state of all bonds that both sides have agreed on.
     pub fn bond_reports(&self) -> Vec<BondReport> {
         let bonds = self.traffic.bonds.iter().filter(|bond| bond.granted);
         bonds
@@ -181,7 +182,7 @@ impl<S: Socket> Engine<S> {
             .collect()
     }
 
-    /// All flows that have a connection, or wait for another one, as they are now.
+    /// Returns the state of all flows that have a connection or wait for another one.
     pub fn flow_reports(&self) -> Vec<FlowReport> {
         let flows = self.traffic.flows.iter();
         flows

@@ -1,8 +1,9 @@
-//! Streams that peers open, until each is a flow or refused: those of clients, and of servers for their listeners.
+//! Streams that peers open, until each becomes a flow or is refused. Clients open streams, and servers do so for their
+//! listeners.
 //!
-//! A refused stream takes memory until the peer ends its half, too. An honest peer does so within a round trip; another
-//! one may keep all halves open. While memory is short, a stream is therefore refused only once the client has ended those
-//! that were refused before. Until then it waits here, where it takes next to nothing.
+//! A refused stream takes memory until the peer ends its half, too. An honest peer does so within a round trip; a
+//! malicious one may keep all halves open. While memory is short, a stream is therefore refused only after the peer has
+//! ended those that were refused before. Until then the stream waits here, where it takes almost no memory.
 
 use std::time::Instant;
 
@@ -14,13 +15,13 @@ use super::Traffic;
 use crate::entries::{FlowEntry, Lane};
 use crate::grants::{FLOW_COST, FLOWS_INITIAL};
 
-/// Part of the free memory that further permitted streams may take while a client still has some.
+/// Divisor of the free memory for further permitted streams while a client still has unused ones.
 const AHEAD_PART: u64 = 256;
 
-/// The same part once the client has used them all.
+/// The same divisor once the client has used all its streams.
 const USED_UP_PART: u64 = 2;
 
-/// A peer may open at first what this part of the free memory has room for, but not too few.
+/// Divisor of the free memory for the flows that a peer may open at first. `FLOWS_MIN` is the least number.
 const FLOWS_PART: u64 = 1024;
 const FLOWS_MIN: u32 = 16;
 
@@ -40,12 +41,12 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Turns the streams that wait into flows, and refuses those for which there is no memory.
+    /// Turns the waiting streams into flows, and refuses those for which there is no memory.
     pub(super) fn admit_arrivals(&mut self, now: Instant, key: ConnectionKey) {
         while let Some(connection) = self.connections.get_mut(key)
             && let Some(stream) = connection.streams.arrivals.front().copied()
         {
-            // A peer with many flows is refused before one with few.
+            // A peer with many flows is refused before a peer with few.
             let own = FLOW_COST * (connection.streams.len() as u64 + 1);
             let charged = if connection.is_server() && connection.streams.is_empty() {
                 connection.discharge(FLOW_COST);
@@ -69,13 +70,13 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Turns a stream into a flow; its memory has been charged.
+    /// Turns a stream into a flow, for which memory has been charged.
     fn admit_stream(&mut self, now: Instant, connection: ConnectionKey, stream: StreamId) {
         self.talk.note_opening(now);
         let lane = Lane { connection, stream };
         let deadline = now + self.open_timeout;
         let max_flows = self.transport.max_flows;
-        // There is memory for every flow that a client may open.
+        // Every flow that a client may open must find memory.
         let free_streams = self.lease.free() / FLOW_COST;
         let make = |id| FlowEntry::reading(id, lane, now);
         let key = self.flows.insert(&mut self.ids, deadline, make);
@@ -95,7 +96,7 @@ impl<S: Socket> Traffic<S> {
             USED_UP_PART
         };
         if cost > 0 && cost < self.lease.free_for_newcomers() / part {
-            // Less than what is free: the charge stays within the budget.
+            // The cost is below the free memory, so the charge stays within the budget.
             connection.charge(cost);
             self.lease.charge(cost);
             connection.grant_more_flows(most);

@@ -1,4 +1,5 @@
-//! Flows that outlive their connection: they wait, and continue on the next one of their bond (PROTOCOL section 5.8).
+//! Flows that outlive their connection: they wait, and continue on the next connection of their bond (PROTOCOL section
+//! 5.8).
 //!
 //! ```text
 //!                 connection lost, or left            client: MOVE ─► MOVE_ACK
@@ -7,8 +8,8 @@
 //!                                            └─► as a flow whose connection is lost for good
 //! ```
 //!
-//! Here is what joins connections and flows to a bond; `detached.rs` has the time without a connection, `moving.rs` the move,
-//! and `seen.rs` what the peer need not keep.
+//! This module connects connections and flows with bonds. `detached.rs` handles the time without a connection,
+//! `moving.rs` the move, and `seen.rs` the confirmation of data that the peer need not retain.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -27,12 +28,12 @@ use crate::loss::LossReason;
 use crate::report::Side;
 use crate::strangers::Source;
 
-/// Streams beside those of the flows that may move, for new ones.
+/// Number of streams for new flows, in addition to those for the flows that may move.
 const STREAMS_MORE: usize = 16;
 
-/// A connection's bond.
+/// The bond of a connection.
 impl<S: Socket> Traffic<S> {
-    /// Client: the bond of a new connection. Returns what HELLO asks for.
+    /// Client: adds a new connection to a bond. Returns the request for HELLO.
     pub(crate) fn join_bond(&mut self, key: ConnectionKey, bond: BondKey) -> Option<Ask> {
         let connection = self.connections.get_mut(key)?;
         let exporter = connection.bond_exporter()?;
@@ -43,7 +44,7 @@ impl<S: Socket> Traffic<S> {
         Some(ask)
     }
 
-    /// Client: the server's answer about the bond, if it has given one.
+    /// Client: handles the server's answer to the request for a bond. `grant` is `None` if the server keeps no bond.
     pub(super) fn handle_bond_answer(
         &mut self,
         now: Instant,
@@ -70,12 +71,12 @@ impl<S: Socket> Traffic<S> {
         }
         let flows: Vec<FlowKey> = found.flows().collect();
         if !same {
-            // The server was restarted, or has given it up.
+            // The server was restarted, or has given up the bond.
             self.bonds.forget_ended(bond);
             for flow in flows {
                 match self.carrier_of(flow) {
                     Some((on, _)) if on == key => {}
-                    // Opened on the connection before, which had fallen silent only for a while.
+                    // The flow was opened on the previous connection, which had been silent only for a while.
                     Some((_, true)) => self.leave_bond_alive(now, flow, bond),
                     _ => self.give_up(now, flow, FlowCode::NoBond),
                 }
@@ -92,7 +93,7 @@ impl<S: Socket> Traffic<S> {
         self.move_flows(now, key);
     }
 
-    /// Server: whether flows of this connection's client are to outlive it, as the client has asked.
+    /// Server: answers the client's request for a bond. Returns the grant, or `None` if flows end with this connection.
     pub(super) fn answer_bond(&mut self, now: Instant, key: ConnectionKey) -> Option<BondGrant> {
         let connection = self.connections.get_mut(key)?;
         let ask = connection.bond_ask.take()?;
@@ -134,7 +135,7 @@ impl<S: Socket> Traffic<S> {
         Some(grant)
     }
 
-    /// A bond has its next connection.
+    /// Reports that a bond has a new connection.
     fn tell_of_return(
         &mut self,
         key: ConnectionKey,
@@ -165,14 +166,14 @@ impl<S: Socket> Traffic<S> {
         });
     }
 
-    /// Server: flows that overtook HELLO belong to the bond, too.
+    /// Server: adds the flows whose streams arrived before HELLO to the bond.
     fn adopt_flows(&mut self, now: Instant, key: ConnectionKey, bond: BondKey) {
         for flow in self.early_flows(key) {
             self.enter_bond(now, key, flow, bond);
         }
     }
 
-    /// Server: flows that overtook a HELLO which asks for no bond, or gets none.
+    /// Server: ends the retention of flows whose streams arrived before a HELLO that got no bond.
     pub(super) fn forgo_bonds(&mut self, key: ConnectionKey) {
         for flow in self.early_flows(key) {
             if let Some(entry) = self.flows.get_mut(flow) {
@@ -184,7 +185,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Server: flows of a connection that have a number, and no bond yet.
+    /// Server: returns the flows of a connection that have a number, but no bond yet.
     fn early_flows(&self, key: ConnectionKey) -> Vec<FlowKey> {
         let connection = self.connections.get(key);
         let flows = connection.map_or_else(Vec::new, |connection| connection.streams.flows());
@@ -196,7 +197,7 @@ impl<S: Socket> Traffic<S> {
         early.collect()
     }
 
-    /// Server: a flow that its client has given a number.
+    /// Server: adds a flow to a bond, if its client has given it a number.
     pub(super) fn enter_bond(
         &mut self,
         now: Instant,
@@ -212,11 +213,12 @@ impl<S: Socket> Traffic<S> {
             bonded.bond = Some(bond);
             self.note_kept(flow);
         } else {
-            self.violate(now, key, "two flows of a bond with one number");
+            self.violate(now, key, "flow number used twice in a bond");
         }
     }
 
-    /// The peer keeps no bonds, or can no longer say what it has seen: flows end with their connection.
+    /// Dissolves a connection's bond, because the peer keeps no bonds or can no longer confirm what it has received.
+    /// Flows then end with their connection.
     pub(super) fn dissolve_bond(&mut self, now: Instant, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -251,8 +253,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Client: the server has given the bond up. Other connections, which it counts to the old one, take no part in the new
-    /// one, and older ones take no more flows.
+    /// Client: removes other connections from a bond that the server has given up. The server counts them to the old
+    /// bond, so they take no part in the new one. Connections older than `key` take no more flows.
     fn leave_others(&mut self, now: Instant, key: ConnectionKey, bond: BondKey) {
         let Some(found) = self.bonds.get_mut(bond) else {
             return;
@@ -271,14 +273,14 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The connection that carries a flow, and whether it answers.
+    /// Returns the connection that carries a flow, and whether it answers.
     fn carrier_of(&self, flow: FlowKey) -> Option<(ConnectionKey, bool)> {
         let on = self.flows.get(flow)?.lane()?.connection;
         let connection = self.connections.get(on)?;
         Some((on, !connection.is_suspect()))
     }
 
-    /// A flow goes on where it is, and ends with its connection.
+    /// Takes a flow out of its bond. It continues where it is, and ends with its connection.
     fn leave_bond_alive(&mut self, now: Instant, key: FlowKey, bond: BondKey) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
@@ -293,7 +295,7 @@ impl<S: Socket> Traffic<S> {
         self.settle_flow(now, key);
     }
 
-    /// A connection is lost. Its flows have been detached, or have ended.
+    /// Takes a lost connection out of its bond. Its flows have been detached, or have ended.
     pub(super) fn leave_bond(
         &mut self,
         now: Instant,
@@ -314,7 +316,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Client: a flow has ended between two connections: its MOVE may never be read, so the server is told at once.
+    /// Client: tells the server at once that a flow has ended between two connections, because the server may never
+    /// read its MOVE.
     fn tell_of_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
         if let Some(on) = self.usable_connection(bond)
             && let Some(connection) = self.connections.get_mut(on)
@@ -325,7 +328,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// A flow has ended: its bond forgets it. `code`: otherwise than by both FINs.
+    /// Removes a flow that has ended from its bond. `code` is `None` if both FINs have ended it.
     pub(super) fn leave_bond_of(&mut self, entry: &FlowEntry<S>, code: Option<FlowCode>) {
         let Some(bonded) = &entry.bonded else { return };
         let Some(bond) = bonded.bond else { return };
@@ -338,9 +341,9 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// A flow's number.
+/// The numbers of flows.
 impl<S: Socket> Traffic<S> {
-    /// Client: the number that a new flow's OPEN has on this connection.
+    /// Client: returns the number for a new flow's OPEN on this connection, if the connection has a bond.
     pub(super) fn number_flow(&mut self, key: ConnectionKey, flow: FlowKey) -> Option<u64> {
         let bond = self.connections.get(key)?.bond?;
         let found = self.bonds.get_mut(bond)?;
@@ -352,7 +355,7 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// Whether flows wait for another connection where one has ended for this reason.
+/// Returns whether flows wait for another connection after one has ended for this reason.
 pub(super) fn keeps_flows(reason: &LossReason) -> bool {
     match reason {
         LossReason::TimedOut | LossReason::Reset | LossReason::Protocol(_) => true,

@@ -1,4 +1,4 @@
-//! From a stream's first bytes to a bridge: requests, dials, answers.
+//! From a stream's first bytes to an established flow: requests, dials, answers.
 
 use std::time::Instant;
 
@@ -17,10 +17,10 @@ use crate::grants::FLOW_COST;
 use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
-/// Client.
+/// Opening flows: the client's part.
 impl<S: Socket> Traffic<S> {
-    /// Adds a flow that waits for a connection until `deadline`. `None`: it is refused, because as
-    /// many wait already (`full`), there is no memory for it, or no more are wanted.
+    /// Adds a flow that waits for a connection until `deadline`. Returns `None` if the flow is refused: too many flows
+    /// wait already (`full`), there is no memory for it, or the engine drains.
     pub(crate) fn add_waiting(
         &mut self,
         now: Instant,
@@ -45,8 +45,8 @@ impl<S: Socket> Traffic<S> {
         Some((name?, key))
     }
 
-    /// Gives a stream to a waiting flow: sends the request and lets the application's bytes follow. Where no answer has come
-    /// by `late`, the flow expires.
+    /// Gives a stream to a waiting flow: sends the request, after which the application's bytes follow. If the server
+    /// has not answered by `late`, the flow expires.
     pub(crate) fn bridge_opened(
         &mut self,
         now: Instant,
@@ -97,7 +97,7 @@ impl<S: Socket> Traffic<S> {
         self.connections.want_transmit(lane.connection);
     }
 
-    /// Takes a flow off its connection and lets it wait for another until `deadline`.
+    /// Takes a flow off its connection. It waits for another connection until `deadline`.
     pub(crate) fn reopen(&mut self, now: Instant, key: FlowKey, deadline: Instant) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
@@ -107,7 +107,7 @@ impl<S: Socket> Traffic<S> {
         };
         let left = entry.bonded.take();
         if let Some((bond, number)) = left.and_then(|left| Some((left.bond?, left.number))) {
-            // It begins again under another number; the server may have answered this one.
+            // The flow starts again under another number, because the server may have answered the old one.
             self.bonds.end(bond, number, Some(FlowCode::AppReset));
         }
         if let Some(connection) = self.connections.get_mut(connection) {
@@ -120,7 +120,7 @@ impl<S: Socket> Traffic<S> {
         self.flows.set_deadline(key, Some(deadline));
     }
 
-    /// Reads the server's answer, then the first bytes after it.
+    /// Reads the server's answer, and then the first bytes after it.
     pub(super) fn read_answer(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
@@ -167,7 +167,7 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// Server.
+/// Opening flows: the server's part.
 impl<S: Socket> Traffic<S> {
     pub(super) fn read_request(&mut self, now: Instant, key: FlowKey) {
         let keeps_bonds = !self.bond_ttl.is_zero();
@@ -197,7 +197,7 @@ impl<S: Socket> Traffic<S> {
         let complete = end != ReadEnd::Blocked || read.len() == opening::request_max(protocol);
         let asked = match opening::read_request(protocol, &read) {
             Ok(Decoded::Need) if complete => Err(FlowCode::BadOpen),
-            // What is cut is worth nothing, whatever came before.
+            // A request on a stream that was reset is worthless, even if it is complete.
             Ok(Decoded::Done { .. }) if matches!(end, ReadEnd::Reset(_)) => Err(FlowCode::AppReset),
             asked => asked,
         };
@@ -247,14 +247,14 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// A request has been read, of which `event` tells.
+    /// Handles a request that has been read, and reports it with `event`.
     pub(super) fn handle_asked(&mut self, now: Instant, key: FlowKey, event: Event) {
         self.charge_flow(now, key);
         if !self.flows.contains(key) {
-            // It holds too much, and was cut off.
+            // The flow held too much, and was cut off.
             return;
         }
-        // From here on the dial has its own deadline, kept by the caller.
+        // From here on, the caller limits the time of the dial.
         self.flows.set_deadline(key, None);
         self.totals.flows_opened += 1;
         if self.draining {
@@ -264,7 +264,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Takes over what arrives while the target is being dialled. The client may give up meanwhile.
+    /// Takes in the data that arrives while the target is being dialled. The client may give up meanwhile.
     pub(super) fn wait_for_dial(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
@@ -275,13 +275,13 @@ impl<S: Socket> Traffic<S> {
         let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
         inlet.compact();
         self.charge_flow(now, key);
-        // A flow that holds too much may have been cut off by that.
+        // The flow may have been cut off because it held too much.
         if matches!(end, ReadEnd::Reset(_) | ReadEnd::Gone) && self.flows.contains(key) {
             self.refuse_flow(now, key, FlowCode::AppReset);
         }
     }
 
-    /// The target is connected, or is not; the socket is dropped with a reset where the flow has gone meanwhile.
+    /// Handles the result of a dial. If the flow has ended meanwhile, the socket is reset and dropped.
     pub(crate) fn handle_dialed(
         &mut self,
         now: Instant,
@@ -322,7 +322,7 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// Both sides.
+/// Opening flows: both sides.
 impl<S: Socket> Traffic<S> {
     fn handle_established(&mut self, key: FlowKey) {
         self.flows.set_deadline(key, None);

@@ -1,5 +1,5 @@
-//! What flows hold, and what follows from that: their connection's window, a rest for flows whose applications do not
-//! read, and the end of those that send tiny pieces to make us hold much.
+//! Accounting of the data that flows hold, and its consequences. The connection's window shrinks; flows whose
+//! applications do not read are stopped by HOLD; flows that send tiny pieces to make this side hold much are ended.
 
 use std::time::Instant;
 
@@ -9,40 +9,40 @@ use quictun_wire::code::FlowCode;
 use super::{Traffic, carried};
 use crate::quic_stream::stream_number;
 
-/// What a flow whose application does not read may hold without taking it from the others' window: as long as there is
-/// memory, and less the less there is.
+/// Limit for what a flow may hold outside the connection's window while its application does not read. The actual limit
+/// is the lesser of `SHARE_MAX` and the free memory divided by `SHARE_PART`.
 const SHARE_MAX: u64 = 256 * 1024;
 const SHARE_PART: u64 = 1024;
 
-/// Part of the free memory that the flows of one connection may hold behind gaps and at rest beside its window. Heavy loss
-/// leaves many times the data in flight behind gaps. A flow at rest holds what arrived before the peer obeyed HOLD: one or
-/// two windows.
+/// Divisor of the free memory for what the flows of one connection may hold outside its window, behind gaps and while
+/// they rest. Heavy loss leaves many times the data in flight behind gaps. A resting flow holds what arrived before the
+/// peer obeyed HOLD: one or two windows.
 const POOL_PART: u64 = 4;
 
-/// Bytes that a flow may receive after HOLD beyond the credit at that time, in units of [`Lease::floor`]. An honest peer
-/// sends for one round trip more, or for a few if the frame is lost.
+/// Bytes that a flow may receive after HOLD beyond the credit at that time, in units of [`Lease::floor`]. An honest
+/// peer sends for one more round trip, or for a few if the frame is lost.
 ///
 /// [`Lease::floor`]: quictun_flow::Lease::floor
 const REST_SLACK: u64 = 8;
 
-/// The longest read from an application once half of the budget is taken. Large reads keep unused capacity, and more than
-/// the peer may give credit for.
+/// Size of the longest read from an application once half of the budget is taken. Larger reads would keep unused
+/// capacity, and more than the peer may give credit for.
 const READ_LARGE: usize = 64 * 1024;
 
-/// The longest read once three quarters are taken. Reads of this size are kept without unused capacity.
+/// Size of the longest read once three quarters are taken. Reads of this size are kept without unused capacity.
 const READ_SCARCE: usize = 8 * 1024;
 
 /// Memory that one flow's turn may take with small reads: one batch, and the cost of its pieces.
 const TURN_COST: u64 = 68 * 1024;
 
-/// What a connection may read and send per round trip while only the reserve is left.
+/// Bytes that a connection may read and send per round trip while only the reserve is left.
 const READ_LITTLE: usize = 4 * 1024;
 
 impl<S: Socket> Traffic<S> {
     pub(super) fn charge_flow(&mut self, now: Instant, key: FlowKey) {
         self.note_pinned(key);
         let free = self.lease.free_for_newcomers();
-        // What a flow whose application does not read may hold beside its connection's window.
+        // Limit for what the flow may hold outside its connection's window while its application does not read.
         let share = SHARE_MAX.min(free / SHARE_PART);
         let share = usize::try_from(share).unwrap_or(usize::MAX);
         let pool = usize::try_from(free / POOL_PART).unwrap_or(usize::MAX);
@@ -67,7 +67,7 @@ impl<S: Socket> Traffic<S> {
         let most = if !connection.is_admitted() {
             0
         } else if stand.shaped && !stand.parked {
-            // It keeps credit from its client's other flows, which wait for the same rate.
+            // A shaped flow takes credit from its client's other flows, because they wait for the same rate.
             0
         } else if !stand.parked {
             pool.saturating_sub(others)
@@ -76,8 +76,8 @@ impl<S: Socket> Traffic<S> {
         } else {
             share
         };
-        // What it has been given it keeps until it is consumed. Taken back and given again it would be credit for
-        // nothing: the library grants what a window grows by, and cannot take it back.
+        // The flow keeps its parked part until the data is consumed. Taking the part back and giving it again would
+        // create credit: the library grants growth of a window at once, and cannot take it back.
         let mut part = stand.held.min(most.max(before.parked));
         let more = part.saturating_sub(before.parked) as u64;
         if self.lease.try_charge(more) {
@@ -106,7 +106,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The peer makes us hold more than its credit accounts for, in pieces that cost more than they carry.
+    /// Ends a flow whose peer makes this side hold more than its credit accounts for, in pieces that cost more than
+    /// they carry.
     fn cut_off(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
@@ -121,7 +122,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Counts the batches that a flow keeps, and copies the data of flows while all of them keep too many.
+    /// Counts the receive batches that a flow keeps. If all flows together keep too many, copies data so that batches
+    /// are released.
     pub(super) fn note_pinned(&mut self, key: FlowKey) {
         if let Some(entry) = self.flows.get_mut(key) {
             let batches = entry.inlet_mut().map_or(0, |inlet| inlet.batches());
@@ -137,18 +139,18 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Charges data that is kept for sending, what the role keeps, and bonds.
+    /// Charges data that is kept for sending, memory that the role keeps, and bonds.
     pub(crate) fn charge_kept(&mut self) {
         let kept = self.read_buffer.kept() + self.responses.held();
         let kept = kept as u64 + self.kept_by_role + self.bonds.memory();
         self.lease.adjust(&mut self.kept, kept);
     }
 
-    /// Limits how much the next flow of a connection may read from its application, in bytes, by the memory that is free.
-    /// `None`: nothing until the peer has acknowledged what was sent before.
+    /// Returns how much the next flow of a connection may read from its application, in bytes, given the free memory.
+    /// `None` means nothing until the peer has acknowledged what was sent before.
     ///
-    /// Once half of the budget is taken, nothing is read that the peer gives no credit for. While only the reserve is left,
-    /// a connection without data in flight still reads [`READ_LITTLE`], so that every connection makes progress.
+    /// Once half of the budget is taken, reads are limited to what the peer gives credit for. While only the reserve is
+    /// left, a connection without data in flight still reads [`READ_LITTLE`], so that every connection makes progress.
     pub(super) fn reading_room(&mut self, key: ConnectionKey) -> Option<usize> {
         self.charge_kept();
         if !self.lease.is_half_full() {

@@ -1,4 +1,4 @@
-//! Control frames: what the peer says, and what follows from it.
+//! Control frames from the peer, and their effects.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::quic_stream::stream_of;
 use crate::report::{Protocol, Side};
 
 impl<S: Socket> Traffic<S> {
-    /// Client: the connection is up; says who we are.
+    /// Client: opens the control stream of a connection that is up, and sends HELLO.
     pub(crate) fn begin_control(
         &mut self,
         now: Instant,
@@ -36,7 +36,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let answer_by = now + self.transport.handshake_timeout;
-        // A server without a stream to spare is none of ours.
+        // A server that permits no further stream does not know HELLO.
         if connection.speaks(Protocol::Native) && connection.begin_control(hello, ask, answer_by) {
             self.connections.want_transmit(key);
         } else {
@@ -44,13 +44,13 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Client: the server has answered our HELLO, or is one that does not know it.
+    /// Client: handles an answered HELLO, or a server that does not know HELLO.
     pub(crate) fn welcome(&mut self, now: Instant, key: ConnectionKey) {
         self.welcome_with(now, key, None, None);
     }
 
-    /// Client: the server has not answered our HELLO in time. It is taken for an older one, unless it has agreed to the bond
-    /// of flows that wait: then the path is dead.
+    /// Client: handles a HELLO that was not answered in time. The server counts as an older one, unless it has agreed
+    /// to a bond with open flows: then the path is dead.
     pub(crate) fn end_admission(&mut self, now: Instant, key: ConnectionKey) {
         let connection = self.connections.get(key);
         let bond = connection.and_then(|connection| self.bonds.get(connection.bond?));
@@ -86,7 +86,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Server: the client has not shown in time who it is.
+    /// Server: closes the connection of a client that did not identify itself in time.
     pub(crate) fn refuse_unproven(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get(key) {
             let (id, remote) = (connection.id(), connection.remote());
@@ -100,7 +100,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Server: the peer is known, or need not be: from now on it is served in full.
+    /// Server: admits the client of a connection, which is known or need not be, and serves it in full from now on.
     pub(crate) fn admit(&mut self, now: Instant, key: ConnectionKey) {
         let flows = self.first_flows();
         let Some(connection) = self.connections.get_mut(key) else {
@@ -122,7 +122,7 @@ impl<S: Socket> Traffic<S> {
         self.connections.want_transmit(key);
     }
 
-    /// Server: what the answer to a client's JOIN says. Where the client is known already, this is the answer.
+    /// Server: sets the answer to a client's JOIN. If the client is known already, sends the answer.
     pub(crate) fn answer_join(&mut self, now: Instant, key: ConnectionKey, grant: Option<Grant>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -133,7 +133,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Server: answers HELLO, and says whether flows outlive the connection.
+    /// Server: answers HELLO, which includes the answer about the bond.
     fn answer_hello(&mut self, now: Instant, key: ConnectionKey) {
         let bond = self.answer_bond(now, key);
         let Some(connection) = self.connections.get_mut(key) else {
@@ -179,7 +179,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Handles the whole frames among the received bytes that are parsed together. Returns whether there may be more.
+    /// Handles the complete frames among the received bytes. Returns whether there may be more.
     fn read_frames(&mut self, now: Instant, key: ConnectionKey) -> bool {
         let Some(connection) = self.connections.get(key) else {
             return false;
@@ -218,7 +218,7 @@ impl<S: Socket> Traffic<S> {
         let resting = flows.filter(|(_, entry)| entry.is_resting() && entry.is_on(key));
         let keys: Vec<FlowKey> = resting.map(|(flow, _)| flow).collect();
         for flow in keys {
-            // The peer can no longer tell it to go on.
+            // The peer can no longer send GO for it.
             self.rest(flow, false);
         }
         if self.side == Side::Client {
@@ -272,7 +272,7 @@ impl<S: Socket> Traffic<S> {
                 reverse,
             } if client && !open => {
                 connection.open_control();
-                // PROTOCOL REVERSE-1: what was not asked for is not agreed on.
+                // PROTOCOL REVERSE-1: the server agrees only to what the client has asked for.
                 connection.control.set_reverse(reverse);
                 self.welcome_with(now, key, grant, bond);
             }
@@ -309,11 +309,12 @@ impl<S: Socket> Traffic<S> {
                 });
             }
             Frame::Unknown { .. } => {}
-            _ => self.violate(now, key, "a control frame out of turn"),
+            _ => self.violate(now, key, "unexpected control frame"),
         }
     }
 
-    /// The peer has everything of a flow before the number `next`, or will say nothing more of it.
+    /// Handles SEEN or GONE: the peer has received everything of a flow before the number `next`, or (`None`) reports
+    /// nothing more about it.
     fn handle_confirmed(&mut self, now: Instant, key: ConnectionKey, flow: u64, next: Option<u64>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -325,7 +326,7 @@ impl<S: Socket> Traffic<S> {
         let found = stream_of(flow).and_then(|stream| connection.streams.flow(stream));
         let entry = found.and_then(|found| Some((found, self.flows.get_mut(found)?)));
         let Some((found, entry)) = entry else {
-            // Of a bond's flow a peer also tells how much has arrived so far.
+            // A peer also reports the progress of a bond's flow, so SEEN may name a flow that has ended here.
             if !bonded || next.is_none() {
                 connection.control.confirm_forgotten();
             }

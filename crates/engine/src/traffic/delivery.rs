@@ -1,4 +1,4 @@
-//! In: from streams to applications.
+//! Inbound direction: from streams to applications.
 
 use std::time::Instant;
 
@@ -85,7 +85,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Lets flows for which there is credit again send, in the order in which they have waited.
+    /// Lets flows that have credit again send, in the order in which they have waited.
     pub(crate) fn place_writable(&mut self, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -135,7 +135,7 @@ impl<S: Socket> Traffic<S> {
                 flow.handle_stopped(&mut connection.stream(stream), code);
                 self.settle_flow(now, key);
             }
-            // The client gave up before we had answered.
+            // The client gave up before the server had answered.
             None => self.refuse_flow(now, key, FlowCode::AppReset),
         }
     }
@@ -144,7 +144,7 @@ impl<S: Socket> Traffic<S> {
         self.pump_to_app_by(now, key, None);
     }
 
-    /// Gives flows that wait for their client's rate their turns.
+    /// Gives turns to the flows that wait for their client's rate.
     pub(crate) fn serve_shaped(&mut self, now: Instant, key: ConnectionKey) {
         for _ in 0..TURNS {
             let connection = self.connections.get_mut(key);
@@ -153,7 +153,7 @@ impl<S: Socket> Traffic<S> {
                 break;
             };
             let entry = self.flows.get_mut(flow);
-            // It may have left the connection.
+            // The flow may have left the connection.
             if entry.is_some_and(|entry| entry.is_on(key) && entry.leave_rate()) {
                 self.pump_to_app_by(now, flow, Some(bytes));
                 self.settle_flow(now, flow);
@@ -165,7 +165,7 @@ impl<S: Socket> Traffic<S> {
         self.connections.want_transmit(key);
     }
 
-    /// `turn`: the bytes that may be delivered to a flow whose turn it is.
+    /// Delivers data to the application. `turn` is the number of bytes for a flow whose turn it is.
     fn pump_to_app_by(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {
         let Some((entry, connection, stream)) =
             carried(&mut self.flows, &mut self.connections, key)
@@ -183,7 +183,7 @@ impl<S: Socket> Traffic<S> {
         let stand = |flow: &Flow<S>| (flow.bytes_to_app(), flow.arrived().buffered() as u64);
         let (written, buffered) = stand(flow);
         let mut budget = turn.unwrap_or_else(|| connection.shaping.may_deliver(now));
-        // The bytes of a stream on which MOVE is not answered yet have no place, and begin with the answer.
+        // Bytes of a stream whose MOVE is not answered yet have no place in the flow. They follow with the answer.
         let drained = if moving {
             flow.pump_to_app_within(&mut NoStream, &mut budget)
         } else {

@@ -1,4 +1,4 @@
-//! Flows of bonds without a connection: what is here goes on to the application, and everything else waits.
+//! Flows of bonds without a connection: received data goes on to the application, and everything else waits.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::grants::FLOW_COST;
 use crate::quic_stream::stream_number;
 use crate::report::Side;
 
-/// Time between two flows that end because memory is short: each is searched for among the clients.
+/// Pause between two flows that end because memory is short. Each requires a search over all clients.
 const RELIEVE_EVERY: Duration = Duration::from_millis(10);
 
 impl<S: Socket> Traffic<S> {
@@ -23,7 +23,7 @@ impl<S: Socket> Traffic<S> {
         entry.is_some_and(|entry| entry.detached().is_some())
     }
 
-    /// The flow's bond, if the peer has agreed to it and the flow can wait for another connection.
+    /// Returns the flow's bond, if the peer has agreed to it and the flow can wait for another connection.
     pub(super) fn bond_to_wait_in(&self, key: FlowKey) -> Option<BondKey> {
         let entry = self.flows.get(key).filter(|entry| entry.can_move())?;
         if entry.needs_no_peer() {
@@ -34,7 +34,7 @@ impl<S: Socket> Traffic<S> {
         (found.granted && !found.ttl.is_zero()).then_some(bond)
     }
 
-    /// Takes a flow off its connection, to wait for another one.
+    /// Takes a flow off its connection, so that it waits for another one.
     pub(super) fn detach_flow(&mut self, now: Instant, key: FlowKey, bond: BondKey) {
         let ttl = self.bonds.get(bond).map_or(Duration::ZERO, |bond| bond.ttl);
         let Some((entry, connection, stream)) =
@@ -45,7 +45,7 @@ impl<S: Socket> Traffic<S> {
         let moving = entry.is_moving();
         let Some(flow) = entry.flow_mut() else { return };
         if moving {
-            // Its bytes cannot be placed without the answer to MOVE.
+            // Without the answer to MOVE, the stream's bytes have no place in the flow.
             flow.detach(&mut NoStream);
         } else {
             flow.detach(&mut connection.stream(stream));
@@ -64,7 +64,7 @@ impl<S: Socket> Traffic<S> {
         let number = entry.bonded.as_ref().map(|bonded| bonded.number);
         self.flows.set_deadline(key, Some(until));
         self.note_pinned(key);
-        // A client that moves its flows to a new connection leaves all of the old one before.
+        // A client that moves its flows to a new connection takes all of them off the old one first.
         let most = self.transport.max_flows as usize;
         let excess = number.and_then(|number| self.bonds.note_detached(bond, number, most));
         self.pump_detached(now, key);
@@ -73,7 +73,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// A connection of the bond is lost, and its flows wait: of too many the oldest end.
+    /// Ends the oldest flows of a bond that has lost a connection, if too many of its client's flows wait.
     pub(super) fn end_excess(&mut self, now: Instant, bond: BondKey) {
         while let Some(excess) = self.bonds.excess(bond)
             && self.is_detached(excess)
@@ -82,7 +82,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The flow leaves its stream for another one. `false`: it cannot wait for that.
+    /// Takes a flow off its stream, to continue on another one. Returns false if the flow cannot wait for that.
     pub(super) fn leave_leg(&mut self, now: Instant, key: FlowKey) -> bool {
         let lane = self.flows.get(key).and_then(FlowEntry::lane);
         let (Some(bond), Some(lane)) = (self.bond_to_wait_in(key), lane) else {
@@ -92,7 +92,7 @@ impl<S: Socket> Traffic<S> {
         true
     }
 
-    /// Takes a flow off its stream, and ends that at both ends.
+    /// Takes a flow off its stream, and resets the stream in both directions.
     pub(super) fn leave_stream(&mut self, now: Instant, key: FlowKey, bond: BondKey, lane: Lane) {
         self.detach_flow(now, key, bond);
         if let Some(connection) = self.connections.get_mut(lane.connection) {
@@ -119,7 +119,7 @@ impl<S: Socket> Traffic<S> {
         self.pump_detached(now, key);
     }
 
-    /// Writes what the application takes of what is here.
+    /// Writes as much received data as the application takes.
     fn pump_detached(&mut self, now: Instant, key: FlowKey) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
@@ -141,7 +141,7 @@ impl<S: Socket> Traffic<S> {
         self.settle_flow(now, key);
     }
 
-    /// Goes on without hope for another connection, as a flow does whose connection is lost for good.
+    /// Ends the wait of a flow for another connection. The flow goes on like one whose connection is lost for good.
     pub(super) fn give_up(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         if let Some((entry, connection, stream)) =
             carried(&mut self.flows, &mut self.connections, key)
@@ -150,7 +150,7 @@ impl<S: Socket> Traffic<S> {
             connection.streams.remove(now, stream);
             connection.reset_stream(stream, code);
             if !entry.is_end_told() {
-                // The peer waits for a word about what it has sent.
+                // The peer waits for a report about what it has sent.
                 connection.control.note_gone(stream_number(stream), code);
             }
             let carried = connection.carried(stream);
@@ -182,7 +182,8 @@ impl<S: Socket> Traffic<S> {
         self.pump_salvaged(now, key);
     }
 
-    /// The time of a flow has come that waits for another connection, or for the answer to MOVE. `false`: it does neither.
+    /// Handles the deadline of a flow that waits for another connection, or for the answer to MOVE. Returns false if it
+    /// waits for neither.
     pub(super) fn expire_move(&mut self, now: Instant, key: FlowKey) -> bool {
         let Some(entry) = self.flows.get(key) else {
             return false;
@@ -194,7 +195,7 @@ impl<S: Socket> Traffic<S> {
             .lane()
             .and_then(|lane| self.connections.get(lane.connection));
         if carrier.is_some_and(Connection::is_to_leave) {
-            // The path is silent, not the server: the connection comes back, or its end detaches the flow.
+            // The path is silent, not the server. Either the connection recovers, or its end detaches the flow.
             self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
         } else {
             self.give_up(now, key, FlowCode::ConnectionLost);
@@ -202,7 +203,8 @@ impl<S: Socket> Traffic<S> {
         true
     }
 
-    /// Where memory is short, ends a flow that waits: of the client that keeps the most, the one that has waited for longest.
+    /// Ends a waiting flow if memory is short: the one that has waited for longest, of the client that keeps the most
+    /// memory.
     pub(crate) fn relieve(&mut self, now: Instant) {
         let soon = self.relieve_at.is_some_and(|at| now < at);
         if soon || self.lease.free() > self.lease.reserve() / 2 {
@@ -215,7 +217,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Client: ends the flows of a bond that wait for a connection, as the server lets this client in no more.
+    /// Client: ends the waiting flows of a bond, because the server no longer admits this client.
     pub(crate) fn give_up_waiting(&mut self, now: Instant, bond: BondKey) {
         let found = self.bonds.get(bond);
         let flows: Vec<FlowKey> = found.map_or_else(Vec::new, |bond| bond.flows().collect());

@@ -1,4 +1,4 @@
-//! The end of flows: refused, expired, over.
+//! The end of flows: refusals, expired deadlines, removal.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
 impl<S: Socket> Traffic<S> {
-    /// Says no to a flow that was not yet bridged, in the words of its protocol.
+    /// Refuses a flow that was not bridged yet, in the manner of its protocol.
     pub(super) fn refuse_flow(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         if let Some((_, connection, id)) = self.carried(key) {
             let compat = connection.speaks(Protocol::Compat);
@@ -48,7 +48,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// A flow stayed in a phase for too long. Returns whether only its server's answer is late.
+    /// Handles a flow whose deadline has passed. Returns whether only the server's answer is late.
     pub(crate) fn expire_flow(&mut self, now: Instant, key: FlowKey) -> bool {
         let Some(entry) = self.flows.get_mut(key) else {
             return false;
@@ -84,7 +84,7 @@ impl<S: Socket> Traffic<S> {
                 self.remove_flow(now, key, ending);
             }
         } else if let Some(at) = entry.look_at(now) {
-            // It has not ended, and only waits for its socket.
+            // The flow has not ended. It only waits for its socket.
             self.flows.set_deadline(key, Some(at));
         }
     }
@@ -112,13 +112,13 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Forgets a flow; its socket closes here.
+    /// Removes a flow. Its socket closes here.
     pub(super) fn remove_flow(&mut self, now: Instant, key: FlowKey, ending: Ending) {
         let Some(mut entry) = self.take_flow(key) else {
             return;
         };
         if matches!(&entry.phase, Phase::Reading(_)) {
-            // It never said what it is for; until then it might have been the control stream.
+            // The stream never sent its request. Until then it could have been the control stream.
             self.totals.flows_opened += 1;
         }
         let free = self.lease.free_for_newcomers();
@@ -141,7 +141,7 @@ impl<S: Socket> Traffic<S> {
                 }
             }
             if entry.owes_stream() {
-                // The stream that it has moved to has not ended with it.
+                // The stream to which the flow has moved did not end with the flow.
                 connection.reset_stream(lane.stream, code_of(ending));
             }
             self.release_stream(now, &entry);
@@ -165,7 +165,7 @@ impl<S: Socket> Traffic<S> {
         Some(connection.carried(lane.stream))
     }
 
-    /// Server: ends all flows of a connection. Returns how many.
+    /// Server: ends all flows of a connection. Returns their number.
     pub(crate) fn revoke_flows_of(&mut self, now: Instant, connection: ConnectionKey) -> usize {
         let flows = self.flows.iter();
         let flows = flows.filter(|(_, entry)| entry.is_on(connection));
@@ -195,12 +195,12 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// Why a flow ended, as the peer is told.
+/// Returns the code that tells the peer why a flow has ended.
 fn code_of(ending: Ending) -> FlowCode {
     match ending {
         Ending::Finished | Ending::AppReset | Ending::PeerReset(None) => FlowCode::AppReset,
         Ending::PeerReset(Some(code)) | Ending::Abandoned(code) => code,
-        // There is no stream on which a peer could be told.
+        // There is no stream that could carry a code.
         Ending::NoConnection => FlowCode::ConnectionLost,
     }
 }

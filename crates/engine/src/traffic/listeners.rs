@@ -1,4 +1,4 @@
-//! Flows that a server opens for what has connected to its listeners (PROTOCOL section 5.9).
+//! Flows that a server opens for connections to its listeners (PROTOCOL section 5.9).
 
 use std::time::Instant;
 
@@ -16,18 +16,18 @@ use crate::grants::FLOW_COST;
 use crate::quic_stream::stream_number;
 use crate::report::Side;
 
-/// What became of a connection to a listener.
+/// The result of opening a flow for a connection to a listener.
 #[derive(Debug)]
 pub enum Opening<S> {
-    /// It is a flow.
+    /// The flow was opened.
     Opened(FlowId),
-    /// The client takes no more for now, or does not answer; [`Event::Room`] may say when it does again.
+    /// The client takes no more flows for now, or does not answer. [`Event::Room`] reports when it permits more.
     NoRoom(S),
-    /// It was reset: there is no memory for it, or the engine drains.
+    /// The socket was reset, because there is no memory for it or the engine drains.
     Refused,
 }
 
-/// Client.
+/// Flows of listeners: the client's part.
 impl<S: Socket> Traffic<S> {
     pub(crate) fn listen(&mut self, id: ConnectionId, listen: Listen) -> bool {
         let flows = self.first_flows();
@@ -38,19 +38,20 @@ impl<S: Socket> Traffic<S> {
         if !connection.control.may_listen() || connection.is_lost() {
             return false;
         }
-        // PROTOCOL REVERSE-2.
+        // PROTOCOL REVERSE-2 permits streams only after LISTEN.
         connection.grant_incoming(flows);
         connection.settle_debt(&mut self.lease);
         self.say(id, &Frame::Listen(listen));
         true
     }
 
-    /// Whether the peer has opened the stream of a flow, and it is a server.
+    /// Returns whether a server has opened the stream.
     pub(super) fn is_from_server(&self, stream: StreamId) -> bool {
         self.side == Side::Client && stream.initiator().is_server()
     }
 
-    /// A stream of the server's: who has connected to which listener. `inlet` has `read` at its front; `end`: how it ended.
+    /// Reads INCOMING from a server's stream: the listener, and the address that has connected. `read` is the front of
+    /// the flow's inlet, and `end` tells how the read has ended.
     pub(super) fn read_incoming(&mut self, now: Instant, key: FlowKey, read: &[u8], end: ReadEnd) {
         let complete = end != ReadEnd::Blocked || read.len() >= MAX_INCOMING_FRAME;
         let incoming = match Incoming::decode(read) {
@@ -79,7 +80,7 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// Server.
+/// Flows of listeners: the server's part.
 impl<S: Socket> Traffic<S> {
     pub(crate) fn open_incoming(
         &mut self,
@@ -125,7 +126,7 @@ impl<S: Socket> Traffic<S> {
         Opening::Opened(name)
     }
 
-    /// The client has not said in time whether it takes a flow.
+    /// Ends a flow that the client has not accepted in time.
     pub(crate) fn give_up_incoming(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
@@ -139,7 +140,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The client lets more flows be opened.
+    /// Reports that the client permits more flows.
     pub(crate) fn tell_of_room(&mut self, key: ConnectionKey) {
         if let Some(connection) = self.connections.get(key) {
             self.events.push_back(Event::Room {
@@ -149,7 +150,7 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// Both sides.
+/// Flows of listeners: both sides.
 impl<S: Socket> Traffic<S> {
     pub(crate) fn say(&mut self, id: ConnectionId, frame: &Frame) {
         let key = self.connections.find(id);

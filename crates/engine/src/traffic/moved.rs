@@ -1,4 +1,4 @@
-//! Bytes of applications, counted as they move: for totals, for clients, and for the time until the first one.
+//! Counters of application bytes: totals, bytes of each client, and the time to the first byte.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use crate::entries::FlowEntry;
 use crate::event::Event;
 use crate::report::Side;
 
-/// Some bytes of one flow.
+/// Some bytes of one flow that have moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
     bytes: u64,
     client: Option<ClientKey>,
-    /// How old the flow was at its first byte, if that is among these.
+    /// Age of the flow at its first byte, if that byte is among these.
     first_after: Option<Duration>,
 }
 
 impl Moved {
-    /// What moved from `before` to `after`, in a flow that is `age` old.
+    /// Counts the bytes that moved between `before` and `after`, in a flow of this `age`.
     pub(super) fn new(
         (before, after): (u64, u64),
         client: Option<ClientKey>,

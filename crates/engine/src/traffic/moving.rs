@@ -1,4 +1,4 @@
-//! Flows of bonds that continue on another connection: MOVE, its answer, and flows that have ended meanwhile.
+//! Moves of bonded flows to another connection: MOVE, its answer, and flows that have ended meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -17,19 +17,19 @@ use crate::entries::{FlowEntry, Lane};
 use crate::event::Event;
 use crate::quic_stream::stream_number;
 
-/// A move that is not answered for so long on a connection that lives is given up.
+/// Time after which an unanswered move is given up, on a connection that is alive.
 pub(super) const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Client.
+/// Moves: the client's part.
 impl<S: Socket> Traffic<S> {
-    /// Moves flows of the bond that have no connection, or a bad one, to one that there is already.
+    /// Moves flows of the bond that have no connection, or one that is to be left, to an existing connection.
     pub(super) fn carry_on(&mut self, now: Instant, bond: BondKey) {
         if let Some(on) = self.usable_connection(bond) {
             self.move_flows(now, on);
         }
     }
 
-    /// A connection of the bond that can carry its flows.
+    /// Returns a connection of the bond that can carry its flows.
     pub(super) fn usable_connection(&self, bond: BondKey) -> Option<ConnectionKey> {
         let mut all = self.bonds.get(bond)?.connections.iter().copied();
         all.find(|&key| {
@@ -38,7 +38,7 @@ impl<S: Socket> Traffic<S> {
         })
     }
 
-    /// The same for the bond of a connection that is to be left.
+    /// Moves flows of the bond of `left` to another connection, if `left` is to be left.
     pub(crate) fn carry_on_elsewhere(&mut self, now: Instant, left: ConnectionKey) {
         let connection = self.connections.get(left);
         let left = connection.filter(|connection| connection.is_to_leave());
@@ -73,13 +73,13 @@ impl<S: Socket> Traffic<S> {
         let flows: Vec<FlowKey> = bond.flows().filter(to_move).collect();
         for flow in flows {
             if !self.move_flow(now, flow, on) {
-                // The server lets more of them come soon.
+                // The server will soon permit more streams.
                 break;
             }
         }
     }
 
-    /// Asks for a flow to continue on `on`. `false`: there is no stream for it.
+    /// Sends MOVE for a flow on `on`. Returns false if no stream is available.
     fn move_flow(&mut self, now: Instant, key: FlowKey, on: ConnectionKey) -> bool {
         let stream = self
             .connections
@@ -94,7 +94,7 @@ impl<S: Socket> Traffic<S> {
         };
         let next = entry.flow().map_or(0, Flow::next);
         let Some(bonded) = entry.bonded.as_mut().filter(|_| waits) else {
-            // Its old stream has ended it.
+            // The flow has ended with its old stream.
             connection.reset_stream(stream, FlowCode::AppReset);
             return true;
         };
@@ -123,14 +123,14 @@ impl<S: Socket> Traffic<S> {
         self.note_attached(key);
         self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
         self.talk.note_opening(now);
-        // Bytes that it holds for its application are charged to its connection again.
+        // Data that the flow holds for its application is charged to its connection again.
         self.charge_flow(now, key);
         self.want_outbound(key);
         self.connections.want_transmit(on);
         true
     }
 
-    /// Reads the server's answer to MOVE, then what follows it.
+    /// Reads the server's answer to MOVE, and then the data after it.
     pub(super) fn read_move_answer(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
@@ -217,9 +217,9 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// Server.
+/// Moves: the server's part.
 impl<S: Socket> Traffic<S> {
-    /// A stream begins with MOVE. `complete`: no more of the frame will come.
+    /// Handles a stream that begins with MOVE. `complete` means that no more of the frame will come.
     pub(super) fn read_move(&mut self, now: Instant, key: FlowKey, read: &[u8], complete: bool) {
         let request = match Move::decode(read) {
             Ok(Decoded::Need) if complete => Err(FlowCode::BadOpen),
@@ -227,7 +227,7 @@ impl<S: Socket> Traffic<S> {
             Ok(Decoded::Done { frame, consumed }) => Ok((frame, consumed)),
             Err(code) => Err(code),
         };
-        // The stream is that of another flow.
+        // The stream belongs to another flow, not to the one that was made for it.
         let inlet = self.flows.get_mut(key).and_then(FlowEntry::inlet_mut);
         let mut inlet = inlet.map(std::mem::take).unwrap_or_default();
         let Some(lane) = self.take_flow(key).and_then(|entry| {
@@ -276,11 +276,11 @@ impl<S: Socket> Traffic<S> {
             .get_mut(bond)
             .is_some_and(|found| found.may_move(now))
         {
-            self.violate(now, lane.connection, "flows that move again and again");
+            self.violate(now, lane.connection, "flows move too often");
             return Err(FlowCode::Limit);
         }
         if let Some(old) = entry.lane() {
-            // Nothing of the old stream counts any more once `next` is told.
+            // Once `next` is sent, nothing from the old stream counts any more.
             self.leave_stream(now, key, bond, old);
         }
         let (entry, connection) = (
@@ -341,7 +341,7 @@ impl<S: Socket> Traffic<S> {
         Ok(())
     }
 
-    /// Flows of the bond that have ended at the client while they had no connection.
+    /// Handles flows of the bond that have ended at the client while they had no connection.
     pub(super) fn handle_ended_flows(&mut self, now: Instant, key: ConnectionKey, ended: &[Gone]) {
         let connection = self.connections.get(key);
         let Some(bond) = connection.and_then(|connection| connection.bond) else {
@@ -356,13 +356,13 @@ impl<S: Socket> Traffic<S> {
                 continue;
             };
             if gone.code == FINISHED {
-                // It lacks nothing, and its SEEN was lost.
+                // The client has everything, but its SEEN was lost.
                 entry.note_seen(u64::MAX);
                 self.settle_flow(now, flow);
                 continue;
             }
             if let Some(ending) = entry.ending() {
-                // It has waited for nothing but the client's word.
+                // The flow only waited for the client's confirmation.
                 self.remove_flow(now, flow, ending);
                 continue;
             }
@@ -372,7 +372,7 @@ impl<S: Socket> Traffic<S> {
             }
             if let Some((entry, connection, stream)) = self.carried(flow) {
                 let mut stream = connection.stream(stream);
-                // The word came beside the stream, so that nobody reads the reset that the stream brings.
+                // The message came beside the stream. The reset on the stream itself will not be read.
                 stream.stop(FlowCode::from_u64(gone.code).unwrap_or(FlowCode::AppReset));
                 if let Some(flow) = entry.flow_mut() {
                     flow.handle_reset(&mut stream, gone.code);
@@ -398,7 +398,7 @@ fn code_of(number: BadNumber) -> FlowCode {
     }
 }
 
-/// A flow has moved. Returns for how long nothing moved in it.
+/// Ends the stall of a flow that has moved. Returns how long the flow made no progress.
 fn without<S: Socket>(entry: &mut FlowEntry<S>, now: Instant) -> Duration {
     let bonded = entry.bonded.as_mut();
     bonded.map_or(Duration::ZERO, |bonded| bonded.go_on(now))

@@ -1,4 +1,4 @@
-//! Flows that outlive their connection until what has arrived whole is delivered (PROTOCOL CLOSE-12), and
+//! Flows that outlive their connection until their completely received data is delivered (PROTOCOL CLOSE-12), and
 //! sockets that send all they hold before they are reset.
 //!
 //! ```text
@@ -18,7 +18,7 @@ use super::Traffic;
 use super::moved::Moved;
 
 impl<S: Socket> Traffic<S> {
-    /// The answer to a client's flow may be among what a lost connection has brought, with everything that follows it.
+    /// Reads the answer to a client's flow, and the data after it, from what a lost connection has delivered.
     pub(super) fn read_last_answer(&mut self, now: Instant, key: FlowKey) {
         let unanswered = self.flows.get(key).is_some_and(|entry| {
             matches!(
@@ -34,7 +34,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The flow's connection is gone; whether it goes on without. Call [`Traffic::read_last_answer`] before.
+    /// Handles the loss of a flow's connection. Returns whether the flow goes on without it. Call
+    /// [`Traffic::read_last_answer`] first.
     pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey) -> bool {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return false;
@@ -58,7 +59,7 @@ impl<S: Socket> Traffic<S> {
             flow.handle_connection_lost(&mut connection.stream(stream), code);
         }
         if let Some(ending) = flow.ending() {
-            // Also one that waited for nothing but the peer's word.
+            // This includes a flow that only waited for the peer's confirmation.
             self.remove_flow(now, key, ending);
             return false;
         }
@@ -86,7 +87,7 @@ impl<S: Socket> Traffic<S> {
         self.pump_salvaged(now, key);
     }
 
-    /// Writes what the application takes, and enters when to look again.
+    /// Writes as much as the application takes, and sets the next deadline.
     pub(super) fn pump_salvaged(&mut self, now: Instant, key: FlowKey) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
@@ -108,7 +109,7 @@ impl<S: Socket> Traffic<S> {
         self.settle_flow(now, key);
     }
 
-    /// The time has come to look at a bridged flow again; `false`: it waits for nothing but its server's answer.
+    /// Handles the deadline of a bridged flow. Returns false if the flow waits only for its server's answer.
     pub(super) fn look_again(&mut self, now: Instant, key: FlowKey) -> bool {
         if self.expire_move(now, key) {
             return true;

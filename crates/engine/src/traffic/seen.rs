@@ -1,4 +1,4 @@
-//! SEEN of bonds: what has arrived is told now and then, so that the peer need not keep it (PROTOCOL BOND-14).
+//! SEEN of bonds: reports received data now and then, so that the peer need not retain it (PROTOCOL BOND-14).
 
 use std::time::Instant;
 
@@ -8,18 +8,19 @@ use super::{Traffic, carried};
 use crate::entries::FlowEntry;
 use crate::quic_stream::stream_number;
 
-/// Part of the budget that may be kept for peers. Beyond it flows keep nothing of what they have sent.
+/// Divisor of the budget for data that is retained for peers. Beyond this part, flows retain nothing of what they have
+/// sent.
 const RETAINED_PART: u64 = 4;
 
-/// The same while only the reserve is left.
+/// The same divisor while only the reserve is left.
 const RETAINED_PART_SHORT: u64 = 32;
 
-/// What a flow may keep whose client has not asked for a bond yet, bytes: what it is sent within a round trip or two. The
-/// request for a bond goes first.
+/// Bytes that a flow may retain while its client has not asked for a bond yet: what it is sent within a round trip or
+/// two. The request for a bond arrives first.
 const UNBONDED_MAX: u64 = 1 << 20;
 
 impl<S: Socket> Traffic<S> {
-    /// Bytes of a flow have arrived: the peer is told now and then.
+    /// Records that bytes of a flow have arrived, and reports them to the peer now and then.
     pub(super) fn note_arrived(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) =
             carried(&mut self.flows, &mut self.connections, key)
@@ -40,7 +41,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Tells the peer of a connection what has arrived and was not told.
+    /// Reports received data to the peer of a connection that has not been reported yet.
     pub(crate) fn tell_arrived(&mut self, on: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(on) else {
             return;
@@ -64,7 +65,7 @@ impl<S: Socket> Traffic<S> {
         self.connections.want_transmit(on);
     }
 
-    /// What a flow keeps for its peer may have changed.
+    /// Updates the memory that a flow retains for its peer.
     pub(super) fn note_kept(&mut self, key: FlowKey) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
@@ -78,7 +79,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// A flow of a bond has a stream again.
+    /// Records that a flow of a bond has a stream again.
     pub(super) fn note_attached(&mut self, key: FlowKey) {
         let entry = self.flows.get(key);
         let bonded = entry.and_then(|entry| entry.bonded.as_ref());
@@ -89,7 +90,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Where too much is kept for peers, the flows of the client for which most is kept keep less.
+    /// Reduces the data that flows retain if it exceeds its part of the budget: that of the client for which most is
+    /// retained.
     pub(super) fn limit_kept(&mut self) {
         let short = self.lease.free_for_newcomers() == 0;
         let part = if short {

@@ -1,4 +1,4 @@
-//! Out: from applications into streams, from streams into batches of datagrams.
+//! Outbound direction: from applications into streams, and from streams into batches of datagrams.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::datagrams::Datagrams;
 use crate::loss::LossReason;
 use crate::report::Protocol;
 
-/// Most one flow sends before the next has its turn.
+/// Limit for the bytes that one flow sends before the next one has its turn.
 const TURN: usize = 64 * 1024;
 
 enum Turn {
@@ -47,11 +47,12 @@ impl<S: Socket> Traffic<S> {
         self.totals.datagrams_sent += datagrams.count() as u64;
     }
 
-    /// Forgets the closed connection of a stranger as soon as its last packet has been sent, if memory is half full.
+    /// Forgets the closed connection of a stranger as soon as its last packet has been sent, if half of the memory is
+    /// taken.
     ///
-    /// The library keeps closed connections for three probe time-outs so that it can say again that they are closed. A peer can
-    /// make these as long as it likes by delaying acknowledgements. Without the connection its packets get a stateless
-    /// reset.
+    /// The library keeps closed connections for three probe timeouts, so that it can repeat that they are closed. A
+    /// peer can extend this time at will by delaying acknowledgements. Without the connection, its packets get a
+    /// stateless reset.
     fn forget_stranger(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get(key)
             && connection.is_server()
@@ -70,7 +71,7 @@ impl<S: Socket> Traffic<S> {
         buffer: &mut Vec<u8>,
     ) -> Option<Datagrams> {
         if !self.connections.get_mut(key)?.flush_control() {
-            self.violate(now, key, "control frames are not taken");
+            self.violate(now, key, "too many unread control frames");
         }
         self.fill(now, key);
         let max_segments = self.transport.max_segments;
@@ -78,7 +79,7 @@ impl<S: Socket> Traffic<S> {
         connection.poll_transmit(now, max_segments, buffer)
     }
 
-    /// Asks flows for about one batch of bytes, as far as window and pacer allow.
+    /// Takes about one batch of bytes from flows, as far as window and pacer allow.
     fn fill(&mut self, now: Instant, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -107,7 +108,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Whether the flow whose turn it is has to wait for its client's rate. What is our own of its bytes has not.
+    /// Returns whether the flow whose turn it is has to wait for its client's rate. The engine's own bytes, such as an
+    /// answer, do not wait.
     fn is_held_back(&mut self, now: Instant, key: ConnectionKey) -> bool {
         let Some(connection) = self.connections.get_mut(key) else {
             return true;
@@ -148,8 +150,8 @@ impl<S: Socket> Traffic<S> {
         let Some(flow) = entry.flow_mut() else {
             return Turn::Next;
         };
-        // The original reads only the last piece of a token that arrives in several, so with it a
-        // token travels in a packet that carries nothing else.
+        // The original reads only the last piece of a token that arrives in several. With it, a token therefore travels
+        // in a packet that carries nothing else.
         let alone = compat && flow.prefix_left() > 0;
         if alone && connection.sending.has_unsent() {
             entry.enqueue();
@@ -180,7 +182,7 @@ impl<S: Socket> Traffic<S> {
         self.talk.note_moved(now, &mut entry.outbound, taken);
         *allowance = allowance.saturating_sub(taken);
         match pumped {
-            // What is held back until the answer comes is asked for again then.
+            // Bytes held back until the answer are requested again when it comes.
             Pumped::Budget if entry.early_left(compat) == 0 => {}
             Pumped::Budget => {
                 entry.enqueue();

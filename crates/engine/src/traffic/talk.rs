@@ -1,29 +1,29 @@
-//! Tells whether applications talk: they send messages and wait for answers, so that every millisecond counts.
+//! Detects whether applications talk: they exchange messages and wait for answers, so that every millisecond counts.
 //!
-//! Opening counts as talk, of a connection and of a flow. A flow also talks while it moves a little at a time
-//! ([`Tally`]). While none does, packets may gather.
+//! The opening of a connection or a flow counts as talk. A flow also talks while it moves little data at a time
+//! ([`Tally`]). While no flow talks, packets may be gathered.
 
 use std::time::{Duration, Instant};
 
 use quictun_flow::Tally;
 
-/// The length of a tally's span.
+/// Length of a tally's span.
 const SPAN: Duration = Duration::from_millis(100);
 
-/// Messages are expected for this long after something opens: a greeting, a request and its answer. A connection needs
-/// as many round trips to find what the path carries.
+/// Time after an opening during which messages are expected: a greeting, a request and its answer.
+/// `OPENING_ROUND_TRIPS` is the same in round trips, which a connection needs to find the capacity of the path.
 const OPENING: Duration = Duration::from_millis(500);
 const OPENING_ROUND_TRIPS: u32 = 10;
 
-/// After a message, more are expected for this long: a person who types pauses to think.
+/// Time after a message during which more are expected, because a person who types pauses to think.
 const MORE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
     began: Option<Instant>,
-    /// When something opened last.
+    /// Time of the latest opening.
     opened: Option<Instant>,
-    /// Until when more messages are expected.
+    /// Time until which more messages are expected.
     until: Option<Instant>,
     /// The shortest round trip of all connections.
     round_trip: Duration,
@@ -34,26 +34,26 @@ impl Talk {
         self.round_trip = round_trip;
     }
 
-    /// Notes that a connection or a flow opens, or is a step further.
+    /// Records that a connection or a flow opens, or has completed a step of its opening.
     pub(crate) fn note_opening(&mut self, now: Instant) {
         self.opened = Some(now);
     }
 
-    /// Notes that `bytes` of a flow move, and counts them in its tally.
+    /// Records that `bytes` of a flow move, and counts them in its tally.
     pub(crate) fn note_moved(&mut self, now: Instant, tally: &mut Tally, bytes: usize) {
         if bytes == 0 {
             return;
         }
         let began = *self.began.get_or_insert(now);
         let spans = now.saturating_duration_since(began).as_millis() / SPAN.as_millis();
-        // The first span is 1: a tally that has counted nothing stands at 0.
+        // Spans start at 1. A tally that has counted nothing stands at 0.
         let span = u32::try_from(spans).unwrap_or(u32::MAX).saturating_add(1);
         if tally.add(span, bytes) {
             self.until = Some(now + MORE);
         }
     }
 
-    /// Whether messages are expected.
+    /// Returns whether messages are expected.
     pub(crate) fn goes_on(&self, now: Instant) -> bool {
         let opening = OPENING.max(self.round_trip * OPENING_ROUND_TRIPS);
         let opens = |at| now.saturating_duration_since(at) < opening;
@@ -65,7 +65,8 @@ impl Talk {
 mod tests {
     use super::*;
 
-    /// Moves `bytes` so far apart for `lasts`, after a flow has opened. Returns whether messages are expected then.
+    /// Moves `bytes` at intervals of `apart` for `lasts`, after a flow has opened. Returns whether messages are
+    /// expected at the end.
     fn after(bytes: usize, apart: Duration, lasts: Duration) -> bool {
         let begin = Instant::now();
         let (mut talk, mut tally) = (Talk::default(), Tally::default());

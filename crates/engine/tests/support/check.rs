@@ -1,5 +1,5 @@
-//! What an engine holds, for leak checks and to compare with what it has charged; and connections that end as nobody wants
-//! them to. Only tests ask.
+//! Queries of what an engine holds, for leak checks and for comparison with the memory charged; and faults that end
+//! connections abnormally. Only tests use them.
 
 use std::time::Instant;
 
@@ -12,66 +12,66 @@ use crate::connection::Connection;
 use crate::grants::FLOW_COST;
 use crate::loss::LossReason;
 
-/// What an engine holds for flows. Leak checks compare it with its default.
+/// Resources that an engine holds for flows. Leak checks compare it with its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Residue {
-    /// Flows in any phase.
+    /// Number of flows in any phase.
     pub flows: usize,
-    /// Deadlines of flows.
+    /// Number of deadlines of flows.
     pub deadlines: usize,
-    /// Streams that connections know a flow for.
+    /// Number of streams for which connections know a flow.
     pub streams: usize,
-    /// Flows whose application does not read.
+    /// Bytes that connections hold outside their windows, for flows whose application does not read.
     pub parked: usize,
-    /// Places in queues of flows that want to send or to receive.
+    /// Number of entries in the queues of flows that want to send or receive.
     pub queued: usize,
     /// Bytes received and not yet written to applications.
     pub buffered: usize,
     /// Bytes that connections count as held by their flows.
     pub received: usize,
-    /// Streams with bytes, or an end, that the peer has not acknowledged.
+    /// Number of streams with bytes, or an end, that the peer has not acknowledged.
     pub unacknowledged: usize,
-    /// Ended flows that peers have not confirmed.
+    /// Number of ended flows that peers have not confirmed.
     pub unconfirmed: usize,
-    /// Streams that peers have opened and that have not ended in both directions.
+    /// Number of streams that peers have opened and that have not ended in both directions.
     pub peer_streams: usize,
 }
 
-/// Memory of an engine, bytes. Tests compare the two.
+/// Memory of an engine, in bytes. Tests compare what is charged with what is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// Charged to the account of the process.
+    /// Memory charged to the account of the process.
     pub charged: u64,
-    /// Held, as far as the engine can count it: flows, received and unsent bytes, control frames,
-    /// and streams that have ended here and not at the peer. Never more than `charged`.
+    /// Memory held, as far as the engine can count it: flows, received and unsent bytes, control frames, and streams
+    /// that have ended here and not at the peer. Never more than `charged`.
     pub held: u64,
-    /// The part of what is charged that connections and the credit of their peers take.
+    /// The part of the charged memory that connections and the credit of their peers take.
     pub connections: u64,
-    /// The part that flows take besides the bytes that they hold.
+    /// The part of the charged memory that flows take in addition to the bytes that they hold.
     pub flows: u64,
-    /// The part that is kept for sending.
+    /// The part of the charged memory that is kept for sending.
     pub kept: u64,
 }
 
-/// A flow of a bond, as it stands at one end.
+/// The state of a bonded flow on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BondedFlow {
-    /// The id of the bond.
+    /// Id of the bond.
     pub bond: [u8; BOND_ID_LEN],
-    /// The flow's number in it.
+    /// The flow's number in the bond.
     pub number: u64,
-    /// How often it has moved.
+    /// Number of moves of the flow.
     pub leg: u64,
-    /// It waits for a connection.
+    /// True if the flow waits for a connection.
     pub detached: bool,
     /// The first number that has not arrived in order.
     pub next: u64,
-    /// The number after all that was sent.
+    /// The number after all data that was sent.
     pub sent: u64,
 }
 
 impl<S: Socket> Engine<S> {
-    /// What is charged and what is held at this moment.
+    /// Returns the memory that is charged and held at this moment.
     pub fn holdings(&mut self) -> Holdings {
         let traffic = &mut self.traffic;
         let (connections, flows) = (&mut traffic.connections, &traffic.flows);
@@ -93,7 +93,7 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// The flows of all bonds that the peers have agreed to.
+    /// Returns the flows of all bonds that the peers have agreed to.
     pub fn bonded_flows(&self) -> Vec<BondedFlow> {
         let bonds = self
             .traffic
@@ -104,8 +104,8 @@ impl<S: Socket> Engine<S> {
         let flows = bonds.flat_map(|bond| bond.flows().map(|key| (bond.id, key)));
         let flows = flows.map(|(bond, key)| {
             let entry = self.traffic.flows.get(key);
-            let entry = entry.expect("a bond knows a flow that is no more");
-            let bonded = entry.bonded.as_ref().expect("a flow knows its bond");
+            let entry = entry.expect("invariant: a bond lists only existing flows");
+            let bonded = entry.bonded.as_ref().expect("invariant: flow has a number");
             BondedFlow {
                 bond,
                 number: bonded.number,
@@ -118,8 +118,8 @@ impl<S: Socket> Engine<S> {
         flows.collect()
     }
 
-    /// Whether a flow of a bond could go on if its peer had everything before the number `next`; `None`: there is no such
-    /// flow, or it cannot move.
+    /// Returns whether a flow of a bond could continue if its peer had everything before the number `next`. `None` if
+    /// there is no such flow, or it cannot move.
     pub fn check_number(
         &self,
         bond: [u8; BOND_ID_LEN],
@@ -143,7 +143,7 @@ impl<S: Socket> Engine<S> {
         Some(entry.flow()?.check_next(next))
     }
 
-    /// What is held for flows at this moment.
+    /// Returns the resources that are held for flows at this moment.
     pub fn residue(&mut self) -> Residue {
         let traffic = &mut self.traffic;
         let (connections, flows) = (&mut traffic.connections, &traffic.flows);
@@ -161,14 +161,14 @@ impl<S: Socket> Engine<S> {
     }
 }
 
-/// Faults.
+/// Faults that tests inject.
 impl<S: Socket> Engine<S> {
-    /// Server: knows its bonds no more when they are asked for. Their connections go on.
+    /// Server: refuses every later request for the present bonds. Their connections go on.
     pub fn disown_bonds(&mut self) {
         self.traffic.bonds.disown();
     }
 
-    /// The library gives a connection up by an error of its own. The peer is told that it is closed, without a reason.
+    /// Ends a connection as by an internal error of the library. The peer is told that it is closed, without a reason.
     pub fn break_connection(&mut self, now: Instant, id: ConnectionId) {
         let traffic = &mut self.traffic;
         let Some(key) = traffic.connections.find(id) else {
@@ -183,15 +183,15 @@ impl<S: Socket> Engine<S> {
         self.note_ended(now);
     }
 
-    /// Forgets a connection; the peer is told nothing. Its next packet is answered by a stateless reset, or by
-    /// nothing where this end is `mute`.
+    /// Forgets a connection without a notice to the peer. The peer's next packet is answered by a stateless reset, or
+    /// not at all if this side is `mute`.
     pub fn forget_connection(&mut self, now: Instant, id: ConnectionId, mute: bool) {
         let traffic = &mut self.traffic;
         let Some(key) = traffic.connections.find(id) else {
             return;
         };
         if mute {
-            // The endpoint knows the connection still, and hands its packets to nobody.
+            // The endpoint still knows the connection, and drops its packets.
             traffic.lose(now, key, LossReason::Reset);
             if let Some(mut connection) = traffic.connections.remove(key) {
                 connection.release(&mut traffic.lease);

@@ -1,4 +1,4 @@
-//! What a connection holds, and how it breaks: see `crate::engine::check`.
+//! Test access to what a connection holds, and a way to break it: see `crate::engine::check`.
 
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use crate::engine::check::Residue;
 use crate::grants::{CONNECTION_COST, ENDED_COST};
 
 impl Connection {
-    /// The library sends its own errors only. That of a close by the application is the nearest to one.
+    /// Closes the connection as by an internal error. The library offers no such call, and a close by the application
+    /// comes closest.
     pub(crate) fn break_off(&mut self, now: Instant) {
         self.quic.close(now, VarInt::from_u32(0), Bytes::new());
     }
@@ -19,13 +20,13 @@ impl Connection {
         self.charged
     }
 
-    /// Memory of the connection without its flows, as far as it can be counted, bytes.
+    /// Returns the memory of the connection without its flows, as far as it can be counted, in bytes.
     pub(crate) fn held_for_itself(&mut self) -> u64 {
         let ended = self.ended_streams() * ENDED_COST;
         CONNECTION_COST + self.control.received() + self.control.kept() + ended
     }
 
-    /// Adds what is left of flows to `residue`.
+    /// Adds the remains of flows to `residue`.
     pub(crate) fn add_residue(&mut self, residue: &mut Residue) {
         let holding = self.credit.holding;
         residue.streams += self.streams.len();

@@ -3,7 +3,7 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Servers by the milliseconds of their round trips; 0: it does not answer.
+/// Facts of servers with these round-trip times in milliseconds. 0 means that the server does not answer.
 fn round_trips<const N: usize>(ms: [u64; N]) -> [Facts; N] {
     ms.map(|ms| Facts {
         rtt: (ms > 0).then(|| Duration::from_millis(ms)),
@@ -11,7 +11,7 @@ fn round_trips<const N: usize>(ms: [u64; N]) -> [Facts; N] {
     })
 }
 
-/// A choice that is looked at ten times a second.
+/// Runs a choice that is judged ten times a second.
 struct Run {
     choice: Choice,
     start: Instant,
@@ -19,7 +19,7 @@ struct Run {
 }
 
 impl Run {
-    /// The first judgement chooses the fastest of these.
+    /// Creates a run whose first judgement chooses the fastest of these servers.
     fn new<const N: usize>(ms: [u64; N]) -> Self {
         let start = Instant::now();
         let mut run = Self {
@@ -36,7 +36,7 @@ impl Run {
         self.choice.judge(self.now, facts)
     }
 
-    /// Lets so much time pass with these facts; the switches, and when they were.
+    /// Lets `time` pass with these facts. Returns the switches and their times.
     fn pass(&mut self, time: Duration, facts: &[Facts]) -> Vec<(Duration, usize, Why)> {
         let end = self.now + time;
         let mut switches = Vec::new();
@@ -70,10 +70,10 @@ fn flows_leave_a_server_that_does_not_answer_at_once_and_for_the_fastest_other()
         why: Why::Gone,
     };
     assert_eq!(switch, expected);
-    // Also where another switch was a moment ago.
+    // This holds right after another switch, too.
     let again = run.judge(&round_trips([0, 300, 0])).expect("a switch");
     assert_eq!((again.to, again.why), (1, Why::Gone));
-    // Nothing else is there: it stays, and takes flows again as soon as it answers.
+    // No server answers: the choice stays, and that server takes flows again as soon as it answers.
     assert_eq!(run.judge(&round_trips([0, 0, 0])), None);
     assert_eq!(run.choice.chosen(), Some(1));
 }
@@ -116,7 +116,7 @@ fn a_moment_changes_nothing() {
         assert_eq!(run.pass(100 * MS, &round_trips([30, 30])), []);
     }
     let switch = run.pass(3100 * MS, &round_trips([60, 30]));
-    assert_eq!(switch.len(), 1, "one look longer is enough: {switch:?}");
+    assert_eq!(switch.len(), 1, "one more judgement suffices: {switch:?}");
 }
 
 #[test]
@@ -127,13 +127,13 @@ fn measures_that_go_up_and_down_do_not_move_flows_up_and_down() {
         let facts = if round % 2 == 0 { [60, 30] } else { [30, 60] };
         switches.extend(run.pass(4 * SECOND, &round_trips(facts)));
     }
-    // Four minutes in which each is the faster one for four seconds, again and again.
+    // For four minutes, the two servers take turns of four seconds as the faster one.
     assert!(switches.len() <= 24, "{switches:?}");
     let times = switches.iter().map(|(at, _, _)| *at);
     let mut gaps = times.clone().zip(times.skip(1));
     assert!(gaps.all(|(one, next)| next >= one + HOLD));
 
-    // Noise of a tenth, and differences that nobody notices, are none.
+    // Noise of a tenth, and imperceptible differences, cause no switch.
     let mut run = Run::new([2, 3]);
     for facts in [[4, 1], [2, 1], [1, 4], [5, 3]]
         .into_iter()
@@ -178,7 +178,7 @@ fn it_wants_to_be_asked_when_a_rival_is_due_and_not_otherwise() {
     run.now = due;
     assert!(run.judge(&round_trips([60, 40])).is_some());
     assert_eq!(run.choice.next_timeout(), None);
-    // The next one may not follow before the hold is over.
+    // The next switch may not follow before the hold time has passed.
     run.judge(&round_trips([40, 90]));
     let next = run.choice.next_timeout().expect("a rival");
     assert_eq!(next - run.now, HOLD);
@@ -193,6 +193,6 @@ fn nothing_is_due_while_no_server_answers_and_a_pending_switch_begins_anew_after
     assert_eq!(run.judge(&round_trips([0, 0])), None);
     assert_eq!(run.choice.next_timeout(), None);
     run.now += 60 * SECOND;
-    assert_eq!(run.judge(&faster), None, "better for 3 s first");
+    assert_eq!(run.judge(&faster), None, "it must be faster for 3 s again");
     assert!(run.choice.next_timeout().is_some_and(|due| due > run.now));
 }
