@@ -57,7 +57,7 @@ pub enum Event {
     },
     /// Server: a client did not identify itself in time, and its connection was closed.
     Unproven {
-        /// The closed connection.
+        /// The connection that was closed.
         connection: ConnectionId,
         /// Address of the peer.
         remote: SocketAddr,
@@ -246,7 +246,7 @@ pub enum Left {
 /// A flow that a server has opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
-    /// The new flow.
+    /// The flow that was opened.
     pub flow: FlowId,
     /// The connection that carries it.
     pub connection: ConnectionId,
@@ -259,7 +259,7 @@ pub struct Taken {
 /// A flow that a client asks for.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// The new flow.
+    /// The flow that was asked for.
     pub flow: FlowId,
     /// The connection that carries it.
     pub connection: ConnectionId,

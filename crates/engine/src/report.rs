@@ -78,7 +78,7 @@ pub struct ConnectionReport {
     pub rtt: Duration,
     /// Congestion window, in bytes.
     pub congestion_window: u64,
-    /// Bytes in flight.
+    /// Bytes sent and not yet acknowledged or lost.
     pub in_flight: u64,
     /// The congestion controller's view of the path.
     pub controller: View,
@@ -244,7 +244,7 @@ pub struct Totals {
 pub struct ClientReport {
     /// The client's name in the configuration, or [`OTHERS`].
     pub name: Arc<str>,
-    /// The client's counters.
+    /// The counters of the client.
     pub totals: ClientTotals,
     /// The client's limits and its use of them, over all engines of the process. `None` if it has no limits, or if the
     /// report is that of [`OTHERS`].
