@@ -31,7 +31,7 @@ impl Echoes {
     }
 }
 
-/// Lets the client send a request, wait for its echo, and send the next request.
+/// Measures echoes one after the other: the client sends a request, waits for its echo, and sends the next request.
 fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> Echoes {
     let mut link = wire(round_trip);
     link.loss = loss;

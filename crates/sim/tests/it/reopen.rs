@@ -10,7 +10,7 @@ use crate::guests::Guests as _;
 use crate::original::Pair;
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
 
-/// Returns the script of an application that sends after a while and waits for its echo.
+/// Returns the script of an application that sends after `wait` and waits for its echo.
 fn speaks_after(wait: Duration) -> Script {
     Script::echoed(1).write([
         Write::Wait(wait),

@@ -11,8 +11,7 @@ use quictun_sim::{Dial, Script, Seed, Write, config};
 
 use crate::world::{MS, World, limited};
 
-/// Largest difference between a run and the table, in thousandths of the link: which packets are lost
-/// depends on what they hold, and that on keys that are new in every run.
+/// Maximum difference between a share in a run and in the table, in thousandths of the link's rate.
 const TOLERANCE: u64 = 20;
 
 /// Minimum share of a link's capacity after losses, in thousandths. Headers take 41 thousandths.
