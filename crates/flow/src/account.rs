@@ -1,33 +1,32 @@
-//! One account of the memory that a process holds for its peers and its applications.
+//! The account of the memory that a process holds for its peers and its applications.
 //!
-//! Engines lease parts of the account and charge their own lease, so that nothing is shared on the path of a
-//! byte. What a peer is *allowed* to make us hold is charged when it is allowed, what an application makes
-//! us hold when it is there. Where the account runs low, windows shrink and shares get small; where it is empty, new
-//! connections and flows are refused.
+//! Engines lease parts of the account and charge their own lease, so the data path shares nothing. Memory that a peer
+//! is *allowed* to use is charged when it is allowed; memory that an application uses is charged when it is used. When
+//! the account runs low, windows and shares shrink. When it is empty, new connections and flows are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::window::{self, ReceiveWindow};
 
-/// Parts in which engines lease: few enough that it is rare, small enough that many engines do not starve each
-/// other.
+/// Number of parts into which the budget is divided for leases. Leasing should be rare, and many engines must not
+/// starve each other.
 const PARTS: u64 = 256;
 const PART_MIN: u64 = 16 * 1024;
 const PART_MAX: u64 = 1 << 20;
 
-/// The reserve: an eighth of a small budget, at most 1 MiB, or 1/64 of a large one. That lets dozens of connections send a
-/// little each on a small budget, and thousands on a large one.
+/// The reserve: an eighth of a small budget, at most 1 MiB, or 1/64 of a large one. So dozens of connections can each
+/// send a little on a small budget, and thousands on a large one.
 const RESERVE_PART: u64 = 8;
 const RESERVE_SMALL: u64 = 1 << 20;
 const RESERVE_PART_LARGE: u64 = 64;
 
-/// Least credit of a connection whose flows hold all of its window, as a part of the free memory. Each further flow that
-/// stops reading takes two or three times as much. 256 KiB carry 100 Mbit/s at 20 ms.
+/// Least credit of a connection whose flows hold all of its window, as a part of the free memory. Each further flow
+/// that stops reading takes two or three times as much. 256 KiB carry 100 Mbit/s at 20 ms.
 const FLOOR_PART: u64 = 256;
 const FLOOR_MAX: u64 = 256 * 1024;
 
-/// The account of a process. Clones are the same account.
+/// The account of a process. Clones share the same account.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Shared>);
 
@@ -46,14 +45,14 @@ impl Account {
         }))
     }
 
-    /// What may be held in all, bytes.
+    /// Memory that the process may hold in total, in bytes.
     pub fn budget(&self) -> u64 {
         self.0.budget
     }
 
-    /// What engines have leased, bytes.
+    /// Memory that engines have leased, in bytes.
     pub fn leased(&self) -> u64 {
-        // Only a sum: no other memory hangs on it. The same below.
+        // Relaxed is enough here and below: the sum orders no other memory.
         self.0.leased.load(Ordering::Relaxed)
     }
 
@@ -69,7 +68,7 @@ impl Account {
             .is_ok()
     }
 
-    /// Leases `bytes` that are held already, whether there are so many or not.
+    /// Leases `bytes` that are already held, even beyond the budget.
     fn overdraw(&self, bytes: u64) {
         self.0.leased.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -79,7 +78,7 @@ impl Account {
     }
 }
 
-/// One engine's part of an account. What is leased goes back when it is dropped.
+/// One engine's part of an account. Dropping it returns everything that it leased.
 #[derive(Debug)]
 pub struct Lease {
     account: Account,
@@ -89,7 +88,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease of nothing yet.
+    /// A lease that holds nothing yet.
     pub fn new(account: Account) -> Self {
         let part = (account.budget() / PARTS).clamp(PART_MIN, PART_MAX);
         Self {
@@ -100,19 +99,19 @@ impl Lease {
         }
     }
 
-    /// Memory that is charged at the moment, bytes.
+    /// Memory that is charged now, in bytes.
     pub fn charged(&self) -> u64 {
         self.charged
     }
 
-    /// What could still be charged, bytes: by this engine or by any other.
+    /// Memory that this or any other engine could still charge, in bytes.
     pub fn free(&self) -> u64 {
         let unleased = self.account.budget().saturating_sub(self.account.leased());
         unleased + self.leased.saturating_sub(self.charged)
     }
 
-    /// The part of the budget that connections, larger windows and most flows leave alone, so that those that hold little
-    /// can always go on, bytes.
+    /// The part of the budget, in bytes, that connections, larger windows and most flows do not use. It keeps holders
+    /// of little memory able to continue.
     pub fn reserve(&self) -> u64 {
         let budget = self.account.budget();
         (budget / RESERVE_PART)
@@ -120,13 +119,13 @@ impl Lease {
             .max(budget / RESERVE_PART_LARGE)
     }
 
-    /// Memory that is free beside the reserve, bytes.
+    /// Free memory without the reserve, in bytes.
     pub fn free_for_newcomers(&self) -> u64 {
         self.free().saturating_sub(self.reserve())
     }
 
-    /// Whether a holder that would have `own` bytes may have them. A holder with many is refused before one with few; the
-    /// reserve is for holders with next to nothing, and the last eighth of it for those that are there already.
+    /// Whether a holder may hold `own` bytes in total. A holder of much is refused before a holder of little. The
+    /// reserve is for holders of very little, and the last eighth of it for those that exist already.
     pub fn has_room(&self, own: u64) -> bool {
         let little = self.free().saturating_sub(self.reserve() / 8) / 8;
         own <= self.free_for_newcomers().max(little)
@@ -142,12 +141,12 @@ impl Lease {
         self.free() < self.account.budget() / 2
     }
 
-    /// Whether at least three quarters of the budget are free.
+    /// Whether more than three quarters of the budget are free.
     pub fn is_plenty(&self) -> bool {
         self.free() > self.account.budget() / 4 * 3
     }
 
-    /// The credit that a connection gets whatever its flows hold, bytes.
+    /// The credit that a connection gets however much its flows hold, in bytes.
     pub fn floor(&self) -> u64 {
         if self.free() <= self.reserve() / 2 {
             return 0;
@@ -155,13 +154,14 @@ impl Lease {
         (self.free_for_newcomers() / FLOOR_PART).clamp(window::FLOOR, FLOOR_MAX)
     }
 
-    /// The window that a connection begins with, which has `own` bytes already.
+    /// The first window of a connection that already has `own` bytes charged. See [`ReceiveWindow::first`] for `needed`
+    /// and `known`.
     pub fn first_window(&self, needed: u64, own: u64, known: bool) -> u64 {
         let free = self.free_for_newcomers() + own;
         ReceiveWindow::first(needed, free, self.account.budget(), known)
     }
 
-    /// Charges `bytes` if there are so many.
+    /// Charges `bytes` if the account has that much free. Returns whether it did.
     pub fn try_charge(&mut self, bytes: u64) -> bool {
         let wanted = self.charged + bytes;
         if wanted > self.leased {
@@ -179,7 +179,7 @@ impl Lease {
         true
     }
 
-    /// Charges `bytes` that are held already.
+    /// Charges `bytes` that are already held, even beyond the budget.
     pub fn charge(&mut self, bytes: u64) {
         if !self.try_charge(bytes) {
             let short = self.charged + bytes - self.leased;
@@ -189,11 +189,11 @@ impl Lease {
         }
     }
 
-    /// Gives `bytes` back.
+    /// Releases a charge of `bytes`.
     pub fn release(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.charged, "more is given back than was charged");
+        debug_assert!(bytes <= self.charged, "release exceeds the charged bytes");
         self.charged = self.charged.saturating_sub(bytes);
-        // One part stays, so that a byte more or less is not a lease more or less.
+        // One part stays leased, so that small changes do not lease and return parts all the time.
         let spare = self.leased - self.charged;
         if spare >= 2 * self.part {
             let back = spare - self.part;
@@ -202,7 +202,7 @@ impl Lease {
         }
     }
 
-    /// Moves a charge from `*before` to `after`.
+    /// Changes a charge from `*before` to `after`, and stores the new value in `*before`.
     pub fn adjust(&mut self, before: &mut u64, after: u64) {
         if after > *before {
             self.charge(after - *before);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(account.leased(), 0);
     }
 
-    // At the limit and one above.
+    // The limit itself, and one byte above it.
     #[test]
     fn the_last_byte_can_be_charged_and_no_more() {
         let mut lease = Lease::new(Account::new(MIB));

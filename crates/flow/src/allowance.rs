@@ -1,7 +1,8 @@
-//! What one client may use, over all its connections and workers: a rate each way, flows, and bytes in a month.
+//! The limits of one client over all its connections and workers, and its use: a rate each way, a number of flows, and
+//! bytes per month.
 //!
-//! Its numbers are atomics, read and changed on the path of bytes: nobody waits there for another. Each stands for itself
-//! and orders no other memory, so all accesses are relaxed.
+//! The numbers are atomics that are read and changed on the data path, so that no thread waits for another. Each number
+//! stands for itself and orders no other memory, so all accesses are relaxed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,61 +11,61 @@ use std::time::Instant;
 use crate::bucket::Bucket;
 use crate::meter::Way;
 
-/// The limits of one client. `None`: there is none.
+/// The limits of one client. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Flows that may be open at once.
     pub flows: Option<u64>,
-    /// From the client to targets, bytes a second.
+    /// Rate from the client to targets, in bytes per second.
     pub rate_up: Option<u64>,
-    /// From targets to the client, bytes a second.
+    /// Rate from targets to the client, in bytes per second.
     pub rate_down: Option<u64>,
-    /// Both ways together in one month, bytes.
+    /// Bytes per month, both ways together.
     pub quota: Option<u64>,
 }
 
-/// What a client may use, and what it has used.
+/// The limits of a client, and what it has used.
 #[derive(Debug)]
 pub struct Allowance {
     up: Bucket,
     down: Bucket,
-    /// [`NONE`]: there is no limit. The same for `quota`.
+    /// [`NONE`] if there is no limit. The same for `quota`.
     flows_max: AtomicU64,
     flows: AtomicU64,
     quota: AtomicU64,
     used: AtomicU64,
     moved_up: AtomicU64,
     moved_down: AtomicU64,
-    /// Grows when more may be used again: with another quota, or another month.
+    /// Incremented when the client may use more again: on a new quota, or a new month.
     renewals: AtomicU32,
 }
 
-/// A flow that counts as open until this is dropped.
+/// A place for one open flow. It counts until it is dropped.
 #[derive(Debug)]
 pub struct FlowPlace(Arc<Allowance>);
 
-/// A client's limits, and what it uses, at one moment.
+/// A client's limits and its use, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Its limits.
+    /// The limits of the client.
     pub limits: Limits,
-    /// Open flows.
+    /// Number of open flows.
     pub flows: u64,
-    /// Bytes that count against the quota, this month.
+    /// Bytes that count against the quota this month.
     pub used: u64,
-    /// Bytes from the client to targets since the process began.
+    /// Bytes from the client to targets since the process started.
     pub up: u64,
-    /// Bytes from targets to the client since the process began.
+    /// Bytes from targets to the client since the process started.
     pub down: u64,
 }
 
 const NONE: u64 = u64::MAX;
 
-/// Most bytes that may have been used before: half of what the counter holds.
+/// Cap on the bytes reported as used earlier: half of what the counter holds.
 const USED_MOST: u64 = u64::MAX / 2;
 
 impl Allowance {
-    /// Without limits; nothing has been used. No later call may have an earlier time.
+    /// An allowance without limits, of which nothing has been used. No later call may pass an earlier time.
     pub fn new(now: Instant) -> Self {
         Self {
             up: Bucket::new(now),
@@ -79,7 +80,7 @@ impl Allowance {
         }
     }
 
-    /// Sets the limits; the same again change nothing.
+    /// Sets the limits. Setting equal limits again changes nothing.
     pub fn set(&self, limits: Limits) {
         self.up.set_rate(limits.rate_up);
         self.down.set_rate(limits.rate_down);
@@ -91,14 +92,14 @@ impl Allowance {
         }
     }
 
-    /// So many bytes were used this month: before the process began, or in a month that has begun.
+    /// Sets the bytes used this month: after a start of the process, or when a new month begins.
     pub fn set_used(&self, bytes: u64) {
-        // A file may say anything; what is added to it must not begin again at nothing.
+        // The value may come from a file. It is capped so that later additions cannot overflow the counter.
         self.used.store(bytes.min(USED_MOST), Ordering::Relaxed);
         self.renewals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one flow more; `None`: as many are open as may be.
+    /// Counts one more flow. `None` if the limit on open flows is reached.
     pub fn enter(self: &Arc<Self>) -> Option<FlowPlace> {
         let most = self.flows_max.load(Ordering::Relaxed);
         let more = |open: u64| (open < most).then_some(open + 1);
@@ -118,12 +119,12 @@ impl Allowance {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether all that may be used this month was used.
+    /// Whether the month's quota is used up.
     pub fn is_used_up(&self) -> bool {
         self.left() == 0
     }
 
-    /// Bytes that may still be used this month; `u64::MAX` where there is no quota.
+    /// Bytes that may still be used this month; `u64::MAX` if there is no quota.
     pub fn left(&self) -> u64 {
         match self.quota.load(Ordering::Relaxed) {
             NONE => NONE,
@@ -131,17 +132,17 @@ impl Allowance {
         }
     }
 
-    /// Bytes that were used this month.
+    /// Bytes used this month.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Changes whenever what was used up may not be any more.
+    /// A counter that changes whenever a used-up quota may be available again.
     pub fn renewals(&self) -> u32 {
         self.renewals.load(Ordering::Relaxed)
     }
 
-    /// Limits and use, as they are now.
+    /// Current limits and use.
     pub fn usage(&self) -> Usage {
         let limit = |limit: &AtomicU64| {
             let limit = limit.load(Ordering::Relaxed);

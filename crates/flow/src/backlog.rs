@@ -1,49 +1,49 @@
-//! Received data that a flow holds, and whether its peer should rest meanwhile.
+//! Received data that a flow holds, and whether its peer should pause because of it.
 
 use std::time::{Duration, Instant};
 
 use crate::holding::{Holding, PACE_MIN, Pace};
 
-/// Overhead of pieces that every flow may have, bytes.
+/// Overhead of pieces that every flow may have, in bytes.
 pub const OVERHEAD_MIN: usize = 256;
 
-/// Whatever the share, a flow is not stopped for less.
+/// A flow that holds less than this is never asked to pause, however small its share is.
 const HOLD_MIN: usize = 4 * 1024;
 
-/// What a flow holds, as it was counted last, and how its application reads.
+/// What a flow held when it was last counted, and how fast its application reads.
 #[derive(Debug)]
 pub struct Backlog {
-    /// Bytes taken off its stream, as noted in its connection.
+    /// Bytes taken off the flow's stream, as noted in its connection.
     noted: u64,
-    /// What the flow holds, as it was counted last in its connection.
+    /// What the flow holds, as last counted in its connection.
     pub holding: Holding,
-    /// Set while the peer is asked to hold the flow: the total of stream bytes that it may send before it is taken to
-    /// ignore HOLD.
+    /// Set while the peer is asked to pause the flow (HOLD). The value is the total of stream bytes that the peer may
+    /// send before it counts as ignoring HOLD.
     told_to_rest: Option<u64>,
-    /// Since when it has held more than it should.
+    /// Time since which the flow has held more than its limit.
     over_since: Option<Instant>,
     pace: Pace,
 }
 
-/// How a flow's receiving part stands.
+/// State of a flow's receiving part.
 #[derive(Clone, Copy, Debug)]
 pub struct Stand {
-    /// Memory of what it has received, bytes.
+    /// Memory of the received data, in bytes.
     pub held: usize,
-    /// The part of it that is not data: the overhead of pieces.
+    /// The part of `held` that is not data: the overhead of pieces.
     pub overhead: usize,
-    /// Bytes taken off its stream in all.
+    /// Total of bytes taken off the stream.
     pub taken: u64,
     /// The application does not read.
     pub parked: bool,
-    /// The application may not have more yet: its client's rate is used up.
+    /// The application may not have more bytes yet, because its client's rate is used up.
     pub shaped: bool,
-    /// Bytes that the application has taken.
+    /// Total of bytes that the application has taken.
     pub delivered: u64,
 }
 
 impl Backlog {
-    /// Nothing is held yet.
+    /// A backlog that holds nothing.
     pub fn new(now: Instant) -> Self {
         Self {
             noted: 0,
@@ -54,7 +54,7 @@ impl Backlog {
         }
     }
 
-    /// The flow continues on another connection, which has asked its peer for nothing yet.
+    /// Starts counting for another connection, whose peer has not been asked to pause the flow yet.
     pub fn begin_lane(&mut self, now: Instant) {
         *self = Self {
             noted: self.noted,
@@ -62,26 +62,28 @@ impl Backlog {
         };
     }
 
-    /// So many bytes were taken off the stream in all. Returns how many are new.
+    /// Notes that `taken` bytes were taken off the stream in total. Returns how many of them are new.
     pub fn note_taken(&mut self, taken: u64) -> u64 {
         let new = taken.saturating_sub(self.noted);
         self.noted += new;
         new
     }
 
-    /// Whether the peer is asked to send nothing for now.
+    /// Whether the peer is asked to pause the flow.
     pub fn is_told_to_rest(&self) -> bool {
         self.told_to_rest.is_some()
     }
 
-    /// Whether the peer, asked to rest, sends all the same.
+    /// Whether the peer keeps sending although it was asked to pause the flow.
     pub fn is_disobeyed(&self) -> bool {
         self.told_to_rest.is_some_and(|most| self.noted > most)
     }
 
-    /// Judges whether the peer should send no more for now, as the application does not read. Returns what the peer is to
-    /// be told, if that is new. `share` is what the flow may hold besides its connection's window, bytes; `urgent`:
-    /// nothing is left of that window; `allowance`: bytes that the peer may send after it is told to rest.
+    /// Decides whether the peer should pause because the application does not read. Returns `Some(true)` to send HOLD,
+    /// `Some(false)` to send GO, and `None` if nothing changes.
+    ///
+    /// `share` is what the flow may hold besides its connection's window, in bytes. `urgent` says that nothing is left
+    /// of that window. `allowance` is how many bytes the peer may still send after it is asked to pause.
     pub fn judge(
         &mut self,
         now: Instant,
@@ -93,10 +95,12 @@ impl Backlog {
     ) -> Option<bool> {
         let Stand { held, parked, .. } = stand;
         let pace = self.pace.update(now, rtt, stand.delivered);
-        // One that reads steadily, however slowly, needs more of it: what comes in the round trip after GO is late.
+        // An application that reads steadily needs more buffered data, however slowly it reads: new data arrives only a
+        // round trip after GO.
         let hold_at = (share / 2).max(HOLD_MIN).max(pace.saturating_mul(4));
         let go_at = (hold_at / 4).max(pace.saturating_mul(2));
-        // What came at once behind a gap is a lot for a moment, and says nothing of the application.
+        // Data released by a filled gap is large for a moment and says nothing about the application, so the limit must
+        // be exceeded for some time.
         self.over_since = (held >= hold_at).then(|| self.over_since.unwrap_or(now));
         let lasts = |since: Instant| now.saturating_duration_since(since) >= rtt.max(PACE_MIN);
         let told = self.is_told_to_rest();
@@ -112,7 +116,7 @@ impl Backlog {
         Some(rest)
     }
 
-    /// Whether what it holds is more cost than bytes, and not next to nothing.
+    /// Whether the flow holds more overhead than data, and more overhead than every flow may have.
     pub fn is_tiny_pieces(&self) -> bool {
         let Holding { held, overhead, .. } = self.holding;
         overhead > (held / 2).max(OVERHEAD_MIN)

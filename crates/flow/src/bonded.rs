@@ -1,4 +1,4 @@
-//! A flow of a bond: its number there, and its time without a connection (PROTOCOL section 5.8).
+//! A flow of a bond: its number in the bond, and its time without a connection (PROTOCOL section 5.8).
 
 use std::time::{Duration, Instant};
 
@@ -6,30 +6,30 @@ use crate::account::Lease;
 use crate::ids::{BondKey, ConnectionId};
 use crate::salvage::Carried;
 
-/// Bytes that may arrive before the peer is told that they are here.
+/// Bytes that may arrive before the peer is sent SEEN at once.
 const SEEN_EVERY: u64 = 256 * 1024;
 
-/// A flow's place in its bond.
+/// A flow's state in its bond.
 #[derive(Clone, Copy, Debug)]
 pub struct Bonded {
-    /// The bond; `None`: the peer has not agreed to it yet.
+    /// The bond; `None` while the peer has not agreed to it yet.
     pub bond: Option<BondKey>,
     /// The flow's number in the bond.
     pub number: u64,
     /// How often the flow has moved.
     pub leg: u64,
-    /// The connection that it moves from, or moved from last.
+    /// The connection that the flow moves from, or last moved from.
     pub from: Option<ConnectionId>,
-    /// Time since which nothing moves, between two connections.
+    /// When bytes stopped moving, while the flow is between two connections.
     stalled: Option<Instant>,
-    /// The number that the peer was told last by SEEN.
+    /// The number that the peer was last sent in SEEN.
     told: u64,
-    /// It stands in its connection's queue of flows with something to tell.
+    /// The flow is in its connection's queue of flows with a SEEN to send.
     queued: bool,
 }
 
 impl Bonded {
-    /// A flow with this number.
+    /// A flow that has this number and has not moved yet.
     pub fn new(bond: Option<BondKey>, number: u64) -> Self {
         Self {
             bond,
@@ -42,8 +42,8 @@ impl Bonded {
         }
     }
 
-    /// Everything before the number `next` has arrived. Returns what the peer should be told: at once, or with the next
-    /// flows.
+    /// Notes that everything before the number `next` has arrived. Returns whether the peer should be told at once, or
+    /// together with other flows.
     pub fn note_arrived(&mut self, next: u64) -> Tell {
         let untold = next.saturating_sub(self.told);
         if untold >= SEEN_EVERY {
@@ -56,63 +56,64 @@ impl Bonded {
         }
     }
 
-    /// The flow's turn among those with something to tell: whether `next` is new to the peer.
+    /// Takes the flow's turn in the queue of flows with a SEEN to send. Returns whether `next` is new to the peer.
     pub fn take_turn(&mut self, next: u64) -> bool {
         self.queued = false;
         std::mem::replace(&mut self.told, next) < next
     }
 
-    /// The peer is told that everything before `next` is here.
+    /// Notes that the peer has been told that everything before `next` has arrived.
     pub fn note_told(&mut self, next: u64) {
         self.told = next;
     }
 
-    /// The flow has left its connection, on which nothing has moved since `since`. Of several connections before it goes on the
-    /// first counts.
+    /// Notes that the flow has left its connection, on which nothing has moved since `since`. If the flow leaves
+    /// several connections before it continues, the first time counts.
     pub fn stall(&mut self, since: Instant) {
         self.stalled.get_or_insert(since);
     }
 
-    /// Time since which nothing moves, if the flow is between two connections.
+    /// When bytes stopped moving, if the flow is between two connections.
     pub fn stalled(&self) -> Option<Instant> {
         self.stalled
     }
 
-    /// The flow goes on. Returns for how long nothing moved.
+    /// Notes that the flow continues. Returns for how long nothing moved.
     pub fn go_on(&mut self, now: Instant) -> Duration {
         let since = self.stalled.take();
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// The flow is on another connection, whose peer is told by MOVE or its answer that everything before `next` is here.
+    /// Notes that the flow is on another connection, whose peer learns from MOVE or `MOVE_ACK` that everything before
+    /// `next` has arrived.
     pub fn begin_leg(&mut self, next: u64) {
         self.queued = false;
         self.told = next;
     }
 }
 
-/// When the peer is to be told that bytes have arrived.
+/// When to tell the peer that bytes have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
-    /// It knows, or the flow waits for its turn.
+    /// Send nothing: the peer knows already, or the flow is already queued.
     Nothing,
-    /// With the next flows: the flow is to be queued.
+    /// Send it together with other flows: queue the flow.
     Soon,
-    /// At once.
+    /// Send it at once.
     Now,
 }
 
-/// A flow's time without a connection.
+/// The state of a flow that has no connection.
 #[derive(Debug)]
 pub struct Detached {
     carried: Carried,
     until: Instant,
-    /// Memory that is charged for what it has received, bytes.
+    /// Memory that is charged for the flow's received data, in bytes.
     charged: u64,
 }
 
 impl Detached {
-    /// Until `until` the flow may wait for another connection.
+    /// Makes the state of a flow that may wait until `until` for another connection.
     pub(crate) fn new(carried: Carried, until: Instant) -> Self {
         Self {
             carried,
@@ -126,17 +127,17 @@ impl Detached {
         self.carried
     }
 
-    /// End of the wait.
+    /// The time until which the flow waits.
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// The flow holds `held` bytes of memory for what it has received.
+    /// Charges the `held` bytes of memory that the flow holds for received data, in place of the previous charge.
     pub fn charge(&mut self, held: usize, lease: &mut Lease) {
         lease.adjust(&mut self.charged, held as u64);
     }
 
-    /// Gives back what was charged.
+    /// Releases the memory that was charged.
     pub fn release(&mut self, lease: &mut Lease) {
         lease.adjust(&mut self.charged, 0);
     }

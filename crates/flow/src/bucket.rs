@@ -1,40 +1,40 @@
-//! The rate of one direction of a client, which all its connections share.
+//! The rate limit of one direction of a client, shared by all its connections.
 //!
-//! A generic cell rate algorithm (ITU-T I.371): one number says until when bytes are promised, and who wants more moves it
-//! on. So each that waits has a time of its own, in the order in which they came: none finds that another was quicker, on
-//! whatever thread it is.
+//! This is a generic cell rate algorithm (ITU-T I.371). One number holds the time until which bytes are promised. Each
+//! caller that wants bytes advances that time, and its portion is due at the new time. So every waiting caller has a
+//! time of its own, in order of arrival, and cannot be overtaken by another, whatever thread it runs on.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a client that was idle may send at once, as a time at its rate.
+/// Most bytes that an idle client may send at once, as a time at its rate.
 const BURST: Duration = Duration::from_millis(50);
 
-/// The same at low rates, bytes: a few packets.
+/// The smallest burst at low rates, in bytes: a few packets.
 const BURST_MIN: u64 = 4 * PORTION_MIN;
 
-/// Bytes are promised in portions: of one packet where the rate is low, of one batch where it is high.
+/// Bytes are promised in portions: one packet at low rates, one batch at high rates.
 const PORTION: Duration = Duration::from_millis(4);
 const PORTION_MIN: u64 = 1200;
 const PORTION_MAX: u64 = 64 * 1024;
 
 const NANOS: u128 = 1_000_000_000;
 
-/// Bytes a second of one direction, promised in portions to whoever asks.
+/// A rate in bytes per second for one direction, promised in portions to any caller.
 ///
-/// Threads share it without a lock. Its numbers order nothing but themselves.
+/// Threads share it without a lock. Its numbers order no other memory, so all accesses are relaxed.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     base: Instant,
-    /// Bytes a second; 0: any number.
+    /// Bytes per second; 0 means no limit.
     rate: AtomicU64,
-    /// Grows with each change of the rate: what was promised before is void.
+    /// Incremented at each change of the rate. Portions promised before the change are void.
     changes: AtomicU32,
-    /// Until when bytes are promised, nanoseconds after `base`.
+    /// Time until which bytes are promised, in nanoseconds after `base`.
     promised: AtomicU64,
 }
 
-/// Some bytes, and when they may go.
+/// A number of bytes, and the time at which they may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Portion {
     pub(crate) bytes: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Portion {
 }
 
 impl Bucket {
-    /// Without a limit.
+    /// A bucket without a limit.
     pub(crate) fn new(base: Instant) -> Self {
         Self {
             base,
@@ -52,7 +52,7 @@ impl Bucket {
         }
     }
 
-    /// Sets the rate, bytes a second; `None`: there is no limit.
+    /// Sets the rate in bytes per second; `None` removes the limit.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         let rate = rate.map_or(0, |rate| rate.max(1));
         if self.rate.swap(rate, Ordering::Relaxed) != rate {
@@ -69,7 +69,7 @@ impl Bucket {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Promises the next portion; `None`: there is no limit.
+    /// Promises the next portion; `None` if there is no limit.
     pub(crate) fn promise(&self, now: Instant) -> Option<Portion> {
         let rate = self.rate()?;
         let per_portion = u128::from(rate) * PORTION.as_nanos() / NANOS;
@@ -84,7 +84,7 @@ impl Bucket {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let promised = before.unwrap_or_else(|before| before).max(from);
         let until = Duration::from_nanos(promised.saturating_add(cost));
-        // What is promised lies at most a portion for each connection ahead.
+        // The promised time is at most one portion per connection ahead of now.
         let at = self.base.checked_add(until).unwrap_or(now);
         Some(Portion { bytes, at })
     }

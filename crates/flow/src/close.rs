@@ -1,28 +1,28 @@
-//! How a direction, and how a whole flow, ends.
+//! The ways in which a direction, and a whole flow, can end.
 
 use quictun_wire::code::FlowCode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Bytes may still come.
+    /// More bytes may follow.
     Open,
-    /// Ended by FIN, and the FIN was passed on.
+    /// The source ended with a FIN, and the FIN was passed on.
     Finished,
-    /// Cut: nothing more is read from its source.
+    /// The direction was cut: nothing more is read from its source.
     Closed,
 }
 
 /// How a whole flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Both directions by FIN.
+    /// Both directions ended with a FIN.
     Finished,
-    /// The application reset its connection, or it failed.
+    /// The application reset its connection, or the socket failed.
     AppReset,
-    /// The peer cut it, with this code where it is known to us.
+    /// The peer reset or stopped the stream. The code is `None` if this version does not know it.
     PeerReset(Option<FlowCode>),
-    /// We refused or abandoned it.
+    /// This side refused or abandoned the flow.
     Abandoned(FlowCode),
-    /// It waited for a connection to the peer, and none came about in time.
+    /// The flow waited for a connection to the peer, and none was established in time.
     NoConnection,
 }

@@ -1,12 +1,12 @@
-//! The control stream of a connection (PROTOCOL section 5.6): who the client is, what has arrived, and which
-//! flows are to rest.
+//! The control stream of a connection (PROTOCOL section 5.6): it identifies the client, confirms what has arrived, and
+//! asks the peer to pause flows.
 //!
 //! ```text
 //! client: connected ─► HELLO ─► HELLO_ACK ─► open           server: HELLO ─► known ─► HELLO_ACK ─► open
 //!                        └────► reset: an older server              └─► not known: the connection is closed
 //! ```
 //!
-//! A peer without a control stream is served as ever: it only cannot say what has arrived.
+//! A peer without a control stream is still served, but it cannot confirm what has arrived.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use quictun_wire::join::{Grant, Join};
 use crate::inlet::Inlet;
 use crate::stream::{ReadEnd, Stream, WriteEnd};
 
-/// Frames that may wait for the peer's credit. One that leaves so much unread for so long is stuck or hostile.
+/// Limit on frames that wait for the peer's credit, in bytes. A peer that leaves more unread is stuck or hostile.
 const PENDING_MAX: usize = 64 * 1024;
 
-/// Ended flows that wait for the peer's confirmation are kept by number as long as they take less than this part of the
-/// free memory. Beyond that the oldest are only counted: a peer that never confirms costs little.
+/// Ended flows that wait for the peer's confirmation are kept by number while they take less than this part of the free
+/// memory. Beyond that the oldest are only counted, so a peer that never confirms costs little.
 const UNSEEN_PART: u64 = 1024;
 const UNSEEN_MIN: usize = 64;
 const UNSEEN_MAX: usize = 16 * 1024;
@@ -31,27 +31,27 @@ const UNSEEN_MAX: usize = 16 * 1024;
 /// Bytes of the control stream that are parsed together: a few of the longest frames.
 const READ_MAX: usize = 4 * MAX_FRAME;
 
-/// Memory of each: an entry in a B-tree whose nodes are at least half full.
+/// Memory of each unconfirmed flow, in bytes: an entry in a B-tree whose nodes are at least half full.
 const UNSEEN_COST: usize = 40;
 
-/// The control stream of one connection, as far as there is one.
+/// The control stream of one connection. A connection without one has the default value.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent facts: what the peer has said, and what has come"
 )]
 pub struct Control {
-    /// The stream's number, as those of flows.
+    /// Id of the control stream.
     stream: Option<u64>,
-    /// HELLO or `HELLO_ACK` of the peer has come.
+    /// The peer's HELLO or `HELLO_ACK` has arrived.
     open: bool,
     answer: Answer,
-    /// Server: what the answer says of a bond.
+    /// Server: the bond that the answer grants.
     bond: Option<BondGrant>,
     /// Reverse forwards: the client has asked for them, and the server has agreed.
     reverse: bool,
     readable: bool,
-    /// What `inlet` holds, as counted in the connection.
+    /// Memory that `inlet` held, as counted in the connection.
     counted: usize,
     inlet: Inlet,
     pending: Bytes,
@@ -60,13 +60,13 @@ pub struct Control {
     gone: Vec<Gone>,
     /// Flows of the bond that ended while they had no connection.
     ended: Vec<Gone>,
-    /// Flows that the peer is told to hold (`true`) or to let go on, in this order.
+    /// Flows that the peer should hold (`true`) or continue (`false`), in this order.
     rests: Vec<(u64, bool)>,
-    /// Ended flows of which the peer has not said that everything has arrived, by number: what it must say.
+    /// Ended flows that the peer has not confirmed: the number of each, and the number that SEEN must name.
     unseen: BTreeMap<u64, u64>,
-    /// Count of further such flows, whose numbers were dropped to save memory.
+    /// Count of further unconfirmed flows, whose numbers were dropped to save memory.
     unseen_more: usize,
-    /// The connection's control stream has ended: the peer may not begin another.
+    /// The connection's control stream has ended. The peer may not begin another.
     over: bool,
 }
 
@@ -75,15 +75,15 @@ pub struct Control {
 enum Answer {
     #[default]
     Plain,
-    /// The client has asked by JOIN, which is not judged yet.
+    /// The client has sent JOIN, which has not been judged yet.
     AfterJoin,
     With(Grant),
-    /// It has been answered.
+    /// The answer has been sent.
     Given,
 }
 
 impl Control {
-    /// Client: begins the stream, and says who we are.
+    /// Client: begins the stream with a HELLO that identifies this client.
     pub fn begin(
         &mut self,
         stream: u64,
@@ -102,7 +102,8 @@ impl Control {
         .encode(&mut self.outbox);
     }
 
-    /// Server: the peer has begun the stream, whose bytes arrive in `inlet`. `false`: there is one, or was.
+    /// Server: takes a stream that the peer began, whose bytes arrive in `inlet`. Returns false if there is or was
+    /// another control stream.
     pub fn adopt(&mut self, stream: u64, inlet: Inlet) -> bool {
         if self.stream.is_some() || self.over {
             return false;
@@ -112,17 +113,17 @@ impl Control {
         true
     }
 
-    /// HELLO or `HELLO_ACK` of the peer has come.
+    /// Notes that the peer's HELLO or `HELLO_ACK` has arrived.
     pub fn open(&mut self) {
         self.open = true;
     }
 
-    /// Whether HELLO or `HELLO_ACK` of the peer has come.
+    /// Whether the peer's HELLO or `HELLO_ACK` has arrived.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// The peer's HELLO or `HELLO_ACK` has said so of reverse forwards.
+    /// Sets what the peer's HELLO or `HELLO_ACK` said about reverse forwards.
     pub fn set_reverse(&mut self, reverse: bool) {
         self.reverse = reverse;
     }
@@ -132,19 +133,20 @@ impl Control {
         self.open && self.reverse
     }
 
-    /// A frame to be told.
+    /// Queues a frame, if there is a control stream.
     pub fn say(&mut self, frame: &Frame) {
         if self.stream.is_some() {
             frame.encode(&mut self.outbox);
         }
     }
 
-    /// Server: the peer's HELLO has a JOIN; it is answered once that is judged.
+    /// Server: notes that the peer's HELLO has a JOIN. It is answered once the JOIN is judged.
     pub fn begin_join(&mut self) {
         self.answer = Answer::AfterJoin;
     }
 
-    /// Server: what the answer says to a client that has asked by JOIN. `false`: it has not, or has been answered.
+    /// Server: sets the grant for a client that sent JOIN. Returns false if the client sent no JOIN, or was already
+    /// answered.
     pub fn end_join(&mut self, grant: Option<Grant>) -> bool {
         let waited = matches!(self.answer, Answer::AfterJoin);
         if waited {
@@ -153,7 +155,7 @@ impl Control {
         waited
     }
 
-    /// Server: answers HELLO, unless its JOIN has not been judged yet; `bond`: what the answer says of a bond.
+    /// Server: answers HELLO, unless its JOIN has not been judged yet. `bond` is the bond that the answer grants.
     pub fn answer_hello(&mut self, bond: Option<BondGrant>) {
         self.bond = bond.or(self.bond.take());
         let grant = match std::mem::replace(&mut self.answer, Answer::Given) {
@@ -179,51 +181,53 @@ impl Control {
         matches!(self.answer, Answer::Given)
     }
 
-    /// Number of the control stream, if there is one.
+    /// Id of the control stream, if there is one.
     pub fn stream(&self) -> Option<u64> {
         self.stream
     }
 
-    /// Something has arrived on it.
+    /// Notes that data has arrived on the stream.
     pub fn handle_readable(&mut self) {
         self.readable = true;
     }
 
-    /// Whether something has arrived on it since the last time.
+    /// Whether data has arrived on the stream since the last call.
     pub fn take_readable(&mut self) -> bool {
         std::mem::take(&mut self.readable)
     }
 
-    /// Takes in what has arrived on `stream`; the peer's packets have at most `packet_max` bytes. Returns whether nothing
-    /// more will come.
+    /// Takes in what has arrived on `stream`. The peer's packets have at most `packet_max` bytes. Returns whether the
+    /// stream has ended.
     pub fn take_in<T: Stream>(&mut self, stream: &mut T, packet_max: usize) -> bool {
         self.inlet.handle_readable(packet_max);
         self.inlet.take_in(stream, usize::MAX) != ReadEnd::Blocked
     }
 
-    /// The first received bytes: as many as are parsed together.
+    /// Copies the first received bytes, as many as are parsed together.
     ///
-    /// They are copied once for all of their frames. A frame may have two bytes, so a copy of the longest frame's
-    /// length for each of them would cost the server 2000 times what it costs the peer.
+    /// The bytes are copied once for all of their frames. A frame may have two bytes, so copying the longest frame's
+    /// length for each frame would cost the server 2000 times what it costs the peer.
     pub fn unparsed(&self) -> Vec<u8> {
         self.inlet.header(READ_MAX)
     }
 
-    /// So many of them were whole frames. Returns whether there may be more.
+    /// Removes `consumed` bytes of complete frames, out of the `of` bytes that were parsed. Returns whether more frames
+    /// may follow.
     pub fn consume(&mut self, consumed: usize, of: usize) -> bool {
         self.inlet.skip_header(consumed);
         consumed > 0 && of == READ_MAX
     }
 
-    /// Packs the bytes that are not a whole frame yet. Returns what they took when they were counted last, and what they
-    /// take now.
+    /// Packs the bytes that do not form a complete frame yet. Returns the memory that they took at the last count, and
+    /// the memory that they take now.
     pub fn count_received(&mut self) -> (usize, usize) {
         self.inlet.pack();
         let now = self.inlet.held();
         (std::mem::replace(&mut self.counted, now), now)
     }
 
-    /// The stream has ended; the peer is as one that never had it. Returns what it held when it was counted last.
+    /// Ends the stream: the peer is then served like one without a control stream. Returns the memory held at the last
+    /// count.
     pub fn end(&mut self) -> usize {
         let counted = self.counted;
         *self = Self {
@@ -239,8 +243,8 @@ impl Control {
         ended || !self.rests.is_empty() || !self.outbox.is_empty() || !self.pending.is_empty()
     }
 
-    /// Writes what there is to tell to `stream`. Returns how many bytes it took, and whether the peer leaves too much
-    /// untaken.
+    /// Writes all queued frames to `stream`. Returns how many bytes the stream took, and whether too many wait for the
+    /// peer's credit.
     pub fn write<T: Stream>(&mut self, stream: &mut T) -> (usize, bool) {
         self.encode();
         let mut written = 0;
@@ -260,7 +264,7 @@ impl Control {
                     let left = self.pending.len() + self.outbox.len();
                     return (written, left > PENDING_MAX);
                 }
-                // The peer wants no more of it; its own end of the stream says the rest.
+                // The peer has stopped the stream. The peer's end of the stream will show what follows.
                 WriteEnd::Stopped(_) | WriteEnd::Gone => {
                     self.pending = Bytes::new();
                     self.outbox.clear();
@@ -270,15 +274,15 @@ impl Control {
         }
     }
 
-    /// To be told: everything of a flow has arrived.
+    /// Queues a SEEN: everything of a flow has arrived.
     pub fn note_seen(&mut self, flow: u64, next: u64) {
-        // HELLO may still be on its way, behind flows that overtook it.
+        // HELLO may still be in transit, overtaken by flows.
         if self.stream.is_some() || self.seen.len() < MAX_FLOWS {
             self.seen.push(Seen { flow, next });
         }
     }
 
-    /// To be told: a flow has ended before everything of it arrived.
+    /// Queues a GONE: a flow has ended before everything of it arrived.
     pub fn note_gone(&mut self, flow: u64, code: FlowCode) {
         if self.stream.is_some() || self.gone.len() < MAX_FLOWS {
             self.gone.push(Gone {
@@ -288,17 +292,18 @@ impl Control {
         }
     }
 
-    /// To be told: a flow of the bond, by its number there, has ended while it had no connection.
+    /// Queues an ENDED: a flow of the bond has ended while it had no connection. It is named by its number in the bond.
     pub fn note_ended(&mut self, gone: Gone) {
         self.ended.push(gone);
     }
 
-    /// To be told: the peer should send no more on a flow, or send again.
+    /// Queues a HOLD (`true`) or GO (`false`): the peer should send no more on the flow, or send again.
     pub fn hold(&mut self, flow: u64, hold: bool) {
         self.rests.push((flow, hold));
     }
 
-    /// A flow has ended here; the peer has not confirmed all of it. `free` is the memory that is left, bytes.
+    /// Notes that a flow has ended here and that the peer has not confirmed all of it. `free` is the free memory, in
+    /// bytes.
     pub fn await_seen(&mut self, flow: u64, next: u64, free: u64) {
         if self.stream.is_some() {
             self.unseen.insert(flow, next);
@@ -310,13 +315,13 @@ impl Control {
         }
     }
 
-    /// Ended flows that the peer has not confirmed.
+    /// Number of ended flows that the peer has not confirmed.
     pub fn unconfirmed(&self) -> usize {
         self.unseen.len() + self.unseen_more
     }
 
-    /// Removes an ended flow that the peer has confirmed (`next`) or given up (`None`). `false`: the flow was not awaited,
-    /// or the peer has confirmed less than all of it.
+    /// Removes an ended flow that the peer has confirmed (`next`) or given up (`None`). Returns false if the flow was
+    /// not awaited, or if the peer has not confirmed all of it.
     pub fn confirm(&mut self, flow: u64, next: Option<u64>) -> bool {
         match self.unseen.get(&flow) {
             Some(wanted) if next.is_none_or(|next| next == *wanted) => {
@@ -327,12 +332,12 @@ impl Control {
         }
     }
 
-    /// The peer has confirmed a flow that is not known by its number any more.
+    /// Counts a confirmation of a flow whose number was dropped.
     pub fn confirm_forgotten(&mut self) {
         self.unseen_more = self.unseen_more.saturating_sub(1);
     }
 
-    /// Memory of frames that wait to be sent and of flows that wait for the peer's confirmation, bytes.
+    /// Memory of frames that wait to be sent, and of flows that wait for the peer's confirmation, in bytes.
     pub fn kept(&self) -> u64 {
         let frames = self.pending.len() + self.outbox.capacity();
         let said = self.seen.capacity() * size_of::<Seen>()
@@ -341,12 +346,12 @@ impl Control {
         (frames + said + self.unseen.len() * UNSEEN_COST) as u64
     }
 
-    /// Memory of received bytes that are not a whole frame yet, bytes.
+    /// Memory of received bytes that do not form a complete frame yet, in bytes.
     pub fn received(&self) -> u64 {
         self.inlet.held() as u64
     }
 
-    /// Streams that are not flows'.
+    /// Number of streams that do not belong to flows: 1 if there is a control stream, otherwise 0.
     pub fn streams(&self) -> usize {
         usize::from(self.stream.is_some())
     }
@@ -384,7 +389,7 @@ mod tests {
 
     use super::*;
 
-    /// The number of the stream that a client opens at `index`.
+    /// The id of the stream that a client opens at `index`.
     fn stream(index: u64) -> u64 {
         index * 4
     }
@@ -429,13 +434,13 @@ mod tests {
         assert_eq!(named.collect::<Vec<_>>(), [MAX_FLOWS, 1]);
     }
 
-    // PROTOCOL JOIN-5, CONTROL-2: the client must see one HELLO_ACK, whichever comes first.
+    // PROTOCOL JOIN-5, CONTROL-2: the client must receive one HELLO_ACK, whatever completes first.
     #[test]
     fn a_join_is_answered_once_and_not_before_it_is_judged() {
         let grant = || Some(Grant::new("laptop", ["a:1".to_owned()]));
         let mut control = Control::default();
         control.begin_join();
-        // Its certificate has told who it is in the same turn.
+        // The certificate identified the client in the same turn.
         control.answer_hello(None);
         assert_eq!(frames(&mut control), []);
         assert!(control.end_join(grant()));
@@ -446,9 +451,9 @@ mod tests {
             reverse: false,
         };
         assert_eq!(frames(&mut control), [answer(grant())]);
-        assert!(!control.end_join(grant()), "it is answered");
+        assert!(!control.end_join(grant()), "HELLO was already answered");
         let mut plain = Control::default();
-        assert!(!plain.end_join(grant()), "it has not asked");
+        assert!(!plain.end_join(grant()), "the client sent no JOIN");
         plain.answer_hello(None);
         assert_eq!(frames(&mut plain), [answer(None)]);
     }

@@ -1,9 +1,9 @@
-//! Deadlines by key.
+//! Deadlines by key, ordered by time.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// A set of deadlines by key, with the earliest at hand.
+/// A set of deadlines by key, with fast access to the earliest.
 #[derive(Debug)]
 pub struct Deadlines<K> {
     queue: BTreeSet<(Instant, K)>,
@@ -18,7 +18,8 @@ impl<K> Default for Deadlines<K> {
 }
 
 impl<K: Ord + Copy> Deadlines<K> {
-    /// Moves the deadline of `key` from `old` to `new`; the caller keeps the value it set last.
+    /// Moves the deadline of `key` from `*old` to `new` and stores `new` in `*old`. The caller keeps `old` between
+    /// calls.
     pub fn set(&mut self, key: K, old: &mut Option<Instant>, new: Option<Instant>) {
         if *old == new {
             return;
@@ -32,17 +33,18 @@ impl<K: Ord + Copy> Deadlines<K> {
         *old = new;
     }
 
-    /// How many keys have a deadline.
+    /// Returns how many keys have a deadline.
     pub fn count(&self) -> usize {
         self.queue.len()
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub fn next(&self) -> Option<Instant> {
         self.queue.first().map(|&(at, _)| at)
     }
 
-    /// Takes one key whose deadline has come. Its owner's copy must be cleared.
+    /// Removes one key whose deadline is at or before `now`, and returns it. The caller must clear its copy of the
+    /// deadline.
     pub fn pop_due(&mut self, now: Instant) -> Option<K> {
         let &(at, key) = self.queue.first()?;
         if at > now {

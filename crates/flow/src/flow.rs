@@ -1,4 +1,4 @@
-//! The flow: two directions, one socket, and what joins them.
+//! The flow: two directions and one socket.
 
 mod moving;
 mod pump;
@@ -20,11 +20,13 @@ pub struct Flow<S> {
     socket: S,
     to_tunnel: ToTunnel,
     to_app: ToApp,
-    /// The peer stopped us: once the reverse direction ends the application is reset, not finished.
+    /// The peer stopped this side. Once the reverse direction ends, the application is reset, not finished.
     stopped: bool,
-    /// The connection is gone, and all that the application is to receive is here.
+    /// The connection is lost, and everything that the application is to receive has arrived. The code says why it was
+    /// lost.
     lost: Option<FlowCode>,
-    /// Everything is written to the socket. Once it is sent the application is reset, and the flow ends so.
+    /// Everything is written to the socket. Once the socket has sent it, the application is reset and the flow ends
+    /// with this value.
     parting: Option<Ending>,
     ending: Option<Ending>,
     heads: Option<Box<Heads>>,
@@ -45,22 +47,22 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Bytes of our own that go before the application's: a request or its answer.
+    /// Sets protocol bytes that are sent before the application's: a request or its answer.
     pub fn send_first(&mut self, prefix: Bytes) {
         self.to_tunnel.send_first(prefix);
     }
 
-    /// How much of them the stream has yet to accept.
+    /// Bytes of [`Flow::send_first`] that the stream has not accepted.
     pub fn prefix_left(&self) -> usize {
         self.to_tunnel.prefix_left()
     }
 
-    /// Where the stream's bytes arrive: its header is taken off before they are pumped to the application.
+    /// The inlet where the stream's bytes arrive. Take the header off it before pumping to the application.
     pub fn inlet(&mut self) -> &mut Inlet {
         &mut self.to_app.inlet
     }
 
-    /// The inlet, to look at.
+    /// The inlet, for reading its state.
     pub fn arrived(&self) -> &Inlet {
         &self.to_app.inlet
     }
@@ -70,18 +72,18 @@ impl<S: Socket> Flow<S> {
         self.heads = Some(Box::default());
     }
 
-    /// The first bytes of both directions, where [`Flow::keep_heads`] asked for them.
+    /// The first bytes of both directions, if [`Flow::keep_heads`] was called.
     pub fn heads(&self) -> Option<&Heads> {
         self.heads.as_deref()
     }
 
-    /// The socket may have become readable or writable.
+    /// Notes that the socket may have become readable or writable.
     pub fn handle_socket_ready(&mut self, readable: bool, writable: bool) {
         self.to_tunnel.readable |= readable;
         self.to_app.writable |= writable;
     }
 
-    /// The application reset its connection, or its socket failed.
+    /// Ends the flow after the application reset its connection, or its socket failed.
     pub fn handle_socket_error<T: Stream>(&mut self, stream: &mut T) {
         if self.ending.is_none() {
             self.cut_stream(stream, FlowCode::AppReset);
@@ -90,7 +92,7 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// The peer sent `STOP_SENDING`: the application is no longer read.
+    /// Handles the peer's `STOP_SENDING`: the application is no longer read.
     pub fn handle_stopped<T: Stream>(&mut self, stream: &mut T, code: u64) {
         if self.to_tunnel.direction == Direction::Closed {
             return;
@@ -105,11 +107,11 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// The connection is gone. What has arrived whole, up to the FIN, goes on to the application
-    /// (PROTOCOL CLOSE-12); where a byte is missing the application is reset at once.
+    /// Handles the loss of the connection. If everything up to the FIN has arrived, it is still delivered to the
+    /// application (PROTOCOL CLOSE-12). If a byte is missing, the application is reset at once.
     ///
-    /// A flow that has no [`Flow::ending`] after this goes on without its stream: calls get a stream that
-    /// is gone.
+    /// If [`Flow::ending`] is `None` after this call, the flow continues without its stream: pass a
+    /// [`LostStream`](crate::LostStream) to later calls.
     pub fn handle_connection_lost<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
         if self.ending.is_some() || self.parting.is_some() {
             return;
@@ -141,8 +143,8 @@ impl<S: Socket> Flow<S> {
         self.parting.is_some() && self.ending.is_none()
     }
 
-    /// Resets the application where the socket has sent everything by now, or where that took too long (`late`). No event
-    /// tells when it has: call this now and then while [`Flow::is_parting`].
+    /// Resets the application if the socket has sent everything, or if that took too long (`late`). No event announces
+    /// that the socket has sent everything, so call this at intervals while [`Flow::is_parting`].
     pub fn poll_parting(&mut self, late: bool) {
         if let Some(how) = self.parting
             && self.ending.is_none()
@@ -153,7 +155,7 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Gives the flow up: the application is reset and the peer told why.
+    /// Gives the flow up: resets the application, and the stream with `code`.
     pub fn abandon<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
         if self.ending.is_none() {
             self.cut_stream(stream, code);
@@ -162,8 +164,8 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Whether nothing of the application's has gone anywhere: the flow could begin again elsewhere.
-    /// An application that has only ended its direction will say so again.
+    /// Whether no application byte has moved in either direction, so that the flow could start again elsewhere. If the
+    /// application has only ended its direction, the next read will return the end again.
     pub fn is_untouched(&self) -> bool {
         let to_app = &self.to_app;
         self.ending.is_none()
@@ -174,48 +176,48 @@ impl<S: Socket> Flow<S> {
             && to_app.inlet.buffered() == 0
     }
 
-    /// Gives the socket back, to begin again.
+    /// Returns the socket, so that the flow can start again.
     pub fn into_socket(self) -> S {
         self.socket
     }
 
-    /// How the flow ended, once it has.
+    /// How the flow ended; `None` while it lives.
     pub fn ending(&self) -> Option<Ending> {
         self.ending
     }
 
-    /// Bytes the stream has accepted from the application.
+    /// Bytes that the stream has accepted from the application.
     pub fn bytes_to_tunnel(&self) -> u64 {
         self.to_tunnel.app_bytes()
     }
 
-    /// Bytes the application has accepted from the stream.
+    /// Bytes that the application has accepted from the stream.
     pub fn bytes_to_app(&self) -> u64 {
         self.to_app.bytes
     }
 
-    /// Whether the application does not take what is there for it.
+    /// Whether bytes wait that the application does not read.
     pub fn is_parked(&self) -> bool {
         !self.to_app.writable && self.to_app.inlet.ready() > 0
     }
 
-    /// Whether the application may not have yet what is there for it.
+    /// Whether bytes wait that the application may not have yet, because its client's rate is used up.
     pub fn is_shaped(&self) -> bool {
         self.to_app.shaped
     }
 
-    /// Once the application has finished and the stream has taken that: the number after the FIN's.
+    /// The number after the FIN's, once the application has finished and the stream has accepted the FIN.
     pub fn end_sent(&self) -> Option<u64> {
         let finished = self.to_tunnel.direction == Direction::Finished;
         finished.then(|| self.to_tunnel.app_bytes() + 1)
     }
 
-    /// The application's end of the flow.
+    /// The socket of the application.
     pub fn socket(&self) -> &S {
         &self.socket
     }
 
-    /// The peer sent `RESET_STREAM`: what follows will never come, so the application must see a cut.
+    /// Handles the peer's `RESET_STREAM`: the rest of the data will never arrive, so the application must see a cut.
     pub fn handle_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
         if self.ending.is_none() {
             let code = FlowCode::from_u64(code);
@@ -226,8 +228,8 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Ends what is still open of the stream. A direction that was finished on it stays finished: its bytes
-    /// and its FIN are the peer's already.
+    /// Resets and stops what is still open of the stream. A direction that has finished stays finished: the peer
+    /// already has its bytes and its FIN.
     fn cut_stream<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
         if self.to_tunnel.is_owed() {
             stream.reset(code);
@@ -239,14 +241,14 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// The application has been sent everything and no longer reaches anything: it is reset as soon as
-    /// nothing of what it is to receive can be lost by that.
+    /// Resets the application as soon as the reset cannot discard data. It has been sent everything, and its own bytes
+    /// no longer reach the peer.
     fn part(&mut self, how: Ending) {
         self.parting.get_or_insert(how);
         self.poll_parting(false);
     }
 
-    /// Notes how the flow ended, if both directions have.
+    /// Notes how the flow ended, if both directions have ended.
     fn settle(&mut self, how: Ending) {
         let over = |direction| direction != Direction::Open;
         if self.ending.is_none() && over(self.to_tunnel.direction) && over(self.to_app.direction) {

@@ -1,4 +1,4 @@
-//! A flow as the engine keeps it: from the first wish to the last byte.
+//! A flow as the engine keeps it, from the request for it to its last byte.
 
 use std::time::{Duration, Instant};
 
@@ -16,106 +16,107 @@ use crate::salvage::{Carried, IDLE_MAX, Salvage};
 use crate::socket::Socket;
 use crate::tally::Tally;
 
-/// Application bytes sent before the server has answered. They wait in its receive window, which all
-/// flows share, for as long as the dial takes: a few targets that never answer must not fill it.
+/// Most application bytes sent before the server has answered. They wait in its receive window, which all flows share,
+/// for as long as the dial takes. A few targets that never answer must not fill that window.
 const EARLY_MAX: usize = 64 * 1024;
 
-/// The same limit towards a server of the original protocol, whose windows are smaller.
+/// The same limit for a server of the original protocol, whose windows are smaller.
 const EARLY_COMPAT_MAX: usize = 8 * 1024;
 
-/// Times that a flow begins again elsewhere. Behind more dead targets than this it waits for its turn:
-/// each time costs a connection.
+/// How often a flow may start again on another connection. After that it waits for its turn: each new start costs a
+/// connection.
 const REOPENS_MAX: u8 = 3;
 
-/// Time between two looks at a socket that has not sent everything: no event tells when it has. Local
-/// applications have it at once.
+/// Interval between checks of a socket that has not sent everything, because no event announces that it has. For local
+/// applications everything is sent at once.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
 
-/// First four bytes of a SPICE link message: such flows are classified, others are not looked at.
+/// First four bytes of a SPICE link message. Only such flows are classified.
 const SPICE_MAGIC: &[u8] = b"REDQ";
 
-/// One flow, on a stream that is named by a `T`.
+/// One flow. `T` identifies its stream.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "independent marks: what was told, and where it stands in queues"
+    reason = "independent marks: what the peer was told, and which queues hold the flow"
 )]
 pub struct FlowEntry<S, T> {
     id: FlowId,
     lane: Option<Lane<T>>,
-    /// Where it stands.
+    /// The phase that the flow is in.
     pub phase: Phase<S>,
     token: String,
     client_app: String,
     server_app: String,
     opened: Instant,
     established: bool,
-    /// It was opened by the server, for what has connected to a listener (PROTOCOL section 5.9).
+    /// The server opened the flow, for an application that connected to a listener (PROTOCOL section 5.9).
     incoming: bool,
-    /// It stands in its connection's queue of flows with something to send.
+    /// The flow is in its connection's queue of flows with data to send.
     queued: bool,
-    /// Its place among flows that wait for credit of their connection, until it gets some.
+    /// The flow's position among flows that wait for credit of their connection, until it gets some.
     blocked: Option<u64>,
-    /// It stands in its connection's queue of flows that wait for their client's rate.
+    /// The flow is in its connection's queue of flows that wait for their client's rate.
     shaped: bool,
-    /// Received data that the flow holds, as it was counted last.
+    /// Received data that the flow holds, as last counted.
     pub backlog: Backlog,
-    /// Batches that slices of what it holds keep in memory, as counted in its engine.
+    /// Batches that slices of the held data keep in memory, as counted in the flow's engine.
     pub pinned: Kept,
-    /// What moves from its application.
+    /// Bytes that move from the flow's application.
     pub outbound: Tally,
-    /// What moves to its application.
+    /// Bytes that move to the flow's application.
     pub inbound: Tally,
-    /// The first number of it that the peer has not confirmed (PROTOCOL CONTROL-5).
+    /// The first number of the flow that the peer has not confirmed (PROTOCOL CONTROL-5).
     seen: u64,
     end_told: bool,
-    /// The peer's application does not read: nothing is sent for now.
+    /// The peer's application does not read, so nothing is sent for now.
     resting: bool,
-    /// The connection is gone, and what has arrived is still being delivered.
+    /// Set once the connection is lost, while data that has arrived is still being delivered.
     salvage: Option<Salvage>,
-    /// Until when its socket must have sent what is left to it.
+    /// Time by which the socket must have sent its remaining data.
     part_by: Option<Instant>,
-    /// How often it was taken off a connection on which nothing answered it.
+    /// How often the flow was taken off a connection because the server did not answer.
     reopened: u8,
-    /// It can move to another connection of its bond.
+    /// Set if the flow can move to another connection of its bond.
     pub bonded: Option<Bonded>,
-    /// It waits for another connection.
+    /// Set while the flow waits for another connection.
     detached: Option<Box<Detached>>,
-    /// Client: where the answer to MOVE arrives, with what follows it.
+    /// Client: the inlet for the answer to MOVE, and for the data that follows it.
     moving: Option<Box<Inlet>>,
 }
 
-/// Where a flow is carried.
+/// The connection and stream that carry a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane<T> {
-    /// The connection.
+    /// Key of the connection.
     pub connection: ConnectionKey,
-    /// The stream.
+    /// The stream on that connection.
     pub stream: T,
 }
 
-/// Where a flow stands.
+/// The phases of a flow.
 #[derive(Debug)]
 pub enum Phase<S> {
-    /// Client: it waits for a connection.
+    /// Client: the flow waits for a connection.
     Waiting(S),
     /// Server: the request is being read.
     Reading(Inlet),
-    /// Server: the target is being dialled; what follows the request waits.
+    /// The local connection is being dialled: on the server the target, on the client the target of a flow that the
+    /// server opened. Data behind the request waits in the inlet.
     Dialing(Inlet),
-    /// Bytes move. Client: `answered` once the server has accepted.
+    /// Bytes move between the application and the stream.
     Bridged {
-        /// The bridge.
+        /// The flow between the two.
         flow: Flow<S>,
-        /// The server has accepted.
+        /// Whether the peer has accepted the flow.
         answered: bool,
     },
 }
 
-/// Life.
+/// Creation, phases and end.
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// Client: a flow that waits for a connection.
+    /// Client: makes a flow that waits for a connection.
     pub fn waiting(id: FlowId, socket: S, token: String, client_app: String, now: Instant) -> Self {
         Self {
             token,
@@ -124,12 +125,13 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// Server: a stream whose request is to be read.
+    /// Server: makes a flow for a stream whose request is to be read.
     pub fn reading(id: FlowId, lane: Lane<T>, now: Instant) -> Self {
         Self::new(id, Some(lane), Phase::Reading(Inlet::new()), now)
     }
 
-    /// Server: what has connected to the listener named by `token`; `request` is said before its bytes.
+    /// Server: makes a flow for an application that connected to the listener named by `token`. `request` is sent
+    /// before the application's bytes.
     pub fn incoming(
         id: FlowId,
         (lane, request): (Lane<T>, Bytes),
@@ -181,60 +183,61 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// The flow's id.
+    /// The id of the flow.
     pub fn id(&self) -> FlowId {
         self.id
     }
 
-    /// How long ago it was opened.
+    /// Time since the flow was opened.
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.opened)
     }
 
-    /// Token or target.
+    /// The token or target of the flow.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// The application's address on the server, where known.
+    /// The application's address on the server, if known.
     pub fn server_app(&self) -> &str {
         &self.server_app
     }
 
-    /// Where it is carried.
+    /// The connection and stream that carry the flow now.
     pub fn lane(&self) -> Option<Lane<T>> {
         self.lane
     }
 
-    /// Whether it is carried on a connection.
+    /// Whether `connection` carries the flow.
     pub fn is_on(&self, connection: ConnectionKey) -> bool {
         self.lane.is_some_and(|lane| lane.connection == connection)
     }
 
-    /// Server: the request was read; what has arrived behind it waits in `inlet`.
+    /// Server: notes that the request has been read. Data behind the request waits in `inlet`.
     pub fn begin_dialing(&mut self, token: &str, inlet: Inlet) {
         token.clone_into(&mut self.token);
         self.phase = Phase::Dialing(inlet);
     }
 
-    /// Client: a server has opened it for `peer`, who has connected there. What has arrived behind that waits in `inlet`.
+    /// Client: notes that the server opened this flow for `peer`, an application that connected to a listener. Data
+    /// behind the request waits in `inlet`.
     pub fn begin_incoming(&mut self, peer: String, inlet: Inlet) {
         self.server_app = peer;
         self.incoming = true;
         self.phase = Phase::Dialing(inlet);
     }
 
-    /// Client: the target of a flow that the server has opened.
+    /// Client: sets the target of a flow that the server opened.
     pub fn set_token(&mut self, token: String) {
         self.token = token;
     }
 
-    /// Whether the server has opened it.
+    /// Whether the server opened the flow.
     pub fn is_incoming(&self) -> bool {
         self.incoming
     }
 
-    /// The target is connected; `acceptance` is said before its bytes.
+    /// Bridges the flow to the dialled `socket`. `acceptance` is sent before the application's bytes.
     pub fn accept(&mut self, socket: S, app: String, acceptance: Bytes) {
         if self.incoming {
             self.client_app = app;
@@ -258,8 +261,8 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.established = true;
     }
 
-    /// Client: a stream is open; `request` is said before the application's bytes, and answered unless `raw`. `false`: it
-    /// did not wait for a stream.
+    /// Client: bridges the flow to a new stream. `request` is sent before the application's bytes. With `raw`, no
+    /// answer is expected. Returns false if the flow did not wait for a stream.
     pub fn open_on(&mut self, lane: Lane<T>, request: Bytes, raw: bool) -> bool {
         let phase = std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new()));
         let Phase::Waiting(socket) = phase else {
@@ -268,7 +271,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.lane = Some(lane);
         let mut flow = Flow::new(socket, Inlet::new());
         flow.send_first(request);
-        // Without an answer to wait for it is agreed on from the start.
+        // A raw flow has no answer to wait for, so it is established from the start.
         if !raw {
             flow.keep_heads();
         }
@@ -280,7 +283,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         true
     }
 
-    /// The other side has accepted.
+    /// Notes that the peer has accepted the flow.
     pub fn handle_accepted(&mut self) {
         if let Phase::Bridged { answered, .. } = &mut self.phase {
             *answered = true;
@@ -288,13 +291,13 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.established = true;
     }
 
-    /// Whether both sides have agreed on it.
+    /// Whether both sides have agreed on the flow.
     pub fn is_established(&self) -> bool {
         self.established
     }
 
-    /// Whether it may begin again on another connection: the server has not answered, and no byte of
-    /// the application's has been sent that another request would send again (PROTOCOL CLOSE-10).
+    /// Whether the flow may start again on another connection: the server has not answered, and no application byte has
+    /// been sent that another request would send again (PROTOCOL CLOSE-10).
     pub fn may_reopen(&self) -> bool {
         let Phase::Bridged {
             flow,
@@ -306,7 +309,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.reopened < REOPENS_MAX && flow.is_untouched()
     }
 
-    /// Takes it off its connection, to wait for another.
+    /// Takes the flow off its connection, to wait for another. Returns where it was carried.
     pub fn reopen(&mut self) -> Option<Lane<T>> {
         let lane = self.leave()?;
         self.reopened += 1;
@@ -317,19 +320,19 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         Some(lane)
     }
 
-    /// Whether it was taken off a connection before.
+    /// Whether the flow was taken off a connection before.
     pub fn is_reopened(&self) -> bool {
         self.reopened > 0
     }
 
-    /// Goes on without its connection.
+    /// Continues without the connection, to deliver data that has arrived.
     pub fn begin_salvage(&mut self, now: Instant, carried: Carried) {
         let delivered = self.flow().map_or(0, Flow::bytes_to_app);
         self.salvage = Some(Salvage::new(now, carried, delivered));
         self.leave();
     }
 
-    /// Takes the flow off its connection: its places in queues are void.
+    /// Takes the flow off its connection and out of the connection's queues.
     fn leave(&mut self) -> Option<Lane<T>> {
         self.queued = false;
         self.blocked = None;
@@ -337,12 +340,12 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.lane.take()
     }
 
-    /// The flow's time without its connection, if it has lost that.
+    /// The flow's time without its connection, if the connection is lost.
     pub fn salvage(&self) -> Option<&Salvage> {
         self.salvage.as_ref()
     }
 
-    /// A flow that goes on without its connection.
+    /// The flow and its salvage state, if its connection is lost.
     pub fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
         match (&mut self.phase, &mut self.salvage) {
             (Phase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
@@ -350,7 +353,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// When to look again at a flow that only waits for its socket.
+    /// Returns when to check again a flow that only waits for its socket.
     pub fn look_at(&mut self, now: Instant) -> Option<Instant> {
         if !self.flow()?.is_parting() {
             return None;
@@ -361,7 +364,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         Some(by.min(now + (waited / 4).clamp(LOOK_AGAIN, LOOK_AGAIN_MAX)))
     }
 
-    /// Looks whether its socket has sent everything by now, or is too late.
+    /// Checks whether the socket has sent everything, or has taken too long.
     pub fn poll_parting(&mut self, now: Instant) {
         let late = self.part_by.is_some_and(|by| by <= now);
         if let Some(flow) = self.flow_mut() {
@@ -369,12 +372,12 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// How it ended, once it has.
+    /// How the flow ended; `None` while it lives.
     pub fn ending(&self) -> Option<Ending> {
         self.flow().and_then(Flow::ending)
     }
 
-    /// The flow's life in one line of a log; `carried` unless it never had a connection.
+    /// Summarises the flow's life for one log line. `carried` is `None` if the flow never had a connection.
     pub fn into_summary(
         self,
         now: Instant,
@@ -398,7 +401,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// How it stands.
+    /// Reports the flow's state. `carried` says where the flow is, or was last, carried.
     pub fn report(&self, carried: Carried) -> FlowReport {
         let flow = self.flow();
         let heads = flow.and_then(Flow::heads);
@@ -424,24 +427,24 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
 /// Moves (PROTOCOL section 5.8).
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// Whether it can continue on another connection.
+    /// Whether the flow can continue on another connection.
     pub fn can_move(&self) -> bool {
         let answered = matches!(self.phase, Phase::Bridged { answered: true, .. });
         answered && self.bonded.is_some() && self.flow().is_some_and(Flow::can_move)
     }
 
-    /// Whether it stays although both its directions have ended: the peer may still ask for what it has sent, or the stream
-    /// that it has moved to has still to be ended.
+    /// Whether the flow stays although both its directions have ended: the peer may still ask for sent data, or the
+    /// stream that the flow moved to must still be ended.
     pub fn lingers(&self) -> bool {
         self.owes_stream() || self.can_move() && self.unseen_end().is_some()
     }
 
-    /// Whether its stream has not ended, although the flow may have.
+    /// Whether the flow's stream has not ended, even if the flow has.
     pub fn owes_stream(&self) -> bool {
         self.lane.is_some() && self.flow().is_some_and(Flow::owes_stream)
     }
 
-    /// Whether the flow has everything of the peer's, and the peer everything of its own.
+    /// Whether the flow has received everything, and the peer has confirmed everything.
     pub fn needs_no_peer(&self) -> bool {
         let flow = self.flow();
         let all_sent = flow.is_some_and(|flow| flow.end_sent().is_some());
@@ -449,7 +452,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         all_sent && whole && self.unseen_end().is_none()
     }
 
-    /// Goes on without a connection until `until`. Call [`Flow::detach`] before.
+    /// Continues without a connection until `until`. Call [`Flow::detach`] first.
     pub fn detach(&mut self, carried: Carried, until: Instant) {
         if self.detached.is_none() {
             self.detached = Some(Box::new(Detached::new(carried, until)));
@@ -458,18 +461,18 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.leave();
     }
 
-    /// The time without a connection, if there is none now.
+    /// The state of a flow that has no connection now.
     pub fn detached(&self) -> Option<&Detached> {
         self.detached.as_deref()
     }
 
-    /// Time since which nothing moves, if it has no connection now.
+    /// When bytes stopped moving, if the flow has no connection now.
     pub fn detached_since(&self) -> Option<Instant> {
         self.detached()?;
         self.bonded?.stalled()
     }
 
-    /// A flow without a connection, to move bytes that are here.
+    /// The flow and its detached state, if it has no connection now. Lets the caller move data that has arrived.
     pub fn detached_mut(&mut self) -> Option<(&mut Flow<S>, &mut Detached)> {
         match (&mut self.phase, &mut self.detached) {
             (Phase::Bridged { flow, .. }, Some(detached)) => Some((flow, detached)),
@@ -477,7 +480,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// Goes on on `lane`. Returns the time without a connection.
+    /// Continues on `lane`. Returns the state of the time without a connection.
     pub fn attach(&mut self, now: Instant, lane: Lane<T>) -> Option<Box<Detached>> {
         self.lane = Some(lane);
         self.resting = false;
@@ -485,22 +488,22 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.detached.take()
     }
 
-    /// Client: waits for the answer to MOVE on its stream.
+    /// Client: waits for the answer to MOVE on the flow's stream.
     pub fn begin_moving(&mut self) {
         self.moving = Some(Box::default());
     }
 
-    /// Client: whether the answer to MOVE has not come yet.
+    /// Client: whether the answer to MOVE has not arrived yet.
     pub fn is_moving(&self) -> bool {
         self.moving.is_some()
     }
 
-    /// Client: the answer has come, or will not.
+    /// Client: stops waiting for the answer to MOVE, and returns its inlet.
     pub fn end_moving(&mut self) -> Option<Inlet> {
         self.moving.take().map(|inlet| *inlet)
     }
 
-    /// Gives its time for a move up, and goes on as one that has lost its connection for good.
+    /// Gives up moving and continues like a flow whose connection is lost for good.
     pub fn abandon_move(&mut self, now: Instant) -> Option<Box<Detached>> {
         let detached = self.detached.take()?;
         self.bonded = None;
@@ -509,9 +512,9 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 }
 
-/// Bytes.
+/// Data transfer and memory.
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// The bridge, where there is one.
+    /// The bridged flow, if the phase is [`Phase::Bridged`].
     pub fn flow(&self) -> Option<&Flow<S>> {
         match &self.phase {
             Phase::Bridged { flow, .. } => Some(flow),
@@ -519,7 +522,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// The bridge, to move bytes.
+    /// The bridged flow for changes, if the phase is [`Phase::Bridged`].
     pub fn flow_mut(&mut self) -> Option<&mut Flow<S>> {
         match &mut self.phase {
             Phase::Bridged { flow, .. } => Some(flow),
@@ -527,7 +530,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// The application's socket.
+    /// The application's socket, if there is one.
     pub fn socket(&self) -> Option<&S> {
         match &self.phase {
             Phase::Waiting(socket) => Some(socket),
@@ -536,7 +539,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// Where the stream's bytes arrive.
+    /// The inlet where the stream's bytes arrive, if there is a stream.
     pub fn inlet_mut(&mut self) -> Option<&mut Inlet> {
         if let Some(moving) = &mut self.moving {
             return Some(moving);
@@ -556,7 +559,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// How many bytes of the application may still go before the server has answered.
+    /// How many application bytes may still be sent before the server has answered.
     pub fn early_left(&self, compat: bool) -> usize {
         let Phase::Bridged {
             flow,
@@ -569,18 +572,18 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         most.saturating_sub(usize::try_from(flow.bytes_to_tunnel()).unwrap_or(usize::MAX))
     }
 
-    /// Enters its connection's queue of flows with something to send. Returns whether it was not there yet.
+    /// Enters the connection's queue of flows with data to send. Returns whether the flow was not queued yet.
     pub fn enqueue(&mut self) -> bool {
         !std::mem::replace(&mut self.queued, true)
     }
 
-    /// Leaves that queue.
+    /// Leaves the queue of flows with data to send.
     pub fn dequeue(&mut self) {
         self.queued = false;
     }
 
-    /// It got credit for so many bytes, and waits for more, or not. `next` is the place behind all that wait: who got
-    /// nothing keeps its own.
+    /// Notes that the flow got credit for `bytes`, and whether it is still blocked. `next` is the position behind all
+    /// waiting flows. A flow that got no credit keeps its position.
     pub fn note_credit(&mut self, bytes: usize, blocked: bool, next: u64) {
         if bytes > 0 || !blocked {
             self.blocked = None;
@@ -590,45 +593,46 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// Its place among flows that wait for credit of their connection.
+    /// The flow's position among flows that wait for credit of their connection.
     pub fn blocked(&self) -> Option<u64> {
         self.blocked
     }
 
-    /// Enters its connection's queue of flows that wait for their client's rate. Returns whether it was not there yet.
+    /// Enters the connection's queue of flows that wait for their client's rate. Returns whether the flow was not
+    /// queued yet.
     pub fn wait_for_rate(&mut self) -> bool {
         !std::mem::replace(&mut self.shaped, true)
     }
 
-    /// Leaves that queue. Returns whether it was there.
+    /// Leaves the queue of flows that wait for the rate. Returns whether the flow was in it.
     pub fn leave_rate(&mut self) -> bool {
         std::mem::take(&mut self.shaped)
     }
 
-    /// Whether it stands there.
+    /// Whether the flow is in the queue of flows that wait for the rate.
     pub fn waits_for_rate(&self) -> bool {
         self.shaped
     }
 
-    /// The peer wants nothing to be sent for now, or wants more.
+    /// Sets whether the peer asked for a pause: HOLD (`true`) or GO (`false`).
     pub fn set_resting(&mut self, resting: bool) {
         self.resting = resting;
     }
 
-    /// Whether the peer wants nothing to be sent for now.
+    /// Whether the peer asked for a pause (HOLD).
     pub fn is_resting(&self) -> bool {
         self.resting
     }
 
-    /// Memory of what it has received, bytes.
+    /// Memory of the data that the flow has received, in bytes.
     pub fn held(&self) -> usize {
         let moving = self.moving.as_deref().map_or(0, Inlet::held);
         moving + self.inlet().map_or(0, Inlet::held)
     }
 
-    /// How its receiving part stands.
+    /// The state of the flow's receiving part.
     pub fn stand(&self) -> Stand {
-        // A target that is being dialled reads nothing either.
+        // A target that is still being dialled does not read either.
         let dialing = matches!(self.phase, Phase::Dialing(_));
         let held = self.held();
         let sum = |of: fn(&Inlet) -> u64| {
@@ -647,9 +651,10 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 }
 
-/// Confirmation of what has arrived (PROTOCOL CONTROL-5).
+/// Confirmation of data that has arrived (PROTOCOL CONTROL-5).
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// The number to tell the peer once everything has been taken off the stream; it is told once.
+    /// Returns the number to confirm to the peer, once everything has been taken off the stream. Later calls return
+    /// `None`.
     pub fn take_end(&mut self) -> Option<u64> {
         let end = self.flow()?.arrived().end()?;
         (!std::mem::replace(&mut self.end_told, true)).then_some(end)
@@ -660,12 +665,12 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.end_told
     }
 
-    /// The peer has everything before the number `next`.
+    /// Notes that the peer has everything before the number `next`.
     pub fn note_seen(&mut self, next: u64) {
         self.seen = self.seen.max(next);
     }
 
-    /// The number that the peer has still to confirm, once everything was sent.
+    /// The number that the peer still has to confirm, once everything was sent.
     pub fn unseen_end(&self) -> Option<u64> {
         self.flow()?.end_sent().filter(|&next| self.seen < next)
     }

@@ -9,14 +9,14 @@ use crate::flow_entry::FlowEntry;
 use crate::ids::{FlowId, FlowKey, Ids};
 use crate::socket::Socket;
 
-/// All flows of an engine, on streams named by a `T`.
+/// All flows of an engine. `T` identifies a flow's stream.
 #[derive(Debug)]
 pub struct Flows<S, T> {
     slots: Slab<Slot<S, T>>,
     deadlines: Deadlines<FlowKey>,
 }
 
-/// A flow, and until when it must have left its present phase, as entered in [`Flows::deadlines`].
+/// A flow and the time by which it must have left its present phase. The same time is entered in [`Flows::deadlines`].
 #[derive(Debug)]
 struct Slot<S, T> {
     entry: FlowEntry<S, T>,
@@ -24,7 +24,7 @@ struct Slot<S, T> {
 }
 
 impl<S: Socket, T: Copy> Flows<S, T> {
-    /// Adds the flow that `make` makes for its id, and enters `at` as its deadline.
+    /// Adds the flow that `make` builds from its id, with the deadline `at`.
     pub fn insert(
         &mut self,
         ids: &mut Ids,
@@ -40,46 +40,46 @@ impl<S: Socket, T: Copy> Flows<S, T> {
         key
     }
 
-    /// Takes a flow out.
+    /// Removes a flow and its deadline.
     pub fn remove(&mut self, key: FlowKey) -> Option<FlowEntry<S, T>> {
         self.set_deadline(key, None);
         Some(self.slots.try_remove(key.0)?.entry)
     }
 
-    /// A flow.
+    /// Returns the flow with this key.
     pub fn get(&self, key: FlowKey) -> Option<&FlowEntry<S, T>> {
         Some(&self.slots.get(key.0)?.entry)
     }
 
-    /// A flow, to change it.
+    /// Returns the flow with this key, for changes.
     pub fn get_mut(&mut self, key: FlowKey) -> Option<&mut FlowEntry<S, T>> {
         Some(&mut self.slots.get_mut(key.0)?.entry)
     }
 
-    /// Whether a flow is still there.
+    /// Whether the flow still exists.
     pub fn contains(&self, key: FlowKey) -> bool {
         self.slots.contains(key.0)
     }
 
-    /// The place of a flow, if it is still there.
+    /// Returns the key of a flow, if the flow still exists.
     pub fn find(&self, id: FlowId) -> Option<FlowKey> {
         let key = id.key();
         (self.get(key)?.id() == id).then_some(key)
     }
 
-    /// Sets or clears the time until which a flow must have left its present phase.
+    /// Sets or clears the time by which a flow must have left its present phase.
     pub fn set_deadline(&mut self, key: FlowKey, deadline: Option<Instant>) {
         if let Some(slot) = self.slots.get_mut(key.0) {
             self.deadlines.set(key, &mut slot.deadline, deadline);
         }
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline of all flows.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.deadlines.next()
     }
 
-    /// Takes a flow whose deadline has come.
+    /// Removes a deadline that is due, and returns the key of its flow. The flow itself stays.
     pub fn pop_due(&mut self, now: Instant) -> Option<FlowKey> {
         let key = self.deadlines.pop_due(now)?;
         if let Some(slot) = self.slots.get_mut(key.0) {
@@ -99,17 +99,17 @@ impl<S, T> Default for Flows<S, T> {
 }
 
 impl<S, T> Flows<S, T> {
-    /// How many there are.
+    /// Number of flows in the table.
     pub fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many have a deadline.
+    /// Number of flows that have a deadline.
     pub fn deadlines(&self) -> usize {
         self.deadlines.count()
     }
 
-    /// All flows, in the order of their keys.
+    /// Iterates over all flows in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (FlowKey, &FlowEntry<S, T>)> {
         let slots = self.slots.iter();
         slots.map(|(key, slot)| (FlowKey(key), &slot.entry))

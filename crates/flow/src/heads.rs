@@ -1,14 +1,14 @@
 //! The first bytes of a flow, for a protocol classifier.
 
-/// Bytes of each direction kept for a protocol classifier, where it asked for them.
+/// Most bytes that are kept of each direction for a protocol classifier.
 pub const HEAD_LEN: usize = 1024;
 
-/// The first bytes of a flow in each direction.
+/// The first bytes of a flow in each direction, at most [`HEAD_LEN`] each.
 #[derive(Clone, Debug, Default)]
 pub struct Heads {
-    /// What the local application sent first.
+    /// The first bytes that the local application sent.
     pub from_app: Vec<u8>,
-    /// What the local application was sent first.
+    /// The first bytes that the local application received.
     pub to_app: Vec<u8>,
 }
 

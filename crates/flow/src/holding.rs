@@ -3,17 +3,17 @@
 use std::ops::{AddAssign, SubAssign};
 use std::time::{Duration, Instant};
 
-/// Shortest time over which it is measured how fast an application reads.
+/// Shortest interval over which an application's reading rate is measured.
 pub(crate) const PACE_MIN: Duration = Duration::from_millis(2);
 
-/// Received data that a flow holds, or all flows of a connection, bytes.
+/// Memory held for received data by one flow, or by all flows of a connection, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holding {
-    /// All of its memory.
+    /// All of the memory.
     pub held: usize,
-    /// The part of it that does not count against the connection's window.
+    /// The part that does not count against the connection's window.
     pub parked: usize,
-    /// The part of it that is not data: the overhead of pieces.
+    /// The part that is not data: the overhead of pieces.
     pub overhead: usize,
 }
 
@@ -37,7 +37,7 @@ impl SubAssign for Holding {
 pub(crate) struct Pace {
     since: Instant,
     bytes: u64,
-    /// Bytes in the round trip before.
+    /// Bytes that the application took per round trip, in the previous interval.
     per_round_trip: u64,
 }
 
@@ -50,7 +50,7 @@ impl Pace {
         }
     }
 
-    /// Bytes that the application takes in a round trip, as far as is known when it has taken `bytes` in all.
+    /// Estimates the bytes that the application takes per round trip. `bytes` is the total that it has taken so far.
     pub(crate) fn update(&mut self, now: Instant, rtt: Duration, bytes: u64) -> usize {
         let elapsed = now.saturating_duration_since(self.since);
         let interval = rtt.max(PACE_MIN);

@@ -1,45 +1,45 @@
-//! Names and keys of flows and connections.
+//! Ids and keys of flows and connections.
 //!
-//! An id names a flow or connection for ever. A key is its place in a table of the engine, and is given to another once
-//! the place is free.
+//! An id names a flow or connection permanently. A key is an index into a table of the engine; the key is reused once
+//! the entry is removed.
 
-/// Identifies a flow within one engine; never used twice.
+/// Identifies a flow within one engine. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
 
-/// Identifies a connection within one engine; never used twice.
+/// Identifies a connection within one engine. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// The place of a flow in [`Flows`](crate::flows::Flows).
+/// Index of a flow in [`Flows`](crate::flows::Flows).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowKey(pub usize);
 
-/// The place of a connection in its engine's table.
+/// Index of a connection in its engine's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey(pub usize);
 
-/// The place of a named client in its engine's table.
+/// Index of a named client in its engine's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientKey(pub u32);
 
-/// The place of a bond in its engine's table.
+/// Index of a bond in its engine's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BondKey(pub usize);
 
-/// Makes ids: a number that was never used before, and the key in the low half.
+/// Makes ids: a counter that never repeats in the high half, the key in the low half.
 #[derive(Debug, Default)]
 pub struct Ids {
     generation: u64,
 }
 
 impl Ids {
-    /// The id of a new flow.
+    /// Returns the id of a new flow with this key.
     pub fn flow(&mut self, key: FlowKey) -> FlowId {
         FlowId(self.next(key.0))
     }
 
-    /// The id of a new connection.
+    /// Returns the id of a new connection with this key.
     pub fn connection(&mut self, key: ConnectionKey) -> ConnectionId {
         ConnectionId(self.next(key.0))
     }
@@ -50,18 +50,18 @@ impl Ids {
     }
 }
 
-/// The half of an id that is a key.
+/// Mask of the half of an id that holds the key.
 const LOW: u64 = 0xffff_ffff;
 
 impl FlowId {
-    /// Where the flow is, if it is still there.
+    /// Returns the key under which the flow is stored, if it still exists.
     pub fn key(self) -> FlowKey {
         FlowKey(low(self.0))
     }
 }
 
 impl ConnectionId {
-    /// Where the connection is, if it is still there.
+    /// Returns the key under which the connection is stored, if it still exists.
     pub fn key(self) -> ConnectionKey {
         ConnectionKey(low(self.0))
     }

@@ -1,8 +1,10 @@
-//! Where a stream's bytes go as soon as they have arrived: in order for the application, or behind a gap.
+//! The receiving part of a stream. Bytes go here as soon as they have arrived, in order for the application or behind a
+//! gap.
 //!
-//! Nothing is left in the QUIC library. What it holds pins whole packets, and of gaps it bears only so many; here
-//! small pieces are copied, and every byte and every piece counts ([`Inlet::held`]). An `Inlet` begins with the stream:
-//! first the header is taken off its front ([`Inlet::header`], [`Inlet::skip_header`]), then a flow owns it.
+//! Nothing is left in the QUIC library: data there keeps whole packets in memory, and the library limits the number of
+//! gaps. Here small pieces are copied, and every byte and every piece counts ([`Inlet::held`]). An `Inlet` begins with
+//! the stream: first the caller takes the header off its front ([`Inlet::header`], [`Inlet::skip_header`]), then a flow
+//! owns the inlet.
 
 use std::io::IoSlice;
 
@@ -12,33 +14,33 @@ use crate::ready::{Ready, WRITE_CHUNKS};
 use crate::stream::ReadEnd;
 use crate::{Reassembly, Stream};
 
-/// Smaller pieces are copied where they have to wait: a slice keeps the whole packet alive that it came in.
+/// Smaller pieces that have to wait are copied: a slice keeps its whole packet in memory.
 const COPY_BELOW: usize = 1024;
 
-/// What a piece behind a gap costs besides its bytes: its place in a tree.
+/// Cost of a piece behind a gap besides its bytes: its node in a tree.
 const EARLY_COST: usize = 160;
 
 /// The receiving part of one stream.
 #[derive(Debug)]
 pub struct Inlet {
-    /// In order, to be consumed.
+    /// Bytes in order, not yet consumed.
     ready: Ready,
-    /// Bytes read from the stream in order so far; the offset at which reassembly takes over.
+    /// Bytes read from the stream in order so far. Reassembly takes over at this offset.
     received: u64,
-    /// `Some` from the first gap on: from then on the stream is read unordered.
+    /// `Some` from the first gap on; the stream is then read unordered.
     reassembly: Option<Reassembly>,
-    /// STREAM frames have been announced since the stream was last read to its end.
+    /// STREAM frames have arrived since the stream was last read until it blocked.
     news: bool,
-    /// Everything up to the FIN is here, or was.
+    /// Everything up to the FIN has arrived.
     whole: bool,
-    /// The flow was whole before it came to its present stream, of which only the end is of interest.
+    /// The flow's data was complete before it moved to its present stream, which is only read to its end.
     spent: bool,
-    /// Bytes taken off the stream, and off those before it.
+    /// Bytes taken off this stream and all earlier ones.
     taken: u64,
     header: u64,
     /// Number of the application's first byte on this stream.
     base: u64,
-    /// Longest packet that the peer has sent.
+    /// Length of the longest packet that the peer has sent.
     packet_max: usize,
 }
 
@@ -49,7 +51,7 @@ impl Default for Inlet {
 }
 
 impl Inlet {
-    /// An inlet for a stream of which something may have arrived.
+    /// An inlet for a stream on which data may already have arrived.
     pub fn new() -> Self {
         Self {
             ready: Ready::default(),
@@ -65,13 +67,13 @@ impl Inlet {
         }
     }
 
-    /// A STREAM frame arrived; packets have at most so many bytes.
+    /// Notes that a STREAM frame arrived. The peer's packets have at most `packet_max` bytes.
     pub fn handle_readable(&mut self, packet_max: usize) {
         self.news = true;
         self.packet_max = packet_max;
     }
 
-    /// Takes at most about `max` bytes off the stream.
+    /// Takes about `max` bytes off the stream, or fewer. Returns why it stopped.
     pub fn take_in<T: Stream>(&mut self, stream: &mut T, max: usize) -> ReadEnd {
         if self.spent {
             return self.spend(stream);
@@ -97,7 +99,7 @@ impl Inlet {
                 None => self.received += taken as u64,
             }
             if end == ReadEnd::Blocked && taken == 0 && self.news && self.reassembly.is_none() {
-                // Something has arrived, and it is not the next byte.
+                // Data has arrived, but not the next byte.
                 self.reassembly = Some(Reassembly::starting_at(self.received));
                 continue;
             }
@@ -111,7 +113,7 @@ impl Inlet {
         }
     }
 
-    /// The first bytes, at most so many, for a parser of the header.
+    /// Returns the first bytes, at most `max`, for a parser of the header.
     pub fn header(&self, max: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(max.min(self.ready.bytes()));
         for chunk in self.ready.pieces() {
@@ -124,57 +126,59 @@ impl Inlet {
         bytes
     }
 
-    /// The header has so many bytes; what follows is the application's.
+    /// Removes a header of `bytes` bytes from the front. The application's bytes follow it.
     pub fn skip_header(&mut self, bytes: usize) {
         self.header += bytes as u64;
         self.advance(bytes);
     }
 
-    /// Bytes taken off the stream in all, once each.
+    /// Bytes taken off this stream and all earlier ones, headers included. Each byte of a stream counts once.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Bytes that are here in order.
+    /// Bytes that have arrived in order and wait.
     pub fn ready(&self) -> usize {
         self.ready.bytes()
     }
 
-    /// Memory that the inlet holds, bytes: data in order, data behind a gap, and what keeping them costs.
+    /// Memory that the inlet holds, in bytes: data in order, data behind gaps, and the overhead of both.
     pub fn held(&self) -> usize {
         let early = self.reassembly.as_ref();
         let early = early.map_or(0, |early| early.held() + early.pieces() * EARLY_COST);
         self.ready.held() + early
     }
 
-    /// Bytes that the peer has been given back the credit for, once they are consumed.
+    /// Bytes that the inlet holds, without overhead.
     pub fn buffered(&self) -> usize {
         self.ready.bytes() + self.reassembly.as_ref().map_or(0, Reassembly::held)
     }
 
-    /// Whether everything up to the FIN is here, or was.
+    /// Whether everything up to the FIN has arrived.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The number after the FIN's, once everything is here (PROTOCOL CONTROL-5).
+    /// The number after the FIN's, once everything has arrived (PROTOCOL CONTROL-5).
     pub fn end(&self) -> Option<u64> {
         self.whole.then(|| self.next())
     }
 
-    /// The first number that is not here in order: of a byte, of the FIN, or after it (PROTOCOL CONTROL-5).
+    /// The first number that has not arrived in order: of a byte, of the FIN, or the one after the FIN (PROTOCOL
+    /// CONTROL-5).
     pub fn next(&self) -> u64 {
         self.base + self.received.saturating_sub(self.header) + u64::from(self.whole)
     }
 
-    /// The stream is gone. What it brought in order stays, the rest will come again.
+    /// Leaves a stream that is gone. Bytes that have arrived in order stay; the peer sends the rest again.
     pub(crate) fn leave(&mut self) {
         self.reassembly = None;
         self.news = false;
         self.spent = false;
     }
 
-    /// Goes on with a new stream, whose header has been taken off `leg`: it begins with the number [`Inlet::next`].
+    /// Continues with a new stream. `leg` is its inlet, with the header removed. Its bytes begin with the number
+    /// [`Inlet::next`].
     pub(crate) fn go_on(&mut self, leg: Self) {
         self.taken += leg.taken;
         self.packet_max = leg.packet_max;
@@ -191,12 +195,12 @@ impl Inlet {
         }
     }
 
-    /// Whether the stream has still to be read although everything is here: see [`Inlet::take_in`].
+    /// Whether the stream must still be read although all data has arrived: see [`Inlet::take_in`].
     pub fn is_spent(&self) -> bool {
         self.spent
     }
 
-    /// Reads a stream of which nothing is wanted to its end, so that the library forgets it.
+    /// Reads a stream whose data is not needed to its end, so that the library forgets it.
     fn spend<T: Stream>(&mut self, stream: &mut T) -> ReadEnd {
         let mut taken = 0;
         let end = stream.read(false, usize::MAX, &mut |_, chunk| taken += chunk.len());
@@ -205,7 +209,7 @@ impl Inlet {
         end
     }
 
-    /// The bytes in order, at most so many; returns how many slices they take.
+    /// Fills `slices` with bytes in order, at most `most`. Returns how many slices were filled.
     pub(crate) fn slices<'a>(
         &'a self,
         slices: &mut [IoSlice<'a>; WRITE_CHUNKS],
@@ -227,17 +231,17 @@ impl Inlet {
         self.ready.compact(copy_below(self.packet_max));
     }
 
-    /// Batches of received datagrams, of up to 64 KiB each, that stay in memory because of pieces that wait.
+    /// Batches of received datagrams, of up to 64 KiB each, that waiting pieces keep in memory.
     pub fn batches(&self) -> usize {
         self.ready.batches()
     }
 
-    /// Copies the pieces that keep batches in memory. What this holds ([`Inlet::held`]) stays the same.
+    /// Copies the pieces that keep batches in memory. [`Inlet::held`] does not change.
     pub fn detach(&mut self) {
         self.ready.detach();
     }
 
-    /// Copies the pieces that wait into few.
+    /// Merges the waiting pieces into a few copies.
     pub fn pack(&mut self) {
         self.ready.pack();
     }
@@ -248,7 +252,8 @@ impl Inlet {
     }
 }
 
-/// A piece that fills less than half of the longest packet is not worth the packet.
+/// Length below which pieces are copied. A piece that fills less than half of the longest packet must not keep that
+/// packet.
 fn copy_below(packet_max: usize) -> usize {
     COPY_BELOW.max(packet_max / 2)
 }

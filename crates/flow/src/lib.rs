@@ -1,20 +1,21 @@
 //! One bridged connection: a [`Socket`] (the application) on one side, a [`Stream`] (QUIC) on the other.
 //!
-//! A [`Flow`] moves bytes both ways and maps every way in which a TCP connection can end onto the
-//! stream and back. It owns no clock, no descriptor and no QUIC library: the two traits are all it
-//! sees, so the same code runs over kernel sockets, in virtual time and under a fuzzer.
+//! A [`Flow`] moves bytes in both directions. It maps every way in which a TCP connection can end onto the stream, and
+//! every way in which a stream can end onto the TCP connection. It has no clock, no descriptor and no QUIC library: it
+//! sees only the two traits, so the same code runs over kernel sockets, in virtual time and under a fuzzer.
 //!
 //! # Order of use
 //!
-//! 1. [`Inlet::new`] for the stream, whose header is read from it; [`Flow::new`] around it and a connected socket.
-//! 2. Whenever the socket may have become readable or writable: [`Flow::handle_socket_ready`].
-//!    Whenever the stream may have: [`Inlet::handle_readable`].
-//! 3. [`Flow::pump_to_tunnel`] while there is budget, [`Flow::pump_to_app`] while there is data; each
-//!    says what it waits for.
-//! 4. [`Flow::handle_stopped`] for `STOP_SENDING`. [`Flow::handle_connection_lost`] for the end of the
-//!    connection: a flow whose bytes have arrived whole goes on without it, with a [`LostStream`].
-//! 5. While [`Flow::is_parting`], [`Flow::poll_parting`] now and then.
-//! 6. When [`Flow::ending`] is no longer `None` the flow is over: drop it, the socket closes with it.
+//! 1. Make an [`Inlet`] for the stream with [`Inlet::new`] and parse the stream's header from it. Then build the flow
+//!    from a connected socket and the inlet with [`Flow::new`].
+//! 2. Call [`Flow::handle_socket_ready`] whenever the socket may have become readable or writable, and
+//!    [`Inlet::handle_readable`] whenever the stream may have become readable.
+//! 3. Call [`Flow::pump_to_tunnel`] while there is budget, and [`Flow::pump_to_app`] while there is data. Each returns
+//!    what it waits for.
+//! 4. Call [`Flow::handle_stopped`] for `STOP_SENDING`, and [`Flow::handle_connection_lost`] when the connection ends.
+//!    A flow whose bytes have all arrived continues without the connection, on a [`LostStream`].
+//! 5. While [`Flow::is_parting`] returns true, call [`Flow::poll_parting`] at intervals.
+//! 6. Once [`Flow::ending`] returns `Some`, the flow is over. Drop it: the socket closes with it.
 //!
 //! # How one direction ends
 //!
@@ -29,20 +30,20 @@
 //!
 //! # Many flows
 //!
-//! [`Flows`] keeps the flows of an engine, each as a [`FlowEntry`]: from the wish for one, or the first bytes of its stream,
-//! to the last byte. Ids and keys are those of [`Ids`].
+//! [`Flows`] keeps the flows of an engine, each as a [`FlowEntry`]. An entry exists from the request for a flow, or
+//! from the first bytes of its stream, to the flow's last byte. [`Ids`] makes the ids, which contain the keys.
 //!
 //! # Memory
 //!
-//! An [`Account`] says how much a process may hold. [`window`] makes receive windows from what is free of it, a [`Backlog`]
-//! judges whether the peer of a flow should rest, [`Pinned`] finds flows whose data is to be copied, and [`Control`] tells
-//! peers what has arrived and which flows are to rest.
+//! An [`Account`] says how much memory a process may hold. [`window`] sizes receive windows from the free part of it. A
+//! [`Backlog`] decides whether the peer of a flow should pause. [`Pinned`] finds the flows whose data should be copied.
+//! [`Control`] tells the peer which bytes have arrived and which flows should pause.
 //!
 //! # Rates
 //!
-//! An [`Allowance`] says what one client may use over all its connections; a [`Meter`] is one connection's part of its rate.
-//! A flow whose connection has nothing left is not read: [`Flow::pump_to_tunnel`] is not called, and
-//! [`Flow::pump_to_app_within`] leaves the rest where it is.
+//! An [`Allowance`] says what one client may use over all its connections. A [`Meter`] is one connection's share of the
+//! client's rate. If the meter allows no bytes, the caller does not call [`Flow::pump_to_tunnel`], and
+//! [`Flow::pump_to_app_within`] leaves the remaining bytes in the inlet.
 #![forbid(unsafe_code)]
 
 mod account;

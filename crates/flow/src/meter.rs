@@ -1,4 +1,4 @@
-//! One connection's part of its client's rate, in one direction.
+//! One connection's share of its client's rate, in one direction.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::allowance::Allowance;
 use crate::bucket::Portion;
 
-/// A direction, as the client sees it.
+/// A direction, as seen from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From the client to targets.
@@ -15,23 +15,24 @@ pub enum Way {
     Down,
 }
 
-/// Time after which it is seen that more may be used again, where nobody says so: a month has begun while a flow waited.
+/// Interval at which a used-up quota is checked again. It covers renewals that cause no event, such as the start of a
+/// month while a flow waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The bytes that a connection may move now, out of what its client's connections share.
+/// The bytes that a connection may move now, out of the rate that all connections of its client share.
 #[derive(Debug)]
 pub struct Meter {
     allowance: Arc<Allowance>,
     way: Way,
     changes: u32,
-    /// Bytes that may go now.
+    /// Bytes that may be moved now.
     credit: u64,
-    /// Those that may go later.
+    /// The next portion, which may be moved later.
     promised: Option<Portion>,
 }
 
 impl Meter {
-    /// Nothing is promised yet.
+    /// A meter without a promised portion.
     pub fn new(allowance: Arc<Allowance>, way: Way) -> Self {
         Self {
             changes: allowance.bucket(way).changes(),
@@ -42,11 +43,12 @@ impl Meter {
         }
     }
 
-    /// The bytes that may go now, at least one; `u64::MAX` where there is no limit. No more than the quota leaves.
+    /// Returns how many bytes may be moved now, at least one and at most what the quota leaves; `u64::MAX` if there is
+    /// no limit.
     ///
     /// # Errors
     ///
-    /// None may; come again at that time.
+    /// No bytes may be moved now. Call again at the returned time.
     pub fn poll(&mut self, now: Instant) -> Result<u64, Instant> {
         let left = self.allowance.left();
         if left == 0 {
@@ -76,7 +78,7 @@ impl Meter {
         Ok(self.credit)
     }
 
-    /// So many of these have gone.
+    /// Takes `bytes` that were moved off the credit.
     pub fn spend(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_sub(bytes);
     }

@@ -1,41 +1,42 @@
 //! Batches of received datagrams that stay in memory because flows keep slices of them.
 //!
-//! A slice costs no copy, and keeps a batch of up to 64 KiB. The peer decides how little of a batch it is, so that the
-//! bytes that flows hold say little about memory. The engine calls [`Pinned::note`] whenever a flow's data has moved. While
-//! the flows together keep too many batches, [`Pinned::excess`] names the flow that has kept some for the longest time, and
-//! the engine copies that flow's data ([`Inlet::detach`]). Data of an application that reads is rarely copied.
+//! A slice costs no copy, but it keeps a batch of up to 64 KiB in memory. The peer decides how small the slice is, so
+//! the number of bytes that flows hold says little about the memory. The engine calls [`Pinned::note`] whenever a
+//! flow's data has moved. While the flows together keep too many batches, [`Pinned::excess`] names the flow that has
+//! kept some for the longest time, and the engine copies that flow's data ([`Inlet::detach`]). Data of an application
+//! that keeps reading is rarely copied.
 //!
 //! [`Inlet::detach`]: crate::Inlet::detach
 
 use std::collections::BTreeMap;
 
-/// Memory of one batch, bytes.
+/// Memory of one batch, in bytes.
 const BATCH: u64 = 64 * 1024;
 
-/// Part of the budget that the batches of one engine may take, and the most that they may take, bytes.
+/// The batches of one engine may take 1/`PART` of the budget, and at most `MAX` bytes.
 const PART: u64 = 64;
 const MAX: u64 = 4 << 20;
 
-/// Batches that one flow keeps, as counted in [`Pinned`].
+/// Number of batches that one flow keeps, as counted in [`Pinned`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kept {
     batches: usize,
-    /// Key of the flow in `Pinned::flows`: the smaller, the longer it has kept batches.
+    /// Key of the flow in `Pinned::flows`. A smaller key means that the flow has kept batches for longer.
     turn: u64,
 }
 
-/// The batches of all flows of an engine, which are named by keys of type `K`.
+/// The batches of all flows of an engine. Flows are named by keys of type `K`.
 #[derive(Debug)]
 pub struct Pinned<K> {
     batches: usize,
     most: usize,
     next: u64,
-    /// The flows that keep batches, the longest-standing first.
+    /// The flows that keep batches, ordered by how long they have kept some, longest first.
     flows: BTreeMap<u64, K>,
 }
 
 impl<K: Copy> Pinned<K> {
-    /// For a process that may hold `budget` bytes.
+    /// Makes the count for a process that may hold `budget` bytes.
     pub fn new(budget: u64) -> Self {
         Self {
             batches: 0,
@@ -45,7 +46,7 @@ impl<K: Copy> Pinned<K> {
         }
     }
 
-    /// Notes that the flow `key`, which kept `kept`, keeps so many batches now.
+    /// Notes that the flow `key`, whose count was `kept`, now keeps `batches`. Updates `kept`.
     pub fn note(&mut self, key: K, kept: &mut Kept, batches: usize) {
         self.batches = self.batches - kept.batches + batches;
         if kept.batches == 0 && batches > 0 {
@@ -58,7 +59,7 @@ impl<K: Copy> Pinned<K> {
         kept.batches = batches;
     }
 
-    /// The flow whose data is to be copied next, while the flows keep too many batches.
+    /// Returns the flow whose data should be copied next, if the flows keep too many batches.
     pub fn excess(&self) -> Option<K> {
         let (_, &key) = self.flows.first_key_value()?;
         (self.batches > self.most).then_some(key)
@@ -80,7 +81,7 @@ mod tests {
         pinned.note(1, &mut kept[1], 0);
         assert_eq!(pinned.excess(), None, "12 batches");
         pinned.note(1, &mut kept[1], 5);
-        assert_eq!(pinned.excess(), Some(2), "the first one is the latest now");
+        assert_eq!(pinned.excess(), Some(2), "flow 1 is the latest now");
     }
 
     #[test]

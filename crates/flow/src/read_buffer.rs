@@ -1,4 +1,4 @@
-//! Where reads from applications land before they become stream chunks.
+//! The buffer into which application data is read before it becomes stream chunks.
 
 use std::io;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::Socket;
 /// Most bytes taken from an application in one read.
 const READ_MAX: usize = 64 * 1024;
 
-/// Reads below this are copied out, so that a one-byte message does not hold a 64 KiB buffer until it
-/// is acknowledged. Above it the copy would cost more than the memory.
+/// Shorter reads are copied, so that a one-byte message does not hold a 64 KiB buffer until it is acknowledged. For
+/// longer ones the copy would cost more than the memory.
 const COPY_BELOW: usize = 16 * 1024;
 
-/// What a chunk costs besides its bytes.
+/// Cost of a chunk besides its bytes, in bytes.
 const CHUNK_COST: usize = 96;
 
-/// Memory that a chunk of so many bytes may keep, bytes. One of a few bytes that was read while memory is scarce may keep
-/// twice as much.
+/// Memory that a chunk of `length` bytes may keep, in bytes. A chunk of a few bytes that was read while memory is
+/// scarce may keep twice as much.
 pub(crate) fn memory_of(length: usize) -> u64 {
     let buffer = if length < COPY_BELOW {
         length
@@ -29,7 +29,7 @@ pub(crate) fn memory_of(length: usize) -> u64 {
     (buffer + CHUNK_COST) as u64
 }
 
-/// One buffer shared by all flows of a worker. It knows how much of what was read is still kept by anyone.
+/// One buffer shared by all flows of a worker. It counts how much of the data read is still referenced.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
     buffer: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct ReadBuffer {
     max: Option<usize>,
 }
 
-/// A chunk that says when it is gone.
+/// The memory of a chunk. Dropping it takes the chunk off the sum.
 struct Kept {
     bytes: Bytes,
     size: usize,
@@ -53,13 +53,14 @@ impl AsRef<[u8]> for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Only a sum: no other memory hangs on it. The same below.
+        // Relaxed is enough here and below: the sum orders no other memory.
         self.sum.fetch_sub(self.size, Ordering::Relaxed);
     }
 }
 
 impl ReadBuffer {
-    /// Limits each read to `max` bytes, and lets flows read only what their streams have credit for. `None`: no limits.
+    /// Limits each read to `max` bytes, and makes flows read only if their streams have credit. `None` removes both
+    /// limits.
     pub fn set_max(&mut self, max: Option<usize>) {
         self.max = max;
     }
@@ -69,7 +70,7 @@ impl ReadBuffer {
         self.max.is_some()
     }
 
-    /// Reads at most `max` bytes (and at most 64 KiB); an empty chunk is the end of the stream.
+    /// Reads at most `max` bytes (and at most 64 KiB). An empty chunk is the end of the stream.
     pub fn read_from<S: Socket>(&mut self, socket: &mut S, max: usize) -> io::Result<Bytes> {
         let max = max.clamp(1, self.max.unwrap_or(READ_MAX));
         if let Some(lent) = socket.lend(max) {
@@ -101,12 +102,13 @@ impl ReadBuffer {
         Ok(self.keep(chunk, size))
     }
 
-    /// Memory behind chunks that are still kept, bytes: whole allocations, however small the part that is needed.
+    /// Memory behind chunks that are still referenced, in bytes. Whole allocations count, however small the referenced
+    /// part is.
     pub fn kept(&self) -> usize {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// Counts a chunk, of `size` bytes in memory, until its last part is gone.
+    /// Counts `bytes` as a chunk that takes `size` bytes of memory, until its last part is dropped.
     fn keep(&self, bytes: Bytes, size: usize) -> Bytes {
         if bytes.is_empty() {
             return bytes;

@@ -1,37 +1,37 @@
-//! Bytes in order that wait for the application, as the pieces in which they came.
+//! Bytes in order that wait for the application, as the pieces in which they arrived.
 //!
-//! The worker receives up to 64 KiB of datagrams at once, and a piece is a slice of such a batch: it costs no copy, and
-//! keeps the whole batch in memory. [`Ready::compact`] copies small pieces, and counts the batches that the others keep
-//! ([`Ready::batches`]); [`Ready::detach`] copies those, too. The count depends on addresses, so nothing that a peer can
-//! observe may depend on it: `detach` leaves the number of pieces and their lengths as they are.
+//! The worker receives up to 64 KiB of datagrams at once. A piece is a slice of such a batch: it costs no copy, but it
+//! keeps the whole batch in memory. [`Ready::compact`] copies small pieces and counts the batches that the others keep
+//! ([`Ready::batches`]). [`Ready::detach`] copies those pieces, too. The count depends on memory addresses, so nothing
+//! that a peer can observe may depend on it: `detach` keeps the number of pieces and their lengths.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Pieces in one gathering write (`IOV_MAX` is 1024; past 64 the call no longer gets cheaper).
+/// Pieces in one gathering write. `IOV_MAX` is 1024, but beyond 64 the call no longer gets cheaper.
 pub(crate) const WRITE_CHUNKS: usize = 64;
 
-/// What a piece costs besides its bytes: its place in the queue.
+/// Cost of a piece besides its bytes: its entry in the queue.
 const PIECE_COST: usize = 64;
 
-/// Length of the longest batch, bytes. A piece that begins less than this behind the piece that counted last is taken for a
-/// slice of the same batch.
+/// Length of the longest batch, in bytes. A piece counts as a slice of the same batch if it begins less than this
+/// behind the piece that was counted last.
 const BATCH_MAX: usize = 64 * 1024;
 
-/// Length of the copies that [`Ready::pack`] makes, bytes, unless one piece is longer.
+/// Length of the copies that [`Ready::pack`] makes, in bytes, unless one piece is longer.
 const PACKED_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
-    /// Not known: [`Ready::compact`] has not seen it.
+    /// Not known yet: [`Ready::compact`] has not seen the piece.
     New,
-    /// Its own bytes.
+    /// The piece is a copy and keeps only its own bytes.
     Copy,
-    /// A batch that an earlier piece counts for.
+    /// The piece keeps a batch that an earlier piece counts for.
     Slice,
-    /// A batch, which counts.
+    /// The piece keeps a batch, and counts for it.
     Batch,
 }
 
@@ -45,12 +45,12 @@ struct Piece {
 pub(crate) struct Ready {
     pieces: VecDeque<Piece>,
     bytes: usize,
-    /// Pieces at the front that are not new.
+    /// Number of pieces at the front that are not new.
     seen: usize,
-    /// Pieces at the front that are copies.
+    /// Number of pieces at the front that are copies.
     copies: usize,
     batches: usize,
-    /// Address of the piece that counted last.
+    /// Address of the piece that was counted last.
     batch: usize,
 }
 
@@ -59,12 +59,12 @@ impl Ready {
         self.bytes
     }
 
-    /// Memory that the pieces take, bytes, without the rest of their batches.
+    /// Memory that the pieces take, in bytes, without the rest of their batches.
     pub(crate) fn held(&self) -> usize {
         self.bytes + self.pieces.len() * PIECE_COST
     }
 
-    /// Batches that the pieces seen by [`Ready::compact`] keep in memory. Two batches that are neighbours in memory may
+    /// Batches that the pieces seen by [`Ready::compact`] keep in memory. Two batches that are adjacent in memory may
     /// count as one, so the true number is at most twice as large.
     pub(crate) fn batches(&self) -> usize {
         self.batches
@@ -82,7 +82,7 @@ impl Ready {
         self.pieces.iter().map(|piece| &piece.bytes)
     }
 
-    /// Fills `slices` with the first pieces; tells how many there are.
+    /// Fills `slices` with the first pieces, at most `most` bytes. Returns how many slices were filled.
     pub(crate) fn slices<'a>(
         &'a self,
         slices: &mut [IoSlice<'a>; WRITE_CHUNKS],
@@ -152,7 +152,7 @@ impl Ready {
         self.seen = self.pieces.len();
     }
 
-    /// Copies the pieces that are slices, so that no batch stays in memory because of them.
+    /// Copies the pieces that are slices, so that they keep no batch in memory.
     pub(crate) fn detach(&mut self) {
         for piece in self.pieces.range_mut(self.copies..) {
             if piece.keeps != Keeps::Copy {
@@ -163,7 +163,7 @@ impl Ready {
         self.copied();
     }
 
-    /// Copies all pieces into few, so that their number costs little.
+    /// Merges all pieces into a few copies, so that their number costs little.
     pub(crate) fn pack(&mut self) {
         let mut slices = self.pieces.split_off(self.copies.min(self.pieces.len()));
         while !slices.is_empty() {
@@ -199,7 +199,7 @@ mod tests {
     const LONG: usize = 1200;
     const BELOW: usize = 1024;
 
-    /// A received batch of `count` long pieces, and the pieces.
+    /// Makes `count` long pieces that are slices of one batch.
     fn batch(count: usize) -> Vec<Bytes> {
         let whole = Bytes::from(vec![7; count * LONG]);
         (0..count)
@@ -238,7 +238,8 @@ mod tests {
     #[test]
     fn batches_that_follow_each_other_in_memory_count_each() {
         let memory = Bytes::from(vec![7; 40 * BATCH_MAX]);
-        // The later a batch, the earlier in it the piece: each is nearer to the piece before than a batch is long.
+        // The later the batch, the earlier its piece starts, so adjacent pieces are closer together than the length of
+        // a batch.
         let piece = |number: usize| {
             let start = number * BATCH_MAX + (39 - number) * LONG;
             memory.slice(start..start + LONG)

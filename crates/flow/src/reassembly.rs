@@ -1,7 +1,7 @@
-//! Order out of chunks that arrive in any order.
+//! Puts chunks in order that arrive in any order.
 //!
-//! QUIC libraries reassemble too, but with a limit on gaps that costs the whole connection; a flow
-//! reads unordered from the first gap on and holds what is early here, under its own limit.
+//! QUIC libraries reassemble too, but their limit on gaps, when exceeded, closes the whole connection. From the first
+//! gap on, a flow reads unordered and holds early chunks here, under its own limit.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use bytes::{Buf, Bytes};
 pub struct Reassembly {
     /// Offset of the first byte not yet passed on.
     next: u64,
-    /// Early chunks by offset; they do not overlap each other.
+    /// Early chunks by offset. They do not overlap each other.
     early: BTreeMap<u64, Bytes>,
     /// Sum of the lengths in `early`.
     held: usize,
 }
 
 impl Reassembly {
-    /// A stream whose first `next` bytes were passed on already.
+    /// Starts with a stream whose first `next` bytes have already been passed on.
     pub fn starting_at(next: u64) -> Self {
         Self {
             next,
@@ -27,10 +27,10 @@ impl Reassembly {
         }
     }
 
-    /// Takes a chunk at `offset`; gives to `ready` all that became contiguous, in order.
+    /// Takes a chunk at `offset`, and passes everything that became contiguous to `ready`, in order.
     ///
-    /// Bytes that were seen before are dropped, so duplicates and overlaps are harmless. What has to wait is
-    /// copied: a slice keeps the whole buffer alive that its packet came in, and those of many others.
+    /// Bytes seen before are dropped, so duplicates and overlaps are harmless. A chunk that has to wait is copied: a
+    /// slice would keep the whole receive buffer alive, with the packets of many other flows.
     pub fn insert(&mut self, offset: u64, chunk: Bytes, ready: &mut impl FnMut(Bytes)) {
         if offset == self.next && self.early.is_empty() {
             self.pass(chunk, ready);
@@ -128,7 +128,7 @@ impl Reassembly {
                 .next()
                 .is_none_or(|&first| first > self.next)
         );
-        // In full only while that is cheap: a hostile peer makes thousands of pieces.
+        // The full check runs only while it is cheap: a hostile peer makes thousands of pieces.
         let few = self.early.len() <= 64;
         debug_assert!(!few || self.held == self.early.values().map(Bytes::len).sum::<usize>());
     }
@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the order, the overlaps and the repeats, the bytes come out once and in order.
+        /// The bytes come out once and in order, whatever the order, the overlaps and the repeats.
         #[test]
         fn any_arrival_order_yields_the_stream(
             pieces in proptest::collection::vec((0usize..400, 1usize..90), 1..200),

@@ -1,4 +1,4 @@
-//! Flows as their engine tells of them.
+//! What an engine reports about its flows.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -6,68 +6,70 @@ use std::time::{Duration, Instant};
 use crate::close::Ending;
 use crate::ids::{ConnectionId, FlowId};
 
-/// One open flow.
+/// The state of one open flow.
 #[derive(Clone, Debug)]
 pub struct FlowReport {
-    /// Unique within the engine's lifetime.
+    /// Id of the flow, unique within the engine's lifetime.
     pub id: FlowId,
-    /// The connection that carries it.
+    /// The connection that carries the flow.
     pub connection: ConnectionId,
-    /// QUIC stream id.
+    /// Id of the QUIC stream.
     pub stream_id: u64,
-    /// The peer at the other end of the tunnel.
+    /// Address of the peer.
     pub remote: SocketAddr,
-    /// The token or target it was opened with.
+    /// The token or target that the flow was opened with.
     pub token: String,
-    /// Name of the application's address on this side, where known (client: who connected).
+    /// Address of the application on the client, if known.
     pub client_app: String,
-    /// Address of the application the server dialled, where known.
+    /// Address of the application on the server, if known.
     pub server_app: String,
-    /// When it was opened.
+    /// When the flow was opened.
     pub opened: Instant,
     /// Bytes read from the local application and accepted by the stream.
     pub bytes_to_tunnel: u64,
     /// Bytes taken from the stream and written to the local application.
     pub bytes_to_app: u64,
-    /// Whether the far side has accepted it.
+    /// Whether the peer has accepted the flow.
     pub established: bool,
-    /// Whether the server has opened it, for what has connected to a listener; `token` names that on the server.
+    /// Whether the server opened the flow, for an application that connected to one of its listeners. `token` then
+    /// names the listener on the server.
     pub incoming: bool,
-    /// Time since which nothing moves, where it waits for another connection.
+    /// When bytes stopped moving, if the flow waits for another connection.
     pub detached_since: Option<Instant>,
-    /// First bytes the local application sent, where they may be of a known protocol (at most 1024).
+    /// First bytes that the local application sent, at most 1024. Empty unless they are kept for a protocol classifier.
     pub head_from_app: Vec<u8>,
-    /// First bytes the local application was sent, likewise.
+    /// First bytes that the local application received, under the same conditions.
     pub head_to_app: Vec<u8>,
 }
 
-/// A flow's life in one line of a log.
+/// Summary of a flow's life, for one log line.
 #[derive(Clone, Debug)]
 pub struct FlowSummary {
-    /// The flow.
+    /// Id of the flow.
     pub flow: FlowId,
     /// The connection, if the flow ever had one.
     pub connection: Option<ConnectionId>,
-    /// QUIC stream id, if it ever had one.
+    /// QUIC stream id, if the flow ever had a connection.
     pub stream_id: Option<u64>,
-    /// The peer, if it ever had one.
+    /// Address of the peer, if the flow ever had a connection.
     pub remote: Option<SocketAddr>,
-    /// Token or target.
+    /// The token or target that the flow was opened with.
     pub token: String,
-    /// The application's address on the client, where known.
+    /// The application's address on the client, if known.
     pub client_app: String,
-    /// The application's address on the server, where known.
+    /// The application's address on the server, if known.
     pub server_app: String,
-    /// How it ended.
+    /// How the flow ended.
     pub ending: Ending,
-    /// Whether both sides had agreed on it.
+    /// Whether both sides had agreed on the flow.
     pub established: bool,
-    /// Whether the server had opened it, for what had connected to a listener; `token` names that on the server.
+    /// Whether the server opened the flow, for an application that connected to one of its listeners. `token` then
+    /// names the listener on the server.
     pub incoming: bool,
     /// Bytes from the local application into the tunnel.
     pub bytes_to_tunnel: u64,
     /// Bytes from the tunnel to the local application.
     pub bytes_to_app: u64,
-    /// From open to end.
+    /// Time from open to end.
     pub elapsed: Duration,
 }

@@ -1,7 +1,7 @@
-//! Bytes that were handed to a stream and that the peer may ask for again, on another one.
+//! Bytes that were handed to a stream and that the peer may ask for again, on another stream.
 //!
-//! Pieces are clones of what was read from the application: no byte is copied, and the memory is counted where it was read
-//! ([`ReadBuffer::kept`](crate::ReadBuffer::kept)). Byte 0 is the application's first.
+//! Pieces are clones of what was read from the application: no byte is copied, and the memory is counted where it was
+//! read ([`ReadBuffer::kept`](crate::ReadBuffer::kept)). Byte 0 is the application's first byte.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 
 use crate::read_buffer::memory_of;
 
-/// Places for pieces that stay allocated while nothing is kept.
+/// Queue capacity that stays allocated while nothing is kept, in pieces.
 const PLACES_MIN: usize = 8;
 
 #[derive(Debug, Default)]
@@ -17,15 +17,15 @@ pub(crate) struct Retained {
     pieces: VecDeque<Bytes>,
     /// Number of the first byte that is kept.
     from: u64,
-    /// Number after the last byte.
+    /// Number after the last byte that is kept.
     end: u64,
-    /// Memory behind the pieces, bytes.
+    /// Memory behind the pieces, in bytes.
     memory: u64,
-    /// The part of it behind the first piece, where a part of that was released; otherwise 0.
+    /// Memory behind the first piece if a part of that piece was released; otherwise 0.
     first: u32,
-    /// Pieces at the front that the present stream was given.
+    /// Number of pieces at the front that the present stream was given.
     given: u32,
-    /// Nothing is kept any more once the present stream was given it.
+    /// Pieces are dropped as soon as the present stream was given them.
     over: bool,
 }
 
@@ -35,17 +35,17 @@ impl Retained {
         self.from
     }
 
-    /// Bytes that are kept.
+    /// Number of bytes that are kept.
     pub(crate) fn len(&self) -> u64 {
         self.end - self.from
     }
 
-    /// Memory behind what is kept, bytes.
+    /// Memory behind the kept bytes, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Keeps a piece that the present stream is given. All before it were given.
+    /// Keeps a piece that the present stream is given now. The stream must have been given all earlier pieces.
     pub(crate) fn push(&mut self, piece: &Bytes) {
         self.end += piece.len() as u64;
         self.memory += memory_of(piece.len());
@@ -53,7 +53,7 @@ impl Retained {
         self.hold_back();
     }
 
-    /// The peer has everything before the number `next`.
+    /// Drops everything before the number `next`, which the peer has.
     pub(crate) fn release(&mut self, next: u64) {
         while self.from < next
             && let Some(front) = self.pieces.front_mut()
@@ -72,7 +72,7 @@ impl Retained {
         self.shrink();
     }
 
-    /// Keeps nothing of what the present stream was given: a peer that lacks some of it can no longer get it.
+    /// Drops everything that the present stream was given. A peer that lacks some of it can no longer get it.
     pub(crate) fn forget(&mut self) {
         while self.given > 0 {
             self.pop();
@@ -80,12 +80,12 @@ impl Retained {
         self.shrink();
     }
 
-    /// A new stream is given nothing for now.
+    /// Marks all pieces as given, so that a new stream gets nothing for now.
     pub(crate) fn hold_back(&mut self) {
         self.given = small(self.pieces.len() as u64);
     }
 
-    /// A new stream is given everything that is kept.
+    /// Makes a new stream get everything that is kept.
     pub(crate) fn give_again(&mut self) {
         self.given = 0;
     }
@@ -95,7 +95,7 @@ impl Retained {
         self.given == small(self.pieces.len() as u64)
     }
 
-    /// The next piece for the present stream.
+    /// Returns the next piece for the present stream.
     pub(crate) fn give(&mut self) -> Option<Bytes> {
         let piece = self.pieces.get(self.given as usize).cloned()?;
         self.given += 1;
@@ -105,13 +105,13 @@ impl Retained {
         Some(piece)
     }
 
-    /// Keeps from now on only what the present stream has still to be given.
+    /// From now on keeps only what the present stream still has to be given.
     pub(crate) fn end(&mut self) {
         self.over = true;
         self.forget();
     }
 
-    /// Whether that is so.
+    /// Whether [`Retained::end`] was called.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
@@ -134,7 +134,7 @@ impl Retained {
     }
 }
 
-/// No count of pieces and no size of a piece is larger.
+/// Converts to `u32`. No count of pieces and no size of a piece is larger.
 fn small(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever was released, the rest is what was pushed, from any number on.
+        /// The kept bytes are the end of what was pushed, whatever was released.
         #[test]
         fn what_is_kept_is_the_end_of_what_was_pushed(
             steps in proptest::collection::vec((1usize..50, 0u64..60), 1..60),
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    // A peer that asks for its flows again and again costs no more than what it gets.
+    // A peer that moves its flows again and again costs no more memory than the bytes that it receives.
     #[test]
     fn a_move_copies_nothing_and_forgetting_spares_what_was_not_sent_again() {
         let mut retained = Retained::default();

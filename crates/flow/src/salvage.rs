@@ -1,4 +1,4 @@
-//! A flow's time without its connection: what has arrived whole is still delivered (PROTOCOL CLOSE-12).
+//! A flow's time after its connection is lost: data that has arrived completely is still delivered (PROTOCOL CLOSE-12).
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -6,38 +6,38 @@ use std::time::{Duration, Instant};
 use crate::account::Lease;
 use crate::ids::{ClientKey, ConnectionId};
 
-/// An application that takes nothing for so long is taken for dead, as a silent peer is.
+/// An application that takes no bytes for this long is considered dead, as a silent peer is.
 pub(crate) const IDLE_MAX: Duration = Duration::from_mins(1);
 
-/// A flow without a connection holds memory for no longer than this, however slowly it is read.
+/// Longest time for which a flow without a connection holds memory, however slowly the application reads.
 const SALVAGE_MAX: Duration = Duration::from_mins(10);
 
-/// A flow's time without its connection.
+/// The state of a flow whose connection is lost.
 #[derive(Debug)]
 pub struct Salvage {
     carried: Carried,
     until: Instant,
     idle_until: Instant,
     delivered: u64,
-    /// Memory that is charged for it, bytes.
+    /// Memory that is charged for the flow, in bytes.
     charged: u64,
 }
 
-/// Where a flow is carried, or was.
+/// The connection and stream that carry a flow, or carried it last.
 #[derive(Clone, Copy, Debug)]
 pub struct Carried {
-    /// The connection.
+    /// Id of the connection.
     pub connection: ConnectionId,
-    /// QUIC stream id.
+    /// Id of the QUIC stream.
     pub stream_id: u64,
-    /// The peer.
+    /// Address of the peer.
     pub remote: SocketAddr,
-    /// Whose it is, where the peer is a named client.
+    /// The named client that the flow belongs to, if the peer is one.
     pub client: Option<ClientKey>,
 }
 
 impl Salvage {
-    /// Begins now; the application has `delivered` bytes.
+    /// Starts the time at `now`. The application has received `delivered` bytes so far.
     pub fn new(now: Instant, carried: Carried, delivered: u64) -> Self {
         Self {
             carried,
@@ -53,7 +53,8 @@ impl Salvage {
         self.carried
     }
 
-    /// The application has `delivered` bytes by now, and `held` are left. Returns until when it may take its time.
+    /// Notes that the application has received `delivered` bytes in total and that the flow still holds `held` bytes.
+    /// Returns the time until which the application may take them.
     pub fn update(
         &mut self,
         now: Instant,
@@ -69,7 +70,7 @@ impl Salvage {
         self.until.min(self.idle_until)
     }
 
-    /// Gives back what was charged.
+    /// Releases the memory that was charged.
     pub fn release(&mut self, lease: &mut Lease) {
         lease.adjust(&mut self.charged, 0);
     }

@@ -6,13 +6,14 @@ use bytes::Bytes;
 
 /// A connected, non-blocking byte stream to an application: TCP, a Unix socket, or memory in a test.
 ///
-/// Would-block is `io::ErrorKind::WouldBlock`; `Interrupted` must be retried by the implementation.
+/// An operation that would block returns `io::ErrorKind::WouldBlock`. The implementation must retry on `Interrupted`.
 pub trait Socket {
-    /// Appends what is there to `into`, at most its spare capacity; 0 is the end of the stream (FIN).
+    /// Appends available bytes to `into`, at most its spare capacity. 0 is the end of the stream (FIN).
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize>;
 
-    /// What there is as memory that needs no copy, at most so many bytes; empty is the end of the stream. `None`: only
-    /// [`read`](Self::read) tells, as with everything that the kernel has to copy.
+    /// Lends available bytes, at most `_max`, as memory that needs no copy. Empty bytes are the end of the stream.
+    ///
+    /// Returns `None` if only [`read`](Self::read) can get the bytes, as with every socket that the kernel copies from.
     fn lend(&mut self, _max: usize) -> Option<io::Result<Bytes>> {
         None
     }
@@ -20,19 +21,19 @@ pub trait Socket {
     /// Writes from `chunks` in order and returns how many bytes were taken.
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Ends the writing direction (FIN); reading goes on.
+    /// Ends the writing direction (FIN). Reading continues.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Whether the other end's system has everything that was written, the FIN included. Until then an
-    /// abort would take some of it back.
+    /// Whether the system at the other end has received everything that was written, including the FIN. Before that, an
+    /// abort would discard some of it.
     fn is_sent(&self) -> bool {
         true
     }
 
-    /// Makes the close that follows on drop a reset (RST), so that the application sees a cut.
+    /// Makes the close on drop a reset (RST), so that the application sees a cut.
     fn abort(&mut self);
 
-    /// Makes the close that follows on drop an orderly end: both directions have finished, and what is still held for the
-    /// application is delivered. Without it a drop, and the death of the process, may be a reset.
+    /// Makes the close on drop orderly: both directions have finished, and bytes still buffered for the application are
+    /// delivered. Without this call, a drop or the death of the process may be a reset.
     fn close(&mut self);
 }

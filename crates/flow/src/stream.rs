@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use quictun_wire::code::FlowCode;
 
-/// A bidirectional QUIC stream as a flow needs it.
+/// A bidirectional QUIC stream, as a flow needs it.
 pub trait Stream {
-    /// Hands over as much of `chunk` as flow control allows, advancing it past what was taken.
+    /// Hands over as much of `chunk` as flow control allows, and advances it past the bytes that were taken.
     ///
-    /// An empty chunk asks whether there is credit for a byte: [`WriteEnd::Blocked`] where there is none.
+    /// An empty chunk asks whether there is credit for one byte: the result is [`WriteEnd::Blocked`] if not.
     fn write(&mut self, chunk: &mut Bytes) -> WriteEnd;
 
-    /// Ends the sending part after what was written (FIN).
+    /// Ends the sending part after the bytes written so far (FIN).
     fn finish(&mut self);
 
     /// Abandons the sending part (`RESET_STREAM`).
@@ -18,15 +18,15 @@ pub trait Stream {
 
     /// Takes at most `max` bytes that have arrived and gives each chunk to `sink` with its offset.
     ///
-    /// Ordered reads yield contiguous chunks only. Once a stream was read unordered it must not be
-    /// read ordered again.
+    /// Ordered reads yield contiguous chunks only. After the first unordered read, the stream must not be read in order
+    /// again.
     fn read(&mut self, ordered: bool, max: usize, sink: &mut dyn FnMut(u64, Bytes)) -> ReadEnd;
 
     /// Refuses the rest of the receiving part (`STOP_SENDING`).
     fn stop(&mut self, code: FlowCode);
 }
 
-/// The stream of a connection that is gone: nothing can be written to it or read from it.
+/// The stream of a lost connection: it can be neither written nor read.
 #[derive(Clone, Copy, Debug)]
 pub struct LostStream;
 
@@ -46,7 +46,7 @@ impl Stream for LostStream {
     fn stop(&mut self, _: FlowCode) {}
 }
 
-/// No stream for now: nothing can be written or read until the flow has another one.
+/// A placeholder for a flow that has no stream now: reads and writes block until the flow is on another stream.
 #[derive(Clone, Copy, Debug)]
 pub struct NoStream;
 
@@ -66,30 +66,30 @@ impl Stream for NoStream {
     fn stop(&mut self, _: FlowCode) {}
 }
 
-/// Why a write took what it took.
+/// Why a write stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {
-    /// All of the chunk was taken.
+    /// The whole chunk was taken.
     Taken,
-    /// Flow control took a part or nothing; the stream will become writable.
+    /// Flow control allowed only a part or nothing. The stream will become writable.
     Blocked,
     /// The peer sent `STOP_SENDING` with this code.
     Stopped(u64),
-    /// The stream is no longer there.
+    /// The stream does not exist any more.
     Gone,
 }
 
-/// Why a read gave what it gave.
+/// Why a read stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
-    /// `max` was reached; there may be more.
+    /// `max` was reached; more bytes may be available.
     More,
-    /// Nothing more can be had now; the stream will become readable.
+    /// No more bytes are available now. The stream will become readable.
     Blocked,
     /// Everything up to the FIN has been read.
     Finished,
     /// The peer sent `RESET_STREAM` with this code.
     Reset(u64),
-    /// The stream is no longer there.
+    /// The stream does not exist any more.
     Gone,
 }

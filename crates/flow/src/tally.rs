@@ -1,26 +1,27 @@
-//! Counts the bytes that move one way in a flow, and tells messages from transfers.
+//! Counts the bytes that move one way in a flow, and distinguishes messages from transfers.
 //!
-//! The caller numbers spans of equal length. [`Tally::add`] reports a message in the first later span in which bytes
-//! move: an answer to a key, a request. A transfer fills each span with far more. What a flow begins with, such as
-//! greetings and parameters before a transfer, is not counted.
+//! The caller numbers time spans of equal length. [`Tally::add`] reports a message in the first later span in which
+//! bytes move. A message is the answer to a keystroke or a request; a transfer fills each span with far more bytes. The
+//! beginning of a flow, such as greetings and parameters before a transfer, is not counted.
 
-/// Bytes of a span up to which it held messages: 160 kbit/s, where a span takes 100 ms.
+/// Most bytes of a span that held messages only: 160 kbit/s if a span takes 100 ms.
 const MESSAGES_MOST: u32 = 2048;
 
-/// Spans of a flow's beginning.
+/// Number of spans that count as a flow's beginning.
 const BEGINNING: u32 = 5;
 
 /// Bytes that moved one way in the latest span in which any did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// The first span in which bytes moved; 0: none has.
+    /// The first span in which bytes moved; 0 if none has.
     first: u32,
     span: u32,
     bytes: u32,
 }
 
 impl Tally {
-    /// Counts `bytes` in this span; the first is 1. Returns whether the last span with bytes held messages only.
+    /// Adds `bytes` to `span`; spans are numbered from 1. Returns whether the previous span with bytes held messages
+    /// only.
     pub fn add(&mut self, span: u32, bytes: usize) -> bool {
         if self.first == 0 {
             self.first = span;
@@ -41,7 +42,7 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// A tally past the beginning.
+    /// Returns a tally past the beginning of its flow.
     fn begun() -> Tally {
         let mut tally = Tally::default();
         assert!(!tally.add(1, 1_000_000));
@@ -51,10 +52,10 @@ mod tests {
     #[test]
     fn messages_are_told_of_in_the_span_after_them() {
         let mut tally = begun();
-        assert!(!tally.add(17, 1), "a transfer before");
+        assert!(!tally.add(17, 1), "the span before held a transfer");
         assert!(!tally.add(17, 100));
         assert!(tally.add(19, 1), "101 bytes in a span");
-        assert!(!tally.add(19, 1), "told once");
+        assert!(!tally.add(19, 1), "a message is reported once");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A flow between a socket and a stream that do exactly what a test says.
+//! Tests of a flow between a fake socket and a fake stream that the test controls.
 
 mod arriving;
 mod ending;
@@ -17,22 +17,22 @@ use quictun_wire::code::FlowCode;
 
 use crate::{Drained, Flow, Inlet, Pumped, ReadBuffer, ReadEnd, Socket, Stream, WriteEnd};
 
-/// The application's side.
+/// The application's side of the bridge.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 struct App {
-    /// What it sends; an empty piece is its FIN.
+    /// Pieces that the application sends; an empty piece is its FIN.
     sends: VecDeque<Vec<u8>>,
     received: Vec<u8>,
-    /// How many bytes it takes before it blocks.
+    /// How many bytes the application takes before it blocks.
     room: usize,
-    /// Most bytes it takes in one call.
+    /// Most bytes that the application takes in one call.
     call_max: usize,
     finished: bool,
     aborted: bool,
     closed: bool,
     broken: bool,
-    /// Its system has not yet received all that was written.
+    /// The application's system has not yet received everything that was written.
     unsent: bool,
 }
 
@@ -96,7 +96,7 @@ impl Socket for FakeSocket {
     }
 }
 
-/// The tunnel's side.
+/// The tunnel's side of the bridge.
 #[derive(Debug, Default)]
 struct FakeStream {
     sent: Vec<u8>,
@@ -105,7 +105,7 @@ struct FakeStream {
     reset_sent: Option<FlowCode>,
     stop_sent: Option<FlowCode>,
     stopped: Option<u64>,
-    /// Chunks that have arrived and were not read, by offset.
+    /// Chunks that have arrived but were not read, by offset.
     arrived: BTreeMap<u64, Bytes>,
     read: u64,
     unordered: bool,
@@ -118,7 +118,7 @@ impl Stream for FakeStream {
     fn write(&mut self, chunk: &mut Bytes) -> WriteEnd {
         assert!(
             !self.fin_sent && self.reset_sent.is_none(),
-            "nothing is written after the end"
+            "bytes were written after the end"
         );
         if let Some(code) = self.stopped {
             return WriteEnd::Stopped(code);
@@ -187,7 +187,7 @@ impl Stream for FakeStream {
     }
 }
 
-/// A flow with its two ends.
+/// A flow with its socket and its stream.
 struct Bridge {
     flow: Flow<FakeSocket>,
     app: Rc<RefCell<App>>,

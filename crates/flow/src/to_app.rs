@@ -10,9 +10,9 @@ const READ_AHEAD: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct ToApp {
     pub(crate) direction: Direction,
-    /// The socket has not said would-block since it was last ready.
+    /// The socket has not returned would-block since it was last ready.
     pub(crate) writable: bool,
-    /// What is here may not be written yet, because its client has used up its rate for now.
+    /// The bytes in `inlet` may not be written yet, because the client has used up its rate for now.
     pub(crate) shaped: bool,
     pub(crate) inlet: Inlet,
     pub(crate) bytes: u64,
@@ -21,11 +21,11 @@ pub(crate) struct ToApp {
 /// Why [`Flow::pump_to_app`](crate::Flow::pump_to_app) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// Nothing more has arrived in order; wait for the stream.
+    /// Nothing more has arrived in order. Wait for the stream.
     Starved,
-    /// The application does not take more; wait for its socket.
+    /// The application takes no more bytes. Wait for its socket.
     AppBlocked,
-    /// As much was written as may be for now.
+    /// The budget for now is used up.
     Budget,
     /// The direction has ended.
     Ended,
@@ -51,8 +51,8 @@ impl ToApp {
         self.inlet.clear();
     }
 
-    /// How many bytes to take from the stream now. One that is read by a busy application is read in portions; of
-    /// one that waits nothing is left in the library.
+    /// How many bytes to take from the stream now. While the application reads, the stream is read in portions. While
+    /// the application blocks or is shaped, everything is taken, so that nothing stays in the QUIC library.
     pub(crate) fn appetite(&self) -> usize {
         if self.writable && !self.shaped {
             READ_AHEAD.saturating_sub(self.inlet.ready())
@@ -61,7 +61,7 @@ impl ToApp {
         }
     }
 
-    /// Takes in all that a lost connection has left; whether it is whole, up to the FIN.
+    /// Takes in everything that a lost connection has left. Returns whether the data is complete up to the FIN.
     pub(crate) fn take_all<T: Stream>(&mut self, stream: &mut T) -> bool {
         while self.inlet.take_in(stream, usize::MAX) == ReadEnd::More {}
         self.inlet.is_whole()

@@ -9,32 +9,32 @@ use crate::stream::{Stream, WriteEnd};
 #[derive(Debug)]
 pub(crate) struct ToTunnel {
     pub(crate) direction: Direction,
-    /// The socket has not said would-block since it was last ready.
+    /// The socket has not returned would-block since it was last ready.
     pub(crate) readable: bool,
-    /// To be accepted by the stream next.
+    /// Bytes that the stream accepts next.
     pending: Bytes,
-    /// Bytes at the front of `pending` that are our own, not the application's.
+    /// Bytes at the front of `pending` that belong to the protocol header, not to the application.
     prefix: usize,
-    /// Number of the application's next byte that the present stream is to accept.
+    /// Number of the application's next byte that the present stream accepts.
     sent: u64,
-    /// The largest `sent` there was.
+    /// The largest value that `sent` has had.
     most: u64,
-    /// The present stream has been told of the end.
+    /// The end of the direction was passed to the present stream.
     fin_told: bool,
-    /// The peer has not said yet what it lacks: only our own bytes may go.
+    /// The peer has not said yet what it lacks: only header bytes may be sent.
     waits: bool,
-    /// Bytes that the peer may ask for again, where the flow can move.
+    /// Bytes that the peer may ask for again, if the flow can move.
     retained: Option<Retained>,
 }
 
 /// Why [`Flow::pump_to_tunnel`](crate::Flow::pump_to_tunnel) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pumped {
-    /// The application has sent nothing more; wait for its socket.
+    /// The application has sent nothing more. Wait for its socket.
     Starved,
-    /// Flow control; wait for the stream to become writable.
+    /// Flow control allows no more bytes. Wait for the stream to become writable.
     Blocked,
-    /// The budget is used up; call again when there is more.
+    /// The budget is used up. Call again when there is more.
     Budget,
     /// The direction has ended.
     Ended,
@@ -60,17 +60,17 @@ impl ToTunnel {
         self.pending = prefix;
     }
 
-    /// Bytes of the prefix that the stream has not accepted.
+    /// Bytes of the header that the stream has not accepted.
     pub(crate) fn prefix_left(&self) -> usize {
         self.prefix
     }
 
-    /// Bytes of the application that streams have accepted, each counted once.
+    /// Bytes of the application that streams have accepted. A byte that is sent again counts once.
     pub(crate) fn app_bytes(&self) -> u64 {
         self.most
     }
 
-    /// Whether no byte of the application's has been read: what is pending is our own.
+    /// Whether no byte of the application has been read: `pending` holds header bytes only.
     pub(crate) fn is_untouched(&self) -> bool {
         let own = self.pending.is_empty() || self.prefix > 0;
         self.direction != Direction::Closed && self.most == 0 && own
@@ -94,7 +94,7 @@ impl ToTunnel {
         self.pending.is_empty() && self.retained.as_ref().is_none_or(Retained::is_given)
     }
 
-    /// Whether the stream may be given nothing now: the peer has still to say what it lacks.
+    /// Whether the stream may be given nothing now, because the peer has not said yet what it lacks.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waits && self.prefix == 0
     }
@@ -124,14 +124,14 @@ impl ToTunnel {
         end
     }
 
-    /// Ends the stream after what was written.
+    /// Ends the stream after the bytes written so far.
     pub(crate) fn finish<T: Stream>(&mut self, stream: &mut T) {
         stream.finish();
         self.direction = Direction::Finished;
         self.fin_told = true;
     }
 
-    /// Whether a stream has still something to accept: bytes, or the end.
+    /// Whether a stream still has something to accept: bytes, or the end.
     pub(crate) fn is_owed(&self) -> bool {
         match self.direction {
             Direction::Open => true,
@@ -143,14 +143,14 @@ impl ToTunnel {
 
 /// Moves to another stream.
 impl ToTunnel {
-    /// Keeps what is read from now on until the peer has it.
+    /// Keeps everything read from now on until the peer has it. Has no effect once application bytes were read.
     pub(crate) fn retain(&mut self) {
         if self.most == 0 && self.pending.len() == self.prefix {
             self.retained.get_or_insert_default();
         }
     }
 
-    /// Keeps nothing from now on.
+    /// Stops keeping bytes for the peer.
     pub(crate) fn forgo(&mut self) {
         if let Some(retained) = &mut self.retained {
             retained.end();
@@ -161,37 +161,37 @@ impl ToTunnel {
         self.retained.as_ref().is_some_and(|it| !it.is_over())
     }
 
-    /// Bytes that are kept for the peer.
+    /// Number of bytes that are kept for the peer.
     pub(crate) fn retained(&self) -> u64 {
         self.retained.as_ref().map_or(0, Retained::len)
     }
 
-    /// Memory behind what is kept for the peer, bytes.
+    /// Memory behind the bytes that are kept for the peer, in bytes.
     pub(crate) fn kept(&self) -> u64 {
         self.retained.as_ref().map_or(0, Retained::memory)
     }
 
-    /// Keeps nothing of what the present stream was given so far.
+    /// Drops everything that the present stream was given so far.
     pub(crate) fn forget_retained(&mut self) {
         if let Some(retained) = &mut self.retained {
             retained.forget();
         }
     }
 
-    /// Number after all that was ever sent: the FIN, too, takes one.
+    /// Number after everything that was ever sent. The FIN takes one number.
     pub(crate) fn sent(&self) -> u64 {
         self.most + u64::from(self.direction == Direction::Finished)
     }
 
-    /// The peer has everything before the number `next`. What it should not have before the present stream has brought it is
-    /// kept for that.
+    /// Drops what the peer has: everything before the number `next`. Bytes that the present stream has not accepted yet
+    /// are kept, even if the peer claims to have them.
     pub(crate) fn release(&mut self, next: u64) {
         if let Some(retained) = &mut self.retained {
             retained.release(next.min(self.sent));
         }
     }
 
-    /// The stream is gone. What it has not accepted waits among what is retained.
+    /// Leaves a stream that is lost. Bytes that it has not accepted stay among the retained ones.
     pub(crate) fn leave(&mut self) {
         self.drop_unsent();
         if let Some(retained) = &mut self.retained {
@@ -206,7 +206,7 @@ impl ToTunnel {
         self.retained.as_ref().map_or(self.most, Retained::from)
     }
 
-    /// The peer lacks everything from the number `next` on: it is sent again, then what follows.
+    /// Sends everything from the number `next` on again, which the peer lacks, and then what follows.
     pub(crate) fn resume(&mut self, next: u64) {
         self.waits = false;
         self.sent = next.min(self.most);

@@ -1,62 +1,64 @@
-//! Flow-control windows that follow bandwidth x delay under a budget.
+//! Flow-control windows that follow the bandwidth-delay product, within a memory budget.
 
 use std::time::{Duration, Instant};
 
-/// Where a connection of a known peer starts: enough for 1 Gbit/s at 8 ms. It grows every round trip of 10 ms or more
-/// if need be, as fast as slow start does.
+/// First window of a connection to a known peer: enough for 1 Gbit/s at 8 ms. It can grow in every round trip of 10 ms
+/// or more, as fast as slow start does.
 const INITIAL: u64 = 2 << 20;
 
-/// The least that a connection has, however little memory there is: a few packets.
+/// Smallest window of a connection, however little memory there is: a few packets.
 pub const FLOOR: u64 = 4 * 1024;
 
-/// What a window of `size` bytes can make us hold. Reading from a stream gives credit back before it is known that the
-/// application takes nothing: so the window may come twice. Pieces cost more than their bytes: a quarter covers all but
-/// tiny ones, and of those a peer is not allowed so many.
+/// The memory that a window of `size` bytes can make this side hold. Reading from a stream returns credit before it is
+/// known that the application reads nothing, so the window may fill twice. Pieces cost more than their bytes: a quarter
+/// covers all but tiny pieces, whose number is limited separately.
 pub fn debt(size: u64) -> u64 {
     size * 5 / 2
 }
 
-/// Parts of the free memory that newcomers start with, as far as [`INITIAL`] allows. Once 1/32 of the budget is taken,
-/// they get less, so that a thousand unknown ones with 10 flows each find room on 64 MiB.
+/// Divisors of the free memory that give the first window of a new connection, capped by [`INITIAL`]. The first applies
+/// until 1/32 of the budget is taken. After that, known peers get the second part and unknown ones the third, so that
+/// a thousand unknown ones with 10 flows each fit on 64 MiB.
 const PLENTY_PART: u64 = 256;
 const KNOWN_PART: u64 = 2048;
 const SCARCE_PART: u64 = 16_384;
 
-/// Largest first window that an earlier connection can lead to, as a part of the free memory. The window takes the earlier
-/// one's size when it first grows. Idle connections would otherwise hold half of the free memory each.
+/// Divisor of the free memory that caps a first window taken from an earlier connection. The window reaches the earlier
+/// size when it first grows. Otherwise each idle connection would hold half of the free memory.
 const REMEMBERED_PART: u64 = 32;
 
-/// Shortest measuring interval. Threads that share cores take turns of milliseconds, and within a turn
-/// a receiver finds far more than the path brings on average.
+/// Shortest measuring interval. Threads that share cores run in turns of milliseconds, and within one turn a receiver
+/// finds far more data than the path delivers on average.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// Round trips are taken to be at least this long: the threads at both ends are not always running.
+/// Round trips count as at least this long, because the threads at both ends do not run all the time.
 const RTT_MIN: Duration = Duration::from_millis(1);
 
-/// Free memory for each byte of the largest window: its [`debt`] is half of that.
+/// Free memory required for each byte of the largest window. The window's [`debt`] is half of that.
 const FREE_PER_WINDOW: u64 = 5;
 
 /// The receive window of one connection.
 ///
-/// It doubles whenever more than a sixth of it was used up in one round trip, and doubles twice where more than a third
-/// was; where flows hold a part of it at rest, the part that is left counts. A peer at its start sends 2.5 times as much in
-/// each, and what it sends meets the window announced a round trip before. It never takes more than half of what is free,
-/// so that the next one finds something, too; where memory runs low, what has been used is not renewed, and a window of
-/// which less than a twelfth is used in a round trip halves.
+/// The window doubles whenever more than a sixth of it was used in one round trip, and doubles twice if more than a
+/// third was used. If flows hold a part of it at rest, the part that is left counts. A peer in slow start sends 2.5
+/// times as much in each round trip, and this meets the window announced one round trip earlier.
+///
+/// The window never takes more than half of the free memory, so that the next connection finds some, too. When memory
+/// runs low, used credit is not renewed, and a window of which less than a twelfth is used in a round trip halves.
 #[derive(Debug)]
 pub struct ReceiveWindow {
     size: u64,
-    /// The most that use has made it; 0: it is as it was at first.
+    /// The largest size that use has led to; 0 if the window has not grown.
     needed: u64,
-    /// Size of an earlier connection's window, until this one first grows; 0: none is known.
+    /// Size of an earlier connection's window, until this one first grows; 0 if none is known.
     remembered: u64,
     epoch: Instant,
     delivered: u64,
 }
 
 impl ReceiveWindow {
-    /// What to begin with where so much of a budget is `free`, and an earlier connection to the same peer `needed` so
-    /// much.
+    /// Returns the size of a first window. `needed` is the size that an earlier connection to the same peer needed,
+    /// `free` is the free part of `budget`. `known` is false for a client that is not known yet.
     pub fn first(needed: u64, free: u64, budget: u64, known: bool) -> u64 {
         let part = if free > budget / 32 * 31 {
             PLENTY_PART
@@ -69,7 +71,7 @@ impl ReceiveWindow {
         needed.min(free / REMEMBERED_PART).max(first).max(FLOOR)
     }
 
-    /// Begins with `size` bytes, and goes on with the `remembered` ones.
+    /// A window of `size` bytes that takes the size `remembered` when it first grows.
     pub fn new(now: Instant, size: u64, remembered: u64) -> Self {
         Self {
             size,
@@ -80,15 +82,16 @@ impl ReceiveWindow {
         }
     }
 
-    /// Begins again with `size` bytes, and goes on with the `remembered` ones.
+    /// Starts again with `size` bytes, and takes the size `remembered` when it next grows.
     pub fn restart(&mut self, size: u64, remembered: u64) {
         self.size = size;
         self.remembered = remembered;
     }
 
-    /// Notes how much was delivered in total so far. `left` is what flows leave of the window, `free` the memory that there
-    /// is for it, its own included. Where memory is short, a window that is hardly used shrinks towards `least`.
-    /// Returns whether a round trip has passed since the last time.
+    /// Updates the size from `delivered`, the total of bytes delivered so far. `left` is the part of the window that
+    /// flows leave free. `free` is the memory for the window, its own included. If `least` is given, memory is short,
+    /// and a window that is hardly used shrinks towards it. Returns whether an interval has passed since the last
+    /// update: a round trip, or longer.
     pub fn update(
         &mut self,
         now: Instant,
@@ -136,34 +139,34 @@ impl ReceiveWindow {
         true
     }
 
-    /// What the next connection to the same peer should begin with; 0: like any.
+    /// The size that the next connection to the same peer should begin with; 0 for the default.
     pub fn needed(&self) -> u64 {
         self.needed
     }
 
-    /// The window, bytes.
+    /// The size of the window, in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 }
 
-/// The free memory with which a window grows to no more than `size`, bytes.
+/// The free memory with which a window grows to at most `size`, in bytes.
 pub fn room_for(size: u64) -> u64 {
     size.saturating_mul(FREE_PER_WINDOW)
 }
 
-/// The largest window where so much is free.
+/// The largest window for this amount of free memory.
 fn most(free: u64) -> u64 {
     free / FREE_PER_WINDOW
 }
 
-/// The send window: unacknowledged data kept for retransmission. The library frees only the contiguous
-/// acknowledged prefix, so with losses it has to span several congestion windows.
+/// The send window: unacknowledged data kept for retransmission. The library frees only the contiguous acknowledged
+/// prefix, so with losses it has to span several congestion windows.
 pub fn send_window(congestion_window: u64, free: u64) -> u64 {
     (congestion_window.saturating_mul(5) + (1 << 20)).min(free.max(SEND_FLOOR))
 }
 
-/// What a connection may always have under way: a full window of packets at the start.
+/// Bytes that a connection may always have in flight: a full initial window of packets.
 const SEND_FLOOR: u64 = 32 * 1024;
 
 #[expect(clippy::cast_precision_loss, reason = "byte counts far below 2^53")]
@@ -195,11 +198,11 @@ mod tests {
         let rtt = Duration::from_millis(100);
         let mut window = ReceiveWindow::new(start, MIB, 16 * MIB);
         window.update(start + rtt, rtt, MIB / 10, MIB, 1024 * MIB, None);
-        assert_eq!(window.size(), MIB, "little use shows nothing");
+        assert_eq!(window.size(), MIB, "little use does not grow the window");
         window.update(start + 2 * rtt, rtt, MIB, MIB, 1024 * MIB, None);
         assert_eq!(window.size(), 16 * MIB);
         window.update(start + 3 * rtt, rtt, 2 * MIB, 16 * MIB, 1024 * MIB, None);
-        assert_eq!(window.size(), 16 * MIB, "it is remembered once");
+        assert_eq!(window.size(), 16 * MIB, "the remembered size applies once");
     }
 
     #[test]
@@ -242,7 +245,7 @@ mod tests {
         assert_eq!(
             window.size(),
             8 * MIB,
-            "there is enough not to take anything back"
+            "enough memory is left not to shrink the window"
         );
         window.update(start + 4 * rtt, rtt, 3 * MIB, 8 * MIB, 15 * MIB, None);
         assert_eq!(window.size(), 3 * MIB);

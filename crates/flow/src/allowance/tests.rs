@@ -5,7 +5,8 @@ use crate::meter::Meter;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Bytes that connections, each asking for all it can get, move in `time`; each at its turn and not a moment late.
+/// Returns the bytes that each connection moves in `time`, if each asks for as much as it can get exactly when its turn
+/// comes.
 fn moved(meters: &mut [Meter], start: Instant, time: Duration) -> Vec<u64> {
     let mut moved = vec![0; meters.len()];
     let mut now = start;
@@ -72,7 +73,7 @@ fn a_new_rate_holds_at_once_also_for_who_waits() {
     let start = Instant::now();
     let (allowance, mut meters) = meters(50, 1000, start);
     moved(&mut meters, start, SECOND);
-    let wait = meters[49].poll(start + SECOND).expect_err("it waits");
+    let wait = meters[49].poll(start + SECOND).expect_err("rate used up");
     assert!(wait > start + 10 * SECOND);
     allowance.set(Limits {
         rate_up: Some(1_000_000),

@@ -1,4 +1,4 @@
-//! The flow without its stream, and its move to another one (PROTOCOL section 5.8).
+//! Moves a flow from one stream to another (PROTOCOL section 5.8).
 //!
 //! ```text
 //! retain ─► … ─► detach ─► attach (MOVE or MOVE_ACK goes first) ─► resume (the peer has said what it lacks) ─► …
@@ -13,43 +13,43 @@ use crate::inlet::Inlet;
 use crate::socket::Socket;
 use crate::stream::{NoStream, ReadEnd, Stream};
 
-/// A number that the peer names, and that the flow cannot go on from.
+/// The peer named a number from which the flow cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadNumber {
-    /// The bytes from it on are no longer kept.
+    /// Bytes from this number on are no longer kept.
     TooOld,
-    /// Nothing with that number was ever sent.
+    /// Nothing with this number was ever sent.
     NeverSent,
 }
 
 impl<S: Socket> Flow<S> {
-    /// Keeps what the application sends until the peer has it, so that the flow can move. To be called before the first byte
-    /// is read.
+    /// Keeps what the application sends until the peer has it, so that the flow can move. Call this before the first
+    /// byte is read; later calls have no effect.
     pub fn retain(&mut self) {
         self.to_tunnel.retain();
     }
 
-    /// Gives that up: the flow ends with its connection.
+    /// Stops keeping bytes: the flow then ends with its connection.
     pub fn forgo(&mut self) {
         self.to_tunnel.forgo();
     }
 
-    /// Drops what is kept of what the stream was given: the flow can only move once the peer has all of it.
+    /// Drops the kept bytes that the stream was given. The flow can then move only once the peer has all of them.
     pub fn forget_retained(&mut self) {
         self.to_tunnel.forget_retained();
     }
 
-    /// Bytes that are kept for the peer.
+    /// Number of bytes that are kept for the peer.
     pub fn retained(&self) -> u64 {
         self.to_tunnel.retained()
     }
 
-    /// Memory behind what is kept for the peer, bytes.
+    /// Memory behind the bytes that are kept for the peer, in bytes.
     pub fn kept(&self) -> u64 {
         self.to_tunnel.kept()
     }
 
-    /// Whether the flow can continue on another stream. One of which a part was reset cannot.
+    /// Whether the flow can continue on another stream. A flow of which one direction was reset cannot.
     pub fn can_move(&self) -> bool {
         let ended = !matches!(self.ending, None | Some(Ending::Finished));
         let cut = |direction| direction == Direction::Closed;
@@ -62,7 +62,7 @@ impl<S: Socket> Flow<S> {
             && !cut(self.to_app.direction)
     }
 
-    /// Whether this code of a reset stream says that the peer has moved the flow.
+    /// Whether `code`, of a reset stream, says that the peer has moved the flow.
     pub(super) fn is_left(&self, code: u64) -> bool {
         FlowCode::from_u64(code) == Some(FlowCode::Moved) && self.can_move()
     }
@@ -72,16 +72,16 @@ impl<S: Socket> Flow<S> {
         self.to_app.inlet.next()
     }
 
-    /// The number after all that was sent, the FIN included.
+    /// The number after everything that was sent, including the FIN.
     pub fn sent(&self) -> u64 {
         self.to_tunnel.sent()
     }
 
-    /// Whether the peer could get what it lacks, if it lacks everything from the number `next` on.
+    /// Checks that a peer that lacks everything from the number `next` on can still get it.
     ///
     /// # Errors
     ///
-    /// The number is of nothing that was sent, or of something that is no longer kept.
+    /// [`BadNumber::NeverSent`] if nothing with that number was sent, [`BadNumber::TooOld`] if it is no longer kept.
     pub fn check_next(&self, next: u64) -> Result<(), BadNumber> {
         if next > self.to_tunnel.sent() {
             Err(BadNumber::NeverSent)
@@ -92,16 +92,16 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Whether its present stream has not ended, although both directions may have.
+    /// Whether the present stream has not ended, even if both directions of the flow have.
     pub fn owes_stream(&self) -> bool {
         self.to_tunnel.is_owed() || self.to_app.inlet.is_spent()
     }
 
-    /// The peer has everything before the number `next`.
+    /// Notes that the peer has everything before the number `next`, and drops what was kept of it.
     ///
     /// # Errors
     ///
-    /// [`BadNumber::NeverSent`].
+    /// [`BadNumber::NeverSent`] if `next` is beyond everything that was sent.
     pub fn handle_seen(&mut self, next: u64) -> Result<(), BadNumber> {
         if next > self.to_tunnel.sent() {
             return Err(BadNumber::NeverSent);
@@ -110,8 +110,8 @@ impl<S: Socket> Flow<S> {
         Ok(())
     }
 
-    /// The stream is gone, or is left: takes what it has brought in order, and goes on without. A reset that it has brought
-    /// ends the flow.
+    /// Leaves a stream that is lost or abandoned: takes what it delivered in order, then continues without a stream. If
+    /// the stream was reset for another reason than a move, the flow ends.
     pub fn detach<T: Stream>(&mut self, stream: &mut T) {
         let inlet = &mut self.to_app.inlet;
         while !inlet.is_whole() {
@@ -127,17 +127,17 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.leave();
     }
 
-    /// Begins on a new stream: `header` goes first, the application's bytes after [`Flow::resume`].
+    /// Begins on a new stream. `header` is sent first; the application's bytes follow after [`Flow::resume`].
     pub fn attach(&mut self, header: Bytes) {
         self.to_tunnel.send_first(header);
     }
 
-    /// The peer lacks everything from the number `next` on. `leg` is where the new stream's bytes arrive, without its header:
-    /// they begin with [`Flow::next`].
+    /// Continues for a peer that lacks everything from the number `next` on. `leg` is the new stream's inlet, with the
+    /// header removed. Its bytes begin with the number [`Flow::next`].
     ///
     /// # Errors
     ///
-    /// As [`Flow::check_next`]: then nothing has changed.
+    /// As for [`Flow::check_next`]. The flow is unchanged then.
     pub fn resume(&mut self, next: u64, leg: Inlet) -> Result<(), BadNumber> {
         self.check_next(next)?;
         self.to_tunnel.resume(next);

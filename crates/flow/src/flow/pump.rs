@@ -1,4 +1,4 @@
-//! The bytes of a flow: read, written, and the FIN passed on.
+//! Moves the bytes of a flow, and passes on the FIN of each direction.
 
 use std::io::{self, IoSlice};
 
@@ -15,13 +15,13 @@ use crate::stream::{ReadEnd, Stream, WriteEnd};
 use crate::to_app::Drained;
 use crate::to_tunnel::Pumped;
 
-/// Smallest read from an application. Reading only what the window allows this instant would cost a
-/// system call for every acknowledgement; what is read too much waits in `pending`.
+/// Smallest read from an application. Reading only what the window allows at the moment would cost a system call per
+/// acknowledgement. Bytes beyond the window wait in `pending`.
 const READ_MIN: usize = 16 * 1024;
 
 /// From the application to the stream.
 impl<S: Socket> Flow<S> {
-    /// Moves at most `budget` bytes from the application to the stream, and takes them off `budget`.
+    /// Moves at most `budget` bytes from the application to the stream, and subtracts them from `budget`.
     pub fn pump_to_tunnel<T: Stream>(
         &mut self,
         stream: &mut T,
@@ -52,7 +52,7 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Fills `pending`, or says why not.
+    /// Fills `pending`, or returns why it could not.
     fn read_app<T: Stream>(
         &mut self,
         stream: &mut T,
@@ -60,7 +60,7 @@ impl<S: Socket> Flow<S> {
         budget: usize,
     ) -> Option<Pumped> {
         if self.to_tunnel.direction == Direction::Finished {
-            // An earlier stream has been told, and the peer has not seen it.
+            // The FIN was sent on an earlier stream, and the peer has not received it.
             self.to_tunnel.finish(stream);
             return Some(Pumped::Ended);
         }
@@ -97,13 +97,13 @@ impl<S: Socket> Flow<S> {
 
 /// From the stream to the application.
 impl<S: Socket> Flow<S> {
-    /// Moves what has arrived from the stream to the application.
+    /// Moves everything that has arrived from the stream to the application.
     pub fn pump_to_app<T: Stream>(&mut self, stream: &mut T) -> Drained {
         let mut any = u64::MAX;
         self.pump_to_app_within(stream, &mut any)
     }
 
-    /// The same, but at most `budget` bytes, which are taken off it.
+    /// Like [`Flow::pump_to_app`], but moves at most `budget` bytes and subtracts them from `budget`.
     pub fn pump_to_app_within<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) -> Drained {
         self.to_app.shaped = *budget == 0;
         let drained = self.drain(stream, budget);
@@ -155,7 +155,7 @@ impl<S: Socket> Flow<S> {
                     self.to_app.inlet.compact();
                     return Drained::Budget;
                 }
-                // What waits is taken in first, as for an application that does not read.
+                // Take everything from the stream first, as for an application that does not read.
                 self.to_app.shaped = true;
                 continue;
             }
@@ -189,7 +189,7 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// All bytes are with the application: pass on the FIN.
+    /// All bytes are written to the application: passes on the FIN.
     fn finish_app<T: Stream>(&mut self, stream: &mut T) {
         if self.stopped && self.lost.is_none() {
             self.to_app.direction = Direction::Finished;

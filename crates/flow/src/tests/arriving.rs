@@ -1,4 +1,4 @@
-//! From the stream to the application.
+//! Data from the stream to the application.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn the_header_is_taken_off_the_front_and_what_follows_is_the_applications() {
     assert_eq!(bridge.app.borrow().received, b"so farend");
     assert_eq!(bridge.flow.arrived().end(), None);
     bridge.fin_arrives(15);
-    // Nine bytes and the FIN are the application's.
+    // Nine bytes and the FIN belong to the application.
     assert_eq!(bridge.flow.arrived().end(), Some(10));
     let reads = bridge.stream.reads;
     bridge.pump_in();
@@ -78,7 +78,7 @@ fn what_is_held_counts_with_what_keeping_it_costs() {
         bridge.arrives(1 + 2 * index, b"x");
     }
     assert_eq!(bridge.flow.arrived().buffered(), 1000);
-    // A piece of one byte takes a place in a tree and an allocation.
+    // A piece of one byte takes a tree node and an allocation.
     assert!(
         bridge.flow.arrived().held() > 100_000,
         "{}",
@@ -86,11 +86,11 @@ fn what_is_held_counts_with_what_keeping_it_costs() {
     );
     assert!(
         !bridge.flow.is_parked(),
-        "it does not wait for the application"
+        "the bytes wait for a gap, not for the application"
     );
 }
 
-// A small piece of a large packet does not keep the packet.
+// A small piece of a large packet does not keep the packet in memory.
 #[test]
 fn pieces_that_have_to_wait_are_copied_where_they_are_small() {
     for (waits, length, packet_max, copied) in [
@@ -117,8 +117,8 @@ fn pieces_that_have_to_wait_are_copied_where_they_are_small() {
 }
 
 proptest! {
-    /// Whatever arrives in whatever order, however the application reads: the bytes come out once, in
-    /// order, and the FIN after them.
+    /// The bytes come out once and in order, and the FIN after them, whatever the order of arrival and however the
+    /// application reads.
     #[test]
     fn any_arrival_and_any_reader_yield_the_stream(
         order in proptest::collection::vec((0usize..40, 0usize..3000), 40..120),

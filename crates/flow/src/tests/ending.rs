@@ -1,4 +1,4 @@
-//! FINs, and flows that are given up.
+//! FINs, and flows that are abandoned.
 
 use quictun_wire::code::FlowCode;
 
@@ -38,7 +38,7 @@ fn a_received_fin_is_passed_on_after_the_last_byte_and_reading_goes_on() {
     assert_eq!(bridge.stream.sent, b"more");
 }
 
-// PROTOCOL CLOSE-11: a drop is a reset unless both directions have finished, whichever of them did so last.
+// PROTOCOL CLOSE-11: a drop is a reset unless both directions have finished, in either order.
 #[test]
 fn a_socket_is_closed_in_order_once_both_directions_have_finished() {
     for order in [["application", "peer"], ["peer", "application"]] {

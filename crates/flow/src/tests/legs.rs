@@ -1,5 +1,5 @@
-//! A flow that moves from one stream to the next, against a model: each application receives what the other has sent, once
-//! and in order, and its end after that, whatever is lost with a stream and in whatever order the rest arrives.
+//! A flow that moves from one stream to the next, checked against a model. Each application receives the other's bytes
+//! once and in order, then the end, whatever is lost with a stream and in whatever order the rest arrives.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,31 +13,31 @@ use crate::{BadNumber, Ending, Flow, Inlet, NoStream, ReadBuffer};
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
-/// Length of MOVE and of its answer here.
+/// Length of MOVE and of `MOVE_ACK` in this test.
 const HEADER: usize = 3;
 
-/// Something that happens to one of the two ends: 0 or 1.
+/// An event at one of the two ends. The first `usize`, or `at`, names the end: 0 or 1.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Its application sends so many bytes.
+    /// The application sends this many bytes.
     Sends(usize, usize),
-    /// Its application ends.
+    /// The application ends its direction.
     Ends(usize),
-    /// Its application has room for so many bytes.
+    /// The application has room for this many more bytes.
     HasRoom(usize, usize),
-    /// The peer's flow control allows so many bytes.
+    /// The peer's flow control allows this many more bytes.
     Credit(usize, usize),
-    /// Its flow hands over at most so many bytes.
+    /// The flow hands at most this many bytes to its stream.
     PumpsOut(usize, usize),
-    /// So many bytes arrive at it. `late`: others overtake them.
+    /// This many bytes arrive. With `late`, later bytes overtake them.
     Arrives { at: usize, count: usize, late: bool },
-    /// It tells the other end what it has.
+    /// The end tells the other end what it has received.
     Tells(usize),
-    /// It learns that its stream is gone.
+    /// The end learns that its stream is gone.
     Loses(usize),
     /// The client asks to continue on another stream.
     Moves,
-    /// It drops what it keeps for the other end.
+    /// The end drops what it keeps for the other end.
     Forgets(usize),
 }
 
@@ -67,25 +67,26 @@ struct End {
     flow: Flow<FakeSocket>,
     app: Rc<RefCell<App>>,
     buffer: ReadBuffer,
-    /// Count of bytes that its application has sent, and whether it has ended.
+    /// Number of bytes that the application has sent; `ended` says whether it has ended its direction.
     sends: usize,
     ended: bool,
-    /// The leg that carries it.
+    /// The leg that carries the flow.
     on: Option<usize>,
-    /// What arrives on a leg of which the header has not come: at the client that of its present leg.
+    /// The inlet of a leg whose header has not arrived. At the client it is always the present leg.
     early: Option<Inlet>,
     /// The last number that the other end was told.
     told: u64,
     forgot: bool,
 }
 
-/// A stream, as both ends see it.
+/// A stream, seen from both ends.
 struct Leg {
     streams: [FakeStream; 2],
-    /// Count of bytes that have left the other end's stream, and those of them that are late, by the end they arrive at.
+    /// Number of bytes that have left the other end's stream, and the late ones among them; both by the end at which
+    /// they arrive.
     passed: [usize; 2],
     late: [Option<(u64, Bytes)>; 2],
-    /// Numbers that MOVE and its answer name.
+    /// The numbers that MOVE and `MOVE_ACK` name.
     asks: u64,
     answers: u64,
 }
@@ -93,9 +94,9 @@ struct Leg {
 struct Bridge {
     ends: [End; 2],
     legs: Vec<Leg>,
-    /// The last leg that the server has been on.
+    /// The last leg on which the server was.
     served: usize,
-    /// A move was refused: the flow has ended so.
+    /// A move was refused, which ended the flow.
     refused: bool,
 }
 
@@ -138,7 +139,7 @@ impl Leg {
         }
     }
 
-    /// Lets so many bytes arrive at an end, and the FIN after the last.
+    /// Lets `count` bytes arrive at an end, and the FIN after the last one.
     fn pass(&mut self, at: usize, count: usize, late: bool) {
         let from = &self.streams[1 - at];
         let start = self.passed[at];
@@ -255,7 +256,7 @@ impl Bridge {
             self.ends[at].flow.inlet().handle_readable(1500);
             self.pump_in(at);
         } else if newest > self.served {
-            // The newest stream of the client begins with a MOVE.
+            // The client's newest stream begins with MOVE.
             self.legs[newest].pass(at, count, late);
             self.read_move(newest);
         }
@@ -264,7 +265,7 @@ impl Bridge {
     fn loses(&mut self, at: usize) {
         let end = &mut self.ends[at];
         let Some(on) = end.on.take() else { return };
-        // Its bytes cannot be placed without the answer.
+        // Without the answer, the offsets of these bytes are not known.
         if at == CLIENT && end.early.take().is_some() {
             end.flow.detach(&mut NoStream);
         } else {
@@ -288,7 +289,7 @@ impl Bridge {
         self.ends[SERVER].early = None;
     }
 
-    /// Takes what has come on a leg; returns the inlet once the header is there.
+    /// Takes what has arrived on a leg. Returns the inlet once the header is complete.
     fn read_header(&mut self, at: usize, on: usize) -> Option<Inlet> {
         let early = self.ends[at].early.get_or_insert_default();
         early.handle_readable(1500);
@@ -308,7 +309,7 @@ impl Bridge {
             return;
         };
         self.served = on;
-        // The fence: nothing of the old stream counts from now on.
+        // The fence: from now on, nothing from the old stream counts.
         if let Some(old) = self.ends[SERVER].on.take() {
             let stream = &mut self.legs[old].streams[SERVER];
             self.ends[SERVER].flow.detach(stream);
@@ -346,7 +347,7 @@ impl Bridge {
         }
     }
 
-    /// SEEN arrives only on the connection that carries both.
+    /// Delivers a SEEN. It arrives only if the same connection carries both ends.
     fn tells(&mut self, at: usize) {
         let together = self.ends[CLIENT].on == self.ends[SERVER].on;
         let moving = self.ends.iter().any(|end| end.early.is_some());
@@ -358,7 +359,7 @@ impl Bridge {
         }
     }
 
-    /// What holds at any moment.
+    /// Checks what must hold at any moment.
     fn check(&self) {
         for at in [CLIENT, SERVER] {
             let (here, there) = (&self.ends[at], &self.ends[1 - at]);
@@ -367,7 +368,7 @@ impl Bridge {
             assert!(count <= there.sends, "more than was sent");
             assert_eq!(app.received, text(there.sends)[..count]);
             assert!(!app.finished || there.ended && count == there.sends);
-            assert!(!app.aborted, "nobody has cut it");
+            assert!(!app.aborted, "the application was reset");
             let next = here.flow.next();
             assert!(next <= there.flow.sent());
             assert!(here.told <= next);
@@ -376,15 +377,15 @@ impl Bridge {
                 kept == Ok(()) || there.forgot && kept == Err(BadNumber::TooOld),
                 "{kept:?}"
             );
-            // Nothing is kept that the other end has said it has, and nothing that was not sent.
-            let least = u64::try_from(there.sends).expect("small");
+            // Nothing is kept that the other end has confirmed, and nothing that was not sent.
+            let least = u64::try_from(there.sends).expect("invariant: a test sends few bytes");
             assert!(there.flow.retained() <= least.saturating_sub(here.told));
             let ended = matches!(here.flow.ending(), None | Some(Ending::Finished));
             assert!(ended, "{:?}", here.flow.ending());
         }
     }
 
-    /// Both ends have room, everything arrives, and what was lost is sent again on another stream.
+    /// Gives both ends room and lets everything arrive. Lost data is sent again on another stream.
     fn settle(&mut self) {
         self.take(&Step::Ends(CLIENT));
         self.take(&Step::Ends(SERVER));
@@ -417,7 +418,7 @@ impl Bridge {
         for at in [CLIENT, SERVER] {
             let (here, there) = (&self.ends[at], &self.ends[1 - at]);
             let app = here.app.borrow();
-            assert_eq!(app.received.len(), there.sends, "all of it");
+            assert_eq!(app.received.len(), there.sends, "bytes are missing");
             assert!(app.finished);
             assert_eq!(here.flow.ending(), Some(Ending::Finished));
             assert_eq!(here.flow.retained(), 0);
@@ -431,7 +432,7 @@ impl Bridge {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Without a limit on what is kept, the flow goes on from whatever has happened.
+    /// If nothing was dropped by choice, the flow continues whatever has happened.
     #[test]
     fn a_flow_loses_nothing_on_its_way_over_many_streams(
         steps in proptest::collection::vec(step(), 1..120),
@@ -446,7 +447,7 @@ proptest! {
         bridge.check_done();
     }
 
-    /// Where something was dropped that the other end lacks, a move is refused; nothing is left out.
+    /// If data was dropped that the other end lacks, the move is refused. Nothing is skipped.
     #[test]
     fn a_flow_that_has_dropped_too_much_is_refused_and_skips_nothing(
         steps in proptest::collection::vec(rare_step(), 1..120),

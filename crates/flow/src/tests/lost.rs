@@ -1,4 +1,4 @@
-//! The connection is lost.
+//! Flows whose connection is lost.
 
 use quictun_wire::code::FlowCode;
 
@@ -43,8 +43,8 @@ fn what_has_arrived_whole_is_delivered_whole_after_the_connection_is_lost() {
         assert_eq!(bridge.flow.pump_to_app(&mut LostStream), Drained::Ended);
         assert_eq!(bridge.app.borrow().received, b"all of it");
         assert!(bridge.app.borrow().finished && !bridge.app.borrow().aborted);
-        // Both ends are with the application: nothing is cut. Otherwise it is reset, but only once a reset
-        // cannot take anything back.
+        // If both directions have ended, nothing is cut. Otherwise the application is reset, but only once a reset
+        // cannot discard data.
         assert_eq!(bridge.flow.is_parting(), !finished);
         if !finished {
             bridge.flow.poll_parting(false);
@@ -59,7 +59,7 @@ fn what_has_arrived_whole_is_delivered_whole_after_the_connection_is_lost() {
     }
 }
 
-// PROTOCOL CLOSE-12: whole means every byte up to the FIN.
+// PROTOCOL CLOSE-12: every byte up to the FIN must have arrived.
 #[test]
 fn where_a_byte_is_missing_a_lost_connection_is_a_reset() {
     let arrivals: [&dyn Fn(&mut Bridge); 3] = [

@@ -1,4 +1,4 @@
-//! Resets and stops, of the application and of the peer.
+//! Resets and stops, by the application and by the peer.
 
 use quictun_wire::code::FlowCode;
 
@@ -68,7 +68,7 @@ fn a_stopped_application_is_read_no_more_and_reset_once_the_reverse_ends() {
     assert_eq!(bridge.stream.reset_sent, Some(FlowCode::AppReset));
     bridge.app_sends(b"in vain");
     assert_eq!(bridge.pump_out(10), Pumped::Ended);
-    assert_eq!(bridge.app.borrow().sends.len(), 1, "it is not read");
+    assert_eq!(bridge.app.borrow().sends.len(), 1, "read despite the stop");
     assert_eq!(bridge.arrives(0, b"answer"), Drained::Starved);
     assert!(!bridge.app.borrow().aborted && bridge.flow.ending().is_none());
     assert_eq!(bridge.fin_arrives(6), Drained::Ended);

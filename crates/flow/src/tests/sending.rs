@@ -1,4 +1,4 @@
-//! From the application to the stream.
+//! Data from the application to the stream.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ fn what_is_kept_for_sending_counts_until_its_last_part_is_gone() {
     let mut buffer = ReadBuffer::default();
     let mut chunk = buffer
         .read_from(&mut FakeSocket(bridge.app.clone()), usize::MAX)
-        .expect("there is something");
+        .expect("invariant: the application has sent bytes");
     assert!(
         (65_536..70_000).contains(&buffer.kept()),
         "the whole allocation"
@@ -32,7 +32,7 @@ fn where_memory_is_scarce_nothing_is_read_that_the_peer_gives_no_credit_for() {
     bridge.app_sends(&text(20_000));
     bridge.stream.credit = 0;
     assert_eq!(bridge.pump_out(65_536), Pumped::Blocked);
-    assert_eq!(bridge.buffer.kept(), 0, "it stays with the application");
+    assert_eq!(bridge.buffer.kept(), 0, "the application keeps the bytes");
     bridge.stream.credit = 1;
     assert_eq!(bridge.pump_out(65_536), Pumped::Blocked);
     assert!((1..4500).contains(&bridge.buffer.kept()));
@@ -96,6 +96,6 @@ fn heads_are_the_first_bytes_of_each_direction_and_no_more() {
         bridge.app.borrow_mut().call_max = 333;
         bridge.arrives(index as u64 * 700, piece);
     }
-    let heads = bridge.flow.heads().expect("asked for");
+    let heads = bridge.flow.heads().expect("keep_heads was called");
     assert!(heads.from_app == bytes[..HEAD_LEN] && heads.to_app == bytes[..HEAD_LEN]);
 }
