@@ -1,5 +1,5 @@
-//! Ends that were not asked for. Such a process may be started again: it was asked for nothing impossible, and
-//! nothing of the world stands in its way.
+//! Abnormal exits after which a restart is safe: neither a wrong configuration nor an obstacle outside the program
+//! caused them.
 
 use std::error::Error;
 use std::io;
@@ -7,19 +7,19 @@ use std::io;
 /// A fault of the program itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Crash {
-    /// One of its threads has panicked.
-    #[error("it panicked: please report this as a bug")]
+    /// One of the program's threads has panicked.
+    #[error("a thread panicked: please report this as a bug")]
     Panic,
-    /// The two processes of a device do not understand each other, or the other one is gone.
-    #[error("the process with the network stack is of no use any more")]
+    /// The two processes of a TUN device cannot understand each other, or the other process is gone.
+    #[error("the network stack process is gone or sent invalid data")]
     Netstack,
-    /// The process that opens files for the other is gone.
+    /// The process that reopens files for the confined process is gone.
     #[error("the process that opens files again, quictun-keeper, has died")]
     Keeper,
 }
 
 impl Crash {
-    /// The one that an error tells of, if it does.
+    /// Finds the crash that caused `error`, in the error or its chain of sources.
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(cause) = next {

@@ -1,10 +1,10 @@
-//! An engine and its UDP socket: what has come goes in, what is to be sent goes out.
+//! An engine and its UDP socket: received datagrams go to the engine, and the engine's datagrams go to the socket.
 //!
 //! # Order of use
 //!
-//! In each turn of a loop [`EnginePort::patience`] says how to wait, and [`EnginePort::note_wait`] hears how long that
-//! took. Then come [`EnginePort::receive`] where the socket is readable, [`EnginePort::flush_blocked`] where it is
-//! writable, and [`EnginePort::transmit`].
+//! In each turn of a loop, [`EnginePort::patience`] says how to wait, and [`EnginePort::note_wait`] takes the time that
+//! the wait took. Then call [`EnginePort::receive`] if the socket is readable, [`EnginePort::flush_blocked`] if it is
+//! writable, and finally [`EnginePort::transmit`].
 
 use std::time::{Duration, Instant};
 
@@ -15,30 +15,31 @@ use crate::poller::Patience;
 use crate::spin::Spin;
 use crate::udp_port::{Received, Sent, UdpPort};
 
-/// Batches sent before arrivals are looked at again: acknowledgements must not wait behind a megabyte.
+/// Batches sent before the socket is read again: acknowledgements must not wait behind a megabyte of data.
 const SEND_ROUNDS: usize = 16;
 
-/// Rounds of receive buffers taken before something is sent: a flood has the kernel drop, not the loop wait.
+/// Rounds of receive buffers read before something is sent. In a flood the kernel drops datagrams, and the loop is not
+/// held up.
 const RECEIVE_ROUNDS: usize = 4;
 
 /// An engine on its UDP socket.
 pub struct EnginePort<S: Socket> {
-    /// The engine.
+    /// The engine that handles the datagrams.
     pub engine: Engine<S>,
-    /// The socket.
+    /// The UDP socket that carries them.
     pub udp: UdpPort,
     blocked: Option<(Datagrams, Vec<u8>)>,
     buffer: Vec<u8>,
     spin: Spin,
     gather: Gather,
-    /// Bytes of datagrams in this turn of the loop.
+    /// Bytes of datagrams moved in this turn of the loop.
     moved: usize,
-    /// The path has refused segmentation, and the caller does not know yet.
+    /// The path has refused segmentation, and the caller has not been told yet.
     refused_segments: bool,
 }
 
 impl<S: Socket> EnginePort<S> {
-    /// Joins the two; the engine makes single datagrams where the socket cannot segment.
+    /// Joins an engine and a socket. If the socket cannot segment, the engine makes single datagrams.
     pub fn new(engine: Engine<S>, udp: UdpPort) -> Self {
         let gather = Gather::new(Instant::now(), udp.report.gro);
         let mut port = Self {
@@ -55,7 +56,7 @@ impl<S: Socket> EnginePort<S> {
         port
     }
 
-    /// Goes on with another engine on the same socket.
+    /// Continues with another engine on the same socket.
     pub fn renew(&mut self, engine: Engine<S>) {
         self.engine = engine;
         self.blocked = None;
@@ -68,7 +69,7 @@ impl<S: Socket> EnginePort<S> {
         }
     }
 
-    /// Begins a turn: how long to sleep, or to poll, before waiting.
+    /// Begins a turn. Returns how long to sleep, or to poll, before waiting.
     pub fn patience(&mut self, now: Instant) -> Patience {
         let moved = std::mem::take(&mut self.moved);
         self.spin.note_bulk(moved);
@@ -89,11 +90,12 @@ impl<S: Socket> EnginePort<S> {
         self.spin.note_wait(waited);
     }
 
-    /// Gives the engine what has come, but for datagrams that `route` takes for itself. Tells whether there may be more.
+    /// Passes received datagrams to the engine, except those that `route` keeps. Returns whether there may be more.
     pub fn receive(&mut self, mut route: impl FnMut(Received) -> Option<Received>) -> bool {
         let (engine, moved) = (&mut self.engine, &mut self.moved);
         for _ in 0..RECEIVE_ROUNDS {
-            // No earlier than they came: a round trip that seems shorter than the path would be believed for long.
+            // The clock is read after the datagrams arrived. An earlier time would give a round-trip sample below the
+            // true path delay, and the minimum is kept for long.
             let mut read = None;
             let received = self.udp.receive(&mut |datagram| {
                 let now = *read.get_or_insert_with(Instant::now);
@@ -104,21 +106,21 @@ impl<S: Socket> EnginePort<S> {
             });
             match received {
                 Ok(true) => {}
-                // Errors here are echoes of earlier sends (ICMP); QUIC has its own timeouts.
+                // Errors here report earlier sends (ICMP). QUIC has its own timeouts.
                 Ok(false) | Err(_) => return false,
             }
         }
         true
     }
 
-    /// Gives the engine a datagram that came in elsewhere.
+    /// Passes the engine a datagram that another socket received.
     pub fn handle_datagram(&mut self, now: Instant, datagram: Received) {
         give(&mut self.engine, now, datagram);
     }
 
-    /// Has the engine do its work, then sends what it has. Tells whether there is more.
+    /// Drives the engine, then sends its datagrams. Returns whether there are more.
     ///
-    /// A full UDP socket holds up datagrams only, never what has arrived for applications.
+    /// A full UDP socket delays only datagrams. Data that has arrived for applications is still delivered.
     pub fn transmit(&mut self) -> bool {
         let now = Instant::now();
         let early = self.gather.early();
@@ -130,7 +132,7 @@ impl<S: Socket> EnginePort<S> {
             return false;
         }
         for _ in 0..SEND_ROUNDS {
-            // Every batch has a time of its own: the engine's rate samples tell batches apart by it.
+            // Every batch has its own time: the engine's rate samples distinguish batches by it.
             let now = Instant::now();
             let Some(datagrams) = self.engine.poll_transmit(now, &mut self.buffer) else {
                 return false;
@@ -158,12 +160,12 @@ impl<S: Socket> EnginePort<S> {
         }
     }
 
-    /// Whether a batch waits for room in the socket.
+    /// Whether a batch waits for room in the socket's send buffer.
     pub fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
 
-    /// Sends the batch that waits for room, if any. Tells whether it has gone.
+    /// Sends the batch that waits for room, if any. Returns whether it was sent.
     pub fn flush_blocked(&mut self) -> bool {
         let Some((datagrams, bytes)) = self.blocked.take() else {
             return false;
@@ -172,12 +174,12 @@ impl<S: Socket> EnginePort<S> {
         self.send(&datagrams)
     }
 
-    /// Forgets the batch that waits for room.
+    /// Discards the batch that waits for room.
     pub fn forget_blocked(&mut self) {
         self.blocked = None;
     }
 
-    /// Whether the path has refused segmentation since the last call; the engine makes single datagrams from then on.
+    /// Whether the path has refused segmentation since the last call. From then on the engine makes single datagrams.
     pub fn has_refused_segments(&mut self) -> bool {
         std::mem::take(&mut self.refused_segments)
     }

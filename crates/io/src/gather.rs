@@ -1,43 +1,44 @@
-//! Decides whether packets gather before the worker looks at them.
+//! Decides whether packets gather before the worker handles them.
 //!
-//! Waking a thread costs several times as much as a packet does, and packets come one by one. So a worker that moves a
-//! transfer sleeps for a while, as a network card moderates its interrupts: it then handles all that has come, and sends
-//! all that pacing allows, in one turn. The worker does not sleep where little comes, because the first byte should not
-//! wait. Nor does it where the kernel merges packets into large pieces.
+//! Waking a thread costs several times as much as handling a packet, and packets arrive one by one. So a worker that
+//! moves a transfer sleeps for a while, as a network card moderates its interrupts. In one turn it then handles
+//! everything that has arrived, and sends everything that pacing allows. The worker does not sleep if little arrives,
+//! because the first byte should not wait. It does not sleep either if the kernel merges packets into large pieces.
 //!
-//! On a long round trip nobody notices a short wait. The pause is a small part of the round trip, and a much smaller one
-//! while applications talk.
+//! On a long round trip a short wait is not noticeable. The pause is a small part of the round trip, and a much smaller
+//! one while applications talk.
 //!
-//! Tell it of every turn ([`Gather::note`]), of the path when it asks ([`Gather::asks`]), and ask before the next
-//! ([`Gather::pause`]).
+//! Call [`Gather::note`] in every turn and [`Gather::pause`] before the next one. If [`Gather::asks`] returns true,
+//! call [`Gather::set_path`].
 
 use std::time::{Duration, Instant};
 
 use quictun_engine::Path;
 
-/// The shortest pause: ten packets at 600 Mbit/s, and little beside any round trip that is not local.
+/// The shortest pause: ten packets at 600 Mbit/s, and short compared to any round trip that is not local.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// The pause as a part of the round trip: half of the queue that a path may hold.
 const PAUSE_SHARE: f64 = 0.15;
 
-/// The longest pause: a thread that is woken 150 times a second costs little.
+/// The longest pause: a thread that wakes 150 times per second costs little.
 const PAUSE_MOST: Duration = Duration::from_millis(6);
 
-/// The pause as a part of the round trip while applications talk, and the longest one then.
+/// The pause as a part of the round trip while applications talk, and the longest pause then.
 const TALK_SHARE: u32 = 50;
 const TALK_MOST: Duration = Duration::from_millis(1);
 
-/// The most bytes that gather in a pause; the larger limit holds where they come within [`GATHERED_SOON`] seconds. The
-/// socket's buffer must hold them, and a path's queue must hold the answer to them.
+/// Most bytes that gather in a pause. The larger limit applies if they arrive within [`GATHERED_SOON`] seconds. The
+/// socket's buffer must hold these bytes, and a path's queue must hold the answer to them.
 const GATHERED_MOST: f64 = 32e3;
 const GATHERED_FAST: f64 = 64e3;
 const GATHERED_SOON: f64 = 0.001;
 
-/// The fewest bytes worth a pause. Of two packets the second needs no waking; the rest is margin, because rates vary.
+/// Fewest bytes that are worth a pause. Of two packets, the second needs no wake-up. The rest is margin, because rates
+/// vary.
 const GATHERED_LEAST: f64 = 2400.0;
 
-/// Bytes per second from which on packets gather while applications talk.
+/// Rate in bytes per second from which packets gather while applications talk.
 const TALK_RATE_LEAST: f64 = 16e6;
 
 /// The path is asked for again after this time.
@@ -47,15 +48,15 @@ const PATH_AGE: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_millis(1);
 const WINDOW_PAUSES: u32 = 4;
 
-/// After as many windows without a turn, the rate tells nothing of what comes now.
+/// After this many windows without a turn, the measured rate says nothing about new arrivals.
 const SILENCE_WINDOWS: u32 = 4;
 const SILENCE_LEAST: Duration = Duration::from_millis(20);
 
 /// Above this rate, in bytes per second, the kernel merges packets, and a pause saves nothing.
 const RATE_MERGED: f64 = 300e6;
 
-/// Acknowledgements may leave early by this part of a pause, and by no more than this time: they wait for a millisecond,
-/// so they leave in the turn in which packets came.
+/// Acknowledgements may be sent early by this part of a pause, at most by this time. They wait for a millisecond, so
+/// they are sent in the turn in which packets arrived.
 const EARLY_SHARE: u32 = 3;
 const EARLY_MOST: Duration = Duration::from_millis(1);
 
@@ -65,15 +66,16 @@ pub(crate) struct Gather {
     since: Instant,
     bytes: f64,
     rate: f64,
-    /// No packet should wait: applications talk, a connection looks for the path's bandwidth, or others fill its queue.
+    /// No packet should wait: applications talk, a connection probes for the path's bandwidth, or other flows keep the
+    /// path's queue full.
     talk: bool,
     path: Path,
-    /// When the path was last told.
+    /// When [`Gather::set_path`] was last called.
     told: Option<Instant>,
 }
 
 impl Gather {
-    /// `merges`: the kernel merges datagrams that come close together.
+    /// Makes the decision for a socket. `merges` says whether the kernel merges datagrams that arrive close together.
     pub(crate) fn new(now: Instant, merges: bool) -> Self {
         Self {
             rate_most: if merges { RATE_MERGED } else { f64::INFINITY },
@@ -123,7 +125,7 @@ impl Gather {
         }
     }
 
-    /// How long to stay asleep, whatever comes; zero: not at all.
+    /// How long to sleep, whatever arrives. Zero means not to sleep.
     pub(crate) fn pause(&self) -> Duration {
         let longest = self.longest();
         let gathered = self.rate * longest.as_secs_f64();
@@ -136,7 +138,7 @@ impl Gather {
         longest.mul_f64((most / gathered).min(1.0)).max(PAUSE)
     }
 
-    /// How early acknowledgements may leave.
+    /// How early acknowledgements may be sent.
     pub(crate) fn early(&self) -> Duration {
         (self.pause() / EARLY_SHARE).min(EARLY_MOST)
     }
@@ -151,7 +153,7 @@ mod tests {
         hasty: false,
     };
 
-    /// Turns of `bytes` each, so far apart, for half a second; the gatherer at the end.
+    /// Notes turns of `bytes` each, `apart` from each other, for half a second. Returns the state after that.
     fn after(path: Path, talk: bool, bytes: usize, apart: Duration, merges: bool) -> Gather {
         let mut now = Instant::now();
         let mut gather = Gather::new(now, merges);
@@ -182,7 +184,7 @@ mod tests {
     fn packets_of_a_long_way_gather_for_longer() {
         let ms = Duration::from_millis;
         let longest = ms(6);
-        // 5 and 20 Mbit/s, one packet at a time and a pause's at once.
+        // 5 and 20 Mbit/s, first one packet at a time, then a pause's worth at once.
         for (bytes, apart) in [(1462, 2339), (1462, 585), (3125, 5000), (12_500, 5000)] {
             let gather = after(FAR, false, bytes, Duration::from_micros(apart), true);
             assert_eq!(gather.pause(), longest, "{bytes} bytes in {apart} us");

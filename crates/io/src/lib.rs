@@ -1,9 +1,10 @@
-//! The parts of an epoll loop that carries QUIC: shared by the tunnel's workers and the traffic generators.
+//! The parts of an epoll loop that carries QUIC, shared by the tunnel's workers and the traffic generators.
 //!
 //! # Order of use
 //!
-//! Bind the UDP socket with [`udp_port`], join it to an engine as an [`EnginePort`], add it to a [`poller::Poller`], and
-//! wait as the port asks to: it lets packets gather where many come one by one, and [`spin::Spin`] polls where that pays.
+//! Bind the UDP socket with [`udp_port`], join it to an engine as an [`EnginePort`], and add it to a
+//! [`poller::Poller`]. Then wait as the port asks: it lets packets gather if many arrive one by one, and polls
+//! ([`spin::Spin`]) if that saves wake-ups.
 #![forbid(unsafe_code)]
 
 pub mod crash;

@@ -1,4 +1,4 @@
-//! One epoll set and what its events mean.
+//! One epoll set, and the meaning of its events.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,19 +10,19 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 const EVENTS: usize = 256;
 
-/// Shorter waits are none.
+/// Shorter timeouts count as zero.
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// Marks dials among the keys; flow ids stay below it.
+/// Marks the keys of dials. Flow ids are below it.
 const DIAL: u64 = 1 << 63;
 
-/// Marks applications that have yet to say where they want to go, among the dials.
+/// Marks, among the dials, applications that have not yet named their target.
 const ASKING: u64 = 1 << 62;
 
-/// Listeners are numbered from here; flow ids have a generation above it.
+/// Numbers of listeners start here. Flow ids have a generation in the upper half, so they are larger.
 const LISTENER: u64 = 16;
 
-/// Everything that an application socket tells, each change once.
+/// All events of an application socket, edge-triggered.
 const EDGES: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
@@ -31,45 +31,45 @@ const EDGES: EventFlags = EventFlags::IN
 /// What a descriptor in the set is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// The UDP socket.
+    /// The worker's UDP socket.
     Udp,
-    /// The event descriptor that other threads wake the loop with.
+    /// The event descriptor with which other threads wake the loop.
     Wake,
-    /// The TUN device, or the process that has it.
+    /// The TUN device, or the process that has the device.
     Tun,
     /// A listener, by its number.
     Listener(usize),
     /// A dial, by its number.
     Dial(usize),
-    /// An application that has yet to say where it wants to go, by its number.
+    /// An application that has not yet named its target, by its number.
     Asking(usize),
     /// The application's socket of a flow.
     Flow(FlowId),
 }
 
-/// What happened to it.
+/// The state of a descriptor that epoll reported.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// The descriptor, as it was added.
+    /// The key with which the descriptor was added.
     pub key: Key,
-    /// There is something to read, or the end.
+    /// There are bytes to read, or the end of the stream.
     pub readable: bool,
     /// There is room to write, or the other end is gone.
     pub writable: bool,
-    /// There is an error to take.
+    /// There is an error to read from the socket.
     pub failed: bool,
 }
 
-/// What comes before a wait.
+/// What to do before a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patience {
-    /// Sleep for this long first, even if something happens or the end of the wait comes.
+    /// Sleep for this long first, even if events happen or the timeout passes.
     pub asleep: Duration,
-    /// Or poll for so long before sleeping.
+    /// Otherwise, poll for this long before sleeping.
     pub polling: Duration,
 }
 
-/// An epoll set. Descriptors leave it by being closed.
+/// An epoll set. Closing a descriptor removes it from the set.
 pub struct Poller {
     epoll: OwnedFd,
     events: Vec<Event>,
@@ -105,7 +105,7 @@ impl Key {
 }
 
 impl Poller {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -118,13 +118,14 @@ impl Poller {
         Ok(epoll::add(&self.epoll, fd, data(key), EventFlags::IN)?)
     }
 
-    /// Watches a listener that other workers watch too: only some of them are woken.
+    /// Watches a listener that other workers watch too. The kernel wakes only some of them.
     pub fn add_listener(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         Ok(epoll::add(&self.epoll, fd, data(key), flags)?)
     }
 
-    /// Watches an application socket for everything, edge-triggered: one system call in its life.
+    /// Watches an application socket for all events, edge-triggered: one system call in the socket's life. Does nothing
+    /// without a socket.
     pub fn add_flow(&self, socket: Option<BorrowedFd<'_>>, key: Key) -> io::Result<()> {
         let Some(fd) = socket else {
             return Ok(());
@@ -132,7 +133,7 @@ impl Poller {
         Ok(epoll::add(&self.epoll, fd, data(key), EDGES)?)
     }
 
-    /// Changes what a descriptor of the set is known as.
+    /// Changes the key of a socket in the set. Does nothing without a socket.
     pub fn rename_flow(&self, socket: Option<BorrowedFd<'_>>, key: Key) -> io::Result<()> {
         let Some(fd) = socket else {
             return Ok(());
@@ -140,19 +141,19 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, fd, data(key), EDGES)?)
     }
 
-    /// Watches for room to write as well, or no longer.
+    /// Watches for room to write as well, or stops doing so.
     pub fn set_output(&self, fd: impl AsFd, key: Key, output: bool) -> io::Result<()> {
         let mut flags = EventFlags::IN;
         flags.set(EventFlags::OUT, output);
         Ok(epoll::modify(&self.epoll, fd, data(key), flags)?)
     }
 
-    /// Stops watching.
+    /// Stops watching a descriptor.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until something happens or `until` has come; `None` waits for ever.
+    /// Waits until an event happens or `until` has passed. `None` waits for ever. Replaces the content of `ready`.
     pub fn wait(
         &mut self,
         until: Option<Instant>,
@@ -171,7 +172,7 @@ impl Poller {
         let polling = at_most(patience.polling);
         while self.events.is_empty() && start.elapsed() < polling {
             self.wait_for(Some(Duration::ZERO))?;
-            // Who is to answer may be waiting for this very core.
+            // The thread that should answer may be waiting for this core.
             std::thread::yield_now();
         }
         self.look(left(Instant::now()), ready)

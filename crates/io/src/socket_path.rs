@@ -1,4 +1,4 @@
-//! What is in the way where a Unix socket is to be made.
+//! Makes room at the path of a Unix socket, and names the obstacle if that is not possible.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt as _;
@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// The obstacle at the path of a Unix socket, which stays untouched.
+/// The obstacle at the path of a Unix socket. It stays untouched.
 ///
-/// [`make_room`] hands it out inside an [`io::Error`] of the kind `AddrInUse`.
+/// [`make_room`] returns it inside an [`io::Error`] of the kind `AddrInUse`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InTheWay {
-    /// Something that is no socket.
+    /// A file that is not a socket.
     #[error("a {kind} is in the way")]
     File {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// `file`, `directory` or the like.
+        /// Kind of the file: `file`, `directory` or the like.
         kind: &'static str,
     },
     /// A socket on which a program listens.
     #[error("another program listens there")]
     Program {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
     },
 }
 
 impl InTheWay {
-    /// What an error of [`make_room`] is about, if it is one.
+    /// Finds the obstacle in an error of [`make_room`].
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 
-    /// The commands that show it and take it away.
+    /// The commands that show the obstacle and remove it.
     pub fn remedy(&self) -> String {
         match self {
             Self::File { path, kind } => {
@@ -54,11 +54,11 @@ impl InTheWay {
 
 const DIRECTORY: &str = "directory";
 
-/// Makes room for a socket: removes a socket file whose owner is gone, and nothing else.
+/// Makes room for a socket: removes a socket file on which no program listens, and nothing else.
 ///
 /// # Errors
 ///
-/// [`InTheWay`], with the kind `AddrInUse`; the system's.
+/// [`InTheWay`], with the kind `AddrInUse`, or an error of the system.
 pub fn make_room(path: &Path) -> io::Result<()> {
     let kind = match std::fs::symlink_metadata(path) {
         Ok(found) => found.file_type(),
@@ -70,7 +70,7 @@ pub fn make_room(path: &Path) -> io::Result<()> {
     if kind.is_socket() {
         return match try_connect(&path) {
             Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-            // Any other outcome: a program may still use the socket, so it stays.
+            // On any other outcome a program may still use the socket, so it stays.
             _ => in_the_way(InTheWay::Program { path }),
         };
     }
@@ -86,14 +86,14 @@ pub fn make_room(path: &Path) -> io::Result<()> {
     in_the_way(InTheWay::File { path, kind })
 }
 
-/// Connects without waiting: a listener whose queue is full would have a caller wait for as long as it likes.
+/// Connects without waiting: a blocking connect to a listener whose queue is full could wait without limit.
 fn try_connect(path: &Path) -> Result<(), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
-/// A path as a shell takes it for one word.
+/// Quotes a path so that a shell takes it as one word.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,".contains(c);
@@ -110,9 +110,9 @@ mod tests {
     use super::*;
 
     fn remedy(path: &Path) -> String {
-        let error = make_room(path).expect_err("something is there");
+        let error = make_room(path).expect_err("the path is taken");
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
-        let what = InTheWay::of(&error).expect("it says what");
+        let what = InTheWay::of(&error).expect("the obstacle");
         format!("{error}: {}", what.remedy())
     }
 
@@ -121,7 +121,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let place = |name: &str| dir.path().join(name);
         let shown = |text: String| text.replace(&*dir.path().to_string_lossy(), "DIR");
-        make_room(&place("nothing")).expect("there is room");
+        make_room(&place("nothing")).expect("a free path");
         std::fs::write(place("notes"), "precious").expect("a file");
         assert_eq!(
             shown(remedy(&place("notes"))),
@@ -142,11 +142,11 @@ mod tests {
             "another program listens there: `ss -lxp src DIR/socket` shows which program; stop it, or choose another path"
         );
         let full: Vec<_> = std::iter::from_fn(|| try_connect(&place("socket")).ok()).collect();
-        assert!(!full.is_empty(), "until its queue is full");
+        assert!(!full.is_empty(), "the queue accepted no connection");
         assert_eq!(try_connect(&place("socket")), Err(Errno::AGAIN));
         assert!(remedy(&place("socket")).starts_with("another program listens there"));
         drop(listener);
-        make_room(&place("socket")).expect("its owner is gone");
+        make_room(&place("socket")).expect("the listener is gone");
         assert!(!place("socket").exists() && place("notes").exists() && place("my dir").exists());
     }
 }

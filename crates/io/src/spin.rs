@@ -1,35 +1,35 @@
-//! Whether to look again for a while before going to sleep.
+//! Decides whether to poll for a while before sleeping.
 //!
-//! Waking a thread that sleeps takes 5 to 10 microseconds, more in a virtual machine, and a request with
-//! its answer wakes each end of the tunnel twice: where one byte is passed back and forth, sleeping is
-//! most of the time. A worker whose last waits were short therefore polls before it sleeps. The price is a
-//! core that stays busy for as long as that goes on: it yields to other threads that want to run, a worker that
-//! moves bulk data never polls, and one that has waited for longer twice stops.
+//! Waking a sleeping thread takes 5 to 10 microseconds, and more in a virtual machine. A request and its answer wake
+//! each end of the tunnel twice, so if one byte goes back and forth, most of the time is spent on wake-ups. A worker
+//! whose last waits were short therefore polls before it sleeps. The price is a core that stays busy while this goes
+//! on. To limit it, the worker yields to other threads, does not poll while it moves bulk data, and stops polling after
+//! two longer waits.
 //!
-//! Tell it of every turn ([`Spin::note_bulk`]) and every wait ([`Spin::note_wait`]), and ask before the
-//! next ([`Spin::budget`]).
+//! Call [`Spin::note_bulk`] in every turn and [`Spin::note_wait`] after every wait, and [`Spin::budget`] before the
+//! next wait.
 
 use std::time::Duration;
 
-/// Polling before a sleep: about three times what it takes the other end to answer.
+/// Polling time before a sleep: about three times what the other end needs to answer.
 const BUDGET: Duration = Duration::from_micros(60);
 
-/// A wait up to this long would have been caught by polling, if no thread had to be woken.
+/// Polling would have caught a wait up to this long, if no thread had to be woken.
 const SHORT: Duration = Duration::from_micros(90);
 
-/// Short waits that start the polling, with none too long among them; a long one takes back as many.
+/// Number of short waits that start the polling. A long wait subtracts as many.
 const ENOUGH: u32 = 4;
 
-/// Beyond this, more short waits prove nothing.
+/// Cap on the count of short waits: more of them prove nothing.
 const MOST: u32 = 2 * ENOUGH;
 
-/// Bytes in one turn that make it a bulk transfer's.
+/// Bytes in one turn that identify a bulk transfer.
 const BULK: usize = 16 * 1024;
 
-/// See the module documentation.
+/// The state of the decision. See the module documentation.
 #[derive(Debug, Default)]
 pub struct Spin {
-    /// Short waits, less what long ones have taken back.
+    /// Count of short waits, less what long ones have subtracted.
     short: u32,
 }
 
@@ -43,7 +43,7 @@ impl Spin {
         }
     }
 
-    /// The last wait, polling included, took this long.
+    /// Notes how long the last wait took, polling included.
     pub fn note_wait(&mut self, waited: Duration) {
         self.short = if waited <= SHORT {
             (self.short + 1).min(MOST)
@@ -52,7 +52,7 @@ impl Spin {
         };
     }
 
-    /// A turn of the loop moved this many bytes.
+    /// Notes how many bytes a turn of the loop moved.
     pub fn note_bulk(&mut self, bytes: usize) {
         if bytes >= BULK {
             self.short = 0;

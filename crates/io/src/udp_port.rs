@@ -1,7 +1,7 @@
-//! A worker's UDP socket: batches in by GRO and `recvmmsg`, batches out by GSO.
+//! A worker's UDP socket: it receives batches with GRO and `recvmmsg`, and sends batches with GSO.
 //!
-//! [`bind`] a socket, make it a [`UdpPort`], and [`send`](UdpPort::send) what the engine has; when the socket is
-//! readable [`receive`](UdpPort::receive) until it says that nothing is left.
+//! [`bind`] a socket, make it a [`UdpPort`], and [`send`](UdpPort::send) the engine's datagrams. When the socket is
+//! readable, call [`receive`](UdpPort::receive) until it returns false.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -16,72 +16,72 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// A worker's UDP socket.
+/// State and counters of a worker's UDP socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpSocketReport {
-    /// Receive buffer granted, bytes.
+    /// Size of the receive buffer that the system granted, in bytes.
     pub recv_buffer: usize,
-    /// Send buffer granted, bytes.
+    /// Size of the send buffer that the system granted, in bytes.
     pub send_buffer: usize,
-    /// Segmentation offload in use for sending.
+    /// Whether segmentation offload (GSO) is in use for sending.
     pub gso: bool,
-    /// Receive offload in use.
+    /// Whether receive offload (GRO) is in use.
     pub gro: bool,
     /// Batches sent again in single datagrams because the kernel refused segmentation.
     pub gso_fallbacks: u64,
-    /// Send calls that failed otherwise.
+    /// Send calls that failed for other reasons.
     pub send_errors: u64,
     /// Datagrams that the kernel dropped because the receive buffer was full.
     pub receive_drops: u64,
 }
 
-/// Buffers for one `recvmmsg`: what the library takes at most.
+/// Buffers for one `recvmmsg`: the most that the library takes.
 const SLOTS: usize = quinn_udp::BATCH_SIZE;
 
-/// Buffers offered while they come back full. With GRO each holds up to 64 datagrams, and more of them
-/// only fall out of the cache.
+/// Buffers offered while they are filled. With GRO each holds up to 64 datagrams, and more buffers would only fall out
+/// of the cache.
 const SLOTS_FULL: usize = 8;
 
-/// One GRO batch: the largest UDP payload there is.
+/// Size of one GRO batch: the largest UDP payload.
 const SLOT_SIZE: usize = 65_536;
 
-/// Buffers lent to readers that are waited for, 1 MiB.
+/// Number of lent buffers that the pool waits to get back, 1 MiB in total.
 const POOLED: usize = 16;
 
-/// Batches below this are copied out of their slot, so that a small datagram does not pin 64 KiB.
+/// Shorter batches are copied out of their slot, so that a small datagram does not keep 64 KiB in memory.
 const COPY_BELOW: usize = 8 * 1024;
 
-/// IP and UDP headers.
+/// Length of the IP and UDP headers, in bytes.
 const OVERHEAD_V4: u32 = 28;
 const OVERHEAD_V6: u32 = 48;
 
-/// UDP payload assumed where the system does not tell: Ethernet, IPv6.
+/// UDP payload assumed if the system does not report the MTU: Ethernet, IPv6.
 const PAYLOAD_DEFAULT: u16 = 1452;
 
-/// Largest payload of one datagram: QUIC's own limit is larger than what IPv4 carries.
+/// Largest payload of one datagram. QUIC's own limit is larger than what IPv4 carries.
 const PAYLOAD_MAX: u16 = 65_507;
 
-/// What happened to a batch.
+/// The outcome of sending a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is on its way, or lost as packets may be.
+    /// The batch was sent, or lost as packets may be.
     Done,
-    /// The socket's buffer is full; try again when it is writable.
+    /// The socket's buffer is full. Try again when it is writable.
     Full,
-    /// It went out datagram by datagram: the system or the device does not segment. Make no more batches.
+    /// The batch was sent in single datagrams, because the system or the device does not segment. Make no more batches.
     Unsegmented,
 }
 
-/// A datagram as it came in.
+/// A datagram that the socket has received.
 #[derive(Debug)]
 pub struct Received {
-    /// The sender's address.
+    /// The address of the sender.
     pub remote: SocketAddr,
-    /// The address that it was sent to.
+    /// The address that the datagram was sent to, if known.
     pub local_ip: Option<IpAddr>,
     /// The two ECN bits.
     pub ecn: Option<u8>,
-    /// The payload.
+    /// The payload of the datagram.
     pub data: BytesMut,
 }
 
@@ -93,13 +93,13 @@ pub struct UdpPort {
     slots: Vec<BytesMut>,
     pool: BufferPool,
     metas: [RecvMeta; SLOTS],
-    /// Buffers offered to the next call.
+    /// Number of buffers offered to the next call.
     offered: usize,
     dual_stack: bool,
     pub(crate) report: UdpSocketReport,
 }
 
-/// Binds a UDP socket; with `shared`, several may be bound to the same address (`SO_REUSEPORT`).
+/// Binds a UDP socket. With `shared`, several sockets may be bound to the same address (`SO_REUSEPORT`).
 pub fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
     let any_v6 = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let socket = match Socket::new(
@@ -107,7 +107,7 @@ pub fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
         Type::DGRAM,
         Some(Protocol::UDP),
     ) {
-        // "All addresses" on a kernel without IPv6 are the IPv4 ones.
+        // On a kernel without IPv6, "all addresses" means the IPv4 addresses.
         Err(error) if any_v6 && error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => {
             return bind((Ipv4Addr::UNSPECIFIED, address.port()).into(), shared);
         }
@@ -124,7 +124,8 @@ pub fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
 }
 
 impl UdpPort {
-    /// Takes over a bound socket, with buffers of `buffer` bytes where the system grants them.
+    /// Takes a bound socket, and asks for buffers of `buffer` bytes. The system may grant less: see
+    /// [`UdpPort::report`].
     pub fn new(socket: UdpSocket, buffer: usize, gso: bool) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let recv_buffer = socket_buffer_force(&socket, BufferSide::Receive, buffer)?;
@@ -148,26 +149,26 @@ impl UdpPort {
         })
     }
 
-    /// Receives datagrams one by one from now on, or merged where the kernel can.
+    /// Turns receive offload on or off: with it, the kernel merges datagrams if it can.
     pub fn set_receive_offload(&mut self, on: bool) -> io::Result<()> {
         set_udp_gro(&self.socket, on)?;
         self.report.gro = on;
         Ok(())
     }
 
-    /// Whether batches of several datagrams may be made.
+    /// Whether batches of several datagrams may be sent.
     pub fn segments(&self) -> bool {
         self.report.gso
     }
 
-    /// Sends one batch.
+    /// Sends one batch of datagrams.
     pub fn send(&mut self, datagrams: &Datagrams, bytes: &[u8]) -> Sent {
         match self.try_send(datagrams, datagrams.segment_size, bytes) {
             Ok(()) => Sent::Done,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
             Err(_) if datagrams.count() > 1 => {
-                // EIO, EINVAL and worse from drivers that claim to segment: the batch goes out all the
-                // same, and no more are made (quinn-udp keeps count of what the system refused).
+                // EIO, EINVAL and other errors come from drivers that claim to segment. The batch is sent in single
+                // datagrams, and no more batches are made (quinn-udp counts what the system refused).
                 self.report.gso = false;
                 self.report.gso_fallbacks += 1;
                 let segment = datagrams.segment_size.unwrap_or(bytes.len()).max(1);
@@ -179,7 +180,8 @@ impl UdpPort {
                 Sent::Unsegmented
             }
             Err(_) => {
-                // A probe larger than the path, a route that is gone for the moment: a lost packet.
+                // The datagram counts as lost: it may be a probe larger than the path's MTU, or the route may be gone
+                // for the moment.
                 self.report.send_errors += 1;
                 Sent::Done
             }
@@ -212,7 +214,7 @@ impl UdpPort {
         }
     }
 
-    /// Receives what is there, at most one round of buffers; `false`: nothing is left.
+    /// Receives the available datagrams, at most one round of buffers. Returns false if nothing is left.
     pub fn receive(&mut self, sink: &mut impl FnMut(Received)) -> io::Result<bool> {
         let mut buffers = self.slots.iter_mut().map(|slot| IoSliceMut::new(slot));
         let mut buffers: [IoSliceMut<'_>; SLOTS] =
@@ -249,10 +251,10 @@ impl UdpPort {
         Ok(count == room)
     }
 
-    /// Sends from another local port from now on, if the system has chosen the one that it has: what is on the way may drop
-    /// all that comes from that.
+    /// Changes the local port, if the system chose the present one. This helps when the path drops all packets from
+    /// that port.
     ///
-    /// The system chooses a port again when a socket without one sends. What is still on its way to the old one is lost.
+    /// The system chooses a port again when a socket without one sends. Datagrams in flight to the old port are lost.
     pub fn renew(&self) -> io::Result<()> {
         Ok(rustix::net::connect_unspec(&self.socket)?)
     }
@@ -271,16 +273,17 @@ impl AsFd for UdpPort {
     }
 }
 
-/// The worker that a datagram is for, where that is another one of `workers`.
+/// Returns the worker to which a datagram belongs, if that is another one of `workers`.
 pub fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usize> {
     let named = usize::from(worker_of(data)?);
     (workers > 1 && named != me && named < workers).then_some(named)
 }
 
-/// Asks the kernel for the MTU of the route to an address, the goal of path MTU discovery.
+/// Returns a function that asks the kernel for the MTU of the route to an address, which path MTU discovery aims for.
+/// Payloads have at most `most` bytes.
 pub fn path_mtu(most: Option<u16>) -> PathMtu {
     Arc::new(move |remote| {
-        // Without a probe, discovery starts from `PAYLOAD_DEFAULT`.
+        // Without a probe, discovery aims for `PAYLOAD_DEFAULT`.
         let probe = open_probe(remote.is_ipv6()).ok();
         payload(probe.as_ref(), remote, most)
     })
@@ -291,13 +294,14 @@ pub fn path_mtu(most: Option<u16>) -> PathMtu {
 pub fn marked_path_mtu(most: Option<u16>, mark: u32) -> io::Result<PathMtu> {
     let mut probes = Vec::new();
     for v6 in [false, true] {
-        // A host may speak one family only. Without a probe, payloads of that family have at most
+        // A host may have only one address family. Without a probe, payloads of the other family have at most
         // `PAYLOAD_DEFAULT` bytes.
         let probe = open_probe(v6).ok();
         if let Some(probe) = &probe {
             set_mark(probe, mark)?;
         }
-        // Workers ask one after the other: the socket is connected to whom each asks about.
+        // The lock makes workers ask one after the other, because each connects the probe to the address that it asks
+        // about.
         probes.push(Mutex::new(probe));
     }
     Ok(Arc::new(move |remote| {
@@ -334,7 +338,7 @@ fn route_payload(probe: &UdpSocket, remote: SocketAddr) -> Option<u16> {
     Some(payload.min(PAYLOAD_MAX))
 }
 
-/// IPv4 in IPv6 clothes, as dual-stack sockets show it, undressed.
+/// Converts an IPv4-mapped IPv6 address, as dual-stack sockets report it, to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

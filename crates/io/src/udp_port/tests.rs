@@ -7,14 +7,14 @@ const SOON: Duration = Duration::from_secs(20);
 
 fn port(address: &str) -> (UdpPort, SocketAddr) {
     let socket = bind(address.parse().expect("an address"), false).expect("a port");
-    let address = socket.local_addr().expect("it is bound");
+    let address = socket.local_addr().expect("a bound socket");
     (
         UdpPort::new(socket, 1 << 20, true).expect("options"),
         address,
     )
 }
 
-/// As an engine would ask for it.
+/// Makes a batch as an engine would.
 fn batch(to: SocketAddr, size: usize, segment: Option<usize>) -> (Datagrams, Vec<u8>) {
     let datagrams = Datagrams {
         destination: to,
@@ -32,17 +32,17 @@ fn receive(port: &mut UdpPort, count: usize) -> Vec<Received> {
     let mut poller = Poller::new().expect("a poller");
     poller
         .add_input(&*port, Key::Udp)
-        .expect("it can be watched");
+        .expect("watching the port");
     let (until, mut ready) = (Instant::now() + SOON, Vec::new());
     let mut all = Vec::new();
     while all.len() < count {
         poller
             .wait(Some(until), Patience::default(), &mut ready)
-            .expect("it waits");
-        assert!(!ready.is_empty(), "{} of {count} came", all.len());
+            .expect("epoll waits");
+        assert!(!ready.is_empty(), "{} of {count} arrived", all.len());
         while port
             .receive(&mut |datagram| all.push(datagram))
-            .expect("it reads")
+            .expect("a readable socket")
         {}
     }
     all
@@ -52,7 +52,7 @@ fn receive(port: &mut UdpPort, count: usize) -> Vec<Received> {
 fn a_port_that_the_system_has_chosen_is_another_one_once_it_is_renewed() {
     let ((mut from, before), (mut to, target)) = (port("127.0.0.1:0"), port("127.0.0.1:0"));
     let (datagrams, bytes) = batch(target, 100, None);
-    // The system may choose the same one again, but not each time.
+    // The system may choose the same port again, but not every time.
     let ports = [0; 4].map(|_| {
         from.renew().expect("a socket can be disconnected");
         assert_ne!(from.send(&datagrams, &bytes), Sent::Full);
@@ -83,10 +83,10 @@ fn a_batch_arrives_as_the_datagrams_it_was_made_of() {
 #[test]
 fn ipv4_looks_like_ipv4_on_a_socket_of_both_families() {
     let Ok(socket) = bind("[::]:0".parse().expect("an address"), false) else {
-        // A kernel without IPv6.
+        // The kernel has no IPv6.
         return;
     };
-    let local = socket.local_addr().expect("it is bound");
+    let local = socket.local_addr().expect("a bound socket");
     let mut both = UdpPort::new(socket, 1 << 20, true).expect("options");
     let (mut four, target) = port("127.0.0.1:0");
     let (datagrams, bytes) = batch(target, 10, None);
@@ -132,7 +132,7 @@ fn a_datagram_belongs_to_the_worker_that_its_connection_id_names() {
         (3, 0, 4, Some(3)),
         (0, 3, 4, Some(0)),
         (3, 3, 4, None),
-        // There is no such worker: whoever has it judges it.
+        // The named worker does not exist, so the receiving worker handles the datagram.
         (4, 0, 4, None),
         (3, 0, 1, None),
     ] {
