@@ -1,7 +1,8 @@
-//! System calls in batches: written into memory that is shared with the kernel, and entered once for many, or not at all.
+//! System calls in batches. They are written into memory shared with the kernel, and the kernel is entered once for
+//! many, or not at all.
 //!
-//! What an asynchronous system call is made of is an `io_uring`: the submission ring is the request ring, the completion
-//! ring that of the answers, and a kernel thread that polls the one (`SQPOLL`) need only be woken when it sleeps.
+//! The mechanism is an `io_uring`: the submission ring holds requests, the completion ring holds answers. A kernel
+//! thread that polls the submission ring (`SQPOLL`) must be woken only when it sleeps.
 
 use std::io;
 use std::ptr::NonNull;
@@ -12,17 +13,17 @@ use thiserror::Error;
 
 const PAGE: usize = 4096;
 
-/// Milliseconds after which a kernel thread that polls goes to sleep.
+/// Milliseconds after which a polling kernel thread goes to sleep.
 const POLL_IDLE_MS: u32 = 50;
 
-/// Something for the kernel to do.
+/// An operation for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Nothing: what the way there and back costs.
+    /// No operation. It measures the cost of entering the kernel.
     Nothing,
-    /// Puts memory behind the page of this number.
+    /// Puts memory behind the page with this number.
     Map(usize),
-    /// Takes the memory away again.
+    /// Takes the memory behind this page away.
     Unmap(usize),
 }
 
@@ -36,7 +37,7 @@ impl Operation {
     }
 }
 
-/// Why a batch could not be done.
+/// Why a batch failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -45,7 +46,7 @@ pub enum BatchError {
         "io_uring cannot be used here ({0}): the kernel is too old, or forbids it (kernel.io_uring_disabled, seccomp)"
     )]
     Unavailable(#[source] io::Error),
-    /// No memory for the pages.
+    /// The pages could not be allocated.
     #[error("no memory for {0} pages: {1}")]
     Memory(usize, #[source] io::Error),
     /// The kernel refused an operation, or the batch as a whole.
@@ -53,14 +54,14 @@ pub enum BatchError {
     Refused(Option<Operation>, #[source] io::Error),
 }
 
-/// Pages, and the rings through which the kernel is told what to do with them.
+/// Pages, and the rings through which the kernel gets operations on them.
 #[derive(Debug)]
 pub struct Batches {
     memory: Pages,
     ring: Ring,
     polled: bool,
     entries: usize,
-    /// Operations that the kernel has and has not answered.
+    /// Operations that the kernel has received and not answered.
     under_way: usize,
     enters: u64,
 }
@@ -73,7 +74,7 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// Memory of our own that nobody has references to.
+/// A private mapping to which there are no references.
 #[derive(Debug)]
 struct Pages {
     base: NonNull<u8>,
@@ -81,8 +82,8 @@ struct Pages {
 }
 
 impl Batches {
-    /// For up to `entries` operations at a time on `pages` pages. With `poll_on`, a kernel thread on that processor looks for
-    /// operations by itself.
+    /// Prepares for up to `entries` operations at a time on `pages` pages. With `poll_on`, a kernel thread on that
+    /// processor polls for operations.
     pub fn new(entries: u32, pages: usize, poll_on: Option<u32>) -> Result<Self, BatchError> {
         let mut builder = IoUring::builder();
         if let Some(cpu) = poll_on {
@@ -101,24 +102,25 @@ impl Batches {
         })
     }
 
-    /// Times that the kernel was entered for batches.
+    /// Number of times that the kernel was entered for batches.
     pub fn enters(&self) -> u64 {
         self.enters
     }
 
-    /// Does one by a system call of its own; [`Operation::Nothing`] is one that only asks who we are.
+    /// Runs one operation by a system call of its own. For [`Operation::Nothing`], the call asks for the parent's
+    /// process id.
     pub fn call(&self, operation: Operation) -> Result<(), BatchError> {
         let Some((page, advice)) = operation.advice() else {
             std::hint::black_box(rustix::process::getppid());
             return Ok(());
         };
         let at = self.memory.page(page);
-        // SAFETY: a page of ours, to which nobody has a reference: what its content becomes is nobody's matter.
+        // SAFETY: the page is part of this mapping, and there are no references to it, so its content may change.
         let done = unsafe { rustix::mm::madvise(at.as_ptr().cast(), PAGE, advice) };
         done.map_err(|error| BatchError::Refused(Some(operation), error.into()))
     }
 
-    /// Does all of them, in any order, and returns when they are done. As many as there are entries, at most.
+    /// Runs all operations, in any order, and returns when they are done. There may be at most as many as entries.
     pub fn run(&mut self, operations: &[Operation]) -> Result<(), BatchError> {
         let refused = |source| BatchError::Refused(None, source);
         if operations.len() > self.entries - self.under_way {
@@ -126,17 +128,18 @@ impl Batches {
         }
         for (number, operation) in operations.iter().enumerate() {
             let entry = self.entry(*operation).user_data(number as u64);
-            // A kernel thread may answer operations before it says that their entries are free.
+            // A kernel thread may answer operations before it marks their entries as free.
             while self.polled && self.ring.0.submission().is_full() {
                 std::hint::spin_loop();
             }
-            // SAFETY: an operation on a page of ours, or on none; `Drop` keeps the pages while any is under way.
+            // SAFETY: the operation is on a page of this mapping, or on none. `Drop` keeps the pages mapped while any
+            // operation is in progress.
             let pushed = unsafe { self.ring.0.submission().push(&entry) };
             pushed.map_err(|_| refused(io::Error::other("more operations than entries")))?;
             self.under_way += 1;
         }
         if self.polled {
-            // The crate enters only where the kernel's thread sleeps, and so it is counted.
+            // `submit` enters the kernel only if the kernel's thread sleeps, so only that case is counted.
             self.enters += u64::from(self.ring.0.submission().need_wakeup());
             self.ring.0.submit().map_err(refused)?;
         } else {
@@ -178,7 +181,8 @@ impl Batches {
 impl Drop for Batches {
     fn drop(&mut self) {
         if self.under_way > 0 {
-            // The kernel may still do what it was told, to whatever lies there then: so nothing else ever does.
+            // The kernel may still run the operations on these addresses, so the pages stay mapped and the addresses
+            // are never reused.
             self.memory.count = 0;
         }
     }
@@ -200,7 +204,7 @@ impl Pages {
         })
     }
 
-    /// Where the page lies; they come round.
+    /// Address of a page. Numbers wrap around.
     fn page(&self, number: usize) -> NonNull<u8> {
         // SAFETY: the remainder is below the number of pages that are mapped.
         unsafe { self.base.add(number % self.count * PAGE) }
@@ -210,10 +214,10 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.count > 0 {
-            // SAFETY: mapped by `new`, and nobody uses it after this.
+            // SAFETY: `new` made the mapping, and it is not used after this call.
             let unmapped =
                 unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.count * PAGE) };
-            debug_assert!(unmapped.is_ok(), "it is our mapping");
+            debug_assert!(unmapped.is_ok(), "munmap failed on a mapping of `new`");
         }
     }
 }

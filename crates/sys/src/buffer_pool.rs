@@ -1,27 +1,27 @@
-//! Receive buffers that are filled by the kernel, cut up among readers, and taken back.
+//! Receive buffers that the kernel fills, that are split among readers, and that come back.
 //!
-//! Clearing 64 KiB for every batch of datagrams costs more than handling its headers. A pool keeps the
-//! end of each buffer it has lent; once all other parts are gone, the whole is there again.
+//! Clearing 64 KiB for every batch of datagrams costs more than handling its headers. A pool keeps the end of each
+//! buffer it has lent. Once all other parts are dropped, the whole buffer can be used again.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::BytesMut;
 
-/// Lent buffers looked at before a new one is made: some wait long for their reader.
+/// Lent buffers that are checked before a new one is made. Some stay with their reader for long.
 const TRIES: usize = 4;
 
 /// A pool of buffers of one size. See the module documentation.
 pub struct BufferPool {
     size: usize,
     most: usize,
-    /// The unused end of every buffer lent, oldest first. Each is part of an allocation of `size` bytes
-    /// that were all written once.
+    /// The unused end of every lent buffer, oldest first. Each is part of an allocation of `size` bytes that were all
+    /// written once.
     lent: VecDeque<BytesMut>,
 }
 
 impl BufferPool {
-    /// A pool of buffers of `size` bytes that remembers at most `most` lent ones.
+    /// Makes a pool of buffers of `size` bytes that remembers at most `most` lent ones.
     pub fn new(size: usize, most: usize) -> Self {
         Self {
             size,
@@ -30,7 +30,7 @@ impl BufferPool {
         }
     }
 
-    /// A buffer of `size` bytes with any contents.
+    /// Returns a buffer of `size` bytes with unspecified contents.
     pub fn take(&mut self) -> BytesMut {
         for _ in 0..TRIES.min(self.lent.len()) {
             let Some(mut buffer) = self.lent.pop_front() else {
@@ -38,10 +38,10 @@ impl BufferPool {
             };
             if buffer.try_reclaim(self.size) {
                 debug_assert!(buffer.is_empty() && buffer.capacity() >= self.size);
-                // SAFETY: the buffer is one of `lend`, so its allocation was made by `zeroed` below with
-                // `size` bytes, all initialised; nobody can make bytes uninitialised again. It is empty,
-                // and it was reclaimed: its capacity, at least `size`, begins where the allocation does,
-                // because a part of it that begins later has less than `size` bytes behind it.
+                // SAFETY: the buffer is one of `lend`, so its allocation was made by `zeroed` below with `size` bytes,
+                // all initialised, and bytes cannot become uninitialised again. The buffer is empty, and it was
+                // reclaimed: its capacity, at least `size`, begins at the start of the allocation, because a part that
+                // begins later has fewer than `size` bytes behind it.
                 unsafe { buffer.set_len(self.size) };
                 return buffer;
             }
@@ -50,8 +50,8 @@ impl BufferPool {
         BytesMut::zeroed(self.size)
     }
 
-    /// Gives away the first `used` bytes of a buffer of [`BufferPool::take`], and remembers the rest. A
-    /// buffer that is used up to its end does not come back.
+    /// Lends the first `used` bytes of a buffer from [`BufferPool::take`], and remembers the rest. A buffer that is
+    /// used up to its end does not come back.
     pub fn lend(&mut self, mut buffer: BytesMut, used: usize) -> BytesMut {
         let mut rest = buffer.split_off(used.min(buffer.len()));
         if rest.len() < self.size && !rest.is_empty() && self.most > 0 {

@@ -1,4 +1,4 @@
-//! A second process, which keeps rights that the first one gives up.
+//! A second process that keeps rights which the first one gives up.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -23,12 +23,14 @@ pub struct Companion {
     pid: Pid,
 }
 
-/// Starts a companion by doubling the calling process, which must have one thread.
+/// Starts a companion by forking the calling process, which must have one thread.
 ///
-/// The companion runs `serve` with one end of a socket and ends with it; the other end is returned. It has no
-/// descriptor but that socket and standard error, ignores every signal that asks a process to end, and is killed by the
-/// kernel when the calling process ends. Tools show it as `name`, of which the kernel keeps 15 bytes. Fails with
-/// `Unsupported` where the process has several threads.
+/// The companion runs `serve` with one end of a socket pair and ends when `serve` returns; the other end is returned to
+/// the caller. The companion has no other descriptor than that socket and the standard streams; input and output lead
+/// to `/dev/null`. It ignores every signal that asks a process to end, and the kernel kills it when the calling process
+/// ends. Tools show it as `name`, of which the kernel keeps 15 bytes.
+///
+/// Fails with `Unsupported` if the process has several threads.
 pub fn start_companion(
     name: &CStr,
     serve: impl FnOnce(UnixStream) -> io::Result<()>,
@@ -37,7 +39,7 @@ pub fn start_companion(
     let parent = getpid();
     let doubled = fork().map_err(|error| match error {
         ContainError::Threads(threads) => {
-            let text = format!("a process with {threads} threads cannot be doubled");
+            let text = format!("cannot fork a process with {threads} threads");
             io::Error::new(io::ErrorKind::Unsupported, text)
         }
         ContainError::Forbidden(source) | ContainError::System(source) => source,
@@ -51,14 +53,14 @@ pub fn start_companion(
         Ok(Err(_)) => 1,
         Err(_) => 101,
     };
-    // SAFETY: ends this process at once. Nothing of what it shares with its parent may be dropped twice.
+    // SAFETY: the call ends this process at once. Nothing that it shares with its parent may be dropped twice.
     unsafe { libc::_exit(code) }
 }
 
 impl Companion {
     /// Whether the companion has ended.
     pub fn has_ended(&self) -> bool {
-        // An error says that it is no child any more: then it was seen to end before.
+        // An error means that the companion is not a child any more, so an earlier call has seen its end.
         !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
     }
 
@@ -68,13 +70,13 @@ impl Companion {
     }
 }
 
-/// First steps of a companion: end with its parent, and keep nothing of what it inherited.
+/// First steps of a companion: end with the parent, and keep nothing that was inherited.
 fn settle(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(parent) {
         return Err(io::Error::other("the parent has ended"));
     }
-    // A terminal or a service manager sends these to both processes: the parent decides when to end.
+    // A terminal or a service manager sends these signals to both processes. The parent decides when to end.
     Signals::hold(&[
         Signal::INT,
         Signal::QUIT,
@@ -87,16 +89,16 @@ fn settle(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
     set_name(name)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
-    // Closed below, by its number.
+    // The loop below closes it by its number.
     let null = null.into_raw_fd();
     for standard in [0, 1] {
-        // SAFETY: both are open numbers. Nothing in this process uses standard input or output any more.
+        // SAFETY: both are open descriptor numbers. Nothing in this process uses standard input or output any more.
         check(unsafe { libc::dup2(null, standard) })?;
     }
     let kept = socket.as_fd().as_raw_fd().cast_unsigned();
     for (first, last) in [(3, kept - 1), (kept + 1, libc::c_uint::MAX)] {
-        // SAFETY: closes numbers. Their owners, in the doubled memory, are neither used nor dropped in this process,
-        // which ends by `_exit`. musl has no function for the call.
+        // SAFETY: the call closes descriptors by number. The objects that own them, in the forked memory, are neither
+        // used nor dropped in this process, which ends by `_exit`. musl has no function for the call.
         if first <= last && unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
             return Err(io::Error::last_os_error());
         }

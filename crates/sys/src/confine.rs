@@ -1,12 +1,14 @@
-//! What a process gives up for good before it looks at what strangers send: rights, files, system calls.
+//! Drops rights, file access and system calls permanently, before a process handles untrusted input.
 //!
-//! In this order, each where the process can do without:
+//! A process calls those of these functions whose rights it does not need:
 //!
-//! 1. [`give_up_rights`]: every capability, and whatever a program that it starts would gain.
-//! 2. [`give_up_files`]: opening files (Landlock). Both before there are other threads, which would keep theirs.
-//! 3. [`give_up_calls`]: system calls (seccomp), of all threads, once everything is open that the process needs.
+//! * [`give_up_rights`] drops every capability, and the rights that a started program would gain.
+//! * [`give_up_files`] stops the process from opening files (Landlock). Call these two, in either order, before other
+//!   threads exist: those would keep their rights.
+//! * [`give_up_calls`] drops system calls (seccomp), for all threads. Call it last, once everything is open that the
+//!   process needs.
 //!
-//! What was open before stays usable. A call that was given up fails with `EPERM`: whoever tries it can say so.
+//! Open descriptors stay usable. A call that was given up fails with `EPERM`, so that the caller can report it.
 
 mod calls;
 mod error;
@@ -31,44 +33,45 @@ pub use calls::{Calls, give_up_calls};
 pub use error::ConfineError;
 pub use forbidden::{Attempt, attempts};
 
-/// Files that a process keeps.
+/// Files to which a process keeps access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Files {
     /// None: nothing can be opened, bound or connected to any more.
     None,
-    /// These only. No TCP port can be bound. Connecting stays possible, to Unix sockets with a path too.
+    /// Only these. No TCP port can be bound. Connecting stays possible, also to Unix sockets with a path.
     Only(Paths),
 }
 
 /// Files that a process may open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths {
-    /// It reads these, and what is below them.
+    /// The process may read these, and everything below them.
     pub read: Vec<PathBuf>,
-    /// It makes and writes files below these directories.
+    /// The process may make and write files below these directories.
     pub write: Vec<PathBuf>,
-    /// It sends to Unix sockets with an abstract name.
+    /// The process may send to Unix sockets with an abstract name.
     pub abstract_sockets: bool,
 }
 
-/// Whether the kernel keeps a process to what it gave up.
+/// How far the kernel enforces what a process gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// All of it.
+    /// The kernel enforces everything.
     Wholly,
-    /// An older kernel: what it knows of.
+    /// The kernel is older and enforces what it knows of.
     Partly,
-    /// It has no Landlock.
+    /// The kernel has no Landlock.
     NotAtAll,
 }
 
-/// Gives up the calling thread's capabilities, now and in what it may start.
+/// Gives up the calling thread's capabilities, now and in programs that it starts.
 pub fn give_up_rights() -> Result<(), ConfineError> {
     set_no_new_privs(true).map_err(io::Error::from)?;
     clear_ambient_capability_set().map_err(io::Error::from)?;
     for number in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
-            // The kernel has no more; or we may not, and then have none that a program could inherit.
+            // The kernel has no more capabilities; or the process may not do this, and then has none that a program
+            // could inherit.
             Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
             Err(error) => return Err(io::Error::from(error).into()),
         }
@@ -81,9 +84,10 @@ pub fn give_up_rights() -> Result<(), ConfineError> {
     Ok(set_capabilities(None, none).map_err(io::Error::from)?)
 }
 
-/// Gives up opening files, for the calling thread and those that it starts. A kernel without Landlock is no error.
+/// Gives up opening files, for the calling thread and the threads that it starts. A kernel without Landlock is not an
+/// error.
 pub fn give_up_files(keep: &Files) -> Result<Kept, ConfineError> {
-    // The newest that is known here; older kernels do as much as they know.
+    // The newest version that is known here. Older kernels enforce as much as they know.
     let abi = ABI::V6;
     let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     let created = match keep {
@@ -137,7 +141,7 @@ fn only(rules: Ruleset, paths: &Paths, abi: ABI) -> Result<RulesetCreated, Confi
 }
 
 /// Keeps other processes of the same user from reading this process's memory, and the kernel from writing it to a core
-/// file. Files of this process in `/proc` belong to root from then on.
+/// file. From then on, root owns the files of this process in `/proc`.
 pub fn hide_memory() -> Result<(), ConfineError> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?)
 }
@@ -145,25 +149,25 @@ pub fn hide_memory() -> Result<(), ConfineError> {
 /// What this kernel can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offered {
-    /// Version of Landlock's interface; `None`: it is missing or switched off.
+    /// Version of Landlock's interface; `None` if Landlock is missing or disabled.
     pub landlock: Option<u32>,
-    /// Filters of system calls.
+    /// Whether the kernel can filter system calls.
     pub seccomp: bool,
 }
 
-/// The version of Landlock's interface that covers all that is used here: it knows signals and abstract sockets.
+/// The version of Landlock's interface that covers everything used here, including signals and abstract sockets.
 pub const LANDLOCK_WHOLE: u32 = 6;
 
-/// Asks the kernel what it can enforce. Nothing is changed.
+/// Asks the kernel what it can enforce. Changes nothing.
 pub fn offered() -> Offered {
     // `LANDLOCK_CREATE_RULESET_VERSION`
     let flags = 1_u32;
-    // SAFETY: with this flag the call only tells a number; no bytes are read from the pointer.
+    // SAFETY: with this flag the call only returns a number and reads no bytes from the pointer.
     let landlock =
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0_usize, 0_usize, flags) };
     let action = libc::SECCOMP_RET_ERRNO;
     let operation = libc::SECCOMP_GET_ACTION_AVAIL;
-    // SAFETY: the operation reads one `u32`, which lives on this stack.
+    // SAFETY: the operation reads one `u32`, which is on this stack.
     let seccomp = unsafe { libc::syscall(libc::SYS_seccomp, operation, 0, &raw const action) };
     Offered {
         landlock: u32::try_from(landlock).ok().filter(|version| *version > 0),

@@ -1,8 +1,8 @@
-//! A process in a world of its own, which ends with it: process ids, mounts and, without root, users.
+//! Runs a process in namespaces of its own, which end with it: process ids, mounts and, without root, users.
 //!
-//! [`contain`] splits the calling process in two. The one inside is the first of a process namespace: when it ends,
-//! however it ends, the kernel ends everything that it started. It ends itself when the one outside does. So nothing
-//! outlives either of them, not even after `kill -9`. The one outside waits, and passes signals on.
+//! [`contain`] splits the calling process in two. The process inside is the first of a process namespace: when it ends,
+//! for whatever reason, the kernel ends everything that it started. It also ends when the process outside does. So no
+//! process outlives either of the two, not even after `kill -9`. The process outside waits, and passes signals on.
 //!
 //! ```text
 //!   quictun ──► contain ──┬── outside: waits, exits with the code of the one inside
@@ -29,25 +29,25 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::signals::{Came, Signals};
 
-/// Where the calling process finds itself after [`contain`].
+/// The side on which the calling process is after [`contain`].
 #[derive(Debug)]
 pub enum Side {
-    /// In the old world, responsible for the one inside.
+    /// The process outside, in the old namespaces. It is responsible for the one inside.
     Outside(Contained),
-    /// In the new one, as its first process.
+    /// The process inside, the first one in the new namespaces.
     Inside(Inside),
 }
 
-/// The first process of a process namespace. Those whose own parent has ended become its children.
+/// The first process of a process namespace. Processes whose own parent has ended become its children.
 #[derive(Debug)]
 pub struct Inside {
     rights: Rights,
 }
 
-/// The user that a process inside is, where it needs a user namespace.
+/// The user of the process inside, if a user namespace is needed.
 ///
-/// The process inside has every capability in that namespace either way. A program that it executes keeps them only as
-/// [`Identity::Root`].
+/// The process inside has every capability in that namespace either way. A program that it executes keeps them only
+/// with [`Identity::Root`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// User 0 and group 0: programs may change the networks and mounts inside.
@@ -56,27 +56,27 @@ pub enum Identity {
     Caller,
 }
 
-/// What the process inside may do there.
+/// The rights of the process inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// It is the system's root and may do anything to the host's networks as well.
+    /// The process is the system's root. It may also change the host's networks.
     Root,
-    /// It has every capability in a user namespace: only namespaces that it makes are its own.
+    /// The process has every capability in a user namespace. It controls only the namespaces that it makes.
     User,
 }
 
-/// Why there is no world of our own.
+/// Why the process could not be put into namespaces of its own.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContainError {
     /// Only a process with one thread can be split.
     #[error("a process with {0} threads cannot be put into namespaces")]
     Threads(usize),
-    /// Neither as root nor in a user namespace.
+    /// The process may make namespaces neither as root nor in a user namespace.
     #[error("this system does not let us make namespaces: {0}")]
     Forbidden(#[source] io::Error),
-    /// Something else went wrong.
-    #[error("making namespaces: {0}")]
+    /// Another system call failed.
+    #[error("cannot make namespaces: {0}")]
     System(#[from] io::Error),
 }
 
@@ -84,14 +84,14 @@ pub enum ContainError {
 #[derive(Debug)]
 pub struct Contained {
     pid: Pid,
-    /// Closes when we end, which the one inside can see.
+    /// Closes when the process outside ends, which the process inside can see.
     _alive: OwnedFd,
 }
 
-/// Splits the calling process, which must have one thread, in two; see the module's documentation.
+/// Splits the calling process, which must have one thread, in two. See the module's documentation.
 ///
-/// A caller that may make namespaces without a user namespace stays the user that it is, whatever `identity` says.
-/// Fails with [`ContainError::Forbidden`] where there is no permission; the process is as it was then.
+/// A caller that may make namespaces without a user namespace keeps its user, whatever `identity` says. Fails with
+/// [`ContainError::Forbidden`] if there is no permission; the process is unchanged then.
 pub fn contain(identity: Identity) -> Result<Side, ContainError> {
     let rights = permitted(identity)?;
     unshare(rights, identity)?;
@@ -105,7 +105,7 @@ pub fn contain(identity: Identity) -> Result<Side, ContainError> {
 }
 
 impl Inside {
-    /// What we may do here.
+    /// The rights of this process.
     pub fn rights(&self) -> Rights {
         self.rights
     }
@@ -113,14 +113,14 @@ impl Inside {
     /// Sends a signal to every other process in this namespace, if there are any.
     #[expect(
         clippy::unused_self,
-        reason = "it says that the others are of this namespace"
+        reason = "the receiver shows that the signal reaches this namespace only"
     )]
     pub(crate) fn signal_all(&self, signal: Signal) -> io::Result<()> {
-        // Anywhere else this would reach everything that the user runs.
+        // In any other process, the signal would reach everything that the user runs.
         if getpid() != Pid::INIT {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        // SAFETY: a system call without pointers; all that it can reach is in this namespace.
+        // SAFETY: a system call without pointers. It reaches only processes of this namespace.
         if unsafe { libc::kill(-1, signal.as_raw()) } == 0 {
             return Ok(());
         }
@@ -132,12 +132,13 @@ impl Inside {
 }
 
 impl Contained {
-    /// The process id of the one inside.
+    /// The id of the process inside.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()
     }
 
-    /// Waits as [`Contained::wait`] does, and ends the one inside at once when a signal comes: 128 and that signal.
+    /// Waits as [`Contained::wait`] does, but kills the process inside as soon as a signal arrives. Returns 128 plus
+    /// that signal's number then.
     pub fn wait_or_kill(self) -> io::Result<u8> {
         let asked = Cell::new(None);
         let code = self.wait(|came| {
@@ -148,13 +149,14 @@ impl Contained {
         Ok(signal.map_or(code, |code| u8::try_from(code).unwrap_or(u8::MAX)))
     }
 
-    /// Waits for the end of the one inside and returns its exit code, or 128 and the signal that killed it.
+    /// Waits for the end of the process inside. Returns its exit code, or 128 plus the number of the signal that killed
+    /// it.
     ///
-    /// `relay` says what to send inside for each signal that comes meanwhile.
+    /// `relay` returns the signal to send inside for each signal that arrives meanwhile.
     pub fn wait(self, relay: impl Fn(Came) -> Option<Signal>) -> io::Result<u8> {
         let signals = Signals::of_parents()?;
         loop {
-            // Held back first and asked for then: its end cannot fall in between.
+            // The signals are blocked before the first check, so an end between check and wait is not missed.
             if let Some((_, status)) = waitpid(Some(self.pid), WaitOptions::NOHANG)? {
                 return Ok(exit_code(ExitStatus::from_raw(status.as_raw())));
             }
@@ -168,7 +170,8 @@ impl Contained {
     }
 }
 
-/// A process's end as shells tell it: its exit code, or 128 and the signal that killed it.
+/// Returns the exit status as shells report it: the exit code, or 128 plus the number of the signal that killed the
+/// process.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let signalled = status.signal().map(|signal| signal + 128);
     let code = status.code().or(signalled);
@@ -176,7 +179,7 @@ pub fn exit_code(status: ExitStatus) -> u8 {
         .unwrap_or(u8::MAX)
 }
 
-/// Finds out in a process that is thrown away, because an attempt that fails half-way cannot be undone.
+/// Finds out the rights in a child process, because an attempt that fails half-way cannot be undone.
 fn permitted(identity: Identity) -> Result<Rights, ContainError> {
     let mut refused = io::Error::from(io::ErrorKind::PermissionDenied);
     for rights in [Rights::Root, Rights::User] {
@@ -186,7 +189,7 @@ fn permitted(identity: Identity) -> Result<Rights, ContainError> {
             let error = outcome
                 .err()
                 .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
-            // SAFETY: ends this process at once; nothing in it needs a destructor to run.
+            // SAFETY: the call ends this process at once. Nothing in it needs a destructor to run.
             unsafe { libc::_exit(error) }
         };
         let ended = waitpid(Some(pid), WaitOptions::empty()).map_err(io::Error::from)?;
@@ -201,11 +204,11 @@ fn permitted(identity: Identity) -> Result<Rights, ContainError> {
 
 /// Gives the calling thread namespaces of its own.
 pub(crate) fn own_namespaces(namespaces: UnshareFlags) -> io::Result<()> {
-    // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is taken out of the flags.
+    // SAFETY: only `CLONE_FILES` could take descriptors away from their users, and it is removed from the flags.
     Ok(unsafe { unshare_unsafe(namespaces - UnshareFlags::FILES) }?)
 }
 
-/// New mounts for the calling process, new process ids for its children and, without root, its own users.
+/// Gives the calling process its own mounts and, without root, its own users, and its children their own process ids.
 fn unshare(rights: Rights, identity: Identity) -> io::Result<()> {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID;
@@ -218,8 +221,8 @@ fn unshare(rights: Rights, identity: Identity) -> io::Result<()> {
             Identity::Root => (0, 0),
             Identity::Caller => (user, group),
         };
-        // The kernel lets an unprivileged process map its group only after it has given up `setgroups`. Other groups
-        // of the caller stay in force, but are shown as the overflow group.
+        // The kernel lets an unprivileged process map its group only after it has given up `setgroups`. Other groups of
+        // the caller stay in force, but appear as the overflow group.
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{inner_user} {user} 1"))?;
         fs::write("/proc/self/gid_map", format!("{inner_group} {group} 1"))?;
@@ -227,32 +230,32 @@ fn unshare(rights: Rights, identity: Identity) -> io::Result<()> {
     Ok(())
 }
 
-/// First steps inside: die with the one outside, and see the new process ids.
+/// First steps inside: end with the process outside, and see the new process ids.
 fn settle(outside: &OwnedFd) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have died before that; then the other end of this pipe is closed.
+    // The process outside may have ended before that call; then the other end of this pipe is closed.
     let mut ends = [PollFd::new(outside, PollFlags::IN)];
     if poll(&mut ends, Some(&Timespec::default()))? != 0 {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
-    // What is mounted here must not show outside.
+    // Mounts made here must not appear outside.
     let ours_only = MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM;
     mount_change("/", ours_only)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     if mount("proc", "/proc", "proc", flags, None).is_err() {
-        // Containers often forbid it. The old one works too, with the process ids of outside.
+        // Containers often forbid it. The old mount works too, but shows the process ids of outside.
     }
     Ok(())
 }
 
-/// Doubles the process. `None`: this is the new one.
+/// Forks the process. `None` means that this is the child.
 pub(crate) fn fork() -> Result<Option<Pid>, ContainError> {
     let threads = fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
         return Err(ContainError::Threads(threads));
     }
-    // SAFETY: the process has one thread, this one, and only it could start another. So the child is a whole
-    // process: no lock is held by a thread that it lacks.
+    // SAFETY: the process has one thread, this one, and only it could start another. So the child is a complete
+    // process: no lock is held by a thread that does not exist in it.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error().into()),
         pid => Ok(Pid::from_raw(pid)),

@@ -1,4 +1,4 @@
-//! Datagrams lost inside this host, for want of room in the receive buffer.
+//! Datagrams that this host dropped because the receive buffer was full.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -7,20 +7,21 @@ use crate::returned::check;
 
 /// Words of the `SO_MEMINFO` answer: `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
 const WORDS: usize = 9;
-/// The last of them counts drops: `SK_MEMINFO_DROPS`.
+/// Index of the word that counts drops: `SK_MEMINFO_DROPS`.
 const DROPS: usize = 8;
 
-/// Number of datagrams that arrived on `socket` and were thrown away, since it was made, because its receive buffer was full.
+/// Returns how many datagrams that arrived on `socket` were dropped since it was made, because its receive buffer was
+/// full.
 ///
-/// The kernel counts in 32 bits and starts again at 0 after the last number. Fails with `Unsupported` where the kernel
-/// does not count (before Linux 4.12).
+/// The kernel's counter has 32 bits and wraps to 0. Fails with `Unsupported` if the kernel does not count (before Linux
+/// 4.12).
 pub fn socket_drops(socket: impl AsFd) -> io::Result<u32> {
     let socket = socket.as_fd();
     let mut words = [0u32; WORDS];
     let mut length =
         libc::socklen_t::try_from(size_of_val(&words)).expect("invariant: 36 bytes fit");
-    // SAFETY: the descriptor is open, because it is borrowed for the call; `words` has `length` bytes that the kernel
-    // may write, any bytes are valid for it, and both pointers outlive the call.
+    // SAFETY: the descriptor is open, because it is borrowed for the call. The kernel may write `length` bytes to
+    // `words`, any bytes are valid there, and both pointers outlive the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_file_is_refused() {
-        let file = std::fs::File::open("/dev/null").expect("there");
+        let file = std::fs::File::open("/dev/null").expect("/dev/null");
         assert!(socket_drops(&file).is_err());
     }
 }

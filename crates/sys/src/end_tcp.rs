@@ -1,4 +1,4 @@
-//! TCP connections of other programs: which there are (`ss`), and their end (`ss --kill`): their programs see an abort.
+//! Lists TCP connections of other programs (`ss`) and ends them (`ss --kill`). Their programs see an abort.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,9 +8,11 @@ use rustix::net::netlink::SOCK_DIAG;
 
 use crate::netlink::{Netlink, Request};
 
-/// Ends all TCP connections of the calling thread's network from these addresses of its own; how many there were. Fails
-/// with `PermissionDenied` without `CAP_NET_ADMIN` there, and with `Unsupported` where the kernel cannot do it. Those
-/// that could be ended are then ended all the same.
+/// Ends all TCP connections in the calling thread's network that have one of these local addresses. Returns how many
+/// were ended.
+///
+/// Fails with `PermissionDenied` without `CAP_NET_ADMIN` there, and with `Unsupported` if the kernel cannot end
+/// connections. If some connections cannot be ended, the others are ended nevertheless.
 pub fn end_tcp(from: &[IpAddr]) -> io::Result<usize> {
     let mut netlink = Netlink::open(Some(SOCK_DIAG))?;
     let mut found = Vec::new();
@@ -25,7 +27,7 @@ pub fn end_tcp(from: &[IpAddr]) -> io::Result<usize> {
     for (family, socket) in found {
         match netlink.ask(Request::new(DESTROY, 0, &request(family, ALIVE, socket))) {
             Ok(()) => ended += 1,
-            // It has ended meanwhile.
+            // The connection has ended meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => refused = refused.and(Err(error)),
         }
@@ -33,8 +35,9 @@ pub fn end_tcp(from: &[IpAddr]) -> io::Result<usize> {
     refused.map(|()| ended)
 }
 
-/// The established TCP connections of the calling thread's network that came in from outside, as (own, other) address:
-/// those on a port where a program listens now. Fails with `Unsupported` where the kernel does not tell.
+/// Returns the established TCP connections in the calling thread's network that were accepted from other hosts, as
+/// (local, remote) address. A connection counts if a program listens on its local port now. Fails with `Unsupported` if
+/// the kernel cannot list connections.
 pub fn accepted_tcp() -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
     let mut netlink = Netlink::open(Some(SOCK_DIAG))?;
     let mut listening = BTreeSet::new();
@@ -56,7 +59,7 @@ pub fn accepted_tcp() -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
     Ok(established)
 }
 
-/// Lists the TCP sockets that are in one of the states; `each` sees the state and the `struct inet_diag_sockid`.
+/// Lists the TCP sockets that are in one of the states. Passes the state and the `struct inet_diag_sockid` to `each`.
 fn list(
     netlink: &mut Netlink,
     family: i32,
@@ -72,7 +75,7 @@ fn list(
     })
 }
 
-/// `struct inet_diag_req_v2` for TCP.
+/// Makes a `struct inet_diag_req_v2` for TCP.
 fn request(family: i32, states: u32, socket: [u8; SOCKET]) -> [u8; 8 + SOCKET] {
     let mut bytes = [0; 8 + SOCKET];
     bytes[0] = u8::try_from(family).unwrap_or_default();
@@ -86,7 +89,7 @@ fn source(family: i32, socket: &[u8; SOCKET]) -> Option<IpAddr> {
     address(family, socket, 4)
 }
 
-/// An address, IPv4 also of an IPv6 socket that speaks it.
+/// Reads an address. For an IPv6 socket that uses IPv4, this is the IPv4 address.
 fn address(family: i32, socket: &[u8; SOCKET], at: usize) -> Option<IpAddr> {
     let bytes = socket.get(at..at + 16)?;
     if family == libc::AF_INET {
@@ -97,19 +100,19 @@ fn address(family: i32, socket: &[u8; SOCKET], at: usize) -> Option<IpAddr> {
     Some(Ipv6Addr::from(v6).to_canonical())
 }
 
-/// `struct inet_diag_sockid`: ports, addresses, device, cookie.
+/// Length of `struct inet_diag_sockid`: ports, addresses, device, cookie.
 const SOCKET: usize = 48;
 // linux/sock_diag.h
 const BY_FAMILY: u16 = 20;
 const DESTROY: u16 = 21;
-/// `TCP_ESTABLISHED`
+/// The socket state `TCP_ESTABLISHED`.
 const ESTABLISHED: u32 = 1;
-/// `TCP_TIME_WAIT`
+/// The socket state `TCP_TIME_WAIT`.
 const WAITS: u32 = 6;
-/// `TCP_LISTEN`
+/// The socket state `TCP_LISTEN`.
 const LISTENS: u32 = 10;
-/// All states but that of listeners, and of what only waits for its last packets to be forgotten: no program has that,
-/// and kernels before 6.0 cannot end it.
+/// All states except that of listeners and `TIME_WAIT`. Sockets in `TIME_WAIT` belong to no program, and kernels before
+/// 6.0 cannot end them.
 const ALIVE: u32 = !(1 << LISTENS | 1 << WAITS);
 
 #[cfg(test)]
@@ -144,7 +147,7 @@ mod tests {
                         let line = format!("SKIPPED {test}: {error}\n");
                         return io::Write::write_all(&mut io::stderr(), line.as_bytes());
                     }
-                    // The end of one is a reset for the other.
+                    // Ending one connection resets the other end.
                     ended => assert!((1..=2).contains(&ended?)),
                 }
                 for end in [&mut here, &mut there] {
@@ -155,7 +158,7 @@ mod tests {
                 }
                 let mut here = TcpStream::connect(address)?;
                 let mut there = listener.accept()?.0;
-                // Ended in good order: what is left of it belongs to nobody.
+                // An orderly end: only a TIME_WAIT socket is left, which belongs to no program.
                 for end in [&mut here, &mut there] {
                     end.shutdown(std::net::Shutdown::Write)?;
                 }

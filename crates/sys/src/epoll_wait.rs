@@ -1,4 +1,4 @@
-//! Waiting on an epoll set to the microsecond.
+//! Waits on an epoll set with microsecond precision.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,17 +10,17 @@ use rustix::event::epoll::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// From here on a millisecond more or less does not matter, and one system call is saved where it would take two.
+/// From this timeout on, a millisecond does not matter, and one system call is enough instead of two.
 const COARSE: Duration = Duration::from_millis(20);
 
-/// The kernel is older than Linux 5.11, or somebody keeps the call from us.
+/// Set if the kernel is older than Linux 5.11, or if a filter refuses the call.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Waits until something happens to what is in the set, or for `timeout`, for ever where there is none; what happened is
-/// in `events` afterwards, as much as has room there, in place of what was there.
+/// Waits until an event happens or `timeout` has passed; without a timeout it waits for ever. Afterwards `events` holds
+/// the new events, as many as its capacity allows, in place of the old ones.
 ///
-/// `epoll_wait` counts in milliseconds, and a sender paced at 600 Mbit/s has fifty packets due by the next one. Linux 5.11
-/// has a call that counts in nanoseconds; before it, short waits take two calls. A signal ends the wait like the timeout.
+/// `epoll_wait` counts in milliseconds, and a sender paced at 600 Mbit/s has fifty packets due in one. Linux 5.11 has a
+/// call that counts in nanoseconds. Before it, short waits take two calls. A signal ends the wait like the timeout.
 pub fn epoll_wait(
     epoll: impl AsFd,
     timeout: Option<Duration>,
@@ -49,7 +49,7 @@ fn wait_once(
     timeout: Option<Duration>,
     events: &mut Vec<Event>,
 ) -> rustix::io::Result<()> {
-    /// `struct __kernel_timespec`.
+    /// The C structure `struct __kernel_timespec`.
     #[repr(C)]
     struct Time {
         seconds: i64,
@@ -62,8 +62,8 @@ fn wait_once(
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let room = events.spare_capacity_mut();
     let most = i32::try_from(room.len()).unwrap_or(i32::MAX);
-    // SAFETY: `room` has space for `most` events, and rustix's are laid out as the kernel's; `time` is null or lives until
-    // the end of this function; there is no set of signals, whose size then does not matter.
+    // SAFETY: `room` has space for `most` events, and rustix's events have the kernel's layout. `time` is null or lives
+    // until the end of this function. There is no signal set, so its size does not matter.
     let found = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
@@ -78,7 +78,7 @@ fn wait_once(
     let Ok(found) = usize::try_from(found) else {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
     };
-    // SAFETY: it was empty, and the kernel has written so many events, no more than there was room for.
+    // SAFETY: the vector was empty, and the kernel has written this many events, no more than there was room for.
     unsafe { events.set_len(found) };
     Ok(())
 }
@@ -111,7 +111,7 @@ mod tests {
 
     type Wait = fn(BorrowedFd<'_>, Option<Duration>, &mut Vec<Event>) -> io::Result<()>;
 
-    /// What the kernel at hand does, and what is done with an old one.
+    /// The way of the running kernel, and the way of an old one.
     const WAYS: [Wait; 2] = [
         |set, timeout, events| epoll_wait(set, timeout, events),
         wait_twice,
@@ -135,7 +135,7 @@ mod tests {
                 wait(set.as_fd(), Some(timeout), &mut events).expect("a wait");
                 assert!(events.is_empty(), "nothing has happened yet");
             }
-            far.write_all(b"x").expect("there is room");
+            far.write_all(b"x").expect("a write");
             for timeout in [Some(Duration::ZERO), Some(Duration::from_millis(5)), None] {
                 wait(set.as_fd(), timeout, &mut events).expect("a wait");
                 let told: Vec<_> = events.drain(..).map(|event| event.data.u64()).collect();
@@ -155,7 +155,7 @@ mod tests {
                 wait(set.as_fd(), Some(wished), &mut events).expect("a wait");
                 (wished..Duration::from_millis(1)).contains(&start.elapsed())
             };
-            // One that is precise shows it; the machine may be busy during others.
+            // One precise wait is enough: the machine may be busy during others.
             assert!((0..500).any(|_| precise()));
         }
     }

@@ -1,4 +1,4 @@
-//! What a network device does itself and what it leaves to the kernel, as `ethtool -k` shows and `-K` sets it.
+//! Offload features of a network device, as `ethtool -k` shows them and `-K` sets them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -7,16 +7,16 @@ use rustix::net::{AddressFamily, SocketType, socket};
 
 use crate::returned::check;
 
-/// Features have at most this many numbers; the kernel knows about 64 of them.
+/// Limit on the number of features. The kernel has about 64 of them.
 const MAX_FEATURES: usize = 1024;
 
-/// Bytes of a feature's name: `ETH_GSTRING_LEN`.
+/// Length of a feature's name in bytes: `ETH_GSTRING_LEN`.
 const NAME: usize = 32;
 
-/// The request; libc's constant has the type that glibc takes.
+/// The ioctl request. libc's constant has the type that glibc takes.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// `ETH_SS_FEATURES`.
+/// The string set of feature names: `ETH_SS_FEATURES`.
 const FEATURES: u32 = 4;
 
 const GET_STRINGS: u32 = 0x1b;
@@ -29,13 +29,13 @@ const SET_FEATURES: u32 = 0x3b;
 pub struct Ethtool {
     socket: OwnedFd,
     device: [u8; libc::IFNAMSIZ],
-    /// A feature's place is its number.
+    /// Names of the features; the index is the feature's number.
     names: Vec<String>,
 }
 
 impl Ethtool {
-    /// Opens a device of the calling thread's network namespace. Fails with `NotFound` where there is none of this
-    /// name.
+    /// Opens a device of the calling thread's network namespace. Fails with `NotFound` if the name is too long for a
+    /// device, and with the error `ENODEV` if there is no device of this name.
     pub fn open(device: &str) -> io::Result<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         // One byte stays zero: it ends the name.
@@ -52,12 +52,12 @@ impl Ethtool {
         Ok(ethtool)
     }
 
-    /// Whether a feature (`tx-tcp-segmentation`) is on; `None` where the kernel does not know it.
+    /// Whether a feature (for example `tx-tcp-segmentation`) is on; `None` if the kernel does not know it.
     pub fn feature(&self, name: &str) -> io::Result<Option<bool>> {
         Ok(self.states(name)?.map(|[_, _, active, _]| active))
     }
 
-    /// Whether a feature can be switched on and off here.
+    /// Whether a feature of this device can be switched on and off.
     pub fn can_change(&self, name: &str) -> io::Result<bool> {
         let states = self.states(name)?;
         Ok(states.is_some_and(|[available, _, _, never_changed]| available && !never_changed))
@@ -68,7 +68,7 @@ impl Ethtool {
         let Some(number) = self.number(name) else {
             return Ok(None);
         };
-        // struct ethtool_gfeatures: command, blocks; of each block the four of its 32 features.
+        // struct ethtool_gfeatures: command, number of blocks, then four words per block of 32 features.
         let blocks = self.blocks();
         let mut buffer = vec![0; 2 + 4 * blocks];
         buffer[0] = GET_FEATURES;
@@ -80,10 +80,11 @@ impl Ethtool {
         })))
     }
 
-    /// Switches features on or off; those that the kernel does not know are left out. Fails with `PermissionDenied`
-    /// without `CAP_NET_ADMIN`, and with `Unsupported` where a feature of this device is fixed otherwise.
+    /// Switches features on or off. Features that the kernel does not know are skipped. Fails with `PermissionDenied`
+    /// without `CAP_NET_ADMIN`, and with `Unsupported` if a feature of this device is fixed to the other value.
     pub fn set_features(&self, features: &[(&str, bool)]) -> io::Result<()> {
-        // struct ethtool_sfeatures: command, blocks; of each block which are valid, and which of them are on.
+        // struct ethtool_sfeatures: command, number of blocks, then per block which features are valid and which are
+        // on.
         let blocks = self.blocks();
         let mut buffer = vec![0; 2 + 2 * blocks];
         buffer[0] = SET_FEATURES;
@@ -119,7 +120,7 @@ impl Ethtool {
     }
 
     fn feature_names(&self) -> io::Result<Vec<String>> {
-        // struct ethtool_sset_info: command, reserved, mask of the sets asked for (64 bits), their lengths.
+        // struct ethtool_sset_info: command, reserved, 64-bit mask of the requested sets, their lengths.
         let mut info = [GET_SET_INFO, 0, 0, 0, 0];
         let mask = (1_u64 << FEATURES).to_ne_bytes();
         let (low, high) = mask.split_at(4);
@@ -130,7 +131,7 @@ impl Ethtool {
         if count > MAX_FEATURES {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the kernel claims to know more features than can be",
+                "the kernel reports an implausible number of features",
             ));
         }
         // struct ethtool_gstrings: command, set, count, names.
@@ -150,7 +151,8 @@ impl Ethtool {
         Ok(bytes.chunks_exact(NAME).map(name).collect())
     }
 
-    /// One `SIOCETHTOOL`. `buffer` must be as long as the command in its first word makes the kernel write.
+    /// Runs one `SIOCETHTOOL`. `buffer` must be as long as the structure that the kernel writes for the command in its
+    /// first word.
     fn call(&self, buffer: &mut [u32]) -> io::Result<()> {
         let mut request = libc::ifreq {
             ifr_name: self.device.map(|byte| libc::c_char::from_ne_bytes([byte])),
@@ -158,11 +160,11 @@ impl Ethtool {
                 ifru_data: buffer.as_mut_ptr().cast(),
             },
         };
-        // SAFETY: `request` is a live `ifreq` with a name that ends in a zero. `ifru_data` points at `buffer`, alive
-        // and borrowed mutably for the call; each caller in this file makes it as long as its command's structure is
-        // for the counts that are in it, and the kernel writes no more than these counts allow (one 32-bit length
-        // for the one set asked for, `blocks` blocks, `count` names; where its own count is another it refuses
-        // or, for names, fills what it counted itself, which is the number it gave a moment before and never changes).
+        // SAFETY: `request` is a live `ifreq` with a name that ends in a zero. `ifru_data` points at `buffer`, which is
+        // alive and borrowed mutably for the call. Each caller in this file makes it as long as its command's structure
+        // for the counts in it. The kernel writes no more than these counts allow: one 32-bit length for the one
+        // requested set, `blocks` blocks, or `count` names. If its own count differs, it refuses; for names, it writes
+        // as many as it counted, which is the number that it returned a moment before and that never changes.
         let done = unsafe {
             libc::ioctl(
                 self.socket.as_fd().as_raw_fd(),

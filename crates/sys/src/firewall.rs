@@ -1,8 +1,8 @@
-//! A table of packet filter rules of our own (`nf_tables`), written to the kernel in one transaction.
+//! A table of packet filter rules (`nf_tables`) that belongs to this program, written to the kernel in one transaction.
 //!
-//! A [`Firewall`] collects chains and rules; [`Firewall::install`] replaces the table of that name by them: packets see
-//! the old table or the new one, never half of either. The table stays when the process ends. A rule is a list of
-//! [`Part`]s: conditions, then what is done where all of them hold.
+//! A [`Firewall`] collects chains and rules. [`Firewall::install`] replaces the table of that name by them: packets see
+//! the old table or the new one, never a mixture. The table stays when the process ends. A rule is a list of [`Part`]s:
+//! conditions, then actions for packets that meet all of them.
 
 mod expression;
 
@@ -15,7 +15,7 @@ use rustix::net::netlink::NETFILTER;
 use crate::netlink::{Netlink, Request};
 use crate::network::octets;
 
-/// A table that is to be installed.
+/// A table to be installed.
 #[derive(Debug)]
 pub struct Firewall {
     name: String,
@@ -23,61 +23,61 @@ pub struct Firewall {
     sets: u32,
 }
 
-/// Where a chain sees packets.
+/// The point at which a chain sees packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Packets that came in, before the kernel decides where they go.
+    /// Packets that were received, before the kernel routes them.
     Arriving,
-    /// Packets of this host, which are routed again where the chain has changed their mark.
+    /// Packets of this host. They are routed again if the chain changed their mark.
     Leaving,
-    /// All packets that are about to leave by a device, those of this host and forwarded ones.
+    /// All packets that are about to leave by a device: those of this host and forwarded ones.
     Passing,
 }
 
-/// A condition, or what is done.
+/// A condition on a packet, or an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// It came in by this device.
+    /// The packet was received by this device.
     From(&'a str),
-    /// It leaves by this device.
+    /// The packet leaves by this device.
     Through(&'a str),
-    /// It leaves by another device.
+    /// The packet leaves by another device.
     NotThrough(&'a str),
-    /// It goes to this network.
+    /// The packet's destination is in this network.
     To(IpNet),
-    /// It goes to an address of this host.
+    /// The packet's destination is an address of this host.
     ToThisHost,
-    /// It is of this protocol: TCP is 6.
+    /// The packet has this protocol: TCP is 6.
     Protocol(u8),
-    /// It has this source port, of TCP or UDP.
+    /// The packet has this TCP or UDP source port.
     SourcePort(u16),
-    /// It has this destination port, of TCP or UDP.
+    /// The packet has this TCP or UDP destination port.
     Port(u16),
-    /// It asks for, or answers about, a neighbour: types 133 to 136 of `ICMPv6`.
+    /// The packet belongs to neighbour discovery: types 133 to 136 of `ICMPv6`.
     NeighbourDiscovery,
-    /// It begins a TCP connection: SYN without ACK.
+    /// The packet begins a TCP connection: SYN without ACK.
     Begins,
-    /// It does not begin a TCP connection.
+    /// The TCP packet does not begin a connection.
     Continues,
-    /// It is the first packet of its connection that this host sees.
+    /// The packet is the first of its connection that this host sees.
     IsNew,
-    /// It has this mark.
+    /// The packet has this mark.
     Marked(u32),
-    /// Its connection has this mark.
+    /// The packet's connection has this mark.
     ConnectionMarked(u32),
-    /// It goes from and to an address and port in this set of connections.
+    /// The packet's addresses and ports are those of a connection in this set.
     In(Set),
-    /// Gives it a mark.
+    /// Sets the packet's mark.
     Mark(u32),
-    /// Gives its connection a mark.
+    /// Sets the mark of the packet's connection.
     MarkConnection(u32),
-    /// Lets it go; this chain has no more to say.
+    /// Accepts the packet, and ends its way through this chain.
     Accept,
-    /// Takes it away. Its sender, if it is a program of this host, may see `EPERM`.
+    /// Drops the packet. If its sender is a program of this host, it may see `EPERM`.
     Drop,
 }
 
-/// A set of connections, of one family.
+/// A set of connections of one address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set {
     number: u32,
@@ -85,17 +85,19 @@ pub struct Set {
 }
 
 impl Firewall {
-    /// A table without anything in it.
+    /// Makes an empty table.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            // Deleting what is not there is an error, making what is there is none.
+            // The first request makes sure that the table exists: deleting a missing table is an error, making an
+            // existing one is not.
             requests: vec![make(name), delete(name), make(name)],
             sets: 0,
         }
     }
 
-    /// Adds a chain that lets through what its rules do not decide. Chains of a lower `priority` see packets earlier.
+    /// Adds a chain that accepts packets which its rules do not decide. Chains with a lower `priority` see packets
+    /// earlier.
     pub fn chain(&mut self, name: &str, hook: Hook, priority: i32) {
         let (kind, number) = match hook {
             Hook::Arriving => ("filter", libc::NF_INET_PRE_ROUTING),
@@ -127,15 +129,15 @@ impl Firewall {
         self.requests.push(request);
     }
 
-    /// Adds a set of the connections from an address of this host (first) to another one. Those of the other family
-    /// are left out.
+    /// Adds a set of connections, each from an address of this host (first) to another address. Connections of the
+    /// other address family are left out.
     pub fn connections(&mut self, v6: bool, all: &[(SocketAddr, SocketAddr)]) -> Set {
         self.sets += 1;
         let set = Set {
             number: self.sets,
             v6,
         };
-        // Address and ports, in registers of four bytes.
+        // Length of address and ports, in registers of four bytes.
         let length: u32 = if v6 { 16 + 4 } else { 4 + 4 };
         let request = message(libc::NFT_MSG_NEWSET, libc::NLM_F_CREATE)
             .with_text(SET_TABLE, &self.name)
@@ -164,13 +166,13 @@ impl Firewall {
         set
     }
 
-    /// Puts the table in place of the one of that name, if there is one, in the calling thread's network. Fails with
-    /// `PermissionDenied` without `CAP_NET_ADMIN` there.
+    /// Installs the table in the calling thread's network. It replaces a table of the same name, if there is one. Fails
+    /// with `PermissionDenied` without `CAP_NET_ADMIN` there.
     pub fn install(self) -> io::Result<()> {
         Netlink::open(Some(NETFILTER))?.ask_all(self.requests)
     }
 
-    /// Removes a table of this name; whether there was one.
+    /// Removes the table of this name. Returns whether it existed.
     pub fn remove(name: &str) -> io::Result<bool> {
         match Netlink::open(Some(NETFILTER))?.ask_all(vec![delete(name)]) {
             Ok(()) => Ok(true),
@@ -205,13 +207,13 @@ fn delete(name: &str) -> Request {
 
 fn message(kind: libc::c_int, flags: i32) -> Request {
     let kind = u16::try_from(libc::NFNL_SUBSYS_NFTABLES << 8 | kind).unwrap_or_default();
-    // struct nfgenmsg: family (both), version, nothing more.
+    // struct nfgenmsg: family (both), version, no resource id.
     Request::new(kind, flags, &[INET, 0, 0, 0])
 }
 
 /// `NFPROTO_INET`: IPv4 and IPv6.
 const INET: u8 = 1;
-/// `NLA_F_NESTED`
+/// The attribute flag `NLA_F_NESTED`.
 const NESTED: u16 = 0x8000;
 
 // linux/netfilter/nf_tables.h
@@ -240,7 +242,7 @@ const ELEMENTS_LIST: u16 = 3;
 const ELEMENTS_SET_ID: u16 = 4;
 const ELEMENT_KEY: u16 = 1;
 
-/// Connections in one message, whose list has to be shorter than 64 KiB.
+/// Connections in one message, whose list must be shorter than 64 KiB.
 const ELEMENTS: usize = 1000;
 
 #[cfg(test)]

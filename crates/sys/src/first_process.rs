@@ -1,5 +1,5 @@
-//! What the first process of a process namespace owes the others: it starts them, takes leave of each, and ends
-//! those that are left.
+//! Duties of the first process of a process namespace: it starts the other processes, reaps those that have ended, and
+//! ends those that are left.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -13,31 +13,32 @@ use rustix::process::{Signal, WaitOptions, wait};
 
 use crate::{Inside, NetNamespace, Signals, exit_code, with_default_signals};
 
-/// Commands of a session, started in networks and waited for.
+/// Commands of a session, which are started in networks and waited for.
 ///
-/// Make it before there are threads: they would take signals that are meant for it.
+/// Make it before other threads exist: they would receive signals that are meant for it.
 #[derive(Debug)]
 pub struct FirstProcess {
     inside: Inside,
     signals: Signals,
-    /// Exit codes of our own commands that have ended and were not asked for yet.
+    /// Exit codes of this process's own commands that have ended and were not asked for yet.
     ended: BTreeMap<u32, u8>,
     ours: Vec<u32>,
 }
 
-/// Why a wait is over.
+/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The command ended with this exit code, or was killed by a signal (128 and its number).
+    /// The command ended with this exit code, or was killed by a signal (128 plus its number).
     Ended(u8),
     /// This signal asks this process to end.
     Asked(Signal),
-    /// The time was up.
+    /// The time limit passed.
     Late,
 }
 
 impl Outcome {
-    /// The exit code that says so: that of the command, 128 and the number of the signal, or that of `timeout(1)`.
+    /// Returns the exit code for this outcome: that of the command, 128 plus the number of the signal, or that of
+    /// `timeout(1)`.
     pub fn code(self) -> u8 {
         match self {
             Self::Ended(code) => code,
@@ -47,7 +48,7 @@ impl Outcome {
     }
 }
 
-/// The exit code of `timeout(1)` for a command that was late.
+/// The exit code of `timeout(1)` for a command that exceeds its limit.
 const TIMED_OUT: u8 = 124;
 
 /// The exit code of shells for a command that does not exist.
@@ -56,20 +57,20 @@ const NOT_FOUND: u8 = 127;
 /// The exit code of shells for a command that cannot be run.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// The exit code and the words of a shell for a program that could not be started; `None` where the fault is not the
-/// program's.
+/// Returns the exit code and message of a shell for a program that could not be started; `None` if the program is not
+/// the cause.
 pub fn refusal(program: &str, error: &io::Error) -> Option<(u8, String)> {
     let not_found = (NOT_FOUND, format!("{program}: not found"));
     match error.kind() {
         ErrorKind::NotFound => Some(not_found),
-        // Also where a directory of the path may not be searched, whatever it holds.
+        // The system also returns this error if a directory of the path may not be searched, whatever it holds.
         ErrorKind::PermissionDenied if !exists(program) => Some(not_found),
         ErrorKind::PermissionDenied => Some((NOT_EXECUTABLE, format!("{program}: {error}"))),
         _ => None,
     }
 }
 
-/// Whether there is a program of this name, as far as can be seen.
+/// Whether there is a program of this name, as far as this process can see.
 fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     Path::new(program).is_file()
@@ -77,11 +78,11 @@ fn exists(program: &str) -> bool {
             && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// A look at whether something has happened, where nobody tells us.
+/// Interval of checks for which there is no notification.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl FirstProcess {
-    /// Takes over the duties.
+    /// Takes over the duties of the first process.
     pub fn new(inside: Inside) -> io::Result<Self> {
         let signals = Signals::of_parents()?;
         Ok(Self {
@@ -95,7 +96,7 @@ impl FirstProcess {
     /// Starts a command in a network and returns its process id.
     pub fn start(&mut self, network: &NetNamespace, command: &mut Command) -> io::Result<u32> {
         with_default_signals(command);
-        // What the handle would wait for, `wait` does.
+        // `wait` reaps the process, so the handle is not needed.
         let pid = network.within(|| Ok(command.spawn()?.id()))?;
         self.ours.push(pid);
         Ok(pid)
@@ -103,12 +104,13 @@ impl FirstProcess {
 
     /// Waits for the end of a command that was started here.
     ///
-    /// Ctrl-C at the terminal is the command's to obey: it got it as well.
+    /// Ctrl-C at the terminal does not end the wait: the command has received it as well and decides itself.
     pub fn wait(&mut self, pid: u32, until: Option<Instant>) -> io::Result<Outcome> {
         self.wait_any(&[pid], until).map(|(_, outcome)| outcome)
     }
 
-    /// Waits as [`Self::wait`] for several commands; tells the first that has ended, and in other cases the first of all.
+    /// Waits as [`Self::wait`] does, for several commands. Returns the first that has ended, with its outcome; for
+    /// other outcomes, returns the first of `pids`.
     pub fn wait_any(&mut self, pids: &[u32], until: Option<Instant>) -> io::Result<(u32, Outcome)> {
         let first = pids.first().copied().unwrap_or_default();
         loop {
@@ -132,7 +134,8 @@ impl FirstProcess {
         }
     }
 
-    /// Looks again and again until `done`, the command's end, or `until`; whether it was `done`.
+    /// Checks `done` at intervals until it returns true, the command ends, or `until` passes. Returns whether it was
+    /// true.
     pub fn wait_until(
         &mut self,
         pid: u32,
@@ -166,7 +169,7 @@ impl FirstProcess {
         Ok(())
     }
 
-    /// Takes leave of all who have ended; whether there are others.
+    /// Reaps all processes that have ended. Returns whether others are left.
     fn reap(&mut self) -> io::Result<bool> {
         loop {
             match wait(WaitOptions::NOHANG) {

@@ -1,4 +1,4 @@
-//! How many long frames pass a device, counted where they pass, so that counting costs next to nothing.
+//! Counts long frames at a device. The kernel counts them, so counting costs very little.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,9 +10,9 @@ use crate::packet_socket::{bind, statistics};
 use crate::returned::check;
 use crate::socket_option;
 
-/// Counts the frames that arrive at a device and are longer than some length.
+/// Counts frames that arrive at a device and are longer than a limit.
 ///
-/// A filter in the kernel lets nothing else through and keeps none of their bytes; nobody reads them either.
+/// A filter in the kernel passes only these frames and keeps one byte of each. No process reads them.
 #[derive(Debug)]
 pub struct FrameCounter {
     fd: OwnedFd,
@@ -20,11 +20,11 @@ pub struct FrameCounter {
 }
 
 impl FrameCounter {
-    /// Counts at `interface` of the calling thread's network namespace, from now on, frames of more than `longer_than`
-    /// bytes, Ethernet header included. Needs `CAP_NET_RAW` in the namespace.
+    /// Counts frames that arrive from now on at `interface`, in the calling thread's network namespace, and have more
+    /// than `longer_than` bytes, including the Ethernet header. Needs `CAP_NET_RAW` in the namespace.
     pub fn open(interface: &str, longer_than: u32) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Without a protocol nothing arrives until it is bound, when the filter is there.
+        // Without a protocol, nothing arrives before `bind`, when the filter is in place.
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let ignore = libc::PACKET_IGNORE_OUTGOING;
         socket_option::set(fd.as_fd(), libc::SOL_PACKET, ignore, &1)?;
@@ -33,15 +33,15 @@ impl FrameCounter {
         Ok(Self { fd, seen: 0 })
     }
 
-    /// How many there were.
+    /// Returns how many such frames have arrived since the counter was opened.
     pub fn count(&mut self) -> io::Result<u64> {
-        // The kernel forgets what it has told. What found no room is among it.
+        // The kernel resets its counters at each call. Frames that found no room in the buffer are included.
         self.seen += u64::from(statistics(self.fd.as_fd())?.tp_packets);
         Ok(self.seen)
     }
 }
 
-/// Bytes kept of a frame: one at least, or it is not let through.
+/// Bytes kept of a frame. With 0, the kernel would drop the frame and not count it.
 const KEPT: u32 = 1;
 
 fn attach(fd: &OwnedFd, longer_than: u32) -> io::Result<()> {
@@ -67,8 +67,8 @@ fn attach(fd: &OwnedFd, longer_than: u32) -> io::Result<()> {
         filter: steps.as_mut_ptr(),
     };
     let length = libc::socklen_t::try_from(size_of_val(&program)).unwrap_or_default();
-    // SAFETY: `program` is alive and `length` bytes long, and names `steps`, which is alive and as long as it says;
-    // the kernel only reads both, and copies them.
+    // SAFETY: `program` is alive and `length` bytes long, and it names `steps`, which is alive and as long as `len`
+    // says. The kernel only reads both, and copies them.
     let done = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -99,7 +99,7 @@ mod tests {
             let mut counter = FrameCounter::open("lo", 1000)?;
             let receiver = UdpSocket::bind("127.0.0.1:0")?;
             let sender = UdpSocket::bind("127.0.0.1:0")?;
-            // Ethernet, IP and UDP headers are 42 bytes.
+            // Ethernet, IP and UDP headers have 42 bytes.
             for payload in [958, 959, 10, 5000, 1] {
                 sender.send_to(&vec![0; payload], receiver.local_addr()?)?;
             }

@@ -1,27 +1,27 @@
-//! A socket that whoever started this process has left open for it.
+//! Sockets that the process that started this one left open for it.
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use crate::returned::check;
 
-/// A copy of the socket of that number, which stays open as well. Fails with `InvalidInput` where the descriptor is no
-/// socket.
+/// Duplicates the socket with this descriptor number. The original stays open as well. Fails with `InvalidInput` if the
+/// descriptor is not a socket.
 pub fn inherit_socket(number: i32) -> io::Result<OwnedFd> {
     let fd = copy(number)?;
     rustix::net::sockopt::socket_type(&fd).map_err(|_| {
-        let text = format!("descriptor {number} is no socket");
+        let text = format!("descriptor {number} is not a socket");
         io::Error::new(io::ErrorKind::InvalidInput, text)
     })?;
     Ok(fd)
 }
 
-/// A copy of the descriptor of that number, which stays open as well.
+/// Duplicates the descriptor with this number. The original stays open as well.
 pub(crate) fn copy(number: i32) -> io::Result<OwnedFd> {
-    // SAFETY: F_DUPFD_CLOEXEC takes any two numbers; it fails where the first is no descriptor.
+    // SAFETY: F_DUPFD_CLOEXEC takes any two numbers. It fails if the first is not an open descriptor.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     check(copy)?;
-    // SAFETY: the call has just made this descriptor, so that nobody else owns it.
+    // SAFETY: the call has just made this descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 

@@ -1,7 +1,8 @@
 //! Descriptors handed over by a service manager: the `LISTEN_FDS` protocol of `sd_listen_fds(3)`.
 //!
-//! The manager puts sockets at descriptor 3 and up, and says so in three variables: `LISTEN_PID` (for whom),
-//! `LISTEN_FDS` (how many), `LISTEN_FDNAMES` (their names, separated by colons). They are taken once.
+//! The manager places sockets at descriptor 3 and up, and announces them in three variables: `LISTEN_PID` (the
+//! receiving process), `LISTEN_FDS` (their number), `LISTEN_FDNAMES` (their names, separated by colons). They can be
+//! taken once.
 
 use std::fs;
 use std::io;
@@ -11,18 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Descriptors 0 to 2 are stdin, stdout and stderr (`SD_LISTEN_FDS_START`).
 const FIRST_FD: RawFd = 3;
 
-/// More sockets than any unit file of ours has use for; keeps a wrong variable from costing time.
+/// Limit on the number of descriptors: more than any unit file of this program needs. It keeps a wrong variable from
+/// costing time.
 const MAX_FDS: usize = 256;
 
-/// Set when the descriptors were taken: they have one owner.
+/// Set once the descriptors were taken, because they have one owner.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A descriptor that the service manager opened for this process.
 #[derive(Debug)]
 pub struct InheritedFd {
-    /// `FileDescriptorName=` of the socket unit; `unknown` where none was given.
+    /// `FileDescriptorName=` of the socket unit; `unknown` if none was given.
     pub name: String,
-    /// The descriptor, close-on-exec.
+    /// The descriptor, which is close-on-exec.
     pub fd: OwnedFd,
 }
 
@@ -30,10 +32,10 @@ pub struct InheritedFd {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InheritError {
-    /// The environment contradicts itself.
+    /// `LISTEN_FDS` is not a number in the allowed range.
     #[error("LISTEN_FDS={0:?} is not a number from 0 to {MAX_FDS}")]
     BadCount(String),
-    /// A promised descriptor was not handed over; what was found instead.
+    /// A promised descriptor was not handed over. The error says why.
     #[error("LISTEN_FDS promises descriptor {0}, which this process did not inherit: {1}")]
     NotInherited(RawFd, #[source] io::Error),
     /// The descriptor could not be made close-on-exec.
@@ -43,8 +45,8 @@ pub enum InheritError {
 
 /// Takes the sockets that a service manager opened for this process, in the manager's order.
 ///
-/// Empty where there is no manager, where the variables are meant for another process, and from the second call on.
-/// Where the variables are for us and wrong, descriptors taken until then are closed.
+/// Returns an empty list if there is no manager, if the variables are meant for another process, and from the second
+/// call on. If the variables are meant for this process but wrong, descriptors taken so far are closed.
 pub fn inherited_fds() -> Result<Vec<InheritedFd>, InheritError> {
     let variable = |name| std::env::var(name).ok();
     let names = parse(
@@ -53,7 +55,7 @@ pub fn inherited_fds() -> Result<Vec<InheritedFd>, InheritError> {
         variable("LISTEN_FDS").as_deref(),
         variable("LISTEN_FDNAMES").as_deref(),
     )?;
-    // Acquire and release are one: whoever comes second must only see that somebody came first.
+    // One atomic operation decides which caller takes them: the second caller must only see that there was a first one.
     if names.is_empty() || TAKEN.swap(true, Ordering::AcqRel) {
         return Ok(Vec::new());
     }
@@ -63,7 +65,7 @@ pub fn inherited_fds() -> Result<Vec<InheritedFd>, InheritError> {
         .collect()
 }
 
-/// The names of the descriptors meant for `pid`, one for each.
+/// Returns the names of the descriptors meant for `pid`, one for each.
 fn parse(
     pid: u32,
     listen_pid: Option<&str>,
@@ -87,12 +89,12 @@ fn parse(
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Takes ownership of `fd` after making sure that nobody in this process can own it already.
+/// Takes ownership of `fd`, after checking that nothing in this process can own it already.
 fn take(fd: RawFd, name: String) -> Result<InheritedFd, InheritError> {
     check_inherited(fd).map_err(|source| InheritError::NotInherited(fd, source))?;
-    // SAFETY: `fd` is open and came through exec (`check_inherited`), so no object of this process was made from
-    // opening it; `TAKEN` lets one call in the process's life come here, and each number once in that call. So the
-    // `OwnedFd` is its only owner.
+    // SAFETY: `fd` is open and came through exec (`check_inherited`), so no object of this process was made by opening
+    // it. `TAKEN` lets one call in the process's life get here, and each number once in that call. So the `OwnedFd` is
+    // its only owner.
     let fd_owned = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&fd_owned, rustix::io::FdFlags::CLOEXEC)
         .map_err(|error| InheritError::CloseOnExec(fd, error.into()))?;
@@ -102,8 +104,8 @@ fn take(fd: RawFd, name: String) -> Result<InheritedFd, InheritError> {
 /// Checks that `fd` is open and was inherited.
 ///
 /// A descriptor that survived exec cannot have close-on-exec set, and the standard library, rustix and tokio set it on
-/// every descriptor that they open. It is looked up in `/proc`, since asking the descriptor itself would need
-/// the ownership that is in question.
+/// every descriptor that they open. The check reads `/proc`, since asking the descriptor itself would need the
+/// ownership that is in question.
 fn check_inherited(fd: RawFd) -> io::Result<()> {
     let invalid = |text| io::Error::new(io::ErrorKind::InvalidData, text);
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
-    /// The child half of the next test; does nothing in an ordinary run.
+    /// The child half of the next test. Does nothing in an ordinary run.
     #[test]
     fn child_takes_its_socket() {
         if std::env::var_os("QUICTUN_TEST_CHILD").is_none() {
@@ -208,7 +210,7 @@ mod tests {
         let mut buffer = [0; 16];
         let length = socket
             .recv(&mut buffer)
-            .expect("the child sent to us before it ended");
+            .expect("the child has sent a datagram");
         assert_eq!(&buffer[..length], b"taken");
     }
 }

@@ -1,7 +1,8 @@
-//! Safe wrappers over Linux: what the standard library and rustix leave to raw descriptors or raw calls.
+//! Safe wrappers over Linux system calls that the standard library and rustix offer only on raw descriptors, or not at
+//! all.
 //!
-//! Every function here is safe to call at any time. `unsafe` stays inside this crate, each block with its argument.
-//! Errors are the system's; a function's documentation names only those that a caller tells apart.
+//! Every function here is safe to call at any time. `unsafe` stays inside this crate, and each block states why it is
+//! sound. Errors are the system's; a function's documentation names only those that callers distinguish.
 
 mod batch;
 mod buffer_pool;

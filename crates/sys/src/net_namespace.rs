@@ -1,4 +1,4 @@
-//! Network namespaces, held by descriptor: nothing has a name, so nothing is left behind.
+//! Network namespaces, held by descriptor. They have no names, so nothing is left behind when the process ends.
 
 use std::fs::File;
 use std::io;
@@ -12,20 +12,20 @@ use crate::contain::own_namespaces;
 
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
-/// A network of its own: devices, addresses, routes, ports. It ends with its last descriptor and last process.
+/// A separate network: devices, addresses, routes, ports. It ends with its last descriptor and its last process.
 #[derive(Debug)]
 pub struct NetNamespace {
     fd: OwnedFd,
 }
 
 impl NetNamespace {
-    /// The one in which the calling thread is.
+    /// Returns the namespace of the calling thread.
     pub fn current() -> io::Result<Self> {
         let fd = File::open(CURRENT)?.into();
         Ok(Self { fd })
     }
 
-    /// A new one with nothing but a loopback device, which is down. Fails with `PermissionDenied` without
+    /// Makes a namespace that has only a loopback device, which is down. Fails with `PermissionDenied` without
     /// `CAP_SYS_ADMIN` in the user namespace; see [`crate::contain`].
     pub fn new() -> io::Result<Self> {
         on_a_thread(|| {
@@ -34,15 +34,15 @@ impl NetNamespace {
         })
     }
 
-    /// Moves the calling thread here for good: what it opens and starts from now on belongs here. Needs
-    /// `CAP_SYS_ADMIN`.
+    /// Moves the calling thread into this namespace for good. Sockets that it opens and processes that it starts from
+    /// now on belong to the namespace. Needs `CAP_SYS_ADMIN`.
     pub fn enter(&self) -> io::Result<()> {
         move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;
         Ok(())
     }
 
-    /// Runs `act` on a thread that is here; sockets and processes made there stay here. Entering needs no rights where
-    /// the calling thread is here already.
+    /// Runs `act` on a new thread in this namespace. Sockets and processes that it makes stay in the namespace. If the
+    /// calling thread is in the namespace already, no rights are needed.
     pub fn within<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_a_thread(|| {
             if !self.is_current()? {
@@ -65,7 +65,8 @@ impl AsFd for NetNamespace {
     }
 }
 
-/// A thread's namespaces cannot always be put back, so those that change them are not used for anything else.
+/// Runs `act` on a thread of its own. A thread's namespaces cannot always be restored, so a thread that changes them
+/// must not do anything else.
 fn on_a_thread<T: Send>(act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, act)?;

@@ -1,7 +1,7 @@
-//! Route netlink, as far as a link needs it: requests to the kernel, and its answers.
+//! The part of netlink that this crate needs: requests to the kernel, and its answers.
 //!
-//! A [`Request`] is built attribute by attribute. [`Netlink::ask`] sends it and waits for the kernel's yes or
-//! no, [`Netlink::dump`] for a list. What comes back is read by [`messages`] and [`attributes`], which take any
+//! A [`Request`] is built attribute by attribute. [`Netlink::ask`] sends it and waits until the kernel accepts or
+//! refuses it; [`Netlink::dump`] waits for a list. [`messages`] and [`attributes`] parse the answers. They take any
 //! bytes and never panic.
 
 use std::io;
@@ -18,28 +18,28 @@ use rustix::net::{
 #[cfg(test)]
 mod tests;
 
-/// `struct nlmsghdr`: length, kind, flags, sequence number, port.
+/// Length of `struct nlmsghdr`: length, kind, flags, sequence number, port.
 const HEADER: usize = 16;
 
-/// Kind of a message that answers yes (error 0) or no: `NLMSG_ERROR`.
+/// Kind of a message that accepts (error 0) or refuses a request: `NLMSG_ERROR`.
 const ERROR: u16 = 2;
 
 /// Kind of a message that ends a list: `NLMSG_DONE`.
 const DONE: u16 = 3;
 
-/// Attributes with an explanation follow the echoed header: `NLM_F_ACK_TLVS`.
+/// Flag: attributes with an explanation follow the echoed header (`NLM_F_ACK_TLVS`).
 const EXPLAINED: u16 = 0x200;
 
 /// The explanation, as text: `NLMSGERR_ATTR_MSG`.
 const EXPLANATION: u16 = 1;
 
-/// More than the kernel puts into one message of a list (it stops at 32 KiB).
+/// More than the kernel puts into one message of a list, which is 32 KiB.
 const ANSWER: usize = 64 << 10;
 
-/// The kernel answers within the call; this only keeps a fault from lasting for ever.
+/// Timeout of a receive. The kernel answers within the call; this only limits the wait if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A message of this length always fits into the socket's buffer; the kernel's default is 208 KiB.
+/// A message of this length always fits into the socket's buffer, whose default size is 208 KiB.
 const ROOM: libc::c_int = 64 << 10;
 
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A request of this kind that starts with the kind's own fixed header.
+    /// Makes a request of this kind, which starts with the kind's own fixed header.
     pub(crate) fn new(kind: u16, flags: i32, fixed: &[u8]) -> Self {
         let flags = u16::try_from(flags | libc::NLM_F_REQUEST).unwrap_or_default();
         let mut bytes = Vec::with_capacity(256);
@@ -77,7 +77,7 @@ impl Request {
         let start = self.bytes.len();
         let header = self.raw(&[0; 2]).raw(&kind.to_ne_bytes());
         let mut filled = fill(header);
-        // Whatever is too long for an attribute is too long for the kernel, which says so.
+        // An attribute that is too long here is too long for the kernel, which refuses it.
         let length = u16::try_from(filled.bytes.len() - start).unwrap_or(u16::MAX);
         filled.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
         let padded = filled.bytes.len().next_multiple_of(4);
@@ -85,7 +85,7 @@ impl Request {
         filled
     }
 
-    /// Appends bytes as they are: a fixed header inside an attribute.
+    /// Appends bytes unchanged: a fixed header inside an attribute.
     pub(crate) fn raw(mut self, bytes: &[u8]) -> Self {
         self.bytes.extend_from_slice(bytes);
         self
@@ -105,7 +105,7 @@ impl Request {
     }
 }
 
-/// A socket towards the kernel's network configuration, in the namespace in which it was opened.
+/// A socket for the kernel's network configuration, in the namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct Netlink {
     socket: OwnedFd,
@@ -113,7 +113,7 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens one in the calling thread's network namespace; without a protocol it is route netlink.
+    /// Opens a socket in the calling thread's network namespace. Without a protocol it is route netlink.
     pub(crate) fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -121,7 +121,7 @@ impl Netlink {
             SocketFlags::CLOEXEC,
             protocol,
         )?;
-        // Connected to the kernel, it hears nobody else.
+        // A socket that is connected to the kernel receives from no other sender.
         connect(&socket, &SocketAddrNetlink::new(0, 0))?;
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
@@ -137,7 +137,7 @@ impl Netlink {
         self.exchange(request, libc::NLM_F_ACK, |_, _| ())
     }
 
-    /// Sends a request for a list; `each` sees every entry's kind and content.
+    /// Sends a request for a list, and passes every entry's kind and content to `each`.
     pub(crate) fn dump(
         &mut self,
         request: Request,
@@ -146,7 +146,7 @@ impl Netlink {
         self.exchange(request, libc::NLM_F_DUMP, each)
     }
 
-    /// Sends requests to `nf_tables`, which does all of them or, where it refuses one, none.
+    /// Sends requests to `nf_tables`, which performs all of them or, if it refuses one, none.
     pub(crate) fn ask_all(&mut self, mut requests: Vec<Request>) -> io::Result<()> {
         if let Some(last) = requests.last_mut() {
             last.add_flags(libc::NLM_F_ACK);
@@ -162,7 +162,7 @@ impl Netlink {
         };
         requests.insert(0, bracket(libc::NFNL_MSG_BATCH_BEGIN));
         requests.push(bracket(libc::NFNL_MSG_BATCH_END));
-        // All have one number: the first refusal, or the last one's yes, is the answer.
+        // All requests have one number. The answer is the first refusal, or the acceptance of the last one.
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
         let messages = requests.into_iter().map(|request| request.finish(sequence));
@@ -176,7 +176,7 @@ impl Netlink {
         self.receive(|_, _| ())
     }
 
-    /// Sends a request; `each` sees the kind and content of every entry of the answer.
+    /// Sends a request, and passes the kind and content of every entry of the answer to `each`.
     pub(crate) fn exchange(
         &mut self,
         mut request: Request,
@@ -217,7 +217,7 @@ pub(crate) struct Message<'a> {
     pub(crate) content: &'a [u8],
 }
 
-/// The messages of an answer; ends after the first that is malformed.
+/// Iterates over the messages of an answer. Ends after the first malformed one.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = io::Result<Message<'_>>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -245,11 +245,11 @@ fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     Some((message, rest))
 }
 
-/// The attributes in `bytes`, kind and value; ends where they do or become malformed.
+/// Iterates over the attributes in `bytes`, as kind and value. Ends at the first malformed one.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(bytes, 0)?);
-        // The top bits say how the value is stored, not what it is.
+        // The top bits say how the value is stored, not which attribute it is.
         let kind = u16_at(bytes, 2)? & 0x3fff;
         let value = bytes.get(4..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -257,12 +257,12 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// The value of the first attribute of this kind in `bytes`.
+/// Returns the value of the first attribute of this kind in `bytes`.
 pub(crate) fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes).find_map(|(kind, value)| (kind == wanted).then_some(value))
 }
 
-/// The kernel's yes or no, with its own words where it has some.
+/// Turns the kernel's answer into a result, with the kernel's explanation if there is one.
 fn verdict(message: &Message<'_>) -> io::Result<()> {
     let bytes = message.content.first_chunk().ok_or_else(malformed)?;
     let code = i32::from_ne_bytes(*bytes);
@@ -297,6 +297,6 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 fn malformed() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "the kernel's answer makes no sense",
+        "the kernel's answer is malformed",
     )
 }

@@ -16,22 +16,22 @@ use crate::netlink::{Netlink, Request, attribute, u32_at};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// `struct ifinfomsg`.
+/// Length of `struct ifinfomsg`.
 const DEVICE_HEADER: usize = 16;
 
 /// The other end of a veth pair, `VETH_INFO_PEER`.
 const VETH_PEER: u16 = 1;
 
-/// An address may be used at once, without asking first whether somebody has it: `IFA_F_NODAD`.
+/// The address may be used at once, without duplicate address detection: `IFA_F_NODAD`.
 const NO_DETECTION: u8 = 2;
 
 /// The network namespace that the calling thread was in when this was opened.
 ///
-/// What is asked of a device fails with `NotFound` where there is no device of that name.
+/// Operations on a device fail with `NotFound` if there is no device of that name.
 #[derive(Debug)]
 pub struct Network {
     pub(crate) netlink: Netlink,
-    /// Tells devices' numbers; any socket can.
+    /// A socket for looking up device indexes. Any socket would do.
     pub(crate) names: OwnedFd,
 }
 
@@ -44,12 +44,12 @@ pub struct CableEnd<'a> {
     pub mac: [u8; 6],
 }
 
-/// How large a piece of a stream the kernel may move as one.
+/// The address family for which a limit on segment sizes is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// `gso_ipv4_max_size`, `gro_ipv4_max_size`.
+    /// IPv4: `gso_ipv4_max_size` and `gro_ipv4_max_size`.
     V4,
-    /// `gso_max_size`, `gro_max_size`.
+    /// IPv6: `gso_max_size` and `gro_max_size`.
     V6,
 }
 
@@ -67,8 +67,9 @@ impl Network {
         })
     }
 
-    /// Makes a cable (veth pair) from here to `there`. Both ends are down, and vanish together. Fails with
-    /// `AlreadyExists` where a name is taken, and with `PermissionDenied` without `CAP_NET_ADMIN` on both sides.
+    /// Makes a cable (veth pair) from this namespace to `namespace`. Both ends are down, and removing one removes the
+    /// other. Fails with `AlreadyExists` if a name is taken, and with `PermissionDenied` without `CAP_NET_ADMIN` on
+    /// both sides.
     pub fn add_cable(
         &mut self,
         here: CableEnd<'_>,
@@ -94,8 +95,8 @@ impl Network {
         self.netlink.ask(request)
     }
 
-    /// Joins devices to one network with a bridge that is on at once. They keep their addresses, and should have none.
-    /// Fails with `AlreadyExists` where the name is taken, and with `Unsupported` where the kernel has no bridges.
+    /// Joins devices to one network with a bridge, which is up at once. Devices keep their addresses, but should have
+    /// none. Fails with `AlreadyExists` if the name is taken, and with `Unsupported` if the kernel has no bridges.
     pub fn add_bridge(&mut self, name: &str, devices: &[&str]) -> io::Result<()> {
         let request = Request::new(libc::RTM_NEWLINK, CREATE, &[0; DEVICE_HEADER])
             .with_text(libc::IFLA_IFNAME, name)
@@ -115,32 +116,32 @@ impl Network {
         self.index(name).is_ok()
     }
 
-    /// Removes a device, and with one end of a cable the other.
+    /// Removes a device. If it is one end of a cable, the other end goes with it.
     pub fn remove(&mut self, name: &str) -> io::Result<()> {
         let header = device_header(self.index(name)?, 0);
         self.netlink
             .ask(Request::new(libc::RTM_DELLINK, 0, &header))
     }
 
-    /// Switches a device on.
+    /// Sets a device up.
     pub fn set_up(&mut self, name: &str) -> io::Result<()> {
         let header = device_header(self.index(name)?, libc::IFF_UP.cast_unsigned());
         self.netlink
             .ask(Request::new(libc::RTM_NEWLINK, 0, &header))
     }
 
-    /// Sets the longest packet of a device, without its Ethernet header.
+    /// Sets the longest packet of a device, in bytes without the Ethernet header.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> io::Result<()> {
         self.set_number(name, libc::IFLA_MTU, mtu)
     }
 
-    /// Sets how many packets may wait for a device.
+    /// Sets how many packets may wait in a device's queue.
     pub fn set_queue_length(&mut self, name: &str, packets: u32) -> io::Result<()> {
         self.set_number(name, libc::IFLA_TXQLEN, packets)
     }
 
-    /// Sets how large a piece of a stream a device hands on as one; more than 65536 is BIG TCP. Set V6 first: the
-    /// kernel may lower V4 with it. The kernel refuses more than 524280.
+    /// Sets the largest size of a segmentation-offload packet of a device, in bytes. More than 65536 is BIG TCP. Set V6
+    /// first, because the kernel may lower V4 with it. The kernel refuses more than 524280.
     pub fn set_segment_limit(&mut self, name: &str, family: Family, bytes: u32) -> io::Result<()> {
         let (gso, gro) = match family {
             Family::V4 => (IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE),
@@ -166,7 +167,7 @@ impl Network {
         self.netlink.ask(request)
     }
 
-    /// Gives a device an address that can be used at once, and a route to the network that it is in.
+    /// Gives a device an address that can be used at once, and a route to the network of the address.
     pub fn add_address(&mut self, name: &str, address: IpAddr, prefix: u8) -> io::Result<()> {
         let mut header = [family(address), prefix, NO_DETECTION, 0, 0, 0, 0, 0];
         header[4..].copy_from_slice(&self.index(name)?.to_ne_bytes());
@@ -177,7 +178,7 @@ impl Network {
         self.netlink.ask(request)
     }
 
-    /// Says for good which hardware address has `address`, so that nobody needs to ask over the cable.
+    /// Sets the hardware address of `address` permanently, so that it is not asked for over the cable.
     pub fn add_neighbour(&mut self, name: &str, address: IpAddr, mac: [u8; 6]) -> io::Result<()> {
         // struct ndmsg: family, padding, device, state, flags, kind.
         let mut header = [0; 12];
@@ -190,7 +191,7 @@ impl Network {
         self.netlink.ask(request)
     }
 
-    /// The device that has an address of this namespace.
+    /// Returns the name of the device that has an address of this namespace.
     pub fn device_of(&mut self, wanted: IpAddr) -> io::Result<Option<String>> {
         let mut found = None;
         self.each_address(|address, content| {
@@ -202,9 +203,9 @@ impl Network {
         Ok(name.transpose()?)
     }
 
-    /// The networks that this namespace has an address in, loopback and those of the device `but` left out.
+    /// Returns the networks of this namespace's addresses, except loopback and those of the device `but`.
     pub fn networks(&mut self, but: &str) -> io::Result<Vec<IpNet>> {
-        // A device that does not exist has no address to leave out.
+        // A device that does not exist has no addresses to leave out.
         let but = self.index(but).ok();
         let mut all = Vec::new();
         self.each_address(|address, content| {
@@ -219,14 +220,14 @@ impl Network {
         Ok(all)
     }
 
-    /// All addresses of this namespace.
+    /// Returns all addresses of this namespace.
     pub fn addresses(&mut self) -> io::Result<Vec<IpAddr>> {
         let mut all = Vec::new();
         self.each_address(|address, _| all.push(address))?;
         Ok(all)
     }
 
-    /// Shows every address of this namespace, and the message about it, to `each`.
+    /// Passes every address of this namespace, with the message about it, to `each`.
     fn each_address(&mut self, mut each: impl FnMut(IpAddr, &[u8])) -> io::Result<()> {
         let request = Request::new(libc::RTM_GETADDR, 0, &[0; 8]);
         self.netlink.dump(request, |kind, content| {
@@ -237,7 +238,7 @@ impl Network {
     }
 }
 
-/// Writes a network setting of the calling thread's namespace: `net/ipv4/tcp_no_metrics_save`.
+/// Writes a network setting of the calling thread's namespace, for example `net/ipv4/tcp_no_metrics_save`.
 pub fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     fs::write(format!("/proc/sys/{name}"), value)
 }
@@ -250,7 +251,7 @@ const IFLA_GRO_MAX_SIZE: u16 = 58;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 
-/// `struct ifinfomsg` for this device, with these flags to set.
+/// Makes a `struct ifinfomsg` for this device, with these flags to set.
 fn device_header(index: u32, flags: u32) -> [u8; DEVICE_HEADER] {
     let mut header = [0; DEVICE_HEADER];
     header[4..8].copy_from_slice(&index.to_ne_bytes());

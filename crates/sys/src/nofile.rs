@@ -1,4 +1,4 @@
-//! The limit on open descriptors: a tunnel needs two for each flow, and the usual soft limit is 1024.
+//! The limit on open descriptors. A tunnel needs two for each flow, and the usual soft limit is 1024.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// How many descriptors this process may have open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NofileLimit {
-    /// Before the call.
+    /// The soft limit before the call.
     pub before: u64,
-    /// In force. `u64::MAX`: no limit.
+    /// The limit now in force; `u64::MAX` if there is none.
     pub now: u64,
 }
 
-/// Raises the soft limit on open descriptors to the hard limit. Where the system refuses, the old limit stays in force.
+/// Raises the soft limit on open descriptors to the hard limit. If the system refuses, the old limit stays in force.
 pub fn raise_nofile_limit() -> io::Result<NofileLimit> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // `None` means that there is no limit.

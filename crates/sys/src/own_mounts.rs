@@ -1,4 +1,4 @@
-//! Files that look different to one process and those it starts.
+//! Mounts that only one process and its children see.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -10,23 +10,23 @@ use rustix::thread::UnshareFlags;
 
 use crate::contain::own_namespaces;
 
-/// Mounts that the calling thread, and what is started from it later, have for themselves.
+/// Mounts that only the calling thread sees, and processes that it starts later.
 ///
-/// To be made behind [`crate::contain`], which sees to it that nothing shows outside.
+/// Make them after [`crate::contain`], which keeps them from appearing outside.
 #[derive(Debug)]
 pub struct OwnMounts(());
 
 impl OwnMounts {
-    /// Gives the calling thread a copy of the mounts that it has. Needs `CAP_SYS_ADMIN`.
+    /// Gives the calling thread a copy of its present mounts. Needs `CAP_SYS_ADMIN`.
     pub fn new() -> io::Result<Self> {
         own_namespaces(UnshareFlags::NEWNS)?;
         Ok(Self(()))
     }
 
-    /// Puts a file with this text, which everybody may read, in the place of an existing file that is no directory.
-    /// Fails with `NotFound` where there is none.
+    /// Mounts a file with this text, readable by all users, over an existing file that is not a directory. Fails with
+    /// `NotFound` if `place` does not exist.
     pub fn cover(&self, place: &Path, text: &str) -> io::Result<()> {
-        // That they exist is all there is to know of them.
+        // The value only shows that the mounts exist; it holds no data.
         let Self(()) = self;
         let path = temporary(place)?;
         let mut options = OpenOptions::new();
@@ -39,13 +39,13 @@ impl OwnMounts {
             .write_all(text.as_bytes())
             .and_then(|()| file.set_permissions(Permissions::from_mode(0o644)))
             .and_then(|()| Ok(mount_bind(&path, place)?));
-        // The mount keeps what is in it.
+        // The mount keeps the file's content.
         let removed = fs::remove_file(&path);
         covered.and(removed)
     }
 }
 
-/// A name that nobody else uses, told apart by process and place.
+/// Makes the name of a temporary file, unique by process, time and place.
 fn temporary(place: &Path) -> io::Result<PathBuf> {
     let name = place
         .file_name()
@@ -61,7 +61,7 @@ fn temporary(place: &Path) -> io::Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// On a thread of its own, whose mounts end with it.
+    /// Runs on a thread of its own, whose mounts end with it.
     #[test]
     fn a_covered_file_has_another_text_here_and_its_own_elsewhere() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -73,11 +73,11 @@ mod tests {
                     Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
                     mounts => mounts.expect("mounts"),
                 };
-                // As `contain` does it.
+                // `contain` does the same.
                 let down = rustix::mount::MountPropagationFlags::DOWNSTREAM
                     | rustix::mount::MountPropagationFlags::REC;
-                rustix::mount::mount_change("/", down).expect("nothing shows outside");
-                mounts.cover(&place, "ours").expect("it is covered");
+                rustix::mount::mount_change("/", down).expect("mount propagation");
+                mounts.cover(&place, "ours").expect("a mount");
                 let missing = mounts.cover(&dir.path().join("missing"), "");
                 let missing = missing.map_err(|error| error.kind());
                 assert_eq!(missing, Err(io::ErrorKind::NotFound));
@@ -94,7 +94,7 @@ mod tests {
         };
         assert_eq!(covered, "ours");
         assert_eq!(fs::read_to_string(&place).expect("a text"), "theirs");
-        // Nothing is left of what was put there.
+        // The temporary file was removed.
         let left = fs::read_dir(std::env::temp_dir()).expect("a directory");
         let ours = format!("quictun-{}-", std::process::id());
         let ours = left

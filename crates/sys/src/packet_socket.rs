@@ -1,8 +1,8 @@
-//! Frames of a network device as they are, unsegmented: packet sockets with a virtio header on each frame.
+//! Unsegmented frames of a network device: packet sockets with a virtio header on each frame.
 //!
-//! Linux hands segments around in *super-packets* of up to 64 kB and more, which are cut only where a device cannot
-//! do it itself. A packet socket with `PACKET_VNET_HDR` reads and writes them whole, with a header that says
-//! where to cut and which checksum is still to be filled in.
+//! Linux passes segments around in *super-packets* of up to 64 kB and more, which are segmented only if a device cannot
+//! do it itself. A packet socket with `PACKET_VNET_HDR` reads and writes super-packets unsegmented, with a header that
+//! says where to segment them and which checksum is still to be filled in.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -21,45 +21,45 @@ use crate::returned::check;
 use crate::socket_buffer::{BufferSide, socket_buffer_force};
 use crate::socket_option;
 
-/// A packet socket bound to one device. It reads what arrives there, not what is sent there.
+/// A packet socket bound to one device. It reads frames that arrive at the device, not frames that are sent through it.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
     interface: String,
-    /// Counters of the devices in the namespace the socket was opened in, where it has `/proc`.
+    /// The device counters of the namespace in which the socket was opened, if `/proc` is available.
     devices: Option<File>,
 }
 
-/// What is to be done to a frame that is not ready for the wire: `struct virtio_net_hdr`.
+/// What still has to be done to a frame before it can be sent on the wire: `struct virtio_net_hdr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
-    /// [`VnetHeader::NEEDS_CSUM`] and others.
+    /// [`VnetHeader::NEEDS_CSUM`] and other flags.
     pub flags: u8,
-    /// How it is to be cut: [`VnetHeader::GSO_TCPV4`] and others.
+    /// How the frame must be segmented: [`VnetHeader::GSO_TCPV4`] and others.
     pub gso_type: u8,
     /// Bytes of headers in front of the payload.
     pub hdr_len: u16,
     /// Bytes of payload in each segment but the last.
     pub gso_size: u16,
-    /// Where the checksum begins to count.
+    /// Offset at which the checksummed data begin.
     pub csum_start: u16,
-    /// Where the checksum goes, from `csum_start`.
+    /// Offset of the checksum field, from `csum_start`.
     pub csum_offset: u16,
 }
 
-/// What came of reading a frame.
+/// The result of reading a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reception {
-    /// A frame.
+    /// A frame was read.
     Frame {
-        /// What is to be done to it.
+        /// What still has to be done to the frame.
         header: VnetHeader,
-        /// Where in the buffer it is.
+        /// The frame's position in the buffer.
         at: Range<usize>,
-        /// When it reached the socket, where the kernel says so: since 1970, by the system's clock.
+        /// When the frame reached the socket, since 1970 by the system's clock, if the kernel reports it.
         stamp: Option<Duration>,
     },
-    /// A frame that did not fit the buffer, or that the kernel cannot describe. It is gone.
+    /// A frame did not fit into the buffer, or the kernel cannot describe it. It is lost.
     Lost,
     /// No frame is waiting.
     Nothing,
@@ -68,24 +68,24 @@ pub enum Reception {
 /// Frames that were lost inside this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketDrops {
-    /// The receive buffer was full; since the last question.
+    /// Frames dropped because the receive buffer was full, since the previous query.
     pub receive_buffer: u64,
-    /// The device dropped what arrived; since the device was made.
+    /// Received frames that the device dropped, since the device was made.
     pub device_in: u64,
-    /// The device, or whom it is joined to, dropped what was sent; since the device was made.
+    /// Sent frames that the device or its peer dropped, since the device was made.
     pub device_out: u64,
 }
 
 impl VnetHeader {
-    /// The checksum at `csum_offset` covers the pseudo-header only so far.
+    /// The checksum at `csum_offset` covers only the pseudo-header so far.
     pub const NEEDS_CSUM: u8 = 1;
-    /// One packet.
+    /// The frame is a single packet.
     pub const GSO_NONE: u8 = 0;
-    /// TCP segments over IPv4.
+    /// The frame holds TCP segments over IPv4.
     pub const GSO_TCPV4: u8 = 1;
-    /// TCP segments over IPv6.
+    /// The frame holds TCP segments over IPv6.
     pub const GSO_TCPV6: u8 = 4;
-    /// UDP datagrams.
+    /// The frame holds UDP datagrams.
     pub const GSO_UDP_L4: u8 = 5;
     /// Added to a TCP type: only the first segment has CWR.
     pub const GSO_ECN: u8 = 0x80;
@@ -114,14 +114,14 @@ impl VnetHeader {
 }
 
 impl PacketSocket {
-    /// Bytes at the front of a buffer that a frame may not reach: room for a VLAN tag that the kernel keeps elsewhere.
+    /// Bytes at the front of a buffer that stay free: room for a VLAN tag that the kernel reports separately.
     pub const HEADROOM: usize = TAG as usize;
 
-    /// Opens `interface` of the network namespace that the calling thread is in. Nothing blocks. Needs `CAP_NET_RAW` in
-    /// the namespace.
+    /// Opens `interface` of the calling thread's network namespace. Reads and writes never block. Needs `CAP_NET_RAW`
+    /// in the namespace.
     pub fn open(interface: &str) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Without a protocol nothing arrives until it is bound: no frame comes from another device, or lacks a header.
+        // Without a protocol, nothing arrives before `bind`. So no frame is of another device, or lacks a header.
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         for option in [
             libc::PACKET_VNET_HDR,
@@ -143,7 +143,7 @@ impl PacketSocket {
         })
     }
 
-    /// Reads a frame into `buffer`, if one is waiting. A VLAN tag is put back to where it was on the wire.
+    /// Reads a frame into `buffer`, if one is waiting. A VLAN tag is put back to its place on the wire.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Reception> {
         let mut header = [0; VnetHeader::LENGTH];
         let Some(room) = buffer.get_mut(Self::HEADROOM..) else {
@@ -184,7 +184,7 @@ impl PacketSocket {
         })
     }
 
-    /// Sends a frame that is given in parts. Fails with `WouldBlock` where there is no room for it now.
+    /// Sends a frame that is given in two parts. Fails with `WouldBlock` if there is no room for it now.
     pub fn send(&self, header: VnetHeader, parts: [&[u8]; 2]) -> io::Result<()> {
         let header = header.to_bytes();
         let [first, second] = parts;
@@ -198,7 +198,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// What was lost without either of the above knowing.
+    /// Returns how many frames were lost without an error or [`Reception::Lost`].
     pub fn drops(&self) -> io::Result<PacketDrops> {
         let mut text = vec![0; DEVICES_TEXT_MAX];
         let [device_in, device_out] = match &self.devices {
@@ -223,19 +223,19 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Bytes of buffers asked for: a tenth of a second of 5 Gbit/s, as the kernel counts them.
+/// Size requested for the buffers: a tenth of a second of 5 Gbit/s, as the kernel counts it.
 const BUFFER: usize = 64 << 20;
 
 /// A namespace with an emulator in it has three devices, each with a line of 130 bytes.
 const DEVICES_TEXT_MAX: usize = 4096;
 
-/// Bytes of the two addresses in front of a VLAN tag.
+/// Length of the two addresses in front of a VLAN tag.
 const MACS: usize = 12;
 
-/// Bytes of a VLAN tag.
+/// Length of a VLAN tag.
 const TAG: u16 = 4;
 
-/// What a VLAN tag begins with, where the kernel does not say: IEEE 802.1Q.
+/// The type of a VLAN tag, if the kernel does not report it: IEEE 802.1Q.
 const VLAN_8021Q: u16 = 0x8100;
 
 struct Message {
@@ -245,7 +245,7 @@ struct Message {
     stamp: Option<Duration>,
 }
 
-/// A constant that C calls an `int` and a structure keeps in 16 bits.
+/// Converts a constant that is an `int` in C and has 16 bits in a structure.
 fn short(constant: libc::c_int) -> u16 {
     u16::try_from(constant).expect("invariant: AF_PACKET and ETH_P_ALL fit")
 }
@@ -254,14 +254,14 @@ fn length_of<T>(value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(size_of_val(value)).expect("invariant: structures are small")
 }
 
-/// A length as another type: those of such fields differ between C libraries.
+/// Converts a length to another type: the types of such fields differ between C libraries.
 fn length_as<A, B: TryFrom<A>>(length: A) -> B {
     let converted = B::try_from(length).ok();
     converted.expect("invariant: structures are small")
 }
 
 pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
-    // SAFETY: a `sockaddr_ll` is made of integers, for which zeroes are valid.
+    // SAFETY: a `sockaddr_ll` consists of integers, for which zeroes are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = short(libc::AF_PACKET);
     address.sll_protocol = short(libc::ETH_P_ALL).to_be();
@@ -278,14 +278,14 @@ fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Resul
         iov_len: part.len(),
     });
     let mut control = MaybeUninit::<Control>::uninit();
-    // SAFETY: a `msghdr` is made of integers and pointers, for which zeroes are valid.
+    // SAFETY: a `msghdr` consists of integers and pointers, for which zeroes are valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = length_as(parts.len());
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = length_as(size_of::<Control>());
-    // SAFETY: `message` points at two buffers and a control buffer that outlive the call, each with the length it
-    // says, and all of which the kernel may write; any bytes are valid for them.
+    // SAFETY: `message` points at two buffers and a control buffer that outlive the call. Each has the length given,
+    // the kernel may write all of them, and any bytes are valid for them.
     let length = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     let mut received = Message {
@@ -303,36 +303,37 @@ fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Resul
 struct Control([u8; 128]);
 
 impl Message {
-    /// Reads what came beside the frame. `message` has been filled in by `recvmsg`.
+    /// Reads the control messages that arrived with the frame. `recvmsg` must have filled in `message`.
     fn read_control(&mut self, message: &libc::msghdr) {
-        // SAFETY: the kernel has written `msg_controllen` bytes of whole control messages at `msg_control`.
+        // SAFETY: the kernel has written `msg_controllen` bytes of complete control messages at `msg_control`.
         let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
         while !next.is_null() {
-            // SAFETY: not null, so it points at a header inside the aligned control buffer, which the caller keeps.
+            // SAFETY: the pointer is not null, so it points at a header inside the aligned control buffer, which the
+            // caller keeps.
             let head = unsafe { next.read() };
-            // SAFETY: `next` is valid, see above; the data follow it.
+            // SAFETY: `next` is valid, see above, and its data follow it.
             let data = unsafe { libc::CMSG_DATA(next) };
-            // SAFETY: computes a length only.
+            // SAFETY: the macro only computes a length.
             let before = unsafe { libc::CMSG_LEN(0) } as usize;
             let length = length_as::<_, usize>(head.cmsg_len) - before;
             match (head.cmsg_level, head.cmsg_type) {
                 (libc::SOL_PACKET, libc::PACKET_AUXDATA)
                     if length >= size_of::<libc::tpacket_auxdata>() =>
                 {
-                    // SAFETY: `length` says that a whole one was written there; it is made of integers.
+                    // SAFETY: `length` says that a complete structure was written there, and it consists of integers.
                     let aux = unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
                     self.vlan = tag(&aux);
                 }
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS)
                     if length >= size_of::<libc::timespec>() =>
                 {
-                    // SAFETY: `length` says that a whole one was written there; it is made of integers.
+                    // SAFETY: `length` says that a complete structure was written there, and it consists of integers.
                     let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
                     self.stamp = since_1970(time);
                 }
                 _ => {}
             }
-            // SAFETY: both are valid, see above.
+            // SAFETY: both pointers are valid, see above.
             next = unsafe { libc::CMSG_NXTHDR(message, next) };
         }
     }
@@ -359,8 +360,8 @@ pub(crate) fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::tpacket_stats> 
         tp_drops: 0,
     };
     let mut length = length_of(&statistics);
-    // SAFETY: `statistics` has `length` bytes that the kernel may write, any bytes are valid for it, and both
-    // pointers outlive the call.
+    // SAFETY: the kernel may write `length` bytes to `statistics`, any bytes are valid there, and both pointers outlive
+    // the call.
     let done = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -374,7 +375,7 @@ pub(crate) fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::tpacket_stats> 
     Ok(statistics)
 }
 
-/// The two columns `drop` of `/proc/net/dev`.
+/// Returns the two `drop` columns of `/proc/net/dev`: receive and transmit.
 fn device_drops(text: &str, interface: &str) -> Option<[u64; 2]> {
     const RECEIVE_DROP: usize = 3;
     const TRANSMIT_DROP: usize = 11;

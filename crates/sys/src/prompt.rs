@@ -1,24 +1,25 @@
-//! Threads that run as soon as there is something for them to do.
+//! Threads that run as soon as they have work.
 
 use std::io;
 
 use crate::returned::check;
 
-/// How soon the calling thread runs when it is woken.
+/// How soon the calling thread runs after it is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promptness {
-    /// Before everything that is not real-time itself.
+    /// Before all threads that are not real-time.
     RealTime,
-    /// Before what has run for longer than a tenth of a millisecond.
+    /// Before threads that have run for longer than a tenth of a millisecond.
     ShortSlice,
-    /// When the scheduler thinks so: up to some milliseconds later, on a busy machine.
+    /// When the scheduler decides: up to some milliseconds later, on a busy machine.
     Usual,
 }
 
 /// Makes the calling thread run as promptly as it is allowed to.
 ///
-/// With `CAP_SYS_NICE` that is before everything else, so the thread must sleep when it has nothing to do; the
-/// kernel leaves others a twentieth of each second. Without, it is what a shorter time slice does (Linux 6.12).
+/// With `CAP_SYS_NICE` the thread becomes real-time, so it must sleep when it has no work; the kernel leaves other
+/// threads a twentieth of each second. Without the capability, the thread gets a shorter time slice, which has an
+/// effect since Linux 6.12.
 pub fn be_prompt() -> Promptness {
     if set_attributes(libc::SCHED_FIFO, LOWEST, 0).is_ok() {
         Promptness::RealTime
@@ -29,7 +30,7 @@ pub fn be_prompt() -> Promptness {
     }
 }
 
-/// The lowest real-time priority: whoever has asked for one knows better.
+/// The lowest real-time priority. A thread whose user asked for a real-time priority should run first.
 const LOWEST: u32 = 1;
 
 /// The shortest slice that Linux grants.
@@ -56,7 +57,7 @@ fn set_attributes(policy: libc::c_int, priority: u32, runtime: u64) -> io::Resul
     let attributes = Attributes {
         size: ATTRIBUTES,
         policy: policy.cast_unsigned(),
-        // Programs that the thread starts are as they would have been.
+        // Programs that the thread starts get the usual scheduling.
         flags: libc::SCHED_FLAG_RESET_ON_FORK.cast_unsigned().into(),
         nice: 0,
         priority,
@@ -64,8 +65,8 @@ fn set_attributes(policy: libc::c_int, priority: u32, runtime: u64) -> io::Resul
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the kernel reads `size` bytes, which is what `attributes` has and it outlives the call; thread 0 is
-    // the caller.
+    // SAFETY: the kernel reads `size` bytes, which is the length of `attributes`, and `attributes` outlives the call.
+    // Thread 0 is the caller.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     check(done)
 }
@@ -78,7 +79,7 @@ mod tests {
     fn what_is_said_is_what_the_kernel_says() {
         let (said, policy) = std::thread::spawn(|| {
             let said = be_prompt();
-            // SAFETY: asks about the calling thread; no memory is passed.
+            // SAFETY: the call asks about the calling thread and passes no memory.
             let policy = unsafe { libc::sched_getscheduler(0) };
             (said, policy & !libc::SCHED_RESET_ON_FORK)
         })

@@ -1,4 +1,4 @@
-//! What the kernel does to the packets that leave a device: loss and delay (netem), then rate and queue (TBF).
+//! Queueing disciplines for packets that leave a device: loss and delay (netem), then rate and queue (TBF).
 
 use std::io;
 use std::time::Duration;
@@ -9,56 +9,56 @@ use crate::network::{CREATE, Network};
 #[cfg(test)]
 mod tests;
 
-/// `struct tcmsg`.
+/// Length of `struct tcmsg`.
 const HEADER: usize = 20;
 
-/// Longest name of a discipline, without its end: `IFNAMSIZ` holds for them, too.
+/// Longest name of a discipline, without its end: `IFNAMSIZ` applies to them, too.
 const KIND_MAX: usize = 15;
 
-/// Delay and loss. Both happen before the packet meets [`TokenBucket`].
+/// Delay and loss. Both are applied before the packet reaches the [`TokenBucket`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Netem {
-    /// How much later packets go on.
+    /// Delay added to each packet.
     pub delay: Duration,
-    /// Share lost, 0 to 1. A super-packet is lost as one.
+    /// Share of packets lost, 0 to 1. A super-packet is lost as one.
     pub loss: f64,
-    /// Share that goes on twice, 0 to 1.
+    /// Share of packets duplicated, 0 to 1.
     pub duplicate: f64,
-    /// Packets that may be under way; more are dropped.
+    /// Packets that may be delayed at a time. More are dropped.
     pub limit: u32,
-    /// Decides what is lost, from Linux 6.6 on.
+    /// Seed of the random losses, used from Linux 6.6 on.
     pub seed: u64,
 }
 
-/// A rate, and what may wait for it.
+/// A rate limit with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub rate: u64,
-    /// Bytes that each packet takes beyond its Ethernet header.
+    /// Bytes counted for each packet beyond its Ethernet header.
     pub overhead: u16,
-    /// Bytes that may go at once after a pause.
+    /// Bytes that may be sent at once after a pause.
     pub burst: u32,
-    /// Bytes that may wait.
+    /// Bytes that may wait in the queue.
     pub limit: u32,
 }
 
-/// What a discipline did.
+/// Counters of a queueing discipline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discipline {
-    /// `netem` or `tbf`.
+    /// Name of the discipline: `netem` or `tbf`.
     pub kind: String,
-    /// Bytes that left, their Ethernet headers included.
+    /// Bytes sent, including Ethernet headers.
     pub bytes: u64,
-    /// Packets that left; a super-packet counts as many as are in it.
+    /// Packets sent. A super-packet counts as its number of packets.
     pub packets: u64,
-    /// Packets dropped; of a discipline with another inside, also those that the inner one dropped.
+    /// Packets dropped. For a discipline that contains another, this includes the packets that the inner one dropped.
     pub dropped: u64,
 }
 
 impl Network {
-    /// Has the kernel treat what leaves a device so. Once for each device. Fails with `NotFound` also where the kernel
-    /// has no such discipline.
+    /// Applies the disciplines to packets that leave a device. Works once per device. Fails with `NotFound` also if the
+    /// kernel does not have such a discipline.
     pub fn shape(
         &mut self,
         device: &str,
@@ -89,12 +89,12 @@ impl Network {
         Ok(())
     }
 
-    /// What the disciplines of a device did until now.
+    /// Returns the counters of a device's disciplines.
     pub fn disciplines(&mut self, device: &str) -> io::Result<Vec<Discipline>> {
         let index = self.index(device)?;
         let mut all = Vec::new();
         let request = Request::new(libc::RTM_GETQDISC, 0, &header(index, 0, 0));
-        // The kernel lists those of all devices, whatever is asked for.
+        // The kernel lists the disciplines of all devices, whatever the request asks for.
         self.netlink.dump(request, |kind, content| {
             if kind == libc::RTM_NEWQDISC && u32_at(content, 4) == Some(index) {
                 all.extend(discipline(content));
@@ -118,7 +118,7 @@ impl Network {
     }
 }
 
-// Missing from the libc crate, or there as another type.
+// Missing from the libc crate, or defined there with another type.
 const TC_H_ROOT: u32 = u32::MAX;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
@@ -131,10 +131,10 @@ const TCA_TBF_BURST: u16 = 6;
 /// `1:`, whose only class is `1:1`.
 const NETEM_HANDLE: u32 = 1 << 16;
 
-/// `2:`.
+/// Handle of the token bucket: `2:`.
 const BUCKET_HANDLE: u32 = 2 << 16;
 
-/// How lengths are counted: `TC_LINKLAYER_ETHERNET`. Without it the kernel wants a table of times.
+/// How lengths are counted: `TC_LINKLAYER_ETHERNET`. Without it the kernel requires a table of times.
 const ETHERNET: u8 = 1;
 
 fn header(index: u32, parent: u32, handle: u32) -> [u8; HEADER] {
@@ -145,7 +145,8 @@ fn header(index: u32, parent: u32, handle: u32) -> [u8; HEADER] {
     header
 }
 
-/// `struct tc_netem_qopt`: latency in ticks (an attribute says it better), limit, loss, gap, duplicate, jitter.
+/// `struct tc_netem_qopt`: latency in ticks (left 0, because an attribute has it in nanoseconds), limit, loss, gap,
+/// duplicate, jitter.
 fn netem_options(netem: &Netem) -> [u8; 24] {
     let mut options = [0; 24];
     options[4..8].copy_from_slice(&netem.limit.to_ne_bytes());
@@ -154,20 +155,20 @@ fn netem_options(netem: &Netem) -> [u8; 24] {
     options
 }
 
-/// `struct tc_tbf_qopt`: two `struct tc_ratespec` (the second, of a peak rate, is not used), limit, and the burst
-/// as a time (an attribute says it better).
+/// `struct tc_tbf_qopt`: two `struct tc_ratespec` (the second, for a peak rate, is not used), limit, and the burst as a
+/// time (left 0, because an attribute has it in bytes).
 fn bucket_options(bucket: &TokenBucket) -> [u8; 36] {
     let mut options = [0; 36];
     options[1] = ETHERNET;
     options[2..4].copy_from_slice(&bucket.overhead.to_ne_bytes());
-    // A rate beyond 32 bits is in an attribute; this one has to be all ones then.
+    // A rate beyond 32 bits is in an attribute. This field must be all ones then.
     let rate = u32::try_from(bucket.rate).unwrap_or(u32::MAX);
     options[8..12].copy_from_slice(&rate.to_ne_bytes());
     options[24..28].copy_from_slice(&bucket.limit.to_ne_bytes());
     options
 }
 
-/// A share as the kernel counts it.
+/// Converts a share to the kernel's units: 32 bits represent 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

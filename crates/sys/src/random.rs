@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// 32 random bytes from the system's generator, fit for keys and seeds.
+/// Returns 32 random bytes from the system's generator, suitable for keys and seeds.
 pub fn random() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     let mut filled = 0;

@@ -1,8 +1,8 @@
-//! What a call of the C library returns.
+//! Return values of C library calls.
 
 use std::io;
 
-/// A number below zero is a failure, whose reason is in `errno`.
+/// Turns a negative return value into the error in `errno`.
 pub(crate) fn check(returned: impl Into<libc::c_long>) -> io::Result<()> {
     if returned.into() < 0 {
         return Err(io::Error::last_os_error());

@@ -23,21 +23,22 @@ const GROUPS: u32 = (libc::RTMGRP_LINK
     | libc::RTMGRP_IPV6_ROUTE)
     .cast_unsigned();
 
-/// Announcements taken in one call: the kernel's default buffer holds about 270 of the shortest, so more come only while
-/// others are added.
+/// Most announcements that one call takes. The kernel's default buffer holds about 270 of the shortest, so a call sees
+/// more only while new ones arrive.
 const MOST: usize = 512;
 
-/// Enough for the headers of an announcement: one that is longer is cut, which says enough.
+/// Room for the headers of an announcement. A longer one is cut, and counts as a change.
 const ROOM: usize = 4 << 10;
 
-/// Announcements of the network namespace in which it was opened. Its descriptor becomes readable with the next one.
+/// Receives announcements of the network namespace in which it was opened. The descriptor becomes readable at the next
+/// announcement.
 #[derive(Debug)]
 pub struct RouteWatch {
     socket: OwnedFd,
 }
 
 impl RouteWatch {
-    /// Hears what changes from now on in the calling thread's network namespace. Needs no rights.
+    /// Watches the calling thread's network namespace from now on. Needs no rights.
     pub fn open() -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -46,18 +47,18 @@ impl RouteWatch {
             None,
         )?;
         bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
-        // Connected to the kernel, it hears nobody else.
+        // A socket that is connected to the kernel receives from no other sender.
         connect(&socket, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self { socket })
     }
 
-    /// Takes what has been announced since the call before, and tells whether a device, an address or a route has come,
-    /// gone or changed. `true` where the kernel had more to say than it could keep, or than one call takes. Never blocks;
-    /// after `false` nothing is left.
+    /// Reads all announcements since the previous call. Returns whether a device, an address or a route was added,
+    /// removed or changed. Returns true as well if the kernel's buffer overflowed, or if one call cannot read
+    /// everything. Never blocks. After `false`, the socket is empty.
     ///
     /// # Errors
     ///
-    /// The socket's own failure: there is nothing to hear any more.
+    /// The socket itself failed. No announcement will arrive any more.
     pub fn drain(&mut self) -> io::Result<bool> {
         let mut buffer = [0; ROOM];
         let mut changed = false;
@@ -67,7 +68,7 @@ impl RouteWatch {
                     let announced = buffer.get(..length).unwrap_or_default();
                     changed |= is_kernel(from) && tells_of_change(announced);
                 }
-                // Announcements were lost, for nobody took them in time.
+                // Announcements were lost, because they were not read in time.
                 Err(Errno::NOBUFS) => changed = true,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(changed),
@@ -95,7 +96,8 @@ fn is_kernel(from: Option<SocketAddrAny>) -> bool {
     from.is_some_and(|from| from.pid() == 0)
 }
 
-/// Whether one of these messages is about a device, an address or a route. What cannot be read may have been.
+/// Whether one of these messages announces a change of a device, an address or a route. A message that cannot be read
+/// counts as one.
 fn tells_of_change(announced: &[u8]) -> bool {
     messages(announced)
         .any(|message| message.map_or(true, |message| CHANGES.contains(&message.kind)))

@@ -1,4 +1,4 @@
-//! Tables of routes beside the main one, and the rules that say when they are asked (`ip rule`).
+//! Routing tables beside the main one, and the rules that select them (`ip rule`).
 
 use std::io;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use rustix::net::netdevice::index_to_name;
 use crate::netlink::{Request, attribute, u32_at};
 use crate::network::{CREATE, Network, family, family_of, from_octets, octets};
 
-/// `struct rtmsg` and `struct fib_rule_hdr` have twelve bytes each.
+/// Length of `struct rtmsg` and of `struct fib_rule_hdr`.
 const HEADER: usize = 12;
 
 // linux/fib_rules.h
@@ -26,36 +26,36 @@ const PROTOCOL: u16 = 22;
 const SOURCE_PORTS: u16 = 23;
 const DESTINATION_PORTS: u16 = 24;
 
-/// Where packets to a network go, as a table other than the main one says.
+/// The way that a route in a table other than the main one gives to its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way<'a> {
-    /// Out of this device, straight to whom they are for.
+    /// Out of this device, directly to the destination.
     Device(&'a str),
-    /// As if the table did not exist: the next rule holds.
+    /// No route here: routing continues with the next rule.
     Elsewhere,
 }
 
-/// A rule of routing (`ip rule`): which packets, and what is looked at for them.
+/// A routing rule (`ip rule`): which packets, and what to do with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// For IPv6, rather than IPv4.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// Rules are asked in the order of these numbers; that of the main table is 32766.
+    /// Rules apply in the order of these numbers. The main table's rule has 32766.
     pub priority: u32,
-    /// Other packets go on to the next rule.
+    /// The packets that the rule applies to. Other packets go on to the next rule.
     pub packets: Packets,
     /// What the rule does.
     pub next: Next,
 }
 
-/// Conditions on packets; without any, all packets.
+/// Conditions on packets. Without any, all packets match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
     /// Packets with this mark.
     pub mark: Option<u32>,
-    /// Packets to this network, which is of the rule's family.
+    /// Packets to this network, which must be of the rule's family.
     pub to: Option<IpNet>,
-    /// Packets of this protocol: TCP is 6. Ports need it.
+    /// Packets of this protocol: TCP is 6. Conditions on ports need it.
     pub protocol: Option<u8>,
     /// Packets from this port.
     pub source_port: Option<u16>,
@@ -66,19 +66,19 @@ pub struct Packets {
 /// What a rule does with its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Asks this table.
+    /// Looks up this table.
     Table(u32),
-    /// Asks the main table, but takes only routes to networks of at least this many bits, which is 1 or more.
+    /// Looks up the main table, but takes only routes to networks of at least this prefix length, which is 1 or more.
     Main(u8),
-    /// Goes on at the rule of this priority, which is a later one.
+    /// Continues at the rule with this priority, which must be a later one.
     Rule(u32),
-    /// Nothing: other rules go on here.
+    /// Does nothing. Other rules can continue here.
     Nothing,
 }
 
 impl Network {
-    /// Adds a route to a table, which comes to exist with its first one. Fails with `AlreadyExists` where the table has
-    /// one for this very network.
+    /// Adds a route to a table, which exists from its first route on. Fails with `AlreadyExists` if the table has a
+    /// route for exactly this network.
     pub fn add_route(&mut self, table: u32, to: IpNet, way: Way<'_>) -> io::Result<()> {
         let (scope, kind) = match way {
             Way::Device(_) => (libc::RT_SCOPE_LINK, libc::RTN_UNICAST),
@@ -98,8 +98,8 @@ impl Network {
         self.netlink.ask(request)
     }
 
-    /// Sends everything without a better route of its family to `gateway`. The kernel refuses a gateway that is in no
-    /// network of ours.
+    /// Routes all packets without a better route, of its address family, to `gateway`. The kernel refuses a gateway
+    /// that is not in a directly connected network.
     pub fn add_default_route(&mut self, gateway: IpAddr) -> io::Result<()> {
         let fields = [
             libc::RT_TABLE_MAIN,
@@ -111,8 +111,8 @@ impl Network {
             .ask(request.with(libc::RTA_GATEWAY, &octets(gateway)))
     }
 
-    /// Sends what is for `address` alone out of a device, straight to it. The kernel refuses it where the device is
-    /// down.
+    /// Routes packets for `address` alone out of a device, directly to the address. The kernel refuses this if the
+    /// device is down.
     pub fn add_host_route(&mut self, name: &str, address: IpAddr) -> io::Result<()> {
         let fields = [libc::RT_TABLE_MAIN, libc::RT_SCOPE_LINK, libc::RTN_UNICAST];
         let length = IpNet::from(address).prefix_len();
@@ -122,7 +122,7 @@ impl Network {
         self.netlink.ask(request)
     }
 
-    /// The addresses that routes of the main table lead through.
+    /// Returns the gateways of the main table's routes.
     pub fn gateways(&mut self) -> io::Result<Vec<IpAddr>> {
         let mut found = Vec::new();
         let request = Request::new(libc::RTM_GETROUTE, 0, &[0; HEADER]);
@@ -137,8 +137,8 @@ impl Network {
         Ok(found)
     }
 
-    /// Removes every route of a table, which must not be one of the system's; how many there were. Fails with
-    /// `InvalidInput` for a table that is not ours to clear.
+    /// Removes every route of a table and returns how many there were. Fails with `InvalidInput` for the numbers up to
+    /// 255, which include the system's tables.
     pub fn clear_table(&mut self, table: u32) -> io::Result<usize> {
         if u8::try_from(table).is_ok() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -156,7 +156,7 @@ impl Network {
             let Some(mut header) = route.first_chunk::<HEADER>().copied() else {
                 continue;
             };
-            // Flags tell how it is, and are no part of what it is known by.
+            // Flags describe the route's state and do not identify it.
             header[8..].fill(0);
             let mut request =
                 Request::new(libc::RTM_DELROUTE, 0, &header).with_u32(libc::RTA_TABLE, table);
@@ -168,7 +168,7 @@ impl Network {
         Ok(count)
     }
 
-    /// Adds a rule. Fails with `AlreadyExists`, or with `Unsupported` where the kernel knows no rules.
+    /// Adds a rule. Fails with `AlreadyExists`, or with `Unsupported` if the kernel has no routing rules.
     pub fn add_rule(&mut self, rule: Rule) -> io::Result<()> {
         let mut header = [0; HEADER];
         header[0] = family_of(rule.v6);
@@ -210,7 +210,7 @@ impl Network {
         self.netlink.ask(request)
     }
 
-    /// Removes all rules of a priority, of IPv6 or IPv4; how many there were.
+    /// Removes all rules of this priority, for IPv6 or IPv4. Returns how many there were.
     pub fn remove_rules(&mut self, v6: bool, priority: u32) -> io::Result<usize> {
         let mut removed = 0;
         loop {
@@ -225,8 +225,8 @@ impl Network {
         }
     }
 
-    /// The device through which packets to an address would leave now, if they had this mark; `None` where it has no
-    /// name. Fails with `NetworkUnreachable` and its like where there is no way.
+    /// Returns the device by which packets to an address would leave now, if they had this mark; `None` if the device
+    /// has no name. Fails with `NetworkUnreachable` or a similar error if there is no route.
     pub fn device_towards(&mut self, address: IpAddr, mark: u32) -> io::Result<Option<String>> {
         let mut header = [0; HEADER];
         (header[0], header[1]) = (family(address), IpNet::from(address).prefix_len());
@@ -242,7 +242,7 @@ impl Network {
     }
 }
 
-/// A request for a new route: table, scope and kind are as `struct rtmsg` has them.
+/// Makes a request for a new route. `table`, `scope` and `kind` are fields of `struct rtmsg`.
 fn route(to: IpAddr, length: u8, [table, scope, kind]: [u8; 3]) -> Request {
     let mut header = [0; HEADER];
     (header[0], header[1]) = (family(to), length);
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// This network, with `a0` and `c0`, whose other ends are `there`.
+    /// Opens this network with the devices `a0` and `c0`, whose other ends are in `there`.
     fn two_cables(there: &NetNamespace) -> io::Result<Network> {
         let end = |name: &'static str| CableEnd {
             name,
@@ -347,7 +347,7 @@ mod tests {
                 }
                 assert!(
                     network.clear_table(254).is_err(),
-                    "the main table is not ours"
+                    "the main table must not be cleared"
                 );
                 Ok(())
             })

@@ -1,4 +1,4 @@
-//! Signals taken one by one instead of by handlers.
+//! Signals that are received one by one instead of by handlers.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,24 +8,25 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-/// Signals that the calling thread, and every thread it starts from now on, holds back for [`Signals::wait`].
+/// Signals that are blocked in the calling thread, and in every thread that it starts from now on. [`Signals::wait`]
+/// receives them.
 #[derive(Debug)]
 pub struct Signals {
     set: libc::sigset_t,
 }
 
-/// A signal that came.
+/// A signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Came {
-    /// Which one.
+    /// The signal that was received.
     pub signal: Signal,
-    /// The terminal sent it to all of its foreground programs, not somebody to this process.
+    /// True if the terminal sent the signal to all of its foreground programs; false if a process sent it to this one.
     pub by_terminal: bool,
 }
 
 impl Came {
-    /// The signal, where a process that waits for a command has to pass it on: what the terminal sends for Ctrl-C
-    /// reaches the command itself, which may have its own idea of it.
+    /// Returns the signal, if a process that waits for a command must pass it on. The signals that the terminal sends
+    /// for Ctrl-C and Ctrl-\ reach the command itself, which may handle them in its own way.
     pub fn to_pass_on(self) -> Option<Signal> {
         let interrupt = self.by_terminal && matches!(self.signal, Signal::INT | Signal::QUIT);
         (!interrupt).then_some(self.signal)
@@ -33,8 +34,8 @@ impl Came {
 }
 
 impl Signals {
-    /// Holds back what a process that waits for others has to hear of: that one of them has ended, and that somebody
-    /// wants itself to end.
+    /// Blocks the signals that a process with children must receive: a child has ended, or this process is asked to
+    /// end.
     pub fn of_parents() -> io::Result<Self> {
         Self::hold(&[
             Signal::CHILD,
@@ -45,14 +46,14 @@ impl Signals {
         ])
     }
 
-    /// Holds `signals` back. Call it before there are other threads, or these take them as they always did.
+    /// Blocks `signals`. Call it before other threads are started: those would still receive them in the usual way.
     pub fn hold(signals: &[Signal]) -> io::Result<Self> {
         let set = set_of(signals);
         mask(libc::SIG_BLOCK, &set)?;
         Ok(Self { set })
     }
 
-    /// The next of the signals; `None` where there was none for this long.
+    /// Returns the next signal, or `None` if none arrived within this time.
     pub fn wait(&self, within: Duration) -> io::Result<Option<Came>> {
         let within = libc::timespec {
             tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX),
@@ -70,7 +71,7 @@ impl Signals {
                 _ => Err(error),
             };
         }
-        // SAFETY: all its bytes were zero before the kernel filled it in, and any bytes are a `siginfo_t`.
+        // SAFETY: all bytes were zero before the kernel filled the structure in, and any bytes are a valid `siginfo_t`.
         let info = unsafe { info.assume_init() };
         let signal = Signal::from_named_raw(number)
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
@@ -81,18 +82,18 @@ impl Signals {
     }
 }
 
-/// Whether this process ignores a signal: where nothing has changed that since, whoever started it wants it so.
+/// Whether this process ignores a signal. If it has not changed that itself, its starter asked for it.
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: no new action is given, and `action` has room for the present one.
     let asked = unsafe { libc::sigaction(signal.as_raw(), std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all its bytes were zero before the kernel filled it in, and any bytes are a `sigaction`: its function is a
-    // number here.
+    // SAFETY: all bytes were zero before the kernel filled the structure in, and any bytes are a valid `sigaction`: its
+    // function is a number here.
     let action = unsafe { action.assume_init() };
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Lets `signals` end this process again, whatever has handled them so far.
+/// Restores the default action of `signals`, so that they end this process again.
 pub fn restore_default(signals: &[Signal]) -> io::Result<()> {
     for signal in signals {
         default_action(signal.as_raw())?;
@@ -100,7 +101,7 @@ pub fn restore_default(signals: &[Signal]) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a program start as if nobody had held back or ignored a signal before it.
+/// Makes a program start with default signal handling, whatever was blocked or ignored before.
 pub fn with_default_signals(command: &mut Command) -> &mut Command {
     let none = set_of(&[]);
     let reset = move || {
@@ -110,13 +111,13 @@ pub fn with_default_signals(command: &mut Command) -> &mut Command {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec, `reset` makes two system calls that are safe in a signal handler
-    // (pthread_sigmask, signal), touches no lock and allocates nothing.
+    // SAFETY: between fork and exec, `reset` makes two system calls that are safe in a signal handler (pthread_sigmask,
+    // signal), touches no lock and allocates nothing.
     unsafe { command.pre_exec(reset) }
 }
 
 fn default_action(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: the default action is no function of ours, so nothing can be called wrongly.
+    // SAFETY: the default action is not a function of this program, so nothing can be called wrongly.
     if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());
     }
@@ -124,7 +125,7 @@ fn default_action(signal: libc::c_int) -> io::Result<()> {
 }
 
 fn mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: `set` is live, and where the old set should go may be null.
+    // SAFETY: `set` is live, and the pointer for the old set may be null.
     match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
@@ -135,10 +136,10 @@ fn set_of(signals: &[Signal]) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: `set` has room for one set, which this call makes empty.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-    // SAFETY: its bytes are initialised, and it is an empty set.
+    // SAFETY: the bytes are initialised, and they are an empty set.
     let mut set = unsafe { set.assume_init() };
     for signal in signals {
-        // SAFETY: `set` is a live, initialised set; a number that is no signal would be refused, not written.
+        // SAFETY: `set` is a live, initialised set. The call refuses an invalid signal number, and writes nothing then.
         unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
     }
     set

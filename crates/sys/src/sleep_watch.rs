@@ -1,8 +1,8 @@
-//! Notices that this machine has slept.
+//! Detects that this machine has slept (suspend).
 //!
-//! `CLOCK_BOOTTIME` goes on while a machine sleeps and `CLOCK_MONOTONIC` does not: the distance between them is the time
-//! that it has slept since it was started. The kernel cancels certain timers of the clock on the wall when the machine
-//! wakes up (`TFD_TIMER_CANCEL_ON_SET`), so nobody needs to compare the clocks again and again.
+//! `CLOCK_BOOTTIME` continues while a machine sleeps and `CLOCK_MONOTONIC` does not. Their difference is the time that
+//! the machine has slept since it started. The kernel cancels certain timers of the wall clock when the machine wakes
+//! up (`TFD_TIMER_CANCEL_ON_SET`), so the clocks need not be compared at intervals.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,13 +13,13 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-/// Shorter sleeps are none: the two clocks are not read at the same instant.
+/// Shorter differences do not count as sleep: the two clocks are not read at the same instant.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// In the year 2242; the kernel's own end of time is in 2262.
+/// A time in the year 2242. The kernel's own end of time is in 2262.
 const FAR_S: i64 = 1 << 33;
 
-/// Compares the clocks. Its descriptor becomes readable when the machine wakes up, or when its clock is set.
+/// Detects sleep. The descriptor becomes readable when the machine wakes up, or when its clock is set.
 #[derive(Debug)]
 pub struct SleepWatch {
     timer: OwnedFd,
@@ -31,12 +31,13 @@ pub struct SleepWatch {
 pub struct Clocks {
     /// `CLOCK_BOOTTIME`, which counts sleep.
     pub boot: Duration,
-    /// `CLOCK_MONOTONIC`, which does not.
+    /// `CLOCK_MONOTONIC`, which does not count sleep.
     pub monotonic: Duration,
 }
 
 impl Clocks {
-    /// Both, as they are now. `boot` is read first: who is held up in between sees less sleep, never more.
+    /// Reads both clocks. `boot` is read first: if the thread is interrupted in between, the result shows less sleep,
+    /// never more.
     pub fn now() -> Self {
         let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
         let boot = read(ClockId::Boottime);
@@ -46,7 +47,7 @@ impl Clocks {
 }
 
 impl SleepWatch {
-    /// Watches from `now` on.
+    /// Starts to watch at `now`.
     pub fn open(now: Clocks) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Realtime, flags)?;
@@ -65,10 +66,11 @@ impl SleepWatch {
         })
     }
 
-    /// Tells how long the machine has slept since the call before, where that is a second or more. Makes the descriptor
-    /// unreadable.
+    /// Returns how long the machine has slept since the previous call, if that is a second or more. Makes the
+    /// descriptor unreadable.
     pub fn took_a_nap(&mut self, now: Clocks) -> Option<Duration> {
-        // Whatever the read says (ECANCELED after a sleep, else EAGAIN), the clocks tell whether there was a sleep.
+        // The result of the read does not matter (ECANCELED after a sleep, else EAGAIN): the clocks show whether there
+        // was a sleep.
         rustix::io::read(&self.timer, &mut [0; 8]).ok();
         self.slept.more(now)
     }
@@ -86,7 +88,7 @@ impl AsRawFd for SleepWatch {
     }
 }
 
-/// The sleep of this machine that is known.
+/// The total sleep of this machine that is known.
 #[derive(Debug)]
 struct Slept(Duration);
 
@@ -120,7 +122,7 @@ mod tests {
         assert_eq!(slept.more(at(65_000, 65_000)), None, "awake");
         let ten_minutes = Duration::from_mins(10);
         assert_eq!(slept.more(at(666_000, 66_000)), Some(ten_minutes));
-        assert_eq!(slept.more(at(667_000, 67_000)), None, "told before");
+        assert_eq!(slept.more(at(667_000, 67_000)), None, "reported before");
         let second = Duration::from_secs(1);
         assert_eq!(slept.more(at(669_000, 68_000)), Some(second));
         assert_eq!(slept.more(at(670_999, 69_000)), None, "too short");
@@ -134,14 +136,14 @@ mod tests {
     #[test]
     fn who_was_held_up_while_reading_the_clocks_has_not_slept() {
         let mut slept = Slept::until(at(900_000, 300_000));
-        // 30 s between the two readings.
+        // 30 s pass between the two readings.
         assert_eq!(slept.more(at(910_000, 340_000)), None);
         assert_eq!(
             slept.more(at(941_000, 341_000)),
             None,
-            "and not slept after it"
+            "no sleep after it either"
         );
-        // A machine whose processes see another time since it was started.
+        // The processes of this machine see another start time.
         assert_eq!(Slept::until(at(10, 5_000)).more(at(20, 5_010)), None);
     }
 
@@ -157,7 +159,7 @@ mod tests {
         assert_eq!(
             rustix::event::poll(fds, Some(&none)),
             Ok(0),
-            "nobody has set the clock"
+            "the clock was set"
         );
     }
 }

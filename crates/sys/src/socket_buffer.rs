@@ -1,24 +1,24 @@
-//! Socket buffer sizes, as large as the system lets us have them.
+//! Socket buffers, as large as the system allows.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt;
 
-/// Which buffer of a socket.
+/// The two buffers of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferSide {
-    /// What has arrived and was not read: `SO_RCVBUF`.
+    /// The receive buffer, for data that has arrived and was not read: `SO_RCVBUF`.
     Receive,
-    /// What was written and has not left: `SO_SNDBUF`.
+    /// The send buffer, for data that was written and has not left: `SO_SNDBUF`.
     Send,
 }
 
-/// Asks for a socket buffer of `wanted` bytes and says how many were granted.
+/// Asks for a socket buffer of `wanted` bytes and returns how many were granted.
 ///
-/// With `CAP_NET_ADMIN` the size is forced beyond `net.core.rmem_max` / `wmem_max`; without, the kernel cuts it to
-/// them without a word, so compare what is returned with what was wanted. Linux doubles the number for its own
-/// bookkeeping; the doubling is taken out again. A buffer is never made smaller than it was.
+/// With `CAP_NET_ADMIN` the size may exceed `net.core.rmem_max` / `wmem_max`. Without the capability, the kernel
+/// silently cuts the size to them, so compare the result with `wanted`. Linux doubles the number for its own
+/// bookkeeping; the result is without the doubling. A buffer is never made smaller than it was.
 pub fn socket_buffer_force(
     socket: impl AsFd,
     side: BufferSide,
@@ -62,7 +62,7 @@ mod tests {
                 (before..=before + 4096).contains(&granted),
                 "{side:?}: {before} -> {granted}"
             );
-            // Whoever may force gets all of it.
+            // A process that may force the size gets all of it.
             let can_force = sockopt::set_socket_recv_buffer_size_force(&socket, granted).is_ok();
             assert!(
                 !can_force || granted == before + 4096,
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_file_is_refused() {
-        let file = File::open("/dev/null").expect("there");
+        let file = File::open("/dev/null").expect("/dev/null");
         assert!(socket_buffer_force(&file, BufferSide::Receive, 1).is_err());
     }
 }

@@ -1,19 +1,19 @@
-//! Socket options that have no wrapper of their own elsewhere.
+//! Socket options that have no wrapper elsewhere.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::returned::check;
 
-/// Marks all packets that a socket sends from now on, for rules of routing and of the packet filter. Needs
-/// `CAP_NET_ADMIN`, or `CAP_NET_RAW` since Linux 5.17.
+/// Marks all packets that a socket sends from now on, for routing rules and packet filters. Needs `CAP_NET_ADMIN`, or
+/// `CAP_NET_RAW` since Linux 5.17.
 pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     let mark = mark.cast_signed();
     set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)
 }
 
-/// Has what an IPv4 datagram socket sends leave by the device with this index where routes allow it, without receiving from
-/// that device only (`IP_UNICAST_IF`), as systemd-resolved does.
+/// Makes datagrams of an IPv4 socket leave by the device with this index, if the routes allow it (`IP_UNICAST_IF`). The
+/// socket still receives from all devices. systemd-resolved does the same.
 pub fn set_unicast_device(socket: impl AsFd, index: u32) -> io::Result<()> {
     let index = index.to_be().cast_signed();
     set(
@@ -24,7 +24,7 @@ pub fn set_unicast_device(socket: impl AsFd, index: u32) -> io::Result<()> {
     )
 }
 
-/// Has the kernel hand datagrams of one sender over in one piece (`UDP_GRO`), or no longer.
+/// Turns the merging of received datagrams of one sender (`UDP_GRO`) on or off.
 pub fn set_udp_gro(socket: impl AsFd, on: bool) -> io::Result<()> {
     let on = libc::c_int::from(on);
     set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &on)
@@ -37,7 +37,7 @@ pub(crate) fn set(
     value: &libc::c_int,
 ) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of_val(value)).unwrap_or_default();
-    // SAFETY: `value` is a live `c_int` and `length` its size, and the kernel only reads it.
+    // SAFETY: `value` is a live `c_int` and `length` is its size, and the kernel only reads it.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,12 +1,12 @@
-//! Where processor time goes: the kernel stops at threads again and again and notes what they were in the middle of.
+//! Samples where processor time is spent: the kernel interrupts threads at intervals and records their stacks.
 //!
 //! ```text
 //!   open ─► watch (each thread; what it starts later is watched too) ─► read, again and again ─► lost
 //! ```
 //!
-//! Each processor has one ring of memory, which the kernel fills and [`StackSampler::read`] empties. The clock is the
-//! system's own (`cpu-clock`), so that it works in virtual machines too; code that runs with interrupts off is
-//! accounted to where they are on again.
+//! Each processor has one ring buffer, which the kernel fills and [`StackSampler::read`] empties. The clock is the
+//! system's own (`cpu-clock`), so it works in virtual machines too. Code that runs with interrupts disabled is
+//! attributed to the place where they are enabled again.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,40 +17,40 @@ use perf_event::{Builder, Counter, SampleFlag, Sampler};
 
 use crate::returned::check;
 
-/// Samples in a second of processor time: a prime number, so that nothing periodic keeps step with it.
+/// Samples per second of processor time. A prime number, so that the sampling does not run in step with periodic work.
 pub const SAMPLES_PER_S: u64 = 997;
 
-/// Bytes of a ring, a power of two: a second of deep stacks.
+/// Size of a ring in bytes, a power of two: it holds one second of deep stacks.
 const RING: usize = 64 * 4096;
 
-/// Frames of a stack, the topmost; more are cut off at the root.
+/// Most frames of a stack. Deeper stacks are cut off at the root.
 const DEPTH: u16 = 64;
 
-/// Samples of threads; what they start is watched too.
+/// Samples the stacks of watched threads, and of the threads and processes that they start.
 pub struct StackSampler {
-    /// One for each processor, and its number.
+    /// The number of each processor, and its ring.
     rings: Vec<(usize, Sampler)>,
-    /// They count as long as they are open, and write to the rings.
+    /// The counters, which count while they are open and write to the rings.
     events: Vec<Counter>,
     with_kernel: bool,
     lost: u64,
 }
 
-/// What a thread was in the middle of.
+/// The stack of a thread at one sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
     /// Process id, in the namespace of the process that opened the sampler.
     pub process: u32,
-    /// Return addresses in the kernel, innermost first; none where that is not permitted.
+    /// Return addresses in the kernel, innermost first. Empty if sampling the kernel is not permitted.
     pub kernel: Vec<u64>,
-    /// Return addresses in the program, innermost first. Without frame pointers only the first can be believed.
+    /// Return addresses in the program, innermost first. Without frame pointers only the first one is reliable.
     pub user: Vec<u64>,
 }
 
-/// `PERF_EVENT_IOC_SET_OUTPUT`.
+/// The ioctl request `PERF_EVENT_IOC_SET_OUTPUT`.
 const SET_OUTPUT: libc::Ioctl = 0x2405;
 
-/// Marks in a chain of addresses: from here on they are the kernel's, or the program's.
+/// Marks in a chain of addresses: the following ones belong to the kernel, or to the program.
 const IN_KERNEL: u64 = (-128_i64).cast_unsigned();
 const IN_PROGRAM: u64 = (-512_i64).cast_unsigned();
 const FIRST_MARK: u64 = (-4095_i64).cast_unsigned();
@@ -65,7 +65,7 @@ impl std::fmt::Debug for StackSampler {
 }
 
 impl StackSampler {
-    /// A sampler that watches no thread yet.
+    /// Makes a sampler that watches no thread yet.
     pub fn open() -> Self {
         Self {
             rings: Vec::new(),
@@ -75,8 +75,8 @@ impl StackSampler {
         }
     }
 
-    /// Watches a thread, and all that it starts from now on. Fails with `PermissionDenied` where the system does not
-    /// permit it (`kernel.perf_event_paranoid`), and with `NotFound` where the thread has ended.
+    /// Watches a thread, and everything that it starts from now on. Fails with `PermissionDenied` if the system does
+    /// not permit it (`kernel.perf_event_paranoid`), and with `NotFound` if the thread has ended.
     pub fn watch(&mut self, thread: u32) -> io::Result<()> {
         let thread = i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
         for processor in 0..processors() {
@@ -84,14 +84,14 @@ impl StackSampler {
                 Err(error)
                     if error.kind() == io::ErrorKind::PermissionDenied && self.with_kernel =>
                 {
-                    // What the program does may be seen even where the kernel may not.
+                    // The program may be sampled even if the kernel may not.
                     self.with_kernel = false;
                     self.event(thread, processor)
                 }
                 event => event,
             };
             let event = match event {
-                // The processor is off.
+                // The processor is offline.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
                     return Err(io::ErrorKind::NotFound.into());
@@ -110,17 +110,17 @@ impl StackSampler {
         Ok(())
     }
 
-    /// Whether stacks hold what the kernel did.
+    /// Whether stacks include kernel addresses.
     pub fn sees_kernel(&self) -> bool {
         self.with_kernel
     }
 
-    /// Samples that were not fetched in time.
+    /// Number of samples that were lost because they were not read in time.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Fetches what was sampled.
+    /// Passes all samples recorded since the previous call to `each`.
     pub fn read(&mut self, mut each: impl FnMut(Stack)) {
         for (_, ring) in &mut self.rings {
             while let Some(record) = ring.next_record() {
@@ -152,18 +152,18 @@ impl StackSampler {
 }
 
 fn redirect(event: &Counter, to: &Sampler) -> io::Result<()> {
-    // SAFETY: two open descriptors and no memory.
+    // SAFETY: the call takes two open descriptors and no memory.
     let done = unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT, to.as_raw_fd()) };
     check(done)
 }
 
 fn processors() -> usize {
-    // SAFETY: reads a number.
+    // SAFETY: the call reads a number.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
-/// A sample: process and the addresses, with marks among them.
+/// Splits the address chain of a sample at its marks.
 fn stack(process: u32, chain: &[u64]) -> Stack {
     let mut stack = Stack {
         process,
@@ -203,12 +203,12 @@ mod tests {
         let mut sampler = StackSampler::open();
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         if let Err(error) = sampler.watch(thread.cast_unsigned()) {
-            // A container may forbid it, and a kernel may not have it.
+            // A container may forbid sampling, and a kernel may lack it.
             assert_ne!(error.kind(), io::ErrorKind::NotFound, "{error}");
             return;
         }
         let mut seen = 0;
-        // As much work as makes hundreds of samples; a few will do.
+        // Enough work for hundreds of samples; the test needs only a few.
         for _ in 0..1000 {
             std::hint::black_box(
                 (0..1_000_000_u64).fold(0, |sum, n| sum ^ std::hint::black_box(n)),
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_thread_that_is_gone_is_not_found() {
         let gone = StackSampler::open().watch(u32::MAX / 2 - 7);
-        let error = gone.expect_err("no such thread");
+        let error = gone.expect_err("a thread that is gone");
         let kinds = [
             io::ErrorKind::NotFound,
             io::ErrorKind::PermissionDenied,

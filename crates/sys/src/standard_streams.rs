@@ -1,4 +1,4 @@
-//! Which descriptors a program inherits, and what its standard streams are.
+//! The descriptors that a program inherits, and its standard streams.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,11 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 /// The first descriptor that is not a standard stream.
 const FIRST: libc::c_int = 3;
 
-/// Lets a program inherit its standard streams and nothing else, whatever this process has inherited itself.
+/// Makes a program inherit only its standard streams, whatever descriptors this process has.
 pub fn with_standard_streams_only(command: &mut Command) -> &mut Command {
     let mark = || {
-        // SAFETY: marks descriptors close-on-exec, and closes none: whatever owns one keeps it until the exec.
+        // SAFETY: the call marks descriptors close-on-exec and closes none: each owner keeps its descriptor until the
+        // exec.
         let marked = unsafe {
             libc::syscall(
                 libc::SYS_close_range,
@@ -26,7 +27,7 @@ pub fn with_standard_streams_only(command: &mut Command) -> &mut Command {
             return Ok(());
         }
         match io::Error::last_os_error() {
-            // Kernels before 5.9 have no such call, and those before 5.11 cannot mark.
+            // Kernels before 5.9 do not have this call, and those before 5.11 cannot mark.
             error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => {
                 mark_each(limit())
             }
@@ -37,7 +38,7 @@ pub fn with_standard_streams_only(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(mark) }
 }
 
-/// The number after the highest that a descriptor can have, unless the limit was lowered after it was opened.
+/// The number after the highest possible descriptor, unless the limit was lowered after the descriptor was opened.
 fn limit() -> libc::c_int {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let most = most.unwrap_or(u64::from(u32::MAX));
@@ -46,7 +47,7 @@ fn limit() -> libc::c_int {
 
 fn mark_each(limit: libc::c_int) -> io::Result<()> {
     for number in FIRST..limit {
-        // SAFETY: marks a descriptor close-on-exec, where there is one of that number, and closes none.
+        // SAFETY: the call marks a descriptor close-on-exec, if it is open, and closes none.
         if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
             let error = io::Error::last_os_error();
             if error.raw_os_error() != Some(libc::EBADF) {
@@ -57,12 +58,12 @@ fn mark_each(limit: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// An open `/dev/null`, for [`NullStreams::replace`]: to be opened while files can be opened.
+/// An open `/dev/null`, for [`NullStreams::replace`]. Open it while the process may still open files.
 #[derive(Debug)]
 pub struct NullStreams(File);
 
 impl NullStreams {
-    /// Opens it.
+    /// Opens `/dev/null`, which is used later.
     pub fn open() -> io::Result<Self> {
         File::options()
             .read(true)
@@ -71,7 +72,7 @@ impl NullStreams {
             .map(Self)
     }
 
-    /// Puts it in the place of standard input, output and error, for good.
+    /// Replaces standard input, output and error by `/dev/null`, for good.
     pub fn replace(self) -> io::Result<()> {
         dup2_stdin(&self.0)?;
         dup2_stdout(&self.0)?;
@@ -85,12 +86,12 @@ mod tests {
     use super::*;
     use std::process::Stdio;
 
-    /// What the child half of the test does.
+    /// Tells the child half of the test what to do.
     const HOW: &str = "QUICTUN_SYS_MARKS";
 
-    /// Descriptors that a program finds open which is started in this way.
+    /// Returns the descriptors that a program finds open if it is started in this way.
     fn inherited(how: &str) -> Vec<String> {
-        // A shell opens descriptor 9 as a careless caller leaves it: for everything that it starts.
+        // The shell opens descriptor 9 without close-on-exec, as a careless caller would.
         let mut shell = Command::new("sh");
         shell
             .args(["-c", "exec 9</etc/passwd; exec \"$0\" \"$@\""])
@@ -110,7 +111,7 @@ mod tests {
         listed.split(' ').map(str::to_owned).collect()
     }
 
-    /// The child half of the next test; does nothing in an ordinary run.
+    /// The child half of the next test. Does nothing in an ordinary run.
     #[test]
     fn child_lists() {
         let Ok(how) = std::env::var(HOW) else {
@@ -120,7 +121,7 @@ mod tests {
         command.args(["-c", "cd /proc/$$/fd; echo open: *"]);
         match how.as_str() {
             "at once" => drop(with_standard_streams_only(&mut command)),
-            "one by one" => mark_each(100).expect("they are marked"),
+            "one by one" => mark_each(100).expect("marks"),
             _ => {}
         }
         assert!(command.status().expect("sh runs").success());

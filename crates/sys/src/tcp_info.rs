@@ -1,4 +1,4 @@
-//! What the kernel knows about a TCP connection.
+//! The kernel's information about a TCP connection.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use crate::returned::check;
 
-/// A TCP connection as the kernel sees it.
+/// State of a TCP connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Smoothed round-trip time.
+    /// The smoothed round-trip time.
     pub rtt: Duration,
-    /// Segments sent, those sent again included.
+    /// Segments sent, including retransmissions.
     pub segments_sent: u64,
-    /// Segments sent again.
+    /// Segments that were retransmitted.
     pub segments_again: u64,
-    /// Longest packet of the path, IP header included.
+    /// Longest packet of the path in bytes, including the IP header.
     pub path_mtu: u32,
 }
 
-/// Asks the kernel about a TCP socket. Fails with `InvalidData` where the kernel tells less than Linux 4.6 did.
+/// Asks the kernel about a TCP socket. Fails with `InvalidData` if the kernel's answer is shorter than that of Linux
+/// 4.6.
 pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or_default();
@@ -35,12 +36,12 @@ pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
         )
     };
     check(done)?;
-    // An older kernel knows a shorter structure.
+    // An older kernel has a shorter structure.
     let needed = std::mem::offset_of!(libc::tcp_info, tcpi_segs_out) + size_of::<u32>();
     if usize::try_from(length).unwrap_or_default() < needed {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // SAFETY: all its bytes were zero before the kernel filled it in, and any bytes are a `tcp_info`.
+    // SAFETY: all bytes were zero before the kernel filled the structure in, and any bytes are a valid `tcp_info`.
     let info = unsafe { info.assume_init() };
     Ok(TcpInfo {
         rtt: Duration::from_micros(info.tcpi_rtt.into()),
@@ -60,9 +61,9 @@ mod tests {
     #[test]
     fn what_was_sent_is_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-        let address = listener.local_addr().expect("its address");
+        let address = listener.local_addr().expect("an address");
         let mut near = TcpStream::connect(address).expect("a connection");
-        let (mut far, _) = listener.accept().expect("its other end");
+        let (mut far, _) = listener.accept().expect("the other end");
         let before = tcp_info(&near).expect("an answer");
         near.write_all(b"some bytes").expect("room for ten bytes");
         far.read_exact(&mut [0; 10]).expect("ten bytes");

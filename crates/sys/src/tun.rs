@@ -1,7 +1,7 @@
-//! A TUN device: IP packets of this host, read and written by us, whole.
+//! A TUN device, on which this program reads and writes complete IP packets of this host.
 //!
-//! Every frame is an IP packet behind the ten bytes of `struct virtio_net_hdr`. With offload the kernel hands over
-//! packets of up to 64 KiB that it would otherwise cut, with checksums not yet filled in, and takes such packets.
+//! Every frame is an IP packet behind the ten bytes of `struct virtio_net_hdr`. With offload, the kernel hands over
+//! packets of up to 64 KiB that it would otherwise segment, with checksums not yet filled in, and accepts such packets.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use crate::inherit_socket::copy;
 use crate::returned::check;
 
-/// A device that exists as long as this does, in the network namespace it was made in.
+/// A device that exists as long as this value, in the network namespace in which it was made.
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
@@ -22,10 +22,11 @@ impl Tun {
     /// Longest frame that is read or written.
     pub const FRAME_MAX: usize = HEADER + 65_535;
 
-    /// Makes a device in the calling thread's network namespace, or takes one of that name that was kept
-    /// ([`Self::keep`]). A new one is down. Nothing blocks. Fails with `PermissionDenied` without `CAP_NET_ADMIN`
-    /// there, with `NotFound` where the kernel has no TUN, with `InvalidInput` where the name is not one of 1 to 15
-    /// bytes, and with `ResourceBusy` where it is taken.
+    /// Makes a device in the calling thread's network namespace, or takes over one of that name that was kept
+    /// ([`Self::keep`]). A new device is down. Reads and writes never block.
+    ///
+    /// Fails with `PermissionDenied` without `CAP_NET_ADMIN` there, with `NotFound` if the kernel has no TUN, with
+    /// `InvalidInput` if the name is not one of 1 to 15 bytes, and with `ResourceBusy` if the name is taken.
     pub fn create(name: &str, offload: bool) -> io::Result<Self> {
         let fd: OwnedFd = OpenOptions::new()
             .read(true)
@@ -51,8 +52,8 @@ impl Tun {
         })
     }
 
-    /// Takes over a device that the one who started this process has made, by the number of its descriptor, which stays
-    /// open as well. Fails with `InvalidInput` where the descriptor is no device with headers.
+    /// Takes over a device that the process that started this one has made, by its descriptor number. The original
+    /// descriptor stays open as well. Fails with `InvalidInput` if the descriptor is not a device with virtio headers.
     pub fn inherit(number: i32) -> io::Result<Self> {
         let fd = copy(number)?;
         // SAFETY: all zeros is a valid `struct ifreq`, which holds numbers and arrays of them.
@@ -60,7 +61,7 @@ impl Tun {
         // SAFETY: TUNGETIFF writes a `struct ifreq`, which `request` is, and keeps no pointer to it.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) };
         check(done).map_err(|_| no_device(number))?;
-        // SAFETY: TUNGETIFF fills in the flags, and every pattern of bits is a number.
+        // SAFETY: TUNGETIFF fills in the flags, and every bit pattern is a valid number.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
         let wanted = libc::IFF_TUN | libc::IFF_VNET_HDR;
         if i32::from(flags) & wanted != wanted {
@@ -77,14 +78,14 @@ impl Tun {
         })
     }
 
-    /// Lets processes that are started from now on have the device, under the number that this returns.
+    /// Lets processes that are started from now on inherit the device. Returns its descriptor number.
     pub fn pass_on(&self) -> io::Result<i32> {
         rustix::io::fcntl_setfd(&self.fd, rustix::io::FdFlags::empty())?;
         Ok(self.fd.as_raw_fd())
     }
 
-    /// Keeps the device, with its addresses and routes, when the last descriptor of it is closed, or no longer. While
-    /// there is none, packets that are sent into the device vanish.
+    /// Sets whether the device, with its addresses and routes, stays when its last descriptor is closed. While it has
+    /// no descriptor, packets sent into the device are lost.
     pub fn keep(&self, keep: bool) -> io::Result<()> {
         // SAFETY: TUNSETPERSIST takes a number, not a pointer.
         let done = unsafe {
@@ -97,22 +98,22 @@ impl Tun {
         check(done)
     }
 
-    /// The device's name.
+    /// The name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads a frame: its length. Fails with `WouldBlock` where none is waiting.
+    /// Reads a frame and returns its length. Fails with `WouldBlock` if no frame is waiting.
     pub fn read(&self, frame: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::retry_on_intr(|| {
             rustix::io::read(&self.fd, &mut *frame)
         })?)
     }
 
-    /// Writes a frame. Fails with `WouldBlock` where there is no room, and with `InvalidInput` where the kernel makes
-    /// no sense of it.
+    /// Writes a frame. Fails with `WouldBlock` if there is no room, and with `InvalidInput` if the kernel cannot parse
+    /// it.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
-        // The kernel takes a frame whole or not at all.
+        // The kernel takes a frame completely or not at all.
         rustix::io::retry_on_intr(|| rustix::io::write(&self.fd, frame))?;
         Ok(())
     }
@@ -125,10 +126,10 @@ impl AsFd for Tun {
 }
 
 fn request(name: &str) -> io::Result<libc::ifreq> {
-    // The kernel would replace `%d` by a number that we do not hear of.
+    // The kernel would replace `%d` by a number that this program would not learn.
     let wrong = |byte| matches!(byte, 0 | b'%' | b'/');
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.bytes().any(wrong) {
-        let text = format!("{name:?} is no name for a device: choose one of 1 to 15 bytes");
+        let text = format!("{name:?} is not a valid device name: choose one of 1 to 15 bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     // SAFETY: all zeros is a valid `struct ifreq`, which holds numbers and arrays of them.
@@ -142,13 +143,13 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
 }
 
 fn no_device(number: i32) -> io::Error {
-    let text = format!("descriptor {number} is no TUN device with virtio headers");
+    let text = format!("descriptor {number} is not a TUN device with virtio headers");
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// `struct virtio_net_hdr`.
+/// Length of `struct virtio_net_hdr`.
 const HEADER: usize = 10;
-/// Checksums, and TCP segmentation for both families.
+/// Checksums, and TCP segmentation for both address families.
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 
 #[cfg(test)]
@@ -160,7 +161,7 @@ mod tests {
     use std::net::{IpAddr, UdpSocket};
     use std::time::Duration;
 
-    /// A network where devices can be made; says so where there is none.
+    /// Returns a network in which devices can be made. Prints a line that the test is skipped if there is none.
     fn network(test: &str) -> Option<crate::NetNamespace> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
             let line = format!("SKIPPED {test}: /dev/net/tun: {why}\n");
@@ -179,7 +180,7 @@ mod tests {
         Ok(tun)
     }
 
-    /// The next frame that is IPv4 with UDP; the kernel says other things on a new device, too.
+    /// Reads the next frame that is IPv4 with UDP. The kernel sends other packets on a new device, too.
     fn datagram(tun: &Tun) -> Vec<u8> {
         let mut frame = vec![0; Tun::FRAME_MAX];
         let patience = Timespec {
@@ -217,13 +218,13 @@ mod tests {
         assert_eq!(other.err(), Some(io::ErrorKind::InvalidInput));
         assert!(Tun::inherit(-1).is_err());
         let taken = network.within(|| Tun::create("tun7", true));
-        assert!(taken.is_err(), "one device of a name");
+        assert!(taken.is_err(), "the name is taken");
         socket
             .send_to(b"over there", "10.99.0.1:9")
             .expect("a route");
         let mut frame = datagram(&tun);
         assert!(frame.ends_with(b"over there"));
-        // Back where it came from, with the checksum that means none.
+        // Send the packet back to its sender, with checksum 0, which means that there is none.
         frame[..HEADER].fill(0);
         let packet = &mut frame[HEADER..];
         for at in 12..16 {
@@ -260,7 +261,7 @@ mod tests {
                 let again = Tun::create("tun8", true)?;
                 again.keep(false)?;
                 drop(again);
-                assert!(network.set_up("tun8").is_err(), "it is gone");
+                assert!(network.set_up("tun8").is_err(), "the device is gone");
                 Tun::create("abcdefghijklmno", true)?;
                 for name in ["", "abcdefghijklmnop", "a\0b", "a/b", "tun%d"] {
                     let refused = Tun::create(name, true).map_err(|error| error.kind());

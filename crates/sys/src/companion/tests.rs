@@ -8,31 +8,31 @@ use rustix::process::{kill_process, test_kill_process};
 
 use super::*;
 
-/// Runs `body` in a process with one thread, which tests have not; its exit code, or the signal that killed it.
+/// Runs `body` in a process with one thread, because test processes have several. Returns how the process ended.
 fn in_one_thread(body: impl FnOnce()) -> ExitStatus {
     // SAFETY: the child runs `body` and ends. Other threads of the tests hold no lock that it takes: the C library
     // prepares its allocator for this call.
     match unsafe { libc::fork() } {
         0 => {
             let done = catch_unwind(AssertUnwindSafe(body)).is_ok();
-            // SAFETY: ends this process at once.
+            // SAFETY: the call ends this process at once.
             unsafe { libc::_exit(i32::from(!done)) }
         }
         pid => {
             let child = Pid::from_raw(pid).expect("a process");
-            let ended = waitpid(Some(child), WaitOptions::empty()).expect("ours");
-            ExitStatus::from_raw(ended.expect("it has ended").1.as_raw())
+            let ended = waitpid(Some(child), WaitOptions::empty()).expect("our child");
+            ExitStatus::from_raw(ended.expect("the child has ended").1.as_raw())
         }
     }
 }
 
-/// Answers a letter with the descriptors that it has.
+/// Answers one byte with the number of descriptors that the companion has.
 fn tell(mut socket: UnixStream) -> io::Result<()> {
     let mut letter = [0];
     socket.read_exact(&mut letter)?;
     let open = fs::read_dir("/proc/self/fd")?.count() - 1;
     socket.write_all(&[u8::try_from(open).unwrap_or(u8::MAX)])?;
-    // Until the other end is closed.
+    // Blocks until the other end is closed.
     socket.read(&mut letter).map(drop)
 }
 
@@ -61,7 +61,7 @@ fn a_companion_has_a_socket_and_no_other_descriptor_and_ends_with_it() {
         assert_eq!(name, "companion\n");
         assert!(!companion.has_ended());
         drop(socket);
-        wait_for("it ends with its socket", || companion.has_ended());
+        wait_for("the companion has not ended", || companion.has_ended());
     });
     assert!(ended.success(), "{ended}");
 }
@@ -71,7 +71,7 @@ fn a_companion_ends_with_the_process_that_started_it() {
     let (mut told, mut tells) = UnixStream::pair().expect("sockets");
     let ended = in_one_thread(|| {
         let (companion, socket) = start_companion(c"companion", tell).expect("a companion");
-        // With its socket open, so that it does not end for want of it.
+        // The companion's socket stays open, so that the companion does not end because of it.
         let _open = socket;
         tells
             .write_all(&companion.pid().to_ne_bytes())
@@ -80,9 +80,9 @@ fn a_companion_ends_with_the_process_that_started_it() {
     });
     assert_eq!(ended.signal(), Some(libc::SIGKILL));
     let mut pid = [0; 4];
-    told.read_exact(&mut pid).expect("it said which");
+    told.read_exact(&mut pid).expect("the companion's pid");
     let pid = Pid::from_raw(i32::from_ne_bytes(pid)).expect("a process id");
-    wait_for("the kernel kills it", || test_kill_process(pid).is_err());
+    wait_for("the companion lives", || test_kill_process(pid).is_err());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! System calls that a process keeps, as filters of the kernel's (seccomp).
+//! Filters for system calls (seccomp): which calls a process keeps.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,21 @@ use seccompiler::{
 
 use super::error::ConfineError;
 
-/// System calls that a process keeps.
+/// A choice of system calls that a process keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// Those on a list: read, write, wait, memory, signals to itself. No file, socket, process, program, or setting.
+    /// A short list: read, write, wait, memory, signals to itself. No file, socket, process, program or setting.
     Few,
-    /// Those on a longer list: what a client or server of the tunnel does once it listens. It opens files, connects
-    /// sockets, and starts threads; it listens nowhere else, and starts no process.
+    /// A longer list: what a client or server of the tunnel does once it listens. The process opens files, connects
+    /// sockets and starts threads. It listens on no further sockets and starts no processes.
     Tunnel,
-    /// All but those that change what the system or another process is: devices, mounts, namespaces, programs, tracing.
+    /// All calls except those that change the system or other processes: devices, mounts, namespaces, programs,
+    /// tracing.
     Ordinary,
 }
 
-/// Gives up system calls, for all threads of the process and for ever. Fails where the kernel knows no filters, or none
-/// for this processor.
+/// Gives up system calls, for all threads of the process and permanently. Fails if the kernel has no filters, or if
+/// none can be made for this processor.
 pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let without = |calls: &[libc::c_long]| calls.iter().map(|call| (*call, Vec::new())).collect();
@@ -50,13 +51,13 @@ pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let program: BpfProgram = SeccompFilter::new(rules, others, those, arch)?.try_into()?;
     if keep != Calls::Few {
-        // What one of two filters refuses is refused.
+        // If either of two filters refuses a call, it is refused.
         seccompiler::apply_filter_all_threads(&unlistable())?;
     }
     Ok(seccompiler::apply_filter_all_threads(&program)?)
 }
 
-/// A condition on one argument of a call. Only its lower 32 bits are looked at, since the kernel looks at no more.
+/// A condition on one argument of a call. It compares only the lower 32 bits, because the kernel reads no more.
 #[derive(Clone, Copy, Debug)]
 struct Argument {
     index: u8,
@@ -83,7 +84,7 @@ impl Argument {
     }
 }
 
-/// Rules of which one must hold, each a list of conditions which must all hold.
+/// Makes rules of which at least one must hold. Each is a list of conditions which must all hold.
 fn any_of<C: AsRef<[Argument]>>(rules: &[C]) -> Result<Vec<SeccompRule>, ConfineError> {
     let rule = |conditions: &C| {
         let conditions = conditions.as_ref().iter().map(|argument| {
@@ -104,12 +105,12 @@ fn signals_to_itself() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> 
     Ok(BTreeMap::from([(libc::SYS_tgkill, rules)]))
 }
 
-/// Calls of [`Calls::Tunnel`] that are kept with some arguments only.
+/// Calls of [`Calls::Tunnel`] that are kept only with certain arguments.
 fn with_arguments() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
     let own = std::process::id().cast_signed();
     let socket_type = |kind: libc::c_int| Argument {
         index: 1,
-        // Above are SOCK_NONBLOCK and SOCK_CLOEXEC.
+        // The higher bits are SOCK_NONBLOCK and SOCK_CLOEXEC.
         mask: 0xf,
         value: kind.cast_unsigned(),
     };
@@ -119,7 +120,7 @@ fn with_arguments() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
             sockets.push(vec![Argument::is(0, domain), socket_type(kind)]);
         }
     }
-    // The C library's resolver asks for this host's addresses, to sort those of the name.
+    // The C library's resolver asks for this host's addresses, to sort the addresses of the name.
     sockets.push(vec![
         Argument::is(0, libc::AF_NETLINK),
         Argument::is(2, libc::NETLINK_ROUTE),
@@ -146,15 +147,15 @@ fn with_arguments() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
     rules.into_iter().collect()
 }
 
-/// Refuses what a list of calls cannot, in instructions of the kernel's filters:
+/// Refuses calls that a list of calls cannot, with instructions of the kernel's filters:
 ///
-/// * numbers of another kind (x32), under which a processor of 64 bits has all calls a second time;
-/// * `clone3`, whose flags are in memory where no filter sees them. C libraries then use `clone`.
+/// * numbers of another kind (x32), under which a 64-bit processor has all calls a second time;
+/// * `clone3`, whose flags are in memory that filters cannot read. C libraries then use `clone`.
 ///
-/// Numbers of other processors are the other filter's to refuse, which ends who uses them.
+/// The other filter handles call numbers of other processors: it kills a process that uses them.
 fn unlistable() -> BpfProgram {
     let step = |code: u32, jt, jf, k| sock_filter {
-        // They have 16 bits.
+        // These codes have 16 bits.
         code: u16::try_from(code).unwrap_or_default(),
         jt,
         jf,
@@ -166,7 +167,7 @@ fn unlistable() -> BpfProgram {
     };
     let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or(u32::MAX);
     vec![
-        // The number is the first that a filter is shown.
+        // The call number is the first field that a filter sees.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 2, 0, X32),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, clone3),
@@ -176,10 +177,10 @@ fn unlistable() -> BpfProgram {
     ]
 }
 
-/// `__X32_SYSCALL_BIT`: calls are numbered from here a second time.
+/// `__X32_SYSCALL_BIT`: from this number on, calls are numbered a second time.
 pub(super) const X32: u32 = 0x4000_0000;
 
-/// Flags of a clone in new namespaces. `CLONE_NEWTIME` is one of `clone3` only.
+/// Flags of a clone in new namespaces. `CLONE_NEWTIME` exists only for `clone3`.
 pub(super) const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -190,7 +191,7 @@ pub(super) const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWUTS,
 ];
 
-/// What reading, writing and waiting take, and what the standard library, the allocator and the end of a process do.
+/// Calls for reading, writing and waiting, and those of the standard library, the allocator and the end of a process.
 const FEW: &[libc::c_long] = &[
     libc::SYS_read,
     libc::SYS_readv,
@@ -239,9 +240,9 @@ const FEW: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// What a client or server of the tunnel does besides, whatever the arguments.
+/// Further calls of a client or server of the tunnel, with any arguments.
 const TUNNEL: &[libc::c_long] = &[
-    // Sockets. Not `listen`: everything listens already.
+    // Sockets. Not `listen`: all listeners exist already.
     libc::SYS_accept4,
     libc::SYS_connect,
     // The C library's resolver binds netlink sockets; Landlock refuses TCP ports.
@@ -260,7 +261,7 @@ const TUNNEL: &[libc::c_long] = &[
     libc::SYS_fcntl,
     libc::SYS_dup,
     libc::SYS_dup3,
-    // Files, of which Landlock leaves few.
+    // Files. Landlock leaves access to few.
     libc::SYS_openat,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
@@ -278,9 +279,9 @@ const TUNNEL: &[libc::c_long] = &[
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_pwrite64,
-    // Refused by the other filter in the way that has C libraries use `clone`.
+    // The other filter refuses it with the error that makes C libraries use `clone`.
     libc::SYS_clone3,
-    // What libraries ask.
+    // Queries of libraries.
     libc::SYS_uname,
     libc::SYS_getcwd,
     libc::SYS_sysinfo,
@@ -311,20 +312,20 @@ const TUNNEL: &[libc::c_long] = &[
     libc::SYS_time,
 ];
 
-/// `prctl`: names of threads, and of memory.
+/// `prctl` operations: names of threads and of memory.
 const PR_SET_NAME: u32 = libc::PR_SET_NAME.cast_unsigned();
 const PR_SET_VMA: u32 = 0x5356_4d41;
 
-/// `ioctl`: non-blocking sockets, and how many bytes are in their queues.
+/// `ioctl` requests: non-blocking sockets, and the number of bytes in their queues.
 const REQUESTS: &[u32] = &[0x5421, 0x541b, 0x5411, 0x894b];
 
-/// `kexec_file_load`, which libc does not have for each processor and C library.
+/// `kexec_file_load`, which libc does not define for every processor and C library.
 #[cfg(target_arch = "x86_64")]
 const KEXEC_FILE_LOAD: libc::c_long = 320;
 #[cfg(not(target_arch = "x86_64"))]
 const KEXEC_FILE_LOAD: libc::c_long = 294;
 
-/// What no process needs that moves bytes between sockets.
+/// Calls that a process which moves bytes between sockets never needs.
 const POWERFUL: &[libc::c_long] = &[
     // Programs and other processes.
     libc::SYS_execve,

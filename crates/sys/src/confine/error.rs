@@ -1,26 +1,26 @@
-//! Why a process could not give something up.
+//! Errors of confining a process.
 
 use std::io;
 
 use landlock::PathFdError;
 
-/// Why something could not be given up.
+/// Why a process could not drop a right.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfineError {
-    /// The system's.
-    #[error("giving up rights: {0}")]
+    /// A capability could not be dropped, or a flag of the process could not be set.
+    #[error("cannot drop rights: {0}")]
     Rights(#[from] io::Error),
-    /// Landlock's.
-    #[error("giving up files: {0}")]
+    /// Landlock refused the rules.
+    #[error("cannot restrict file access: {0}")]
     Files(#[from] landlock::RulesetError),
-    /// A directory that would be kept.
-    #[error("giving up files but for some: {0}")]
+    /// Landlock could not open a path that should stay accessible.
+    #[error("cannot keep access to a path: {0}")]
     Kept(#[from] PathFdError),
-    /// Seccomp's.
-    #[error("giving up system calls: {0}")]
+    /// Seccomp refused the filter.
+    #[error("cannot filter system calls: {0}")]
     Calls(#[from] seccompiler::Error),
-    /// No filter can be made for this processor.
-    #[error("giving up system calls: {0}")]
+    /// A filter cannot be made for this processor.
+    #[error("cannot filter system calls: {0}")]
     Filter(#[from] seccompiler::BackendError),
 }

@@ -1,7 +1,8 @@
-//! What a confined process must not be able to do, tried one by one.
+//! Attempts at actions that a confined process must not be able to do.
 //!
-//! Each attempt has arguments with which the kernel would do nothing, or something that is undone at once. So it may be
-//! tried without confinement too, where an attempt fails in another way than for want of permission.
+//! The arguments of each attempt make the kernel do nothing, or something that is undone at once. So the attempts are
+//! also safe without confinement; most of them then fail for another reason than a
+//! missing permission.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,24 +14,24 @@ use rustix::process::{Pid, getppid, getuid};
 
 use crate::returned::check;
 
-/// One attempt.
+/// One attempt and its result.
 #[derive(Debug)]
 pub struct Attempt {
-    /// What was tried.
+    /// Name of the action that was tried.
     pub name: &'static str,
-    /// What came of it.
+    /// The result of the attempt.
     pub outcome: io::Result<()>,
 }
 
 impl Attempt {
-    /// Whether it failed for want of permission.
+    /// Whether the attempt failed because of a missing permission.
     pub fn is_refused(&self) -> bool {
         let error = self.outcome.as_ref().err();
         error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 }
 
-/// Tries everything. `outside` is a directory that the process has no business in but its user may write to.
+/// Makes all attempts. `outside` is a directory that the process does not use, but that its user may write to.
 pub fn attempts(outside: &Path) -> Vec<Attempt> {
     let tried = |(name, attempt): (&'static str, fn() -> io::Result<()>)| Attempt {
         name,
@@ -55,18 +56,18 @@ const PROCESSES: &[Named] = &[
     }),
     ("run a program", || {
         let program = c"/nonexistent/program";
-        // SAFETY: the path is a string, and no program is there that could take the place of this one.
+        // SAFETY: the path is a string, and there is no program at it that could replace this one.
         check(unsafe { libc::syscall(libc::SYS_execve, program.as_ptr(), 0_usize, 0_usize) })
     }),
     ("start a process", || {
-        // Handlers of signals cannot be shared without memory: the kernel itself would refuse this as invalid.
+        // Signal handlers cannot be shared without memory: the kernel itself would refuse this call as invalid.
         let flags = libc::CLONE_SIGHAND | libc::SIGCHLD;
-        // SAFETY: it makes no process, as said above, and none of the pointers is followed.
+        // SAFETY: the call makes no process, as said above, and follows none of the pointers.
         check(unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) })
     }),
     ("kill another process", || {
         let other = getppid().map_or(1, Pid::as_raw_pid);
-        // SAFETY: a call without pointers; signal 0 is only a question.
+        // SAFETY: a call without pointers. Signal 0 only checks permission.
         check(unsafe { libc::syscall(libc::SYS_kill, other, 0) })
     }),
     ("trace a process", || {
@@ -75,7 +76,7 @@ const PROCESSES: &[Named] = &[
     }),
     ("read another process's memory", || {
         let (pid, none) = (libc::c_long::from(process::id()), 0_usize);
-        // SAFETY: no bytes are asked for.
+        // SAFETY: the call is asked to copy no bytes.
         check(unsafe {
             libc::syscall(
                 libc::SYS_process_vm_readv,
@@ -100,7 +101,7 @@ const PROCESSES: &[Named] = &[
     }),
     ("type into the terminal (TIOCSTI)", || {
         let letter = b'x';
-        // SAFETY: the call reads one byte, which lives on this stack, and only where -1 were a terminal.
+        // SAFETY: the call reads one byte, which is on this stack, and only if -1 were a terminal.
         check(unsafe { libc::ioctl(-1, libc::TIOCSTI, &raw const letter) })
     }),
 ];
@@ -108,7 +109,7 @@ const PROCESSES: &[Named] = &[
 const SYSTEM: &[Named] = &[
     ("mount", || {
         let (nothing, nowhere) = (c"none", c"/nonexistent/directory");
-        // SAFETY: all three are strings; the last may be absent.
+        // SAFETY: all three are strings, and the last pointer may be null.
         check(unsafe {
             libc::mount(
                 nothing.as_ptr(),
@@ -132,20 +133,20 @@ const SYSTEM: &[Named] = &[
         check(unsafe { libc::setns(-1, 0) })
     }),
     ("make a namespace", || {
-        // SAFETY: a call without pointers, which without a flag changes nothing.
+        // SAFETY: a call without pointers. Without a flag it changes nothing.
         check(unsafe { libc::unshare(0) })
     }),
     ("change the user", || {
         let user = getuid().as_raw();
-        // SAFETY: a call without pointers; the user stays the same.
+        // SAFETY: a call without pointers. The user stays the same.
         check(unsafe { libc::syscall(libc::SYS_setuid, user) })
     }),
     ("load a BPF program", || {
-        // SAFETY: no bytes of the attributes are read.
+        // SAFETY: the call reads no bytes of the attributes.
         check(unsafe { libc::syscall(libc::SYS_bpf, 0, 0_usize, 0) })
     }),
     ("count events", || {
-        // SAFETY: a null pointer is not followed.
+        // SAFETY: the call does not follow a null pointer.
         check(unsafe { libc::syscall(libc::SYS_perf_event_open, 0_usize, 0, -1, -1, 0) })
     }),
     ("look at keys", || {
@@ -162,11 +163,11 @@ const SYSTEM: &[Named] = &[
         })
     }),
     ("add a key", || {
-        // SAFETY: null pointers are not followed.
+        // SAFETY: the call does not follow null pointers.
         check(unsafe { libc::syscall(libc::SYS_add_key, 0_usize, 0_usize, 0_usize, 0, 0) })
     }),
     ("load another kernel", || {
-        // SAFETY: no segments are read, and no flag of these exists.
+        // SAFETY: the call reads no segments, and refuses these flags, which do not exist.
         check(unsafe { libc::syscall(libc::SYS_kexec_load, 0, 0, 0_usize, libc::c_ulong::MAX) })
     }),
     ("load a module", || {
@@ -174,19 +175,19 @@ const SYSTEM: &[Named] = &[
         check(unsafe { libc::syscall(libc::SYS_finit_module, -1, c"".as_ptr(), 0) })
     }),
     ("set the clock", || {
-        // SAFETY: a null pointer is not followed.
+        // SAFETY: the call does not follow a null pointer.
         check(unsafe { libc::syscall(libc::SYS_clock_settime, libc::CLOCK_REALTIME, null::<u8>()) })
     }),
     ("open a file by handle", || {
-        // SAFETY: a null pointer is not followed, and no such descriptor is open.
+        // SAFETY: the call does not follow a null pointer, and no such descriptor is open.
         check(unsafe { libc::syscall(libc::SYS_open_by_handle_at, -1, null_mut::<u8>(), 0) })
     }),
     ("use io_uring", || {
-        // SAFETY: a null pointer is not followed.
+        // SAFETY: the call does not follow a null pointer.
         check(unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, null_mut::<u8>()) })
     }),
     ("handle page faults (userfaultfd)", || {
-        // SAFETY: a call without pointers; no flag of these exists.
+        // SAFETY: a call without pointers. It refuses these flags, which do not exist.
         check(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::c_long::from(i32::MAX)) })
     }),
 ];
@@ -201,7 +202,7 @@ fn socket(domain: libc::c_int) -> io::Result<()> {
         )
     };
     check(number)?;
-    // SAFETY: the call has just made this descriptor, and nothing else knows of it.
+    // SAFETY: the call above has just made this descriptor, so it has no other user.
     check(unsafe { libc::close(number) })
 }
 

@@ -13,7 +13,7 @@ use crate::contain::own_namespaces;
 
 const INSIDE: &str = "QUICTUN_SYS_CONFINED";
 
-/// Runs the test of that name once more, in a process that has nothing to lose; whether this is the one.
+/// Runs the test of that name again, in a process that may be confined. Returns whether this is that process.
 fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -33,7 +33,7 @@ fn refused<T>(what: &str, outcome: io::Result<T>) {
     assert_eq!(kind, Err(ErrorKind::PermissionDenied), "{what}");
 }
 
-/// Says that half of a test was not run.
+/// Prints a line that half of a test was skipped.
 fn skip() {
     let said = io::stderr().write_all(b"SKIPPED: this kernel has no Landlock\n");
     said.expect("standard error");
@@ -45,14 +45,14 @@ fn line<'a>(status: &'a str, name: &str) -> &'a str {
     found.unwrap_or_default().trim()
 }
 
-/// What the kernel says of the calling thread, later.
+/// Reads the status file of the calling thread, which was opened earlier.
 fn status(mut file: &File) -> String {
     let mut text = String::new();
     file.read_to_string(&mut text).expect("open already");
     text
 }
 
-/// The first version of Landlock that does.
+/// The first version of Landlock that restricts TCP.
 const KNOWS_TCP: u32 = 4;
 
 fn outcome(returned: libc::c_long) -> io::Result<()> {
@@ -63,26 +63,27 @@ fn outcome(returned: libc::c_long) -> io::Result<()> {
     }
 }
 
-/// What becomes of a clone with this flag. The kernel itself would refuse this one, as `InvalidInput`: a process cannot
-/// share handlers of signals and not its memory.
+/// Calls clone with this flag. The kernel itself would refuse the call with `InvalidInput`: a process cannot share
+/// signal handlers without sharing memory.
 fn clone(flag: libc::c_int) -> io::Result<()> {
     let flags = libc::c_long::from(flag | libc::CLONE_SIGHAND);
-    // SAFETY: it makes no process, as said above, and none of the pointers is followed.
+    // SAFETY: the call makes no process, as said above, and follows none of the pointers.
     outcome(unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) })
 }
 
-/// What a clone3 fails with that the kernel itself would refuse, as `EINVAL`: its arguments have no bytes.
+/// Returns the error of a clone3 call that the kernel itself would refuse with `EINVAL`, because its arguments have no
+/// bytes.
 fn clone3() -> Option<i32> {
-    // SAFETY: it makes no process, as said above, and a pointer to no bytes is not followed.
+    // SAFETY: the call makes no process, as said above, and does not follow a pointer to no bytes.
     outcome(unsafe { libc::syscall(libc::SYS_clone3, 0_usize, 0_usize) })
         .err()
         .and_then(|error| error.raw_os_error())
 }
 
-/// Asks whether a signal could be sent to a thread of a process; none is sent.
+/// Asks whether a signal could be sent to a thread of a process. Sends none.
 fn signal_thread(process: i32, thread: i32) -> io::Result<()> {
     let (process, thread) = (libc::c_long::from(process), libc::c_long::from(thread));
-    // SAFETY: signal 0 is none, and the call takes no pointers.
+    // SAFETY: signal 0 sends nothing, and the call takes no pointers.
     outcome(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0_usize) })
 }
 
@@ -99,11 +100,11 @@ const SIGNALLING: &[libc::c_long] = &[
     libc::SYS_timer_create,
 ];
 
-/// Asks for our process id under the second number of that call.
+/// Asks for this process's id under the second number of that call (x32).
 #[cfg(target_arch = "x86_64")]
 fn x32() -> io::Result<()> {
     let number = libc::SYS_getpid | libc::c_long::from(calls::X32);
-    // SAFETY: the call takes nothing, and changes nothing.
+    // SAFETY: the call takes no arguments and changes nothing.
     outcome(unsafe { libc::syscall(number) })
 }
 
@@ -121,7 +122,7 @@ fn with_few_calls_only_what_is_open_works() {
     if kept == Kept::NotAtAll {
         skip();
     } else {
-        // Landlock's own refusal, before there is a filter.
+        // Landlock refuses this by itself: there is no filter yet.
         refused("reading", File::open("/proc/self/status"));
         if offered().landlock >= Some(KNOWS_TCP) {
             refused("connecting", TcpStream::connect("127.0.0.1:9"));
@@ -148,14 +149,15 @@ fn with_few_calls_only_what_is_open_works() {
     );
     signal_thread(std::process::id().cast_signed(), own_thread).expect("its own threads");
     for call in SIGNALLING {
-        // SAFETY: the filter refuses the call by its number; zeros as arguments would send nothing and name no memory.
+        // SAFETY: the filter refuses the call by its number. Zeros as arguments would send nothing and point to no
+        // memory.
         let returned = unsafe { libc::syscall(*call, 0_usize, 0_usize, 0_usize, 0_usize) };
         refused(&format!("call {call}"), outcome(returned));
     }
     refused("namespaces", own_namespaces(UnshareFlags::NEWUSER));
-    here.write_all(b"still").expect("it is open");
+    here.write_all(b"still").expect("an open socket");
     let mut read = [0; 5];
-    there.read_exact(&mut read).expect("it is open");
+    there.read_exact(&mut read).expect("an open socket");
     assert_eq!(&read, b"still");
     let status = status(&own);
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
@@ -167,12 +169,12 @@ fn with_few_calls_only_what_is_open_works() {
 
 #[test]
 fn a_directory_that_cannot_be_kept_is_told() {
-    // Whoever is told has lost nothing yet.
+    // The call fails before any access is given up.
     let keep = Files::Only(Paths {
         write: vec!["/dev/null/below".into()],
         ..Paths::default()
     });
-    let error = give_up_files(&keep).expect_err("it is below what is no directory");
+    let error = give_up_files(&keep).expect_err("a path below a file");
     assert!(matches!(error, ConfineError::Kept(_)), "{error}");
 }
 
@@ -227,14 +229,14 @@ fn a_tunnel_keeps_its_files_and_sockets_and_nothing_else() {
     fs::read(read.path().join("key")).expect("its own file");
     fs::write(write.path().join("records"), "a line").expect("its own directory");
     let stream = TcpStream::connect(address).expect("sockets are allowed");
-    stream.set_nonblocking(true).expect("so are their settings");
+    stream.set_nonblocking(true).expect("settings are allowed");
     listener.accept().expect("accepting is allowed");
     UnixStream::connect(outside.path().join("socket")).expect("a target");
     drop(unix);
-    UdpSocket::bind("127.0.0.1:0").expect("the resolver does that");
+    UdpSocket::bind("127.0.0.1:0").expect("the resolver binds UDP sockets");
     ("localhost", 80)
         .to_socket_addrs()
-        .expect("names are looked up");
+        .expect("the resolver works");
     if kept == Kept::NotAtAll {
         skip();
         return;
@@ -260,14 +262,14 @@ fn without_confinement_root_is_refused_hardly_anything() {
     let attempts = attempts(outside.path());
     assert!(attempts.len() >= 20, "{}", attempts.len());
     let refused = attempts.iter().filter(|attempt| attempt.is_refused());
-    // A container, or a locked kernel, refuses some by itself.
+    // A container, or a locked kernel, refuses some attempts by itself.
     assert!(refused.count() < attempts.len() / 2, "{attempts:?}");
 }
 
-/// Neither `clone3`, whose flags no filter sees, nor another set of numbers leads to what `clone` is refused.
+/// Checks two ways around the refused `clone`: `clone3`, whose flags no filter sees, and another set of call numbers.
 fn no_other_way_to_namespaces() {
     refused("namespaces", own_namespaces(UnshareFlags::NEWUSER));
-    assert_eq!(clone3(), Some(libc::ENOSYS), "C libraries go on with clone");
+    assert_eq!(clone3(), Some(libc::ENOSYS), "C libraries then use clone");
     let thread = std::thread::Builder::new().spawn(|| 7).expect("a thread");
     assert_eq!(thread.join().ok(), Some(7));
     #[cfg(target_arch = "x86_64")]

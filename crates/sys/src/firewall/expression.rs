@@ -1,4 +1,4 @@
-//! The parts of a rule as the kernel reads them: expressions that load into registers, compare and act.
+//! Encodes the parts of a rule as kernel expressions, which load registers, compare them and act.
 
 use libc::{
     NFT_CMP_EQ, NFT_CMP_GTE, NFT_CMP_LTE, NFT_CMP_NEQ, NFT_CT_MARK, NFT_CT_STATE, NFT_META_IIFNAME,
@@ -89,7 +89,7 @@ impl Part<'_> {
 
 #[derive(Clone, Copy)]
 enum Value<'a> {
-    /// In the network's order; what is in registers is not.
+    /// A number that is sent in network byte order. Register contents are in host byte order.
     Number(c_int),
     Text(&'a str),
     Data(&'a [u8]),
@@ -180,7 +180,7 @@ fn flags(list: Request) -> Request {
     masked(load(list, NFT_REG_1, place, 1), &[SYN | ACK])
 }
 
-/// Where the destination is in an IP header.
+/// Offset of the destination address in an IP header.
 fn destination(v6: bool) -> c_int {
     if v6 { 24 } else { 16 }
 }
@@ -189,7 +189,7 @@ fn number(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or_default()
 }
 
-/// A device's name as the kernel keeps it, filled up with zeros.
+/// A device's name as the kernel stores it, padded with zeros.
 fn name(device: &str) -> [u8; libc::IFNAMSIZ] {
     let mut name = [0; libc::IFNAMSIZ];
     for (to, from) in name.iter_mut().zip(device.bytes()) {
@@ -201,13 +201,13 @@ fn name(device: &str) -> [u8; libc::IFNAMSIZ] {
 const EXPRESSION_NAME: u16 = 1;
 const EXPRESSION_DATA: u16 = 2;
 const DATA_VERDICT: u16 = 2;
-/// `NF_CT_STATE_BIT(IP_CT_NEW)`
+/// The state of a new connection: `NF_CT_STATE_BIT(IP_CT_NEW)`.
 const CT_NEW: u32 = 1 << 3;
 /// `NFT_FIB_RESULT_ADDRTYPE`, of the destination: `NFTA_FIB_F_DADDR`.
 const FIB_TYPE: c_int = 3;
 const FIB_TO: c_int = 1 << 1;
 const TCP: u8 = 6;
-/// Where the flags are in a TCP header.
+/// Offset of the flags in a TCP header.
 const TCP_FLAGS: c_int = 13;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;

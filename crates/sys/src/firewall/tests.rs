@@ -11,7 +11,7 @@ fn cidr(text: &str) -> IpNet {
     text.parse().expect("a network")
 }
 
-/// Whether a datagram to that port of this host is let through.
+/// Whether a datagram to this port of this host passes the filter.
 fn passes(port: u16) -> io::Result<bool> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     match socket.send_to(b"x", (IpAddr::from([127, 0, 0, 1]), port)) {
@@ -39,7 +39,7 @@ fn a_table_decides_until_it_is_replaced_or_removed() {
                 table.install()?;
                 assert_eq!((passes(9)?, passes(10)?), (closed != 9, closed != 10));
             }
-            // A refusal changes nothing.
+            // A refused table changes nothing.
             let mut wrong = Firewall::new("test");
             wrong.chain("pass", Hook::Passing, 0);
             wrong.rule("another", &[Part::Drop]);

@@ -57,9 +57,9 @@ fn the_kernel_answers_with_the_loopback_device() {
         })
         .expect("a list");
     assert!(names.contains(&b"lo\0".to_vec()), "{names:?}");
-    // An address on a device that there is not: refused, and the next request is answered again.
+    // The kernel refuses an address on a device that does not exist, and then answers the next request again.
     let absurd = Request::new(libc::RTM_NEWADDR, 0, &[2, 32, 0, 0, 255, 255, 255, 127]);
-    netlink.ask(absurd).expect_err("there is no such device");
+    netlink.ask(absurd).expect_err("the device does not exist");
     let all = Request::new(libc::RTM_GETLINK, 0, &[0; 16]);
     netlink.dump(all, |_, _| ()).expect("a list");
 }

@@ -8,7 +8,7 @@ use crate::Ethtool;
 const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Two new namespaces; `None` where this test went on in a child that may make them, or nobody may.
+/// Makes two namespaces. `None` if the test ran in a child process that may make them, or if no process may.
 pub(crate) fn namespaces(test: &str) -> Option<(NetNamespace, NetNamespace)> {
     let made = NetNamespace::new().and_then(|first| Ok((first, NetNamespace::new()?)));
     if let Ok(pair) = made {
@@ -79,7 +79,7 @@ fn two_networks_joined_by_a_cable_reach_each_other_without_asking() {
         drop(near);
         let mut said = String::new();
         let (mut far, _) = listener.accept().expect("a connection");
-        far.read_to_string(&mut said).expect("all of it");
+        far.read_to_string(&mut said).expect("the sent bytes");
         assert_eq!(said, "across");
     }
     let known = b
@@ -109,16 +109,16 @@ fn a_name_that_is_taken_or_missing_is_said_to_be() {
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
         network.set_up("a0")?;
         network.remove("a0")?;
-        let error = network.set_up("a0").expect_err("there is none");
+        let error = network.set_up("a0").expect_err("no such device");
         assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
         network
             .set_up("a-name-that-is-much-too-long")
-            .expect_err("there can be none");
+            .expect_err("the name is too long");
         Ok(())
     })
     .expect("a cable made and removed");
     b.within(|| Network::open()?.set_up("b0"))
-        .expect_err("it vanished with the other end");
+        .expect_err("b0 was removed with its other end");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn features_and_segment_limits_are_set_and_read_back() {
         for fixed in ["loopback", "of-another-kernel"] {
             assert!(!device.can_change(fixed)?, "{fixed}");
         }
-        let error = Ethtool::open("a1").expect_err("there is none");
+        let error = Ethtool::open("a1").expect_err("no such device");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{error}");
         let error = Ethtool::open("a-name-that-is-much-too-long").expect_err("too long");
         assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");

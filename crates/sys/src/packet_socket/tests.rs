@@ -7,7 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::*;
 use crate::{CableEnd, NetNamespace, Network};
 
-/// A packet socket on either end of a cable; `None` where this test went on in a child that may make them, or nobody may.
+/// Opens a packet socket on either end of a cable. `None` if the test ran in a child process that may make devices, or
+/// if no process may.
 fn ends(test: &str) -> Option<[PacketSocket; 2]> {
     let Ok(namespace) = NetNamespace::new() else {
         rerun(test);
@@ -47,7 +48,7 @@ fn rerun(test: &str) {
     io::stderr().write_all(line.as_bytes()).expect("stderr");
 }
 
-/// The next frame, with a deadline.
+/// Receives the next frame, with a deadline.
 fn next(socket: &PacketSocket, room: usize) -> (Reception, Vec<u8>) {
     let mut buffer = vec![0; room];
     let deadline = Instant::now() + Duration::from_secs(10);

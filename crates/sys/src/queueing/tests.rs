@@ -4,7 +4,7 @@ use crate::network::tests::namespaces;
 use std::net::UdpSocket;
 
 const BUCKET: TokenBucket = TokenBucket {
-    // More than fits into 32 bits.
+    // The rate does not fit into 32 bits.
     rate: 5_000_000_000,
     overhead: 24,
     burst: 100_000,
@@ -22,7 +22,7 @@ fn a_device_shaped_says_what_left_it_and_what_did_not() {
         mac: [2, 0, 0, 0, 0, last],
     };
     let (here, there) = (end("a0", 1), end("b0", 2));
-    // A packet a second, and room for one more: of ten, one leaves and eight do not.
+    // One packet per second, and room for one more: of ten packets, one leaves and eight are dropped.
     let slow = TokenBucket {
         rate: 2000,
         burst: 2000,
@@ -42,7 +42,8 @@ fn a_device_shaped_says_what_left_it_and_what_did_not() {
     b.within(|| Network::open()?.set_up("b0"))
         .expect("the other end");
     a.within(|| {
-        // Last: the kernel takes a while to notice that the other end of a device has come up, and drops until then.
+        // Set the device up last: the kernel notices only after a while that the other end is up, and drops packets
+        // until then.
         let mut network = Network::open()?;
         network.set_up("a0")?;
         let to = "100.64.9.2".parse().expect("an address");
@@ -56,13 +57,13 @@ fn a_device_shaped_says_what_left_it_and_what_did_not() {
             panic!("{found:?}");
         };
         assert_eq!(bucket.kind, "tbf");
-        // 958 + 8 + 20 + 14 bytes each. IPv6 may have said something, too.
+        // Each packet has 958 + 8 + 20 + 14 bytes. IPv6 may have sent something, too.
         assert!((1..=2).contains(&(bucket.bytes / 1000)), "{bucket:?}");
         assert!((1..=3).contains(&bucket.packets), "{bucket:?}");
         assert!((7..=9).contains(&bucket.dropped), "{bucket:?}");
         Ok(())
     })
-    .expect("what it did");
+    .expect("the counters");
 }
 
 #[test]
@@ -77,14 +78,14 @@ fn what_the_kernel_has_not_is_not_found() {
         assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
         let index = network.index("lo")?;
         let unknown = network.add_discipline(index, "quictun", TC_H_ROOT, 1 << 16, |none| none);
-        let error = unknown.expect_err("no such discipline");
+        let error = unknown.expect_err("an unknown discipline");
         assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
         network.shape("lo", None, Some(&BUCKET))
     })
     .expect("a loopback with a rate");
 }
 
-/// The same bytes that `tc qdisc add dev lo root netem delay 20ms loss 1% limit 5000` puts there, but for the
+/// The bytes are those that `tc qdisc add dev lo root netem delay 20ms loss 1% limit 5000` sends, except for the
 /// latency, which is in an attribute of its own.
 #[test]
 fn netem_is_told_as_tc_tells_it() {

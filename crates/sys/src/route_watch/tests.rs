@@ -14,7 +14,7 @@ fn is_readable(watch: &RouteWatch) -> bool {
     poll(&mut fds, Some(&Timespec::default())).expect("poll") > 0
 }
 
-/// Tells whether `act` was announced.
+/// Runs `act`, and returns whether it was announced.
 fn announces(
     watch: &mut RouteWatch,
     act: impl FnOnce(&mut Network) -> io::Result<()>,
@@ -46,7 +46,7 @@ fn a_change_of_devices_addresses_or_routes_is_heard_once() {
         for (address, prefix) in [("100.64.9.1", 24), ("fd00:9::1", 64)] {
             let address = address.parse().expect("an address");
             Network::open()?.add_address("a0", address, prefix)?;
-            // An IPv6 address is announced once the kernel has looked for another of it.
+            // An IPv6 address is announced only after the kernel has checked for duplicates.
             let mut fds = [PollFd::new(&*watch, PollFlags::IN)];
             poll(&mut fds, None)?;
             assert!(watch.drain()?, "{address}");
@@ -73,9 +73,9 @@ fn more_than_the_kernel_keeps_is_a_change() {
             network.add_address("lo", address, 32)?;
         }
         assert!(watch.drain()?);
-        assert!(!watch.drain()?, "the loss was told once");
+        assert!(!watch.drain()?, "the loss was reported once");
         network.add_address("lo", Ipv4Addr::new(100, 65, 0, 1).into(), 32)?;
-        assert!(watch.drain()?, "it hears again");
+        assert!(watch.drain()?, "the watch works again");
         Ok(())
     });
 }
@@ -95,7 +95,7 @@ fn another_process_cannot_announce_a_change() {
         let to = SocketAddrNetlink::new(own.pid(), 0);
         sendto(&stranger, &forged, SendFlags::empty(), &to).expect_err("refused");
         assert!(!watch.drain()?);
-        // What it asks of the kernel is heard.
+        // A change that another socket requests from the kernel is announced.
         Network::open()?.add_address("lo", Ipv4Addr::new(100, 64, 0, 1).into(), 32)?;
         assert!(watch.drain()?);
         Ok(())
@@ -119,7 +119,7 @@ proptest! {
         };
         let announced: Vec<u8> = kinds.into_iter().flat_map(encode).collect();
         prop_assert_eq!(tells_of_change(&announced), known.is_some());
-        // A message of which the end was cut may have been one.
+        // A message whose end was cut may have announced a change.
         let cut = announced.len().saturating_sub(13);
         prop_assert!(announced.is_empty() || tells_of_change(&announced[..cut]));
     }
