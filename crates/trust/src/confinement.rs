@@ -1,8 +1,8 @@
-//! What a client or server gives up once it listens, and before it looks at the first datagram.
+//! Drops the rights of a client or server once it listens, and before it looks at the first datagram.
 //!
-//! Entering confinement takes, in this order: every capability, opening files (Landlock), being read by other processes, and all
-//! system calls but those on a list (seccomp). Targets are many, so connecting stays possible to any address. What needs
-//! files later asks the [`keeper`](crate::keeper).
+//! Confinement drops, in this order: opening files (Landlock), every capability, memory that other processes can read,
+//! and all system calls but those on a list (seccomp). A server has many targets, so connecting to any address stays
+//! allowed. Code that needs files later asks the [`keeper`](crate::keeper).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,36 +10,37 @@ use std::path::{Path, PathBuf};
 use quictun_sys::confine::{self, Attempt, Calls, ConfineError, Files, Kept, Paths};
 use tracing::{debug, warn};
 
-/// What the process still opens by itself, and whether it is confined at all.
+/// The files that the process still opens by itself, and whether it is confined at all.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Directories in which it makes files.
+    /// Directories in which the process creates files.
     pub writes: Vec<PathBuf>,
-    /// Why it is not confined; `None`: it is.
+    /// The reason why the process is not confined, or `None` if it is.
     pub off: Option<Off>,
 }
 
-/// Why a process is not confined.
+/// The reason why a process is not confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Off {
-    /// The user wants it so.
+    /// The user has switched confinement off.
     Asked,
-    /// It serves a device in its own process.
+    /// The process serves a device by itself.
     OneProcess,
 }
 
-/// Gives up what [`Plan`] does not keep. The process must have one thread: others would keep their files.
+/// Drops every right that the [`Plan`] does not keep. The process must have one thread, because other threads would
+/// keep their right to open files.
 ///
-/// A kernel that offers less is no error: one line for each layer says what is missing.
+/// A kernel with fewer layers of confinement is not an error: for each missing layer, one log line says so.
 pub fn enter(plan: Plan) {
     match plan.off {
         None => {}
         Some(Off::Asked) => {
-            warn!(target: "quictun", "UNSAFE: this process is not confined, a fault in it opens all that its user may: take --no-confine away");
+            warn!(target: "quictun", "UNSAFE: this process is not confined, so a fault in it exposes everything that its user may access: remove --no-confine");
             return;
         }
         Some(Off::OneProcess) => {
-            warn!(target: "quictun", "this process is not confined, because it serves a device by itself: take --one-process away");
+            warn!(target: "quictun", "this process is not confined, because it serves a device by itself: remove --one-process");
             return;
         }
     }
@@ -50,12 +51,13 @@ pub fn enter(plan: Plan) {
     tell("capabilities", kept(confine::give_up_rights()));
     tell("non-dumpable memory", kept(confine::hide_memory()));
     tell("seccomp", kept(confine::give_up_calls(Calls::Tunnel)));
-    debug!(target: "quictun", "confined: this process can open no file and start no program any more");
+    debug!(target: "quictun", "confined: this process can no longer open files or start programs");
 }
 
-/// Tries what a confined process must not be able to do, in this process, which ends up confined where `confine`.
+/// Tries the operations that a confined process must not be able to do. It tries them in this process, after confining
+/// it for good if `confine` is true.
 ///
-/// `outside` is a directory to which its user may write, and a server does not.
+/// `outside` is a directory to which the process's user may write, but a server does not.
 pub fn attempts(outside: &Path, confine: bool) -> Vec<Attempt> {
     enter(Plan {
         writes: Vec::new(),
@@ -68,19 +70,20 @@ fn tell(layer: &'static str, kept: Result<Kept, ConfineError>) {
     match kept {
         Ok(Kept::Wholly) => {}
         Ok(Kept::Partly) => {
-            warn!(target: "quictun", layer, "this kernel confines the process in part: a newer one does it wholly");
+            warn!(target: "quictun", layer, "this kernel confines the process only in part: a newer kernel does so completely");
         }
         Ok(Kept::NotAtAll) => {
-            warn!(target: "quictun", layer, "this kernel lacks a layer of confinement: it goes on without");
+            warn!(target: "quictun", layer, "this kernel lacks a layer of confinement: the process continues without it");
         }
         Err(error) => {
             let cause = crate::error_chain(&error);
-            warn!(target: "quictun", layer, cause, "a layer of confinement is missing: the process goes on without");
+            warn!(target: "quictun", layer, cause, "a layer of confinement is missing: the process continues without it");
         }
     }
 }
 
-/// What is read for as long as the process runs: by the C library, to look names up, and at a reload.
+/// Returns the paths that stay readable while the process runs: the C library reads them to look names up, and a reload
+/// reads them too.
 fn paths(writes: Vec<PathBuf>) -> Paths {
     let mut read: Vec<PathBuf> = SHARED.iter().map(PathBuf::from).collect();
     read.extend(name_server_directory(
@@ -90,16 +93,18 @@ fn paths(writes: Vec<PathBuf>) -> Paths {
     Paths {
         read,
         write: writes,
-        // An old service manager is told there that the process is ready.
+        // An old service manager listens on this kind of socket for the message that the process is ready.
         abstract_sockets: std::env::var_os("NOTIFY_SOCKET")
             .is_some_and(|socket| socket.as_encoded_bytes().starts_with(b"@")),
     }
 }
 
-/// Where a new list of name servers would appear, since a rule for a file does not hold for the one that replaces it.
+/// Returns the directory in which a new list of name servers would appear. A Landlock rule for a file does not cover
+/// the file that replaces it.
 ///
-/// The directory of the list, or of what it is a link to. Root gets none that has secrets in it, and has to restart
-/// after such a change; other users could not read the secrets there anyway.
+/// If the list is a symbolic link, this is the directory of the link's target. For root the result is never `/etc`,
+/// which holds secrets, so root has to restart the process after a change there. Other users cannot read those secrets
+/// anyway.
 fn name_server_directory(list: &Path, is_root: bool) -> Option<PathBuf> {
     let target: io::Result<PathBuf> = list.canonicalize();
     let directory = target.ok()?.parent()?.to_owned();
@@ -108,7 +113,7 @@ fn name_server_directory(list: &Path, is_root: bool) -> Option<PathBuf> {
 
 const NAME_SERVERS: &str = "/etc/resolv.conf";
 
-/// Files of the C library's resolver, the libraries that it loads for it, and certificates of the system.
+/// Files of the C library's resolver, the libraries that it loads, and the system's certificates.
 const SHARED: &[&str] = &[
     NAME_SERVERS,
     "/etc/hosts",
@@ -121,7 +126,7 @@ const SHARED: &[&str] = &[
     "/lib64",
     "/usr/lib",
     "/usr/lib64",
-    // Authorities that this system trusts.
+    // Certificate authorities that this system trusts.
     "/etc/ssl/certs",
     "/etc/ssl/cert.pem",
     "/etc/pki/tls/certs",

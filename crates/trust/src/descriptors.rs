@@ -1,7 +1,7 @@
-//! Descriptors of a process, shared fairly between clients.
+//! Shares the descriptors of a process fairly between clients.
 //!
-//! A flow counts for its client from its dial to its end, in whichever worker it is. So a client that holds most of
-//! the descriptors is refused while one that holds few still gets some. See `crate::shares`.
+//! A flow counts for its client from its dial to its end, in whichever worker it runs. A client that holds most of the
+//! descriptors is therefore refused, while a client that holds few still gets some. See `crate::shares`.
 
 use std::collections::HashMap;
 
@@ -9,28 +9,28 @@ use quictun_engine::FlowId;
 
 use crate::shares::{CommonShares, Holder};
 
-/// What is left for everything but flows: look-ups, HTTP, log files, the workers' own. Where there are few
-/// descriptors it is a quarter of them.
+/// Descriptors that flows do not get: they serve look-ups, HTTP, log files and the workers themselves. If the process
+/// has few descriptors, the reserve is a quarter of them.
 const RESERVE: u64 = 512;
 
-/// One client alone may have four fifths: it is often the only one.
+/// A single client may hold four fifths of the places, because it is often the only one.
 const WEIGHT: usize = 4;
 
-/// One worker's flows, and whose they are.
+/// The flows of one worker that hold a descriptor, and the holder of each.
 #[derive(Debug)]
 pub struct Descriptors {
     places: CommonShares,
     flows: HashMap<FlowId, Holder>,
 }
 
-/// Places for flows in a process that may have so many descriptors.
+/// Returns the places for flows in a process that may have `limit` descriptors.
 pub fn places(limit: u64) -> CommonShares {
     let flows = limit - RESERVE.min(limit / 4);
     CommonShares::new(usize::try_from(flows).unwrap_or(usize::MAX), WEIGHT)
 }
 
 impl Descriptors {
-    /// No flow has a descriptor yet; `places` are shared by all workers.
+    /// Creates the record of a worker whose flows hold no descriptor yet. All workers share `places`.
     pub fn new(places: CommonShares) -> Self {
         Self {
             places,
@@ -38,7 +38,7 @@ impl Descriptors {
         }
     }
 
-    /// Takes a descriptor for a flow; `false`: its client has as many as it may.
+    /// Takes a descriptor for a flow. Returns false if the flow's client already holds its share.
     pub fn open(&mut self, flow: FlowId, holder: &Holder) -> bool {
         let open = self.places.take(holder);
         if open {
@@ -47,7 +47,7 @@ impl Descriptors {
         open
     }
 
-    /// The flow is over.
+    /// Gives back the descriptor of a flow that has ended. Does nothing if the flow never had one.
     pub fn close(&mut self, flow: FlowId) {
         if let Some(holder) = self.flows.remove(&flow) {
             self.places.give_back(&holder);
@@ -75,7 +75,7 @@ mod tests {
         assert!(two.open(FlowId(0), &client(2)));
         two.close(FlowId(0));
         for flow in 0..100 {
-            // Some of them never had one.
+            // Some of these flows never had a descriptor.
             one.close(FlowId(flow));
         }
         assert!(two.open(FlowId(1), &client(1)));

@@ -1,17 +1,18 @@
-//! How a client becomes known by an invitation (PROTOCOL section 5.7).
+//! Makes a client known to the server by an invitation (PROTOCOL section 5.7).
 //!
 //! ```text
 //! `quictun invite`: Directory::invite ─► NAME.toml, pending ─┬─► Directory::enrol: NAME.toml with the client's key
-//!        the code, to a person ───────────────┐              ├─► too late: no code leads to it any more
-//!        `quictun join`: Secret::join ◄───────┘              └─► Directory::revoke: gone
+//!        the code, to a person ───────────────┐              ├─► expired: no code refers to it any more
+//!        `quictun join`: Secret::join ◄───────┘              └─► Directory::revoke: removed
 //! ```
 //!
-//! A client that is invited, and the one that it becomes, is one file of the state directory. Storing the key and using
-//! up the code are one rename of it, so that of several who have the code one wins, whatever dies at which moment.
+//! An invited client and the enrolled client that it becomes are the same file of the state directory. One rename of
+//! that file both stores the key and uses up the code. If several clients have the code, exactly one of them joins,
+//! even if a process dies at any moment.
 //!
-//! The code's secret is the seed of a signing key, of which the file has the public half only: who reads the file
-//! cannot join. The signature names the client's key. So a server that has lost itself to an attacker can enrol nobody:
-//! the [keeper](crate::keeper) checks the signature again.
+//! The code's secret is the seed of a signing key. The file holds only the public half of that key, so reading the file
+//! is not enough to join. The signature covers the client's key. A server that an attacker has taken over can therefore
+//! enrol no client, because the [keeper](crate::keeper) checks the signature itself.
 
 mod attempt;
 mod directory;
@@ -25,14 +26,14 @@ pub use directory::{Directory, Enrolled, Invited};
 pub use entry::{Entry, is_pending};
 pub use error::{InviteError, Refused};
 
-/// Most rules of an invitation: the client is told all of them in one frame.
+/// Most rules of an invitation: one frame tells the client all of them.
 pub const MAX_RULES: usize = quictun_wire::join::MAX_RULES;
 
-/// Invitations that may be pending: more than a person has in view, and few enough to look at each time.
+/// Most pending invitations: more than a person keeps track of, and few enough to read them all for each new one.
 pub const MAX_PENDING: usize = 64;
 
-/// Clients in the directory. A configuration of so many is the most that is read.
+/// Most clients in the directory. A configuration may have the same number.
 pub const MAX_CLIENTS: usize = 10_000;
 
-/// Longest file of a client, bytes: 64 rules of the longest kind.
+/// Longest file of a client, bytes: it has room for 64 rules of the longest kind.
 pub const MAX_ENTRY: u64 = 128 << 10;

@@ -1,12 +1,12 @@
-//! Keys, certificates and pre-shared secrets on disk: made once, kept, loaded and checked.
+//! Creates keys, certificates and pre-shared secrets on disk once, keeps them, and loads and checks them.
 //!
-//! A server calls [`load_files`] where the user named files, else [`load_or_generate`] on its state
-//! directory, so that its pin survives restarts. Where that directory is of no use
-//! ([`IdentityError::is_unusable_directory`]) open mode may go on with [`ephemeral`]. [`generate`] is
-//! for `quictun keygen`, [`ensure_psk`] for the default client's secret.
+//! A server calls [`load_files`] if the user has named files, and otherwise [`load_or_generate`] on its state
+//! directory, so that its pin survives restarts. If that directory cannot be used
+//! ([`IdentityError::is_unusable_directory`]), a server in open mode may continue with [`ephemeral`]. `quictun keygen`
+//! uses [`generate`]; the default client's secret comes from [`ensure_psk`].
 //!
-//! The key is the identity: it is written first, and a certificate that is missing beside a key
-//! (a crash between the two, a deleted file) is made again from that key, with the same pin.
+//! The key is the identity, so it is written first. If the certificate beside a key is missing, because of a crash
+//! between the two writes or a deleted file, it is made again from that key, with the same pin.
 
 mod error;
 pub(crate) mod files;
@@ -37,21 +37,21 @@ use error::MAX_STEM;
 use crate::keeper;
 use crate::settings::{CertificateFiles, Pin};
 
-/// A private key and the certificate chain shown with it. The key is erased from memory when this is dropped.
+/// A private key and the certificate chain that is presented with it. Dropping it erases the key from memory.
 pub struct Identity {
-    /// Certificates, the key's own first.
+    /// The certificate chain, which begins with the key's own certificate.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The private key.
+    /// The private key of the first certificate.
     pub key: PrivateKeyDer<'static>,
-    /// SHA-256 of the public key, by which peers may recognise it.
+    /// SHA-256 of the public key. Peers may recognise the key by it.
     pub pin: Pin,
-    /// One sentence for a person about the key file's permissions, where they are too wide.
+    /// A sentence for the user, if the key file's permissions are too wide.
     pub warning: Option<String>,
 }
 
-/// Makes an ECDSA P-256 key and a self-signed certificate for 100 years: `<stem>.key`, `<stem>.crt` in `dir`.
+/// Creates an ECDSA P-256 key and a self-signed certificate for 100 years: `<stem>.key` and `<stem>.crt` in `dir`.
 ///
-/// `dir` is made (mode 0700) where it is missing. Nothing is overwritten.
+/// Creates `dir` (mode 0700) if it is missing. Existing files are never overwritten.
 pub fn generate(dir: &Path, stem: &str) -> Result<Pin, IdentityError> {
     let place = Place::new(dir, stem)?;
     make_dir(dir)?;
@@ -67,14 +67,14 @@ pub fn generate(dir: &Path, stem: &str) -> Result<Pin, IdentityError> {
     Ok(pin_of_key(&key))
 }
 
-/// Loads `<stem>.key` and `<stem>.crt` from `dir`; makes them first where they are missing.
+/// Loads `<stem>.key` and `<stem>.crt` from `dir`, after creating them if they are missing.
 ///
-/// The second value says whether a new key was made. Several processes may start at once: all get
-/// the same identity.
+/// The second value is true if a new key was made. Several processes may start at once: all of them get the same
+/// identity.
 pub fn load_or_generate(dir: &Path, stem: &str) -> Result<(Identity, bool), IdentityError> {
     let place = Place::new(dir, stem)?;
-    // The key is written before the certificate, so looking in the opposite order cannot mistake a
-    // pair that another process is just making for an orphaned certificate.
+    // The key is written before the certificate. Looking for them in the opposite order cannot mistake a pair that
+    // another process is just creating for a certificate without its key.
     let cert_exists = exists(&place.files.cert)?;
     let key_exists = exists(&place.files.key)?;
     let made = match (cert_exists, key_exists) {
@@ -96,7 +96,7 @@ pub fn load_or_generate(dir: &Path, stem: &str) -> Result<(Identity, bool), Iden
     Ok((load_files(&place.files)?, made))
 }
 
-/// Loads `<stem>.key` and `<stem>.crt` from `dir`, where they must be.
+/// Loads `<stem>.key` and `<stem>.crt` from `dir`. Both must exist.
 pub fn load(dir: &Path, stem: &str) -> Result<Identity, IdentityError> {
     load_files(&Place::new(dir, stem)?.files)
 }
@@ -110,7 +110,7 @@ pub fn load_files(given: &CertificateFiles) -> Result<Identity, IdentityError> {
         .map_err(|cause| IdentityError::UnusableCertificate(given.cert.clone(), cause))?;
     let signer = any_supported_type(&key)
         .map_err(|cause| IdentityError::UnusableKey(given.key.clone(), cause))?;
-    // A key whose public half is unknown to the library cannot be compared: that is no error.
+    // The library may not know the public half of a key. It cannot compare such a key, and that is not an error.
     let same = CertifiedKey::new(chain.clone(), signer).keys_match();
     if let Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) = same {
         return Err(IdentityError::Mismatch(given.clone()));
@@ -123,7 +123,7 @@ pub fn load_files(given: &CertificateFiles) -> Result<Identity, IdentityError> {
     })
 }
 
-/// Makes an identity that lives as long as this process.
+/// Creates an identity that is kept in memory only.
 pub fn ephemeral() -> Result<Identity, IdentityError> {
     let key = new_key()?;
     let cert = self_signed(&key, "quictun")?;
@@ -137,9 +137,9 @@ pub fn ephemeral() -> Result<Identity, IdentityError> {
     })
 }
 
-/// Makes a secret of 32 random bytes, as one line of base64url text (mode 0600), unless `path` is there.
+/// Writes a secret of 32 random bytes to `path`, as one line of base64url text (mode 0600), unless `path` exists.
 ///
-/// An existing file is kept whatever it holds. The directory is made (mode 0700) where it is missing.
+/// An existing file is kept regardless of its content. The directory is created (mode 0700) if it is missing.
 pub fn ensure_psk(path: &Path) -> Result<(), IdentityError> {
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         make_dir(dir)?;
@@ -151,13 +151,16 @@ pub fn ensure_psk(path: &Path) -> Result<(), IdentityError> {
     create(path, line.as_bytes()).map(drop)
 }
 
-/// Writes a file for this user alone (mode 0600). `false`: there is one already, and it stays as it is.
+/// Writes a file that only this user can access (mode 0600). Returns false and changes nothing if the file exists.
 pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
     create(path, content)
 }
 
-/// Lets the group of a directory of root's read files in it (mode 0640), as packages make their directory of configuration.
-/// `false`: the directory is another user's, or its group is root's or may write to it, or this user is not root; the files stay as they are.
+/// Lets the group of a directory that root owns read the given files in it (mode 0640), as packages set up their
+/// configuration directories.
+///
+/// Returns false and changes nothing if this user is not root, or if another user owns the directory. The same holds if
+/// the directory's group is root's, or if its group or others may write to it.
 pub fn share_with_group(dir: &Path, files: &[&Path]) -> Result<bool, IdentityError> {
     let unusable = |cause| IdentityError::Directory(dir.to_owned(), cause);
     files::share_with_group(dir, files).map_err(unusable)
@@ -173,7 +176,7 @@ fn make_dir(dir: &Path) -> Result<(), IdentityError> {
     files::create_private_dir(dir).map_err(|cause| IdentityError::Directory(dir.to_owned(), cause))
 }
 
-/// Makes a file for this user alone; `false`: there is one already, and it stays as it is.
+/// Creates a file that only this user can access. Returns false and changes nothing if the file exists.
 fn create(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
     match files::create_exclusive(path, content, 0o600) {
         Ok(()) => Ok(true),
@@ -182,7 +185,7 @@ fn create(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
     }
 }
 
-/// The pin of a certificate: SHA-256 of its DER `SubjectPublicKeyInfo`.
+/// Returns the pin of a certificate: SHA-256 of its DER `SubjectPublicKeyInfo`.
 pub fn pin_of(certificate: &CertificateDer<'_>) -> Result<Pin, UnreadableCertificate> {
     let parsed = webpki::EndEntityCert::try_from(certificate).map_err(UnreadableCertificate)?;
     Ok(pin_of_spki(&parsed.subject_public_key_info()))
@@ -224,7 +227,7 @@ impl Place {
         })
     }
 
-    /// Makes the certificate of a key that has none.
+    /// Creates the certificate of a key that has none.
     fn complete(&self) -> Result<(), IdentityError> {
         let pem = read(&self.files.key)?;
         let key = parse_key(&self.files.key, &pem)?;
@@ -263,7 +266,7 @@ fn self_signed(key: &KeyPair, name: &str) -> Result<rcgen::Certificate, Identity
         let today = jiff::Timestamp::now()
             .to_zoned(jiff::tz::TimeZone::UTC)
             .date();
-        // Yesterday, for peers whose clock is behind.
+        // The validity begins yesterday, for peers whose clock is behind.
         params.not_before = date(today.yesterday().unwrap_or(today));
         params.not_after = date(today.saturating_add(jiff::Span::new().years(VALID_YEARS)));
         params.self_signed(key)
@@ -314,8 +317,8 @@ fn is_encrypted(pem: &[u8]) -> bool {
     pem.windows(marker.len()).any(|window| window == marker)
 }
 
-/// A sentence about a secret file that every user of this machine can read or write, or a directory of such files that
-/// is open to all; it says which command closes it.
+/// Returns a sentence about a secret file that every user of this machine can read or write, or about a directory of
+/// such files that is open to all users. The sentence names the command that closes it.
 pub(crate) fn wide_permissions(path: &Path) -> Option<String> {
     let found = std::fs::metadata(path).ok()?;
     let mode = found.permissions().mode() & 0o7777;
@@ -332,7 +335,7 @@ pub(crate) fn wide_permissions(path: &Path) -> Option<String> {
     })
 }
 
-/// Warns of secret files and directories that are open to every user of this machine.
+/// Logs a warning for each secret file or directory that is open to every user of this machine.
 pub fn warn_of_wide<'a>(paths: impl IntoIterator<Item = &'a Path>) {
     for path in paths {
         if let Some(warning) = wide_permissions(path) {
@@ -341,8 +344,9 @@ pub fn warn_of_wide<'a>(paths: impl IntoIterator<Item = &'a Path>) {
     }
 }
 
-/// The certificate is recognised by its key alone; the date must only never be the reason for an outage.
+/// Validity of a certificate, years. Peers recognise the certificate by its key alone, so its date must never cause an
+/// outage.
 const VALID_YEARS: i32 = 100;
 
-/// Certificate chains are a few kilobytes; a bundle of a hundred fits.
+/// Most bytes read of a PEM file. Certificate chains have a few kilobytes, and a bundle of a hundred certificates fits.
 const MAX_PEM_FILE: u64 = 1 << 20;

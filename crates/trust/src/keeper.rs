@@ -1,23 +1,23 @@
-//! Files that a running process opens again: its configuration, keys, secrets, token files and logs.
+//! Opens files again in a running process: its configuration, keys, secrets, token files and logs.
 //!
-//! A client or server gives up the right to open files before it looks at what strangers send. A second process, the
-//! *keeper*, opens them from then on. [`start`] makes it as the first thing that a process does, so that it holds no
-//! secret and no socket but the one to us. It is asked by number, never by path:
+//! A client or server drops the right to open files before it looks at any data from the network. From then on a second
+//! process, the *keeper*, opens them. [`start`] is the first action of a process, so that the keeper holds no secret,
+//! and no socket but the one to the main process. The main process names files by number, never by path:
 //!
 //! | request | answer |
 //! |---|---|
-//! | read the file of that number | what it holds |
-//! | open the log file of that number | a descriptor |
+//! | read the file with this number | its content |
+//! | open the log file with this number | a descriptor |
 //! | load | every file that a reload reads, with its path |
-//! | enrol the client that makes this attempt | its rules, or why not |
+//! | enrol the client that makes this attempt | its rules, or the reason for the refusal |
 //! | listen on this address, which a client's rule must name | a descriptor |
 //! | store what clients have used this month | nothing |
 //!
-//! For the load the keeper runs the same function as we do, and sends what that has read. So a configuration may
-//! name new files, while we never name one.
+//! For a load, the keeper runs the same function as the main process, and sends every file that this function has read.
+//! A configuration may therefore name new files, although the main process never names one to the keeper.
 //!
-//! Everything that is read or reopened later goes through this module: [`read`], [`check_readable`], [`append_to`], and
-//! [`again`] around a whole reload. Without a keeper they open files themselves.
+//! All code that reads or reopens files later uses this module: [`read`], [`check_readable`], [`append_to`], and
+//! [`again`] around a whole reload. Without a keeper, these functions open files themselves.
 
 mod disk;
 mod link;
@@ -42,38 +42,38 @@ use crate::enrolment::{Attempt, Directory, Enrolled, Refused};
 use link::{Kept, Link};
 use source::{SOURCE, Source, with_source};
 
-/// Why a file could not be read.
+/// The reason why a file could not be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The system refused.
+    /// The system returned an error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Larger than anything that belongs there.
+    /// The file is larger than any valid file of its kind.
     #[error("the file is larger than {limit} bytes")]
     TooLarge {
-        /// Most that is read, bytes.
+        /// The most bytes that are read.
         limit: u64,
     },
 }
 
 impl ReadError {
-    /// Whether there is no such file.
+    /// Returns true if the file does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// Binds a listener for a client where a rule of some client's names the address, and judges that by itself.
+/// Binds a listener for a client if a rule of any client names the address. The keeper decides that by itself.
 pub type Bind = Box<dyn Fn(&str) -> io::Result<OwnedFd>>;
 
-/// The keeper of this process, if there is one. Like the confinement that makes it necessary, it is the process's own.
+/// The keeper of this process, if there is one. It is global to the process, as is the confinement that requires it.
 static KEEPER: OnceLock<Link> = OnceLock::new();
 
 /// Starts the keeper of this process, which must have one thread and no keeper yet.
 ///
-/// It opens `reads` one by one, each with the most bytes that are read of it, and `appends` for appending. `load` reads
-/// all that a reload reads, through this module. Clients that join are enrolled in `clients`; `listen` makes listeners for
-/// clients.
+/// The keeper opens each file of `reads` for reading, up to the given number of bytes, and each file of `appends` for
+/// appending. `load` reads everything that a reload reads, through this module. `clients` is the directory in which
+/// clients that join are enrolled. `listen` creates listeners for clients.
 pub fn start(
     reads: Vec<(PathBuf, u64)>,
     appends: Vec<PathBuf>,
@@ -93,7 +93,7 @@ pub fn start(
         .map_err(|_| io::Error::other("this process has a keeper already"))
 }
 
-/// Whether there was a keeper and it has ended. Nothing can be read or reopened then.
+/// Returns true if the keeper has ended. Nothing can be read or reopened then.
 pub fn is_gone() -> bool {
     KEEPER.get().is_some_and(Link::has_ended)
 }
@@ -102,7 +102,7 @@ pub fn is_gone() -> bool {
 ///
 /// # Errors
 ///
-/// The system's answer; [`ReadError::TooLarge`] where the file is longer.
+/// Returns the system's error, or [`ReadError::TooLarge`] if the file is longer than `limit`.
 pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
     let content = SOURCE.with_borrow_mut(|source| match source {
         Source::Disk => match KEEPER.get().and_then(|link| link.read(path)) {
@@ -122,11 +122,12 @@ pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
     Ok(content)
 }
 
-/// The names of the plain files with this ending in a directory, without it, in order. Names that no client could have are
-/// left out, and with them what editors and programs leave behind.
+/// Returns the sorted names, without the ending, of the directory's files with this ending. It leaves out names that no
+/// client could have, and with them the files that editors and programs leave behind.
 ///
 /// # Errors
 ///
+/// Returns the system's error.
 /// The system's.
 pub fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
     let lines = SOURCE.with_borrow_mut(|source| match source {
@@ -142,11 +143,11 @@ pub fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
     Ok(lines.lines().map(str::to_owned).collect())
 }
 
-/// Enrols a client that has been invited, see [`Directory::enrol`].
+/// Enrols an invited client, see [`Directory::enrol`].
 ///
 /// # Errors
 ///
-/// Why it is refused.
+/// Returns the reason why the client is refused.
 pub fn enrol(clients: &Directory, attempt: &Attempt) -> Result<Enrolled, Refused> {
     match KEEPER.get() {
         Some(link) => link.enrol(attempt),
@@ -154,20 +155,20 @@ pub fn enrol(clients: &Directory, attempt: &Attempt) -> Result<Enrolled, Refused
     }
 }
 
-/// Listens on an address for a client; `None`: this process has no keeper, and binds by itself.
+/// Listens on an address for a client. Returns `None` if this process has no keeper and so binds by itself.
 ///
 /// # Errors
 ///
-/// The system's. [`io::ErrorKind::PermissionDenied`] where the keeper knows no rule for the address.
+/// Returns the system's error, or [`io::ErrorKind::PermissionDenied`] if the keeper knows no rule for the address.
 pub fn listen(address: &str) -> Option<io::Result<OwnedFd>> {
     Some(KEEPER.get()?.listen(address))
 }
 
-/// Stores what clients have used this month in place of what was stored before: all of it or nothing.
+/// Replaces the stored usage of the clients in this month, completely or not at all.
 ///
 /// # Errors
 ///
-/// The system's; the keeper's end.
+/// Returns the system's error, or an error if the keeper does not answer.
 pub fn store_usage(clients: &Directory, content: &[u8]) -> io::Result<()> {
     match KEEPER.get() {
         Some(link) => link.store_usage(content),
@@ -177,15 +178,16 @@ pub fn store_usage(clients: &Directory, content: &[u8]) -> io::Result<()> {
 
 fn now_s() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    // Before 1970 nothing has expired, and nothing was made.
+    // If the clock is before 1970, nothing has expired and nothing was made.
     now.map_or(0, |now| now.as_secs())
 }
 
-/// Checks that a file can be opened for reading. A pipe is not opened: that would take it from its one reader.
+/// Checks that a file can be opened for reading. It does not open a pipe, because that would take data from its only
+/// reader.
 ///
 /// # Errors
 ///
-/// The system's answer; `IsADirectory` for a directory.
+/// Returns the system's error; for a directory it is `IsADirectory`.
 pub fn check_readable(path: &Path) -> io::Result<()> {
     SOURCE.with_borrow_mut(|source| match source {
         Source::Disk => disk::check(path),
@@ -198,7 +200,7 @@ pub fn check_readable(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Opens a log file for appending, and makes it where it is missing.
+/// Opens a log file for appending, and creates it if it is missing.
 pub fn append_to(path: &Path) -> io::Result<File> {
     match KEEPER.get().and_then(|link| link.append_to(path)) {
         Some(answer) => answer,
@@ -206,10 +208,10 @@ pub fn append_to(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Runs a reload: what `load` reads through [`read`] and [`check_readable`] is what the files hold now.
+/// Runs a reload: `load` reads the current content of the files through [`read`] and [`check_readable`].
 ///
-/// Where there is a keeper, `load` must do the same as the function that the keeper was given: a file that only one of
-/// the two reads is missing.
+/// With a keeper, `load` must do the same as the function that was given to the keeper. A file that only the caller's
+/// function reads counts as missing.
 pub fn again<T>(load: impl FnOnce() -> T) -> io::Result<T> {
     let Some(link) = KEEPER.get() else {
         return Ok(load());

@@ -1,12 +1,13 @@
-//! Who may do what: peers, by certificate, secret and rule; clients, each a fair share; and this process itself.
+//! Decides what each peer may do: authenticates peers by certificate and secret, judges flows by rules, and gives each
+//! client a fair share. Also confines the process itself.
 //!
 //! # Order of use
 //!
-//! [`identity`] and [`psk`] read keys and secrets. [`tls`] makes configurations that decide which peers may connect;
-//! [`access::Policy`] decides what a client may reach, before and after name look-up; [`shares`] keeps clients fair.
-//! [`logins`] knows who may use a client's proxy. [`enrolment`] lets clients join that have been invited.
-//! Once everything listens, [`confinement`] gives up the rights of the process; files that are opened later come
-//! from the [`keeper`], which was forked before.
+//! [`identity`] and [`psk`] read keys and secrets. [`tls`] makes configurations that decide which peers may connect.
+//! [`access::Policy`] decides what a client may reach, before and after name look-up. [`shares`] divides resources
+//! fairly between clients. [`logins`] checks the users of a client's proxy. [`enrolment`] lets invited clients join.
+//! Once everything listens, [`confinement`] drops the rights of the process. The [`keeper`], which was forked before,
+//! then opens the files that are needed later.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -23,7 +24,7 @@ pub mod settings;
 pub mod shares;
 pub mod tls;
 
-/// An error and its causes in one line.
+/// Returns an error and its causes in one line.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

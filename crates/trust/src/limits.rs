@@ -1,39 +1,39 @@
-//! What a named client may use, as it is configured.
+//! The limits of a named client, as the configuration sets them.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// The limits of a named client; `None`: there is none.
+/// The limits of a named client. `None` stands for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Flows that it may have open at once.
+    /// Most flows that the client may have open at once.
     pub max_flows: Option<u64>,
-    /// From it to targets, bytes a second.
+    /// Rate from the client to targets, bytes a second.
     pub rate_up: Option<u64>,
-    /// From targets to it, bytes a second.
+    /// Rate from targets to the client, bytes a second.
     pub rate_down: Option<u64>,
-    /// Both ways together in one calendar month (UTC), bytes.
+    /// Bytes in both directions together in one calendar month (UTC).
     pub quota: Option<u64>,
-    /// The end of its time.
+    /// The time from which on the client is no longer let in.
     pub expires: Option<SystemTime>,
 }
 
-/// A text that is no time.
+/// A text that is not a date or time stamp.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no date: write it like 2027-03-31, which is the last day, or like 2027-03-31T18:00:00Z"
+    "{0:?} is not a date: write it like 2027-03-31, which is the last valid day, or like 2027-03-31T18:00:00Z"
 )]
 pub struct NoDate(String);
 
 const DAY: Duration = Duration::from_hours(24);
 
 impl ClientLimits {
-    /// Whether the client's time is over.
+    /// Returns true if the client's time is over.
     pub fn has_expired(&self, now: SystemTime) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
     }
 
-    /// Each limit in words for a log, in order.
+    /// Describes each limit in words for a log, in a fixed order.
     pub(crate) fn words(&self) -> Vec<String> {
         let number = |key: &str, value: Option<u64>, unit: &str| {
             value.map(|value| format!("{key} {value} {unit}"))
@@ -50,17 +50,17 @@ impl ClientLimits {
     }
 }
 
-/// Reads the end of a time: a date means the end of that day (UTC).
+/// Reads a time of expiry. A date stands for the end of that day (UTC).
 ///
 /// # Errors
 ///
-/// It is neither a date nor a time stamp of RFC 3339.
+/// Fails if the text is neither a date nor a time stamp of RFC 3339.
 pub fn end_of(text: &str) -> Result<SystemTime, NoDate> {
     let error = || NoDate(text.chars().take(64).collect());
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Ok(at.into());
     }
-    // A date alone, and nothing else that the parser takes for one.
+    // The parser accepts more than a plain date, for example a sign or a time after it. Such texts are refused.
     let plain = text.len() == "2027-03-31".len() && !text.starts_with(['+', '-']);
     let date: jiff::civil::Date = text.parse().map_err(|_| error())?;
     let start = date
@@ -73,11 +73,11 @@ pub fn end_of(text: &str) -> Result<SystemTime, NoDate> {
         .ok_or_else(error)
 }
 
-/// The time stamp of RFC 3339, in whole seconds.
+/// Returns the time stamp of RFC 3339, rounded to whole seconds, or `never` if it cannot be written.
 pub fn timestamp(at: SystemTime) -> String {
     match jiff::Timestamp::try_from(at).and_then(|at| at.round(jiff::Unit::Second)) {
         Ok(at) => at.to_string(),
-        // Beyond the year 9999.
+        // The time is beyond the year 9999.
         Err(_) => "never".to_owned(),
     }
 }
@@ -90,7 +90,7 @@ pub struct Month {
 }
 
 impl Month {
-    /// The month of this time.
+    /// Returns the month (UTC) of this time.
     pub fn of(at: SystemTime) -> Self {
         let at = jiff::Timestamp::try_from(at).unwrap_or_default();
         let date = at.to_zoned(jiff::tz::TimeZone::UTC).date();
@@ -100,7 +100,7 @@ impl Month {
         }
     }
 
-    /// Reads `2027-03`.
+    /// Reads a month in the form `2027-03`.
     pub fn parse(text: &str) -> Option<Self> {
         let (year, month) = text.split_once('-')?;
         let (year, month) = (year.parse().ok()?, month.parse().ok()?);

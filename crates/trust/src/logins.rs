@@ -1,6 +1,7 @@
-//! Users of a client's proxy, and their passwords.
+//! The users of a client's proxy, and their passwords.
 //!
-//! Only digests are kept: what was read is erased. [`Logins::knows`] takes the same time whatever differs.
+//! Only digests are kept; the text that was read is erased. [`Logins::knows`] takes the same time whichever user or
+//! password differs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,38 +12,38 @@ use thiserror::Error;
 
 use crate::keeper::{self, ReadError};
 
-/// Longest user and longest password, bytes (RFC 1929 section 2).
+/// Longest user name and longest password, bytes (RFC 1929 section 2).
 const MAX_TEXT: usize = 255;
 
-/// Most users: each is compared at each login.
+/// Most users, because each login is compared with all of them.
 const MAX_USERS: usize = 1024;
 
-/// Largest file read, bytes: the users, with room for comments.
+/// Largest file that is read, bytes: it has room for all users and for comments.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The users of a file.
+/// The users that a file names.
 #[derive(Clone)]
 pub struct Logins(Vec<[u8; SHA256_OUTPUT_LEN]>);
 
-/// Why a file names no users.
+/// The reason why a file names no users.
 #[derive(Debug, Error)]
 pub enum LoginsError {
     /// The file cannot be read.
     #[error("cannot read the users of the proxy in {}", .0.display())]
     Read(PathBuf, #[source] ReadError),
-    /// A line is not `USER:PASSWORD`, with its number.
+    /// The line with this number is not `USER:PASSWORD`.
     #[error("{}, line {line}: write USER:PASSWORD, each of 1 to {MAX_TEXT} bytes", .0.display(), line = .1)]
     Line(PathBuf, usize),
-    /// Nobody at all.
+    /// The file names no user.
     #[error("{} names no user: write a line USER:PASSWORD for each", .0.display())]
     Nobody(PathBuf),
-    /// More than [`MAX_USERS`].
+    /// The file names more than [`MAX_USERS`] users.
     #[error("{} names more than {MAX_USERS} users: is it the right file?", .0.display())]
     TooMany(PathBuf),
 }
 
 impl Logins {
-    /// Reads a file: a line `USER:PASSWORD` for each user. Empty lines, and those that begin with `#`, say nothing.
+    /// Reads a file with a line `USER:PASSWORD` for each user. Empty lines, and lines that begin with `#`, are ignored.
     pub fn load(path: &Path) -> Result<Self, LoginsError> {
         let path = path.to_owned();
         let content = match keeper::read(&path, MAX_FILE) {
@@ -69,20 +70,20 @@ impl Logins {
         Ok(Self(logins))
     }
 
-    /// Whether this user has this password.
+    /// Returns true if the file has this user with this password.
     pub fn knows(&self, user: &[u8], password: &[u8]) -> bool {
         if user.len() > MAX_TEXT || password.len() > MAX_TEXT {
             return false;
         }
         let asked = digest(user, password);
-        // All of them: the place of a user must not show.
+        // All users are compared, so that timing does not reveal a user's position.
         let same =
             |login: &&[u8; SHA256_OUTPUT_LEN]| verify_slices_are_equal(&login[..], &asked).is_ok();
         self.0.iter().filter(same).count() > 0
     }
 }
 
-/// The parts of `USER:PASSWORD`, where they have the lengths that they may. A password may hold colons.
+/// Splits `USER:PASSWORD` and returns both parts if their lengths are valid. A password may contain colons.
 fn parts(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let (user, password) = (&line[..colon], &line[colon + 1..]);
@@ -90,7 +91,7 @@ fn parts(line: &[u8]) -> Option<(&[u8], &[u8])> {
     (fits(user) && fits(password)).then_some((user, password))
 }
 
-/// The user's length keeps `ab` with `c` apart from `a` with `bc`.
+/// Returns the digest of a login. The user's length distinguishes `ab` with `c` from `a` with `bc`.
 fn digest(user: &[u8], password: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
     let mut context = digest::Context::new(&SHA256);
     context.update(&(user.len() as u64).to_be_bytes());
@@ -144,7 +145,7 @@ mod tests {
             assert!(why.contains("line 2: write USER:PASSWORD"), "{why}");
             assert!(!why.contains("bob") && !why.contains("secret"), "{why}");
         }
-        assert!(why(b"# nobody\n\n").contains("names no user"));
+        assert!(why(b"# no user\n\n").contains("names no user"));
         let missing = Logins::load(Path::new("/nonexistent/users")).expect_err("no file");
         assert_eq!(
             missing.to_string(),

@@ -1,7 +1,7 @@
 //! The text form of a [`Pin`]: `sha256:` and 43 characters of unpadded base64url.
 //!
-//! The server prints it, people paste it into `--pin` and configuration files; parsing accepts
-//! exactly what printing makes, so that two texts are the same pin only if they are the same text.
+//! The server prints it, and users paste it into `--pin` and configuration files. The parser accepts exactly what the
+//! server prints, so that two texts stand for the same pin only if they are equal.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,32 +12,32 @@ use thiserror::Error;
 
 use crate::settings::Pin;
 
-/// Names the hash, so that another one can be added without a guess at lengths.
+/// Names the hash, so that another hash can be added without guessing it from the length.
 const PREFIX: &str = "sha256:";
 
 /// Length of 32 bytes in unpadded base64: ceil(32 * 4 / 3).
 const DIGITS: usize = 43;
 
-/// Why a text is no pin. Each message says what to write instead.
+/// The reason why a text is not a pin. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PinError {
-    /// No `sha256:` in front.
+    /// The text does not begin with `sha256:`.
     #[error("a pin starts with {PREFIX}: copy it whole from the server's start-up lines")]
     Prefix,
-    /// The dots of an example.
-    #[error("{PREFIX}... stands for the server's pin: copy that from the server's start-up lines")]
+    /// The text is the placeholder of an example.
+    #[error("{PREFIX}... is a placeholder: copy the server's pin from the server's start-up lines")]
     Placeholder,
-    /// Something was cut off or added.
+    /// Characters are missing or too many.
     #[error(
         "a pin has {DIGITS} characters after {PREFIX}, not {0}: copy it whole from the server's start-up lines"
     )]
     Length(usize),
-    /// Standard base64, hexadecimal, or a slip of the hand.
+    /// A character does not belong to base64url: the text may be standard base64, hexadecimal, or mistyped.
     #[error(
-        "{0:?} cannot stand in a pin: after {PREFIX} come letters, digits, '-' and '_' (base64url)"
+        "{0:?} is not allowed in a pin: after {PREFIX} it has only letters, digits, '-' and '_' (base64url)"
     )]
     Character(char),
-    /// The last character holds bits beyond the 32nd byte.
+    /// The last character sets bits beyond the 32nd byte.
     #[error(
         "the last character of the pin is wrong: copy it whole from the server's start-up lines"
     )]
@@ -77,7 +77,7 @@ impl FromStr for Pin {
 mod tests {
     use super::*;
 
-    /// SHA-256 of the empty text, by a tool that is not ours.
+    /// SHA-256 of the empty text, computed by an independent tool.
     const EMPTY: &str = "sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
             (format!("{EMPTY}="), PinError::Character('=')),
             (EMPTY.replace('-', "+"), PinError::Character('+')),
             (format!("{EMPTY}\n"), PinError::Character('\n')),
-            // U and V differ only in bits that belong to no byte.
+            // U and V differ only in bits that do not belong to any byte.
             (format!("{}V", &EMPTY[..49]), PinError::Ending),
         ] {
             assert_eq!(text.parse::<Pin>(), Err(why), "{text:?}");

@@ -1,9 +1,9 @@
-//! Pre-shared secrets: a client proves that it knows one without sending it (PROTOCOL, native OPEN).
+//! Pre-shared secrets: a client proves that it knows a secret without sending it (PROTOCOL, native OPEN).
 //!
-//! Both ends export 32 bytes from the TLS connection under [`EXPORTER_LABEL`] with an empty context
-//! (RFC 8446 section 7.5). The client sends [`proof`] of them with each OPEN; the server checks it with
-//! [`verify`]. A proof is worth nothing on another connection, nor to a man in the middle, whose two
-//! connections export different bytes.
+//! Both sides export 32 bytes from the TLS connection under [`EXPORTER_LABEL`] with an empty context (RFC 8446 section
+//! 7.5). The client sends [`proof`] of these bytes with each OPEN, and the server checks it with [`verify`]. A proof is
+//! worthless on another connection. It is also worthless to a man in the middle, because his two connections export
+//! different bytes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,34 +16,34 @@ use crate::keeper::{self, ReadError};
 
 pub use quictun_wire::open::EXPORTER_LABEL;
 
-/// Shortest secret accepted, bytes: a proof can be tested off-line, so passwords are no secrets here.
+/// Shortest secret accepted, bytes. An attacker can test guesses against a proof off-line, so passwords are too weak.
 const MIN_SECRET: usize = 16;
 
-/// Longest secret accepted, bytes: anything larger is the wrong file.
+/// Longest secret accepted, bytes. A larger file is the wrong one.
 const MAX_SECRET: usize = 4096;
 
-/// A secret shared by a client and a server; erased from memory when it is dropped.
+/// A secret that a client and a server share. Dropping it erases it from memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
-/// Why a file holds no usable secret.
+/// The reason why a file holds no usable secret.
 #[derive(Debug, Error)]
 pub enum PskError {
     /// The file cannot be read.
     #[error("cannot read the secret {}", .0.display())]
     Read(PathBuf, #[source] ReadError),
-    /// Too few bytes to be safe, without the newline at the end.
+    /// The secret, without the newline at the end, has too few bytes to be safe.
     #[error("the secret in {} is {len} bytes long, at least {MIN_SECRET} are needed: make one with 'openssl rand -base64 32'", .0.display(), len = .1)]
     TooShort(PathBuf, usize),
-    /// More bytes than any secret has.
+    /// The secret has more bytes than the longest secret may have.
     #[error("the secret in {} is {len} bytes long, at most {MAX_SECRET} are accepted: is it the right file?", .0.display(), len = .1)]
     TooLong(PathBuf, usize),
 }
 
-/// Reads a secret: the whole content of the file but for one newline at its end.
+/// Reads a secret: the whole content of the file, without one newline at its end.
 pub fn load_secret(path: &Path) -> Result<Secret, PskError> {
     let path = path.to_owned();
-    // Two more for CR LF.
+    // Two more bytes leave room for CR LF.
     let content = match keeper::read(&path, MAX_SECRET as u64 + 2) {
         Ok(content) => content,
         Err(cause) => return Err(PskError::Read(path, cause)),
@@ -58,18 +58,18 @@ pub fn load_secret(path: &Path) -> Result<Secret, PskError> {
 }
 
 impl Secret {
-    /// The proof of this secret for the exported bytes of one connection.
+    /// Returns the proof of this secret for the exported bytes of one connection.
     pub fn prove(&self, exporter: &[u8; 32]) -> [u8; 32] {
         proof(&self.0, exporter)
     }
 
-    /// The secret itself, for [`proof`] and [`verify`].
+    /// Returns the secret itself, for [`proof`] and [`verify`].
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// HMAC-SHA256 of the exported bytes under the secret.
+/// Returns HMAC-SHA256 of the exported bytes under the secret.
 pub fn proof(secret: &[u8], exporter: &[u8; 32]) -> [u8; 32] {
     let tag = hmac::sign(&key(secret), exporter);
     let mut proof = [0; 32];
@@ -77,7 +77,7 @@ pub fn proof(secret: &[u8], exporter: &[u8; 32]) -> [u8; 32] {
     proof
 }
 
-/// Whether `proof` was made from this secret and these bytes; takes the same time whatever differs.
+/// Returns true if `proof` was made from this secret and these bytes. Takes the same time whichever bytes differ.
 pub fn verify(secret: &[u8], exporter: &[u8; 32], proof: &[u8; 32]) -> bool {
     hmac::verify(&key(secret), exporter, proof).is_ok()
 }

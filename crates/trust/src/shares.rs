@@ -1,36 +1,36 @@
-//! Places that clients share: a client that wants many does not keep others from having a few.
+//! Shares places between clients: a client that wants many does not keep others from having a few.
 //!
 //! The rule is the dynamic threshold of Choudhury and Hahne (IEEE/ACM Transactions on Networking 6(2), 1998), which
-//! switches use for the buffers that their ports share: a holder gets another place only while it holds fewer than
-//! `weight` times as many as are free. One alone comes to `weight / (1 + weight)` of all places, and what is left is
-//! there for others, each of which gets that part of the rest; N that want all they can get come to
-//! `weight / (1 + N * weight)` each. No holder is named in advance, nothing is taken back, and who stands above its
-//! threshold gets nothing until enough of its own places, or of others', are free.
+//! switches use for the buffers that their ports share. A holder gets another place only while it holds fewer than
+//! `weight` times the number of free places. A single holder gets at most `weight / (1 + weight)` of all places, and
+//! each later holder gets that part of the remaining ones. If N holders want all they can get, each gets `weight / (1 +
+//! N * weight)`. Holders are not known in advance, and a place is never taken back. A holder above its threshold gets
+//! no place until enough of its own places, or of others', are free.
 //!
-//! What is shared so, and among whom:
+//! These places are shared:
 //!
 //! | places | of | weight |
 //! | --- | --- | --- |
-//! | dials under way (`crate::dial`) | one worker | 1 |
-//! | look-ups asked of the control plane (`crate::lookups`) | the process | 1 |
-//! | look-ups that the system works on (`crate::resolve`) | the process | 1 |
+//! | dials under way (`dial` of `quictun-tunnel`) | one worker | 1 |
+//! | look-ups asked of the control plane (`lookups` of `quictun-tunnel`) | the process | 1 |
+//! | look-ups that the system works on (`resolve` of `quictun-tunnel`) | the process | 1 |
 //! | descriptors of flows (`crate::descriptors`) | the process | 4 |
 //!
-//! PROTOCOL LIMIT-2. The holder is the named client where it is known, else the remote address.
+//! PROTOCOL LIMIT-2. The holder is the named client if it is known, and the remote address otherwise.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Who has a place.
+/// The party for which a place is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// A client that the configuration names.
     Client(Arc<str>),
-    /// Everyone at an address; of an IPv6 address only the first 64 bits count.
+    /// All clients at an address. Of an IPv6 address only the first 64 bits count.
     Address(IpAddr),
-    /// This process, on its own behalf.
+    /// The process itself, on its own behalf.
     Own,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Places, and how many each holder has.
+/// A number of places, and how many of them each holder has.
 #[derive(Debug)]
 pub struct Shares {
     places: usize,
@@ -55,7 +55,8 @@ pub struct Shares {
 }
 
 impl Holder {
-    /// The holder at this address. A host commonly has a whole IPv6 /64, so that it could be many otherwise.
+    /// Returns the holder at this address. A host commonly has a whole IPv6 /64, and would otherwise count as many
+    /// holders.
     pub fn at(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & PREFIX).into(),
@@ -65,7 +66,7 @@ impl Holder {
 }
 
 impl Shares {
-    /// So many places, none of them taken.
+    /// Creates this number of places, all of them free.
     pub fn new(places: usize, weight: usize) -> Self {
         Self {
             places,
@@ -75,7 +76,7 @@ impl Shares {
         }
     }
 
-    /// Takes a place; `false`: there is none for this holder now.
+    /// Takes a place. Returns false if the holder gets none now.
     pub fn take(&mut self, holder: &Holder) -> bool {
         let free = self.places.saturating_sub(self.taken);
         let held = self.held.get(holder).copied().unwrap_or(0);
@@ -87,7 +88,7 @@ impl Shares {
         true
     }
 
-    /// Gives back a place that [`Shares::take`] gave.
+    /// Gives back a place that the holder got from [`Shares::take`].
     pub fn give_back(&mut self, holder: &Holder) {
         let Some(held) = self.held.get_mut(holder) else {
             debug_assert!(false, "{holder:?} holds nothing");
@@ -101,32 +102,33 @@ impl Shares {
     }
 }
 
-/// Places that the threads of a process share; cheap to clone.
+/// Places that the threads of a process share. It is cheap to clone.
 ///
-/// A client with one connection lives in one worker: divided between workers, most places would be out of its reach.
+/// A client with one connection runs in one worker. If the places were divided between workers, it could not reach most
+/// of them.
 #[derive(Clone, Debug)]
 pub struct CommonShares(Arc<Mutex<Shares>>);
 
 impl CommonShares {
-    /// So many places, none of them taken.
+    /// Creates this number of places, all of them free.
     pub fn new(places: usize, weight: usize) -> Self {
         Self(Arc::new(Mutex::new(Shares::new(places, weight))))
     }
 
-    /// See [`Shares::take`].
+    /// Takes a place, see [`Shares::take`].
     pub fn take(&self, holder: &Holder) -> bool {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shares.take(holder)
     }
 
-    /// See [`Shares::give_back`].
+    /// Gives back a place, see [`Shares::give_back`].
     pub fn give_back(&self, holder: &Holder) {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shares.give_back(holder);
     }
 }
 
-/// A /64, as RFC 4291 section 2.5.4 gives one to each link.
+/// The first 64 bits of an address: RFC 4291 section 2.5.4 gives a /64 to each link.
 const PREFIX: u128 = u128::MAX << 64;
 
 #[cfg(test)]
@@ -139,7 +141,7 @@ mod tests {
         Holder::at([192, 0, 2, number].into())
     }
 
-    /// Takes until there is nothing more for this holder.
+    /// Takes places until the holder gets no more, and returns their number.
     fn take_all(shares: &mut Shares, holder: &Holder) -> usize {
         std::iter::repeat_with(|| shares.take(holder))
             .take_while(|taken| *taken)
@@ -160,7 +162,7 @@ mod tests {
         let mut shares = Shares::new(1000, 4);
         assert_eq!(take_all(&mut shares, &holder(1)), 800);
         assert_eq!(take_all(&mut shares, &holder(2)), 160);
-        assert!(!shares.take(&holder(1)), "it holds most");
+        assert!(!shares.take(&holder(1)), "it is above its threshold");
     }
 
     #[test]
@@ -231,7 +233,7 @@ mod tests {
                     shares.give_back(&holder(number));
                 }
             }
-            prop_assert!(shares.held.is_empty(), "nobody is remembered who holds nothing");
+            prop_assert!(shares.held.is_empty(), "a holder without places is still stored");
         }
     }
 }

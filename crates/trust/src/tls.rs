@@ -1,12 +1,12 @@
-//! TLS 1.3 configurations for QUIC (RFC 9001): who is trusted, which protocols, which algorithms.
+//! TLS 1.3 configurations for QUIC (RFC 9001): trust, protocols and algorithms.
 //!
-//! [`client_config`] and [`server_config`] turn settings into rustls configurations; the engine wraps
-//! them for QUIC. One configuration is shared by all workers, so that session tickets resume on any of
-//! them. Early data stays off: a replayed OPEN would dial a target twice.
+//! [`client_config`] and [`server_config`] turn settings into rustls configurations, and the engine wraps them for
+//! QUIC. All workers share one configuration, so that session tickets resume on any of them. Early data stays off,
+//! because a replayed OPEN would dial a target twice.
 //!
-//! What a verifier accepts is in a small file each: `insecure`, `pinned` and `authorities` for servers,
-//! `client_certificate` for clients. Who a client *is* comes later, in [`access`](crate::access): here
-//! it only proves that it holds its certificate's key.
+//! Each verifier has a small file of its own: `insecure`, `pinned` and `authorities` for servers, `client_certificate`
+//! for clients. Here a client only proves that it holds its certificate's key. [`access`](crate::access) decides later
+//! which named client it is.
 
 mod authorities;
 mod client_certificate;
@@ -46,45 +46,45 @@ use self::suites::Library;
 use crate::identity::{self, Identity, IdentityError};
 use crate::settings::{Access, Aead, ClientIdentity, ClientProof, Offer, Pin, ServerTrust};
 
-/// Both protocols, best first.
+/// Both protocols, in order of preference.
 const PROTOCOLS: &[&[u8]] = &[alpn::NATIVE, alpn::COMPAT];
 
-/// Why there is no TLS configuration.
+/// The reason why there is no TLS configuration.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// Trust by pin, and no pin.
+    /// The client trusts servers by pin, but no pin is given.
     #[error(
         "no server key is pinned: give --pin with the sha256:... that the server prints when it starts"
     )]
     NoPins,
-    /// The authorities cannot be had.
+    /// The certificate authorities cannot be loaded.
     #[error(transparent)]
     Authorities(#[from] AuthoritiesError),
-    /// The certificate or key cannot be had.
+    /// The certificate or key cannot be loaded.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The key log cannot be opened.
     #[error("cannot write the key log {}", .0.display())]
     KeyLog(PathBuf, #[source] io::Error),
-    /// The TLS library refuses the certificate, the key or the algorithms.
+    /// The TLS library rejects the certificate, the key or the algorithms.
     #[error("the TLS library refuses this configuration")]
     Refused(#[from] rustls::Error),
-    /// The TLS library refuses the authorities.
+    /// The TLS library rejects the certificate authorities.
     #[error("the TLS library refuses the certificate authorities")]
     RefusedAuthorities(#[from] VerifierBuilderError),
 }
 
-/// The common parts of all configurations of a process.
+/// The parts that all TLS configurations of a process share.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// Where secrets are written for Wireshark, if anywhere.
+    /// The log of TLS secrets for Wireshark, or one that discards them.
     pub key_log: Arc<dyn KeyLog>,
-    /// The cipher suites.
+    /// The cipher suites of the process.
     pub suites: Suites,
 }
 
 impl Default for Shared {
-    /// No key log, and all suites of one library: nothing is measured.
+    /// Returns settings without a key log and with all suites of one library. Nothing is measured.
     fn default() -> Self {
         Self {
             key_log: Arc::new(rustls::NoKeyLog),
@@ -94,7 +94,7 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Opens the key log, where one is wanted, and chooses the suites.
+    /// Opens the key log if a path is given, and chooses the suites.
     pub fn open(key_log: Option<&Path>, aead: Aead) -> Result<Self, TlsError> {
         let key_log: Arc<dyn KeyLog> = match key_log {
             None => Arc::new(rustls::NoKeyLog),
@@ -108,23 +108,24 @@ impl Shared {
     }
 }
 
-/// Which client certificates a server asks for and accepts in the handshake.
+/// The client certificates that a server requests and accepts in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ClientCertPolicy {
     NotAsked,
-    /// Optional; any certificate whose key the client holds. Who that is, is decided later.
+    /// The certificate is optional. Any certificate is accepted if the client holds its key; access control decides
+    /// later.
     Any,
-    /// Required, from one of the authorities in this PEM file.
+    /// A certificate from one of the authorities in this PEM file is required.
     Required(PathBuf),
-    /// Optional; from one of the authorities in this PEM file, with one of these keys, or one that the client has issued
-    /// for itself: it shows only its key then.
+    /// The certificate is optional. It must come from one of the authorities in this PEM file, have one of these keys,
+    /// or be self-issued. A self-issued certificate shows only the client's key.
     Known {
         ca: PathBuf,
         pins: Vec<Pin>,
     },
 }
 
-/// Makes the client's configuration.
+/// Returns the client's TLS configuration.
 pub fn client_config(
     trust: &ServerTrust,
     identity: &ClientIdentity,
@@ -134,8 +135,8 @@ pub fn client_config(
     Ok(client_configs(trust, identity, offer, shared)?.0)
 }
 
-/// Makes the client's configuration for this process, and another one for attempts after one of the former has timed out:
-/// with a `ClientHello` of one datagram. `None`: the former is like that already.
+/// Returns the client's TLS configuration, and another one for attempts after an attempt with the first has timed out.
+/// The second one sends a `ClientHello` that fits one datagram. It is `None` if the first one does so already.
 pub fn client_configs(
     trust: &ServerTrust,
     identity: &ClientIdentity,
@@ -180,17 +181,17 @@ fn client_with(
     Ok(Arc::new(config))
 }
 
-/// Makes the configuration of a server that asks for no certificate: both protocols, `quictun/1` preferred; SNI is not
-/// looked at.
+/// Returns the configuration of a server that requests no client certificate. It speaks both protocols and prefers
+/// `quictun/1`. It ignores SNI.
 pub fn server_config(identity: &Identity, shared: &Shared) -> Result<Arc<ServerConfig>, TlsError> {
     let clients = &ClientCertPolicy::NotAsked;
     server_with(identity, clients, PROTOCOLS, shared)
 }
 
-/// Makes the configuration of a server with this access policy, for this process.
+/// Returns the configuration of a server with this access policy.
 ///
-/// `quic-tun` carries no proof of a secret: where secrets are all that clients have, none could be known by it
-/// (PROTOCOL AUTH-5), and it is not spoken.
+/// `quic-tun` carries no proof of a secret. If secrets are the only proofs of all clients, no client could become known
+/// by it (PROTOCOL AUTH-5), and the server does not offer it.
 pub fn server_config_for(
     access: &Access,
     identity: &Identity,
@@ -252,9 +253,9 @@ impl ClientCertPolicy {
     }
 }
 
-/// The algorithms of both sides, TLS 1.3 only: these suites, aws-lc-rs for all else.
+/// Returns the algorithms of both sides, for TLS 1.3 only: these suites, and aws-lc-rs for everything else.
 ///
-/// X25519MLKEM768 leads the exchange of keys, with X25519 beside it.
+/// X25519MLKEM768 leads the key exchange, with X25519 beside it.
 fn provider(exchange: KeyExchange, suites: &Suites) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: suites.list(),
@@ -263,8 +264,7 @@ fn provider(exchange: KeyExchange, suites: &Suites) -> Arc<CryptoProvider> {
     })
 }
 
-/// A verifier of client certificates from the authorities in a PEM file, and these; without a certificate no client is
-/// let in.
+/// Returns a verifier that requires client certificates from the authorities in a PEM file, and these authorities.
 pub(crate) fn authorities_verifier(
     ca: &Path,
 ) -> Result<(Arc<dyn ClientCertVerifier>, Vec<TrustAnchor<'static>>), TlsError> {
@@ -312,7 +312,8 @@ fn client_verifier(
     })
 }
 
-/// The chain and the key as the TLS library holds them. It is given no copy of the key's text, which it would not erase.
+/// Returns the chain and the key in the form of the TLS library. The library gets no copy of the key's text, because it
+/// would not erase it.
 fn certified(identity: &Identity) -> Result<Arc<SingleCertAndKey>, TlsError> {
     let key = any_supported_type(&identity.key)?;
     let certified = CertifiedKey::new(identity.chain.clone(), key);

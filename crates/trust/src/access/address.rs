@@ -1,7 +1,7 @@
-//! Classes of addresses, whatever their spelling.
+//! Classifies addresses independently of how they are written.
 //!
 //! An IPv6 address can carry an IPv4 address to which a gateway, or the kernel, delivers. [`readings`] lists the
-//! addresses that one address may lead to, and each class below holds for an address if it holds for one of them:
+//! addresses that one address may lead to. An address belongs to a class below if one of its readings does:
 //!
 //! | form | example for 127.0.0.1 | defined in |
 //! | --- | --- | --- |
@@ -11,14 +11,14 @@
 //! | NAT64, well-known prefix | `64:ff9b::7f00:1` | RFC 6052 section 2.1 |
 //! | NAT64, local-use prefix | `64:ff9b:1:7f00:0:100::` | RFC 8215, with any prefix length of RFC 6052 |
 //! | 6to4 | `2002:7f00:1::1` | RFC 3056 |
-//! | Teredo | `2001:0:…:80ff:fffe` | RFC 4380: the client's address, inverted |
+//! | Teredo | `2001:0:…:80ff:fffe` | RFC 4380: the client's address, with its bits inverted |
 //! | ISATAP | `…:0:5efe:7f00:1` | RFC 5214 |
 //!
-//! A NAT64 prefix that the network operator chose cannot be recognised.
+//! A NAT64 prefix that a network operator has chosen cannot be recognised.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Metadata services of cloud providers at addresses that are not link-local. They hand out credentials of the host.
+/// Metadata services of cloud providers at addresses that are not link-local. They hand out the host's credentials.
 const METADATA: [IpAddr; 7] = [
     // Alibaba Cloud.
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
@@ -34,7 +34,7 @@ const METADATA: [IpAddr; 7] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
 ];
 
-/// The addresses that `addr` may lead to: itself in canonical form first, then IPv4 addresses that it carries.
+/// Returns the addresses that `addr` may lead to: its canonical form first, then the IPv4 addresses that it carries.
 pub(super) fn readings(addr: IpAddr) -> impl Iterator<Item = IpAddr> {
     let addr = addr.to_canonical();
     let carried = match addr {
@@ -44,7 +44,8 @@ pub(super) fn readings(addr: IpAddr) -> impl Iterator<Item = IpAddr> {
     std::iter::once(addr).chain(carried.into_iter().flatten().map(IpAddr::V4))
 }
 
-/// Whether an address is valid on its link only (169.254.0.0/16, `fe80::/10`). Most metadata services live there.
+/// Returns true if the address is valid on its link only (169.254.0.0/16, `fe80::/10`). Most metadata services have
+/// such an address.
 pub(super) fn is_link_local(addr: IpAddr) -> bool {
     readings(addr).any(|addr| match addr {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -52,13 +53,13 @@ pub(super) fn is_link_local(addr: IpAddr) -> bool {
     })
 }
 
-/// Whether a cloud's metadata service is known to be at an address that is not link-local.
+/// Returns true if a cloud's metadata service is known at this address and the address is not link-local.
 pub(super) fn is_metadata(addr: IpAddr) -> bool {
     readings(addr).any(|addr| METADATA.contains(&addr))
 }
 
-/// Whether an address leads to the host itself, wherever it is used: loopback, or unspecified, which Linux dials as
-/// loopback.
+/// Returns true if the address leads to the host itself, on whichever machine it is used: a loopback address, or an
+/// unspecified one, which Linux dials as loopback.
 pub(super) fn is_this_host(addr: IpAddr) -> bool {
     readings(addr).any(|addr| match addr {
         IpAddr::V4(v4) => v4.is_loopback() || v4.octets()[0] == 0,
@@ -66,10 +67,10 @@ pub(super) fn is_this_host(addr: IpAddr) -> bool {
     })
 }
 
-/// Whether an address leads to the host itself or into a private network: no name server outside has a reason to
-/// give it.
+/// Returns true if the address leads to the host itself or into a private network. An external name server has no
+/// reason to return such an address.
 ///
-/// Private are RFC 1918, 100.64.0.0/10 (RFC 6598), link-local, `fc00::/7` and the deprecated `fec0::/10`.
+/// Private addresses are RFC 1918, 100.64.0.0/10 (RFC 6598), link-local, `fc00::/7` and the deprecated `fec0::/10`.
 pub(super) fn is_internal(addr: IpAddr) -> bool {
     let private = |addr| match addr {
         IpAddr::V4(v4) => {
@@ -81,23 +82,23 @@ pub(super) fn is_internal(addr: IpAddr) -> bool {
     is_this_host(addr) || is_link_local(addr) || is_metadata(addr) || readings(addr).any(private)
 }
 
-/// An address has at most so many readings beside itself: the four prefix lengths of a local-use NAT64 prefix, and
-/// ISATAP.
+/// The most readings that an address has beside itself: four for the prefix lengths of a local-use NAT64 prefix, and
+/// one for ISATAP.
 const CARRIED_MAX: usize = 5;
 
-/// IPv4 addresses inside an IPv6 address that is not IPv4-mapped.
+/// Returns the IPv4 addresses inside an IPv6 address that is not IPv4-mapped.
 fn carried(addr: Ipv6Addr) -> [Option<Ipv4Addr>; CARRIED_MAX] {
     let octets = addr.octets();
     let at = |from: [usize; 4]| Some(Ipv4Addr::from(from.map(|at| octets[at])));
     let last = at([12, 13, 14, 15]);
     let mut carried = [None; CARRIED_MAX];
     match addr.segments() {
-        // Unspecified and loopback.
+        // Unspecified and loopback carry nothing.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => {}
-        // IPv4-compatible; IPv4-translated; NAT64.
+        // The forms are IPv4-compatible, IPv4-translated and NAT64.
         [0, 0, 0, 0, 0 | 0xffff, 0, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => carried[0] = last,
-        // RFC 6052 section 2.2: octet 8 is skipped by prefixes of 48, 56 and 64 bits. Zeros belong to a longer prefix,
-        // or are the padding behind a shorter one.
+        // RFC 6052 section 2.2: prefixes of 48, 56 and 64 bits skip octet 8. A reading that begins with a zero octet
+        // belongs to a longer prefix, or is the padding behind a shorter one.
         [0x64, 0xff9b, 1, ..] => {
             let unless_zero = |from| at(from).filter(|v4| v4.octets()[0] != 0);
             carried[0] = unless_zero([12, 13, 14, 15]);
@@ -123,7 +124,7 @@ pub(super) mod tests {
         text.parse().expect("an address")
     }
 
-    /// An IPv4 address in every form that an IPv6 address can carry it in.
+    /// Returns an IPv4 address in every form in which an IPv6 address can carry it.
     pub(in super::super) fn spellings(v4: Ipv4Addr) -> Vec<IpAddr> {
         let [a, b, c, d] = v4.octets().map(u16::from);
         let (high, low) = (a << 8 | b, c << 8 | d);
@@ -142,7 +143,7 @@ pub(super) mod tests {
         if high != 0 {
             all.push(v6([0, 0, 0, 0, 0, 0, high, low]));
         }
-        // What a gateway would take for its own network is no address of ours.
+        // `carried` ignores NAT64 readings that begin with a zero octet.
         if a != 0 {
             all.push(v6([0x64, 0xff9b, 1, 0, 0, 0, high, low]));
             all.push(v6([0x64, 0xff9b, 1, high, c, d << 8, 0, 0]));

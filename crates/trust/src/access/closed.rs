@@ -1,4 +1,4 @@
-//! Addresses that no name, wildcard or wide network opens.
+//! Closed addresses: no name, wildcard or wide network in a rule opens them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,19 +6,19 @@ use std::net::IpAddr;
 use super::address::{is_link_local, is_metadata};
 use super::own_http::OwnHttp;
 
-/// Why an address is closed to rules that do not name the address itself.
+/// The reason why an address is closed to every rule that does not name the address itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// Valid on its link only: 169.254.0.0/16 and `fe80::/10`. Metadata services of clouds are there.
+    /// The address is valid on its link only: 169.254.0.0/16 or `fe80::/10`. Metadata services of clouds are there.
     LinkLocal,
-    /// A metadata service at another address.
+    /// A cloud's metadata service listens at this address, which is not link-local.
     Metadata,
-    /// The HTTP interface of this server.
+    /// This server's own HTTP interface listens at this address and port.
     OwnHttp,
 }
 
 impl Closed {
-    /// Why this address and port is closed, in any spelling; `None`: it is not.
+    /// Returns the reason why this address and port is closed in any spelling, or `None` if it is open.
     pub(super) fn of(addr: IpAddr, port: u16, own_http: Option<&OwnHttp>) -> Option<Self> {
         if own_http.is_some_and(|own| own.is_at(addr, port)) {
             Some(Self::OwnHttp)

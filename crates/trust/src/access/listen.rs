@@ -1,15 +1,15 @@
-//! Where a client may have the server listen (PROTOCOL REVERSE-3): one rule.
+//! Rules for the addresses on which a client may have the server listen (PROTOCOL REVERSE-3).
 //!
-//! | rule | what it names |
+//! | rule | addresses that it names |
 //! | --- | --- |
-//! | `ADDRESS:PORT`, `[V6]:PORT` | that address at that port; port 0 is one that the system chooses |
-//! | `ADDRESS:FIRST-LAST` | that address at these ports |
-//! | `ADDRESS:*`, `*:PORT` | any port, the system's choice included; any address |
-//! | `unix:/path`, `unix:/dir/*` | that path; any path below that directory |
+//! | `ADDRESS:PORT`, `[V6]:PORT` | this address and port; with port 0 the system chooses the port |
+//! | `ADDRESS:FIRST-LAST` | this address with any port of the range |
+//! | `ADDRESS:*`, `*:PORT` | this address with any port, the system's choice included; any address with this port |
+//! | `unix:/path`, `unix:/dir/*` | this path; any path below this directory |
 //! | `*` | any address, any port, any path |
 //!
-//! `localhost` stands for 127.0.0.1. An unspecified address (`0.0.0.0`, `[::]`) is one of its own: it is reached from
-//! everywhere, so a rule for another address does not name it.
+//! `localhost` stands for 127.0.0.1. An unspecified address (`0.0.0.0`, `[::]`) counts as an address of its own. Peers
+//! can reach it from everywhere, so a rule for another address does not name it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,10 +19,10 @@ use std::str::FromStr;
 use quictun_wire::listening::{ListenAddress, ListenAddressError};
 use thiserror::Error;
 
-/// A pattern of addresses to listen on.
+/// A pattern of addresses on which the server may listen for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenRule {
-    /// As it was written, which is how it is shown.
+    /// The rule as the configuration writes it. `Display` prints this text.
     text: String,
     pattern: Pattern,
 }
@@ -31,44 +31,44 @@ pub struct ListenRule {
 enum Pattern {
     Everything,
     Tcp {
-        /// `None`: any.
+        /// `None` stands for any address.
         address: Option<IpAddr>,
         ports: RangeInclusive<u16>,
     },
     UnixPath(String),
-    /// The directory, with its slash at the end.
+    /// The directory, with a slash at its end.
     UnixBelow(String),
 }
 
-/// Why a text is no rule for a listener. Each message says what to write instead.
+/// The reason why a text is not a rule for a listener. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ListenRuleError {
-    /// Neither an address nor a path.
+    /// The text is neither an address with a port nor a path.
     #[error(
-        "{0:?} is no address of this machine with a port: write ADDRESS:PORT, ADDRESS:FIRST-LAST, [IPV6]:PORT, *:PORT, unix:/PATH or unix:/DIRECTORY/*"
+        "{0:?} is not an address with a port: write ADDRESS:PORT, ADDRESS:FIRST-LAST, [IPV6]:PORT, *:PORT, unix:/PATH or unix:/DIRECTORY/*"
     )]
     Form(String),
-    /// No number from 0 to 65535, or a range that ends before it begins.
+    /// The port is not a number from 0 to 65535, or the range ends before it begins.
     #[error("bad port {0:?}: write a number from 0 to 65535, two of them as in 8000-8010, or *")]
     Port(String),
-    /// A path that is not plain, or a wildcard that is not a whole directory.
-    #[error("{0}, and * stands for all of a directory")]
+    /// The path is not plain, or its wildcard does not stand for a whole directory.
+    #[error("{0}; use * only as the last part of a path, for everything below a directory")]
     Path(ListenAddressError),
 }
 
-/// Why the server does not listen for a client. Each message says what would allow it.
+/// The reason why the server does not listen for a client. Each message says what would allow it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ListenDenied {
-    /// The server knows its clients by no name.
+    /// The server does not know the client by name.
     #[error("the server listens only for clients that it knows by name")]
     Unnamed,
-    /// No rule names the address.
+    /// No rule of the client names the address.
     #[error("the client {0:?} has no rule for listening on {1}: listen = [{2:?}] would allow it")]
     NoRule(String, ListenAddress, String),
 }
 
 impl ListenRule {
-    /// Whether it names an address.
+    /// Returns true if the rule names the address.
     pub fn names(&self, asked: &ListenAddress) -> bool {
         match (&self.pattern, asked) {
             (Pattern::Everything, _) => true,
@@ -106,7 +106,7 @@ impl fmt::Display for ListenRule {
     }
 }
 
-/// The narrowest rule that names an address.
+/// Returns the text of the narrowest rule that names the address.
 pub(super) fn naming(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(address) => address.to_string(),
@@ -133,7 +133,7 @@ fn unix(path: &str) -> Result<Pattern, ListenRuleError> {
 
 fn tcp(text: &str) -> Result<Pattern, ListenRuleError> {
     let form = || ListenRuleError::Form(text.to_owned());
-    // As it stands in LISTEN.
+    // The LISTEN frame writes TCP addresses with the prefix `tcp:`.
     let short = text.strip_prefix("tcp:").filter(|rest| rest.contains(':'));
     let (host, ports) = short.unwrap_or(text).rsplit_once(':').ok_or_else(form)?;
     let address = match host {

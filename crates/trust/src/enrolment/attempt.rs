@@ -1,4 +1,4 @@
-//! What a client shows of an invitation, and how that is checked.
+//! Signs an attempt to join with the secret of an invitation, and verifies the signature.
 
 use std::fmt;
 use std::io;
@@ -11,14 +11,14 @@ use zeroize::Zeroizing;
 
 use crate::settings::Pin;
 
-/// Nothing else is signed by this key, nor hashed to it, in this program or any other.
+/// These contexts separate domains: nothing else is signed with this key or hashed to it, in this or any other program.
 const KEY_CONTEXT: &[u8] = b"quictun invitation key 1\0";
 const JOIN_CONTEXT: &[u8] = b"quictun join 1\0";
 
-/// The one-time secret of an invitation's code; erased from memory when it is dropped.
+/// The one-time secret of an invitation's code. Dropping it erases it from memory.
 pub struct Secret(Zeroizing<[u8; SECRET_LEN]>);
 
-/// The public half of the key that follows from a secret.
+/// The public half of the key that is derived from a secret.
 pub(super) type PublicKey = [u8; 32];
 
 /// One attempt to join, as the server sees it.
@@ -26,36 +26,36 @@ pub(super) type PublicKey = [u8; 32];
 pub struct Attempt {
     /// The TLS exporter value of the connection.
     pub exporter: [u8; 32],
-    /// The key of the client at its other end.
+    /// The pin of the key with which the client has authenticated on that connection.
     pub pin: Pin,
     /// The JOIN that the client has sent.
     pub join: Join,
 }
 
 impl Secret {
-    /// Makes a random secret.
+    /// Creates a random secret.
     ///
     /// # Errors
     ///
-    /// The system gives no random numbers.
+    /// Fails if the system's random number generator fails.
     pub fn random() -> io::Result<Self> {
         let mut secret = Zeroizing::new([0; SECRET_LEN]);
         aws_lc_rs::rand::fill(secret.as_mut())
-            .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+            .map_err(|_| io::Error::other("cannot get random numbers from the system"))?;
         Ok(Self(secret))
     }
 
-    /// Takes the secret out of a code.
+    /// Creates the secret from the bytes of a code.
     pub fn of(bytes: &[u8; SECRET_LEN]) -> Self {
         Self(Zeroizing::new(*bytes))
     }
 
-    /// For the code.
+    /// Returns the bytes of the secret, to put them into a code.
     pub fn as_bytes(&self) -> &[u8; SECRET_LEN] {
         &self.0
     }
 
-    /// What the client `name` with the key of that pin sends on the connection with this exporter value.
+    /// Returns the JOIN of the client `name` whose key has this pin, for the connection with this exporter value.
     pub fn join(&self, name: &str, exporter: &[u8; 32], pin: Pin) -> Join {
         let mut join = Join {
             name: name.to_owned(),
@@ -89,7 +89,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Attempt {
-    /// PROTOCOL JOIN-3. Everything that is compared here is public, so that the time it takes tells nothing.
+    /// Verifies the signature (PROTOCOL JOIN-3). All compared values are public, so timing reveals nothing.
     pub(super) fn is_signed_by(&self, key: &PublicKey) -> bool {
         let message = message(&self.join.name, &self.exporter, self.pin);
         let key = UnparsedPublicKey::new(&ED25519, key);
@@ -101,7 +101,7 @@ impl Attempt {
         [&self.exporter[..], &self.pin.0, &self.join.signature, name].concat()
     }
 
-    /// `None`: no attempt of a client that could have been invited.
+    /// Decodes an attempt. Returns `None` if the bytes are not an attempt, or if no client could have its name.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (exporter, bytes) = bytes.split_first_chunk()?;
         let (pin, bytes) = bytes.split_first_chunk()?;
@@ -127,7 +127,7 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// PROTOCOL JOIN-2. All but the name have one length each.
+/// Returns the bytes that are signed (PROTOCOL JOIN-2). All parts but the name have a fixed length.
 fn message(name: &str, exporter: &[u8; 32], pin: Pin) -> Vec<u8> {
     [JOIN_CONTEXT, exporter, &pin.0, name.as_bytes()].concat()
 }

@@ -1,4 +1,4 @@
-//! The directory of clients that are invited or have joined: one file for each.
+//! The directory of clients that are invited or have joined, with one file for each client.
 
 use std::fs::File;
 use std::io;
@@ -18,45 +18,46 @@ use crate::keeper;
 
 const ENDING: &str = "toml";
 
-/// `clients` in the state directory of a server.
+/// The directory `clients` in the state directory of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory(PathBuf);
 
-/// A client that was invited.
+/// The result of inviting a client.
 #[derive(Debug)]
 pub struct Invited {
-    /// The secret for the code.
+    /// The secret to put into the code.
     pub secret: Secret,
-    /// An invitation of the same name was pending, and its code is worth nothing any more.
+    /// True if an invitation of the same name was pending. Its code is now worthless.
     pub replaced: bool,
 }
 
-/// A client whose key is stored.
+/// The result of enrolling a client: its key is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enrolled {
-    /// Its rules.
+    /// The rules of the client.
     pub allow: Vec<String>,
-    /// The same key was stored already: by an earlier attempt, whose answer was lost.
+    /// True if an earlier attempt had already stored the same key and its answer was lost.
     pub before: bool,
 }
 
 impl Directory {
-    /// Names the directory of clients below a state directory, which need not exist.
+    /// Returns the directory of clients below a state directory. It need not exist.
     pub fn of(state: &Path) -> Self {
         Self(state.join("clients"))
     }
 
-    /// Returns its path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Invites a client: makes the secret of its code, and the file that the code leads to, until `until_s` (seconds since
-    /// 1970). Expired invitations are removed on the way.
+    /// Invites a client: creates the secret of its code, and the file to which the code refers. The invitation is valid
+    /// until `until_s` (seconds since 1970). Also removes expired invitations.
     ///
     /// # Errors
     ///
-    /// The client has joined already; there is no room; the disk.
+    /// Fails if the client has already joined, or if the name or a rule cannot be stored. Also fails if there are too
+    /// many rules, clients or pending invitations, or if the file system fails.
     pub fn invite(
         &self,
         name: &str,
@@ -87,7 +88,7 @@ impl Directory {
         Ok(Invited { secret, replaced })
     }
 
-    /// Removes what has expired. Returns whether an invitation of this name is pending.
+    /// Removes expired invitations. Returns true if an invitation of this name is pending.
     fn make_room(&self, name: &str, now_s: u64) -> Result<bool, InviteError> {
         let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
         let (mut pending, mut clients, mut replaced) = (0, 0, false);
@@ -114,12 +115,12 @@ impl Directory {
         }
     }
 
-    /// Stores the key of a client that joins, and uses up the invitation by that (PROTOCOL JOIN-4).
+    /// Stores the key of a client that joins, and thereby uses up the invitation (PROTOCOL JOIN-4).
     ///
     /// # Errors
     ///
-    /// Why the client is refused. Then nothing has changed, but for [`Refused::Store`]: the key may be stored, and the client
-    /// comes again.
+    /// Returns the reason why the client is refused. Nothing has changed then, except after [`Refused::Store`]: the key
+    /// may be stored, and the client tries again.
     pub fn enrol(&self, attempt: &Attempt, now_s: u64) -> Result<Enrolled, Refused> {
         let name = &attempt.join.name;
         let path = self.file_of(name).ok_or(Refused::Unknown)?;
@@ -127,7 +128,7 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Refused::Unknown),
             other => other.map_err(Refused::Store)?,
         };
-        // The holder of the lock writes one file. A stopped process that holds it must not stop the server.
+        // The holder of the lock writes only one file. If a stopped process holds it, the server must not wait.
         lock.try_lock()
             .map_err(|error| Refused::Store(error.into()))?;
         let text = match keeper::read(&path, MAX_ENTRY) {
@@ -138,7 +139,7 @@ impl Directory {
         let text = std::str::from_utf8(&text).map_err(|_| Refused::Changed)?;
         if !is_pending(text) {
             let allow = Entry::enrolled_rules(name, attempt.pin, text).ok_or(Refused::Used)?;
-            // That attempt may have failed because of this.
+            // The earlier attempt may have failed because this had not been done.
             lock.sync_all().map_err(Refused::Store)?;
             return Ok(Enrolled {
                 allow,
@@ -162,12 +163,12 @@ impl Directory {
         })
     }
 
-    /// Takes a client back, whether it has joined or not. Returns whether it had joined: a running server knows it until
-    /// it reloads.
+    /// Removes a client, whether it has joined or not. Returns true if it had joined: a running server then knows it
+    /// until the next reload.
     ///
     /// # Errors
     ///
-    /// There is none of this name; the disk.
+    /// Fails if there is no client of this name, or if the file system fails.
     pub fn revoke(&self, name: &str) -> Result<bool, InviteError> {
         let nobody = || InviteError::Nobody(name.to_owned());
         let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
@@ -181,11 +182,11 @@ impl Directory {
         Ok(!is_pending(&text))
     }
 
-    /// The names of all clients in it, in order.
+    /// Returns the sorted names of all clients in the directory. A directory that does not exist has none.
     ///
     /// # Errors
     ///
-    /// The system's; a directory that does not exist has none.
+    /// Fails if the directory cannot be read, or holds more than [`MAX_CLIENTS`] files of clients.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let names = match keeper::names(&self.0, ENDING) {
             Err(error) if is_absent(&error) => Vec::new(),
@@ -198,22 +199,22 @@ impl Directory {
         Ok(names)
     }
 
-    /// The file of a client; `None`: no client can have this name.
+    /// Returns the file of a client, or `None` if no client can have this name.
     pub fn file_of(&self, name: &str) -> Option<PathBuf> {
         is_client_name(name).then(|| self.0.join(format!("{name}.{ENDING}")))
     }
 
-    /// All clients in it by name, and the text of their files.
+    /// Returns the name of each client in the directory, and the text of its file.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Fails if the directory or one of the files cannot be read.
     pub fn read(&self) -> io::Result<Vec<(String, String)>> {
         let mut clients = Vec::new();
         for name in self.names()? {
             let path = self.0.join(format!("{name}.{ENDING}"));
             let text = match keeper::read(&path, MAX_ENTRY) {
-                // Revoked, or expired and removed, since the names were read.
+                // The client was revoked, or expired and was removed, after the names had been read.
                 Err(error) if error.is_missing() => continue,
                 other => other.map_err(io::Error::other)?,
             };
@@ -222,12 +223,13 @@ impl Directory {
         Ok(clients)
     }
 
-    /// Where it is stored what clients have used: beside this directory, in the server's state.
+    /// Returns the file that stores the clients' usage. It stands beside this directory, in the server's state
+    /// directory.
     pub fn usage_file(&self) -> PathBuf {
         self.0.with_file_name("usage.json")
     }
 
-    /// Stores what clients have used in place of what was stored before.
+    /// Replaces the stored usage of the clients.
     pub(crate) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
         files::replace(&self.usage_file(), content, None)
     }
@@ -236,21 +238,22 @@ impl Directory {
         std::fs::remove_file(self.0.join(format!("{name}.{ENDING}")))
     }
 
-    /// Held while a file is looked at and changed: of an invitation that is revoked and used at once, one holds.
+    /// Locks the directory while a file is read and changed: an invitation cannot be revoked and used at the same time.
     fn lock(&self) -> io::Result<File> {
         let directory = self.open()?;
         directory.lock()?;
         Ok(directory)
     }
 
-    /// Opens the directory itself: a link that the server's user has put there must not lead root elsewhere.
+    /// Opens the directory itself. A symbolic link that the server's user has put there must not lead root elsewhere.
     fn open(&self) -> io::Result<File> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(&self.0, flags, Mode::empty())?;
         Ok(File::from(directory))
     }
 
-    /// Makes the directory where it is missing. Returns to whom its files belong: to the server's user, where root invites.
+    /// Creates the directory if it is missing. Returns the owner of new files: if root invites, they belong to the
+    /// server's user.
     fn make(&self) -> io::Result<Option<(u32, u32)>> {
         let state = self.0.parent().unwrap_or(&self.0);
         let state = state.metadata()?;

@@ -1,4 +1,4 @@
-//! The file of a client that is invited, or has joined.
+//! The file of a client that is invited or has joined.
 //!
 //! ```text
 //! # quictun invitation 1: key KEY, until SECONDS           # enrolled TIME by an invitation
@@ -10,8 +10,8 @@
 //! ]                                                        ]
 //! ```
 //!
-//! Both are configuration files, and only the first line tells a pending invitation. So what handles a stranger's
-//! attempt to join needs no parser of TOML: it knows the lines that were written here.
+//! Both are configuration files, and only the first line marks a pending invitation. The code that handles an unknown
+//! client's attempt to join therefore needs no TOML parser: it accepts only the exact lines that this module writes.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -25,25 +25,25 @@ const VERSION: &str = "1: key ";
 const ENROLLED: &str = "# enrolled ";
 const UNTIL: &str = ", until ";
 
-/// Whether this file of a client is an invitation that nobody has used yet.
+/// Returns true if this file of a client is an invitation that has not been used yet.
 pub fn is_pending(text: &str) -> bool {
     text.starts_with(PENDING)
 }
 
-/// A pending invitation.
+/// The content of a pending invitation's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The client's name.
+    /// The name of the invited client.
     pub name: String,
     pub(super) key: PublicKey,
-    /// When it expires, seconds since 1970 by the server's clock.
+    /// The time of expiry by the server's clock, seconds since 1970.
     pub until_s: u64,
-    /// What the client may reach.
+    /// The rules for the targets that the client may reach.
     pub allow: Vec<String>,
 }
 
 impl Entry {
-    /// Whether the text of a rule is the same in a file, with nothing that TOML would write in another way.
+    /// Returns true if TOML writes the rule as it is, with no escapes.
     pub(super) fn is_plain(rule: &str) -> bool {
         !rule.is_empty() && !rule.contains(|c: char| c.is_control() || matches!(c, '"' | '\\'))
     }
@@ -54,20 +54,21 @@ impl Entry {
         self.table(&head, None)
     }
 
-    /// The file of the client that has joined with this key, `now`.
+    /// Returns the file of a client that has joined with this key at `now`.
     pub(super) fn enrolled(&self, pin: Pin, now: jiff::Timestamp) -> String {
         let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
         self.table(&format!("{ENROLLED}{now} by an invitation"), Some(pin))
     }
 
-    /// The rules of a client that has joined with this key; `None`: the file has another key, or lines that are none of ours.
+    /// Returns the rules of a client that has joined with this key. Returns `None` if the file has another key, or
+    /// lines that this module does not write.
     pub(super) fn enrolled_rules(name: &str, pin: Pin, text: &str) -> Option<Vec<String>> {
         let (head, table) = text.split_once('\n')?;
         head.starts_with(ENROLLED).then_some(())?;
         Self::rules_of(name, Some(pin), table)
     }
 
-    /// The inverse of `table`, without the first line.
+    /// Reads back what `table` has written after its first line.
     fn rules_of(name: &str, pin: Option<Pin>, table: &str) -> Option<Vec<String>> {
         let table = table.strip_prefix(&format!("[[client]]\nname = \"{name}\"\n"))?;
         let table = match pin {
@@ -97,7 +98,7 @@ impl Entry {
         lines.join("\n")
     }
 
-    /// Reads a pending invitation; `None`: the file has lines that are none of ours.
+    /// Reads a pending invitation. Returns `None` if the file has lines that this module does not write.
     pub fn parse(name: &str, text: &str) -> Option<Self> {
         let (head, table) = text.split_once('\n')?;
         let (key, until) = head

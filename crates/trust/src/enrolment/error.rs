@@ -1,4 +1,4 @@
-//! Errors of inviting and of joining.
+//! Errors of inviting clients and of joining.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,49 +7,49 @@ use thiserror::Error;
 
 use super::{MAX_CLIENTS, MAX_PENDING, MAX_RULES};
 
-/// Why a client cannot be invited, or be taken back.
+/// The reason why a client cannot be invited or revoked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InviteError {
-    /// The name is none that a file could have.
+    /// The name cannot be the name of a client's file.
     #[error(transparent)]
     Name(#[from] quictun_wire::invitation::ContentError),
     /// The client has joined already.
     #[error("the client {0:?} has joined already: revoke it first, or choose another name")]
     Enrolled(String),
-    /// A rule with characters that TOML writes in another way.
+    /// The rule has characters that TOML would escape.
     #[error(
         "the rule {0:?} has a quotation mark, a backslash or a control character: write a [[client]] table for it"
     )]
     Rule(String),
-    /// More rules than the client could be told.
-    #[error("{0} rules are too many for an invitation: it has {MAX_RULES} at most")]
+    /// The invitation has more rules than one frame to the client can hold.
+    #[error("{0} rules are too many: an invitation has at most {MAX_RULES}")]
     Rules(usize),
     /// Too many invitations are pending.
-    #[error("{MAX_PENDING} invitations are pending: revoke those that are not needed any more")]
+    #[error("{MAX_PENDING} invitations are pending: revoke those that are no longer needed")]
     Pending,
-    /// Too many clients.
-    #[error("there are {MAX_CLIENTS} clients already")]
+    /// The directory holds the most clients that it may.
+    #[error("there are already {MAX_CLIENTS} clients: revoke those that are no longer needed")]
     Clients,
-    /// No client and no invitation has this name.
-    #[error("no client of the name {0:?} has been invited")]
+    /// The directory has neither a client nor an invitation of this name.
+    #[error("no client or invitation has the name {0:?}")]
     Nobody(String),
-    /// The disk.
+    /// The directory cannot be created, opened, locked or read, or the system gives no random numbers.
     #[error("cannot use the directory {}", .0.display())]
     Directory(PathBuf, #[source] io::Error),
-    /// The disk.
+    /// The client's file cannot be written.
     #[error("cannot write {}", .0.display())]
     Write(PathBuf, #[source] io::Error),
 }
 
-/// Why an attempt to join was refused: for the server's log. The client is not told which of them it was.
+/// The reason why an attempt to join was refused, for the server's log. The client does not learn it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// There is no invitation of this name.
+    /// No invitation has this name.
     #[error("no invitation has this name: it was revoked, or never made")]
     Unknown,
-    /// A client has used the invitation.
+    /// Another client has used the invitation.
     #[error(
         "the invitation has been used already, or an earlier client of this name was revoked and the server has not been reloaded since"
     )]
@@ -63,13 +63,13 @@ pub enum Refused {
     /// The invitation's file was edited.
     #[error("the invitation's file was changed by hand: invite the client again")]
     Changed,
-    /// The client shows no certificate whose key could be stored.
-    #[error("the client shows no key")]
+    /// The client has shown no certificate whose key could be stored.
+    #[error("the client has not shown a certificate, so it has no key to store")]
     NoKey,
-    /// The disk, or the process that writes to it. The code is still good.
+    /// The file system, or the process that writes to it, has failed. The code stays valid.
     #[error("the client's key cannot be stored")]
     Store(#[source] io::Error),
-    /// The key is stored, and the running server cannot take it.
-    #[error("the client's key is stored, and comes into force when the server is started again")]
+    /// The key is stored, but the running server cannot load it.
+    #[error("the client's key is stored, but takes effect only when the server restarts")]
     NotInForce,
 }

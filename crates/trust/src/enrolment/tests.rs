@@ -62,14 +62,14 @@ fn a_code_makes_one_client_known_and_is_used_up() {
         "# enrolled 2027-01-15T08:00:01Z by an invitation\n[[client]]\nname = \"laptop\"\nkey = \"{PIN}\"\nallow = [\n    \"127.0.0.1:22\",\n    \"*:443\",\n]\n"
     );
     assert_eq!(world.text("laptop"), expected);
-    // Another client with the same code.
+    // Another client uses the same code.
     let again = attempt(&secret, "laptop", Pin([9; 32]));
     let refused = world.clients.enrol(&again, NOW + 2).expect_err("used");
     assert!(matches!(refused, Refused::Used), "{refused:?}");
     assert_eq!(world.text("laptop"), expected);
 }
 
-// PROTOCOL JOIN-5: the answer came too late for the server, or the disk has failed after the key was stored.
+// PROTOCOL JOIN-5: the answer arrived too late, or the disk failed after the key had been stored.
 #[test]
 fn a_client_whose_key_is_stored_is_enrolled_again_by_that() {
     let world = World::new();
@@ -81,7 +81,7 @@ fn a_client_whose_key_is_stored_is_enrolled_again_by_that() {
     assert!(again.before);
     assert_eq!(again.allow, enrolled.allow);
     assert_eq!(world.text("laptop"), stored);
-    // An administrator has changed it since: what counts is read with the configuration.
+    // An administrator has changed the file since, so the configuration decides what the client may do.
     let file = world.clients.file_of("laptop").expect("a name");
     fs::write(&file, stored.replace("allow = [", "# more\nallow = [")).expect("written");
     let refused = world.clients.enrol(&first, NOW + 2).expect_err("used");
@@ -112,7 +112,7 @@ fn of_many_who_join_at_once_one_wins() {
     assert!(world.text("laptop").contains(&key));
 }
 
-// PROTOCOL INVITE-3, JOIN-3: by the server's clock, at the limit and before it.
+// PROTOCOL INVITE-3, JOIN-3: by the server's clock, at the limit and one second before it.
 #[test]
 fn a_code_that_is_late_is_refused() {
     let world = World::new();
@@ -149,14 +149,14 @@ fn what_the_secret_has_not_signed_is_refused() {
     }
     let elsewhere = wrong(&|attempt| attempt.join.name = "phone".to_owned());
     assert!(matches!(elsewhere, Err(Refused::Wrong)), "{elsewhere:?}");
-    for name in ["nobody", "../laptop", ""] {
+    for name in ["unknown", "../laptop", ""] {
         let unknown = wrong(&|attempt| attempt.join.name = name.to_owned());
         assert!(matches!(unknown, Err(Refused::Unknown)), "{unknown:?}");
     }
     world.clients.enrol(&good, NOW).expect("unharmed by that");
 }
 
-// PROTOCOL INVITE-2: who reads the file cannot join.
+// PROTOCOL INVITE-2: the file does not reveal the secret, so that reading it is not enough to join.
 #[test]
 fn the_file_has_nothing_of_the_secret() {
     let world = World::new();
@@ -212,7 +212,7 @@ fn what_is_revoked_leads_nowhere() {
     assert_eq!(world.clients.names().expect("names"), [""; 0]);
 }
 
-// PROTOCOL INVITE-4: at the limit, and one above; what has expired takes no place.
+// PROTOCOL INVITE-4: at the limit and one above. Expired invitations take no place.
 #[test]
 fn pending_invitations_are_bounded_and_expired_ones_are_removed() {
     let world = World::new();
@@ -224,7 +224,7 @@ fn pending_invitations_are_bounded_and_expired_ones_are_removed() {
         invite(n, NOW).expect("a place");
     }
     assert!(matches!(invite(99, NOW), Err(InviteError::Pending)));
-    // One that is pending may be replaced.
+    // A pending invitation may be replaced at the limit.
     invite(0, NOW).expect("its own place");
     invite(99, NOW + HOUR).expect("the others have expired");
     assert_eq!(world.clients.names().expect("names"), ["c99"]);
@@ -279,7 +279,7 @@ fn a_file_that_somebody_has_changed_enrols_nobody() {
     world.clients.enrol(&attempt, NOW).expect("as it was");
 }
 
-/// What dies while it writes leaves a file beside, which is nobody's.
+/// A process that dies while it writes leaves a temporary file behind, which belongs to no client.
 #[test]
 fn what_was_left_behind_is_no_client() {
     let world = World::new();
@@ -299,12 +299,12 @@ fn what_was_left_behind_is_no_client() {
     assert_eq!(nowhere.names().expect("names"), [""; 0]);
 }
 
-/// What happens to one name, in any order.
+/// A step in the life of one name, in any order.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Invite,
     Revoke,
-    /// By the code of the latest invitation, or of the one before it, with one of two keys.
+    /// Joins by the code of the latest invitation, or of the one before it, with one of two keys.
     Join {
         latest: bool,
         key: u8,
@@ -331,7 +331,7 @@ enum State {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A model of one enum and a clock says who joins.
+    /// A model of one enum and a clock decides who may join.
     #[test]
     fn only_the_latest_code_joins_once_and_in_time(steps in proptest::collection::vec(step(), 1..24)) {
         let world = World::new();

@@ -1,30 +1,30 @@
-//! Files that hold secrets: created for this user alone, and whole or not at all.
+//! Creates files that hold secrets: only this user can access them, and they are written whole or not at all.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// Makes `dir` and what is missing above it, for this user only. One that is there stays as it is.
+/// Creates `dir` and its missing parents for this user only. An existing directory stays as it is.
 pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Creates `path` with this content, so that no one ever sees a part of it.
+/// Creates `path` with this content, so that no process ever sees a part of it.
 ///
-/// Fails with `AlreadyExists` where something is there: of several callers one succeeds.
+/// Fails with `AlreadyExists` if the path exists, so that exactly one of several callers succeeds.
 pub(crate) fn create_exclusive(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let (dir, temporary) = beside(path)?;
     let file = &mut new_file(&temporary, mode)?;
-    // link(2), unlike rename(2), refuses to replace what is there.
+    // link(2), unlike rename(2), refuses to replace an existing file.
     let linked = write_whole(file, content).and_then(|()| std::fs::hard_link(&temporary, path));
     std::fs::remove_file(&temporary)?;
     linked?;
     File::open(dir)?.sync_all()
 }
 
-/// Writes `path`, mode 0600, in place of what is there, so that everyone sees all of the one or all of the other, also
-/// after a crash. It belongs to `owner`, a user and a group, where that is given.
+/// Replaces `path` (mode 0600), so that every reader sees all of the old content or all of the new one, also after a
+/// crash. If `owner`, a user and a group, is given, the file belongs to it.
 pub(crate) fn replace(path: &Path, content: &[u8], owner: Option<(u32, u32)>) -> io::Result<()> {
     let (dir, temporary) = beside(path)?;
     let file = &mut new_file(&temporary, 0o600)?;
@@ -42,10 +42,10 @@ pub(crate) fn replace(path: &Path, content: &[u8], owner: Option<(u32, u32)>) ->
     File::open(dir)?.sync_all()
 }
 
-/// See [`super::share_with_group`].
+/// Lets the group of a directory that root owns read `files` in it, see [`super::share_with_group`].
 pub(crate) fn share_with_group(dir: &Path, files: &[&Path]) -> io::Result<bool> {
     let metadata = std::fs::metadata(dir)?;
-    // Nobody but root can put another file in its place meanwhile.
+    // With these permissions, only root can put another file in the place of one of these meanwhile.
     let is_roots = metadata.uid() == 0 && metadata.mode() & 0o022 == 0;
     let is_roots = is_roots && metadata.gid() != 0;
     if !is_roots || !rustix::process::geteuid().is_root() {
@@ -69,7 +69,7 @@ fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     options.write(true).create_new(true).mode(mode).open(path)
 }
 
-/// The directory of a file, and a name in it that nobody has.
+/// Returns the directory of a file, and an unused temporary path in it.
 fn beside(path: &Path) -> io::Result<(&Path, PathBuf)> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -80,7 +80,7 @@ fn beside(path: &Path) -> io::Result<(&Path, PathBuf)> {
         dir
     };
     let mut unique = [0; 8];
-    aws_lc_rs::rand::fill(&mut unique).map_err(|_| io::Error::other("no random bytes"))?;
+    aws_lc_rs::rand::fill(&mut unique).map_err(|_| io::Error::other("cannot get random bytes"))?;
     let temporary = dir.join(format!(
         ".{}.{:016x}",
         name.display(),

@@ -1,4 +1,4 @@
-//! Keys made, kept, loaded and refused, on a real file system.
+//! Creates, keeps, loads and refuses keys on a real file system.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -78,7 +78,7 @@ fn generated_certificate_is_p256_for_its_name_and_a_hundred_years() {
     let p256_key_len = 91; // RFC 5480: the only curve whose SubjectPublicKeyInfo has this length.
     assert_eq!(spki.len(), p256_key_len);
 
-    // Its own anchor: what is left to verify are the dates.
+    // The certificate is its own trust anchor, so only the dates remain to be verified.
     let anchor = webpki::anchor_from_trusted_cert(cert).expect("an anchor");
     let valid_at = |time: UnixTime| {
         parsed
@@ -235,7 +235,7 @@ fn pin_is_the_hash_that_openssl_computes() {
     assert!(pin_of(&CertificateDer::from(vec![0x30, 0x80, 0x01])).is_err());
 }
 
-/// What `load_files` says of a pair in which one or both files were replaced.
+/// Returns the error of `load_files` for a pair of which one or both files were replaced.
 fn load_error(cert: Option<&str>, key: Option<&str>) -> String {
     let dir = directory();
     generate(dir.path(), "x").expect("made");
@@ -262,7 +262,7 @@ fn broken_files_say_what_and_where() {
         load_error(Some(""), None),
         "DIR/x.crt holds no certificate: a PEM block '-----BEGIN CERTIFICATE-----' is needed"
     );
-    // The files swapped.
+    // The files are swapped.
     assert!(load_error(Some(&other), None).starts_with("DIR/x.crt holds no certificate"));
     assert_eq!(
         load_error(None, Some("# nothing\n")),
@@ -288,7 +288,7 @@ fn broken_files_say_what_and_where() {
             None,
             Some("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
         )
-        .starts_with("the key in DIR/x.key cannot be used: ECDSA")
+        .starts_with("the key in DIR/x.key cannot be used: use ECDSA")
     );
     assert_eq!(
         load_error(
@@ -397,7 +397,7 @@ fn rsa_of_1024_bits_is_no_identity_of_ours() {
     );
     assert_eq!(
         load_error(Some(&cert), Some(&key)),
-        "the key in DIR/x.key cannot be used: ECDSA (P-256, P-384, P-521), Ed25519 and RSA of 2048 bits or more can"
+        "the key in DIR/x.key cannot be used: use ECDSA (P-256, P-384, P-521), Ed25519, or RSA of 2048 bits or more"
     );
 }
 

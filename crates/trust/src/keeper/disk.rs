@@ -1,4 +1,4 @@
-//! Files opened by the process itself.
+//! Opens files in the calling process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -8,18 +8,18 @@ use std::path::Path;
 use quictun_wire::invitation::is_client_name;
 use zeroize::Zeroizing;
 
-/// One byte more than `limit` shows that the file is longer.
+/// Reads up to one byte more than `limit`, which shows that the file is longer.
 pub(super) fn read(path: &Path, limit: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
     let length = file.metadata()?.len().min(limit);
-    // With room for all of it, none is left behind where a smaller buffer was.
+    // A buffer with room for the whole content never moves, so no copy of a secret stays behind in freed memory.
     let room = usize::try_from(length).unwrap_or(0) + 2;
     let mut content = Zeroizing::new(Vec::with_capacity(room));
     file.take(limit + 1).read_to_end(&mut content)?;
     Ok(content)
 }
 
-/// The names of files, one a line: what a record can hold.
+/// Returns the names of files, one on each line, in the form that a record holds.
 pub(super) fn names(directory: &Path, ending: &str) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -44,7 +44,7 @@ pub(super) fn check(path: &Path) -> io::Result<()> {
 }
 
 pub(super) fn append(path: &Path) -> io::Result<File> {
-    // Others must not read who connects to what; a group may, for programs that ship logs.
+    // Other users must not read which client connects to which target. A group may, for programs that ship logs.
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o640).open(path)
 }

@@ -1,4 +1,4 @@
-//! The socket between a process and its keeper, and what the keeper does at its end of it.
+//! The socket between a process and its keeper, and the keeper's side of the protocol on it.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -25,34 +25,35 @@ use super::record::{Record, number};
 use super::source::noted;
 use crate::enrolment::{Attempt, Directory, Enrolled, Refused};
 
-/// How long an answer may take: some 10 000 small files on a busy machine.
+/// Time limit for an answer. It suffices for about 10 000 small files on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same where the disk has to have what was written: one that stalls for less ends no server.
+/// Time limit for an answer that waits until data is on the disk. A disk that stalls for less must not end the server.
 const PATIENCE_DISK: Duration = Duration::from_mins(2);
 
-/// Most bytes of one answer. A configuration of 10 000 clients with a secret of the longest kind each is below it.
+/// Most bytes of one answer. A configuration of 10 000 clients, each with a secret of the longest kind, stays below it.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Most bytes of what clients have used: 100 000 of them.
+/// Most bytes of the stored usage: enough for 100 000 clients.
 const USAGE_MAX: u32 = 16 << 20;
 
-/// Requests: one of these, and the number of a file in two bytes.
+/// A request is one of these bytes, and the number of a file in two bytes.
 const READ: u8 = 1;
 const APPEND: u8 = 2;
 const LOAD: u8 = 3;
-/// With the length of an attempt in place of a number, and the attempt after it.
+/// ENROL carries the length of an attempt in place of the number, followed by the attempt.
 const ENROL: u8 = 4;
-/// With the length of an address, and the address after it.
+/// LISTEN carries the length of an address in place of the number, followed by the address.
 const LISTEN: u8 = 5;
-/// With the number 0, the length of the content in four bytes, and the content.
+/// USAGE carries the number 0, the length of the content in four bytes, and the content.
 const USAGE: u8 = 6;
 
-/// Answers: one of these, then the error's number or the length of what follows, in four bytes.
+/// An answer is one of these bytes, then four bytes: the length of the content that follows, or the number of the
+/// error.
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 
-/// What the keeper is asked for, see [`start`](super::start).
+/// The files and functions that the keeper serves, see [`start`](super::start).
 pub(super) struct Kept {
     pub(super) reads: Vec<(PathBuf, u64)>,
     pub(super) appends: Vec<PathBuf>,
@@ -91,13 +92,13 @@ impl Link {
         self.companion.has_ended()
     }
 
-    /// What the file holds; `None`: the keeper does not know this path.
+    /// Returns the content of the file, or `None` if the keeper does not know this path.
     pub(super) fn read(&self, path: &Path) -> Option<io::Result<Zeroizing<Vec<u8>>>> {
         let index = self.reads.iter().position(|kept| kept == path)?;
         Some(self.ask(READ, index).map(|(content, _)| content))
     }
 
-    /// The file, open for appending; `None`: the keeper does not know this path.
+    /// Returns the file, open for appending, or `None` if the keeper does not know this path.
     pub(super) fn append_to(&self, path: &Path) -> Option<io::Result<File>> {
         let index = self.appends.iter().position(|kept| kept == path)?;
         Some(
@@ -158,17 +159,17 @@ impl Link {
             Ok(Answer::Done(content, file)) => Ok((content, file)),
             Ok(Answer::Failed(number)) => Err(io::Error::from_raw_os_error(number)),
             Err(error) => {
-                // A late answer must not be taken for that to the next request.
+                // A late answer must not be taken for the answer to the next request.
                 socket.shutdown(std::net::Shutdown::Both).ok();
                 let text = format!(
-                    "the process that opens files again does not answer ({error}): restart the service"
+                    "the keeper process, quictun-keeper, does not answer ({error}): restart the service"
                 );
                 Err(io::Error::new(io::ErrorKind::BrokenPipe, text))
             }
         }
     }
 
-    /// The socket stays usable after a panic while it was locked: each request reads its own answer.
+    /// Locks the socket. It stays usable after a panic that held the lock, because each request reads its own answer.
     fn socket(&self) -> MutexGuard<'_, UnixStream> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +216,7 @@ fn receive(socket: &mut UnixStream) -> io::Result<Answer> {
     }
 }
 
-/// The keeper: answers until the other end is closed, or asks for what there is not.
+/// Runs the keeper: answers requests until the other end closes the socket or sends an invalid request.
 fn serve(mut socket: UnixStream, kept: &Kept) -> io::Result<()> {
     loop {
         let mut request = [0; 3];

@@ -1,4 +1,4 @@
-//! How an enrolment went, as the keeper says it: a number, and a rule on each line where it is [`ENROLLED`] or [`BEFORE`].
+//! Encodes the outcome of an enrolment: a number, followed by one rule on each line after [`ENROLLED`] or [`BEFORE`].
 
 use std::io;
 
@@ -14,7 +14,7 @@ const LATE: u8 = 4;
 const CHANGED: u8 = 5;
 const BEFORE: u8 = 6;
 
-/// Refusals that the disk is to blame for become errors, as those of other requests.
+/// Encodes an outcome. A refusal that the file system caused becomes an error, like the errors of other requests.
 pub(super) fn encode(outcome: Result<Enrolled, Refused>) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut answer = vec![ENROLLED];
     match outcome {
@@ -28,7 +28,7 @@ pub(super) fn encode(outcome: Result<Enrolled, Refused>) -> io::Result<Zeroizing
         Err(Refused::Late) => answer[0] = LATE,
         Err(Refused::Changed) => answer[0] = CHANGED,
         Err(Refused::Store(error)) => return Err(error),
-        // The keeper sees neither connections nor a running server.
+        // Only the main process returns these: the keeper sees neither connections nor a running server.
         Err(Refused::NoKey | Refused::NotInForce) => return Err(io::ErrorKind::InvalidData.into()),
     }
     Ok(Zeroizing::new(answer))

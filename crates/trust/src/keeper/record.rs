@@ -1,4 +1,4 @@
-//! What a reload has read, as the keeper sends it.
+//! Records the files that a reload has read, so that the keeper can send them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-/// Files by path, and whether they can be opened, also by path.
+/// The content of files by path, and by path whether they can be opened. An error is the system's error number.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Record {
     contents: BTreeMap<PathBuf, Result<Zeroizing<Vec<u8>>, i32>>,
@@ -21,7 +21,7 @@ const READABLE: u8 = 3;
 const NOT_READABLE: u8 = 4;
 
 impl Record {
-    /// A file that is read twice is noted as it was first: both times must show the same.
+    /// Records the answer to a read. If a file is read twice, the first answer stays, so that both reads show the same.
     pub(super) fn note_content(&mut self, path: &Path, answer: &io::Result<Zeroizing<Vec<u8>>>) {
         let answer = answer.as_ref().map_err(number);
         self.contents
@@ -56,10 +56,10 @@ impl Record {
             let value = answer.map_or(number, |()| 0);
             (path, value)
         });
-        // A kind, and two lengths.
+        // Each entry has one byte for its kind and four for each of two lengths.
         let length = |(path, value): (&PathBuf, usize)| 9 + path.as_os_str().len() + value;
         let length = contents.chain(readable).map(length).sum();
-        // With room for all of it, no secret is left behind where a smaller buffer was.
+        // A buffer with room for the whole record never moves, so no copy of a secret stays behind in freed memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(length));
         for (path, answer) in &self.contents {
             match answer {
@@ -105,7 +105,7 @@ impl Record {
     }
 }
 
-/// The system's number for an error; that of a failed transfer where it has none.
+/// Returns the system's number of an error, or that of `ISDIR` or `IO` if the error has none.
 pub(super) fn number(error: &io::Error) -> i32 {
     let fallback = match error.kind() {
         io::ErrorKind::IsADirectory => rustix::io::Errno::ISDIR,
@@ -117,7 +117,7 @@ pub(super) fn number(error: &io::Error) -> i32 {
 fn put(bytes: &mut Vec<u8>, kind: u8, path: &Path, value: &[u8]) {
     bytes.push(kind);
     for part in [path.as_os_str().as_bytes(), value] {
-        // Files are read up to a few MiB, and paths are shorter.
+        // Files have at most a few MiB, and paths are shorter, so that the length fits.
         let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
         bytes.extend(length.to_le_bytes());
         bytes.extend(part);

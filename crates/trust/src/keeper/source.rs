@@ -1,4 +1,4 @@
-//! Where a thread finds the files that it reads.
+//! Selects the source of the files that a thread reads.
 
 use std::cell::RefCell;
 
@@ -8,12 +8,12 @@ thread_local! {
     pub(super) static SOURCE: RefCell<Source> = const { RefCell::new(Source::Disk) };
 }
 
-/// Where the calling thread's reads look.
+/// The source of the files that the calling thread reads.
 pub(super) enum Source {
     Disk,
-    /// On disk, and what is found is noted.
+    /// Reads from disk and records every answer.
     Noted(Record),
-    /// What the keeper has found.
+    /// Answers from the keeper's record.
     Kept(Record),
 }
 
@@ -25,7 +25,7 @@ pub(super) fn noted(load: &dyn Fn()) -> Record {
 }
 
 pub(super) fn with_source<T>(source: Source, run: impl FnOnce() -> T) -> (T, Source) {
-    /// Also where `run` panics: the thread may go on.
+    /// Restores the source also if `run` panics, because the thread may continue.
     struct Restore;
     impl Drop for Restore {
         fn drop(&mut self) {

@@ -41,7 +41,7 @@ fn a_reload_sees_what_the_keeper_has_read_and_nothing_later() {
     let path = directory.path().to_owned();
     let record = noted(&move || drop(load(&path)));
     let sent = record.encode();
-    assert_eq!(sent.len(), sent.capacity(), "it was never moved");
+    assert_eq!(sent.len(), sent.capacity(), "the buffer has moved");
     let received = Record::decode(&sent).expect("as it was sent");
     assert!(received == record);
     fs::write(directory.path().join("whole"), "another").expect("written");

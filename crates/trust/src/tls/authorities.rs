@@ -1,7 +1,7 @@
-//! Certificate authorities: from a PEM file, or the system's.
+//! Loads certificate authorities from a PEM file or from the system.
 //!
-//! No authority at all is always an error. The original went on with an empty pool and so with a
-//! server that either trusted nobody or, worse, was believed to check.
+//! An empty set of authorities is always an error. The original went on with an empty pool. Its server then trusted no
+//! client or, worse, did not check although the user believed that it did.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::keeper::{self, ReadError};
 
-/// Why there are no authorities.
+/// The reason why there are no authorities.
 #[derive(Debug, Error)]
 pub enum AuthoritiesError {
     /// The file cannot be read.
@@ -22,13 +22,13 @@ pub enum AuthoritiesError {
     /// The file looks like PEM but is damaged.
     #[error("the certificate authorities {} are damaged PEM text", .0.display())]
     Pem(PathBuf, #[source] pem::Error),
-    /// There is no certificate in the file.
+    /// The file contains no certificate.
     #[error("{} holds no certificate authority: a PEM block '-----BEGIN CERTIFICATE-----' is needed", .0.display())]
     Empty(PathBuf),
     /// A certificate in the file, counted from 1, cannot be an authority.
     #[error("certificate {number} in {} cannot be used as an authority", .0.display(), number = .1)]
     Unusable(PathBuf, usize, #[source] rustls::Error),
-    /// The system has none.
+    /// The system has no certificate authorities.
     #[error(
         "this system has no certificate authorities{}: install the package ca-certificates, or name a file with --ca",
         .0.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default()
@@ -36,9 +36,9 @@ pub enum AuthoritiesError {
     System(Option<rustls_native_certs::Error>),
 }
 
-/// Loads the authorities in a PEM file, or the system's where `None`; never an empty set.
+/// Loads the authorities in a PEM file, or those of the system if `ca` is `None`. The set is never empty.
 ///
-/// Every certificate of a given file must be usable; of the system's, those that are not are left out.
+/// Every certificate of a given file must be usable. Unusable certificates of the system are left out.
 pub(super) fn load(ca: Option<&Path>) -> Result<RootCertStore, AuthoritiesError> {
     match ca {
         Some(path) => from_file(path),
@@ -72,7 +72,7 @@ fn from_system(found: CertificateResult) -> Result<RootCertStore, AuthoritiesErr
     Ok(roots)
 }
 
-/// The bundle of all public authorities has a quarter of a megabyte.
+/// Most bytes read. The bundle of all public authorities has a quarter of a megabyte.
 const MAX_CA_FILE: u64 = 4 << 20;
 
 #[cfg(test)]

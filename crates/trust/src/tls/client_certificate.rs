@@ -1,4 +1,5 @@
-//! Client certificates on a server that names its clients: asked for, optional, key possession proven.
+//! Verifies client certificates on a server with named clients. A certificate is requested but optional, and its key
+//! must sign the handshake.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::signatures::signature_checks;
 use crate::identity::pin_of;
 use crate::settings::Pin;
 
-/// Accepts clients without a certificate, and certificates whose key the client holds.
+/// Accepts clients without a certificate, and clients that hold the key of an accepted certificate.
 #[derive(Debug)]
 pub(super) struct OptionalCertificate {
     accepted: Accepted,
@@ -22,10 +23,10 @@ pub(super) struct OptionalCertificate {
 
 #[derive(Debug)]
 pub(super) enum Accepted {
-    /// Every certificate: access control looks at the key.
+    /// Accepts every certificate: access control judges the key later.
     Any,
-    /// Certificates that `authorities` accepts, any with one of these keys, and those that clients have issued for
-    /// themselves: they show no more than their key, by which a client can join that has been invited.
+    /// Accepts certificates that `authorities` accepts, certificates with one of these keys, and self-issued ones. A
+    /// self-issued certificate shows only its key, by which an invited client can join.
     Known {
         authorities: Arc<dyn ClientCertVerifier>,
         pins: Vec<Pin>,
@@ -46,7 +47,8 @@ impl ClientCertVerifier for OptionalCertificate {
         false
     }
 
-    /// None: a client would keep back a self-signed certificate that no hinted authority signed.
+    /// Returns no hints: with hints, a client would withhold a self-signed certificate that no hinted authority has
+    /// signed.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -80,7 +82,7 @@ impl ClientCertVerifier for OptionalCertificate {
     signature_checks!();
 }
 
-/// Whether no other party has issued it, as far as it says.
+/// Returns true if the certificate names its own subject as its issuer.
 fn is_of_its_own(certificate: &CertificateDer<'_>) -> bool {
     EndEntityCert::try_from(certificate).is_ok_and(|parsed| parsed.issuer() == parsed.subject())
 }

@@ -1,9 +1,8 @@
-//! Any server will do: quic-tun's default, for `ServerTrust::Insecure` alone.
+//! Accepts any server: quic-tun's default, used for `ServerTrust::Insecure` only.
 //!
-//! The handshake signature is skipped along with the chain. The original server shows a self-signed
-//! RSA-1024 certificate whose validity ended in the year 1, and no current library verifies a
-//! signature of that size. Nothing is lost by it: who can stand in the middle could sign with a key
-//! of his own.
+//! The verifier skips the handshake signature along with the chain. The original server presents a self-signed RSA-1024
+//! certificate whose validity ended in the year 1, and no current library verifies a signature of that size. Skipping
+//! the signature loses nothing, because a man in the middle could sign with a key of his own.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -42,7 +41,8 @@ impl ServerCertVerifier for AnyServer {
         Ok(HandshakeSignatureValid::assertion())
     }
 
-    /// Everything a server may sign with; SHA-256 first among RSA-PSS, all that a 1024-bit key has room for.
+    /// Returns every scheme with which a server may sign. SHA-256 leads the RSA-PSS schemes, because a 1024-bit key has
+    /// no room for a longer hash.
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         vec![
             SignatureScheme::ECDSA_NISTP256_SHA256,

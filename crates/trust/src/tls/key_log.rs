@@ -1,7 +1,7 @@
-//! TLS secrets in the NSS key log format, for Wireshark.
+//! Writes TLS secrets in the NSS key log format, for Wireshark.
 //!
-//! Who reads the file reads the traffic: it is created for this user only, and the programs say at
-//! start that it is written.
+//! The file's content decrypts the traffic. Only this user can read it, and the programs log at start that they write
+//! it.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ pub(super) struct FileKeyLog {
 }
 
 impl FileKeyLog {
-    /// Opens `path` for appending; makes it with mode 0600.
+    /// Opens `path` for appending, and creates it with mode 0600.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .append(true)
@@ -40,7 +40,8 @@ impl KeyLog for FileKeyLog {
         line.push(' ');
         push_hex(&mut line, secret);
         line.push('\n');
-        // One write to a file opened for appending: lines of several threads and processes stay whole.
+        // The file is open for appending and each line is one write, so lines of several threads and processes stay
+        // whole.
         let written = (&self.file).write_all(line.as_bytes());
         if let Err(error) = written
             && !self.failed.swap(true, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! A server known by its public key: names, dates and issuers say nothing, the handshake signature all.
+//! Verifies a server by its public key: names, dates and issuers are ignored, and the handshake signature is checked.
 
 use std::sync::Arc;
 
@@ -12,17 +12,18 @@ use super::signatures::signature_checks;
 use crate::identity::pin_of;
 use crate::settings::Pin;
 
-/// The server has another key than the ones pinned: another server, a new key, or an attack.
+/// The server's key is not one of the pinned keys. It is another server, the server has a new key, or there is an
+/// attack.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error(
     "the server's key is {found}, which is not pinned: compare it with what the server prints when it starts, and pin it only if they are equal"
 )]
 pub struct PinMismatch {
-    /// The key that the server showed.
+    /// The pin of the key that the server has shown.
     pub found: Pin,
 }
 
-/// For people as well: TLS and QUIC hand a verifier's error on as its debug text only.
+/// Prints the message for users, because TLS and QUIC pass on only a verifier error's debug text.
 impl std::fmt::Debug for PinMismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)

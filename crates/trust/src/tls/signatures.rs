@@ -1,6 +1,6 @@
-//! The signature checks of verifiers that look at the key of a certificate, of either side.
+//! The signature checks of verifiers that judge a certificate by its key, for both sides.
 
-/// The methods of a verifier whose field `algorithms` says which signatures it can check.
+/// Defines the methods of a verifier whose field `algorithms` lists the signatures that it can check.
 macro_rules! signature_checks {
     () => {
         fn verify_tls12_signature(

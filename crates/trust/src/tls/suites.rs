@@ -1,9 +1,9 @@
-//! The choice of the library for the AEAD of packets, and of the suite that leads (RFC 9001 section 5.3).
+//! Chooses the library for the AEAD of packets, and the preferred suite (RFC 9001 section 5.3).
 //!
-//! ring and aws-lc differ by up to a factor of two, one way or the other, from processor to processor. [`Suites::choose`]
-//! seals some packets with each and takes the faster library for each suite; where AES has no instructions, `ChaCha20` is
-//! faster and leads. Key exchange and signatures are aws-lc's in any case. A process measures once, before it makes its
-//! first configuration.
+//! ring and aws-lc differ by up to a factor of two, in either direction, depending on the processor. [`Suites::choose`]
+//! seals some packets with each library and takes the faster one for each suite. On a processor without AES
+//! instructions, `ChaCha20` is faster and becomes the preferred suite. Key exchange and signatures always use aws-lc. A
+//! process measures once, before it makes its first configuration.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rustls::{Side, SupportedCipherSuite};
 
 use crate::settings::Aead;
 
-/// The cipher suites of a process, best first, each from the library that was chosen.
+/// The cipher suites of a process in order of preference, each from the chosen library.
 #[derive(Clone, Debug)]
 pub struct Suites {
     order: Vec<SupportedCipherSuite>,
@@ -26,20 +26,20 @@ pub struct Suites {
 /// A library that computes AEADs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Library {
-    /// ring.
+    /// The library ring, by the crate `ring`.
     Ring,
-    /// aws-lc.
+    /// The library aws-lc, by the crate `aws-lc-rs`.
     AwsLc,
 }
 
-/// A measured cipher. AES-256 differs from AES-128 by its rounds only.
+/// A cipher that is measured. AES-256 differs from AES-128 only in its rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cipher {
     Aes,
     ChaCha,
 }
 
-/// Times to seal one packet: with ring and with aws-lc.
+/// The times to seal one packet, with ring and with aws-lc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     aes: [Duration; 2],
@@ -47,8 +47,7 @@ struct Times {
 }
 
 impl Suites {
-    /// The suites that a setting asks for; `clock` tells the time where that has to be measured, which takes about a
-    /// millisecond.
+    /// Returns the suites for a setting. [`Aead::Auto`] measures them with `clock`, which takes about a millisecond.
     pub fn choose(aead: Aead, clock: impl FnMut() -> Instant) -> Self {
         match aead {
             Aead::Auto => Self::of(measure(clock)),
@@ -57,11 +56,11 @@ impl Suites {
         }
     }
 
-    /// Chooses by these times.
+    /// Chooses the libraries and the preferred suite by measured times.
     fn of(times: Times) -> Self {
         let (aes, aes_time) = faster(times.aes);
         let (chacha, chacha_time) = faster(times.chacha);
-        // The data path is tuned for AES: only much faster is faster.
+        // The data path is tuned for AES, so `ChaCha20` must be much faster to lead.
         let leads = if chacha_time < aes_time.mul_f64(MUCH_FASTER) {
             Cipher::ChaCha
         } else {
@@ -92,7 +91,7 @@ impl Suites {
 }
 
 impl From<Library> for Suites {
-    /// All of one library, unmeasured.
+    /// Returns the suites of one library, without measuring.
     fn from(library: Library) -> Self {
         let leads = if cpu_has_aes() {
             Cipher::Aes
@@ -156,7 +155,7 @@ impl fmt::Display for Library {
     }
 }
 
-/// The faster of ring and aws-lc, and its time. ring has to be so by more than chance.
+/// Returns the faster of ring and aws-lc, and its time. ring must be faster by more than chance.
 fn faster([ring, aws_lc]: [Duration; 2]) -> (Library, Duration) {
     if ring < aws_lc.mul_f64(BY_CHANCE) {
         (Library::Ring, ring)
@@ -165,13 +164,14 @@ fn faster([ring, aws_lc]: [Duration; 2]) -> (Library, Duration) {
     }
 }
 
-/// Measures in turns, so that what else the processor does meets all alike, and keeps the best of each.
+/// Measures the ciphers in turns, so that other load on the processor affects all of them alike, and keeps each one's
+/// best.
 fn measure(mut clock: impl FnMut() -> Instant) -> Times {
     let mut times = Times {
         aes: [Duration::MAX; 2],
         chacha: [Duration::MAX; 2],
     };
-    // Instructions, tables and pages are cold in the first round.
+    // In the first round, instructions, tables and pages are still cold.
     for round in 0..=ROUNDS {
         for (number, library) in [Library::Ring, Library::AwsLc].into_iter().enumerate() {
             let aes = seal(library.aes_128(), &mut clock);
@@ -185,7 +185,7 @@ fn measure(mut clock: impl FnMut() -> Instant) -> Times {
     times
 }
 
-/// The time of one packet among many; for ever with a suite that does not work.
+/// Returns the time to seal one packet, averaged over many, or [`Duration::MAX`] if the suite does not work.
 fn seal(suite: SupportedCipherSuite, clock: &mut impl FnMut() -> Instant) -> Duration {
     let Some((suite, quic)) = suite.tls13().and_then(|suite| Some((suite, suite.quic?))) else {
         return Duration::MAX;
@@ -205,7 +205,7 @@ fn seal(suite: SupportedCipherSuite, clock: &mut impl FnMut() -> Instant) -> Dur
     clock().saturating_duration_since(start) / PACKETS
 }
 
-/// Whether AES-GCM runs on instructions made for it; in plain code `ChaCha20` is faster.
+/// Returns true if the processor has instructions for AES-GCM. Without them, `ChaCha20` is faster.
 fn cpu_has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes")
@@ -217,13 +217,13 @@ fn cpu_has_aes() -> bool {
     return false;
 }
 
-/// Bytes of a packet and of its short header, and how many are sealed in each of so many rounds.
+/// The bytes of a packet and of its short header, the packets sealed in each round, and the measured rounds.
 const PACKET: usize = 1350;
 const HEADER: usize = 14;
 const PACKETS: u32 = 24;
 const ROUNDS: u32 = 6;
 
-/// Part of the other's time from which on one is faster by more than chance, and by much.
+/// A time below this part of the other library's, or cipher's, is faster by more than chance, or is much faster.
 const BY_CHANCE: f64 = 0.95;
 const MUCH_FASTER: f64 = 0.8;
 
@@ -233,16 +233,17 @@ mod tests {
 
     use super::*;
 
-    /// The choice where a packet takes so many nanoseconds: AES and `ChaCha20` with ring, then with aws-lc.
+    /// Returns the choice for these times to seal a packet, in nanoseconds: AES and `ChaCha20` with ring, then with
+    /// aws-lc.
     fn chosen(nanos: [u64; 4]) -> (Suites, Vec<CipherSuite>) {
         let origin = Instant::now();
         let mut calls = 0_usize;
         let mut now = Duration::ZERO;
         let suites = Suites::choose(Aead::Auto, || {
-            // Every other reading ends a measurement.
+            // Every second reading of the clock ends a measurement.
             if calls % 2 == 1 {
                 let packet = Duration::from_nanos(nanos[calls / 2 % nanos.len()]);
-                // The first round is slow, and so is each third one.
+                // The first round is slow, and so is every third round.
                 let disturbed = (calls / 2 / nanos.len()).is_multiple_of(3);
                 now += packet * PACKETS * if disturbed { 5 } else { 1 };
             }

@@ -1,4 +1,4 @@
-//! Real handshakes, both ends in memory, between configurations made from settings.
+//! Runs real handshakes in memory, between configurations made from settings.
 
 mod authorities;
 mod clients;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::settings::CertificateFiles;
 
-/// How a handshake ended at each side.
+/// The result of a handshake at each side.
 struct Outcome {
     client: Result<ClientConnection, rustls::Error>,
     server: Result<ServerConnection, rustls::Error>,
@@ -47,7 +47,7 @@ impl Outcome {
     }
 }
 
-/// Carries bytes to and fro until both sides are silent.
+/// Carries bytes in both directions until both sides are silent.
 fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str) -> Outcome {
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     let mut client = ClientConnection::new(client.clone(), name).expect("a client");
@@ -84,7 +84,7 @@ struct Pki {
     dir: TempDir,
 }
 
-/// A certificate authority with its certificate in a file.
+/// A certificate authority whose certificate is in a file.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
@@ -121,7 +121,7 @@ impl Pki {
         }
     }
 
-    /// A pair for `name` from an authority, as files.
+    /// Issues a pair for `name` from an authority, and writes it to files.
     fn issue(&self, by: &Authority, name: &str) -> CertificateFiles {
         let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         self.issue_with(by, name, &params)
@@ -141,7 +141,7 @@ impl Pki {
         }
     }
 
-    /// A self-signed pair, as files.
+    /// Generates a self-signed pair, and writes it to files.
     fn alone(&self, stem: &str) -> (CertificateFiles, Pin) {
         let pin = identity::generate(self.dir.path(), stem).expect("made");
         let cert = self.path(&format!("{stem}.crt"));
@@ -198,7 +198,7 @@ fn server_from(files: &CertificateFiles) -> Arc<ServerConfig> {
     server(&identity::load_files(files).expect("a pair"))
 }
 
-/// A server that shows a certificate whose key it may not have.
+/// Returns the configuration of a server that presents this certificate, although it may not hold its key.
 fn server_showing(
     chain: Vec<CertificateDer<'static>>,
     key: Arc<dyn SigningKey>,
@@ -217,13 +217,13 @@ impl ResolvesServerCert for Shows {
     }
 }
 
-/// Signs with noise, as long as an RSA-1024 signature.
+/// A key that signs with noise as long as an RSA-1024 signature.
 #[derive(Debug)]
 struct Noise;
 
 impl SigningKey for Noise {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        // What Go chooses for a key of this size.
+        // Go chooses this scheme for a key of this size.
         offered
             .contains(&SignatureScheme::RSA_PSS_SHA256)
             .then(|| Box::new(Noise) as Box<dyn Signer>)
@@ -244,7 +244,7 @@ impl Signer for Noise {
     }
 }
 
-/// The certificate of the original server: RSA-1024, valid in the first second of the year 1.
+/// Returns the certificate of the original server: RSA-1024, valid in the first second of the year 1.
 fn original_certificate() -> CertificateDer<'static> {
     CertificateDer::from(include_bytes!("../../tests/fixtures/rsa1024.crt.der").as_slice())
 }

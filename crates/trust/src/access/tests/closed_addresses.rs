@@ -1,4 +1,4 @@
-//! Closed addresses and names that lead inside, in every spelling.
+//! Closed addresses, and names that lead to internal addresses, in every spelling.
 
 use super::super::address::tests::spellings;
 use super::*;
@@ -15,7 +15,7 @@ const METADATA: [&str; 9] = [
     "fe80::a9fe:a9fe",
 ];
 
-/// An address in every spelling.
+/// Returns an address in every spelling.
 fn spelled(text: &str) -> Vec<IpAddr> {
     match addr(text) {
         IpAddr::V4(v4) => spellings(v4),
@@ -27,7 +27,7 @@ fn literal(addr: IpAddr, port: u16) -> Target {
     target(&format!("tcp:{}", SocketAddr::new(addr, port)))
 }
 
-/// Whether the address is reached, written in the target and by way of a name.
+/// Returns whether the policy lets the peer reach the address: first as a literal target, then behind a name.
 fn reached(policy: &Policy, peer: &Peer, addr: IpAddr, port: u16) -> [bool; 2] {
     let name = target(&format!("tcp:service.example:{port}"));
     [
@@ -252,7 +252,7 @@ fn a_name_that_leads_inside_is_reached_by_a_rule_for_it_and_not_by_a_wildcard() 
                     panic!("{rules:?} and {addr}: {denied:?}")
                 };
                 assert_eq!(rule, "db.example:22");
-                // Who writes the address means it.
+                // A literal address states the user's intent, so a wildcard is enough.
                 assert_eq!(dialled(&policy, &peer, &literal(addr, 22), None), Ok(()));
             }
             for rule in ["db.example:22", "DB.example.:*"] {

@@ -1,4 +1,4 @@
-//! Rules and targets at random, against a model that knows them by their parts and not by their text.
+//! Random rules and targets, checked against a model that compares their parts instead of their text.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -26,7 +26,7 @@ const ADDRS: [&str; 16] = [
     "64:ff9b::192.0.2.1",
     "198.51.100.7",
 ];
-/// Where the server's own HTTP interface is: behind every address of the host, at port 80.
+/// The address of the server's own HTTP interface. With port 80 it is closed at every address of the host.
 const OWN_HTTP: &str = "198.51.100.7:80";
 const PORTS: [u16; 2] = [22, 80];
 const PATHS: [&str; 7] = [
@@ -40,7 +40,7 @@ const PATHS: [&str; 7] = [
 ];
 const DIRS: [&str; 3] = ["/run", "/run/db", "/var"];
 
-/// A rule by its parts.
+/// A rule, described by its parts.
 #[derive(Clone, Debug)]
 enum Part {
     Everything,
@@ -50,7 +50,7 @@ enum Part {
     Below(&'static str),
 }
 
-/// A flow: its target, and for a name where it leads.
+/// A flow: its target, and for a host name the address to which it resolves.
 #[derive(Clone, Debug)]
 struct Flow {
     target: Target,
@@ -94,7 +94,7 @@ fn flows() -> impl Strategy<Value = Flow> {
     prop_oneof![by_name, by_addr, by_path]
 }
 
-/// The first `len` bits of an address as text.
+/// Returns the first `len` bits of an address as text.
 fn bits(ip: IpAddr, len: u8) -> String {
     let mut bits = match ip {
         IpAddr::V4(v4) => format!("{:032b}", v4.to_bits()),
@@ -129,8 +129,8 @@ fn text(part: &Part) -> String {
     }
 }
 
-/// Whether an address and port is closed to all but a rule for itself: told by its text. The second: whether a
-/// link-local network opens it too.
+/// Returns `Some` if this address and port is closed to all rules but one for the address itself. The value is true if
+/// a rule for a link-local network opens it as well. The model decides by the address's text.
 fn closed(ip: IpAddr, port: u16) -> Option<bool> {
     let text = ip.to_string();
     let own = port == 80 && ["127.0.0.1", "::", "198.51.100.7"].contains(&text.as_str());
@@ -144,7 +144,8 @@ fn closed(ip: IpAddr, port: u16) -> Option<bool> {
     }
 }
 
-/// Whether an address is inside: no wildcard opens it to a name. Told by its text.
+/// Returns true if the address is internal, so that a wildcard does not open it to a name. The model decides by the
+/// address's text.
 fn is_internal(ip: IpAddr) -> bool {
     let text = ip.to_string();
     text == "::"
@@ -153,7 +154,7 @@ fn is_internal(ip: IpAddr) -> bool {
             .any(|start| text.starts_with(start))
 }
 
-/// Whether a rule names a flow, by the book.
+/// Returns true if the rule names the flow according to the model.
 fn names(part: &Part, flow: &Flow) -> bool {
     let any_or = |pattern: Option<u16>, port: u16| pattern.is_none_or(|just| just == port);
     let ip = flow.leads_to.or(flow.target.ip_literal());
@@ -226,7 +227,7 @@ proptest! {
         let names_hosts = parts.iter().any(|part| matches!(part, Part::Everything | Part::Host(..)));
         let expected = parts.iter().any(|part| names(part, &flow)) && (flow.leads_to.is_none() || names_hosts);
         prop_assert_eq!(allowed.is_ok(), expected, "{:?} of {:?}: {:?}", rules, flow, allowed);
-        // Whom nobody knows reaches nothing.
+        // An unknown client reaches nothing.
         prop_assert!(dialled(&policy, &Peer::Unknown, &flow.target, flow.leads_to).is_err());
     }
 
@@ -236,7 +237,7 @@ proptest! {
         flow in flows(),
     ) {
         let mut rules: Vec<_> = parts.iter().map(text).collect();
-        // A name needs one rule for its resolution and may then need one for its address.
+        // A host name needs one rule for its look-up, and may then need another one for its address.
         for _ in 0..2 {
             let (policy, peer) = policy(&rules);
             let refused = match dialled(&policy, &peer, &flow.target, flow.leads_to) {

@@ -1,4 +1,4 @@
-//! Targets against the guard of open mode and against rules.
+//! Targets checked against the guard of open mode and against rules.
 
 use quictun_wire::target::TargetError;
 
@@ -118,22 +118,22 @@ fn refusals_say_what_would_allow_it() {
     );
     assert_eq!(
         refusal("tcp:db:5432", Some("fe80::1")),
-        "tcp:db:5432 leads to fe80::1, which is a link-local address and not reached by a name, a wildcard or a wide network: \"[fe80::1]:5432\" would allow it to the client \"laptop\""
+        "tcp:db:5432 leads to fe80::1, which is a link-local address, and no name, wildcard or wide network opens it: \"[fe80::1]:5432\" would allow it to the client \"laptop\""
     );
     assert_eq!(
         refusal("unix:/run/db/../docker.sock", None),
-        "unix:/run/db/../docker.sock holds '.', '..' or a doubled slash and so is matched by no directory rule: \"unix:/run/db/../docker.sock\" would allow it to the client \"laptop\""
+        "unix:/run/db/../docker.sock contains '.', '..' or a doubled slash, so no directory rule matches it: \"unix:/run/db/../docker.sock\" would allow it to the client \"laptop\""
     );
     assert_eq!(
         policy
             .may_reach(&Peer::Unknown, &target("tcp:db:5432"))
             .expect_err("unknown")
             .to_string(),
-        "the client is none that the server knows: give it the key or secret of a named client that has the rule \"db:5432\""
+        "the server does not know this client: give it the key or secret of a named client that has the rule \"db:5432\""
     );
 }
 
-/// Checks targets against one rule. `NAME@ADDRESS:PORT` is a name that leads to an address.
+/// Checks targets against one rule. `NAME@ADDRESS:PORT` is a name that resolves to this address.
 #[track_caller]
 fn check(rule: &str, allowed: &[&str], refused: &[&str]) {
     let (policy, peer) = named(&[rule]);
@@ -287,7 +287,7 @@ fn a_client_whose_rules_name_no_hosts_has_no_name_looked_up() {
             "the client \"laptop\" has rules for addresses only, and tcp:db.example:5432 is not looked up for it: \"db.example:5432\" would allow it"
         );
     }
-    // A rule for another port, or for nothing like it, is no reason.
+    // A rule for another port, or an unrelated one, does not cause a look-up.
     for rules in [&["10.0.0.0/8:22"][..], &["unix:/run/*"], &[]] {
         let (policy, peer) = named(rules);
         let denied = policy.may_reach(&peer, &asked).expect_err("not allowed");
@@ -431,7 +431,7 @@ fn name_under_a_network_rule_waits_for_its_address() {
         panic!("{refused:?}")
     };
     assert_eq!(rule, "192.0.2.1:5432");
-    // No rule for the port: not even resolved.
+    // Without a rule for the port, the name is not even resolved.
     assert!(policy.may_reach(&peer, &target("tcp:db:22")).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Servers known by authorities, and authorities that are none.
+//! Servers that authorities vouch for, and files that contain no usable authority.
 
 use rustls::CertificateError;
 
@@ -66,7 +66,7 @@ fn self_signed_server_certificate_works_as_its_own_authority() {
     .both();
 }
 
-/// The error both sides must give for these authorities.
+/// Returns the error that both sides give for these authorities.
 fn refused(ca: &Path) -> AuthoritiesError {
     let trust = ServerTrust::Authorities(Some(ca.to_owned()));
     let client = client_config(&trust, &ClientIdentity::default(), Offer::Both, None);
@@ -103,7 +103,7 @@ fn authorities_that_are_missing_or_empty_are_an_error() {
     let empty = refused(&pki.write("empty.pem", ""));
     assert!(matches!(empty, AuthoritiesError::Empty { .. }), "{empty:?}");
 
-    // A key is no authority, nor is text.
+    // Neither a key nor plain text is an authority.
     let key = KeyPair::generate().expect("a key").serialize_pem();
     assert!(matches!(
         refused(&pki.write("key.pem", &key)),

@@ -1,4 +1,4 @@
-//! What the two sides agree on: protocol, algorithms, tickets, logged secrets.
+//! The results of a handshake: protocol, algorithms, tickets and logged secrets.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -104,7 +104,7 @@ fn falling_back(offer: Offer) -> Option<Arc<ClientConfig>> {
     made.expect("a configuration").1
 }
 
-/// A side that knows no hybrid group, as the original's.
+/// Returns the configuration of a server without a hybrid group, like the original's.
 fn classical_server() -> Arc<ServerConfig> {
     let provider = provider(KeyExchange::Classical, &Shared::default().suites);
     let identity = identity::ephemeral().expect("made");
@@ -161,7 +161,7 @@ fn keys_are_agreed_post_quantum_where_both_sides_can_and_always_in_one_round_tri
             Some(group),
             "{what}"
         );
-        // Not `FullWithHelloRetryRequest`.
+        // The kind is not `FullWithHelloRetryRequest`.
         assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full), "{what}");
     }
     assert!(
@@ -176,7 +176,8 @@ fn a_classical_client_hello_fits_one_packet_and_a_post_quantum_one_two() {
         let name = ServerName::try_from("a-rather-long-name-of-a-server.department.example.net");
         quic_client(config, name.expect("a name")).1.len()
     };
-    // 1200 bytes less long header, tokens of 200 bytes, frame header and tag; with transport parameters.
+    // An Initial packet has 1200 bytes, minus its long header, a token of 200 bytes, a frame header and a tag. The
+    // `ClientHello` includes transport parameters.
     for classical in [Some(offering(Offer::Compat)), falling_back(Offer::Both)] {
         let length = length(&classical.expect("a configuration"));
         assert!(length < 700, "{length} bytes");

@@ -1,4 +1,4 @@
-//! How a client recognises its server.
+//! Verification of servers by clients.
 
 use rustls::CertificateError;
 
@@ -53,7 +53,7 @@ fn pinned_certificate_without_its_key_is_refused() {
     let error = handshake(&pinned(&[own.pin]), &impostor, "example.net").client_refuses();
     assert_eq!(error, CertificateError::BadSignature.into());
 
-    // The same impostor gets past a client that trusts anyone: the check above is what stopped it.
+    // The same impostor passes a client that trusts any server, so the check above is what stopped it.
     handshake(&client(&ServerTrust::Insecure), &impostor, "example.net").both();
 }
 
@@ -90,7 +90,7 @@ fn only_the_insecure_client_accepts_the_original_server() {
     let pki = Pki::new();
     let original = server_showing(vec![original_certificate()], Arc::new(Noise));
     let pin = identity::pin_of(&original_certificate()).expect("a pin");
-    // The key is the pinned one, but nobody can tell whether the server has it.
+    // The key is the pinned one, but the client cannot verify that the server holds it.
     handshake(&pinned(&[pin]), &original, "example.net").client_refuses();
 
     let ca = pki.authority("ca").file;
