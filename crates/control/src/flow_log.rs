@@ -1,10 +1,11 @@
-//! Lines of flows in the log.
+//! Log lines about flows.
 //!
-//! Each flow leaves one line when it ends: the audit trail. It is the line with the field `verdict`. A server names the
-//! client in it and what was dialled; both sides name the flow, its connection and its worker as `/v1/tunnels` does, the
-//! other side of the tunnel, the target, bytes each way, the duration, and how it ended.
+//! Each flow writes one line when it ends. These lines are the audit trail, and have the field `verdict`. On a server
+//! the line names the client and the dialled address. On both sides it names the flow, its connection and its worker as
+//! `/v1/tunnels` does, and the peer's address and the target. It also has the bytes in each direction, the duration,
+//! and how the flow ended.
 //!
-//! What comes before that is worded as [`Phrases`] says: see [`log_beginning`](crate::log_beginning).
+//! [`Phrases`] determines the words of earlier lines, see [`log_beginning`](crate::log_beginning).
 
 use quictun_engine::report::Side;
 use quictun_engine::{ConnectionId, Ending, FlowId, FlowSummary};
@@ -15,7 +16,7 @@ use crate::flow_uuids::FlowUuids;
 use crate::log::Foreign;
 use crate::settings::Phrases;
 
-/// Logs a line of a flow's beginning: the original's words at info level, or ours at debug level.
+/// Logs a line about a flow's beginning: with the original's words at info level, or with quictun's own at debug level.
 #[macro_export]
 macro_rules! log_beginning {
     ($phrases:expr, $fields:tt, $original:literal, $own:literal) => {
@@ -33,35 +34,35 @@ macro_rules! log_beginning {
     };
 }
 
-/// Writes the lines of one worker's flows.
+/// Writes the lines about one worker's flows.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowLog {
-    /// How lines of single flows are worded.
+    /// The wording of lines about single flows.
     pub phrases: Phrases,
     side: Side,
     worker: usize,
     uuids: FlowUuids,
 }
 
-/// What a side knows of a flow beside what the engine tells.
+/// Facts about a flow that the engine's summary does not contain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
-    /// Server: the client's name.
+    /// Server: the name of the client.
     pub client: Option<&'a str>,
-    /// The target in canonical form, where the token was one.
+    /// The target in canonical form, if the token could be parsed.
     pub target: Option<&'a str>,
-    /// Server: why it was refused, where it was.
+    /// Server: the reason why the flow was refused, if it was.
     pub denied: Option<&'a str>,
     /// Client: the server, for a flow that never had a connection to it.
     pub server: Option<&'a str>,
-    /// Client: what kept connections to it from coming about, where that is more than its silence.
+    /// Client: the reason why no connection to the server was established, unless the server merely did not answer.
     pub unreachable: Option<&'a str>,
-    /// How many lines about the same source were left out before this one.
+    /// Number of lines about the same source that were left out before this one.
     pub left_out: Option<u64>,
 }
 
 impl FlowLog {
-    /// For the flows of this worker.
+    /// Creates the log for the flows of this worker.
     pub fn new(side: Side, worker: usize, phrases: Phrases) -> Self {
         Self {
             phrases,
@@ -71,13 +72,13 @@ impl FlowLog {
         }
     }
 
-    /// The flow's name in logs and in the HTTP interface.
+    /// Returns the flow's id in logs and in the HTTP interface.
     pub fn id(&self, flow: FlowId) -> String {
         self.uuids.of(self.worker, flow)
     }
 
-    /// The worker and the number that name a connection in this process, as `/v1/connections` does; nothing among the
-    /// original's phrases.
+    /// Returns the worker and the number that identify a connection in this process, as `/v1/connections` shows them.
+    /// Returns `None` for both with the original's phrases, which have no such fields.
     pub fn connection(&self, id: ConnectionId) -> (Option<usize>, Option<u64>) {
         match self.phrases {
             Phrases::Own => (Some(self.worker), Some(id.0)),
@@ -85,7 +86,7 @@ impl FlowLog {
         }
     }
 
-    /// A flow is over: who, what, how much, how long, and how it ended.
+    /// Logs the end of a flow: its parties, bytes and duration, and how it ended.
     pub fn closed(&self, summary: &FlowSummary, known: Known<'_>) {
         let flow = self.id(summary.flow);
         let elapsed_ms = u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX);
@@ -141,7 +142,7 @@ impl FlowLog {
     }
 }
 
-/// Whether the flow was let through: `allowed`; `refused`, by the server's rules or limits; `failed`, on its way to the
+/// Returns the verdict on a flow: `allowed`, `refused` by the server's rules or limits, or `failed` on its way to the
 /// target.
 fn verdict(summary: &FlowSummary, denied: Option<&str>) -> &'static str {
     let refused = |code| {
@@ -161,7 +162,7 @@ fn verdict(summary: &FlowSummary, denied: Option<&str>) -> &'static str {
     }
 }
 
-/// How a flow ended, in words; `unreachable` as in [`Known`].
+/// Describes how a flow ended. `unreachable` is the reason of [`Known`].
 pub fn reason(ending: Ending, unreachable: Option<&str>) -> String {
     match ending {
         Ending::Finished => "finished".to_owned(),
@@ -170,13 +171,13 @@ pub fn reason(ending: Ending, unreachable: Option<&str>) -> String {
         Ending::PeerReset(None) => "reset by the peer".to_owned(),
         Ending::Abandoned(code) => code.to_string(),
         Ending::NoConnection => match unreachable {
-            Some(why) => format!("no connection to the server came about in time: {why}"),
+            Some(why) => format!("no connection to the server was established in time: {why}"),
             None => "the server did not answer".to_owned(),
         },
     }
 }
 
-/// An address that this side does not know is left out, as the original does.
+/// Leaves out an address that this side does not know, as the original does.
 fn given(address: &str) -> Option<&str> {
     (!address.is_empty()).then_some(address)
 }
@@ -193,9 +194,9 @@ mod tests {
         );
         assert_eq!(
             reason(Ending::NoConnection, Some("its key is another one")),
-            "no connection to the server came about in time: its key is another one"
+            "no connection to the server was established in time: its key is another one"
         );
-        // A connection that was there is another matter.
+        // The loss of an established connection has its own text.
         assert_eq!(
             reason(Ending::Abandoned(FlowCode::ConnectionLost), None),
             FlowCode::ConnectionLost.to_string()

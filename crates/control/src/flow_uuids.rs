@@ -1,18 +1,18 @@
-//! Names of flows that no other flow has: in logs and in the HTTP interface.
+//! Unique ids of flows, for logs and the HTTP interface.
 
 use std::sync::OnceLock;
 
 use aws_lc_rs::{digest, rand};
 use quictun_engine::FlowId;
 
-/// Makes the same UUID for a flow whenever it is asked, and another one in another process.
+/// Computes the UUID of a flow: always the same within a process, and another one in another process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowUuids {
     pub(crate) seed: [u8; 16],
 }
 
 impl FlowUuids {
-    /// Those of this process: wherever a flow is shown, it has the same one.
+    /// Returns the generator of this process, so that a flow has the same UUID wherever it is shown.
     pub(crate) fn of_process() -> Self {
         static OF_PROCESS: OnceLock<FlowUuids> = OnceLock::new();
         *OF_PROCESS.get_or_init(Self::random)
@@ -20,12 +20,12 @@ impl FlowUuids {
 
     pub(crate) fn random() -> Self {
         let mut seed = [0; 16];
-        // A failing system generator leaves zeros: UUIDs that repeat after a restart, which is harmless.
+        // If the system's generator fails, the seed stays zero. UUIDs then repeat after a restart, which is harmless.
         rand::fill(&mut seed).ok();
         Self { seed }
     }
 
-    /// A version 4 UUID in form (RFC 9562 section 5.4), from a hash over the seed.
+    /// Returns a UUID in the form of version 4 (RFC 9562 section 5.4), made from a hash over the seed.
     pub(crate) fn of(&self, worker: usize, flow: FlowId) -> String {
         let mut input = digest::Context::new(&digest::SHA256);
         input.update(&self.seed);

@@ -1,10 +1,10 @@
-//! How a process is observed and told what to do: the HTTP interface, metrics, logs, the service manager.
+//! Observation and control of a process: the HTTP interface, metrics, logs, and the service manager.
 //!
 //! # Order of use
 //!
-//! [`log::init`] comes first. Workers hand out [`snapshot::Ask`]s; a [`rest::RestState`] made of them is served by
-//! [`rest::serve`] on the control plane's runtime. [`flow_log`] words the lines about flows, within the limits of
-//! [`line_budget`]; [`systemd`] tells the service manager when the process is ready.
+//! [`log::init`] comes first. Workers provide [`snapshot::Ask`]s, from which the process makes a [`rest::RestState`];
+//! [`rest::serve`] serves it on the control plane's runtime. [`flow_log`] writes the lines about flows, within the
+//! limits of [`line_budget`]. [`systemd`] notifies the service manager when the process is ready.
 #![forbid(unsafe_code)]
 
 pub mod flow_log;

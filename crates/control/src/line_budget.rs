@@ -1,8 +1,9 @@
-//! Log lines that peers cause. Each source has a budget, so that none can fill the log or drive out other lines.
+//! Limits the log lines that peers cause. Each source has a budget, so that no source can fill the log or displace
+//! other lines.
 //!
-//! A source is a named client, or an address ([`Holder`]). It may cause [`BURST`] lines at once and one more every
-//! [`INTERVAL`]. Lines beyond that are left out and counted; the count stands in the source's next line, or in a line
-//! of its own. The line with which a flow of a known client ends is not counted here: it is the audit trail.
+//! A source is a named client or an address ([`Holder`]). It may cause [`BURST`] lines at once and one more every
+//! [`INTERVAL`]. Further lines are left out and counted. The source's next line, or a line of its own, states the
+//! count. The final line of a known client's flow does not count against the budget, because it is the audit trail.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,32 +13,33 @@ use tracing::warn;
 
 use quictun_trust::shares::Holder;
 
-/// Enough for a client that opens a connection per core and comes back after a restart of the server.
+/// Burst of a source: enough for a client that opens a connection per core and reconnects after a restart of the
+/// server.
 const BURST: u32 = 100;
 
-/// One source fills 20 MB a day at most: a line has about 250 bytes.
+/// Interval at which a source earns another line. A line has about 250 bytes, so a source fills at most 20 MB a day.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sources that are told apart at a time; the rest share one budget. An entry has about 100 bytes.
+/// Number of sources with a budget of their own; all others share one. An entry has about 100 bytes.
 const SOURCES: usize = 1024;
 
-/// How often counts of left out lines are logged.
+/// Interval at which the counts of left out lines are logged.
 pub const REPORT: Duration = Duration::from_secs(10);
 
-/// Leave to write one line.
+/// Permission to write one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     left_out: u64,
 }
 
 impl Line {
-    /// How many lines of the same source were left out before it, where some were.
+    /// Returns the number of lines of the same source that were left out before this one, or `None` if there were none.
     pub fn left_out(self) -> Option<u64> {
         (self.left_out > 0).then_some(self.left_out)
     }
 }
 
-/// The budgets of all sources of a process; cheap to clone.
+/// The budgets of all sources of a process. It is cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct LineBudget(Arc<Mutex<Budgets>>);
 
@@ -45,19 +47,19 @@ pub struct LineBudget(Arc<Mutex<Budgets>>);
 struct Budgets {
     sources: HashMap<Holder, Budget>,
     rest: Budget,
-    /// When silent sources were last taken out of the full table.
+    /// The time at which silent sources were last removed from the full table.
     swept: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct Budget {
-    /// When the whole burst is there again; `None`: it is.
+    /// The time at which the whole burst is available again, or `None` if it is available.
     full_at: Option<Instant>,
     left_out: u64,
 }
 
 impl LineBudget {
-    /// Asks for one line; `None`: it is left out, and counted.
+    /// Takes the permission to write one line. Returns `None` if the line must be left out, and counts it.
     pub fn take(&self, source: &Holder, now: Instant) -> Option<Line> {
         let mut budgets = self.lock();
         let budget = budgets.of(source, now);
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(budget.lock().sources.len(), SOURCES);
         let left_out = u64::from(crowd) - lines as u64;
         assert_eq!(budget.left_out(), [("others".to_owned(), left_out)]);
-        // Sources that have been silent make room.
+        // Sources that have been silent make room for new ones.
         assert_eq!(taken(&budget, &source(crowd), now + INTERVAL, 1000), 100);
     }
 }

@@ -1,23 +1,25 @@
-//! Logs: one event, one line, to stdout, stderr or files.
+//! Writes logs to stdout, stderr or files, with one line for each event.
 //!
-//! The program calls [`init`] once and keeps the [`Guard`] until it ends. Everything else logs with `tracing`'s
-//! macros: a constant message, values in fields (`tracing::info!("Stream-ID" = 4, "Tunnel closed")`). Fields of the
-//! spans around an event are written before its own, outermost first; of two with one name the inner one counts.
+//! The program calls [`init`] once and keeps the [`Guard`] until it ends. All other code logs with `tracing`'s macros:
+//! a constant message, and values in fields (`tracing::info!("Stream-ID" = 4, "Tunnel closed")`). The fields of the
+//! spans around an event precede its own fields, outermost span first. If two fields have the same name, the inner one
+//! counts.
 //!
-//! Lines for people are described in `people`. Console lines have the columns of the original's encoder, so that
-//! people's greps work on; JSON lines have `ts`, `level`, `caller`, `msg`, and the fields:
+//! The module `people` describes the lines for people. Console lines have the columns of the original's encoder, so
+//! that users' searches keep working. JSON lines have `ts`, `level`, `caller`, `msg`, and the fields:
 //!
 //! ```text
 //! 2026-08-01 12:00:00.000\tINFO\ttunnel/server.rs:30\tTunnel closed\t{"Stream-ID": 4}
 //! {"ts":"2026-08-01T10:00:00.000000Z","level":"info","caller":"tunnel/server.rs:30","msg":"Tunnel closed","Stream-ID":4}
 //! ```
 //!
-//! In all, characters that could forge a line or its look are escaped: control characters, line separators,
-//! bidirectional controls and characters without a shape. URLs are written without user names and passwords. Text that
-//! a peer could shape is wrapped in [`Foreign`], which bounds it.
+//! All formats escape characters that could forge a line or change its look: control characters, line separators,
+//! bidirectional controls and characters without a shape. URLs are written without user names and passwords.
+//! [`Foreign`] wraps text that a peer could shape, and bounds its length.
 //!
-//! A thread that logs never waits: lines go through bounded queues to a thread for each output. When an output stalls
-//! and its queue is full, lines are dropped, counted, and the count is logged. An output that is closed is let go.
+//! A thread that logs never waits. Lines pass through bounded queues to one thread for each output. If an output stalls
+//! and its queue is full, lines are dropped and counted, and the count is logged. An output without a reader is
+//! abandoned.
 
 pub(crate) mod filter;
 mod layer;
@@ -46,26 +48,27 @@ pub use filter::{LogFilter, LogFilterError};
 pub use output::{LogError, LogFiles, files};
 pub use text::{Foreign, shown_url, without_credentials};
 
-/// How long the end of the program, and a panic, wait for lines to be written.
+/// Longest time that the end of the program, and a panic, wait until all lines are written.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Writes what is queued when dropped, for at most a second. Keep it until the program ends.
+/// Writes the queued lines when it is dropped, for at most a second. The program keeps it until it ends.
 #[must_use = "lines that are still queued are lost without it"]
 #[derive(Debug, Default)]
 pub struct Guard {
     queue: Queue,
     files: LogFiles,
-    /// Until they are started.
+    /// The writers that [`Guard::start`] has not started yet.
     writers: Vec<Writer<Output>>,
 }
 
-/// Opens the outputs of `settings`, and queues for them everything that is logged in this process, panics included.
+/// Opens the outputs of `settings`, and queues for them all lines that this process logs, panics included.
 ///
-/// The lines are written once [`Guard::start`] has been called, or the guard is dropped: until then there is no thread.
+/// The lines are written after [`Guard::start`] has been called, or when the guard is dropped. Until then no thread
+/// runs.
 ///
 /// # Errors
 ///
-/// [`LogError`] names the setting and the remedy. Nothing is set up then.
+/// Returns [`LogError`] if an output cannot be opened, or if logs are set up already. Nothing is set up then.
 pub fn init(settings: &LogSettings) -> Result<Guard, LogError> {
     let (subscriber, guard) = build(settings, &local_zone())?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Again)?;
@@ -74,7 +77,7 @@ pub fn init(settings: &LogSettings) -> Result<Guard, LogError> {
     Ok(guard)
 }
 
-/// The zone of this machine; UTC where it has none.
+/// Returns the time zone of this machine, or UTC if it has none.
 pub(crate) fn local_zone() -> TimeZone {
     let zone = TimeZone::system();
     if zone.is_unknown() {
@@ -112,8 +115,8 @@ fn build(
     ))
 }
 
-/// Logs panics, and waits for the line, since the process may be about to end. Where the outputs are `only_files`
-/// the panic goes to stderr as well.
+/// Logs panics, and waits until the line is written, because the process may be about to end. If the outputs are
+/// `only_files`, the panic is also printed on stderr.
 fn log_panics(queue: Queue, only_files: bool) {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -142,7 +145,7 @@ impl Guard {
         writers.try_for_each(|writer| writer.start().map_err(LogError::Thread))
     }
 
-    /// The files that are written to.
+    /// Returns the files that logs are written to.
     pub fn files(&self) -> &LogFiles {
         &self.files
     }
@@ -150,7 +153,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // If the writer thread cannot start, there is no way left to write or to report anything.
+        // If the writer's thread cannot start, the process can neither write nor report the failure.
         self.start().ok();
         self.queue.flush(FLUSH_DEADLINE);
     }

@@ -1,8 +1,8 @@
-//! Metrics, as Prometheus scrapes them: in its own text format, or in that of `OpenMetrics`.
+//! Renders metrics for Prometheus, in its own text format or in `OpenMetrics`.
 //!
-//! `metrics/list.rs` is the only list: each entry holds a metric's name, what it means, its labels, and how it is read from the
-//! workers' answers. `docs/METRICS.md` is written from it, and a test fails where the two differ. Names are an
-//! interface: they end in their unit, and are never changed for taste.
+//! `metrics/list.rs` is the only list. Each entry has a metric's name, its meaning, its labels, and the function that
+//! reads it from the workers' answers. A test writes `docs/METRICS.md` from the list, and fails if the two differ. The
+//! names are an interface: they end in their unit, and are never changed for style.
 
 mod clients;
 mod format;

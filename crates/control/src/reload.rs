@@ -10,10 +10,10 @@ use serde::Serialize;
 /// The changes that a reload makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
-    /// One sentence each.
+    /// The changes, one sentence each.
     #[serde(rename = "changes")]
     pub lines: Vec<String>,
-    /// Keys of the configuration that differ from those at the start: they need a restart.
+    /// Keys of the configuration whose values differ from those at the start. These changes need a restart.
     pub restart: Vec<&'static str>,
 }
 
@@ -21,16 +21,16 @@ pub struct Changes {
 #[derive(Debug, Default)]
 pub struct State(Mutex<Option<Outcome>>);
 
-/// One reload.
+/// The outcome of one reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// When it was over.
+    /// The time at which the reload ended.
     pub at: SystemTime,
-    /// The changes that it made, or the reason why it made none.
+    /// The changes that the reload made, or the reason why it made none.
     pub result: Result<Changes, String>,
 }
 
-/// An answer that takes a while.
+/// A future that may take a while.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A configuration that can be read again.
@@ -42,7 +42,7 @@ pub trait Reloadable: Debug + Send + Sync {
 }
 
 impl State {
-    /// The latest reload; `None` where there was none since the start.
+    /// Returns the outcome of the latest reload, or `None` if there was none since the start.
     pub fn latest(&self) -> Option<Outcome> {
         self.0
             .lock()
@@ -50,7 +50,7 @@ impl State {
             .clone()
     }
 
-    /// Remembers the latest reload.
+    /// Stores the outcome of the latest reload.
     pub fn set(&self, outcome: Outcome) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }

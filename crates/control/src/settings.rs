@@ -1,39 +1,40 @@
-//! Where the HTTP interface listens, and what is logged where.
+//! Settings of the HTTP interface and the logs.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::log::filter::LogFilter;
 
-/// REST, metrics and logs.
+/// Settings of the HTTP interface, metrics and logs.
 #[derive(Clone, Debug, Default)]
 pub struct ControlSettings {
-    /// Where the HTTP interface listens; `None`: off.
+    /// Address of the HTTP interface, or `None` if it is off.
     pub httpd: Option<HttpListen>,
-    /// `httpd` was not chosen by the user: where it is taken, go on without it and say so.
+    /// True if the user has not chosen `httpd`. If that address cannot be bound, the program warns and continues
+    /// without it.
     pub httpd_is_default: bool,
-    /// Names in `Host` headers that the HTTP interface answers to, beside addresses and `localhost`.
+    /// Names in `Host` headers that the HTTP interface accepts, beside addresses and `localhost`.
     pub http_names: Vec<String>,
-    /// Keep the original's two misspellings in SPICE properties.
+    /// True to keep the original's two misspellings in SPICE properties.
     pub compat_json: bool,
-    /// Give up rights, files and system calls once everything listens.
+    /// True to drop rights, files and system calls once everything listens.
     pub confine: bool,
-    /// Tells a person at a terminal in a few lines what has started, in place of the log lines about it.
+    /// Prints to a user's terminal, in a few lines, what has started. It replaces the log lines about that.
     pub banner: Option<fn(&str)>,
-    /// Logs.
+    /// Settings of the logs.
     pub log: LogSettings,
 }
 
-/// Where the HTTP interface listens.
+/// The address of the HTTP interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpListen {
-    /// TCP address.
+    /// A TCP listener at this address.
     Tcp(SocketAddr),
-    /// Unix stream socket; a stale socket file is replaced.
+    /// A Unix stream socket. A stale socket file is replaced.
     Unix {
-        /// Its path.
+        /// Path of the socket.
         path: PathBuf,
-        /// Permissions of the socket: who may connect.
+        /// Permissions of the socket, which decide who may connect.
         mode: u32,
     },
 }
@@ -47,37 +48,37 @@ impl std::fmt::Display for HttpListen {
     }
 }
 
-/// Logs.
+/// Settings of the logs.
 #[derive(Clone, Debug, Default)]
 pub struct LogSettings {
-    /// Which lines are logged: `info`, `debug`, `quictun_engine=trace`.
+    /// The lines that are logged, by level: `info`, `debug`, `quictun_engine=trace`.
     pub level: LogFilter,
-    /// For people, as quic-tun's or JSON.
+    /// The format of a line.
     pub format: LogFormat,
-    /// `stdout`, `stderr` or file paths.
+    /// The outputs: `stdout`, `stderr` or file paths.
     pub outputs: Vec<String>,
-    /// How lines about single flows are worded.
+    /// The wording of lines about single flows.
     pub phrases: Phrases,
 }
 
-/// How lines about single flows are worded, and at which level.
+/// The wording and the level of lines about single flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phrases {
-    /// One line at the end of each flow; its other lines are at debug level.
+    /// One line at the end of each flow at info level or above; other lines about it are at debug level.
     #[default]
     Own,
-    /// quic-tun's: several lines for each flow at info level, word for word.
+    /// quic-tun's wording: several lines for each flow at info level, word for word.
     Original,
 }
 
-/// Log line formats.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people, at a terminal, in the journal or in a file.
+    /// Lines for people: at a terminal, in the journal or in a file.
     #[default]
     Text,
-    /// quic-tun's, for scripts that search its lines: columns, and fields as JSON.
+    /// quic-tun's columns, with fields as JSON, for scripts that search for its lines.
     Console,
-    /// One JSON object a line.
+    /// One JSON object on each line.
     Json,
 }

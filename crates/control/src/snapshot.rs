@@ -1,8 +1,8 @@
-//! What workers answer when the control plane asks how they are doing.
+//! Snapshots of the workers, which the control plane requests.
 //!
 //! Each worker thread gives the control plane one [`Ask`]: a function that puts a [`SnapshotRequest`] into the worker's
-//! bounded queue and wakes it. The worker answers between two batches of packets; [`Workers::collect`] asks all of them
-//! at once and goes on without those that are late, so a stuck worker is seen and holds nobody up.
+//! bounded queue and wakes it. The worker answers between two batches of packets. [`Workers::collect`] asks all workers
+//! at once and continues without those that are late. A stuck worker is therefore noticed, and delays no caller.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -13,48 +13,48 @@ use quictun_engine::report::{
 use quictun_io::udp_port::UdpSocketReport;
 use tokio::sync::oneshot;
 
-/// One worker at one moment.
+/// The state of one worker at one moment.
 #[derive(Clone, Debug)]
 pub struct WorkerSnapshot {
-    /// Number of the worker, from 0; its place in [`Workers::new`].
+    /// Number of the worker, from 0, which is its index in [`Workers::new`].
     pub worker: usize,
-    /// When it was taken, by the worker's clock; rates are computed from it.
+    /// Time of the snapshot by the worker's clock, from which rates are computed.
     pub taken: Instant,
-    /// Open flows; empty where only [`Detail::Counters`] were asked for.
+    /// Open flows. It is empty if the request asked only for [`Detail::Counters`].
     pub flows: Vec<FlowReport>,
-    /// Open connections.
+    /// Open connections of the worker.
     pub connections: Vec<ConnectionReport>,
-    /// Bonds, also those without a connection.
+    /// Bonds of the worker, including those without a connection.
     pub bonds: Vec<BondReport>,
-    /// Client: its servers, in the order in which they were given.
+    /// Client: the servers, in the order of the settings.
     pub servers: Vec<ServerReport>,
-    /// The engine's counters.
+    /// Counters of the worker's engine.
     pub totals: Totals,
-    /// Server: every named client, for whose number the engine has a bound.
+    /// Server: every named client; the engine bounds their number.
     pub clients: Vec<ClientReport>,
-    /// The worker's UDP socket.
+    /// State of the worker's UDP socket.
     pub udp: UdpSocketReport,
 }
 
-/// How much a snapshot holds. Flows are many: what can do without them asks for counters.
+/// The extent of a snapshot. Flows may be many, so a caller that does not need them asks for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Connections, bonds, totals and the socket.
+    /// Connections, bonds, totals and the socket, without flows.
     Counters,
-    /// Every open flow besides.
+    /// The same and every open flow.
     Flows,
 }
 
-/// What is put into a worker's queue.
+/// A request in a worker's queue.
 #[derive(Debug)]
 pub struct SnapshotRequest {
-    /// What the snapshot must hold; more does no harm.
+    /// The detail that the snapshot must have. It may have more.
     pub detail: Detail,
-    /// Where it goes. The asker may have stopped waiting: a failed send is no error.
+    /// Receives the snapshot. The caller may have stopped waiting, so a failed send is not an error.
     pub reply: oneshot::Sender<WorkerSnapshot>,
 }
 
-/// Puts a request into one worker's queue without blocking; false where the queue is full or the worker is gone.
+/// Puts a request into one worker's queue without blocking. Returns false if the queue is full or the worker has ended.
 pub type Ask = Box<dyn Fn(SnapshotRequest) -> bool + Send + Sync>;
 
 /// The workers of this process, as the control plane sees them.
@@ -62,10 +62,10 @@ pub struct Workers {
     asks: Vec<Ask>,
 }
 
-/// What [`Workers::collect`] got.
+/// The answers to [`Workers::collect`].
 #[derive(Clone, Debug, Default)]
 pub struct Collected {
-    /// The answers, in the order of the workers.
+    /// The snapshots, in the order of the workers.
     pub snapshots: Vec<WorkerSnapshot>,
     /// The workers that did not answer in time.
     pub silent: Vec<usize>,
@@ -87,23 +87,23 @@ impl Collected {
         self.snapshots.iter().flat_map(|snapshot| &snapshot.bonds)
     }
 
-    /// Count of open flows, with those that wait for another connection.
+    /// Returns the number of open flows, including those that wait for another connection.
     pub(crate) fn flow_count(&self) -> usize {
         let carried: usize = self.connections().map(|report| report.flows).sum();
         carried + self.detached_count()
     }
 
-    /// Count of flows that wait for another connection.
+    /// Returns the number of flows that wait for another connection.
     pub(crate) fn detached_count(&self) -> usize {
         self.bonds().map(|report| report.detached).sum()
     }
 
-    /// Bytes that flows keep until their peers have them.
+    /// Returns the bytes that flows keep until their peers have received them.
     pub(crate) fn retained(&self) -> u64 {
         self.bonds().map(|report| report.retained).sum()
     }
 
-    /// Every flow of every worker that answered, oldest first.
+    /// Returns every flow of every worker that answered, oldest first.
     pub(crate) fn flows(&self) -> Vec<(&WorkerSnapshot, &FlowReport)> {
         let flows = self.snapshots.iter().flat_map(|snapshot| {
             let flows = snapshot.flows.iter();
@@ -116,12 +116,12 @@ impl Collected {
 }
 
 impl Workers {
-    /// Takes one [`Ask`] for each worker, worker 0 first.
+    /// Creates the set of workers from one [`Ask`] for each, worker 0 first.
     pub fn new(asks: Vec<Ask>) -> Self {
         Self { asks }
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     pub fn count(&self) -> usize {
         self.asks.len()
     }
@@ -130,7 +130,7 @@ impl Workers {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: workers find nobody waiting for their answers.
+    /// Safe to drop: the workers' answers are discarded.
     pub async fn collect(&self, detail: Detail, deadline: Duration) -> Collected {
         let end = tokio::time::Instant::now() + deadline;
         let replies: Vec<_> = self
@@ -192,7 +192,7 @@ mod tests {
         Box::new(move |request| request.reply.send(snapshot(worker)).is_ok())
     }
 
-    /// A worker that takes the request and never answers it.
+    /// Returns a worker that takes the request and never answers it.
     fn hangs() -> Ask {
         let kept = Mutex::new(Vec::new());
         Box::new(move |request| {
@@ -243,7 +243,7 @@ mod tests {
             drop(request);
             true
         });
-        // An hour: the test would not end if either were waited for.
+        // With this deadline of an hour, the test would not end if it waited for either of them.
         assert_eq!(
             collect(vec![full, gone, answers(2)], Duration::from_hours(1)),
             (vec![2], vec![0, 1])

@@ -1,8 +1,8 @@
-//! Living under a service manager: readiness (`sd_notify(3)`) and socket activation (`sd_listen_fds(3)`).
+//! Works under a service manager: readiness (`sd_notify(3)`) and socket activation (`sd_listen_fds(3)`).
 //!
-//! In this order: [`listen_fds`] before anything is bound, [`notify_ready`] once everything listens, [`notify_reloading`]
-//! and [`notify_ready`] around each reload, [`notify_stopping`] when draining begins. Without a service manager all of
-//! them do nothing.
+//! Call [`listen_fds`] before binding anything, and [`notify_ready`] once everything listens. Call [`notify_reloading`]
+//! and [`notify_ready`] around each reload, and [`notify_stopping`] when draining begins. Without a service manager
+//! these functions do nothing.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,46 +16,47 @@ use std::time::Duration;
 use quictun_sys::{InheritError, InheritedFd, inherited_fds};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-/// How long the manager may take to make room for a message. A lost `READY=1` would have us killed; waiting for ever
-/// would have us hang.
+/// Longest wait until the manager has room for a message. After a lost `READY=1` the manager would kill the process,
+/// and without a limit the process might hang.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The field that says where the process listens, one for each address.
+/// The field with an address on which the process listens. It occurs once for each address.
 ///
-/// A service manager passes over fields that begin with `X_`; a program that starts a server and a client reads these.
+/// A service manager ignores fields that begin with `X_`. A program that starts a server and a client reads them.
 pub const LISTEN: &str = "X_QUICTUN_LISTEN";
 
-/// The field that says which key a server has.
+/// The field with the pin of a server's key.
 pub const PIN: &str = "X_QUICTUN_PIN";
 
-/// The field that says which server a client has reached.
+/// The field with the address of the server that a client has reached.
 pub const CONNECTED: &str = "X_QUICTUN_CONNECTED";
 
-/// Says that everything listens.
+/// Notifies the manager that everything listens.
 pub fn notify_ready() {
     notify("READY=1");
 }
 
-/// Says that the configuration is being read again; [`notify_ready`] says that this is over.
+/// Notifies the manager that a reload has begun. [`notify_ready`] ends it.
 pub fn notify_reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
-    // systemd wants both in one message (Type=notify-reload).
+    // systemd requires both fields in one message (Type=notify-reload).
     let message = format!("RELOADING=1\nMONOTONIC_USEC={microseconds}");
     notify(&message);
 }
 
-/// Says that the process is draining.
+/// Notifies the manager that the process is draining.
 pub fn notify_stopping() {
     notify("STOPPING=1");
 }
 
-/// Says that a client has reached its server. Called from a loop that carries data, so it waits for nothing.
+/// Reports that a client has reached its server. It never waits, because a loop that carries data calls it.
 pub fn notify_connected(server: net::SocketAddr) {
     notify_within(&format!("{CONNECTED}={server}"), Duration::ZERO);
 }
 
-/// Sends fields of `KEY=value`, a line each. A failed message is worth a line and no more: the process works without.
+/// Sends fields of the form `KEY=value`, one on each line. A failure is logged only, because the process works without
+/// it.
 pub fn notify(message: &str) {
     notify_within(message, SEND_TIMEOUT);
 }
@@ -69,7 +70,7 @@ fn notify_within(message: &str, wait: Duration) {
     }
 }
 
-/// Sends to a manager that listens at a path, or at `@` and an abstract name.
+/// Sends a message to a manager that listens at a path, or at an abstract name after `@`.
 fn send(manager: &OsStr, message: &str, wait: Duration) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
     if wait.is_zero() {
@@ -95,44 +96,44 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// A socket that the service manager opened for us, by what it is. Non-blocking.
+/// A socket that the service manager has opened for this process, by its kind. It is non-blocking.
 #[derive(Debug)]
 pub enum Activated {
-    /// `ListenDatagram=` with an IP address: the server's.
+    /// From `ListenDatagram=` with an IP address: the server's socket.
     Udp(UdpSocket),
-    /// `ListenStream=` with an IP address: a client's forward.
+    /// From `ListenStream=` with an IP address: the listener of a client's forward.
     Tcp(TcpListener),
-    /// `ListenStream=` with a path: a client's forward.
+    /// From `ListenStream=` with a path: the listener of a client's forward.
     Unix(UnixListener),
 }
 
-/// Why the manager's sockets could not be used.
+/// The reason why the manager's sockets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ActivationError {
-    /// They could not be taken.
+    /// The descriptors cannot be inherited.
     #[error("socket activation: {0}")]
     Inherit(#[from] InheritError),
-    /// One of them is no socket, or could not be prepared.
+    /// A descriptor is not a socket, or cannot be prepared.
     #[error("socket activation: {0}: {1}")]
     Socket(String, #[source] io::Error),
-    /// One of them is a socket that we have no use for.
+    /// The program has no use for a socket of this kind.
     #[error(
         "socket activation: {name} is of domain {domain} and type {kind}: \
          use ListenDatagram= for the server, ListenStream= for a client's forwards, and Accept=no"
     )]
     WrongKind {
-        /// Its `FileDescriptorName=`.
+        /// The socket's name, from `FileDescriptorName=`.
         name: String,
-        /// Its `SO_DOMAIN`.
+        /// The socket's address family, from `SO_DOMAIN`.
         domain: u16,
-        /// Its `SO_TYPE`.
+        /// The socket's type, from `SO_TYPE`.
         kind: u32,
     },
 }
 
-/// Takes the sockets that the service manager opened, with their names, in the manager's order.
+/// Takes the sockets that the service manager has opened, with their names, in the manager's order.
 ///
-/// Empty without socket activation, and from the second call on.
+/// The list is empty without socket activation, and from the second call on.
 ///
 /// # Errors
 ///
@@ -214,13 +215,13 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         assert!(
             send(
-                directory.path().join("nobody").as_os_str(),
+                directory.path().join("missing").as_os_str(),
                 "READY=1",
                 SEND_TIMEOUT
             )
             .is_err()
         );
-        let error = send(OsStr::new("vsock:2:1"), "READY=1", SEND_TIMEOUT).expect_err("not ours");
+        let error = send(OsStr::new("vsock:2:1"), "READY=1", SEND_TIMEOUT).expect_err("no vsock");
         assert!(error.to_string().contains("vsock:2:1"), "{error}");
     }
 
@@ -270,7 +271,7 @@ mod tests {
         ));
     }
 
-    /// The child half of the next test; does nothing in an ordinary run.
+    /// The child half of the next test. It does nothing in an ordinary run.
     #[test]
     fn child_lists_its_sockets() {
         if std::env::var_os("QUICTUN_TEST_CHILD").is_none() {

@@ -1,4 +1,4 @@
-//! Which lines are logged: a level, and levels of single modules.
+//! Filters lines by level, for all modules or for single ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,30 +6,30 @@ use std::str::FromStr;
 use thiserror::Error;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// A level, or several `TARGET=LEVEL` separated by commas.
+/// A level, or several `TARGET=LEVEL`, separated by commas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter(pub(super) Targets);
 
-/// Why a text is no filter. Each message says what to write instead.
+/// The reason why a text is not a filter. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LogFilterError {
-    /// No name of a module before the `=`.
+    /// The text before the `=` is not the name of a module.
     #[error("{target:?} is not a log target: write, for instance, quictun_engine=debug")]
     Target {
-        /// As given.
+        /// The text before the `=`.
         target: String,
     },
-    /// Neither a level of `tracing` nor one of zap.
+    /// The text is neither a level of `tracing` nor one of zap.
     #[error("unknown level {level:?}: choose trace, debug, info, warn, error or off")]
     Level {
-        /// As given.
+        /// The level as the user gave it.
         level: String,
     },
 }
 
 impl LogFilter {
-    /// Whether it is the level `debug` or `trace`, for all modules alike.
+    /// Returns true if the filter is the level `debug` or `trace` for all modules.
     pub fn is_debug(&self) -> bool {
         let levels = [LevelFilter::DEBUG, LevelFilter::TRACE];
         let mut filters = levels
@@ -39,7 +39,7 @@ impl LogFilter {
     }
 }
 
-/// The level `info`.
+/// The default is the level `info` for all modules.
 impl Default for LogFilter {
     fn default() -> Self {
         Self(Targets::new().with_default(LevelFilter::INFO))
@@ -78,7 +78,7 @@ fn parse_level(text: &str) -> Result<LevelFilter, LogFilterError> {
         "debug" => Ok(LevelFilter::DEBUG),
         "info" => Ok(LevelFilter::INFO),
         "warn" | "warning" => Ok(LevelFilter::WARN),
-        // zap's levels above "error" have no counterpart: nothing of ours is that bad.
+        // zap's levels above "error" have no counterpart in `tracing`, so they count as "error".
         "error" | "dpanic" | "panic" | "fatal" => Ok(LevelFilter::ERROR),
         "off" => Ok(LevelFilter::OFF),
         _ => Err(LogFilterError::Level {

@@ -1,4 +1,4 @@
-//! The `tracing` layer: gathers the fields of an event and its spans into a line, and queues it.
+//! The `tracing` layer: collects the fields of an event and its spans into a line, and queues the line.
 
 use jiff::Timestamp;
 use tracing::span::{Attributes, Id, Record};
@@ -10,7 +10,7 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 use super::line::{Fields, Line, caller};
 use super::writer::Queue;
 
-/// Writes events as lines into the queue. `clock` is the wall clock; tests have their own.
+/// Writes events as lines into the queue. `clock` returns the wall clock's time; tests pass a fixed one.
 #[derive(Debug)]
 pub(super) struct LogLayer {
     clock: fn() -> Timestamp,

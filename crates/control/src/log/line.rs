@@ -1,4 +1,4 @@
-//! One event as one line: for people ([`super::people`]), in quic-tun's columns, or as JSON.
+//! Formats one event as one line: for people ([`super::people`]), in quic-tun's columns, or as JSON.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -13,23 +13,23 @@ use super::people::{self, Style};
 use super::text::{without_credentials, write_json_string, write_message};
 use crate::settings::LogFormat;
 
-/// Longest text of one value, bytes; more is cut, and the cut shown. A token has at most 1024.
+/// Longest text of one value, bytes. Longer text is cut and ends with an ellipsis. A token has at most 1024 bytes.
 const MAX_VALUE: usize = 8 * 1024;
 
-/// Keys of the JSON lines that fields may not take.
+/// Keys of JSON lines that fields may not use.
 const RESERVED: [&str; 4] = ["ts", "level", "caller", "msg"];
 
-/// How the lines of one output are written.
+/// The format of the lines of one output.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Format {
     kind: LogFormat,
-    /// For lines of text that people read.
+    /// The style of text lines for people.
     style: Style,
-    /// For text lines; JSON lines are in UTC.
+    /// The time zone of text lines. JSON lines use UTC.
     zone: TimeZone,
 }
 
-/// Fields in the order in which they were first given; a later value of the same name takes the place of the earlier.
+/// Fields in the order in which their names first appeared. A later value replaces an earlier one of the same name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Vec<(&'static str, Value)>);
 
@@ -106,7 +106,7 @@ fn write_json(line: &Line<'_>, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// Writes a field's value as JSON, in text lines too.
+/// Writes a field's value as JSON, also in console lines.
 fn write_value(out: &mut String, value: &Value) -> fmt::Result {
     match value {
         Value::String(text) => write_json_string(out, text),
@@ -114,7 +114,8 @@ fn write_value(out: &mut String, value: &Value) -> fmt::Result {
     }
 }
 
-/// Where an event comes from: `tunnel/server.rs:30` in this repository, the module elsewhere.
+/// Returns the origin of an event: `tunnel/server.rs:30` for code of this repository, and the log target for other
+/// code.
 pub(super) fn caller(metadata: &Metadata<'_>) -> String {
     match metadata
         .file()
@@ -182,7 +183,7 @@ impl Visit for Fields {
         let mut cause = value.source();
         while let Some(error) = cause {
             let error_text = error.to_string();
-            // Many errors end with the text of their source already.
+            // The text of many errors already ends with the text of their source.
             if !text.ends_with(&error_text) {
                 text.push_str(": ");
                 text.push_str(&error_text);
@@ -200,7 +201,7 @@ impl Visit for Fields {
         self.set(field.name(), value.into());
     }
 
-    /// JSON has no numbers for infinity and NaN: they become `null`.
+    /// Records infinity and NaN as `null`, because JSON has no numbers for them.
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.set(field.name(), value.into());
     }

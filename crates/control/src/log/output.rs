@@ -1,9 +1,9 @@
-//! Where lines go, and how a file gives way to a new one of its name.
+//! Opens the outputs of the log, and replaces a file by a new one of the same name.
 //!
-//! A program that rotates logs renames the file and asks for a new one. [`LogFiles::reopen`] opens it; the
-//! writer's thread changes over before its next write, so that no line is torn or lost.
+//! A program that rotates logs renames the file and requests a new one. [`LogFiles::reopen`] opens the new file. The
+//! writer's thread switches to it before its next write, so that no line is torn or lost.
 //!
-//! A new file has mode 0640, less what the umask takes. One that exists keeps its mode.
+//! A new file has mode 0640, without the bits that the umask removes. An existing file keeps its mode.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,13 +16,13 @@ use quictun_trust::keeper;
 
 use super::people::Style;
 
-/// Why logs could not be set up.
+/// The reason why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// An output cannot be opened.
     #[error("cannot open log output {}: {}", .0.display(), .1)]
     Open(PathBuf, #[source] io::Error),
-    /// No thread for the writer.
+    /// The thread of a writer cannot be started.
     #[error("cannot start the log thread: {0}")]
     Thread(#[source] io::Error),
     /// [`init`](super::init) was called before.
@@ -37,7 +37,7 @@ pub(super) struct Output {
     successor: Option<Arc<LogFile>>,
 }
 
-/// The files among the outputs.
+/// The log files among the outputs.
 #[derive(Clone, Debug, Default)]
 pub struct LogFiles(Arc<[Arc<LogFile>]>);
 
@@ -47,7 +47,7 @@ struct LogFile {
     opened: Mutex<Option<File>>,
 }
 
-/// The files among outputs as they are given.
+/// Returns the paths of the files among the outputs as the settings give them.
 pub fn files(outputs: &[String]) -> impl Iterator<Item = &Path> {
     let files = outputs
         .iter()
@@ -113,12 +113,12 @@ impl LogFiles {
         Self(files.collect())
     }
 
-    /// How many there are.
+    /// Returns the number of files.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Opens each under its name again; those that cannot be are written to as before.
+    /// Opens each file under its name again. If that fails, lines still go to the file that is open.
     pub fn reopen(&self) -> Vec<LogError> {
         let files = self.0.iter();
         files.filter_map(|file| file.reopen().err()).collect()
@@ -133,7 +133,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// A file stays usable after a panic while it was locked.
+    /// Locks the slot. The file stays usable after a panic that held the lock.
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<File>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Lines for people: a time, a level, the message, and fields as `key=value`.
+//! Formats lines for people: a time, a level, the message, and fields as `key=value`.
 //!
 //! ```text
 //! 12:00:00 WARN  the server does not answer server=192.0.2.1:7500
@@ -6,10 +6,10 @@
 //! <4>the server does not answer server=192.0.2.1:7500
 //! ```
 //!
-//! The first is for a terminal, in colours where it has them; the second for files and pipes; the third for the journal,
-//! which stamps lines itself and takes the level from the number in front (`sd-daemon(3)`). Keys are in lower case, with
-//! underscores, and those of quic-tun have shorter names. A value with spaces or quotes stands in quotes, escaped as in
-//! JSON. What is wider than a terminal has a row for each field there, broken between words.
+//! The first form is for a terminal, in colours if it supports them. The second is for files and pipes. The third is
+//! for the journal, which adds the time itself and reads the level from the leading number (`sd-daemon(3)`). Keys are
+//! in lower case with underscores, and quic-tun's keys get shorter names. A value with spaces or quotes is quoted and
+//! escaped as in JSON. If a line is wider than the terminal, each field gets a row, which is broken between words.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
@@ -23,36 +23,36 @@ use tracing::Level;
 use super::line::Line;
 use super::text::{without_credentials, write_json_string, write_message};
 
-/// Switches colours off again.
+/// Switches colours off after a coloured part.
 const RESET: &str = "\u{1b}[0m";
 
-/// Columns of a terminal that does not say how many it has.
+/// Assumed width of a terminal that does not report one, columns.
 const COLUMNS: usize = 80;
 
-/// The fields' rows begin under the message.
+/// Indentation of a field's row, columns: it begins below the message.
 const INDENT: usize = "12:00:00 ERROR ".len();
 
-/// For keys, which matter less than values.
+/// Makes keys faint, because they matter less than values.
 const FAINT: &str = "\u{1b}[2m";
 
-/// The place where a person reads the lines of an output.
+/// The kind of output on which a person reads the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// A terminal, with or without colours.
+    /// A terminal, with its width and its use of colours.
     Terminal {
-        /// Whether lines have colours.
+        /// True if lines have colours.
         colours: bool,
-        /// Its width.
+        /// The width of the terminal, columns.
         columns: usize,
     },
     /// The journal of systemd.
     Journal,
-    /// A file, or a program behind a pipe.
+    /// A file, or a pipe to another program.
     File,
 }
 
 impl Style {
-    /// Looks at a standard stream and at the environment: `NO_COLOR`, `TERM`, `JOURNAL_STREAM`.
+    /// Determines the style of a standard stream from the stream and from `NO_COLOR`, `TERM` and `JOURNAL_STREAM`.
     pub(super) fn of_stream(
         stream: &(impl AsFd + IsTerminal),
         variable: impl Fn(&str) -> Option<std::ffi::OsString>,
@@ -140,7 +140,7 @@ fn fields(line: &Line<'_>) -> Result<Vec<(String, String)>, fmt::Error> {
     line.fields.iter().map(pair).collect()
 }
 
-/// Writes a field below the message, its value broken between words.
+/// Writes a field in a row below the message, and breaks its value between words.
 fn write_row(
     key: &str,
     value: &str,
@@ -181,7 +181,7 @@ fn plain(text: &str) -> String {
     text.to_owned()
 }
 
-/// The name of a field; JSON and console lines keep those of quic-tun.
+/// Returns the name under which people see a field. JSON and console lines keep quic-tun's names.
 fn key(name: &str) -> String {
     match name {
         "Server-Endpoint-Addr" => "server".to_owned(),
@@ -216,7 +216,7 @@ fn colour(level: Level) -> &'static str {
     }
 }
 
-/// The levels of syslog (RFC 5424 section 6.2.1).
+/// Returns the severity of a level in syslog (RFC 5424 section 6.2.1).
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{debug, error, info, info_span, warn};
 
-/// An output that hands every write to the test, and waits where the test does not take it.
+/// An output that passes every write to the test, and fails once the test has dropped the receiver.
 struct Lines(Sender<String>);
 
 impl Write for Lines {
@@ -26,12 +26,12 @@ fn lines() -> (Lines, Receiver<String>) {
     (Lines(sender), receiver)
 }
 
-/// 2026-08-01 12:00:00.123456789 UTC.
+/// Returns 2026-08-01 12:00:00.123456789 UTC.
 fn fixed_clock() -> jiff::Timestamp {
     jiff::Timestamp::new(1_785_585_600, 123_456_789).expect("in range")
 }
 
-/// The lines that `emit` logs, at debug level, two hours east of UTC.
+/// Returns the lines that `emit` logs at debug level, with a clock two hours east of UTC.
 fn logged(format: LogFormat, emit: impl FnOnce()) -> String {
     logged_in(format, Style::File, emit)
 }
@@ -49,7 +49,7 @@ fn logged_in(format: LogFormat, style: Style, emit: impl FnOnce()) -> String {
     written.try_iter().collect()
 }
 
-/// Without the line numbers of this file, so that it can be edited.
+/// Removes the line numbers of this file, so that edits do not break the tests.
 fn without_line_numbers(text: &str) -> String {
     let mut parts = text.split("control/log/tests.rs:");
     let mut result = parts.next().unwrap_or_default().to_owned();
@@ -249,7 +249,7 @@ fn json_lines_are_one_object_each_in_utc() {
     }
 }
 
-/// What could end a line, move the cursor or turn text around, in a message and in values.
+/// Logs text that could end a line, move the cursor or reverse the direction of text, in a message and in values.
 fn emit_hostile() {
     let hostile = "a\u{1b}[2J\u{7f}\u{85}\u{9b}31m\u{61c}\u{200f}\u{202e}\u{2028}\u{2029}\u{2066}\u{feff}\u{e0041}\r\n\tb";
     warn!(hostile, shown = %hostile, debugged = ?hostile, "{hostile}");
@@ -313,7 +313,7 @@ fn a_new_log_file_is_read_by_its_owner_and_group_only() {
             .mode()
             & 0o777
     };
-    // The umask of the tests may take more.
+    // The umask of the test run may remove more bits.
     assert_eq!(mode() & !0o040, 0o600, "{:o}", mode());
     std::fs::remove_file(&path).expect("removed");
     assert!(guard.files().reopen().is_empty());
@@ -390,7 +390,7 @@ fn console() -> Format {
     Format::new(LogFormat::Console, Style::File, TimeZone::UTC)
 }
 
-/// An output that takes the first write when the test says so.
+/// An output that accepts a write only after the test has released it.
 struct Stalled {
     release: Receiver<()>,
     lines: Lines,
@@ -398,7 +398,7 @@ struct Stalled {
 
 impl Write for Stalled {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // An error means that the test let go for good.
+        // An error means that the test has dropped the sender, which releases all writes.
         self.release.recv().ok();
         self.lines.write(bytes)
     }
@@ -417,7 +417,7 @@ fn a_stalled_output_delays_nobody_and_the_lines_it_loses_are_counted() {
         lines,
     };
     let queue = Queue::start(vec![(stalled, console())]).expect("a thread");
-    // More than the queue holds and the thread has in hand, which is 64 of these lines at most.
+    // This is more than the queue holds together with the thread's batch, which has at most 64 of these lines.
     let pushed = writer::QUEUE_LINES + 200;
     let line = format!("{}\n", "x".repeat(1023));
     for _ in 0..pushed {
@@ -491,7 +491,7 @@ fn a_file_that_was_moved_away_is_followed_by_a_new_one_without_losing_a_line() {
         std::fs::rename(&path, &moved).expect("moved");
         error!("after the move");
         guard.queue.flush(Duration::from_mins(1));
-        assert_eq!(guard.files().count(), 1, "stderr is no file");
+        assert_eq!(guard.files().count(), 1, "stderr must not count as a file");
         assert!(guard.files().reopen().is_empty());
         error!("after the reopening");
         guard.queue.flush(Duration::from_mins(1));
@@ -525,7 +525,7 @@ fn a_file_that_cannot_be_opened_again_is_written_to_as_before() {
     assert!(text.contains("still here"), "{text}");
 }
 
-/// What the children of the following tests do; nothing in an ordinary run.
+/// The child processes of the following tests run this test. It does nothing in an ordinary run.
 #[test]
 fn child() {
     let Some(what) = std::env::var_os("QUICTUN_TEST_CHILD") else {
@@ -546,7 +546,7 @@ fn child() {
         }
         Some("closed") => {
             info!("first");
-            // The parent closes our stdout, then our stdin.
+            // The parent closes this process's stdout first, and then its stdin.
             assert!(io::stdin().lines().next().is_none());
             for number in 0..1000 {
                 info!(number, "into nothing");
@@ -589,7 +589,7 @@ fn a_panic_is_logged_with_its_place_and_thread() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         stderr.contains("it broke: 7"),
-        "logs go to files only, so stderr has it too: {stderr}"
+        "logs go to files only, so stderr must have the panic too: {stderr}"
     );
 }
 
@@ -609,12 +609,12 @@ fn a_closed_stdout_does_not_end_the_process() {
         line.clear();
         assert!(
             output.read_line(&mut line).expect("text") > 0,
-            "it ended too early"
+            "the child ended too early"
         );
     }
     drop(output);
     drop(child.stdin.take());
-    // The harness fails to print its own summary, so its exit code says nothing; a signal would.
+    // The harness cannot print its own summary, so its exit code is meaningless. A signal would show as a missing code.
     let status = child.wait().expect("ends");
     assert!(status.code().is_some(), "{status}");
     let text = std::fs::read_to_string(&path).expect("written");

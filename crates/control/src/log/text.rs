@@ -1,12 +1,12 @@
-//! Text in logs: escaped, bounded, without credentials.
+//! Prepares text for logs: escapes it, bounds it, and removes credentials.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 
-/// Longest text of a peer in one value, bytes: a host name has at most 253.
+/// Longest text of a peer in one value, bytes. A host name has at most 253.
 const MAX_FOREIGN: usize = 256;
 
-/// Text that a peer wrote or could shape: shows the first 256 bytes, and how many there are.
+/// Wraps text that a peer wrote or could shape. `Display` shows the first 256 bytes, and the length of longer text.
 #[derive(Debug)]
 pub struct Foreign<T>(pub T);
 
@@ -22,7 +22,7 @@ impl<T: Display> Display for Foreign<T> {
     }
 }
 
-/// Keeps the beginning of what is written and counts the rest.
+/// Keeps the beginning of the written text and counts the bytes of all of it.
 #[derive(Default)]
 struct Cut {
     text: String,
@@ -40,10 +40,11 @@ impl fmt::Write for Cut {
     }
 }
 
-/// Whether a character is escaped in logs: it could end a line, move the cursor, or change how others are shown.
+/// Returns true if logs escape the character, because it could end a line, move the cursor, or change how other
+/// characters are displayed.
 ///
-/// Control characters (C0, DEL, C1); line and paragraph separators; bidirectional controls; characters without a
-/// width or a shape of their own; tags.
+/// These are control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls, characters
+/// without a width or a shape of their own, and tags.
 pub(super) fn is_escaped(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -68,7 +69,7 @@ pub(super) fn is_escaped(c: char) -> bool {
         )
 }
 
-/// Writes a message: escaped characters as in Rust, `\u{202e}`.
+/// Writes a message, and escapes characters as in Rust: `\u{202e}`.
 pub(super) fn write_message(out: &mut String, message: &str) -> fmt::Result {
     let mut rest = message;
     while let Some(c) = write_plain(out, &mut rest) {
@@ -81,8 +82,9 @@ pub(super) fn write_message(out: &mut String, message: &str) -> fmt::Result {
     Ok(())
 }
 
-/// Writes the printable ASCII without quotes and backslashes that `rest` begins with, which nothing escapes, and takes
-/// the character behind it. Nearly all text in logs is of this kind, and a run of it is copied at once.
+/// Writes the leading run of printable ASCII without quotes and backslashes, which needs no escapes. Removes the run
+/// and the character after it from `rest`, and returns that character. Nearly all log text is such a run, and is copied
+/// at once.
 fn write_plain(out: &mut String, rest: &mut &str) -> Option<char> {
     let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
     let end = rest.bytes().position(|byte| !plain(byte));
@@ -94,7 +96,7 @@ fn write_plain(out: &mut String, rest: &mut &str) -> Option<char> {
     next
 }
 
-/// Writes a JSON string: escaped characters as `\u202e`, those beyond the basic plane in two halves.
+/// Writes a JSON string. Characters are escaped as `\u202e`, and those beyond the basic plane as two surrogates.
 pub(super) fn write_json_string(out: &mut String, text: &str) -> fmt::Result {
     out.push('"');
     let mut rest = text;
@@ -117,16 +119,16 @@ pub(super) fn write_json_string(out: &mut String, text: &str) -> fmt::Result {
     Ok(())
 }
 
-/// The text without user names and passwords in URLs: `https://user:secret@host/` becomes `https://host/`.
+/// Removes user names and passwords from URLs in a text: `https://user:secret@host/` becomes `https://host/`.
 pub fn without_credentials(text: &str) -> Cow<'_, str> {
-    // One byte is found far sooner than three.
+    // Searching for one byte is far faster than searching for three.
     if !text.contains('@') {
         return Cow::Borrowed(text);
     }
     let (mut shown, mut rest, mut changed) = (String::new(), text, false);
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
-        // RFC 3986 section 3.2; whitespace, quotes and angle brackets end a URL in a sentence.
+        // RFC 3986 section 3.2 ends the authority. In a sentence, whitespace, quotes and angle brackets end a URL too.
         let ends =
             |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '<' | '>' | '`');
         let end = after.find(ends).unwrap_or(after.len());
@@ -144,9 +146,9 @@ pub fn without_credentials(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A URL as logs and errors show it: without credentials, and without the values of its query, where keys often are.
+/// Returns a URL for logs and errors, without credentials and without its query, because the query often contains keys.
 pub fn shown_url(url: &str) -> String {
-    // In a malformed URL the password may hold a slash: everything before the last '@' could be part of it.
+    // In a malformed URL the password may contain a slash, so everything before the last '@' could be part of it.
     let bare = match url.split_once("://") {
         Some((scheme, rest)) => {
             let path = rest.find(['?', '#']).unwrap_or(rest.len());
@@ -174,7 +176,7 @@ mod tests {
         let wide = "ä".repeat(100_000);
         let shown = Foreign(&wide).to_string();
         assert_eq!(shown, format!("{}… (200000 bytes)", "ä".repeat(128)));
-        // Written in parts: nothing is shown after a gap.
+        // The text arrives in parts: after a cut, nothing more is shown.
         let parts = Foreign(format_args!("{}{}", "x".repeat(255), "äb"));
         assert_eq!(
             parts.to_string(),

@@ -1,6 +1,6 @@
-//! The threads that write log lines, one for each output, and the queues in front of them.
+//! The threads that write log lines, one for each output, and their queues.
 //!
-//! An output that stalls delays neither the threads that log nor the other outputs.
+//! A stalled output delays neither the threads that log nor the other outputs.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tracing::Level;
 
 use super::line::{Fields, Format, Line};
 
-/// Lines that wait while an output stalls: seconds of a busy log, a few MiB at most in ordinary lines.
+/// Longest queue of an output that stalls, lines: seconds of a busy log, and at most a few MiB of ordinary lines.
 pub(super) const QUEUE_LINES: usize = 8192;
 
-/// Lines are gathered up to this size for one write when they come fast.
+/// Size of a write up to which lines are gathered when they arrive fast, bytes.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// Pause before an output is tried again that takes nothing at the moment (a non-blocking terminal or pipe).
+/// Pause before the writer retries an output that accepts nothing now (a non-blocking terminal or pipe).
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Into the writers' threads, which end when every clone of this is gone. Never blocks.
+/// The sending side of the writers' queues. The writers' threads end when all clones are dropped. It never blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     lanes: Arc<[Lane]>,
@@ -32,14 +32,14 @@ pub(super) struct Queue {
 struct Lane {
     format: Format,
     sender: SyncSender<Message>,
-    /// Lines that found the queue full since the writer last looked.
+    /// Number of lines that found the queue full since the writer last checked.
     dropped: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 enum Message {
     Line(Arc<str>),
-    /// Answered when everything before it is written.
+    /// The writer answers this when everything before it is written.
     Flush(SyncSender<()>),
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Writer<W> {
 }
 
 impl Queue {
-    /// Lanes to writers, which write nothing before they are started.
+    /// Creates a queue and its writers, which write nothing before they are started.
     pub(super) fn new<W: Write>(outputs: Vec<(W, Format)>) -> (Self, Vec<Writer<W>>) {
         let lanes = outputs.into_iter().map(|(output, format)| {
             let (sender, queue) = sync_channel(QUEUE_LINES);
@@ -75,7 +75,7 @@ impl Queue {
         (Self { lanes }, writers)
     }
 
-    /// The same with started writers.
+    /// Creates a queue whose writers are started.
     #[cfg(test)]
     pub(super) fn start<W>(outputs: Vec<(W, Format)>) -> io::Result<Self>
     where
@@ -88,7 +88,8 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Queues a line, which `write` writes for each format that outputs have, or counts it where there is no room.
+    /// Queues a line, which `write` formats once for each format in use. If a queue is full, counts the line as
+    /// dropped.
     pub(super) fn push(&self, write: impl Fn(&Format) -> String) {
         let mut written: Option<(&Format, Arc<str>)> = None;
         for lane in self.lanes.iter() {
@@ -98,13 +99,13 @@ impl Queue {
             };
             written = Some((&lane.format, Arc::clone(&line)));
             if let Err(TrySendError::Full(_)) = lane.sender.try_send(Message::Line(line)) {
-                // The count alone matters: no other memory hangs on it.
+                // Only the count matters, and no other memory depends on it.
                 lane.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Waits until everything queued is written, for at most `deadline`.
+    /// Waits until everything that is queued has been written, but at most until `deadline` has passed.
     pub(super) fn flush(&self, deadline: Duration) {
         let end = Instant::now() + deadline;
         let waits: Vec<_> = self
@@ -113,7 +114,7 @@ impl Queue {
             .filter_map(|lane| lane.request_flush(end))
             .collect();
         for wait in waits {
-            // Late or gone: then nothing more can be done.
+            // If the writer is late or has ended, nothing more can be done.
             wait.recv_timeout(end.saturating_duration_since(Instant::now()))
                 .ok();
         }
@@ -165,7 +166,7 @@ impl<W: Write> Writer<W> {
             }
             batch.clear();
             for done in waiting {
-                // The waiting thread may have given up.
+                // The thread that requested the flush may have stopped waiting.
                 done.try_send(()).ok();
             }
         }
@@ -179,7 +180,7 @@ impl<W: Write> Writer<W> {
             self.format.write(&Line {
                 at: Timestamp::now(),
                 level: Level::WARN,
-                caller: "tunnel/log/writer.rs".to_owned(),
+                caller: "control/log/writer.rs".to_owned(),
                 message: "Log lines were dropped: an output is too slow",
                 fields: &fields,
             })
@@ -187,8 +188,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writes whole lines; false where this output has no reader any more. What a full disk refuses is lost, and the output
-/// kept: there may be room later.
+/// Writes whole lines. Returns false if the output has no reader any more. If the disk is full, the lines are lost and
+/// the output is kept, because there may be room later.
 fn write(output: &mut impl Write, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match output.write(bytes) {

@@ -1,4 +1,4 @@
-//! What the workers say of named clients, put together.
+//! Combines the workers' reports about named clients.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use quictun_engine::report::{ClientTotals, OTHERS, Usage};
 
 use super::list::View;
 
-/// One named client, over all workers.
+/// The figures of one named client, over all workers.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     pub(super) connections: u64,
@@ -16,12 +16,12 @@ pub(super) struct Client {
     pub(super) usage: Option<Usage>,
 }
 
-/// All named clients by name. Their number is bounded by the engines.
+/// Returns all named clients by name. The engines bound their number.
 pub(super) fn of<'a>(view: &View<'a>) -> BTreeMap<&'a str, Client> {
     let mut clients = BTreeMap::<&str, Client>::new();
     for report in view.counters.iter().flat_map(|worker| &worker.clients) {
         let client = clients.entry(&report.name).or_default();
-        // Every worker says the same.
+        // Every worker reports the same usage.
         client.usage = client.usage.or(report.usage);
         let sums = &mut client.totals;
         let more = report.totals;
@@ -47,7 +47,7 @@ pub(super) fn of<'a>(view: &View<'a>) -> BTreeMap<&'a str, Client> {
     clients
 }
 
-/// The place of a client, its own or that of many.
+/// Returns the entry of a client: its own, or the common entry of clients that have none.
 fn named<'a>(
     clients: &'a mut BTreeMap<&str, Client>,
     name: Option<&str>,

@@ -1,16 +1,16 @@
-//! The format of an answer, by the `Accept` fields of the request (RFC 9110 section 12.5.1).
+//! Chooses the format of an answer by the `Accept` fields of the request (RFC 9110 section 12.5.1).
 
 const OPEN_METRICS_VERSION: &str = "1.0.0";
 
 /// A weight of 1, in thousandths.
 const WHOLE: u16 = 1000;
 
-/// The format of an answer.
+/// The format of a metrics answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Prometheus' own: for people, and programs that say nothing else.
+    /// Prometheus' own text format, for people and for programs that name no format.
     Text,
-    /// The one that Prometheus asks for.
+    /// The format that Prometheus requests.
     OpenMetrics,
 }
 
@@ -19,7 +19,7 @@ pub(crate) enum Format {
 struct Range<'a> {
     kind: &'a str,
     version: Option<&'a str>,
-    /// Thousandths.
+    /// The weight of the range, in thousandths.
     weight: u16,
 }
 
@@ -31,7 +31,8 @@ impl Format {
         }
     }
 
-    /// The better one by these `Accept` fields. Who accepts neither gets text nevertheless: it can be read by anyone.
+    /// Returns the preferred format by these `Accept` fields. A client that accepts neither gets text, which anyone can
+    /// read.
     pub(crate) fn accepted<'a>(fields: impl Iterator<Item = &'a str>) -> Self {
         let ranges: Vec<Range<'_>> = fields
             .flat_map(|field| field.split(','))
@@ -47,7 +48,7 @@ impl Format {
     }
 }
 
-/// By the range that names it most precisely.
+/// Returns the weight of the text format, from the range that names it most precisely.
 fn weight_of_text(ranges: &[Range<'_>]) -> u16 {
     let weight = |kind| {
         let ranges = ranges
@@ -60,7 +61,7 @@ fn weight_of_text(ranges: &[Range<'_>]) -> u16 {
 }
 
 impl<'a> Range<'a> {
-    /// `None`: its weight is none.
+    /// Parses a range. Returns `None` if its weight is not valid.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let mut range = Self {
@@ -79,7 +80,8 @@ impl<'a> Range<'a> {
         Some(range)
     }
 
-    /// Whoever accepts everything, as `curl` does, has not asked for it.
+    /// Returns true if the range names this version of `OpenMetrics`. Accepting everything, as `curl` does, does not
+    /// count.
     fn is_open_metrics(&self) -> bool {
         self.kind
             .eq_ignore_ascii_case("application/openmetrics-text")
@@ -89,7 +91,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// `0`, `1`, or either with up to three decimals.
+/// Parses `0` or `1`, with up to three decimals, into thousandths.
 fn thousandths(text: &str) -> Option<u16> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = decimals.bytes().all(|byte| byte.is_ascii_digit());
@@ -104,7 +106,7 @@ fn thousandths(text: &str) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// What Prometheus 2.42 and 3.5 send.
+    /// The `Accept` fields of Prometheus 2.42 and 3.5.
     const PROMETHEUS_2: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
 

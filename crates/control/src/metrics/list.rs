@@ -1,4 +1,4 @@
-//! The list of metrics, and how each is read.
+//! The list of metrics, and the functions that read them.
 
 use std::borrow::Cow;
 
@@ -16,16 +16,16 @@ pub(crate) struct View<'a> {
     pub(crate) side: &'static str,
     pub(crate) started: Timestamp,
     pub(crate) collected: &'a Collected,
-    /// Last known counters of all workers: for counters.
+    /// The latest known counters of all workers, from which counter metrics are computed.
     pub(crate) counters: &'a [Counters],
 }
 
 pub(super) struct Metric {
-    /// The name without the suffixes that unit and kind add.
+    /// The name, without the suffixes for unit and kind.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) unit: Option<&'static str>,
-    /// One sentence without its full stop.
+    /// A sentence without its full stop.
     pub(super) help: &'static str,
     pub(super) read: fn(&View<'_>) -> Vec<Point>,
 }
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Info,
 }
 
-/// One value, and the labels that tell it from the metric's others.
+/// One value, and the labels that distinguish it from the other values of the metric.
 #[derive(Debug)]
 pub(super) struct Point {
     pub(super) labels: Vec<(&'static str, Cow<'static, str>)>,
@@ -53,7 +53,7 @@ pub(super) enum Value {
 }
 
 impl Metric {
-    /// The name of the family: with the unit, without what tells the kind.
+    /// Returns the name of the metric family: with the unit, but without the suffix for the kind.
     pub(super) fn family(&self) -> String {
         match self.unit {
             Some(unit) => format!("{}_{unit}", self.name),
@@ -61,7 +61,7 @@ impl Metric {
         }
     }
 
-    /// The name in a query.
+    /// Returns the name that queries use.
     pub(super) fn full_name(&self) -> String {
         let suffix = match self.kind {
             Kind::Counter => "_total",
@@ -83,7 +83,7 @@ macro_rules! unit {
     };
 }
 
-/// Defines the list: for each metric its kind, name, unit if it has one, what it means, and how it is read.
+/// Defines the list: for each metric its kind, name, unit if it has one, meaning, and the function that reads it.
 macro_rules! metrics {
     ($($kind:ident $name:literal $(($unit:literal))?: $help:literal => $read:expr;)*) => {
         pub(super) static METRICS: &[Metric] = &[$(Metric {
@@ -268,7 +268,7 @@ fn total(view: &View<'_>, read: fn(&Totals) -> u64) -> Vec<Point> {
     whole(sum(view, read))
 }
 
-/// Over all workers.
+/// Sums a histogram over all workers.
 fn times(view: &View<'_>, read: fn(&Times) -> &Histogram) -> Vec<Point> {
     let mut sum = *read(&Times::default());
     for counters in view.counters {
@@ -286,7 +286,7 @@ fn of_clients(view: &View<'_>, read: fn(&Client) -> u64) -> Vec<Point> {
     points.collect()
 }
 
-/// Of those of which it is known.
+/// Reads a value of each client for which it is known.
 fn of_clients_with(view: &View<'_>, read: fn(&Usage) -> Option<u64>) -> Vec<Point> {
     let clients = clients::of(view);
     let points = clients.iter().filter_map(|(name, client)| {
@@ -334,8 +334,8 @@ fn by<const N: usize>(label: &'static str, values: [(&'static str, u64); N]) -> 
         .into()
 }
 
-/// Smallest, median and largest over the open connections; nothing where there are none. Those in their handshake have
-/// measured nothing yet: they would show what they begin with, 333 ms or 1200 bytes.
+/// Returns the smallest, median and largest value over the connections whose handshake is done, or nothing if there are
+/// none. Connections in their handshake have measured nothing yet, and would show initial values: 333 ms or 1200 bytes.
 fn spread(view: &View<'_>, read: fn(&ConnectionReport) -> f64) -> Vec<Point> {
     let connections = view.collected.connections();
     let connected = connections.filter(|report| report.protocol.is_some());
@@ -350,7 +350,7 @@ fn spread(view: &View<'_>, read: fn(&ConnectionReport) -> f64) -> Vec<Point> {
         .into()
 }
 
-/// `part / whole`; 0 where there is no whole yet.
+/// Returns `part / whole`, or 0 if `whole` is 0.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0

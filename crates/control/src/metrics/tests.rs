@@ -41,7 +41,7 @@ fn counters(collected: &Collected) -> Vec<Counters> {
         .collect()
 }
 
-/// A scrape of the fake workers.
+/// Returns a scrape of the fake workers.
 fn scrape(format: Format) -> String {
     let collected = collected();
     render(format, &view(&collected, &counters(&collected)))
@@ -127,7 +127,7 @@ fn clients_without_a_place_of_their_own_are_counted_together() {
         snapshot.clients[0].name = quictun_engine::report::OTHERS.into();
     }
     let text = render(Format::Text, &view(&collected, &counters(&collected)));
-    // Alice is connected, and has a bond besides whose flows wait.
+    // Alice has a connection, and also a bond whose flows wait for one.
     for (metric, value) in [("connections", 1), ("flows", 5), ("flows_detached", 2)] {
         let line = format!("quictun_client_{metric}{{client=\"_others\"}} {value}\n");
         assert!(text.contains(&line), "{line} {text}");

@@ -1,10 +1,10 @@
-//! The two formats, which differ in a few words.
+//! Writes metrics in both formats, which differ in a few words.
 //!
 //! | | text | `OpenMetrics` |
 //! |---|---|---|
 //! | a counter's help and type | by its full name | without `_total` |
 //! | information | a gauge | a kind of its own |
-//! | units, and a last line | none | there |
+//! | units, and a last line | none | present |
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -15,7 +15,7 @@ use quictun_engine::report::Histogram;
 use super::format::Format;
 use super::list::{Kind, Metric, Point, Value};
 
-/// The last line: who reads it knows that nothing is missing.
+/// The last line of an answer. It tells the reader that nothing is missing.
 pub(super) const END: &str = "# EOF\n";
 
 type Labels<'a> = [(&'static str, Cow<'a, str>)];
@@ -43,7 +43,7 @@ pub(super) fn write_metric(
     for Point { labels, value } in points {
         match value {
             Value::Whole(value) => write_sample(text, &name, labels, value)?,
-            // With a decimal point, which tells it from a whole number.
+            // A decimal point distinguishes a real number from a whole one.
             Value::Real(value) => write_sample(text, &name, labels, &format_args!("{value:?}"))?,
             Value::Times(times) => write_histogram(text, &name, times)?,
         }
@@ -90,7 +90,7 @@ fn seconds(duration: Duration) -> String {
     format!("{:?}", duration.as_secs_f64())
 }
 
-/// A client's name may hold anything.
+/// Escapes a label's value: a client's name may contain any character.
 fn escaped(content: &str) -> Cow<'_, str> {
     if !content.contains(['\\', '"', '\n']) {
         return content.into();

@@ -1,4 +1,4 @@
-//! `GET /v1/clients`: what each named client of a server may use, and what it uses.
+//! `GET /v1/clients`: the limits and the usage of each named client of a server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use serde::Serialize;
 use super::object::object;
 use super::state::App;
 
-/// One named client.
+/// The limits and the usage of one named client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientUse {
-    /// Its name in the configuration.
+    /// The client's name in the configuration.
     pub name: String,
-    /// Its limits, and what it uses of them.
+    /// The client's limits, and its usage of them.
     pub usage: Usage,
-    /// The end of its time, RFC 3339.
+    /// The time at which the client expires, in the form of RFC 3339.
     pub expires: Option<String>,
-    /// Its time is over.
+    /// True if the client has expired.
     pub expired: bool,
 }
 
-/// Tells what clients use, by name, without blocking for long.
+/// Returns what clients use, by name, without blocking for long.
 pub type Uses = Box<dyn Fn() -> Vec<ClientUse> + Send + Sync>;
 
 pub(super) struct Told(pub(super) Uses);

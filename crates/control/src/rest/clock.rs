@@ -1,13 +1,13 @@
-//! The process's clocks: monotonic instants of reports as wall-clock times.
+//! Converts the monotonic instants of reports to wall-clock times.
 
 use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// Ties the monotonic clock to the wall clock at one moment, near the start of the process.
+/// Links the monotonic clock to the wall clock at one moment, near the start of the process.
 ///
-/// Later jumps of the wall clock do not move what is reported: an age stays an age.
+/// Later jumps of the wall clock do not change reported times, so that ages stay correct.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessClock {
     started: Instant,
@@ -37,7 +37,7 @@ impl ProcessClock {
         self.started_wall
     }
 
-    /// How long after the start `instant` was; zero for what was before.
+    /// Returns the time from the start to `instant`, or zero if `instant` is earlier.
     pub(crate) fn since_start(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.started)
     }
@@ -53,7 +53,7 @@ impl ProcessClock {
     }
 }
 
-/// Seconds to the millisecond: answers are no more exact than that, and are read by people, too.
+/// Rounds down to milliseconds and returns seconds. Answers are not more precise than that, and people read them too.
 pub(super) fn seconds(time: Duration) -> f64 {
     Duration::from_millis(time.as_millis().try_into().unwrap_or(u64::MAX)).as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! `GET /tunnels`, byte for byte as the original answers it.
+//! `GET /tunnels`, with the same bytes as the original's answer.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::sample::Sample;
 use super::state::{App, RestState};
 use crate::snapshot::Detail;
 
-/// What Go's server finds when it looks at the first bytes of JSON.
+/// The content type that Go's server guesses from the first bytes of JSON.
 const SNIFFED: [(header::HeaderName, &str); 1] =
     [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
 
-/// What one side of a flow has sent.
+/// The traffic that one side of a flow has sent.
 struct Sent<'a> {
-    /// The application, where it is on this side of the tunnel.
+    /// The address of the application if it is on this side of the tunnel, else empty.
     app: &'a str,
     bytes: u64,
-    /// Bytes per second.
+    /// The rate, in bytes per second.
     rate: f64,
 }
 
@@ -85,7 +85,7 @@ struct ErrorResponse {
     message: &'static str,
 }
 
-/// The handler, for every method: the original knows GET only, and not even HEAD.
+/// Handles every method. The original accepts GET only, and not even HEAD.
 pub(super) async fn tunnels(method: Method, State(app): State<Arc<App>>) -> Response {
     if method != Method::GET {
         let message = ErrorResponse {
@@ -99,7 +99,7 @@ pub(super) async fn tunnels(method: Method, State(app): State<Arc<App>>) -> Resp
     }
 }
 
-/// Established flows, oldest first; `null` where there are none, as Go writes a list that was never made.
+/// Returns established flows, oldest first. Without flows it returns `null`, as Go writes a nil slice.
 fn body(state: &RestState, sample: &Sample) -> Vec<u8> {
     let flows = sample.collected.flows().into_iter();
     let established = flows.filter(|(_, flow)| flow.established);
@@ -119,7 +119,8 @@ fn shown<'a>(
     let sent = |app: &'a str, bytes, rate| Sent { app, bytes, rate };
     let to_tunnel = |app| sent(app, flow.bytes_to_tunnel, rate.to_tunnel);
     let to_app = |app| sent(app, flow.bytes_to_app, rate.to_app);
-    // Each side names the application that is its own, and counts what comes from the other as the other's.
+    // Each side knows only the address of its own application, and counts bytes from the tunnel as sent by the other
+    // one.
     let (client, server) = match state.side {
         Side::Client => (to_tunnel(&flow.client_app), to_app("")),
         Side::Server => (to_app(""), to_tunnel(&flow.server_app)),
@@ -127,7 +128,7 @@ fn shown<'a>(
     tunnel(state, worker, flow, client, server, state.spice(flow))
 }
 
-/// The original's kB has 1024 bytes.
+/// Formats a rate. The original's kB has 1024 bytes.
 fn rate_text(bytes_per_second: f64) -> String {
     format!("{:.2} kB/s", bytes_per_second / 1024.0)
 }

@@ -1,4 +1,4 @@
-//! Errors of the interface's own resources: JSON with one sentence.
+//! Error answers of quictun's own resources: JSON with one sentence.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -18,12 +18,12 @@ pub(super) fn shutting_down() -> Response {
     json(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
 }
 
-/// Another method than POST.
+/// Answers a request whose method is not POST.
 pub(super) async fn not_post() -> Response {
-    json(StatusCode::METHOD_NOT_ALLOWED, "only POST is known here")
+    json(StatusCode::METHOD_NOT_ALLOWED, "only POST is allowed here")
 }
 
-/// Another method than GET.
+/// Answers a request whose method is not GET.
 pub(super) async fn method() -> Response {
-    json(StatusCode::METHOD_NOT_ALLOWED, "only GET is known here")
+    json(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed here")
 }

@@ -1,4 +1,4 @@
-//! Workers for tests, and the files that tests compare with.
+//! Fake workers for tests, and comparisons with golden files and documents.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,12 +19,12 @@ use quictun_io::udp_port::UdpSocketReport;
 /// The start of the fake process.
 pub(crate) static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// One minute after the start, and one second more for each of `round`.
+/// Returns the time one minute after the start, plus one second for each `round`.
 fn taken(round: u64) -> Instant {
     *START + Duration::from_secs(60 + round)
 }
 
-/// What a SPICE client (channel `channel`) sends first.
+/// Returns the first bytes that a SPICE client sends on the channel type `channel`.
 pub(crate) fn spice_client_head(channel: u8) -> Vec<u8> {
     let mut head = b"REDQ".to_vec();
     for word in [2_u32, 2, 26] {
@@ -34,7 +34,7 @@ pub(crate) fn spice_client_head(channel: u8) -> Vec<u8> {
     head
 }
 
-/// What a SPICE server sends first on the main channel: link reply, INIT, NAME and UUID.
+/// Returns the first bytes that a SPICE server sends on the main channel: link reply, INIT, NAME and UUID.
 pub(crate) fn spice_server_head(name: &str) -> Vec<u8> {
     let mut head = b"REDQ".to_vec();
     for word in [2_u32, 2, 8] {
@@ -119,7 +119,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
     }
 }
 
-/// One with a connection, and one that waits for its next with two flows.
+/// Returns a bond with a connection, and one that waits for its next connection with two flows.
 fn bonds(worker: u64) -> Vec<BondReport> {
     let carried = BondReport {
         id: BondId([0xb0, 0x4d, 0, 1]),
@@ -146,7 +146,7 @@ fn bonds(worker: u64) -> Vec<BondReport> {
     }
 }
 
-/// One that is used, and one that cannot be reached.
+/// Returns a server that is in use, and one that cannot be reached.
 fn servers() -> Vec<ServerReport> {
     let used = ServerReport {
         server: ServerId(0),
@@ -198,7 +198,8 @@ fn totals(worker: u64) -> Totals {
     }
 }
 
-/// One duration in the first bucket and one in the middle; of the second worker also one above all.
+/// Returns histograms with one duration in the first bucket, one in the middle and, for the second worker, one above
+/// all.
 fn times(worker: u64) -> Times {
     let mut times = Times::default();
     for histogram in [
@@ -217,7 +218,7 @@ fn times(worker: u64) -> Times {
     times
 }
 
-/// Alice, who is connected, and Bob, who has not come yet.
+/// Returns reports on Alice, who is connected, and Bob, who has not connected yet.
 fn clients(worker: u64) -> Vec<ClientReport> {
     let alice = ClientTotals {
         bytes_to_tunnel: 500 + worker,
@@ -238,7 +239,7 @@ fn clients(worker: u64) -> Vec<ClientReport> {
     ]
 }
 
-/// Alice's.
+/// Returns the usage of Alice.
 fn usage() -> Usage {
     Usage {
         limits: Limits {
@@ -254,7 +255,7 @@ fn usage() -> Usage {
     }
 }
 
-/// What the process says of both.
+/// Returns the usage of both clients as the process reports it.
 pub(crate) fn uses() -> Vec<ClientUse> {
     let bob = ClientUse {
         name: "bob".to_owned(),
@@ -283,7 +284,8 @@ fn udp(worker: u64) -> UdpSocketReport {
     }
 }
 
-/// Two workers, `round` seconds after a minute: SSH and SPICE flows, one of them still being opened.
+/// Returns the snapshots of two workers, a minute and `round` seconds after the start. Their flows carry SSH and SPICE,
+/// and one of them is still being opened.
 pub(crate) fn snapshots(round: u64) -> Vec<WorkerSnapshot> {
     let spice = FlowReport {
         head_from_app: spice_client_head(1),
@@ -332,7 +334,7 @@ pub(crate) fn snapshots(round: u64) -> Vec<WorkerSnapshot> {
     ]
 }
 
-/// The same, as a server sees it: the client's bytes are those that go to the local application.
+/// Returns the same snapshots as a server sees them: the client's bytes go to the local application.
 pub(crate) fn server_snapshots(round: u64) -> Vec<WorkerSnapshot> {
     let mut snapshots = snapshots(round);
     for flow in snapshots
@@ -344,7 +346,7 @@ pub(crate) fn server_snapshots(round: u64) -> Vec<WorkerSnapshot> {
     snapshots
 }
 
-/// Workers that answer with what `make` makes of the number of the question; what they were asked is counted.
+/// Returns workers that answer their nth request with `make(n)`, and a counter of all requests.
 pub(crate) fn workers(make: fn(u64) -> Vec<WorkerSnapshot>) -> (Workers, Arc<AtomicU64>) {
     let asked = Arc::<AtomicU64>::default();
     let ask = |worker: usize| {
@@ -365,7 +367,7 @@ pub(crate) fn workers(make: fn(u64) -> Vec<WorkerSnapshot>) -> (Workers, Arc<Ato
     (Workers::new(vec![ask(0), ask(1)]), asked)
 }
 
-/// A configuration that would change this, and how its latest reload went.
+/// A configuration with a fixed preview of its changes and a fixed outcome of its latest reload.
 #[derive(Debug)]
 struct Configuration {
     would: Result<Changes, String>,
@@ -382,7 +384,7 @@ impl Reloadable for Configuration {
     }
 }
 
-/// What would change, and how the latest reload went.
+/// Returns a configuration whose next reload would give `would`, and whose latest reload was `was`.
 pub(crate) fn reload(would: Result<Changes, String>, was: Option<Outcome>) -> Arc<dyn Reloadable> {
     let state = reload::State::default();
     if let Some(was) = was {
@@ -391,16 +393,16 @@ pub(crate) fn reload(would: Result<Changes, String>, was: Option<Outcome>) -> Ar
     Arc::new(Configuration { would, state })
 }
 
-/// Compares `got` with a file in `tests/golden`; with `UPDATE=1` in the environment writes it instead.
+/// Compares `got` with a file in `tests/golden`. With `UPDATE=1` in the environment, writes the file first.
 #[track_caller]
 pub(crate) fn check_golden(name: &str, got: &str) {
     check_file(&root().join("tests/golden").join(name), got);
 }
 
-/// Compares `got` with the part of `docs/<file>` between the markers of `part`; with `UPDATE=1` writes it instead.
+/// Compares `got` with the part of `docs/<file>` between the markers of `part`. With `UPDATE=1`, writes it first.
 #[track_caller]
 pub(crate) fn check_document(file: &str, part: &str, got: &str) {
-    // Tests rewrite parts of one file, each on a thread of its own.
+    // Several tests, each in a thread of its own, rewrite parts of the same file.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock();
     let path = root().join("../../docs").join(file);

@@ -1,4 +1,4 @@
-//! How Go writes things: the forms that programs written against the original's REST interface may parse.
+//! Writes values as Go does: programs that were written for the original's REST interface may parse these forms.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,7 +8,8 @@ use jiff::Zoned;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-/// `time.Time.String()`: local time, nanoseconds without final zeros, offset, zone, and the monotonic clock.
+/// Formats a time as `time.Time.String()`: local time, nanoseconds without trailing zeros, offset, zone, and the
+/// monotonic clock.
 ///
 /// `since_start` is the reading of the monotonic clock, which starts with the process.
 pub(super) fn time_string(at: &Zoned, since_start: Duration) -> String {
@@ -30,16 +31,16 @@ pub(super) fn time_string(at: &Zoned, since_start: Duration) -> String {
     text
 }
 
-/// `json.Marshal()`: compact, and `<`, `>`, `&`, U+2028 and U+2029 escaped in strings.
+/// Serializes a value as `json.Marshal()`: compact, with `<`, `>`, `&`, U+2028 and U+2029 escaped in strings.
 pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
     value
         .serialize(&mut Serializer::with_formatter(&mut bytes, GoEscapes))
-        .expect("invariant: our own structs serialize, and a Vec takes every write");
+        .expect("invariant: these structs serialize, and writing to a Vec does not fail");
     bytes
 }
 
-/// Compact output with the characters escaped that Go escapes for the sake of HTML.
+/// Compact output that also escapes the characters that Go escapes for use in HTML.
 struct GoEscapes;
 
 impl Formatter for GoEscapes {
@@ -64,7 +65,7 @@ mod tests {
     use jiff::Timestamp;
     use jiff::tz::{TimeZone, offset};
 
-    /// Each form was compared with what Go prints.
+    /// Each expected form was compared with the output of Go.
     #[test]
     fn times_are_written_as_go_writes_them() {
         let tokyo = TimeZone::posix("JST-9").expect("a zone");

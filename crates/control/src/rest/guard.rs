@@ -1,16 +1,16 @@
-//! Requests that a web page has another program make: refused.
+//! Refuses requests that a web page causes a browser to make.
 //!
-//! The interface has no password, and a browser on the same machine reaches it. So a page from anywhere could read it,
-//! by a name of its own that suddenly leads to 127.0.0.1 (DNS rebinding), or by a request to the address itself. What a
-//! browser cannot hide is where it thinks it is: the `Host` header has the name from the address bar, and `Origin` and
-//! `Sec-Fetch-Site` say where the page comes from. Accepted are
+//! The interface has no password, and a browser on the same machine can reach it. A page from any site could therefore
+//! read it: by a name of its own that it resolves to 127.0.0.1 later (DNS rebinding), or by a request to the address
+//! itself. But a browser always reveals the site: the `Host` header has the name from the address bar, and `Origin` and
+//! `Sec-Fetch-Site` tell where the page comes from. The guard accepts
 //!
-//! * hosts that are an address, `localhost`, or a name that the configuration lists: no page can have these as a name of
-//!   its own;
-//! * no `Origin`, or one that is the host itself;
-//! * no `Sec-Fetch-Site`, or one that is no other site's, unless a person follows a link.
+//! * hosts that are an address, `localhost`, or a name from the configuration: no page can have these as a name of its
+//!   own;
+//! * a request without `Origin`, or whose origin is the host itself;
+//! * a request without `Sec-Fetch-Site`, or whose value does not name another site, unless a person follows a link.
 //!
-//! A Unix socket is not reached by browsers, and what is in front of it passes on names of its own: it is not guarded.
+//! A Unix socket is not guarded. Browsers cannot reach it, and a proxy in front of it passes on host names of its own.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -18,23 +18,23 @@ use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use thiserror::Error;
 
-/// Why a request is refused. Each message says what would help.
+/// The reason why a request is refused. Each message says what would help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum Foreign {
     #[error(
-        "the Host header is none of an address, localhost and the configured names: add the name with --http-name (quictun-server, quictun-client: --httpd-name)"
+        "the Host header is neither an address, nor localhost, nor a configured name: add the name with --http-name (quictun-server, quictun-client: --httpd-name)"
     )]
     Host,
-    #[error("the Origin header is another site's: pages of other sites may not read this")]
+    #[error("the Origin header names another site: pages of other sites may not read this")]
     Origin,
-    #[error("a page of another site asks, as Sec-Fetch-Site says: it may not read this")]
+    #[error("the Sec-Fetch-Site header names a page of another site: it may not read this")]
     Site,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Guard {
     Unix,
-    /// Those who know it by an address, as `localhost`, or by one of these names, which are in lower case.
+    /// A TCP listener that answers to addresses, to `localhost`, and to these names in lower case.
     Tcp(Vec<String>),
 }
 
@@ -45,7 +45,7 @@ impl Guard {
         };
         let mut hosts = headers.get_all(HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
-            // No browser leaves it out.
+            // Every browser sends this header.
             (None, _) => None,
             (Some(host), None) => Some(host.to_str().map_err(|_| Foreign::Host)?),
             (Some(_), Some(_)) => return Err(Foreign::Host),
@@ -73,7 +73,7 @@ impl Guard {
     }
 }
 
-/// Whether `host`, with or without a port, cannot be the name of another site's page.
+/// Returns true if `host`, with or without a port, cannot be the name of another site's page.
 fn is_ours(host: &str, names: &[String]) -> bool {
     let Some(name) = without_port(host) else {
         return false;
@@ -85,14 +85,14 @@ fn is_ours(host: &str, names: &[String]) -> bool {
         Some(v6) => v6.parse::<Ipv6Addr>().is_ok(),
         None => matches!(name.parse(), Ok(IpAddr::V4(_))),
     };
-    // `localhost.` is the same name.
+    // The name `localhost.` is the same as `localhost`.
     let name = name.strip_suffix('.').unwrap_or(name);
     literal
         || name.eq_ignore_ascii_case("localhost")
         || names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// `host:80`, `[::1]:80` without their ports; `None` where that is no port.
+/// Removes the port from `host:80` or `[::1]:80`. Returns `None` if the text after the name is not a port.
 fn without_port(host: &str) -> Option<&str> {
     let end = match host.rfind(']') {
         Some(bracket) => bracket + 1,
@@ -172,7 +172,7 @@ mod tests {
         }
         let twice = [("host", "127.0.0.1"), ("host", "evil.example")];
         assert_eq!(check(&[], &twice), Err(Foreign::Host));
-        assert_eq!(check(&[], &[]), Ok(()), "HTTP/1.0 has none");
+        assert_eq!(check(&[], &[]), Ok(()), "HTTP/1.0 has no Host header");
     }
 
     #[test]

@@ -20,7 +20,7 @@ struct Status {
     reason: Option<String>,
 }
 
-/// Whether the process lives: every worker answers.
+/// Reports whether the process is alive: every worker answers in time.
 pub(super) async fn healthz(State(app): State<Arc<App>>) -> Response {
     let reason = match app.sample(Detail::Counters).await {
         Some(sample) => silence(&sample),
@@ -29,7 +29,7 @@ pub(super) async fn healthz(State(app): State<Arc<App>>) -> Response {
     status(reason)
 }
 
-/// Whether the process can be of use to someone who comes now.
+/// Reports whether the process can serve a new application.
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let state = &app.state;
     let reason = match (state.readiness.missing(), state.side) {
@@ -43,7 +43,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     status(reason)
 }
 
-/// Why the process is of no use to someone who comes now.
+/// Returns the reason why the process cannot serve a new application, or `None` if it can.
 pub(super) fn not_ready(state: &RestState, sample: &Sample) -> Option<String> {
     let reason = match (state.readiness.missing(), state.side) {
         (Some(reason), _) => Some(reason),
@@ -68,7 +68,7 @@ fn silence(sample: &Sample) -> Option<String> {
     })
 }
 
-/// Usable: the handshake is done, and the server knows this client and answers.
+/// Returns true if a connection has finished its handshake, and its server knows this client and answers.
 fn usable_connection(sample: &Sample) -> bool {
     sample.collected.connections().any(|connection| {
         connection.protocol.is_some() && connection.admitted && !connection.unresponsive

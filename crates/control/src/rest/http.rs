@@ -1,4 +1,5 @@
-//! The HTTP server around the handlers: a bounded number of connections, one request on each, a deadline on all of it.
+//! The HTTP server around the handlers. It bounds the number of connections, serves one request on each, and has a
+//! deadline for everything.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -25,13 +26,13 @@ use super::listen::Listener;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once. Further ones wait in the listener's backlog for as long as these may last.
+    /// Most connections at once. Further ones wait in the listener's backlog until a connection ends.
     pub(super) connections: usize,
-    /// For the request line and all headers.
+    /// Time limit for the request line and all headers.
     pub(super) header_deadline: Duration,
-    /// For a connection as a whole, slow readers included.
+    /// Time limit for a connection as a whole, slow readers included.
     pub(super) connection_deadline: Duration,
-    /// For connections that are open at shutdown.
+    /// Time limit for connections that are open at shutdown.
     pub(super) drain_deadline: Duration,
 }
 
@@ -48,13 +49,14 @@ impl Default for Limits {
 
 const MAX_HEADERS: usize = 16 * 1024;
 
-/// No request of ours has a body; what clients send by habit (an empty form) is let pass unread.
+/// Most bytes of a request's body. No resource needs one, but a small body that clients send by habit (an empty form)
+/// passes unread.
 const MAX_BODY: u64 = 4 * 1024;
 
-/// Pause after an accept failed, as it does when descriptors run out: other errors come back at once.
+/// Pause after a failed accept, for example without free descriptors: the same error would return at once.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Serves `router` until `shutdown` is ready, then lets open requests finish.
+/// Serves `router` until `shutdown` completes, and then lets open requests finish.
 pub(super) async fn serve(
     listener: Listener,
     router: Router,
@@ -75,7 +77,7 @@ pub(super) async fn serve(
             next = next => next,
             _ = &mut shutdown => break,
         };
-        // Finished connections are forgotten here, so the set holds no more than there are places, and one.
+        // Removes finished connections, so that the set has at most one entry more than there are places.
         while connections.try_join_next().is_some() {}
         match accepted {
             Ok(stream) => {
@@ -100,7 +102,7 @@ pub(super) async fn serve(
     }
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
-    // What is not done by then is aborted with the set.
+    // Dropping the set aborts requests that are still open.
     tokio::time::timeout(limits.drain_deadline, drained)
         .await
         .ok();
@@ -134,7 +136,7 @@ async fn serve_connection(
                 return Ok::<Response, Infallible>(refusal);
             }
             if request.body().size_hint().lower() > MAX_BODY {
-                let text = "no request here has a body";
+                let text = "requests with a body are not accepted here";
                 return Ok(error::json(StatusCode::PAYLOAD_TOO_LARGE, text));
             }
             hyper::service::Service::call(&handlers, request.map(Body::new) as Request).await

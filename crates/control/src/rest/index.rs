@@ -1,4 +1,4 @@
-//! `GET /v1`, and the answer where there is nothing: which resources there are.
+//! `GET /v1` and the answer to unknown paths: the list of resources.
 
 use axum::Json;
 use axum::http::{StatusCode, Uri};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::error;
 
-/// The resources in JSON, and what each tells.
+/// The JSON resources, and the subject of each.
 const RESOURCES: [(&str, &str); 6] = [
     ("/v1/status", "the process as a whole"),
     ("/v1/tunnels", "open flows"),
@@ -42,10 +42,10 @@ pub(super) async fn not_found(uri: Uri) -> Response {
     if path == "/v1" || path.starts_with("/v1/") {
         return error::json(
             StatusCode::NOT_FOUND,
-            &format!("not found: there are {own}"),
+            &format!("not found: resources are {own}"),
         );
     }
     let text =
-        format!("Not found. There are /tunnels, /v1, {own}, /metrics, /healthz and /readyz.\n");
+        format!("Not found. Resources: /tunnels, /v1, {own}, /metrics, /healthz and /readyz.\n");
     (StatusCode::NOT_FOUND, text).into_response()
 }

@@ -1,4 +1,4 @@
-//! Where the interface listens: a TCP address, or a Unix socket with a mode.
+//! The listener of the interface: a TCP address, or a Unix socket with a mode.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -17,36 +17,36 @@ use crate::settings::{ControlSettings, HttpListen, Phrases};
 use quictun_io::socket_path::{InTheWay, make_room};
 use quictun_trust::access::OwnHttp;
 
-/// Connections that may wait to be accepted.
+/// Most connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// A bound listener, before there is a runtime.
+/// A listener that is bound before the runtime exists.
 #[derive(Debug)]
 pub enum Bound {
-    /// A TCP listener.
+    /// A listener on a TCP socket.
     Tcp(std::net::TcpListener),
-    /// A Unix listener.
+    /// A listener on a Unix stream socket.
     Unix(StdUnixListener),
 }
 
 /// A listener in the control plane's runtime.
 #[derive(Debug)]
 pub enum Listener {
-    /// TCP.
+    /// A listener on a TCP socket.
     Tcp(TcpListener),
-    /// Unix stream socket.
+    /// A Unix stream listener.
     Unix(UnixListener),
 }
 
 impl Bound {
-    /// Where it is, as a target that flows could ask for.
+    /// Returns the listener's address as a target that a flow could name.
     pub fn as_target(&self) -> Result<OwnHttp> {
         Ok(match self {
             Self::Tcp(listener) => OwnHttp::Tcp(listener.local_addr().context("HTTP listener")?),
             Self::Unix(listener) => {
                 let address = listener.local_addr().context("HTTP listener")?;
                 let path = address.as_pathname().map(Path::to_owned);
-                // It was bound to a path.
+                // The listener was bound to a path, so it has one.
                 OwnHttp::Unix(path.unwrap_or_default())
             }
         })
@@ -54,7 +54,7 @@ impl Bound {
 }
 
 impl Listener {
-    /// Registers it with the current runtime.
+    /// Registers a bound listener with the current runtime.
     pub fn new(bound: Bound) -> io::Result<Self> {
         Ok(match bound {
             Bound::Tcp(listener) => Self::Tcp(TcpListener::from_std(listener)?),
@@ -63,18 +63,18 @@ impl Listener {
     }
 }
 
-/// Why the interface does not listen.
+/// The reason why the interface does not listen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {listen} for HTTP")]
 pub struct ListenError {
     listen: HttpListen,
-    /// The flag that says where, of the program that this is.
+    /// The flag of this program that sets the address.
     flag: &'static str,
     source: io::Error,
 }
 
 impl ListenError {
-    /// The commands that show the cause, and the flag that avoids it.
+    /// Returns the command that shows the cause, if one is known, and the flag that avoids it.
     pub fn remedy(&self) -> String {
         let flag = self.flag;
         if let Some(what) = InTheWay::of(&self.source) {
@@ -92,7 +92,7 @@ impl ListenError {
                 "ports below 1024 need CAP_NET_BIND_SERVICE; ".to_owned()
             }
             (io::ErrorKind::PermissionDenied, HttpListen::Unix { .. }) => {
-                "this user may not make files in that directory; ".to_owned()
+                "this user may not create files in that directory; ".to_owned()
             }
             _ => String::new(),
         };
@@ -102,7 +102,7 @@ impl ListenError {
     }
 }
 
-/// The flag that says where the interface listens, of the program that this is.
+/// Returns the flag of this program that sets the interface's address.
 fn flag(control: &ControlSettings) -> &'static str {
     match control.log.phrases {
         Phrases::Own => "--http",
@@ -110,11 +110,12 @@ fn flag(control: &ControlSettings) -> &'static str {
     }
 }
 
-/// Binds the interface, where it is on, and says where it is and who can reach it.
+/// Binds the interface if it is on. Without a banner, also logs its address, and warns if other machines can reach it.
 ///
 /// # Errors
 ///
-/// [`ListenError`]: the address is taken, or the socket cannot be made.
+/// Returns [`ListenError`] if the address is in use, or the socket cannot be created. If the default address cannot be
+/// bound, that is only a warning.
 pub fn bind(control: &ControlSettings) -> Result<Option<Bound>> {
     let Some(listen) = &control.httpd else {
         return Ok(None);
@@ -132,7 +133,7 @@ pub fn bind(control: &ControlSettings) -> Result<Option<Bound>> {
         }
         Err(error) if control.httpd_is_default => {
             let flag = flag(control);
-            warn!(target: "quictun", address = %listen, %error, flag, "no HTTP interface: its default address is taken; choose another with this flag");
+            warn!(target: "quictun", address = %listen, %error, flag, "no HTTP interface: its default address cannot be bound; choose another with this flag");
             Ok(None)
         }
         Err(source) => Err(ListenError {
@@ -150,11 +151,11 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Bound> {
     Ok(Bound::Tcp(listener))
 }
 
-/// Makes the socket with this mode, so that at no time more users may connect.
+/// Creates the socket with this mode, so that more users than intended can never connect.
 fn bind_unix(path: &Path, mode: u32) -> io::Result<StdUnixListener> {
     make_room(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    // Linux makes the file with the mode of the socket, less the umask.
+    // Linux creates the file with the mode of the socket, without the bits of the umask.
     let socket = File::from(OwnedFd::from(socket));
     socket.set_permissions(Permissions::from_mode(mode))?;
     let socket = Socket::from(OwnedFd::from(socket));
@@ -172,7 +173,7 @@ fn say(bound: &Bound, listen: &HttpListen) -> Result<()> {
     let address = listener.local_addr().context("HTTP listener")?;
     info!(target: "quictun", { "listen address" = %address }, "HTTP interface");
     if is_exposed(address) {
-        warn!(target: "quictun", { "listen address" = %address }, "UNSAFE: the HTTP interface has no password and other machines reach it: whoever reaches it sees clients, targets and addresses; use 127.0.0.1 or unix:/PATH, or put a proxy with authentication in front of it");
+        warn!(target: "quictun", { "listen address" = %address }, "UNSAFE: the HTTP interface has no password and other machines can reach it: all of them can see clients, targets and addresses; use 127.0.0.1 or unix:/PATH, or put a proxy with authentication in front of it");
     }
     Ok(())
 }
@@ -203,11 +204,11 @@ mod tests {
                 path: path.clone(),
                 mode,
             };
-            let bound = bind(&control(listen)).expect("it can be made");
+            let bound = bind(&control(listen)).expect("bound");
             let found = std::fs::metadata(&path).expect("it is there");
             assert_eq!(found.permissions().mode() & 0o7777, mode);
-            UnixStream::connect(&path).expect("it listens");
-            // As a process that was killed leaves it.
+            UnixStream::connect(&path).expect("the socket accepts connections");
+            // A process that was killed leaves its socket file behind in the same way.
             drop(bound);
             assert!(path.exists());
         }
@@ -220,23 +221,23 @@ mod tests {
         let told = refused(&control(listen));
         assert_eq!(
             told.replace(&*path.to_string_lossy(), "PATH"),
-            "cannot listen on unix:PATH for HTTP: `ls -ld PATH` shows it; `rm PATH` removes it if nobody needs it, or \
+            "cannot listen on unix:PATH for HTTP: `ls -ld PATH` shows it; `rm PATH` removes it if it is not needed, or \
              choose another path with `--http`"
         );
-        assert!(path.exists(), "a file in the way stays");
+        assert!(path.exists(), "a file in the way was removed");
     }
 
-    /// Why it cannot listen there, and what to do about it.
+    /// Returns the error and its remedy.
     fn refused(control: &ControlSettings) -> String {
         let error = bind(control).expect_err("something is in the way");
-        let error = error.downcast::<ListenError>().expect("it is known");
+        let error = error.downcast::<ListenError>().expect("a ListenError");
         format!("{error}: {}", error.remedy())
     }
 
     #[test]
     fn a_port_that_is_taken_is_refused_with_the_flag_of_the_program() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let taken = taken.local_addr().expect("it is bound");
+        let taken = taken.local_addr().expect("bound");
         let mut control = control(HttpListen::Tcp(taken));
         for (phrases, flag) in [
             (Phrases::Own, "--http"),

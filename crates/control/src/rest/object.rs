@@ -1,6 +1,6 @@
-//! Objects of answers.
+//! Objects of JSON answers.
 
-/// Defines an object and the function that makes it: each field stands once, with its name, type and value.
+/// Defines an object and the function that makes it. Each field is listed once, with its name, type and value.
 macro_rules! object {
     (
         $(#[$meta:meta])*

@@ -1,4 +1,4 @@
-//! The changes that a reload would make, read no more often than they may change.
+//! Caches the changes that a reload would make, so that requests do not read the configuration too often.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -6,7 +6,7 @@ use tokio::sync::Mutex;
 
 use crate::reload::{Changes, Reloadable};
 
-/// A reading is as good as new for so long: reading costs the disk, and anyone may ask.
+/// Age up to which a reading counts as current. Reading uses the disk, and anyone may request it.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -15,13 +15,13 @@ pub(super) struct Preview(Mutex<Option<Reading>>);
 #[derive(Debug)]
 struct Reading {
     at: Instant,
-    /// When the latest reload before it was over: a newer one makes it worthless.
+    /// The time of the latest reload before this reading. A later reload makes the reading stale.
     after: Option<SystemTime>,
     result: Result<Changes, String>,
 }
 
 impl Preview {
-    /// Reads the configuration, unless that was done a moment ago. One at a time.
+    /// Reads the configuration, unless a current reading exists. Only one caller at a time reads.
     pub(super) async fn of(&self, reload: &dyn Reloadable) -> Result<Changes, String> {
         let mut latest = self.0.lock().await;
         let after = reload.state().latest().map(|outcome| outcome.at);

@@ -1,8 +1,9 @@
-//! What the program says of itself.
+//! The state that the program reports about itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the program listens, and whether it drains. Each flag stands alone, so no memory order hangs on them.
+/// Stores whether the program listens, and whether it drains. The flags are independent, so relaxed memory order
+/// suffices.
 #[derive(Debug, Default)]
 pub struct Readiness {
     listening: AtomicBool,
@@ -10,12 +11,12 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// All listeners are bound.
+    /// Notes that all listeners are bound.
     pub fn set_listening(&self) {
         self.listening.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing new is taken any more.
+    /// Notes that the program drains: it accepts no new flows.
     pub fn set_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }

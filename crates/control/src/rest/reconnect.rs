@@ -1,7 +1,7 @@
 //! `POST /v1/reconnect`: a client replaces its connections.
 //!
-//! No other request changes anything. A browser sends POST for any page, so this one needs a header that no form can set, and
-//! that a script may send to another site only after a preflight request, which is refused.
+//! No other request changes anything. A browser sends POST for any page, so this one needs a header that no form can
+//! set. A script may send it to another site only after a preflight request, which is refused.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +17,13 @@ use super::error;
 use super::state::App;
 use crate::snapshot::Detail;
 
-/// Names the header; its value does not matter.
+/// Name of the required header. Its value does not matter.
 const HEADER: &str = "quictun-request";
 
-/// Time between two: whoever can ask could keep all connections young.
+/// Shortest time between two replacements. Otherwise a client of the interface could keep all connections young.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Has every worker replace its connections, without blocking.
+/// Makes every worker replace its connections, without blocking.
 pub type Replace = Box<dyn Fn() + Send + Sync>;
 
 pub(super) struct Reconnect {
@@ -39,7 +39,7 @@ impl Reconnect {
         }
     }
 
-    /// Does so, unless that was done a moment ago; whether it did.
+    /// Replaces the connections and returns true, unless that was done less than a second ago.
     fn ask(&self, now: Instant) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.is_some_and(|at| now.saturating_duration_since(at) < AGAIN) {
@@ -64,18 +64,18 @@ struct Asked {
 
 pub(super) async fn reconnect(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let Some(reconnect) = &app.state.reconnect else {
-        let text = "a server does not dial: only a client can make its connections anew";
+        let text = "a server does not dial: only a client can replace its connections";
         return error::json(StatusCode::NOT_FOUND, text);
     };
     if !headers.contains_key(HEADER) {
-        let text = "this changes something: it takes the header Quictun-Request, which no page of another site can send";
+        let text = "this request changes state: it needs the header Quictun-Request, which no page of another site can send";
         return error::json(StatusCode::FORBIDDEN, text);
     }
     let Some(sample) = app.sample(Detail::Counters).await else {
         return error::shutting_down();
     };
     if !reconnect.ask(Instant::now()) {
-        let text = "asked for a moment ago: once a second is enough";
+        let text = "connections were replaced less than a second ago: try again later";
         return error::json(StatusCode::TOO_MANY_REQUESTS, text);
     }
     let connections = sample.collected.connections();

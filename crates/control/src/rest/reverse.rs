@@ -1,30 +1,31 @@
-//! Reverse forwards of a client, as `/v1/status` shows them.
+//! The reverse forwards of a client, as `/v1/status` shows them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// A list that the process changes and the interface shows. Clones are the same one.
+/// A list that the process changes and the interface shows. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ReverseForwards(Arc<Mutex<Vec<ReverseForward>>>);
 
-/// One reverse forward.
+/// The state of one reverse forward.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReverseForward {
-    /// Where the server is asked to listen.
+    /// The address on which the server is asked to listen.
     pub listen: String,
-    /// Where what connects there is carried.
+    /// The target to which its connections lead.
     pub target: String,
-    /// Where the server listens; `None`: it does not.
+    /// The address on which the server listens, or `None` if it does not listen.
     pub bound: Option<String>,
-    /// Label of the code with which it has refused, or ended it.
+    /// The label of the code with which the server has refused or ended the forward.
     pub refused: Option<&'static str>,
 }
 
 impl ReverseForwards {
-    /// Shows these from now on.
+    /// Replaces the list of reverse forwards.
     pub fn set(&self, forwards: Vec<ReverseForward>) {
-        // The list is replaced whole: a thread that panicked with the lock left the old or the new one.
+        // The list is replaced as a whole. If a thread panicked with the lock held, the list is either the old or the
+        // new one.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = forwards;
     }
 

@@ -1,13 +1,13 @@
-//! Samples of the workers, shared by requests that come at the same time, and the rates between them.
+//! Samples the workers, shares each sample between requests that arrive together, and computes rates between samples.
 //!
-//! One task owns the [`Sampler`]; handlers send it an [`Ask`] and wait. Two things follow. Requests that come together
-//! are answered from one sample, so no number of HTTP clients makes the workers' work more than one snapshot every
-//! [`SHARE`]. And a rate, which needs two samples a window apart, costs nothing while nobody looks at flows: the
-//! first request for flows waits for a second sample, and the task goes on taking one every window until nobody has
-//! asked for [`WATCH`].
+//! One task owns the [`Sampler`]. A handler sends it an [`Ask`] and waits. This has two effects. Requests that arrive
+//! together are answered from one sample, so no number of HTTP clients causes more than one snapshot of the workers
+//! every [`SHARE`]. A rate needs two samples a window apart, and costs nothing while no client looks at flows. The
+//! first request for flows waits for a second sample. The task then takes a sample every window, until there has been
+//! no such request for [`WATCH`].
 //!
 //! ```text
-//!   unwatched --flows asked, some open--> warming --window over--> watched --nobody asked for WATCH--> unwatched
+//!   unwatched --flows requested, some open--> warming --window over--> watched --no request for WATCH--> unwatched
 //! ```
 
 use std::collections::HashMap;
@@ -21,25 +21,25 @@ use tokio::time::Instant;
 use crate::snapshot::{Collected, Detail, WorkerSnapshot, Workers};
 use quictun_io::udp_port::UdpSocketReport;
 
-/// How long workers have for an answer. A busy worker needs a millisecond; probes give up after a second.
+/// Time limit for the workers' answers. A busy worker needs a millisecond, and probes give up after a second.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(500);
 
-/// Answers within this time of a sample share it.
+/// Requests within this time after a sample share it.
 pub(super) const SHARE: Duration = Duration::from_millis(100);
 
-/// Rates are measured for this long after the last request for flows: two periods of an ordinary dashboard.
+/// Time for which rates are measured after the last request for flows: two periods of an ordinary dashboard.
 const WATCH: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) collected: Collected,
-    /// The latest known counters of every worker that ever answered, so that sums over the workers never go back.
+    /// The latest known counters of every worker that has ever answered, so that sums over the workers never decrease.
     pub(crate) counters: Vec<Counters>,
     pub(super) rates: Arc<Rates>,
 }
 
 impl Sample {
-    /// The times of moves over all workers.
+    /// Returns the times of flows' moves over all workers.
     pub(super) fn moves(&self) -> Histogram {
         let mut sum = Times::default().moves;
         for counters in &self.counters {
@@ -49,7 +49,7 @@ impl Sample {
     }
 }
 
-/// What only grows in a worker, and its socket.
+/// The values of a worker that only grow, and the state of its socket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) totals: Totals,
@@ -57,7 +57,7 @@ pub(crate) struct Counters {
     pub(crate) udp: UdpSocketReport,
 }
 
-/// Bytes per second of a flow, over the last window.
+/// The rate of a flow over the last window, bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rate {
     pub(super) to_tunnel: f64,
@@ -79,7 +79,8 @@ struct Mark {
 }
 
 impl Rates {
-    /// The rates between what `self` saw and `snapshots`. Flows that are new have none yet, flows that ended are forgotten.
+    /// Returns the rates between the samples in `self` and `snapshots`. New flows have no rate yet; ended flows are
+    /// removed.
     fn next(&self, snapshots: &[WorkerSnapshot]) -> Self {
         let mut flows = HashMap::new();
         for snapshot in snapshots {
@@ -124,7 +125,7 @@ impl Mark {
     }
 }
 
-/// A handler's question, answered with a sample that holds at least `detail`.
+/// A handler's request. The answer is a sample that contains at least `detail`.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) detail: Detail,
@@ -143,9 +144,9 @@ pub(super) struct Sampler<'a> {
 struct Watch {
     next_window: Instant,
     last_asked: Instant,
-    /// A whole window has been measured.
+    /// True once a whole window has been measured.
     warm: bool,
-    /// Waiting for the first window to end. As many as there are HTTP connections at most.
+    /// Handlers that wait for the first window to end, at most as many as there are HTTP connections.
     waiting: Vec<oneshot::Sender<Arc<Sample>>>,
 }
 
@@ -161,7 +162,7 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Answers until every sender of `asks` is gone.
+    /// Answers requests until every sender of `asks` is dropped.
     pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
         loop {
             let next_window = self.watch.as_ref().map(|watch| watch.next_window);
@@ -198,7 +199,7 @@ impl<'a> Sampler<'a> {
             }
         }
         let sample = self.sample(ask.detail).await;
-        // The handler may have gone.
+        // The handler may have ended.
         ask.reply.send(sample).ok();
     }
 
@@ -230,7 +231,7 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// A sample with at least `detail`: the most recent one, if it is recent enough, or a new one.
+    /// Returns a sample with at least `detail`: the latest one if it is recent enough, else a new one.
     async fn sample(&mut self, detail: Detail) -> Arc<Sample> {
         if let Some((at, has, sample)) = &self.recent
             && *has >= detail

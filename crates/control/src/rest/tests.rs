@@ -1,4 +1,4 @@
-//! The interface over fake workers, asked over TCP.
+//! Tests the interface over TCP, with fake workers.
 
 mod compat;
 mod health;
@@ -26,7 +26,7 @@ use crate::snapshot::WorkerSnapshot;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A server on a thread of its own, shut down when dropped.
+/// A server in a thread of its own, which dropping shuts down.
 struct Server {
     address: SocketAddr,
     state: Arc<RestState>,
@@ -64,7 +64,7 @@ impl Server {
         TcpStream::connect(self.address).expect("the server listens")
     }
 
-    /// What comes back for `request`, until the server closes.
+    /// Sends `request` and returns everything that the server sends until it closes the connection.
     fn exchange(&self, request: &str) -> Response {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).expect("sent");
@@ -78,7 +78,7 @@ impl Server {
     fn stop(&mut self) {
         drop(self.shutdown.take());
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the server ended well");
+            thread.join().expect("the server ended without a panic");
         }
     }
 }
@@ -116,7 +116,7 @@ fn read_response(stream: &mut TcpStream) -> Response {
     }
 }
 
-/// A state over fake workers, with everything fixed that would differ from run to run.
+/// Returns a state over fake workers, in which everything is fixed that would differ between runs.
 fn state(side: Side, make: fn(u64) -> Vec<WorkerSnapshot>) -> RestState {
     let wall = Timestamp::new(1_785_585_600, 123_456_000).expect("in range");
     let zone = TimeZone::posix("CEST-2").expect("a zone");
@@ -134,7 +134,7 @@ fn state(side: Side, make: fn(u64) -> Vec<WorkerSnapshot>) -> RestState {
     }
 }
 
-/// Every name that occurs in `value`.
+/// Collects every field name that occurs in `value`.
 fn keys(value: &serde_json::Value, into: &mut BTreeSet<String>) {
     match value {
         serde_json::Value::Object(fields) => {
@@ -148,7 +148,7 @@ fn keys(value: &serde_json::Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// The names in the first column of the tables of one section of the documentation.
+/// Returns the names in the first column of the tables in one section of the documentation.
 fn documented(section: &str) -> BTreeSet<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/REST.md");
     let text = std::fs::read_to_string(path).expect("committed");
@@ -172,7 +172,7 @@ fn check_fields(section: &str, value: &serde_json::Value) {
     assert_eq!(
         documented(section),
         found,
-        "fields documented under {section}, and fields there are"
+        "the documented fields under {section} differ from those of the answer"
     );
 }
 

@@ -1,6 +1,7 @@
-//! `GET /v1/tunnels`, `/v1/connections` and `/v1/bonds`: what there is to know, with units in the names.
+//! `GET /v1/tunnels`, `/v1/connections` and `/v1/bonds`: all known values, with units in the names.
 //!
-//! Fields are only ever added to these. `docs/REST.md` explains each; a test holds the two together.
+//! Fields may be added, but are never removed or changed. `docs/REST.md` explains each field, and a test compares the
+//! two.
 
 use std::sync::Arc;
 

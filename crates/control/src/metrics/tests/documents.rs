@@ -1,4 +1,4 @@
-//! Dashboard, alerts and documents name only what there is.
+//! Checks that the dashboard, alerts and documents use only metrics and labels that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Exposition, Format, Kind, METRICS, scrape};
 
-/// Labels that Prometheus adds.
+/// Labels that Prometheus adds to every metric.
 const ADDED: [&str; 2] = ["job", "instance"];
 
 fn document(path: &str) -> String {
@@ -14,7 +14,7 @@ fn document(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every name that a query may have, with its labels.
+/// Returns every name that a query may use, with its labels.
 fn known() -> BTreeMap<String, BTreeSet<String>> {
     let mut known = BTreeMap::<String, BTreeSet<String>>::new();
     for metric in METRICS {
@@ -35,12 +35,12 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
     known
 }
 
-/// The names of our metrics in `text`, each with what follows it.
+/// Returns the names of quictun's metrics in `text`, each with the text after it.
 fn named(text: &str) -> Vec<(&str, &str)> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let places = text.match_indices("quictun_");
     let places = places.filter(|(at, _)| !text[..*at].ends_with(is_part));
-    // A package's file is quictun_VERSION.
+    // The name of a package's file, quictun_VERSION, is not a metric.
     let is_metric = |(at, begin): &(usize, &str)| {
         text[at + begin.len()..].starts_with(|letter: char| letter.is_ascii_lowercase())
     };
@@ -52,14 +52,14 @@ fn named(text: &str) -> Vec<(&str, &str)> {
     names.collect()
 }
 
-/// Fails where a query asks for a metric that there is not, or for a label that its metric has not.
+/// Fails if a query uses a metric that does not exist, or a label that its metric does not have.
 #[track_caller]
 fn check_query(known: &BTreeMap<String, BTreeSet<String>>, query: &str) {
     let metrics = named(query);
     for (name, rest) in &metrics {
         let labels = known
             .get(*name)
-            .unwrap_or_else(|| panic!("there is no {name}: {query}"));
+            .unwrap_or_else(|| panic!("no metric has the name {name}: {query}"));
         for label in matched(rest) {
             let has = labels.contains(label) || ADDED.contains(&label);
             assert!(has, "{name} has no label {label}: {query}");
@@ -72,16 +72,16 @@ fn check_query(known: &BTreeMap<String, BTreeSet<String>>, query: &str) {
     for label in by.flat_map(|list| list.split(',')).map(str::trim) {
         let mut all = metrics.iter().filter_map(|(name, _)| known.get(*name));
         let has = ADDED.contains(&label) || all.any(|labels| labels.contains(label));
-        assert!(has, "nothing has a label {label}: {query}");
+        assert!(has, "no metric has the label {label}: {query}");
     }
 }
 
-/// The labels in the braces with which `rest` begins.
+/// Returns the labels in the braces with which `rest` begins.
 fn matched(rest: &str) -> impl Iterator<Item = &str> {
     let inside = rest
         .strip_prefix('{')
         .and_then(|rest| rest.split('}').next());
-    // No value in our queries has a comma.
+    // No value in these queries contains a comma.
     let matchers = inside
         .unwrap_or("")
         .split(',')
@@ -132,12 +132,12 @@ fn every_alert_asks_for_what_there_is_and_has_a_test() {
     }
     let mut tested = values(&tests, "alertname");
     for alert in &alerts {
-        // When it fires, and when it does not.
+        // An alert needs a test in which it fires, and one in which it does not.
         let cases = tested.iter().filter(|name| *name == alert).count();
         assert!(cases >= 2, "{alert} has {cases} tests");
     }
     tested.retain(|name| !alerts.contains(name));
-    assert!(tested.is_empty(), "no alerts: {tested:?}");
+    assert!(tested.is_empty(), "tests of unknown alerts: {tested:?}");
     for series in values(&tests, "series") {
         check_query(&known, &series);
     }
@@ -160,7 +160,7 @@ fn the_dashboard_asks_for_what_there_is() {
         .iter()
         .filter_map(|panel| panel["id"].as_u64())
         .collect();
-    assert_eq!(ids.len(), panels.len(), "ids are unique");
+    assert_eq!(ids.len(), panels.len(), "two panels have the same id");
     check_places(panels);
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         check_panel(&known, panel);
@@ -170,10 +170,10 @@ fn the_dashboard_asks_for_what_there_is() {
 fn check_panel(known: &BTreeMap<String, BTreeSet<String>>, panel: &Value) {
     let title = panel["title"].as_str().expect("a title");
     let has = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-    assert!(has(&panel["description"]), "{title} explains itself");
+    assert!(has(&panel["description"]), "{title} has no description");
     assert!(
         has(&panel["fieldConfig"]["defaults"]["unit"]),
-        "{title} has a unit"
+        "{title} has no unit"
     );
     let targets = panel["targets"].as_array().expect("queries");
     let references: BTreeSet<_> = targets
@@ -195,14 +195,14 @@ fn check_panel(known: &BTreeMap<String, BTreeSet<String>>, panel: &Value) {
             let chosen = r#"{job=~"$job",instance=~"$instance""#;
             assert!(
                 rest.starts_with(chosen),
-                "{title} is of the processes that are chosen: {query}"
+                "{title} does not select the chosen job and instance: {query}"
             );
         }
         check_query(known, query);
     }
 }
 
-/// Panels are within the 24 columns, and none covers another.
+/// Checks that all panels are within the 24 columns and do not overlap.
 fn check_places(panels: &[Value]) {
     let mut taken = BTreeSet::new();
     for panel in panels {

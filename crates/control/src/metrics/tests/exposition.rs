@@ -1,4 +1,4 @@
-//! A strict reader of both formats: it refuses what one of Prometheus' own might let pass.
+//! A strict parser of both formats. It rejects text that Prometheus' own parsers might accept.
 
 use super::Format;
 
@@ -23,7 +23,7 @@ pub(super) struct Sample {
 }
 
 impl Exposition {
-    /// Panics where the text is not exactly as it should be.
+    /// Parses a whole answer, and panics if it violates the format.
     #[track_caller]
     pub(super) fn parse(format: Format, text: &str) -> Self {
         let open = format == Format::OpenMetrics;
@@ -55,7 +55,7 @@ impl Exposition {
     }
 }
 
-/// Each family begins with its HELP; then come TYPE and, in `OpenMetrics`, UNIT.
+/// Reads a comment line. Each family begins with HELP, followed by TYPE and, in `OpenMetrics`, UNIT.
 fn read_comment(open: bool, families: &mut Vec<Family>, comment: &str) {
     let mut words = comment.splitn(3, ' ');
     let mut word = || words.next().expect("three words").to_owned();
@@ -63,7 +63,7 @@ fn read_comment(open: bool, families: &mut Vec<Family>, comment: &str) {
     if what == "HELP" {
         assert!(is_name(&name) && !content.is_empty(), "{comment}");
         let known = families.iter().any(|family| family.name == name);
-        assert!(!known, "{name} comes twice");
+        assert!(!known, "{name} has two HELP lines");
         families.push(Family {
             name,
             ..Family::default()
@@ -72,10 +72,10 @@ fn read_comment(open: bool, families: &mut Vec<Family>, comment: &str) {
     }
     let family = families.last_mut().expect("HELP comes first");
     assert_eq!(name, family.name, "{comment}");
-    assert!(family.samples.is_empty(), "{comment} comes late");
+    assert!(family.samples.is_empty(), "a sample precedes {comment}");
     match &*what {
         "TYPE" => {
-            assert!(family.kind.is_empty(), "{comment} comes twice");
+            assert!(family.kind.is_empty(), "a second TYPE: {comment}");
             let kinds = ["counter", "gauge", "histogram"];
             let info = open && content == "info";
             assert!(kinds.contains(&&*content) || info, "{comment}");
@@ -106,7 +106,7 @@ impl Sample {
             None => (Vec::new(), rest),
         };
         let value = value.strip_prefix(' ').expect("one space");
-        assert!(!value.contains(' '), "no time stamp: {line}");
+        assert!(!value.contains(' '), "a time stamp: {line}");
         Self {
             name: name.to_owned(),
             labels,
@@ -122,7 +122,7 @@ impl Sample {
     }
 }
 
-/// The labels up to the brace that closes them, and what follows it.
+/// Reads labels up to the closing brace, and returns them with the text after it.
 fn read_labels(mut rest: &str) -> (Vec<(String, String)>, &str) {
     let mut labels = Vec::<(String, String)>::new();
     loop {
@@ -177,10 +177,10 @@ impl Family {
         let mut labels: Vec<_> = self.samples.iter().map(|it| &it.labels).collect();
         labels.sort();
         labels.dedup();
-        assert_eq!(labels.len(), self.samples.len(), "{name}: one sample twice");
+        assert_eq!(labels.len(), self.samples.len(), "{name}: repeated labels");
     }
 
-    /// One histogram without labels of its own.
+    /// Checks a histogram that has no labels of its own.
     fn check_histogram(&self) {
         let name = &self.name;
         let (mut least, mut below) = (f64::NEG_INFINITY, 0.0);

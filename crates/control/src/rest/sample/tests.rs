@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Runs `test` beside a sampler of the fake workers, in virtual time.
+/// Runs `test` beside a sampler of fake workers, in virtual time.
 fn with_sampler<F: Future>(
     make: fn(u64) -> Vec<WorkerSnapshot>,
     test: impl FnOnce(mpsc::Sender<Ask>, Arc<AtomicU64>) -> F,
@@ -72,7 +72,7 @@ fn whoever_comes_during_the_first_window_waits_for_the_same_sample() {
         };
         let (first, second) = tokio::join!(ask(&asks, Detail::Flows), second);
         assert!(Arc::ptr_eq(&first, &second));
-        // Two workers, asked at the start and at the end of the window.
+        // Two workers are asked at the start and at the end of the window.
         assert_eq!(asked.load(Ordering::Relaxed), 4);
     });
 }
@@ -106,7 +106,7 @@ fn workers_are_left_alone_when_nobody_has_asked_for_flows_for_a_while() {
         let watched = asked.load(Ordering::Relaxed) - before;
         assert!(
             (18..=22).contains(&watched),
-            "one question a second to each of two workers: {watched}"
+            "expected one request a second to each of two workers, got {watched}"
         );
         tokio::time::sleep(WATCH).await;
         let before = asked.load(Ordering::Relaxed);
@@ -153,7 +153,7 @@ fn an_answer_without_flows_is_not_shared_with_who_wants_them() {
 
 #[test]
 fn the_counters_of_a_worker_that_falls_silent_are_kept() {
-    // The second worker answers once.
+    // The second worker answers only once.
     let make = |round| {
         if round == 0 {
             fake::snapshots(0)
@@ -191,9 +191,9 @@ fn rates_follow_the_time_that_passed_and_a_new_flow_has_none() {
         }
     );
     assert_eq!(rates.of(0, &newcomer), Rate::default());
-    // The same flow id on another worker is another flow.
+    // The same flow id on another worker names another flow.
     assert_eq!(rates.of(1, &newcomer), Rate::default());
-    // Two answers of one moment give no rate, and neither do counters that went back.
+    // Two answers at the same moment give no rate, and neither do counters that went back.
     let again = rates.next(&late);
     assert_eq!(again.of(0, &late[0].flows[0]), Rate::default());
     late[0].taken += WINDOW;

@@ -1,4 +1,4 @@
-//! `GET /tunnels`, as the original answers it.
+//! `GET /tunnels`, which answers like the original.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! `GET /healthz` and `GET /readyz`.
+//! Tests `GET /healthz` and `GET /readyz`.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn a_client_is_ready_when_the_server_answers_it() {
     };
     check(fake::snapshots, "200", r#"{"ok":true}"#);
     let nothing = r#"{"ok":false,"reason":"no usable connection to the server"}"#;
-    // A connection that is still in its handshake, and one that does not answer.
+    // One connection is still in its handshake, and the peer of the other one does not answer.
     let unusable = |round| {
         let mut snapshots = fake::snapshots(round);
         snapshots[0].connections.truncate(1);

@@ -1,4 +1,4 @@
-//! What clients of the interface cannot take up or break.
+//! The resources that clients of the interface cannot exhaust or break.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ fn a_large_body_and_large_headers_are_refused() {
         server.exchange("GET /tunnels HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4097\r\n\r\n");
     assert_eq!(response.status(), "413");
     let mut stream = server.connect();
-    // The server may close before it has taken all of it.
+    // The server may close the connection before it has read everything.
     stream
         .write_all(format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000)).as_bytes())
         .ok();
@@ -109,7 +109,7 @@ fn shutdown_closes_the_listener_and_does_not_wait_for_idle_clients() {
         ..state(Side::Server, fake::snapshots)
     });
     let idle = server.connect();
-    // Connections are accepted in their order, so the idle one is by then.
+    // Connections are accepted in order, so the idle one has been accepted by now.
     assert_eq!(server.get("/healthz").status(), "200");
     let begun = Instant::now();
     server.stop();
@@ -131,7 +131,7 @@ fn a_client_that_shuts_its_sending_side_is_answered() {
     assert_eq!(read_response(&mut stream).status(), "200");
 }
 
-/// The child half of the next test; does nothing in an ordinary run.
+/// The child half of the next test. It does nothing in an ordinary run.
 #[test]
 fn child_runs_out_of_descriptors() {
     if std::env::var_os("QUICTUN_TEST_CHILD").is_none() {
@@ -155,7 +155,7 @@ fn child_runs_out_of_descriptors() {
         .expect("the parent has connected")
         .expect("text");
     drop(hoard);
-    // The parent closes its end when it has its answer.
+    // The parent closes its end when it has the answer.
     assert!(stdin.next().is_none());
 }
 

@@ -1,4 +1,4 @@
-//! `POST /v1/reconnect`.
+//! Tests of `POST /v1/reconnect` and its limits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const ASK: &str = "Host: localhost\r\nQuictun-Request: 1\r\n\r\n";
 
-/// A client, and how often it was told to replace its connections.
+/// Returns a client, and the number of times that it was told to replace its connections.
 fn client() -> (Server, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = asked.clone();
@@ -23,7 +23,7 @@ fn a_client_replaces_its_connections_once_a_second_at_most() {
     assert_eq!(response.status(), "200", "{}", response.body);
     let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
     check_fields("POST /v1/reconnect", &value);
-    assert_eq!(value["connections"], 2, "one is in its handshake");
+    assert_eq!(value["connections"], 2, "handshakes do not count");
     let again = server.exchange(&format!("POST /v1/reconnect HTTP/1.1\r\n{ASK}"));
     assert_eq!(again.status(), "429", "{}", again.body);
     assert_eq!(asked.load(Ordering::Relaxed), 1);

@@ -1,9 +1,9 @@
-//! `GET /v1/tunnels` and `GET /v1/connections`, and errors beside them.
+//! Tests `GET /v1/tunnels` and `GET /v1/connections`, and error answers under `/v1`.
 
 use super::*;
 use crate::rest::fake::{check_document, check_golden};
 
-/// Fetches `path`, keeps it as a golden file, and as the example in the documentation.
+/// Fetches `path`, and compares the answer with a golden file and with the example in the documentation.
 fn check_v1(path: &str, name: &str) -> serde_json::Value {
     let response = Server::start(state(Side::Client, fake::snapshots)).get(path);
     assert_eq!(response.status(), "200");
@@ -17,7 +17,7 @@ fn check_v1(path: &str, name: &str) -> serde_json::Value {
     check_golden(&format!("{name}.json"), &pretty);
     let mut example = value.clone();
     for (_, list) in example.as_object_mut().expect("an object") {
-        // One of each is enough to read; the second tunnel is the one with everything.
+        // One entry of each list is enough for readers. The third tunnel has all fields.
         let list = list.as_array_mut().expect("lists");
         list.truncate(3);
         list.drain(..list.len().saturating_sub(1));
