@@ -1,4 +1,4 @@
-//! Tells the program which commit it is made of, and keeps the launchers small.
+//! Passes the commit, target and profile of the build to the program, and keeps the launchers small.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,20 +18,20 @@ fn main() {
         };
         println!("cargo::rustc-env=QUICTUN_{name}={value}");
     }
-    // The standard library's line tables are most of what a launcher would weigh.
+    // Without this flag, the standard library's line tables make up most of a launcher's size.
     for launcher in ["quictun-server", "quictun-client"] {
         println!("cargo::rustc-link-arg-bin={launcher}=-Wl,--strip-debug");
     }
 }
 
-/// The commit that is checked out; none where this is no clone.
+/// Returns the commit that is checked out, or `None` if the sources are not in a git clone.
 fn commit() -> Option<String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    // The log of HEAD grows with every commit and every checkout.
+    // Git appends to the log of HEAD at every commit and every checkout.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     if Path::new(&log).exists() {
         println!("cargo::rerun-if-changed={log}");
@@ -39,7 +39,7 @@ fn commit() -> Option<String> {
     git(&["show", "--no-patch", "--format=%h of %cs", "HEAD"])
 }
 
-/// The profile that cargo builds: the directory above `build/PACKAGE/out`.
+/// Returns the profile that cargo builds: the directory above `build/PACKAGE/out`.
 fn profile(out: &str) -> &str {
     out.rsplit('/').nth(3).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Asking the HTTP interface of a running server or client.
+//! Requests to the HTTP interface of a running server or client.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -9,18 +9,19 @@ use anyhow::anyhow;
 use quictun_control::settings::HttpListen;
 use serde::de::DeserializeOwned;
 
-/// Longer than the interface takes at its slowest: a rate is measured over a second.
+/// Time limit for connecting and for each read and write. The slowest answer needs about a second, because a rate is
+/// measured over a second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Largest answer read, bytes: a hundred thousand flows.
+/// Largest answer that is read, in bytes: enough for a hundred thousand flows.
 const ANSWER_MAX: u64 = 64 << 20;
 
-/// Why there is no answer. Each message says what to do.
+/// The reason why a request has no usable answer. Each message says what to do.
 #[derive(Debug)]
 pub(crate) enum AskError {
-    /// No process listens at the address, as far as it is one.
+    /// No process could be reached at the address.
     Nobody(anyhow::Error),
-    /// One does, but not to us or not of this version.
+    /// A process answers or listens, but it refuses the request, or it is another program or another version.
     Other(anyhow::Error),
 }
 
@@ -32,7 +33,7 @@ impl From<AskError> for anyhow::Error {
 }
 
 impl AskError {
-    /// Says the same in a few words, for a page that has had answers before.
+    /// Returns the error in a few words, for a page that has shown answers before.
     pub(crate) fn brief(&self, at: &HttpListen) -> String {
         match self {
             Self::Nobody(error) => format!("nothing answers at {at}: {}", error.root_cause()),
@@ -41,12 +42,12 @@ impl AskError {
     }
 }
 
-/// Asks for a resource that is JSON.
+/// Sends a GET request and parses the JSON answer.
 pub(crate) fn get<T: DeserializeOwned>(at: &HttpListen, path: &'static str) -> Result<T, AskError> {
     request(at, "GET", path)
 }
 
-/// Has the process do something; its answer is JSON.
+/// Sends a POST request, which makes the process do something, and parses the JSON answer.
 pub(crate) fn post<T: DeserializeOwned>(
     at: &HttpListen,
     path: &'static str,
@@ -66,7 +67,7 @@ fn request<T: DeserializeOwned>(
     let other = || {
         let status: String = plain(status).chars().take(60).collect();
         AskError::Other(anyhow!(
-            "{at} is no HTTP interface of quictun, or of an older version: {path} answers {status}"
+            "{at} is not an HTTP interface of quictun, or belongs to an older version: {path} answers {status}"
         ))
     };
     if status.starts_with("200") {
@@ -89,7 +90,7 @@ fn exchange(at: &HttpListen, method: &'static str, path: &'static str) -> Result
     let answer = match at {
         HttpListen::Tcp(address) if address.port() == 0 => {
             return Err(AskError::Nobody(anyhow!(
-                "{at} has port 0, which the system chooses anew: give the address in the log line \"HTTP interface\" with --http"
+                "{at} has port 0, which the system chooses at each start: give the address in the log line \"HTTP interface\" with --http"
             )));
         }
         HttpListen::Tcp(address) => {
@@ -119,7 +120,7 @@ fn exchange(at: &HttpListen, method: &'static str, path: &'static str) -> Result
     })
 }
 
-/// A limit of time that has passed, in words: the system calls it a resource that is unavailable.
+/// Words an expired time limit plainly: the system's own text says that a resource is temporarily unavailable.
 fn told(error: io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -129,7 +130,7 @@ fn told(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// An interface that listens on all addresses answers on loopback, too.
+/// Replaces an unspecified address by loopback: an interface that listens on all addresses answers there, too.
 fn reached(at: SocketAddr) -> SocketAddr {
     let ip = match at.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -139,9 +140,9 @@ fn reached(at: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, at.port())
 }
 
-/// One request of HTTP/1.0: the answer comes in one piece and ends with the connection.
+/// Sends one HTTP/1.0 request and reads the answer, which comes in one piece and ends with the connection.
 fn talk(mut stream: impl Read + Write, host: &str, method: &str, path: &str) -> io::Result<String> {
-    // The header that requests need which change something.
+    // The interface requires this header in requests that change something.
     let ours = if method == "GET" {
         ""
     } else {
@@ -160,7 +161,7 @@ fn talk(mut stream: impl Read + Write, host: &str, method: &str, path: &str) -> 
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// A text that others have chosen, without what would act on a terminal.
+/// Replaces the characters that would control a terminal by `?`, in a text that others have chosen.
 pub(crate) fn plain(text: &str) -> String {
     let acts = |c: char| {
         c.is_control()

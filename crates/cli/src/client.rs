@@ -1,4 +1,4 @@
-//! A client in this process, whose device may have to be confirmed.
+//! A client in this process, whose device may need a confirmation.
 
 use quictun_tunnel::reload::Read;
 use quictun_tunnel::settings::ClientSettings;
@@ -6,7 +6,8 @@ use quictun_tunnel::settings::ClientSettings;
 use crate::confirm;
 use crate::exit::Failed;
 
-/// Runs a client until it is told to end. SIGHUP has it read its configuration by `read_again`, where that is given.
+/// Runs a client until it is told to end. On SIGHUP the client reads its configuration again with `read_again`, if
+/// given.
 pub(crate) fn run(
     settings: ClientSettings,
     read_again: Option<Read<ClientSettings>>,

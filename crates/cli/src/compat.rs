@@ -1,4 +1,4 @@
-//! `quictun-client` and `quictun-server`: drop-ins for quic-tun v0.0.1 to v0.0.5.
+//! `quictun-client` and `quictun-server`: drop-in replacements for quic-tun v0.0.1 to v0.0.5.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use quictun_args::compat::settings::{self, Asked, Ready};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 
-/// `quictun-client`, from the arguments to the exit code.
+/// Runs `quictun-client`, from its arguments to its exit code.
 pub(crate) fn client_main() -> ExitCode {
     let asked = settings::client(&Inputs::of_process());
     if let Ok(Asked::Run(ready)) = &asked
@@ -27,7 +27,7 @@ pub(crate) fn client_main() -> ExitCode {
     )
 }
 
-/// `quictun-server`, from the arguments to the exit code.
+/// Runs `quictun-server`, from its arguments to its exit code.
 pub(crate) fn server_main() -> ExitCode {
     main(
         flags::SERVER.name,

@@ -1,7 +1,8 @@
-//! `--confirm SECONDS`: undoes a device for the whole host unless an administrator confirms in time.
+//! `--confirm SECONDS`: undoes a TUN device that carries the whole host's traffic, unless an administrator confirms in
+//! time.
 //!
-//! The client listens on an abstract Unix socket of its network. `quictun confirm` connects there; only root and the
-//! client's own user may. Enter on the client's terminal does the same.
+//! The client listens on an abstract Unix socket of its network namespace, and `quictun confirm` connects to it. The
+//! client accepts a confirmation only from root and from its own user. Enter on the client's terminal confirms, too.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -20,27 +21,27 @@ use quictun_args::fault::Fault;
 /// Name of the client's abstract Unix socket.
 const NAME: &str = "quictun-confirm";
 
-/// The client's answer to a confirmation.
+/// The client's answer to an accepted confirmation.
 const ANSWER: &str = "confirmed\n";
 
-/// Time limit for writing the answer.
+/// Time limit for writing and reading the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Between a first signal to this process, which drains, and a second one, which does not.
+/// Pause between the first signal to this process, which drains it, and the second one, which ends it at once.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Ends this process after `limit`, as two SIGTERM would, unless a user confirms before.
+/// Ends this process after `limit`, as two SIGTERM would, unless a user confirms before that.
 ///
 /// # Errors
 ///
-/// Where another process listens there already.
+/// Fails if another process listens on the socket already.
 pub(crate) fn wait_for(limit: Duration) -> anyhow::Result<()> {
     let address = SocketAddr::from_abstract_name(NAME)?;
     let listener = UnixListener::bind_addr(&address)
-        .context("--confirm: another process has the socket @quictun-confirm")?;
+        .context("--confirm: cannot listen on the socket @quictun-confirm")?;
     listener.set_nonblocking(true)?;
     say(&format!(
-        "quictun: confirm within {} s with `quictun confirm`, or Enter here: otherwise this ends and the host's routes are as before",
+        "quictun: confirm within {} s with `quictun confirm`, or Enter here: otherwise the client ends and the host's routes are as before",
         limit.as_secs()
     ));
     let thread = std::thread::Builder::new().name("confirm".to_owned());
@@ -51,21 +52,21 @@ pub(crate) fn wait_for(limit: Duration) -> anyhow::Result<()> {
             return;
         }
         if let Err(error) = outcome {
-            say(&format!("quictun: waiting for `quictun confirm`: {error}"));
+            say(&format!("quictun: cannot await `quictun confirm`: {error}"));
         }
-        say("quictun: not confirmed: this ends, and the host's routes are as before");
+        say("quictun: not confirmed: the client ends, and the host's routes are as before");
         for _ in 0..2 {
             if let Err(error) = kill_process(getpid(), Signal::TERM) {
-                say(&format!("quictun: ending this process: {error}"));
+                say(&format!("quictun: cannot end this process: {error}"));
             }
-            // Nothing is polled for: a pause.
+            // The poll has no descriptors, so it is only a pause.
             if poll(&mut [], Some(&timespec(PAUSE))).is_err() {}
         }
     })?;
     Ok(())
 }
 
-/// Waits for a confirmation; returns `false` once `limit` has passed without one.
+/// Waits for a confirmation. Returns `false` if `limit` passes without one.
 fn watch(listener: &UnixListener, limit: Duration) -> io::Result<bool> {
     let until = Instant::now() + limit;
     let stdin = io::stdin();
@@ -88,7 +89,8 @@ fn watch(listener: &UnixListener, limit: Duration) -> io::Result<bool> {
             return Ok(true);
         }
         if ready.get(1) == Some(&true) {
-            // In the background, what is typed is for another program, and reading it would stop this one.
+            // In the background, typed lines belong to another program, and reading the terminal would stop this
+            // process.
             if tcgetpgrp(&stdin).is_ok_and(|group| group == getpgrp())
                 && stdin.lock().read_line(&mut String::new())? > 0
             {
@@ -99,7 +101,7 @@ fn watch(listener: &UnixListener, limit: Duration) -> io::Result<bool> {
     }
 }
 
-/// Accepts one connection, and answers it if its user is root or the client's own.
+/// Accepts one connection, and answers it if its user is root or the client's own user.
 fn may_confirm(listener: &UnixListener) -> io::Result<bool> {
     let (mut stream, _) = match listener.accept() {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -127,7 +129,7 @@ pub(crate) fn main() -> Result<(), Failed> {
     let mut answer = String::new();
     stream
         .read_to_string(&mut answer)
-        .context("the client's answer")?;
+        .context("cannot read the client's answer")?;
     if answer != ANSWER {
         let why = "only root and the user of the client may confirm";
         return Err(Fault::failure("quictun confirm", why).into());

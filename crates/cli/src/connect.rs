@@ -1,7 +1,8 @@
 //! `quictun connect`: one flow on standard input and output.
 //!
-//! The flow's application is a socket pair, and two threads copy between its other end and ours: standard input and output
-//! may be files, or shared with programs that do not expect them to become non-blocking.
+//! One end of a socket pair serves as the flow's application. Two threads copy between the other end and standard input
+//! and output. The flow cannot use these streams directly: they may be files, or other programs may share them that do
+//! not expect them to become non-blocking.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -28,15 +29,15 @@ use crate::exit::{self, Failed, say};
 
 const PROGRAM: &str = "quictun connect";
 
-/// Copied at once: what a pipe holds.
+/// Bytes copied at once: the capacity of a pipe.
 const COPY: usize = 64 << 10;
 
-/// Where a flow leads, and how to reach its server.
+/// The target of the flow, and the settings to reach its server.
 #[derive(Debug)]
 pub struct Plan {
-    /// Where it leads.
+    /// The target of the flow.
     pub target: Target,
-    /// The client's settings.
+    /// The settings of the client that opens the flow.
     pub settings: ClientSettings,
 }
 
@@ -45,15 +46,15 @@ pub(crate) fn main(plan: Plan) -> ExitCode {
 }
 
 fn run(plan: Plan) -> Result<(), Failed> {
-    let (ours, application) = UnixStream::pair().context("a socket")?;
-    let again = ours.try_clone().context("a socket")?;
-    let (input, output) = take_over().context("standard input and output")?;
+    let (ours, application) = UnixStream::pair().context("cannot make a socket pair")?;
+    let again = ours.try_clone().context("cannot duplicate a socket")?;
+    let (input, output) = take_over().context("cannot take over standard input and output")?;
     let (written, copied) = channel();
     let start = move || {
         let input = move || copy_input(input, ours);
         Builder::new().name("input".to_owned()).spawn(input)?;
         let output = move || {
-            // The receiver is gone only where this process is already ending with an error.
+            // The receiver is gone only if this process is already ending with an error.
             written.send(copy_output(again, output)).ok();
         };
         Builder::new().name("output".to_owned()).spawn(output)?;
@@ -67,12 +68,12 @@ fn run(plan: Plan) -> Result<(), Failed> {
     if let Err(Failure::Interrupted) = ended {
         return Ok(ended?);
     }
-    // The copy still writes what has arrived, unless a signal ends the program.
-    restore_default(&[Signal::INT, Signal::TERM]).context("signals")?;
+    // Some received bytes may still be on their way to standard output. A signal from here on ends the program.
+    restore_default(&[Signal::INT, Signal::TERM]).context("cannot reset signal handlers")?;
     let copied = copied.recv();
     ended?;
-    let copied = copied.context("standard output was not served")?;
-    Ok(copied.context("standard output")?)
+    let copied = copied.context("the thread that writes standard output failed")?;
+    Ok(copied.context("cannot write to standard output")?)
 }
 
 #[expect(
@@ -81,7 +82,7 @@ fn run(plan: Plan) -> Result<(), Failed> {
 )]
 fn copy_input(mut input: File, mut to: UnixStream) {
     match copy(&mut input, &mut to) {
-        // The flow may be over.
+        // The shutdown may fail because the flow is over already.
         Ok(()) => to.shutdown(Shutdown::Write).unwrap_or_default(),
         Err(Stopped::Writing(_)) => {}
         // A FIN would tell the target that the input was complete.
@@ -94,18 +95,19 @@ fn copy_input(mut input: File, mut to: UnixStream) {
 
 fn copy_output(mut from: UnixStream, mut output: File) -> io::Result<()> {
     match copy(&mut from, &mut output) {
-        // The client tells how the flow has ended.
+        // The client itself reports how the flow has ended.
         Ok(()) | Err(Stopped::Reading(_)) => Ok(()),
         Err(Stopped::Writing(error)) => {
-            // Without a reader the client resets the flow as soon as more bytes arrive.
+            // Once nothing reads, the client resets the flow as soon as more bytes arrive.
             from.shutdown(Shutdown::Read)?;
             Err(error)
         }
     }
 }
 
-/// Standard input and output of this process, which has them nowhere else from then on: whoever reads what we write is to
-/// see its end when the flow has ended in that direction.
+/// Moves standard input and output into files of their own and leaves `/dev/null` in their place. No other descriptor
+/// of this process may keep them open: the program that reads our output must see its end when the flow has finished in
+/// that direction.
 fn take_over() -> io::Result<(File, File)> {
     let taken = (own(io::stdin())?, own(io::stdout())?);
     let null = File::options().read(true).write(true).open("/dev/null")?;
@@ -114,7 +116,7 @@ fn take_over() -> io::Result<(File, File)> {
     Ok(taken)
 }
 
-/// A stream without a buffer in between.
+/// Duplicates a stream into a file without a buffer.
 fn own(stream: impl AsFd) -> io::Result<File> {
     Ok(stream.as_fd().try_clone_to_owned()?.into())
 }
@@ -125,7 +127,8 @@ enum Stopped {
     Writing(io::Error),
 }
 
-/// Copies until the end. The standard library's way may use system calls that a confined process does not have.
+/// Copies until the end of the input. `std::io::copy` is not used: it may make system calls that a confined process is
+/// denied.
 fn copy(
     from: &mut (impl io::Read + AsFd),
     to: &mut (impl io::Write + AsFd),
@@ -151,7 +154,8 @@ fn write_all(to: &mut (impl io::Write + AsFd), mut bytes: &[u8]) -> io::Result<(
     Ok(())
 }
 
-/// Waits until `stream` is ready, where all it says is that it is not: programs that share it may have made it non-blocking.
+/// Waits until `stream` is ready if the error only says that it is not. Programs that share the stream may have made it
+/// non-blocking.
 fn patient(error: io::Error, stream: BorrowedFd<'_>, ready: PollFlags) -> io::Result<()> {
     match error.kind() {
         ErrorKind::Interrupted => Ok(()),

@@ -1,12 +1,12 @@
 //! `quictun demo`: a server, a client and two applications on this machine, with real bytes between them.
 //!
-//! Where the system permits it, server and client are on two sides of an emulated link, and the same bytes go
-//! without the tunnel as well, to compare; otherwise, or where that is asked for, on the loopback device.
+//! If the system permits it, server and client run on two sides of an emulated link. The same bytes then also go
+//! without the tunnel, for comparison. Otherwise, or on request, both run on the loopback device.
 //!
-//! The two programs are started as a user would start them, each in a process of its own, with keys made
-//! for the occasion. Everything is checked: a wrong byte, a direction that ends too early or a refused
-//! target that looks like an empty answer make the demonstration fail. At last a [`middlebox`] kills a connection in the midst of
-//! a transfer, which continues on the next one.
+//! The demonstration starts the two programs as a user would, each in a process of its own, with keys made for the
+//! occasion. It checks everything, and fails on a wrong byte, on a direction that ends too early, and on a refused
+//! target that looks like an empty answer. At the end a [`middlebox`] kills a connection in the middle of a transfer,
+//! which continues on the next one.
 
 mod apps;
 mod middlebox;
@@ -33,31 +33,31 @@ use stage::Stage;
 
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Bytes moved in each direction, every one of them checked.
+    /// Bytes sent in each direction. Every byte is checked.
     bulk: u64,
     echoes: usize,
-    /// The same where the connection is killed in the midst.
+    /// Bytes sent in each direction of the transfer whose connection is killed.
     killed: u64,
 }
 
-/// A second on a fast machine, little for a slow one.
+/// Sizes for the loopback device: about a second on a fast machine, and bearable on a slow one.
 const ON_LOOPBACK: Sizes = Sizes {
     bulk: 512 << 20,
     echoes: 200,
     killed: 64 << 20,
 };
 
-/// Enough to lose something; how fast it goes is measured for a time of its own.
+/// Sizes for the emulated link: enough bytes to lose some packets. The rates are measured in a run of their own.
 const ON_LINK: Sizes = Sizes {
     bulk: 2_000_000,
     echoes: 25,
     killed: 8_000_000,
 };
 
-/// Connections made before one is timed.
+/// Connections made before one is timed, so that the timed one does not wait for a worker's QUIC handshake.
 const WARM_UPS: usize = 16;
 
-/// What to type between two machines, and where.
+/// The commands for two machines, each with the side that runs it.
 const COMMANDS: [(&str, &str); 3] = [
     ("server", "quictun server --allow 127.0.0.1:22"),
     (
@@ -67,27 +67,28 @@ const COMMANDS: [(&str, &str); 3] = [
     ("client", "ssh -p 2222 127.0.0.1"),
 ];
 
-/// How the demonstration is to be.
+/// Options of the demonstration.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Told at its end as one object, in place of line by line.
+    /// Prints the results as one JSON object at the end, instead of line by line.
     pub json: bool,
-    /// On the loopback device, whether or not there could be a link.
+    /// Uses the loopback device even if an emulated link is possible.
     pub loopback: bool,
 }
 
-/// Runs the demonstration and ends with its exit code; what went wrong has been said then.
+/// Runs the demonstration and returns its exit code. A failure has been reported by then.
 pub fn main(program: &str, options: Options) -> ExitCode {
-    // Named here, where process ids are everybody's.
+    // The directory is named here, outside the process's own namespace: only out here are process ids unique on the
+    // machine.
     let dir = std::env::temp_dir().join(format!("quictun-demo-{}", std::process::id()));
     let side = (!options.loopback).then(|| contain(Identity::Root));
     let outcome = match side {
         None => run(options, &dir, || Ok(Stage::loopback())),
         Some(Ok(Side::Inside(_))) => run(options, &dir, Stage::link),
         Some(Ok(Side::Outside(inside))) => {
-            // Nothing in there needs time to end.
+            // Nothing in the namespace needs time to end.
             let code = inside.wait_or_kill();
-            // Where it was killed, it could not do so itself.
+            // If the inner process was killed, it could not remove its keys itself.
             if dir.exists() {
                 Keys::remove(&dir);
             }
@@ -135,11 +136,11 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
     } else {
         ON_LOOPBACK
     };
-    let apps = Apps::start(stage).context("starting the applications")?;
+    let apps = Apps::start(stage).context("cannot start the applications")?;
     let started = Instant::now();
-    let mut tunnel = pair(stage, &apps, dir).context("starting server and client")?;
+    let mut tunnel = pair(stage, &apps, dir).context("cannot start server and client")?;
     let [to_echo, to_sink, to_source, to_meter, to_nobody] = *tunnel.entries() else {
-        bail!("the client does not listen everywhere");
+        bail!("the client does not listen on all of its forwards");
     };
     let started = started.elapsed();
     tell(&format!(
@@ -183,12 +184,12 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
     tell("  refusal    a target that refuses is seen as a reset, not as an empty answer");
     let still = survive(&mut tunnel, &apps, sizes.killed)?;
     tell(&format!(
-        "  killed     a middlebox dropped all packets of the connection in the midst of {} MB each way: the application got \
+        "  killed     a middlebox dropped all packets of the connection in the middle of {} MB each way: the application got \
          no byte for {:.0} ms, then all of them",
         sizes.killed / 1_000_000,
         ms(still)
     ));
-    tunnel.stop().context("ending server and client")?;
+    tunnel.stop().context("cannot end server and client")?;
     Ok(json!({
         "link": stage.facts(),
         "started_us": us(started),
@@ -208,7 +209,8 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
     }))
 }
 
-/// Rates through the tunnel and without it, by `measure`; that of what was checked where there is no link.
+/// Measures the rates through the tunnel and without it. Without a link, returns the rate of the `checked` transfer
+/// only.
 fn rates(
     ends: Option<[SocketAddr; 2]>,
     measure: fn(SocketAddr) -> Result<u64>,
@@ -217,12 +219,12 @@ fn rates(
     let Some([tunnel, direct]) = ends else {
         return Ok((checked, None));
     };
-    let tunnel = measure(tunnel).context("through the tunnel")?;
-    let direct = measure(direct).context("without the tunnel")?;
+    let tunnel = measure(tunnel).context("cannot measure the rate through the tunnel")?;
+    let direct = measure(direct).context("cannot measure the rate without the tunnel")?;
     Ok((tunnel, Some(direct)))
 }
 
-/// A server at the far side and a client here, with fresh keys in `dir`.
+/// Starts a server at the far side and a client at the near side, with fresh keys in `dir`.
 fn pair(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Tunnel> {
     let far = |command: &mut Command| stage.far(|| command.spawn());
     let listen = SocketAddr::from((stage.far_address(), 0));
@@ -239,29 +241,30 @@ fn pair(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Tunnel> {
     )
 }
 
-/// A client that reaches the server through a middlebox, which kills its connection. Returns for how long nothing came.
+/// Starts a client that reaches the server through a middlebox, which kills its connection. Returns the longest time
+/// for which the application got no byte.
 fn survive(tunnel: &mut Tunnel, apps: &Apps, bytes: u64) -> Result<Duration> {
-    let server = tunnel.server().parse().context("the server's address")?;
-    let middlebox = Middlebox::start(server).context("a middlebox")?;
-    // The client reaches the middlebox on the loopback device, which takes larger packets than the link does.
+    let server = tunnel.server().parse().context("bad server address")?;
+    let middlebox = Middlebox::start(server).context("cannot start the middlebox")?;
+    // The client reaches the middlebox on the loopback device, whose packets may be larger than the link's.
     let flags = ["--connections", "1", "--max-udp-payload", "1452"].map(str::to_owned);
     let address = middlebox.address().to_string();
     let echo = [apps.echo.to_string()];
     let entries = tunnel.add_client(&Command::spawn, &address, &echo, &flags);
-    let entries = entries.context("starting another client")?;
+    let entries = entries.context("cannot start the client behind the middlebox")?;
     let [entry] = entries[..] else {
-        bail!("the other client does not listen");
+        bail!("the client behind the middlebox does not listen on its one forward");
     };
     survival::measure(entry, bytes, &middlebox)
 }
 
 fn first_byte(echo: SocketAddr) -> Result<Duration> {
-    // The first ones may wait for the QUIC handshake of the worker that accepts them.
+    // The first connections may wait for the QUIC handshake of the worker that accepts them.
     for _ in 0..WARM_UPS {
-        exchange(echo, b"w").context("the first bytes through the tunnel")?;
+        exchange(echo, b"w").context("cannot exchange the first bytes through the tunnel")?;
     }
     let start = Instant::now();
-    exchange(echo, b"x").context("one byte through the tunnel")?;
+    exchange(echo, b"x").context("cannot exchange one byte through the tunnel")?;
     Ok(start.elapsed())
 }
 
@@ -290,16 +293,16 @@ fn echo_median(address: SocketAddr, echoes: usize) -> Result<Duration> {
     Ok(times[echoes / 2])
 }
 
-/// Sends the pattern and has the far side count and check it.
+/// Sends the pattern, and lets the far side count and check it.
 fn upload(sink: SocketAddr, bulk: u64) -> Result<Duration> {
     let mut stream = connect(sink)?;
     let start = Instant::now();
-    apps::send_pattern(&mut stream, bulk).context("sending to the server's side")?;
+    apps::send_pattern(&mut stream, bulk).context("cannot send to the server's side")?;
     stream.shutdown(Shutdown::Write)?;
     let mut verdict = String::new();
     stream
         .read_to_string(&mut verdict)
-        .context("the far side's verdict")?;
+        .context("cannot read the far side's verdict")?;
     ensure!(
         verdict == apps::verdict(bulk),
         "the far side says: {verdict:?}"
@@ -311,26 +314,26 @@ fn download(source: SocketAddr, bulk: u64) -> Result<Duration> {
     let mut stream = connect(source)?;
     stream.write_all(&bulk.to_be_bytes())?;
     let start = Instant::now();
-    let received = apps::receive(&mut stream, None).context("receiving from the server's side")?;
+    let received = apps::receive(&mut stream, None).context("cannot receive from the server")?;
     ensure!(received == bulk, "{received} of {bulk} bytes arrived");
     Ok(start.elapsed())
 }
 
-/// Sends until the meter has counted long enough; bit/s.
+/// Sends until the meter has counted for its whole span. Returns bit/s.
 fn upload_rate(meter: SocketAddr) -> Result<u64> {
     let mut stream = connect(meter)?;
     let mut writer = stream.try_clone()?;
-    // It ends in an error, once the connection is cut.
+    // The thread ends with an error once the connection is cut.
     let writing = std::thread::spawn(move || apps::send_pattern(&mut writer, u64::MAX));
     let mut bytes = [0; 8];
-    stream.read_exact(&mut bytes).context("the meter's count")?;
+    stream.read_exact(&mut bytes).context("no count received")?;
     cut(&stream)?;
     drop(stream);
     ensure!(writing.join().is_ok(), "the writing thread failed");
     Ok(rate(u64::from_be_bytes(bytes), apps::SPAN))
 }
 
-/// Receives for as long as the meter would count; bit/s.
+/// Receives for the same span as the meter counts. Returns bit/s.
 fn download_rate(source: SocketAddr) -> Result<u64> {
     let mut stream = connect(source)?;
     stream.write_all(&u64::MAX.to_be_bytes())?;
@@ -339,15 +342,15 @@ fn download_rate(source: SocketAddr) -> Result<u64> {
     Ok(rate(bytes, apps::SPAN))
 }
 
-/// Ends a connection with all that is still under way.
+/// Ends a connection and discards all bytes that are still under way.
 fn cut(stream: &TcpStream) -> Result<()> {
     set_socket_linger(stream, Some(Duration::ZERO))?;
-    // Both directions, for whoever else holds the connection.
+    // The shutdown ends both directions, also for other duplicates of this socket.
     stream.shutdown(Shutdown::Both)?;
     Ok(())
 }
 
-/// The question ends before the answer begins.
+/// Checks that the answer comes whole although the question ends before the answer begins.
 fn half_close(echo: SocketAddr) -> Result<()> {
     let question = vec![b'q'; 1 << 20];
     let mut stream = connect(echo)?;
@@ -360,7 +363,7 @@ fn half_close(echo: SocketAddr) -> Result<()> {
     let mut answer = Vec::new();
     stream
         .read_to_end(&mut answer)
-        .context("reading after the half-close")?;
+        .context("cannot read after the half-close")?;
     writing.join().ok().context("the writing thread failed")??;
     ensure!(
         answer == question,
@@ -386,16 +389,16 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
-    // For those that cross the link by themselves.
+    // Direct connections cross the link with this congestion control.
     if set_tcp_congestion(&stream, apps::CONGESTION).is_err() {
-        // A kernel without it has its reasons; its default will do.
+        // A kernel without it uses its default, which will do.
     }
     Ok(stream)
 }
 
 #[expect(
     clippy::print_stdout,
-    reason = "showing is what the demonstration is for"
+    reason = "the demonstration's purpose is to show its results"
 )]
 fn say(line: &str) {
     println!("{line}");

@@ -1,4 +1,4 @@
-//! How a program ends: the one place that tells the user what went wrong.
+//! The end of a program: the one place that tells the user about a failure.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -16,19 +16,19 @@ use crate::privilege;
 
 pub(crate) use quictun_args::terminal::{print, say};
 
-/// Why a program fails.
+/// The reason for which a program fails.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// A fault with a name, and perhaps a remedy.
+    /// A fault with a name, and with a remedy if one is known.
     Fault(Fault),
-    /// A running tunnel was cut short by a second signal: the user who sent it is told nothing.
+    /// A second signal cut a running tunnel short. Its sender knows that, so nothing is printed.
     Interrupted,
-    /// Something that is told with all its causes, and its exit code.
+    /// An error, which is printed with all its causes, and the exit code.
     Because(anyhow::Error, Exit),
 }
 
 impl Failed {
-    /// Puts what it was about before what is told of it.
+    /// Adds context, which is printed before the error.
     #[must_use]
     pub(crate) fn about(self, what: impl Display + Send + Sync + 'static) -> Self {
         match self {
@@ -37,7 +37,7 @@ impl Failed {
         }
     }
 
-    /// The code that measures hands faults on as errors among others.
+    /// Converts an error of the measuring code, which passes faults on inside of `anyhow` errors.
     pub(crate) fn of_measuring(error: anyhow::Error) -> Self {
         let error = match error.downcast::<Fault>() {
             Ok(fault) => return fault.into(),
@@ -76,7 +76,7 @@ impl From<io::Error> for Failed {
 impl From<AccessError> for Failed {
     fn from(error: AccessError) -> Self {
         let exit = match error {
-            // The files are at fault, not the configuration that names them.
+            // The files are wrong here, not the configuration that names them.
             AccessError::Secret { .. } | AccessError::Authorities(_) => Exit::Failure,
             _ => Exit::Usage,
         };
@@ -95,7 +95,7 @@ impl From<Failure> for Failed {
     }
 }
 
-/// Tells the user why `program` ends, once, and turns the outcome into its exit code.
+/// Prints once why `program` fails, and returns its exit code.
 pub(crate) fn report(program: &str, outcome: Result<(), Failed>) -> Exit {
     let (text, next, exit) = match outcome {
         Ok(()) => return Exit::Ok,
@@ -113,12 +113,12 @@ pub(crate) fn report(program: &str, outcome: Result<(), Failed>) -> Exit {
     exit
 }
 
-/// The exit code of a program that has codes of its own; what went wrong is told.
+/// Returns the exit code of a program that defines its own codes, and prints a failure.
 pub(crate) fn code(program: &str, outcome: Result<u8, Failed>) -> ExitCode {
     outcome.map_or_else(|failed| report(program, Err(failed)).into(), ExitCode::from)
 }
 
-/// Prints a report: one JSON object, or the text for people.
+/// Prints a report, as one JSON object or as text for people.
 pub(crate) fn show<R: Serialize + Display>(report: &R, json: bool) -> anyhow::Result<()> {
     Ok(print(&if json {
         serde_json::to_string_pretty(report)? + "\n"
@@ -127,7 +127,7 @@ pub(crate) fn show<R: Serialize + Display>(report: &R, json: bool) -> anyhow::Re
     })?)
 }
 
-/// An error and its causes, each once: some errors name their cause in their own words already.
+/// Returns an error and its causes, each once: some errors already include the text of their cause.
 fn told(error: &anyhow::Error) -> String {
     let mut said: Vec<String> = Vec::new();
     for cause in error.chain() {
@@ -139,7 +139,7 @@ fn told(error: &anyhow::Error) -> String {
     said.join(": ")
 }
 
-/// Returns the remedy for the first error among the causes that has one.
+/// Returns the remedy of the first cause that has one.
 fn remedy(error: &anyhow::Error) -> Option<String> {
     let mut causes = error.chain();
     if let Some(error) = causes.find_map(|cause| cause.downcast_ref::<ListenError>()) {

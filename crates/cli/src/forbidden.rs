@@ -1,6 +1,6 @@
-//! `quictun forbidden`: tries what a confined process must not be able to do, and prints what came of it.
+//! `quictun forbidden`: tries actions that confinement must prevent, and prints the outcome of each.
 //!
-//! A hidden command, for the tests and for a user who wants to see it on another kernel.
+//! This hidden command serves the tests, and users who want to check another kernel.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,8 +29,8 @@ pub(crate) fn command() -> Command {
         )
 }
 
-/// Prints one line for each attempt; `refused` or `possible` comes first. `outside` is a directory that the process could
-/// write to if it were not confined.
+/// Prints one line for each attempt, which begins with `refused` or `possible`. `outside` is a directory that the
+/// process could write to if it were not confined.
 pub(crate) fn main(outside: &Path, confine: bool) -> anyhow::Result<()> {
     let mut text = String::new();
     for attempt in confinement::attempts(outside, confine) {

@@ -1,4 +1,5 @@
-//! `quictun invite`: makes the code by which one machine joins this server, shows who has one, and takes it back.
+//! `quictun invite`: makes the code by which one machine joins this server, lists the clients that are invited or have
+//! joined, and revokes them.
 
 use std::io::{self, IsTerminal as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -25,11 +26,11 @@ use quictun_args::values::time_between;
 mod list;
 mod qr;
 
-/// Where the service of the system has its configuration and its state.
+/// Configuration and state of the server that runs as a system service.
 const SERVICE_FILE: &str = "/etc/quictun/server.toml";
 const SERVICE_STATE: &str = "/var/lib/quictun";
 
-/// What is to be done with which server's clients.
+/// The action of one `quictun invite` command, and the server whose clients it concerns.
 #[derive(Debug)]
 pub struct Options {
     server: Server,
@@ -48,7 +49,7 @@ enum What {
 struct Invite {
     name: String,
     allow: Vec<String>,
-    /// `HOST:PORT`; `None`: an address of this machine.
+    /// `HOST:PORT` of the server. `None`: an address of this machine is used.
     address: Option<String>,
     valid: Duration,
 }
@@ -99,7 +100,7 @@ fn invite(matches: &ArgMatches, name: String, server: &Server) -> Result<Invite,
     })
 }
 
-/// Adds the port that the server listens on where the address has none.
+/// Appends the port on which the server listens if the address has none.
 fn with_port(text: &str, port: u16) -> Result<String, Fault> {
     let of = |text: &str| Code::new("a", text, [0; 32], [0; 16]).ok();
     let code = of(text).or_else(|| of(&format!("{text}:{port}")));
@@ -110,7 +111,8 @@ fn with_port(text: &str, port: u16) -> Result<String, Fault> {
     Ok(code.server().to_owned())
 }
 
-/// The server that is meant: as the flags say, else the first that has a key of this user's and the system's.
+/// Finds the server: the one that the flags name, else the first that has a key, of this user's server and the system
+/// service.
 fn server(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Server, Fault> {
     let flag = |name: &str| {
         let given = native::path(matches, name);
@@ -123,7 +125,7 @@ fn server(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Server, Fault> {
         return Ok(own);
     }
     let [file, state] = [["--config", SERVICE_FILE], ["--state-dir", SERVICE_STATE]];
-    // A file that is there counts, also where it is wrong: without it the code would name another port or key.
+    // An existing file counts even if it is wrong: without it, the code would name another port or key.
     let ways = if inputs.files.read(Path::new(SERVICE_FILE)).is_ok() {
         vec![file.to_vec(), [file, state].concat()]
     } else {
@@ -162,7 +164,7 @@ pub(crate) fn main(options: &Options) -> Result<(), Failed> {
     }
 }
 
-/// The new invitation, for programs.
+/// The new invitation, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Made {
     name: String,
@@ -175,7 +177,7 @@ struct Made {
     address_is_guessed: bool,
 }
 
-/// RFC 3339, in UTC.
+/// Serializes a time as RFC 3339 text, in UTC.
 fn as_text<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(time)
 }
@@ -196,7 +198,7 @@ fn make(
         Some(address) => address.clone(),
         None => own_address(server.settings.listen)?,
     };
-    // The rest is checked before anything is written.
+    // Checks all else before anything is written.
     let code = |secret| Code::new(name, &address, pin.0, secret);
     code([0; 16]).map_err(|error| Fault::usage(name, error))?;
     let until_s = now_s + invite.valid.as_secs();
@@ -215,14 +217,14 @@ fn make(
     Ok((made, invited.replaced))
 }
 
-/// Whether a client has this name that has not joined by an invitation.
+/// Returns whether the configuration names a client `name` that has not joined by an invitation.
 fn configured(server: &Server, name: &str) -> bool {
     let Access::Named { clients, .. } = &server.settings.access else {
         return false;
     };
     let is_named = |client: &NamedClient| client.name == name;
     let mut enrolled = server.enrolled.iter();
-    // --allow makes one of this name.
+    // `--allow` makes a client of this name.
     name == "default" || clients.iter().any(is_named) && !enrolled.any(|other| other.name == name)
 }
 
@@ -240,7 +242,8 @@ fn pin(server: &Server) -> Result<Pin, Failed> {
     Ok(identity.map_err(anyhow::Error::from)?.pin)
 }
 
-/// The address of this machine that packets to the world would carry, or the one that the server listens on.
+/// Returns the server's listening address. If that is unspecified, returns the source address that packets to the
+/// Internet would carry.
 fn own_address(listen: SocketAddr) -> Result<String, Fault> {
     let missing = |why: &str| {
         let fault = Fault::usage("--address", why);
@@ -258,7 +261,7 @@ fn own_address(listen: SocketAddr) -> Result<String, Fault> {
     Ok(SocketAddr::new(ip.to_canonical(), listen.port()).to_string())
 }
 
-/// The source address of datagrams to there. None is sent.
+/// Returns the source address that datagrams to `target` would carry. Sends nothing.
 fn route_to(target: &str) -> Option<IpAddr> {
     let target: SocketAddr = target.parse().ok()?;
     let any: IpAddr = if target.is_ipv4() {
@@ -293,12 +296,12 @@ fn print(made: &Made, replaced: bool, json: bool) -> Result<(), Failed> {
         "Until {until}, once: `quictun join` on {name}, and paste the code."
     ));
     say(&format!(
-        "Whoever has it becomes {name}, and may reach {}.",
+        "The machine that uses the code becomes {name}, and may reach {}.",
         made.allow.join(", ")
     ));
     if made.address_is_guessed {
         say(&format!(
-            "It names this server as {}; where clients need another address, give --address.",
+            "The code names this server as {}; if clients need another address, give --address.",
             made.server
         ));
     }
@@ -320,7 +323,7 @@ fn revoke(clients: &Directory, name: &str, json: bool) -> Result<(), Failed> {
     })?)
 }
 
-/// What the user has asked for in vain, and what the disk has to answer for.
+/// Converts an error: most are mistakes of the user, but those of the disk are failures.
 fn failed(error: InviteError) -> Failed {
     let what = match &error {
         InviteError::Directory(..) | InviteError::Write(..) => {

@@ -1,4 +1,4 @@
-//! `quictun join`: makes this machine a client by the code of an invitation.
+//! `quictun join`: makes this machine a client with the code of an invitation.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal as _, Read as _};
@@ -20,11 +20,12 @@ use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::options::Why;
 
-/// Ports below it need a right that a client has not; they are moved up by as much as most people do: 80 is at 8080.
+/// Ports below this one need a right that a client lacks. Forwards of such ports listen higher by [`MOVED_BY`], which
+/// follows a common custom: 80 becomes 8080.
 const FIRST_FREE_PORT: u16 = 1024;
 const MOVED_BY: u16 = 8000;
 
-/// The directory that is meant where none is given.
+/// Returns the given directory, or else the default one of this user.
 pub(crate) fn directory(given: Option<PathBuf>, inputs: &Inputs<'_>) -> Result<PathBuf, Fault> {
     if let Some(given) = given {
         return Ok(given);
@@ -38,7 +39,7 @@ pub(crate) fn directory(given: Option<PathBuf>, inputs: &Inputs<'_>) -> Result<P
     };
     let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
     let config = config.map(|config| config.join("quictun"));
-    config.ok_or_else(|| Fault::usage("--out", "there is no home: name a directory"))
+    config.ok_or_else(|| Fault::usage("--out", "no absolute HOME: name a directory"))
 }
 
 pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
@@ -55,7 +56,7 @@ pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
     let code = read_code()?;
     let server = parse_server(code.server())
         .map_err(|Why(why)| Fault::usage("the code", format!("names no server: {why}")))?;
-    // The same key again, where an earlier attempt did not hear the answer.
+    // A second attempt uses the same key, in case the first one was accepted but its answer was lost.
     let made = identity::load_or_generate(&directory, "client");
     made.map_err(anyhow::Error::from)?;
     let own = CertificateFiles {
@@ -77,11 +78,11 @@ pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
     if !written.map_err(anyhow::Error::from)? {
         return Err(Fault::failure(
             file.display().to_string(),
-            "another program has made this file meanwhile",
+            "another program has made this file in the meantime",
         )
         .into());
     }
-    // The packages' units run as a user of their own, in the group of this directory.
+    // The packages' units run as a user of their own, which is in the group of this directory.
     let shared = identity::share_with_group(&directory, &[&file, &own.key]);
     let shared = shared.map_err(anyhow::Error::from)?;
     Ok(exit::print(&summary(
@@ -89,7 +90,8 @@ pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
     ))?)
 }
 
-/// Reads the code, from a person or a program. It is not taken from arguments, which others can see (PROTOCOL PROOF-4).
+/// Reads the code from a person or a program. Arguments would be visible to other users, so the code is not taken from
+/// them (PROTOCOL PROOF-4).
 fn read_code() -> Result<Code, Failed> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
@@ -98,26 +100,27 @@ fn read_code() -> Result<Code, Failed> {
     code_of(stdin.lock().take(MAX_TEXT as u64), || {
         if stdin.is_terminal() {
             say(
-                "That is not all of the code, or a character is wrong: paste the rest, or press Enter to end.",
+                "The code is incomplete, or a character is wrong: paste the rest, or press Enter to end.",
             );
         }
     })
 }
 
-/// Reads lines until they are a code, whose lines may have been broken on the way (PROTOCOL INVITE-1), or until an empty one.
+/// Reads lines until they form a code, or until an empty line. The code's line may have been broken on the way
+/// (PROTOCOL INVITE-1).
 fn code_of(mut input: impl BufRead, ask_for_more: impl Fn()) -> Result<Code, Failed> {
     let mut text = String::new();
     loop {
         let begin = text.len();
-        let read = input.read_line(&mut text).context("reading the code")?;
+        let read = input.read_line(&mut text).context("cannot read the code")?;
         let has_code = !text.trim().is_empty();
         let is_last = read == 0 || (has_code && text[begin..].trim().is_empty());
         match text.parse() {
             Ok(code) => return Ok(code),
             Err(_) if !has_code && read > 0 => {}
             Err(_) if !has_code => {
-                let fault = Fault::usage("the code", "there is none");
-                let next = "quictun join < FILE, or type it when asked";
+                let fault = Fault::usage("the code", "is missing: the input is empty");
+                let next = "quictun join < FILE, or paste it when asked";
                 return Err(fault.next(next).into());
             }
             Err(CodeError::Length | CodeError::Checksum) if !is_last => ask_for_more(),
@@ -126,10 +129,10 @@ fn code_of(mut input: impl BufRead, ask_for_more: impl Fn()) -> Result<Code, Fai
     }
 }
 
-/// A listener here, and the target that it leads to.
+/// The address of a local listener, and the target to which it leads.
 type Forward = (String, String);
 
-/// A forward for each rule that names one target.
+/// Returns a forward for each rule that names a single target.
 fn forwards(rules: &[String]) -> Vec<Forward> {
     let mut taken = Vec::new();
     let targets = rules.iter().filter(|rule| !rule.ends_with('*'));
@@ -150,7 +153,8 @@ fn forwards(rules: &[String]) -> Vec<Forward> {
     forwards.collect()
 }
 
-/// The text of `client.toml`. Names and rules of the server have no control characters, so that none leaves its comment.
+/// Returns the text of `client.toml`. Names and rules of the server contain no control characters, so none can leave
+/// its comment line.
 fn configuration(
     code: &Code,
     own: &CertificateFiles,
@@ -173,7 +177,7 @@ fn configuration(
     }
     writeln!(
         out,
-        "\n# The server lets it reach: {}",
+        "\n# The server lets this client reach: {}",
         grant.allow.join(", ")
     )
     .expect(TO_A_STRING);
@@ -183,13 +187,13 @@ fn configuration(
     }
     if forwards.is_empty() {
         out.push_str(
-            "# None of these is one target: write a table for each that you want.\n# [[forward]]\n# listen = \"127.0.0.1:8080\"\n# target = \"HOST:PORT\"\n",
+            "# No rule names a single target: write a table for each target that you want.\n# [[forward]]\n# listen = \"127.0.0.1:8080\"\n# target = \"HOST:PORT\"\n",
         );
     }
     out
 }
 
-/// `shared`: the group of the directory can read the files.
+/// Returns the text for the user. With `shared`, the group of the directory can read the files.
 fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path, shared: bool) -> String {
     let file = path.display();
     let mut out = format!("joined {} as {}: {file}\n", code.server(), grant.name);
@@ -198,7 +202,7 @@ fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path, shared
     }
     if forwards.is_empty() {
         let allow = grant.allow.join(", ");
-        writeln!(out, "  it may reach {allow}: add a forward for each target").expect(TO_A_STRING);
+        writeln!(out, "  rules: {allow}; add a forward for each target").expect(TO_A_STRING);
     }
     if shared {
         out.push_str("as a service: systemctl enable --now quictun-client\n");
@@ -210,13 +214,13 @@ fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path, shared
 fn failed(error: JoinError) -> Failed {
     let next = match &error {
         JoinError::Refused(_) => {
-            "ask for a new code; the server's log says which it was, and who has used it"
+            "ask for a new code; the server's log says why it refused this one, and which client used it"
         }
         JoinError::NoAnswer { .. } => {
-            "is the server running, and does a firewall let UDP to it through? The code is still good"
+            "check that the server runs, and that no firewall blocks UDP to it; the code is still valid"
         }
         JoinError::OtherName { .. } => {
-            "this machine is a client already; use --out for another one"
+            "this machine is a client already; name another directory with --out"
         }
         _ => return anyhow::Error::from(error).into(),
     };
@@ -320,7 +324,7 @@ mod tests {
         assert!(!table.contains_key("forward"));
         assert!(
             !text.contains(&code.to_string()[60..]),
-            "the code is in no file"
+            "the file must not contain the code"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `quictun lab`, which has exit codes of its own.
+//! `quictun lab`, a command with exit codes of its own.
 
 use std::process::ExitCode;
 
@@ -7,12 +7,12 @@ pub use quictun_lab_run::{Action, flags, parse};
 
 use crate::exit::{self, Failed};
 
-/// Does it, and ends with its exit code.
+/// Runs the action and returns its exit code.
 pub fn main(action: Action) -> ExitCode {
     code(PROGRAM, quictun_lab_run::run(action))
 }
 
-/// The exit code of a program that has codes of its own; what went wrong is told.
+/// Returns the exit code of a program that defines its own codes, and prints a failure.
 pub(crate) fn code(program: &str, outcome: anyhow::Result<u8>) -> ExitCode {
     exit::code(program, outcome.map_err(Failed::of_measuring))
 }

@@ -1,7 +1,7 @@
 //! Starts `quictun`, which is installed beside this program, under this program's name.
 //!
-//! One program has all the code; these launchers keep the original's names, also for service managers, scripts and
-//! copies of a build directory.
+//! All code is in one program. These launchers keep the original's names, also for service managers, scripts and copies
+//! of a build directory.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Becomes `quictun` with this name; returns only where that fails.
+/// Replaces this process by `quictun` under this name. Returns only if that fails.
 pub(crate) fn launch(name: &str) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let program = std::env::current_exe().map(|path| path.with_file_name("quictun"));
@@ -20,7 +20,7 @@ pub(crate) fn launch(name: &str) -> ExitCode {
         "{name}: cannot start {program}: {error}. {name} is another name of quictun: install both in one directory\n"
     );
     if std::io::stderr().write_all(text.as_bytes()).is_err() {
-        // Without standard error there is no place to say it.
+        // Standard error is closed, so there is no place to report that.
     }
     ExitCode::FAILURE
 }

@@ -1,12 +1,12 @@
-//! The programs: parse, configure, call, exit code.
+//! The programs: they parse, configure, call, and return an exit code.
 //!
-//! [`compat`] is `quictun-client` and `quictun-server`, [`native`] is `quictun`. What they are started with is read by
-//! `quictun-args`; they end with an [`exit`] code.
+//! [`compat`] is `quictun-client` and `quictun-server`; [`native`] is `quictun`. `quictun-args` reads their arguments,
+//! environment and files. They end with a code from [`exit`].
 
 #![forbid(unsafe_code)]
 
-/// The system's allocator gives memory back and takes it again with a system call for every few receive
-/// buffers of 64 KiB; this one keeps what is in constant use.
+/// The system's allocator returns memory to the kernel and requests it again, with a system call for every few receive
+/// buffers of 64 KiB. mimalloc keeps memory that is in constant use.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! The names that this program is started under, and what it is under each.
+//! The names under which this program can be started, and the program that each name selects.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::{compat, native, netstackd};
 
-/// The program, from the arguments to the exit code.
+/// Runs the program that the name selects, from its arguments to its exit code.
 pub fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
     match Path::new(&name).file_name().and_then(OsStr::to_str) {
@@ -17,10 +17,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Takes the name for the lists of processes, too: `pkill quictun-server` works as with the original.
+/// Also sets the thread's name, for lists of processes: `pkill quictun-server` works as with the original.
 fn named(name: &std::ffi::CStr, main: fn() -> ExitCode) -> ExitCode {
     if rustix::thread::set_name(name).is_err() {
-        // A name for people only: the process works as well without it.
+        // The name only helps people; the process works without it.
     }
     main()
 }

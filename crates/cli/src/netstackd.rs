@@ -1,6 +1,6 @@
-//! `quictun-netstackd`: this program under another name, as the process that has the network stack.
+//! `quictun-netstackd`: this program under another name, as the process that runs the network stack.
 //!
-//! Its standard input is the socket to the client, its standard output the device. Nobody starts it but [`crate::pair`].
+//! Standard input is the socket to the client; standard output is the TUN device. Only [`crate::pair`] starts it.
 
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use quictun_sys::Tun;
 
 use crate::exit;
 
-/// Its only argument: questions to name servers are carried.
+/// The only argument of the process: it carries queries to name servers, too.
 pub(crate) const NAMES: &str = "--names";
 
 pub(crate) fn main() -> ExitCode {
@@ -21,7 +21,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(names: bool) -> anyhow::Result<()> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
-    let socket = socket.context("the socket to the client, as standard input")?;
-    let tun = Tun::inherit(1).context("the device, as standard output")?;
+    let socket = socket.context("cannot take the socket to the client from standard input")?;
+    let tun = Tun::inherit(1).context("cannot take the TUN device from standard output")?;
     Ok(quictun_stackd::netstackd::run(tun, socket, names)?)
 }

@@ -1,8 +1,9 @@
-//! The two processes of a tunnel for devices: `quictun-netstackd`, which has the device, and a client, which has the keys.
+//! The two processes of a tunnel with a TUN device: `quictun-netstackd`, which has the device, and a client, which has
+//! the keys.
 //!
-//! Where one of them dies the other is of no use: it is ended, connections that went through the device are too, and
-//! two new ones take over the device ([`crate::supervisor`]). Meanwhile what is sent into it waits there: nothing goes past
-//! the tunnel.
+//! If one of them dies, the other one is useless. It is ended, too, and so are the connections that went through the
+//! device. Two new processes then take over the device ([`crate::supervisor`]). Meanwhile packets wait in the device,
+//! and none bypasses the tunnel.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
@@ -19,13 +20,14 @@ use crate::exit::say;
 use crate::netstackd;
 use crate::supervisor::Role;
 
-/// What this process runs, under whatever name or none.
+/// The program of this process, also if its file has been replaced or removed.
 const SELF: &str = "/proc/self/exe";
 
-/// Both, by process id.
+/// The process ids of both processes.
 ///
-/// Each is in a process group of its own: what a terminal tells its foreground, Ctrl-C for one, is for whoever started
-/// them, who passes on what there is to be passed on. The stack has to outlive the client's drain.
+/// Each process is in a process group of its own. A terminal sends signals such as that of Ctrl-C to its foreground
+/// group, which is the supervisor's. The supervisor forwards them as needed, because the stack must outlive the
+/// client's drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) netstackd: u32,
@@ -33,7 +35,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts both, each by `start`; the client is whatever `client` says, which is told of its socket here.
+    /// Starts both processes, each with `start`. `client` is the client's command line; this function adds the
+    /// arguments for its socket.
     pub(crate) fn start(
         tun: &Tun,
         names: bool,
@@ -41,7 +44,7 @@ impl Pair {
         mut start: impl FnMut(Role, &mut Command) -> std::io::Result<u32>,
     ) -> anyhow::Result<Self> {
         let program = this_program()?;
-        let (ours, theirs) = quictun_ipc::sockets().context("sockets between two processes")?;
+        let (ours, theirs) = quictun_ipc::sockets().context("cannot make the pair of sockets")?;
         let device = tun.as_fd().try_clone_to_owned().context("the device")?;
         let mut netstackd = Command::new(program);
         netstackd
@@ -53,24 +56,25 @@ impl Pair {
             .stdout(Stdio::from(device));
         with_standard_streams_only(&mut netstackd);
         let netstackd = start(Role::Netstackd, &mut netstackd);
-        let netstackd = netstackd.context("starting the process with the network stack")?;
+        let netstackd = netstackd.context("cannot start the process with the network stack")?;
         client
             .args(["--netstack-fd", "0"])
             .process_group(0)
             .stdin(Stdio::from(ours));
-        let client = start(Role::Client, &mut client).context("starting the client")?;
+        let client = start(Role::Client, &mut client).context("cannot start the client")?;
         Ok(Self { netstackd, client })
     }
 }
 
-/// This program once more; the very same where another one has taken its place since, which may be of another version.
+/// Returns the path of this program. If another file has taken its place since, which may be another version, the path
+/// still leads to this one.
 pub(crate) fn this_program() -> anyhow::Result<PathBuf> {
-    let path = std::env::current_exe().context("finding this program")?;
-    // The kernel says `(deleted)` behind it then.
+    let path = std::env::current_exe().context("cannot find this program's file")?;
+    // For a replaced file the kernel appends ` (deleted)` to the path.
     Ok(if path.exists() { path } else { SELF.into() })
 }
 
-/// Ends what goes through the device of this network: nobody knows of it any more.
+/// Resets the TCP connections that go through the device of this network: no process holds their other end any more.
 pub(crate) fn end_flows() {
     let own: Vec<IpAddr> = tun_device::ADDRESSES.iter().map(|it| it.own).collect();
     if let Err(error) = end_tcp(&own) {

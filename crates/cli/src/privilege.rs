@@ -1,4 +1,4 @@
-//! What to do where the system does not let us make namespaces.
+//! Remedies for a system that does not let this process make namespaces.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use quictun_sys::ContainError;
 
 use quictun_args::fault::Fault;
 
-/// Settings that forbid user namespaces: where, the value that forbids, and what to type.
+/// Settings that forbid user namespaces: each file, the value that forbids them, and the command that permits them.
 const SWITCHES: [(&str, &str, &str); 3] = [
     (
         "/proc/sys/user/max_user_namespaces",
@@ -25,7 +25,7 @@ const SWITCHES: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// The error with the two ways to get the privilege.
+/// Converts the error into a fault, with the two ways to get the privilege.
 pub(crate) fn explain(error: &ContainError) -> Fault {
     let fault = Fault::failure("namespaces", error);
     if !matches!(error, ContainError::Forbidden(_)) {

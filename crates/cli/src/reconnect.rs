@@ -1,4 +1,4 @@
-//! `quictun reconnect`: a running client replaces its connections, and flows move to the new ones.
+//! `quictun reconnect`: a running client replaces its connections, and its flows move to the new ones.
 
 use clap::ArgMatches;
 use quictun_args::fault::Fault;
@@ -9,19 +9,19 @@ use serde::Deserialize;
 
 use crate::{ask, exit, which_process};
 
-/// `POST /v1/reconnect`.
+/// The answer to `POST /v1/reconnect`.
 #[derive(Debug, Deserialize)]
 struct Asked {
     connections: usize,
 }
 
-/// The HTTP interface of the client.
+/// Parses the arguments. Returns the address of the client's HTTP interface.
 pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<HttpListen, Fault> {
     let (at, _) = which_process::asked(&flags::RECONNECT, matches, inputs)?;
     Ok(at)
 }
 
-/// Asks, and says what the client does.
+/// Sends the request, and prints what the client does.
 pub(crate) fn main(at: &HttpListen) -> anyhow::Result<()> {
     let Asked { connections } = ask::post(at, "/v1/reconnect")?;
     Ok(exit::print(&said(connections))?)

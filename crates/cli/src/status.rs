@@ -1,4 +1,4 @@
-//! `quictun status`: how a running server or client is, from its HTTP interface.
+//! `quictun status`: shows the state of a running server or client, which its HTTP interface tells.
 
 use std::process::ExitCode;
 
@@ -23,7 +23,7 @@ mod watch;
 
 const PROGRAM: &str = "quictun status";
 
-/// What is asked, and how the answer is shown.
+/// The process to ask, and the form of the answer.
 #[derive(Debug)]
 pub struct Options {
     at: HttpListen,
@@ -31,7 +31,7 @@ pub struct Options {
     watch: Option<Watch>,
 }
 
-/// Reads the flags, the environment, and `control.http` in the configuration file, of whichever side it is.
+/// Reads the flags, the environment, and `control.http` in the configuration file of either side.
 pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
     let (at, layers) = which_process::asked(&flags::STATUS, matches, inputs)?;
     Ok(Options {
@@ -41,12 +41,12 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options
     })
 }
 
-/// How to watch, where that is asked for.
+/// Returns the settings of `--watch`, or `None` without that flag.
 fn watch(layers: &Layers<'_>, asked: bool) -> Result<Option<Watch>, Fault> {
     let interval = layers.get(&flags::WATCH_INTERVAL)?;
     if !asked {
         let given = layers.setting(&flags::WATCH_INTERVAL).origin == Origin::Flag;
-        let fault = || layers.fault(&flags::WATCH_INTERVAL, "is for --watch");
+        let fault = || layers.fault(&flags::WATCH_INTERVAL, "needs --watch");
         return if given { Err(fault()) } else { Ok(None) };
     }
     let variable = |name| layers.inputs().variable(name);

@@ -1,8 +1,9 @@
-//! When the two processes of a tunnel for devices are started, told to end and replaced: decided here, done elsewhere.
+//! Decides when the two processes of a tunnel with a TUN device are started, ended and replaced. Other code carries the
+//! decisions out.
 //!
-//! A [`Supervisor`] is told what has happened, and then asked for the [`Step`]s that follow until the step is to wait.
-//! Where one process has ended the other has a [`MOMENT`] to tell its side so; it is killed then. A pair that died is
-//! replaced, unless its client ended because it wanted to.
+//! A caller reports each event to the [`Supervisor`], and then asks it for [`Step`]s until one is to wait. If one
+//! process has ended, the other one has a [`MOMENT`] to reset its connections and end, and is then killed. A pair that
+//! died is replaced, unless its client ended on purpose.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,55 +11,56 @@ use std::time::{Duration, Instant};
 use quictun_args::fault::Exit;
 use rustix::process::Signal;
 
-/// Time that one process has to tell its side that the other is gone.
+/// Time that one process has to reset its connections after the other one has ended.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// A pair that has lived for so long was in order: the next one is started at once.
+/// Age from which a pair counts as sound, so that its replacement starts at once.
 const SOUND: Duration = Duration::from_secs(1);
 
-/// The pause between a pair that died at once and the next one, at first.
+/// First pause before the replacement of a pair that died at its start. It doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest such pause: applications that wait for the tunnel would notice more.
+/// Longest such pause: applications that wait for the tunnel would notice a longer one.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// From here on exit codes are signals.
+/// Least exit code that stands for a signal.
 const KILLED: u8 = 128;
 
+/// One of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Netstackd,
     Client,
 }
 
-/// What the processes serve.
+/// The purpose of the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
-    /// A host: the client gets the signals, and all ends with it.
+    /// The host: signals go to the client, and its end ends all.
     Host,
-    /// A command: all ends with it or by a signal. In one process there is a client without a `netstackd`.
+    /// A command: its end or a signal ends all. With `one_process`, there is only a client without a `netstackd`.
     Command { one_process: bool },
 }
 
-/// The exit codes of those that have ended.
+/// The exit codes of the processes that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) netstackd: Option<u8>,
     pub(crate) client: Option<u8>,
 }
 
-/// What is to be done next.
+/// The next action that the caller must take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Signal(Role, Signal),
-    /// Reset the connections that went through the device: no process knows of them any more.
+    /// Reset the connections that went through the device: no process holds their other end any more.
     Reset,
     /// Tell the user that this process has died, and that a new pair follows.
     Tell(Role),
     Start,
-    /// Give the device up: no process will serve it.
+    /// Give up the device: no process will serve it again.
     LetGo,
-    /// Wait for what happens, until then at most.
+    /// Wait for an event, at most until this moment.
     Wait(Option<Instant>),
     End(End),
 }
@@ -66,35 +68,35 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) code: u8,
-    /// This was asked of us or of the client.
+    /// A signal, or the client's success, caused the end.
     pub(crate) asked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
     Serving,
-    /// One has ended, and the other is about to end.
+    /// One process has ended, and the other one is about to.
     Ending {
         first: Role,
-        /// When the other is killed, unless it was.
+        /// The moment at which the other process is killed; `None` once it has been.
         kill: Option<Instant>,
     },
-    /// Both have ended, and new ones are started then.
+    /// Both have ended, and a new pair starts at this moment.
     Paused(Instant),
-    /// No process serves the command any more, and it runs on.
+    /// No process serves the command any more, but it runs on.
     Unserved,
     Over(End),
 }
 
-/// Decides about a pair of processes, of which the first has been started.
+/// Decides about a pair of processes. The caller has started the first pair already.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     serves: For,
     state: State,
     ended: Ended,
-    /// The last signal that asked this process to end while a pair was there.
+    /// The last signal that asked this process to end while a pair ran.
     asked: Option<Signal>,
-    /// The code of a client that ended because it wanted to, and left the command alone.
+    /// The exit code of a client that ended and is not replaced, while the command runs on.
     pub(crate) unserved: Option<u8>,
     steps: VecDeque<Step>,
     started: Instant,
@@ -115,7 +117,7 @@ impl Supervisor {
         }
     }
 
-    /// What is to be done next.
+    /// Returns the next action.
     pub(crate) fn next(&mut self, now: Instant) -> Step {
         if let Some(step) = self.steps.pop_front() {
             return step;
@@ -144,7 +146,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes note of who has ended so far.
+    /// Reports the exit codes of the processes that have ended so far.
     pub(crate) fn ended(&mut self, ended: Ended, now: Instant) {
         self.ended = ended;
         let kill = Some(now + MOMENT);
@@ -162,18 +164,18 @@ impl Supervisor {
                 self.both_ended(first, client, now);
             }
             (State::Serving, None, Some(_)) => {
-                // The other resets what is left by itself.
+                // The network stack resets its connections by itself.
                 let first = Role::Client;
                 self.state = State::Ending { first, kill };
             }
-            // A stack ends in order where its client, which takes longer, is about to end.
+            // A stack exits with 0 only if its client, which takes longer, is about to end.
             (State::Serving, Some(0), None) if self.asked.is_none() => {
                 let first = Role::Client;
                 self.state = State::Ending { first, kill };
             }
-            // A client that was asked to end does so in its own time.
+            // A client that was asked to end drains for as long as it needs.
             (State::Serving, Some(_), None) if self.asked.is_none() => {
-                // It resets its streams by itself, and has a moment to say so.
+                // The client resets its streams by itself, and has a moment to send that.
                 self.steps
                     .push_back(Step::Signal(Role::Client, Signal::TERM));
                 let first = Role::Netstackd;
@@ -183,27 +185,27 @@ impl Supervisor {
         }
     }
 
-    /// Takes note of a signal to this process.
+    /// Reports a signal to this process.
     pub(crate) fn signal(&mut self, signal: Signal) {
         let pair = matches!(self.state, State::Serving | State::Ending { .. });
         let hangup = signal == Signal::HUP;
         match (self.serves, self.state) {
             (_, State::Over(_)) => {}
             (For::Host, _) if pair => {
-                // At a hangup the client opens its logs again, and goes on.
+                // On SIGHUP the client reopens its logs and goes on.
                 self.asked = Some(signal).filter(|_| !hangup).or(self.asked);
                 if self.ended.client.is_none() {
                     self.steps.push_back(Step::Signal(Role::Client, signal));
                 }
             }
-            // No process has logs that could be opened again: the next client opens its own anyway.
+            // No client runs, so no logs need to be reopened: the next client opens its own.
             (For::Host, _) if hangup => {}
             (For::Command { .. }, State::Ending { .. }) => self.asked = Some(signal),
             _ => self.end_by(signal),
         }
     }
 
-    /// Takes note of the command's end.
+    /// Reports the end of the command.
     pub(crate) fn command_ended(&mut self, code: u8) {
         self.state = State::Over(End { code, asked: false });
     }
@@ -239,7 +241,7 @@ impl Supervisor {
         self.state = State::Over(End { code, asked: true });
     }
 
-    /// A pair has died: how long to wait before the next.
+    /// Returns the pause before the pair that replaces a dead one.
     fn pause(&mut self, now: Instant) -> Duration {
         self.pause = if now.saturating_duration_since(self.started) >= SOUND {
             Duration::ZERO
@@ -251,9 +253,9 @@ impl Supervisor {
     }
 }
 
-/// The one that died first where both were found to have ended.
+/// Returns which process ended first if both were found to have ended.
 ///
-/// A stack ends in order once its client is gone; a client without its stack says that it has crashed.
+/// A stack exits with 0 once its client is gone. A client without its stack exits with [`Exit::Crashed`].
 fn first(netstackd: u8, client: u8) -> Role {
     if has_crashed(netstackd) && client == Exit::Crashed as u8 {
         Role::Netstackd
@@ -262,7 +264,7 @@ fn first(netstackd: u8, client: u8) -> Role {
     }
 }
 
-/// Whether a process that ended so did not mean to.
+/// Returns whether the exit code means that the process crashed.
 fn has_crashed(code: u8) -> bool {
     code == Exit::Crashed as u8 || code >= KILLED
 }

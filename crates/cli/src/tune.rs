@@ -1,6 +1,7 @@
-//! `quictun tune`: the few settings of the system that matter, why, what they are, and how to undo a change.
+//! `quictun tune`: the few system settings that matter, with their reasons and values, and with the command that undoes
+//! a change.
 //!
-//! Without `--apply` it only looks. Settings are raised, never lowered: somebody else may need what is there.
+//! Without `--apply` it changes nothing. Settings are raised, never lowered: another program may need the higher value.
 
 use std::fmt;
 use std::fs;
@@ -14,17 +15,17 @@ use crate::exit::{self, Failed};
 
 const PROGRAM: &str = "quictun tune";
 
-/// Numbers of the system, the least that they should be, and why.
+/// Numeric sysctls, each with its least value and the reason for it.
 const SYSCTLS: [(&str, u64, &str); 3] = [
     (
         "net.core.rmem_max",
         8 << 20,
-        "UDP packets that come while a worker is busy wait here; what does not fit is lost",
+        "UDP packets that arrive while a worker is busy wait here; packets that do not fit are lost",
     ),
     (
         "net.core.wmem_max",
         8 << 20,
-        "what a worker sends at once waits here for the device",
+        "packets that a worker sends at once wait here for the device",
     ),
     (
         "net.core.netdev_max_backlog",
@@ -33,7 +34,7 @@ const SYSCTLS: [(&str, u64, &str); 3] = [
     ),
 ];
 
-/// Features that a network device should have switched on if it has them, and why.
+/// Features that a network device should have on if it supports them, each with the reason.
 const FEATURES: [(&str, &str); 2] = [
     (
         "rx-gro",
@@ -45,7 +46,7 @@ const FEATURES: [(&str, &str); 2] = [
     ),
 ];
 
-/// A setting, and what became of it.
+/// One setting with its value, and the outcome of a change.
 #[derive(Debug, Serialize)]
 struct Line {
     setting: String,
@@ -53,7 +54,7 @@ struct Line {
     now: String,
     wanted: String,
     state: State,
-    /// What to type to have it as it was; only after a change.
+    /// The command that undoes the change; `None` without a change.
     undo: Option<String>,
     error: Option<String>,
 }
@@ -62,7 +63,7 @@ struct Line {
 #[serde(rename_all = "lowercase")]
 enum State {
     Ok,
-    /// It would be changed with `--apply`.
+    /// `--apply` would change it.
     Would,
     Changed,
     Failed,
@@ -74,8 +75,7 @@ struct Report {
     settings: Vec<Line>,
 }
 
-/// Looks at the settings, and with `apply` changes those that should be different. The exit code is 1 where one
-/// could not be changed.
+/// Examines the settings, and with `apply` raises those that are too low. The exit code is 1 if a change failed.
 pub(crate) fn main(apply: bool, json: bool) -> ExitCode {
     let mut settings: Vec<Line> = SYSCTLS.iter().filter_map(|it| sysctl(it, apply)).collect();
     for device in devices() {
@@ -104,7 +104,7 @@ fn sysctl((name, least, why): &(&str, u64, &'static str), apply: bool) -> Option
     Some(line.change(apply, format!("sysctl -w {name}={now}"), change))
 }
 
-/// Devices that lead somewhere.
+/// Returns the names of the network devices that have hardware.
 fn devices() -> Vec<String> {
     let Ok(entries) = fs::read_dir("/sys/class/net") else {
         return Vec::new();
@@ -112,7 +112,7 @@ fn devices() -> Vec<String> {
     let mut names: Vec<String> = entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
-            // Devices made of software have no hardware behind them, and settings of whoever made them.
+            // Software devices have no directory `device`. Their settings belong to the program that made them.
             entry.path().join("device").exists().then_some(())?;
             entry.file_name().into_string().ok()
         })
@@ -202,18 +202,18 @@ impl fmt::Display for Report {
             .filter_map(|line| line.undo.as_deref())
             .peekable();
         if undo.peek().is_some() {
-            writeln!(f, "\nuntil the next start; to undo it before:")?;
+            writeln!(f, "\nthese last until the next start; to undo them before:")?;
             undo.try_for_each(|command| writeln!(f, "  {command}"))?;
-            writeln!(f, "a file in /etc/sysctl.d keeps what sysctl set")?;
+            writeln!(f, "a file in /etc/sysctl.d makes sysctl settings permanent")?;
         }
         let some = |state| self.settings.iter().any(|line| line.state == state);
         if some(State::Failed) {
-            writeln!(f, "\nroot may change these: `sudo quictun tune --apply`")?;
+            writeln!(f, "\nonly root can do that: `sudo quictun tune --apply`")?;
         }
         if some(State::Would) {
             writeln!(
                 f,
-                "\n`quictun tune --apply` as root changes it, until the next start"
+                "\n`quictun tune --apply` as root changes them, until the next start"
             )?;
         }
         Ok(())
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn nothing_is_changed_unless_it_is_asked_for() {
         let line = line().change(false, String::new(), || {
-            panic!("it only looks");
+            panic!("without --apply, nothing may change");
         });
         assert_eq!(line.state, State::Would);
     }

@@ -1,10 +1,10 @@
-//! The version of this program, its commit, and the machine that it was made for.
+//! The version of this program, its commit, and the target that it was built for.
 
-/// The answer to `quictun-client --version`, behind the name. One line: scripts take its second word.
+/// The answer to `quictun-client --version`, after the name. It is one line, because scripts take its second word.
 pub(crate) const WITH_COMMIT: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("QUICTUN_COMMIT"), ")",);
 
-/// The answer to `quictun --version`, behind the name.
+/// The answer to `quictun --version`, after the name.
 pub(crate) const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",

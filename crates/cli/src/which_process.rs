@@ -1,4 +1,4 @@
-//! The running process that a command asks: `--http`, the environment, and `control.http` in a configuration file.
+//! The running process that a command asks, from `--http`, the environment, or `control.http` in a configuration file.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use quictun_args::native::flags;
 use quictun_args::options::{Flag as _, Table};
 use quictun_control::settings::HttpListen;
 
-/// The address of its HTTP interface, and the settings of the command, whose flags are in `table`.
+/// Returns the address of the HTTP interface, and the settings of the command, whose flags are in `table`.
 pub(crate) fn asked<'a>(
     table: &'static Table,
     matches: &'a ArgMatches,
@@ -23,14 +23,14 @@ pub(crate) fn asked<'a>(
     let Some(at) = layers.get(&flags::ASKED_HTTP)? else {
         let fault = layers.fault(
             &flags::ASKED_HTTP,
-            "the HTTP interface is off: there is nothing to ask",
+            "the HTTP interface is off, so the process cannot be asked",
         );
-        return Err(fault.next("set control.http and restart, or name another with --http"));
+        return Err(fault.next("set control.http and restart, or name another address with --http"));
     };
     Ok((at, layers))
 }
 
-/// The one key of the file that says where to ask, of whichever side it is.
+/// Returns the only key that matters in the file of either side, `control.http`.
 fn file(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
     let table: toml::Table = quictun_args::file::parse(path, inputs)?;
     let http = table

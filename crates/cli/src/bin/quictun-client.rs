@@ -1,4 +1,4 @@
-//! Drop-in for quic-tun's client.
+//! A drop-in replacement for quic-tun's client.
 #![forbid(unsafe_code)]
 
 #[path = "../launcher.rs"]

@@ -1,4 +1,4 @@
-//! Drop-in for quic-tun's server.
+//! A drop-in replacement for quic-tun's server.
 #![forbid(unsafe_code)]
 
 #[path = "../launcher.rs"]

@@ -1,4 +1,4 @@
-//! The applications of the demonstration: echo, sink and source, each on a port of its own.
+//! The applications of the demonstration: echo, sink, source and meter, each on a port of its own.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,29 +8,29 @@ use rustix::net::sockopt::set_tcp_congestion;
 
 use super::stage::Stage;
 
-/// The pattern repeats after a prime number of bytes, so that a lost or doubled block cannot hide.
+/// Period of the pattern, in bytes. It is a prime number, so that a lost or doubled block cannot hide.
 const PERIOD: usize = 65_521;
 
 const CHUNK: usize = 256 * 1024;
 
-/// Where the applications at the far side listen, as their neighbours see them.
+/// Addresses of the applications at the far side, as programs beside them see them.
 pub(super) struct Apps {
-    /// Sends back what it is sent, and its FIN after the other's.
+    /// Sends back all it receives, and its FIN after the peer's FIN.
     pub(super) echo: SocketAddr,
     /// Checks the pattern and answers with its verdict.
     pub(super) sink: SocketAddr,
-    /// Sends as much of the pattern as it is asked for.
+    /// Sends as many bytes of the pattern as it is asked for.
     pub(super) source: SocketAddr,
-    /// Counts the pattern for a while and answers with how many bytes came.
+    /// Counts the bytes of the pattern for [`SPAN`], and answers with their number.
     pub(super) meter: SocketAddr,
-    /// Nobody listens here.
+    /// An address on which nothing listens.
     pub(super) nobody: SocketAddr,
 }
 
-/// How long the meter counts, and whoever reads from the source to compare.
+/// Time for which the meter counts, and for which a receiver reads from the source to measure a rate.
 pub(super) const SPAN: Duration = Duration::from_millis(1500);
 
-/// The congestion control of direct connections: the one that nearly all systems have by default.
+/// Congestion control of direct connections: the default of nearly all systems.
 pub(super) const CONGESTION: &str = "cubic";
 
 impl Apps {
@@ -50,14 +50,14 @@ impl Apps {
 
 fn serve(at: SocketAddr, app: fn(TcpStream) -> io::Result<()>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(at)?;
-    // Connections that it accepts inherit it.
+    // Accepted connections inherit the congestion control.
     if set_tcp_congestion(&listener, CONGESTION).is_err() {
-        // A kernel without it has its reasons; its default will do.
+        // A kernel without it uses its default, which will do.
     }
     let address = neighbour(&listener)?;
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // What goes wrong here shows at the other end, where it is checked.
+            // An error here shows at the other end, where it is checked.
             std::thread::spawn(move || app(stream));
         }
     });
@@ -94,17 +94,18 @@ fn source(mut stream: TcpStream) -> io::Result<()> {
 fn meter(mut stream: TcpStream) -> io::Result<()> {
     let bytes = receive(&mut stream, Some(SPAN))?;
     stream.write_all(&bytes.to_be_bytes())?;
-    // Until the other side has the answer and goes: a close with bytes unread would take the answer back.
+    // The connection stays open until the peer has the answer and closes: a close with unread bytes resets it and
+    // discards the answer.
     io::copy(&mut stream, &mut io::sink()).map(|_| ())
 }
 
-/// Reads the pattern to its end, or for `span` from its first byte on. Returns how many bytes came; an error where one was
-/// wrong.
+/// Reads the pattern to its end, or for `span` from its first byte on. Returns the number of bytes received. Fails if a
+/// byte is wrong.
 pub(super) fn receive(stream: &mut TcpStream, span: Option<Duration>) -> io::Result<u64> {
     receive_told(stream, span, |_| ())
 }
 
-/// The same; `tell` is told how many bytes have come, each time that some have.
+/// Like [`receive`], and calls `tell` with the number of bytes received so far after each read.
 pub(super) fn receive_told(
     stream: &mut TcpStream,
     span: Option<Duration>,
@@ -128,7 +129,7 @@ pub(super) fn receive_told(
     Ok(received)
 }
 
-/// What the sink says of a pattern that was right.
+/// Returns the sink's answer if all bytes were right.
 pub(super) fn verdict(bytes: u64) -> String {
     format!("{bytes} bytes, all right")
 }
@@ -153,11 +154,11 @@ fn check(pattern: &[u8], received: u64, bytes: &[u8]) -> io::Result<()> {
     if *bytes == pattern[start..start + bytes.len()] {
         return Ok(());
     }
-    let what = format!("wrong bytes after the first {received}");
+    let what = format!("wrong bytes after {received} right ones");
     Err(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
-/// Enough periods that a chunk may start anywhere in the first.
+/// Returns one period and a chunk of the pattern, so that a chunk may start anywhere in the first period.
 fn pattern() -> Vec<u8> {
     (0..PERIOD + CHUNK)
         .map(|at| u8::try_from(at % PERIOD % 251).unwrap_or(0))

@@ -1,7 +1,9 @@
-//! A box between client and server that stops passing the packets of a connection, as some do after a while.
+//! A middlebox between client and server that stops passing the packets of a connection, as some real ones do after a
+//! while.
 //!
-//! The box passes datagrams each way. The programs' connection ids have 8 bytes and follow the first byte of a short header (RFC
-//! 9000 section 17.3): by these the box tells a connection from the next one between the same two sockets.
+//! The middlebox passes datagrams each way. The programs' connection ids have 8 bytes and follow the first byte of a
+//! short header (RFC 9000 section 17.3). The middlebox uses them to distinguish a connection from the next one between
+//! the same two sockets.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -11,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-/// Bursts of both programs wait in it; the system may grant less.
+/// Receive buffer of each socket, in bytes. It holds bursts of both programs; the system may grant less.
 const BUFFER: usize = 4 << 20;
 
-/// Header form of long headers, which handshakes use.
+/// The bit of the first byte that marks a long header, which handshakes use.
 const LONG_HEADER: u8 = 0x80;
 
 type ConnectionId = [u8; 8];
@@ -24,7 +26,7 @@ pub(super) struct Middlebox {
     ways: Arc<[Way; 2]>,
 }
 
-/// The packets in one direction.
+/// State for the packets of one direction.
 #[derive(Default)]
 struct Way {
     ids: Mutex<Ids>,
@@ -38,7 +40,7 @@ struct Ids {
 }
 
 impl Middlebox {
-    /// Passes on what comes from one client, until the process ends.
+    /// Starts to pass datagrams between one client and `server`, until the process ends.
     pub(super) fn start(server: SocketAddr) -> io::Result<Self> {
         let front = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let back = match server {
@@ -78,12 +80,12 @@ impl Middlebox {
         })
     }
 
-    /// Where the client sends to.
+    /// Returns the address to which the client sends.
     pub(super) fn address(&self) -> SocketAddr {
         self.front
     }
 
-    /// From now on drops the packets of all connections that it has seen. Those of new ones pass.
+    /// Drops from now on the packets of all connections that it has seen. Packets of new connections pass.
     pub(super) fn cut(&self) {
         for way in &*self.ways {
             let mut ids = lock(&way.ids);
@@ -92,7 +94,7 @@ impl Middlebox {
         }
     }
 
-    /// Count of packets that were dropped, in each direction.
+    /// Returns the number of dropped packets in each direction.
     pub(super) fn dropped(&self) -> [u64; 2] {
         [&self.ways[0], &self.ways[1]].map(|way| way.dropped.load(Ordering::Relaxed))
     }
@@ -113,7 +115,7 @@ impl Way {
     }
 }
 
-/// The connection id in a short header.
+/// Returns the connection id of a short header, or `None` if the datagram has none.
 fn connection_id(datagram: &[u8]) -> Option<ConnectionId> {
     let (first, rest) = datagram.split_first()?;
     (first & LONG_HEADER == 0)
@@ -131,11 +133,11 @@ fn pass(
         match receive(&mut datagram) {
             Ok(length) if way.passes(&datagram[..length]) => {
                 if send(&datagram[..length]).is_err() {
-                    // A datagram that cannot be sent is lost, as on any path: QUIC sends its content again.
+                    // A datagram that cannot be sent is lost, as on any path. QUIC retransmits its content.
                 }
             }
             Ok(_) => {}
-            // The other side is not there yet, or has gone: an ICMP message says so.
+            // An ICMP message says that the other side does not listen yet, or has ended.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             Err(_) => return,
         }
@@ -163,9 +165,9 @@ mod tests {
         middlebox.cut();
         let way = &middlebox.ways[0];
         assert!(!way.passes(&short(1)));
-        assert!(way.passes(&long), "a handshake");
+        assert!(way.passes(&long), "a handshake packet passes");
         assert!(way.passes(&short(2)));
-        assert!(way.passes(&[0x40, 1]), "no packet of ours");
+        assert!(way.passes(&[0x40, 1]), "a header without an id passes");
         assert_eq!(middlebox.dropped(), [1, 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Where the demonstration takes place: on two sides of an emulated link, or on the loopback device.
+//! The networks of the demonstration: two sides of an emulated link, or the loopback device.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,19 +9,19 @@ use quictun_emu::{LossUnit, Plan, Running, Verdict, World, WorldPlan};
 use quictun_link::{LinkConfig, Queue, overhead};
 use serde_json::{Value, json};
 
-/// The link: one that many have between office and data centre, with some loss.
+/// The link: a common one between office and data centre, with some loss.
 const RATE_BIT_PER_S: u64 = 100_000_000;
 const DELAY: Duration = Duration::from_millis(10);
 const LOSS: f64 = 0.001;
 
-/// Bytes that wait at either end: what the link carries in two round trips.
+/// Queue at either end, in bytes: about two bandwidth-delay products.
 const QUEUE: usize = 500_000;
 
-/// Every demonstration loses the same packets, as far as it sends the same ones.
+/// Seed of the losses: every demonstration that sends the same packets loses the same ones.
 const SEED: u64 = 1;
 
-/// Networks for server and applications, and for client and users, with a link between; `None`: everything is on
-/// 127.0.0.1.
+/// A network for server and applications, another for client and users, and a link between them. `None`: everything is
+/// on 127.0.0.1.
 pub(super) struct Stage(Option<(World, Running)>);
 
 impl Stage {
@@ -29,7 +29,7 @@ impl Stage {
         Self(None)
     }
 
-    /// A link in networks of its own. The process must be the first in a world of its own.
+    /// Builds a link between networks of its own. The process must be the first one in namespaces of its own.
     pub(super) fn link() -> Result<Self> {
         let world = World::build(&WorldPlan::default())?;
         let way = LinkConfig {
@@ -47,7 +47,7 @@ impl Stage {
             coalesce: Duration::from_micros(50),
             loss_unit: LossUnit::Segment,
         };
-        let running = Running::start(&world, plan).context("starting the emulator")?;
+        let running = Running::start(&world, plan).context("cannot start the emulator")?;
         Ok(Self(Some((world, running))))
     }
 
@@ -73,7 +73,7 @@ impl Stage {
         self.is_link().then_some(facts)
     }
 
-    /// The address under which the near side reaches the far one.
+    /// Returns the address under which the near side reaches the far side.
     pub(super) fn far_address(&self) -> IpAddr {
         let link = self.0.as_ref();
         link.map_or(Ipv4Addr::LOCALHOST.into(), |(world, _)| {
@@ -81,7 +81,8 @@ impl Stage {
         })
     }
 
-    /// Where applications at the far side listen: for neighbours and, across a link, for direct connections.
+    /// Returns the address on which applications at the far side listen: for programs beside them and, across a link,
+    /// for direct connections.
     pub(super) fn far_listener(&self) -> SocketAddr {
         let address = if self.is_link() {
             Ipv4Addr::UNSPECIFIED
@@ -106,12 +107,12 @@ impl Stage {
         }
     }
 
-    /// Ends the link; what it has to say where it was not what it should have been.
+    /// Ends the link. Returns the emulator's verdict if the link did not behave as configured.
     pub(super) fn close(self) -> Result<Option<String>> {
         let Some((_world, running)) = self.0 else {
             return Ok(None);
         };
-        let verdict = running.stop().context("the emulator")?.verdict();
+        let verdict = running.stop().context("cannot stop emulation")?.verdict();
         Ok((verdict != Verdict::Ok).then(|| verdict.to_string()))
     }
 }

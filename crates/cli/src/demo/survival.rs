@@ -1,4 +1,5 @@
-//! A transfer whose connection is killed in the middle: flows continue on the next one, and applications notice a pause.
+//! A transfer whose connection is killed in the middle. Its flow continues on the next connection, and the application
+//! notices only a pause.
 
 use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::apps;
 use super::middlebox::Middlebox;
 
-/// Sends so many bytes to the echo and checks what comes back, while `middlebox` kills the connection after a third of them.
+/// Sends `bytes` bytes to the echo and checks the answer, while `middlebox` kills the connection after a third of them.
 /// Returns the longest time after that in which the application got no byte.
 pub(super) fn measure(echo: SocketAddr, bytes: u64, middlebox: &Middlebox) -> Result<Duration> {
     let mut stream = super::connect(echo)?;
@@ -27,7 +28,7 @@ pub(super) fn measure(echo: SocketAddr, bytes: u64, middlebox: &Middlebox) -> Re
             None => middlebox.cut(),
         }
     });
-    let received = received.context("the transfer whose connection was killed")?;
+    let received = received.context("cannot finish the transfer whose connection was killed")?;
     writing.join().ok().context("the writing thread failed")??;
     ensure!(received == bytes, "{received} of {bytes} bytes came back");
     ensure!(

@@ -1,4 +1,4 @@
-//! What the kernel can take from a client or server once it listens.
+//! The kernel's means to confine a client or server once it listens.
 
 use quictun_sys::confine::{LANDLOCK_WHOLE, Offered, offered};
 

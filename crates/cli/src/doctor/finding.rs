@@ -1,4 +1,4 @@
-//! One thing found.
+//! One finding: one property of the machine, with its consequence and its remedy.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
-    /// As it should be.
+    /// Nothing needs to change.
     Ok,
-    /// Something is slower, or has to be done another way.
+    /// Something is slower, or needs another way.
     Note,
-    /// Something cannot be done.
+    /// Something cannot be done on this machine.
     Bad,
 }
 
@@ -21,9 +21,9 @@ pub(super) struct Finding {
     pub(super) what: &'static str,
     pub(super) state: State,
     pub(super) found: String,
-    /// What follows from it, where it is not as it should be.
+    /// The consequence, if the state is not [`State::Ok`].
     pub(super) matters: Option<String>,
-    /// What to do, where something can be done.
+    /// The remedy, if there is one.
     pub(super) remedy: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Finding {
         }
     }
 
-    /// The same thing, but worse: what follows from it.
+    /// Returns the finding with a worse state, and with the consequence of that.
     #[must_use]
     pub(super) fn but(self, state: State, matters: impl Into<String>) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Finding {
         }
     }
 
-    /// A note of what follows from it, where it is not as it should be.
+    /// Turns the finding into a note with this consequence, if `noted`.
     #[must_use]
     pub(super) fn note_if(self, noted: bool, matters: impl Into<String>) -> Self {
         if noted {

@@ -1,4 +1,4 @@
-//! Processor, kernel and load.
+//! Findings about processor, kernel and load.
 
 use std::fs;
 use std::thread;
@@ -10,10 +10,10 @@ const AREA: &str = "machine";
 /// Oldest kernel with UDP segmentation offload in both directions.
 const KERNEL_LEAST: (u32, u32) = (5, 0);
 
-/// Runnable threads for each processor beyond which measurements are of the queue for it.
+/// Runnable threads per processor above which a measurement mostly shows their queueing.
 const LOAD_MOST: f64 = 0.25;
 
-/// Share of the time since start-up that a host took away, beyond which times cannot be trusted.
+/// Share of the time since start-up that the host took away, above which measured times cannot be trusted.
 const STEAL_MOST: f64 = 0.01;
 
 pub(super) fn findings() -> Vec<Finding> {
@@ -52,7 +52,7 @@ fn processor() -> Option<Finding> {
     let count = thread::available_parallelism().ok()?.get();
     Some(Finding::ok(AREA, "processors", count.to_string()).note_if(
         count < 2,
-        "both ends, the link and the load would take turns: measure between two machines",
+        "client, server, link and load would take turns: measure between two machines",
     ))
 }
 
@@ -80,9 +80,9 @@ fn load() -> Option<Finding> {
     let finding = Finding::ok(AREA, "load", format!("{minute:.2} in the last minute"))
         .note_if(
             minute > LOAD_MOST * f64::from(processors),
-            "other programs run: what is measured now is theirs, too",
+            "other programs run: a measurement now includes their load",
         )
-        .remedy("`top` shows who they are; measure when they are done");
+        .remedy("`top` shows them; measure when they are done");
     Some(finding)
 }
 
@@ -91,7 +91,7 @@ fn clock() -> Option<Finding> {
     let slow = ["hpet", "acpi_pm", "jiffies"].contains(&source.as_str());
     Some(Finding::ok(AREA, "clock", source).note_if(
         slow,
-        "asking the time is a system call or worse: rates fall and delays grow",
+        "reading the time is a system call or worse: rates fall and delays grow",
     ))
 }
 
@@ -105,13 +105,13 @@ fn steal() -> Option<Finding> {
         .skip(1)
         .map_while(|word| word.parse().ok())
         .collect();
-    // user nice system idle iowait irq softirq steal; guests are in user already.
+    // The columns: user nice system idle iowait irq softirq steal. Column user includes guests already.
     let all: u64 = ticks.iter().take(8).sum();
     let share = *ticks.get(7)? as f64 / all.max(1) as f64;
     let found = format!("{:.1} % of the time since it started", share * 100.0);
     Some(Finding::ok(AREA, "taken by the host", found).note_if(
         share > STEAL_MOST,
-        "a virtual machine that stands still at times: repeat what you measure, and use medians",
+        "this virtual machine stands still at times: repeat measurements, and use medians",
     ))
 }
 

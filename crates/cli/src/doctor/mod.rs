@@ -1,8 +1,11 @@
-//! `quictun doctor`: what this machine can do for a tunnel and for measurements, and what to do where it cannot.
+//! `quictun doctor`: tells what this machine can do for a tunnel and for measurements, and how to remedy what it
+//! cannot.
 //!
-//! Each part looks at one thing and returns [`Finding`]s: [`machine`] at processor and kernel, [`sockets`] at what
-//! a tunnel needs of UDP, [`namespaces`] at what an emulated link needs. Nothing of the machine is changed: what has
-//! to be tried is tried in namespaces that end with us.
+//! Each part examines one area and returns [`Finding`]s: [`machine`] the processor and the kernel, [`sockets`] what a
+//! tunnel needs of UDP, [`confinement`] what the kernel can take from a process, [`namespaces`] what an emulated link
+//! needs. The machine stays unchanged: trials run in namespaces that end with this process.
+//!
+//! [`redirect`] prints commands for the packet filter instead.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -24,7 +27,7 @@ mod sockets;
 
 const PROGRAM: &str = "quictun doctor";
 
-/// Commands, as they are run.
+/// Commands for a shell, as a report to print.
 #[derive(Debug, Serialize)]
 struct Commands(String);
 
@@ -34,16 +37,16 @@ impl fmt::Display for Commands {
     }
 }
 
-/// What is printed with `--json`.
+/// The report that `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
     findings: Vec<Finding>,
-    /// Findings that stand in the way of something.
+    /// Number of findings whose state is [`State::Bad`].
     bad: usize,
 }
 
-/// Examines this machine. The exit code is 1 where something stands in the way.
+/// Examines this machine. The exit code is 1 if a finding is [`State::Bad`].
 pub(crate) fn main(options: Options) -> ExitCode {
     exit::code(PROGRAM, run(options))
 }
@@ -53,10 +56,10 @@ pub(crate) fn main(options: Options) -> ExitCode {
 pub enum Options {
     /// Examine this machine.
     Examine {
-        /// As JSON.
+        /// Prints the report as JSON.
         json: bool,
     },
-    /// Print commands for the packet filter.
+    /// Print the commands for the packet filter that lead connections to this port.
     Rules(Way, u16),
 }
 

@@ -1,4 +1,5 @@
-//! What an emulated link needs: namespaces, packet sockets; what the kernel could do in its place; BIG TCP; TUN.
+//! Findings about emulated links: namespaces, packet sockets, the kernel's own link emulation, BIG TCP, and TUN
+//! devices.
 
 use std::fs::OpenOptions;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::privilege;
 
 const AREA: &str = "emulated link";
 
-/// What the published measurements of BIG TCP used, bytes.
+/// Segment limit that the published measurements of BIG TCP used, in bytes.
 const BIG_TCP: u32 = 185_000;
 
 pub(super) fn findings(inside: Option<Rights>, refused: Option<&ContainError>) -> Vec<Finding> {
@@ -99,7 +100,7 @@ fn by_kernel(what: &'static str, way: &LinkConfig) -> Finding {
         Ok(_) => Finding::ok(AREA, what, "in the kernel, too (`--backend kernel`)"),
         Err(why) => Finding::ok(AREA, what, why).but(
             State::Note,
-            "not needed: the emulator does it; it cannot be compared with the kernel",
+            "not needed, because the emulator does the same; no comparison with the kernel",
         ),
     }
 }
@@ -125,6 +126,6 @@ fn tun() -> Finding {
     let missing = opened.is_err();
     let found = opened.map_or_else(|error| error.to_string(), |_| "can be opened".to_owned());
     Finding::ok("transparent mode", "/dev/net/tun", found)
-        .note_if(missing, "programs have to be told where the client listens")
-        .remedy("`modprobe tun` as root; who is not root needs permission to open it")
+        .note_if(missing, "programs need the address of a client's listener")
+        .remedy("`modprobe tun` as root; other users need permission to open it")
 }

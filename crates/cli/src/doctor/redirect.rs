@@ -1,12 +1,12 @@
-//! `quictun doctor --redirect` and `--tproxy`: the commands that lead connections of this machine, and of those whose router it
-//! is, to `quictun client --redirect` or `--tproxy`.
+//! `quictun doctor --redirect` and `--tproxy`: prints the commands that lead connections to `quictun client --redirect`
+//! or `--tproxy`. These are the connections of this machine, and of the machines that use it as their router.
 //!
-//! Three things keep the client's packets from going in circles: only TCP is taken, and the tunnel is UDP; its own packets have
-//! a mark, and are left alone; connections to this machine itself are left alone, too. A server on this machine dials targets
-//! without that mark: there its connections would come back.
+//! Three rules keep the client's packets from going in circles. Only TCP is taken, and the tunnel is UDP. The client's
+//! own packets carry a mark and are left alone. Connections to this machine itself are left alone, too. A server on
+//! this machine dials targets without the mark, so the rules would lead its connections back into the tunnel.
 //!
-//! Connections that others make to this machine or through it stay as they are: replies are left alone, and so is what comes
-//! from where the default route leads.
+//! Connections that others make to this machine or through it stay as they are: the rules leave alone replies, and
+//! packets that arrive on the interface of a default route.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,10 +18,10 @@ use quictun_tunnel::transparent::Way;
 /// The mark of packets that `tproxy` rules deliver to this machine, whatever their destination.
 const TAKEN: u32 = MARK + 1;
 
-/// The routing table of marked packets. The number is arbitrary, so that no other program has it.
+/// The routing table of marked packets. Chosen arbitrarily, so that hardly any other program uses it.
 const TABLE: u32 = 29_044;
 
-/// Addresses that stay beside the tunnel: this host, local networks, and what is for many.
+/// Destinations that stay outside the tunnel: this host, local networks, multicast and broadcast.
 const BESIDE_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, 192.168.0.0/16, 224.0.0.0/3";
 const BESIDE_V6: &str = "::/127, fc00::/7, fe80::/10, ff00::/8";
 
@@ -48,7 +48,7 @@ fn installed(program: &str) -> bool {
         .any(|directory| directory.join(program).exists())
 }
 
-/// The interfaces that default routes use, of the kernel's tables of routes for IPv4 and IPv6.
+/// Returns the interfaces that default routes use, from the kernel's routing tables for IPv4 and IPv6.
 fn uplinks(v4: &str, v6: &str) -> BTreeSet<String> {
     let v4 = v4.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -61,7 +61,7 @@ fn uplinks(v4: &str, v6: &str) -> BTreeSet<String> {
         let default = words.first() == Some(&any) && words.get(1) == Some(&"00");
         words.last().copied().filter(|_| default)
     });
-    // An interface may have a quotation mark in its name, which would end the shell's or nft's string.
+    // An interface name may contain a quotation mark, which would end the string in the shell or in nft.
     let plain = |name: &str| {
         name.chars()
             .all(|c| c.is_ascii_alphanumeric() || "._-@".contains(c))
@@ -70,7 +70,7 @@ fn uplinks(v4: &str, v6: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Shell commands; `v6`: this machine has IPv6. What arrives at `uplinks` is left alone.
+/// Returns the shell commands. With `v6`, this machine has IPv6. Packets that arrive on `uplinks` are left alone.
 fn commands(way: Way, port: u16, v6: bool, uplinks: &BTreeSet<String>) -> String {
     let (flag, table) = match way {
         Way::Redirect => ("redirect", "quictun_redirect"),

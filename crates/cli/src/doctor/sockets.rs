@@ -1,4 +1,4 @@
-//! What a tunnel needs of the system: UDP in large pieces, large buffers, descriptors, controllers for TCP.
+//! Findings about a tunnel's needs: UDP segmentation and buffers, file descriptors, and TCP congestion controllers.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -11,13 +11,13 @@ use super::machine::read;
 
 const AREA: &str = "tunnel";
 
-/// What a worker asks for, bytes.
+/// Buffer size that a worker asks for, in bytes.
 const BUFFER: usize = 8 << 20;
 
-/// Less than this overflows within a millisecond or two of 10 Gbit/s.
+/// Least size of a buffer, in bytes. A smaller one overflows within one or two milliseconds at 10 Gbit/s.
 const BUFFER_LEAST: usize = 4 << 20;
 
-/// Two for each flow, and a thousand flows.
+/// Least limit of descriptors: two for each of a thousand flows, with room to spare.
 const NOFILE_LEAST: u64 = 4096;
 
 pub(super) fn findings() -> Vec<Finding> {
@@ -61,7 +61,7 @@ fn udp() -> io::Result<Vec<Finding>> {
         let finding = Finding::ok(AREA, what, format!("{} KiB", granted >> 10))
             .note_if(
                 granted < BUFFER_LEAST,
-                "bursts overflow it, which looks like loss on the way",
+                "bursts overflow it, which looks like loss on the path",
             )
             .remedy(format!("`quictun tune` sets {setting}"));
         findings.push(finding);
@@ -80,7 +80,7 @@ fn descriptors() -> Finding {
             limit < NOFILE_LEAST,
             format!("about {} connections at once", limit / 2),
         )
-        .remedy("LimitNOFILE= of its systemd unit, or `ulimit -Hn` of who starts it")
+        .remedy("LimitNOFILE= in its systemd unit, or `ulimit -Hn` in the shell that starts it")
 }
 
 fn controllers() -> Option<Finding> {

@@ -1,4 +1,4 @@
-//! `quictun invite --list`: who is invited, and who has joined.
+//! `quictun invite --list`: the clients that are invited, and those that have joined.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use quictun_trust::enrolment::{Directory, Entry};
 use quictun_trust::settings::Access;
 use serde::Serialize;
 
-/// The clients of the state directory, by name.
+/// The clients that are invited or have joined, sorted by name.
 #[derive(Debug, Serialize)]
 pub(super) struct Clients {
     clients: Vec<Shown>,
@@ -91,7 +91,7 @@ impl fmt::Display for Clients {
         if self.clients.is_empty() {
             return writeln!(
                 f,
-                "nobody is invited, and nobody has joined by an invitation"
+                "no client is invited, and none has joined by an invitation"
             );
         }
         let widest = self.clients.iter().map(|client| client.name.len()).max();

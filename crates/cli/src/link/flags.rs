@@ -18,10 +18,10 @@ use super::values::{
 
 const PREFIX: &str = "QUICTUN_LINK_";
 
-/// Smallest MTU: IPv6 demands it.
+/// Smallest MTU, in bytes: IPv6 requires it (RFC 8200 section 5).
 const MIN_MTU: u32 = 1280;
 
-/// Largest MTU of a cable between two namespaces.
+/// Largest MTU of a veth pair between two namespaces, in bytes.
 const MAX_MTU: u32 = 65_535;
 
 pub(super) static SESSION: Table = Table {
@@ -187,7 +187,7 @@ options! {
         "Write the table here, as JSON"
 }
 
-/// `quictun link`.
+/// Returns the definition of `quictun link` for clap.
 pub fn command() -> Command {
     Command::new("link")
         .about("Emulate a link: delay, loss, rate and queue for any program, without root")

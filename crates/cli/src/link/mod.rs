@@ -1,8 +1,8 @@
 //! `quictun link`: an emulated link for any program.
 //!
-//! [`parse`] turns flags, variables and plan into what is to be done, [`main`] does it. The process splits in
-//! two ([`quictun_sys::contain`]): the half that stays outside only waits and passes signals on, the half inside makes networks,
-//! emulator and commands, and takes all of them with it when it ends.
+//! [`parse`] turns flags, variables and a plan into an [`Action`]; [`main`] runs it. The process splits in two
+//! ([`quictun_sys::contain`]). The outer half only waits and forwards signals. The inner half makes the networks, the
+//! emulator and the commands, and ends all of them when it ends.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ pub mod flags;
 mod values;
 mod ways;
 
-/// Longest coalescing window: beyond it the emulator would make delay of its own.
+/// Longest coalescing window: a longer one would add noticeable delay.
 const MAX_COALESCE: Duration = Duration::from_millis(10);
 
 static PLAN: Schema = Schema {
@@ -38,28 +38,28 @@ static PLAN: Schema = Schema {
     tables: None,
 };
 
-/// `[near]`: what runs behind the link.
+/// The table `[near]` of a plan: the command that runs behind the link.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NearTable {
-    /// For `sh -c`.
+    /// The command, for `sh -c`.
     command: String,
 }
 
-/// What to do.
+/// The action of one `quictun link` command.
 #[derive(Debug)]
 pub enum Action {
     /// Run a command behind a link.
     Session(Box<Session>),
-    /// Find out what this machine can do.
+    /// Measure the rates that this machine can emulate.
     Calibrate(Calibration),
-    /// Compare virtual and real time.
+    /// Compare links in virtual time with the same links in real time.
     Check(Checking),
     /// Compare loss of packets with loss of super-packets.
     Artefact(Checking),
 }
 
-/// Reads what follows `quictun link`.
+/// Parses the arguments after `quictun link`.
 pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
     let (command, matches) = matches
         .subcommand()
@@ -92,7 +92,7 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
     }
 }
 
-/// Does it, and ends with the exit code of the command.
+/// Runs the action. The exit code of a session is that of its command.
 pub fn main(action: Action) -> ExitCode {
     lab::code(link::PROGRAM, run(action))
 }
@@ -128,7 +128,7 @@ fn session(
     let coalesce = layers.get(&flags::COALESCE)?;
     if coalesce > MAX_COALESCE {
         let why = format!(
-            "{coalesce:?} is more than {MAX_COALESCE:?}: it would be delay, and the link has its own"
+            "{coalesce:?} is more than {MAX_COALESCE:?}: it would add delay, which --delay sets"
         );
         return Err(layers.fault(&flags::COALESCE, why));
     }
@@ -142,7 +142,7 @@ fn session(
         ];
         for (option, given) in useless {
             if given {
-                let why = "the kernel delivers packets as they come, and loses them before the queue: leave it out, or --backend";
+                let why = "the kernel delivers packets one by one, and loses them before the queue: leave out this flag or --backend";
                 return Err(layers.fault(option, why));
             }
         }
@@ -150,7 +150,7 @@ fn session(
             KernelLink::check(way).map_err(|why| {
                 layers.fault(
                     &flags::BACKEND,
-                    format!("{why}: leave that out, or --backend"),
+                    format!("{why}: leave out that setting or --backend"),
                 )
             })?;
         }

@@ -1,4 +1,4 @@
-//! Values of the flags of `quictun link`.
+//! Parsers of the flags of `quictun link`.
 
 use std::time::Duration;
 
@@ -8,29 +8,30 @@ use quictun_lab_run::link::{CheckCell, Load};
 use quictun_link::units::{Rate, Share};
 use quictun_link::{Change, Codel, Outage, Policer, Queue, Reorder, Setting, Stall, overhead};
 
-/// Longest overhead: more than every tunnel in a tunnel.
+/// Largest overhead, in bytes: more than any stack of tunnels adds.
 const MAX_OVERHEAD: usize = 1000;
 
+/// The queueing at which the link marks ECN-capable packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ecn {
-    /// `CoDel`, where it would drop.
+    /// `CoDel` marks the packets that it would drop otherwise.
     Codel,
-    /// A longer wait than this.
+    /// A packet is marked if it has waited longer than this.
     Above(Duration),
 }
 
-/// A rate in bytes per second.
+/// Parses a rate. Returns bytes per second.
 pub(super) fn rate(text: &str) -> Result<u64, Why> {
     let Rate(rate) = text.parse()?;
     if rate == 0 {
         Err(format!(
-            "`{text}` lets nothing through; leave it out for no limit, or plan an outage"
+            "`{text}` lets no packet through; leave out the rate for no limit, or use --outage"
         ))?;
     }
     Ok(rate)
 }
 
-/// A size of a queue, or `None` for the word `auto`.
+/// Parses the size of a queue. Returns `None` for the word `auto`.
 pub(super) fn queue(text: &str) -> Result<Option<Queue>, Why> {
     match text {
         "auto" => Ok(None),
@@ -84,7 +85,7 @@ pub(super) fn share(text: &str) -> Result<f64, Why> {
     let Share(share) = text.parse()?;
     if share >= 1.0 && !text.ends_with('%') {
         Err(format!(
-            "`{text}` is all packets: write {text}% for one in a hundred, or 100%"
+            "`{text}` means all packets: write {text}% for one in a hundred, or 100%"
         ))?;
     }
     Ok(share)
@@ -126,7 +127,7 @@ pub(super) fn outage(text: &str) -> Result<Outage, Why> {
     let from = time(from)?;
     let length = time(length)?;
     if length.is_zero() {
-        Err(format!("{text:?} is an outage of no length"))?;
+        Err(format!("{text:?} is an outage without length"))?;
     }
     Ok(Outage {
         from,
@@ -152,7 +153,7 @@ fn pair<'a>(text: &'a str, between: char, example: &str) -> Result<(&'a str, &'a
         .ok_or_else(|| format!("{text:?} has no '{between}': write it like {example}").into())
 }
 
-/// A link to check, such as `600mbit:20ms:1%`.
+/// Parses a link to check, such as `600mbit:20ms:1%`.
 pub(super) fn check_cell(text: &str) -> Result<CheckCell, Why> {
     let parts: Vec<&str> = text.split(':').collect();
     let [rate, round_trip, loss] = parts[..] else {

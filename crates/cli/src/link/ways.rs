@@ -1,4 +1,4 @@
-//! What the flags and the plan say about each way of the link.
+//! The settings of each direction of the link, from the flags and the plan.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use quictun_link::{
 use super::flags;
 use super::values::Ecn;
 
-/// Packets that the queue holds at least where nobody says how many: the largest piece that a sender hands
-/// over at once (64 KiB) must fit, or the emulator would lose what a real queue sees packet by packet.
+/// Packets of MTU size that an `auto` queue holds at least. The largest piece that a sender hands over at once (64 KiB)
+/// must fit. Otherwise the emulator would drop packets of it that a real queue would see one by one.
 const QUEUE_PACKETS: usize = 64;
 
-/// The round trip that a queue is made for at least: of a short link the queue, not the link, makes the delay.
+/// Least round-trip time that an `auto` queue is sized for. On a short link, the queue dominates the delay.
 const QUEUE_ROUND_TRIP: Duration = Duration::from_millis(20);
 
 struct Way {
@@ -69,7 +69,7 @@ pub(super) fn both(layers: &Layers<'_>) -> Result<[LinkConfig; 2], Fault> {
     Ok(ways)
 }
 
-/// The option for one way alone where it is given, or the one for both.
+/// Returns the option for one direction if it is given, else the option for both.
 fn either<'a, T, S>(layers: &Layers<'_>, own: &'a Opt<T, S>, both: &'a Opt<T, S>) -> &'a Opt<T, S>
 where
     T: Clone + PartialEq + Sync,
@@ -78,7 +78,7 @@ where
     if layers.is_given(own) { own } else { both }
 }
 
-/// The configuration of one way: its flags, and the settings of its named link where a flag is missing.
+/// Returns the configuration of one direction: its flags, and the settings of its named link where flags are missing.
 fn one(layers: &Layers<'_>, way: &Way, named: Option<&LinkConfig>) -> Result<LinkConfig, Fault> {
     let base = named.cloned().unwrap_or(LinkConfig {
         overhead: layers.get(&flags::OVERHEAD)?,
@@ -119,7 +119,7 @@ fn one(layers: &Layers<'_>, way: &Way, named: Option<&LinkConfig>) -> Result<Lin
     })
 }
 
-/// Loss by itself, or in bursts, where any is said.
+/// Returns the loss if it is given: independent, or in bursts.
 fn loss(layers: &Layers<'_>, way: &Way) -> Result<Option<(f64, Option<GilbertElliott>)>, Fault> {
     let loss = layers.given(either(layers, way.loss, &flags::LOSS))?;
     let Some(burst) = layers.get(&flags::BURST)? else {
@@ -129,7 +129,7 @@ fn loss(layers: &Layers<'_>, way: &Way) -> Result<Option<(f64, Option<GilbertEll
     if !losses.into_iter().any(|loss| layers.is_given(loss)) {
         return Err(layers.fault(
             &flags::BURST,
-            "bursts of nothing: say how much is lost, with --loss",
+            "bursts need a loss: set its share with --loss",
         ));
     }
     let bursts = |loss| (loss > 0.0).then(|| GilbertElliott::from_mean(loss, burst));
@@ -141,14 +141,15 @@ fn marks(layers: &Layers<'_>) -> Result<(Option<Codel>, Option<Duration>), Fault
         (Some(Ecn::Codel), Some(codel)) => Ok((Some(Codel { ecn: true, ..codel }), None)),
         (Some(Ecn::Codel), None) => Err(layers.fault(
             &flags::ECN,
-            "there is no CoDel that would drop: add --codel 5ms:100ms",
+            "no CoDel is configured that could mark: add --codel 5ms:100ms",
         )),
         (Some(Ecn::Above(wait)), codel) => Ok((codel, Some(wait))),
         (None, codel) => Ok((codel, None)),
     }
 }
 
-/// The queue of the flag, or the named link's at its own rate, or one that holds a round trip at the rate of the way.
+/// Returns the queue of the flag. Without it, returns the named link's queue for the direction's rate, or one that
+/// holds a round trip's bytes.
 fn queue(
     layers: &Layers<'_>,
     way: &Way,

@@ -1,4 +1,4 @@
-//! The command line of `quictun`, and what it asks for.
+//! The command line of `quictun`, and the action that it requests.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,26 +17,26 @@ use quictun_args::inputs::Inputs;
 use quictun_args::native::settings::Server;
 use quictun_args::native::{self, Configured, PROGRAM, commands};
 
-/// What the user asked for.
+/// The action that a command line requests.
 #[derive(Debug)]
 pub enum Action {
-    /// Print this.
+    /// Print this text and succeed.
     Print(String),
-    /// Too little was asked for: print this as an error.
+    /// Print this text as an error, because the command line is incomplete.
     Usage(String),
-    /// Run a server.
+    /// Run a server until it is told to end.
     Server(Server),
-    /// Run a client.
+    /// Run a client until it is told to end.
     Client(ClientSettings),
-    /// Carry standard input and output.
+    /// Carry standard input and output to one target.
     Connect(Box<connect::Plan>),
-    /// Keep a tunnel that would be undone.
+    /// Keep a tunnel that would be undone without a confirmation.
     Confirm,
-    /// Remove what a killed client has left.
+    /// Remove the network settings that a killed client has left.
     Down,
-    /// Print a configuration, or go on checking its file where only the disk can tell.
+    /// Print a configuration, or continue the check of its file with the parts that need the disk.
     Config(Configured),
-    /// Invite a client, or look after those who are invited.
+    /// Invite a client, or list and revoke the clients that are invited or have joined.
     Invite(Box<invite::Options>),
     /// Become a client, with the configuration in this directory.
     Join(PathBuf),
@@ -44,41 +44,41 @@ pub enum Action {
     Keygen(PathBuf),
     /// Write the manual pages into this directory.
     Man(PathBuf),
-    /// Emulate a link.
+    /// Emulate a link for any program.
     Link(link::Action),
-    /// Measure.
+    /// Measure the traffic between two programs.
     Perf(Box<perf::Action>),
-    /// Measure scenarios.
+    /// Measure scenarios, or evaluate their results.
     Lab(lab::Action),
-    /// Measure, or be measured.
+    /// Run a benchmark, or the helper process of one.
     Bench(quictun_bench::Action),
     /// Run a command behind the tunnel.
     Run(wrapped::Wrapped),
-    /// Run the demonstration.
+    /// Run the demonstration on this machine.
     Demo(demo::Options),
-    /// Try what a confined process must not be able to do.
+    /// Try actions that confinement must prevent.
     Forbidden {
-        /// A directory to write to.
+        /// A directory to which the process could write without confinement.
         outside: PathBuf,
-        /// Try it within confinement.
+        /// Try it under confinement.
         confine: bool,
     },
-    /// Have a running client, at this address, replace its connections.
+    /// Make the running client with this HTTP interface replace its connections.
     Reconnect(HttpListen),
-    /// Show how a running process is.
+    /// Show the state of a running process.
     Status(status::Options),
-    /// Examine this machine; print it as JSON or not.
+    /// Examine this machine, or print commands for the packet filter.
     Doctor(doctor::Options),
-    /// Look at the system's settings.
+    /// Compare the system's settings with the recommended ones.
     Tune {
-        /// Change them.
+        /// Change the settings that differ.
         apply: bool,
-        /// Print them as JSON.
+        /// Print the settings as JSON.
         json: bool,
     },
 }
 
-/// The whole command line.
+/// Returns the definition of the whole command line for clap.
 pub fn command() -> Command {
     commands::program()
         .long_version(version::LONG)
@@ -95,7 +95,7 @@ pub fn command() -> Command {
         .subcommands(commands::about())
 }
 
-/// The words of the command line, with `help COMMAND` as `COMMAND --help`.
+/// Rewrites `help COMMAND` as `COMMAND --help`.
 fn asked(args: &[OsString]) -> Vec<OsString> {
     match args {
         [program, help, rest @ ..] if help == "help" => {
@@ -106,7 +106,7 @@ fn asked(args: &[OsString]) -> Vec<OsString> {
     }
 }
 
-/// Reads everything that `quictun` is started with.
+/// Parses the arguments, environment and files of `quictun`.
 pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
     let matches = match command().try_get_matches_from(asked(&inputs.args)) {
         Ok(matches) => matches,

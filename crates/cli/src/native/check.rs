@@ -1,4 +1,4 @@
-//! `quictun config check`: what only the disk can tell of a configuration.
+//! `quictun config check`: the checks of a configuration that need the disk.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::reload;
 use crate::exit::{self, Failed};
 use quictun_args::native::settings::Server;
 
-/// Checks a server's file, and says what a reload of the server that runs with it would change.
+/// Checks a server's file, and prints what a reload would change in the server that runs with it.
 pub(super) fn server_file(path: &Path, server: &Server) -> Result<(), Failed> {
     server_settings(server).map_err(|failed| failed.about(path.display().to_string()))?;
     let denies_all = matches!(&server.settings.access, Access::Named { clients, .. } if clients.iter().all(|client| client.allow.is_empty() && client.listen.is_empty()));
@@ -25,13 +25,13 @@ pub(super) fn server_file(path: &Path, server: &Server) -> Result<(), Failed> {
     Ok(exit::print(&reload::would_change(&server.settings))?)
 }
 
-/// Checks a client's file: authorities, secrets, certificates, keys, users of its proxies.
+/// Checks a client's file: its authorities, secrets, certificates, keys, and the users of its proxies.
 pub(super) fn client_file(path: &Path, settings: &ClientSettings) -> anyhow::Result<()> {
     client_settings(settings).map_err(|error| error.context(path.display().to_string()))?;
     Ok(exit::print(&format!("{}: in order\n", path.display()))?)
 }
 
-/// Checks clients, secrets, certificates and keys of a server, as far as they exist before its first run.
+/// Checks the clients, secrets, certificates and keys of a server, as far as they exist before its first run.
 pub(super) fn server_settings(server: &Server) -> Result<(), Failed> {
     let settings = existing(server);
     Policy::new(&settings.access)?;
@@ -41,7 +41,7 @@ pub(super) fn server_settings(server: &Server) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A server's settings without the secret that its first run makes.
+/// Returns a server's settings without the secret that its first run makes.
 fn existing(server: &Server) -> ServerSettings {
     let mut settings = server.settings.clone();
     if let (Access::Named { clients, .. }, Some(made)) = (&mut settings.access, &server.make_psk) {

@@ -1,6 +1,6 @@
-//! `quictun`: the native programs and everything around them.
+//! `quictun`: the native programs and all other commands.
 //!
-//! [`parse`] is a pure function from inputs to what is to be done; [`main`] does it.
+//! [`parse`] turns the inputs into an [`Action`]; [`main`] runs it.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -29,7 +29,7 @@ mod reload;
 
 pub use action::{Action, command, parse};
 
-/// `quictun`, from the arguments to the exit code.
+/// Runs `quictun`, from its arguments to its exit code.
 pub fn main() -> ExitCode {
     let outcome = match parse(&Inputs::of_process()) {
         Err(fault) => Err(fault.into()),
@@ -92,10 +92,10 @@ fn run_client(mut settings: ClientSettings) -> Result<(), Failed> {
 fn run_server(server: Server) -> Result<(), Failed> {
     warn(&server.warnings);
     if let Some(psk) = &server.make_psk {
-        // What makes no sense must leave nothing behind.
+        // An invalid configuration must not leave a secret behind.
         check::server_settings(&server)?;
         identity::ensure_psk(psk)
-            .with_context(|| format!("making the secret {}", psk.display()))?;
+            .with_context(|| format!("cannot make the secret {}", psk.display()))?;
     }
     let Server {
         mut settings, kept, ..
@@ -108,7 +108,7 @@ fn run_server(server: Server) -> Result<(), Failed> {
     )?)
 }
 
-/// A few lines for a person take the place of those about the start where the log is read at a terminal.
+/// Returns a printer for the few lines that replace the log's start-up lines when a person reads the log at a terminal.
 fn banner(control: &ControlSettings) -> Option<fn(&str)> {
     let ControlSettings { log, .. } = control;
     let is_for_people = log.format == LogFormat::Text && log.outputs == ["stderr"];
@@ -123,13 +123,13 @@ fn keygen(dir: &Path) -> anyhow::Result<()> {
     Ok(exit::print(&format!("{key}\n{certificate}\n{pin}\n"))?)
 }
 
-/// Writes all manual pages into a directory, which is made where it is missing.
+/// Writes all manual pages into a directory, and makes the directory if it is missing.
 fn write_pages(dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)
-        .with_context(|| format!("making the directory {}", dir.display()))?;
+        .with_context(|| format!("cannot make the directory {}", dir.display()))?;
     for (name, text) in manual::pages(command()) {
         let path = dir.join(name);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         exit::print(&format!("{}\n", path.display()))?;
     }
     Ok(())

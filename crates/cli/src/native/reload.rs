@@ -1,4 +1,5 @@
-//! Reading the configuration again: in the process that runs, and for one who wants to know what that would change.
+//! Reads the configuration again: for a reload of the running process, and for `quictun config check`, which prints
+//! what a reload would change.
 
 use quictun_tunnel::reload::{ServerAgain, Unreadable};
 use quictun_tunnel::settings::{ClientSettings, ServerSettings};
@@ -9,8 +10,8 @@ use crate::ask::{self, AskError};
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::Kept;
 
-/// What `quictun server` would run with if this process were started now: the same arguments, environment and working
-/// directory, and the files as they are. `started` is what it was started with.
+/// Returns the settings that `quictun server` would get if this process were started now: with the same arguments,
+/// environment and working directory, and the files as they are now. `started` holds the values of its start.
 pub(super) fn read_server(started: &Kept) -> Result<ServerAgain, Unreadable> {
     match parse(&Inputs::of_process())? {
         Action::Server(server) => Ok(ServerAgain {
@@ -18,26 +19,28 @@ pub(super) fn read_server(started: &Kept) -> Result<ServerAgain, Unreadable> {
             restart: started.changed(&server.kept),
             warnings: server.warnings,
         }),
-        _ => unreachable!("invariant: a running server was asked for by these arguments"),
+        _ => unreachable!("invariant: the arguments of a running server parse as a server"),
     }
 }
 
-/// The same for `quictun client`.
+/// Returns the settings that `quictun client` would get if this process were started now, as [`read_server`] does for a
+/// server.
 pub(super) fn read_client() -> Result<ClientSettings, Unreadable> {
     match parse(&Inputs::of_process())? {
         Action::Client(client) => Ok(client),
-        _ => unreachable!("invariant: a running client was asked for by these arguments"),
+        _ => unreachable!("invariant: the arguments of a running client parse as a client"),
     }
 }
 
-/// What a reload would change in the server that runs with this HTTP interface; empty where none does.
+/// Returns the changes that a reload would make in the server with this HTTP interface, as text. The text is empty if
+/// no such server runs.
 pub(super) fn would_change(settings: &ServerSettings) -> String {
     let Some(http) = &settings.control.httpd else {
         return String::new();
     };
     let would = match ask::get::<WouldChange>(http, "/v1/reload") {
         Ok(would) => would,
-        // No server runs: there is nothing to reload.
+        // No server runs, so a reload would change nothing.
         Err(AskError::Nobody(_)) => return String::new(),
         Err(AskError::Other(error)) => {
             return format!("what a reload would change is not known: {error}\n");
@@ -46,7 +49,7 @@ pub(super) fn would_change(settings: &ServerSettings) -> String {
     would.text(&http.to_string())
 }
 
-/// `GET /v1/reload`.
+/// The answer to `GET /v1/reload`.
 #[derive(Debug, Deserialize)]
 struct WouldChange {
     error: Option<String>,

@@ -13,7 +13,7 @@ use quictun_args::values::{number, parsed, path, size, switch, text, time};
 use quictun_perf::{Loop, Mode, Transport};
 use quictun_tunnel::settings::HostPort;
 
-/// Prefix of the environment variables.
+/// Prefix of the environment variables that set flags.
 const PREFIX: &str = "QUICTUN_PERF_";
 
 /// Flags of `quictun perf server`.
@@ -127,7 +127,7 @@ options! {
         "Write the result here as JSON; -: to standard output, and nothing else there"
 }
 
-/// `80000,80000`, with units where wanted.
+/// Parses two sizes such as `80000,80000` or `80kB,80kB`.
 fn sizes(text: &str) -> Result<(u64, u64), Why> {
     let Some((request, response)) = text.split_once(',') else {
         return Err(format!("{text:?} is not two sizes: write 1,1 or 80kB,80kB").into());
@@ -135,7 +135,7 @@ fn sizes(text: &str) -> Result<(u64, u64), Why> {
     Ok((size(request)?, size(response)?))
 }
 
-/// `quictun perf`.
+/// Returns the definition of `quictun perf` for clap.
 pub fn command() -> Command {
     let server = commands::command(
         "server",

@@ -1,7 +1,7 @@
-//! `quictun perf`: traffic between two programs, measured.
+//! `quictun perf`: measures traffic between two programs.
 //!
-//! [`parse`] turns flags and variables into what is to be done, [`main`] does it. The traffic is `quictun-perf`'s;
-//! here are flags, progress and results.
+//! [`parse`] turns flags and variables into an [`Action`]; [`main`] runs it. Crate `quictun-perf` makes the traffic;
+//! this module has flags, progress and results.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -30,36 +30,36 @@ mod text;
 
 const PROGRAM: &str = "quictun perf";
 
-/// What to do.
+/// The action of one `quictun perf` command.
 #[derive(Debug)]
 pub enum Action {
-    /// Wait for clients.
+    /// Serve clients, and take part in their measurements.
     Server(Server),
-    /// Measure.
+    /// Measure once, with a server.
     Client(Box<Client>),
 }
 
-/// A server.
+/// The settings of `quictun perf server`.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// How it serves.
+    /// The address, transports and event loop of the server.
     pub options: ServerOptions,
-    /// Where each measurement is noted.
+    /// The file that gets one JSON object for each measurement.
     pub json: Option<PathBuf>,
 }
 
-/// A measurement.
+/// The settings of `quictun perf client`.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The server.
+    /// Name and port of the server.
     pub server: HostPort,
-    /// What to measure.
+    /// The traffic to generate and measure.
     pub plan: Plan,
-    /// Where to write the result; `-`: to standard output.
+    /// The file for the result; `-` means standard output.
     pub json: Option<PathBuf>,
 }
 
-/// Reads what follows `quictun perf`.
+/// Parses the arguments after `quictun perf`.
 pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
     let (command, matches) = matches
         .subcommand()
@@ -70,7 +70,7 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
     client(&Layers::new(&flags::CLIENT, matches, inputs))
 }
 
-/// Does it.
+/// Runs the action and returns its exit code.
 pub fn main(action: Action) -> ExitCode {
     let outcome = match action {
         Action::Server(server) => serve(&server).map(|()| Exit::Ok).map_err(Failed::from),
@@ -92,7 +92,7 @@ fn server(layers: &Layers<'_>) -> Result<Action, Fault> {
 
 fn client(layers: &Layers<'_>) -> Result<Action, Fault> {
     let Some(server) = layers.get(&flags::CONNECT)? else {
-        let fault = Fault::usage("--connect", "is missing: where is the server?");
+        let fault = Fault::usage("--connect", "is missing: name the server");
         return Err(fault.next("quictun perf client --connect HOST:7600"));
     };
     let mode = layers.get(&flags::MODE)?;
@@ -129,7 +129,7 @@ fn client(layers: &Layers<'_>) -> Result<Action, Fault> {
     })))
 }
 
-/// Bytes or a count where one is given, else a time.
+/// Returns the bytes or the count if one is given, else the time.
 fn amount(layers: &Layers<'_>) -> Result<Amount, Fault> {
     let bytes = layers.get(&flags::BYTES)?;
     let count = layers.get(&flags::COUNT)?;
@@ -144,14 +144,14 @@ fn amount(layers: &Layers<'_>) -> Result<Amount, Fault> {
     }
 }
 
-/// Bits per second of a stream, else transactions per second.
+/// Parses a rate: bits per second of a stream, else transactions per second.
 fn rate(text: &str, stream: bool) -> Result<u64, Why> {
     if stream {
         let Rate(bytes) = text.parse()?;
         return Ok(bytes.saturating_mul(8));
     }
     let number = text.trim_end_matches("/s").parse();
-    number.map_err(|_| format!("{text:?} is no rate of transactions: write 1000/s").into())
+    number.map_err(|_| format!("{text:?} is not a transaction rate: write 1000/s").into())
 }
 
 fn serve(server: &Server) -> anyhow::Result<()> {
@@ -159,7 +159,7 @@ fn serve(server: &Server) -> anyhow::Result<()> {
     let mut notes = match &server.json {
         Some(path) => {
             let file = std::fs::File::create(path);
-            Some(file.with_context(|| format!("writing {}", path.display()))?)
+            Some(file.with_context(|| format!("cannot write {}", path.display()))?)
         }
         None => None,
     };
@@ -177,15 +177,15 @@ fn serve(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the first of the usual signals raises; the second ends the program. Call it before there are other threads,
-/// so that all of them leave the signals alone.
+/// Returns a [`Stop`] that the first SIGINT or SIGTERM raises. The second signal ends the program. Must be called
+/// before other threads start, so that all of them inherit the blocked signals.
 #[expect(
     clippy::exit,
-    reason = "who asks twice does not want to wait for the other end"
+    reason = "a second signal asks for an end without waiting for the other side"
 )]
 fn stop_by_signal() -> anyhow::Result<Stop> {
-    let signals = Signals::hold(&[Signal::INT, Signal::TERM]).context("holding signals back")?;
-    let stop = Stop::new().context("making an event")?;
+    let signals = Signals::hold(&[Signal::INT, Signal::TERM]).context("cannot block signals")?;
+    let stop = Stop::new().context("cannot make the stop event")?;
     let raise = stop.clone();
     std::thread::spawn(move || {
         let await_signal = || while let Ok(None) = signals.wait(FOR_EVER) {};
@@ -197,7 +197,7 @@ fn stop_by_signal() -> anyhow::Result<Stop> {
     Ok(stop)
 }
 
-/// How long a thread waits that has nothing else to do, at a time.
+/// Time for which a thread waits at once if it has nothing else to do.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
 fn measure(client: &Client) -> Result<Exit, Failed> {
@@ -205,7 +205,7 @@ fn measure(client: &Client) -> Result<Exit, Failed> {
     let HostPort { host, port, .. } = &client.server;
     let address = (host.as_str(), *port)
         .to_socket_addrs()
-        .with_context(|| format!("looking up {host}"))?
+        .with_context(|| format!("cannot look up {host}"))?
         .next()
         .with_context(|| format!("{host} has no address"))?;
     let mut progress = Progress::new(client.plan.mode);
@@ -214,7 +214,7 @@ fn measure(client: &Client) -> Result<Exit, Failed> {
     });
     let report = report.map_err(told)?;
     print(client, &report)?;
-    // What was printed is not what was asked for.
+    // The exit code tells that the result is incomplete.
     Ok(if report.interrupted {
         Exit::Interrupted
     } else {
@@ -227,13 +227,13 @@ fn print(client: &Client, report: &Report) -> anyhow::Result<()> {
     match &client.json {
         Some(path) if path == Path::new("-") => text = serde_json::to_string(report)? + "\n",
         Some(path) => std::fs::write(path, serde_json::to_string_pretty(report)? + "\n")
-            .with_context(|| format!("writing {}", path.display()))?,
+            .with_context(|| format!("cannot write {}", path.display()))?,
         None => {}
     }
     Ok(exit::print(&text)?)
 }
 
-/// With the next step, where there is one.
+/// Converts an error, and adds the next step if one is known.
 fn told(error: PerfError) -> Failed {
     match error {
         PerfError::Connect(address, source) => {
@@ -246,7 +246,7 @@ fn told(error: PerfError) -> Failed {
     }
 }
 
-/// A line for every second, where somebody watches.
+/// Prints a progress line every second, if standard error is a terminal.
 struct Progress {
     mode: Mode,
     watched: bool,

@@ -1,4 +1,4 @@
-//! Results as people read them, and what a server notes.
+//! Results as text for people, and the notes of a server.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(super) fn report(plan: &Plan, report: &Report) -> String {
     let mut text = heading(plan, report);
     let mut line = |name: &str, value: String| {
-        // Writing to a String cannot fail.
+        // A write to a `String` cannot fail.
         if writeln!(text, "  {name:<12} {value}").is_err() {}
     };
     for (name, tally) in [("received", &report.receiver), ("sent", &report.sender)] {
@@ -47,13 +47,13 @@ pub(super) fn report(plan: &Plan, report: &Report) -> String {
         line(
             "unanswered",
             format!(
-                "{} that were due, the first for {} us: no latency above is theirs",
+                "{} that were due, the oldest for {} us; the latencies above do not include them",
                 left.count, left.longest_us
             ),
         );
     }
     if let Some(first) = report.first_us {
-        line("first", format!("after {first} us, connecting included"));
+        line("first", format!("after {first} us, including the connect"));
     }
     if let Some(total) = report.total_us {
         line("total", format!("{total} us"));
@@ -105,13 +105,13 @@ fn heading(plan: &Plan, report: &Report) -> String {
     )
 }
 
-/// A rate while it runs.
+/// Returns the rate of a progress line.
 pub(super) fn rate(mode: Mode, moved: u64, seconds: f64) -> String {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
-        reason = "a rate that is shown"
+        reason = "the rate is only shown"
     )]
     let per_second = |amount: u64| (amount as f64 / seconds.max(1e-9)) as u64;
     match mode {
@@ -120,7 +120,7 @@ pub(super) fn rate(mode: Mode, moved: u64, seconds: f64) -> String {
     }
 }
 
-/// What a server says of a measurement.
+/// Returns the line that a server prints for a measurement.
 pub(super) fn served(served: &Served) -> String {
     let (transport, mode) = (served.plan.transport.word(), served.plan.mode.word());
     let outcome = match &served.outcome {
@@ -131,7 +131,7 @@ pub(super) fn served(served: &Served) -> String {
     format!("{}: {transport} {mode}: {outcome}", served.peer)
 }
 
-/// The same for programs.
+/// Returns the JSON object that a server notes for a measurement.
 pub(super) fn note(served: &Served) -> Value {
     let (transport, mode) = (served.plan.transport.word(), served.plan.mode.word());
     let mut note = json!({
@@ -149,7 +149,7 @@ pub(super) fn note(served: &Served) -> Value {
 }
 
 fn bits(per_second: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "a rate that is shown")]
+    #[expect(clippy::cast_precision_loss, reason = "the rate is only shown")]
     let rate = per_second as f64;
     match per_second {
         1_000_000_000.. => format!("{:.2} Gbit/s", rate / 1e9),
@@ -158,7 +158,7 @@ fn bits(per_second: u64) -> String {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a time that is shown")]
+#[expect(clippy::cast_precision_loss, reason = "the time is only shown")]
 fn cpu(threads: &[ThreadCpu]) -> f64 {
     threads.iter().map(|thread| thread.ns).sum::<u64>() as f64 / 1e9
 }

@@ -1,15 +1,15 @@
-//! Text in columns of a terminal, where a character takes none, one or two.
+//! Text in terminal columns, of which a character takes none, one or two.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Columns that a text takes.
+/// Returns the number of columns that a text takes.
 pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// At most `limit` columns; the last one says where something is missing.
+/// Cuts a text to at most `limit` columns. The last column of a cut text is an ellipsis.
 pub(super) fn cut(text: &str, limit: usize) -> String {
-    // Marks that take no column of their own are bounded, too.
+    // The number of characters is limited, too, because combining marks take no column.
     if text.chars().count() <= limit.saturating_mul(2) && width(text) <= limit {
         return text.to_owned();
     }
@@ -28,7 +28,7 @@ pub(super) fn cut(text: &str, limit: usize) -> String {
     cut
 }
 
-/// Exactly `columns` columns, cut or filled with blanks at the end.
+/// Returns the text in exactly `columns` columns, cut or padded at the end.
 pub(super) fn left(text: &str, columns: usize) -> String {
     let mut text = cut(text, columns);
     let blanks = columns.saturating_sub(width(&text));
@@ -36,7 +36,7 @@ pub(super) fn left(text: &str, columns: usize) -> String {
     text
 }
 
-/// Exactly `columns` columns, cut or filled with blanks in front.
+/// Returns the text in exactly `columns` columns, cut or padded at the start.
 pub(super) fn right(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let blanks = columns.saturating_sub(width(&text));

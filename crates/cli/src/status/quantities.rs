@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers, times and sizes as text for people.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(super) fn count(number: usize, what: &str) -> String {
     }
 }
 
-/// The two largest units.
+/// Returns an age in its two largest units.
 pub(super) fn age(seconds: f64) -> String {
     let seconds = Duration::try_from_secs_f64(seconds).map_or(0, |age| age.as_secs());
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -21,7 +21,7 @@ pub(super) fn age(seconds: f64) -> String {
     }
 }
 
-/// A time that something takes: exact below a minute.
+/// Returns a duration: exact below a minute, else like [`age`].
 pub(super) fn time(seconds: f64) -> String {
     if seconds < 1.0 {
         format!("{:.0} ms", seconds * 1000.0)
@@ -45,12 +45,12 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+#[expect(clippy::cast_precision_loss, reason = "only three digits are shown")]
 pub(super) fn bytes(number: u64) -> String {
     amount(number as f64)
 }
 
-/// Three digits and a unit of thousands.
+/// Returns a size with at most three digits and a decimal unit.
 pub(super) fn amount(bytes: f64) -> String {
     let mut value = bytes;
     for unit in ["B", "kB", "MB", "GB"] {

@@ -1,7 +1,7 @@
-//! `quictun status --watch`: the answers of a process at each interval, with the rates between them.
+//! `quictun status --watch`: asks a process at each interval, and shows its answers with the rates between them.
 //!
-//! On a terminal a page is live: one thread asks, one reads keys, one waits for signals, and this one draws what they
-//! tell. Elsewhere [`printer`] prints pages or objects, one after another.
+//! On a terminal the page is live: one thread asks, one reads keys, one waits for signals, and the main thread draws
+//! the results. Otherwise, [`printer`] prints pages or objects one after another.
 
 use std::io::{self, IsTerminal as _, Read as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -36,38 +36,38 @@ mod view;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watch {
     pub(super) interval: Duration,
-    /// The terminal may be sent colours.
+    /// The terminal may get colours.
     pub(super) colour: bool,
-    /// The terminal can do more than print lines.
+    /// The terminal can position the cursor, not only print lines.
     pub(super) addressable: bool,
 }
 
-/// Events that wait to be looked at: keys that are typed ahead, mostly.
+/// Capacity of the channel of events. Keys that are typed ahead need most of it.
 const EVENTS_MAX: usize = 64;
 
-/// How long the thread that waits for signals waits before it waits again.
+/// Longest wait of the signal thread before it waits again.
 const LONG: Duration = Duration::from_hours(1);
 
-/// The longest time between two looks: while there is no answer, the page says for how long.
+/// Longest time between two drawings: while no answer comes, the page shows for how long.
 const TICK: Duration = Duration::from_secs(1);
 
 enum Event {
-    /// An answer, or why there is none.
+    /// An answer, or the reason why there is none.
     Answer(Result<Box<Answer>, String>),
     Key(Key),
-    /// No keys will come: whoever had the terminal has gone.
+    /// No keys will come any more, because the terminal has been closed.
     NoKeys,
     Signal(Signal),
 }
 
-/// Watches until the user or the reader of the output has seen enough.
+/// Watches until the user or the reader of the output ends it.
 pub(super) fn main(at: &HttpListen, json: bool, watch: Watch) -> Result<Exit, Failed> {
     if json {
         printer::objects(at, watch.interval)?;
     } else if !(watch.addressable && io::stdout().is_terminal()) {
         printer::pages(at, watch.interval)?;
     } else {
-        // Where nothing answers, the user learns it as from `quictun status`, not in a page that waits.
+        // If the first request fails, the user gets the error as from `quictun status`, instead of a waiting page.
         let first = ask(at).map_err(anyhow::Error::from)?;
         return live(at, watch, first);
     }
@@ -85,7 +85,7 @@ fn live(at: &HttpListen, watch: Watch, first: Answer) -> Result<Exit, Failed> {
         Signal::CONT,
         Signal::WINCH,
     ];
-    // Before the first thread, so that none of them takes one.
+    // The signals are blocked before the first thread starts, so that no thread takes one.
     let signals = Signals::hold(&held)?;
     let (events, happens) = sync_channel(EVENTS_MAX);
     wait_for_signals(signals, events.clone())?;
@@ -118,7 +118,7 @@ impl Live {
     fn run(&mut self, happens: &Receiver<Event>) -> Result<Exit, Failed> {
         let mut next = self.interval;
         loop {
-            // A panic there has given the terminal back: nothing is drawn on it any more.
+            // A panic of the asking thread has restored the terminal, so nothing may be drawn after it.
             self.asker.check()?;
             self.draw()?;
             let now = self.begin.elapsed();
@@ -134,10 +134,10 @@ impl Live {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(anyhow!("nothing is left to wait for").into());
+                    return Err(anyhow!("all threads that report events have ended").into());
                 }
             };
-            // All that has happened is drawn at once.
+            // Handles all pending events before the next drawing.
             while let Some(happened) = event {
                 if let Some(exit) = self.handle(happened)? {
                     return Ok(exit);
@@ -154,7 +154,7 @@ impl Live {
         self.terminal.draw(&lines)
     }
 
-    /// What follows from an event; `Some`: it is the end.
+    /// Handles an event. Returns the exit code if the event ends the program.
     fn handle(&mut self, event: Event) -> io::Result<Option<Exit>> {
         match event {
             Event::Answer(answer) => {
@@ -173,7 +173,7 @@ impl Live {
             }
             Event::Signal(Signal::TSTP) => {
                 self.terminal.suspend()?;
-                // The signal that continues it comes as an event.
+                // The SIGCONT that continues the process arrives as an event.
                 kill_process(getpid(), Signal::STOP)?;
             }
             Event::Signal(Signal::CONT) => self.terminal.resume()?,
@@ -184,11 +184,11 @@ impl Live {
     }
 }
 
-/// The thread that asks, one round after another when it is told to.
+/// The thread that asks the process, one round for each request.
 struct Asker {
     go: SyncSender<()>,
     thread: JoinHandle<()>,
-    /// A round is under way.
+    /// A round is in progress.
     waits: bool,
 }
 
@@ -210,16 +210,16 @@ impl Asker {
         })
     }
 
-    /// An error where the thread has ended, which it does not do while all is well.
+    /// Fails if the thread has ended, which it does only if it panics.
     fn check(&self) -> Result<(), Failed> {
         if self.thread.is_finished() {
-            let ended = anyhow!("the thread that asks has ended");
+            let ended = anyhow!("the thread that asks the process has ended");
             return Err(Failed::Because(ended, Exit::Crashed));
         }
         Ok(())
     }
 
-    /// Has it ask, unless it is asking; tells whether it does so now.
+    /// Starts a round, unless one is in progress. Returns whether it started one.
     fn ask(&mut self) -> bool {
         let told = !self.waits && self.go.try_send(()).is_ok();
         self.waits |= told;
@@ -258,7 +258,7 @@ fn read_keys(events: SyncSender<Event>) -> io::Result<()> {
             }
         }
         if events.send(Event::NoKeys).is_err() {
-            // The page has ended by itself.
+            // The page has ended already.
         }
     })?;
     Ok(())

@@ -1,11 +1,11 @@
-//! Pairs that die in every way, in virtual time.
+//! Tests of pairs that die in every way, in virtual time.
 
 use super::*;
 
 const COMMAND: For = For::Command { one_process: false };
 const BOTH: [For; 2] = [For::Host, COMMAND];
 
-/// A supervisor, and what time it is.
+/// A supervisor, with the current virtual time.
 struct Scene {
     supervisor: Supervisor,
     start: Instant,
@@ -22,7 +22,7 @@ impl Scene {
         }
     }
 
-    /// One whose pair has lived long enough to be in order.
+    /// Returns a scene whose pair has lived long enough to count as sound.
     fn settled(serves: For) -> Self {
         let mut scene = Self::new(serves);
         scene.pass(60_000);
@@ -38,7 +38,7 @@ impl Scene {
         self.supervisor.ended(ended, self.now);
     }
 
-    /// All steps up to one that waits or ends.
+    /// Returns all steps up to one that waits or ends.
     fn steps(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         while !matches!(steps.last(), Some(Step::Wait(_) | Step::End(_))) {
@@ -47,7 +47,7 @@ impl Scene {
         steps
     }
 
-    /// A wait until so many milliseconds from now.
+    /// Returns the step that waits for so many milliseconds from now.
     fn wait(&self, milliseconds: u64) -> Step {
         Step::Wait(Some(self.now + Duration::from_millis(milliseconds)))
     }
@@ -76,12 +76,12 @@ fn a_client_that_dies_is_replaced_at_once_when_it_has_lived() {
         let mut scene = Scene::settled(serves);
         scene.ended(None, Some(137));
         let wait = scene.wait(300);
-        assert_eq!(scene.steps(), [wait], "the stack resets what is left");
+        assert_eq!(scene.steps(), [wait], "the stack has time for resets");
         scene.pass(1);
         scene.ended(Some(0), Some(137));
         let tell = Step::Tell(Role::Client);
         assert_eq!(scene.steps(), [Step::Reset, tell, Step::Start, FOREVER]);
-        // The new pair is another one.
+        // The processes of the new pair run.
         scene.ended(None, None);
         assert_eq!(scene.steps(), [FOREVER]);
     }
@@ -99,7 +99,7 @@ fn a_stack_that_dies_takes_its_client_with_it() {
         assert_eq!(scene.steps(), [wait]);
         scene.pass(1);
         let kill = Step::Signal(Role::Client, Signal::KILL);
-        assert_eq!(scene.steps(), [kill, FOREVER], "once");
+        assert_eq!(scene.steps(), [kill, FOREVER], "the client is killed once");
         scene.ended(Some(137), Some(137));
         let tell = Step::Tell(Role::Netstackd);
         assert_eq!(scene.steps(), [Step::Reset, tell, Step::Start, FOREVER]);
@@ -134,7 +134,7 @@ fn pairs_that_die_at_the_start_are_replaced_ever_later() {
         assert_eq!(scene.now - scene.start, Duration::from_millis(1750));
         scene.pass(1000);
         scene.ended(Some(0), Some(101));
-        assert_eq!(scene.steps()[2], Step::Start, "the last one has lived");
+        assert_eq!(scene.steps()[2], Step::Start, "the last pair was sound");
     }
 }
 
@@ -167,7 +167,7 @@ fn a_stack_that_ends_in_order_has_lost_its_client() {
         let mut scene = Scene::settled(serves);
         scene.ended(Some(0), None);
         let wait = scene.wait(300);
-        assert_eq!(scene.steps(), [wait], "it is about to end");
+        assert_eq!(scene.steps(), [wait], "the client is about to end");
         scene.ended(Some(0), Some(101));
         assert_eq!(scene.steps()[1], Step::Tell(Role::Client));
 
@@ -186,7 +186,7 @@ fn a_stack_that_ends_in_order_has_lost_its_client() {
             For::Host => end(1, false),
             For::Command { .. } => Step::LetGo,
         };
-        assert_eq!(scene.steps()[1], last, "it meant to");
+        assert_eq!(scene.steps()[1], last, "the client ended on purpose");
     }
 }
 
@@ -230,7 +230,7 @@ fn a_host_passes_signals_on_and_ends_with_its_client() {
         scene.supervisor.signal(signal);
         let pass_on = Step::Signal(Role::Client, signal);
         assert_eq!(scene.steps(), [pass_on, FOREVER]);
-        // While the client drains nothing hurries it, the end of its stack least of all.
+        // While the client drains, nothing ends it earlier, not even the end of its stack.
         scene.ended(Some(0), None);
         assert_eq!(scene.steps(), [FOREVER]);
         scene.supervisor.signal(signal);
@@ -255,7 +255,7 @@ fn a_host_is_not_started_again_when_it_was_asked_to_end_meanwhile() {
     scene.ended(Some(137), Some(101));
     scene.steps();
     scene.supervisor.signal(Signal::TERM);
-    assert_eq!(scene.steps(), [end(143, true)], "between two pairs");
+    assert_eq!(scene.steps(), [end(143, true)], "a signal between pairs");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_hangup_reaches_the_client_and_ends_nothing() {
     let wait = scene.wait(50);
     assert_eq!(scene.steps()[2], wait);
     scene.supervisor.signal(Signal::HUP);
-    assert_eq!(scene.steps(), [wait], "there is no client");
+    assert_eq!(scene.steps(), [wait], "no client runs");
 }
 
 #[test]

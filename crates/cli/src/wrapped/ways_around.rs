@@ -1,8 +1,9 @@
-//! Closes ways around the tunnel that are files: the host's list of name servers, and sockets of the host's daemons.
+//! Closes the ways around the tunnel that are files: the host's list of name servers, and sockets of the host's
+//! daemons.
 //!
 //! A network namespace keeps the command's own packets in the tunnel, and abstract Unix sockets out of reach. A Unix
 //! socket with a path works in every network: a daemon behind it would look up names, or start programs, in the host's
-//! network on the command's behalf. Such sockets are covered by an empty file, so that connecting to one is refused.
+//! network on the command's behalf. An empty file covers each such socket, so that a connection to it is refused.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +18,7 @@ use rustix::process::getuid;
 /// The list of name servers that programs read.
 const NAME_SERVERS: &str = "/etc/resolv.conf";
 
-/// Daemons that look up names for programs: systemd-resolved, nscd, Avahi.
+/// Sockets of daemons that look up names for programs: systemd-resolved, nscd, Avahi.
 const RESOLVERS: [&str; 5] = [
     "/run/systemd/resolve/io.systemd.Resolve",
     "/run/systemd/resolve/io.systemd.Resolve.Monitor",
@@ -26,23 +27,25 @@ const RESOLVERS: [&str; 5] = [
     "/run/avahi-daemon/socket",
 ];
 
-/// Buses and managers of the whole host: a request there can look up a name or start a program in the host's network.
+/// Sockets of the host's buses and managers. A request there can look up a name, or start a program, in the host's
+/// network.
 const SYSTEM_BUSES: [&str; 3] = [
     "/run/dbus/system_bus_socket",
     "/var/run/dbus/system_bus_socket",
     "/run/systemd/private",
 ];
 
-/// Those of a user, below the directory that `XDG_RUNTIME_DIR` names.
+/// The same of a user, below the directory that `XDG_RUNTIME_DIR` names.
 const USER_BUSES: [&str; 2] = ["bus", "systemd/private"];
 
-/// The address of the user's bus, where it is not at its usual place.
+/// The variable with the address of the user's bus, if it is not in its usual place.
 const BUS_ADDRESS: &str = "DBUS_SESSION_BUS_ADDRESS";
 const RUNTIME_DIRECTORY: &str = "XDG_RUNTIME_DIR";
 
-/// Closes them for this process and those that it starts from now on.
+/// Closes these ways for this process and for the processes that it starts from now on.
 ///
-/// With `dns` the list names the device's gateway, which stands for that server; without, no server at all.
+/// With `dns`, the list of name servers names the device's gateway, which stands for that server. Without it, the list
+/// names no server.
 pub(super) fn close(dns: Option<IpAddr>) -> anyhow::Result<()> {
     let mounts = OwnMounts::new().context("cannot make mounts for the command alone")?;
     let list = match dns {
@@ -50,18 +53,18 @@ pub(super) fn close(dns: Option<IpAddr>) -> anyhow::Result<()> {
             let stand_in = tun_device::ADDRESSES[0].gateway;
             format!("# quictun run --dns: this is {address}\nnameserver {stand_in}\n")
         }
-        // A resolver that finds no server in it asks the loopback device of this network, which refuses at once.
+        // A resolver that finds no server in the list asks the loopback device of this network, which refuses at once.
         None => "# quictun run without --dns: names are not looked up\n".to_owned(),
     };
     match (mounts.cover(Path::new(NAME_SERVERS), &list), dns) {
         (Err(error), None) if error.kind() == io::ErrorKind::NotFound => {}
         (covered, _) => covered.with_context(|| {
-            format!("{NAME_SERVERS} cannot be replaced for the command: does it exist?")
+            format!("cannot replace {NAME_SERVERS} for the command: does the file exist?")
         })?,
     }
     let user = getuid().as_raw();
     for socket in sockets(user, |name| std::env::var_os(name)) {
-        // A socket that this user cannot see is one that the command cannot reach.
+        // The command cannot reach a socket that this user cannot see.
         if socket.exists() {
             let covered = mounts.cover(&socket, "");
             covered
@@ -71,7 +74,7 @@ pub(super) fn close(dns: Option<IpAddr>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sockets that lead around the tunnel, existing or not.
+/// Returns the sockets that lead around the tunnel, whether they exist or not.
 fn sockets(user: u32, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut sockets: Vec<PathBuf> = RESOLVERS
         .iter()
@@ -88,7 +91,7 @@ fn sockets(user: u32, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBu
     sockets
 }
 
-/// The paths in a list of D-Bus addresses, such as `unix:path=/run/user/1000/bus,guid=...;unix:abstract=...`.
+/// Returns the paths in a list of D-Bus addresses, such as `unix:path=/run/user/1000/bus,guid=...;unix:abstract=...`.
 fn paths_of(addresses: &str) -> impl Iterator<Item = PathBuf> {
     let unix = addresses
         .split(';')
@@ -99,7 +102,7 @@ fn paths_of(addresses: &str) -> impl Iterator<Item = PathBuf> {
         .map(|path| unescape(path).into())
 }
 
-/// D-Bus writes bytes other than letters, digits and `-_/.\*` as `%` and two hexadecimal digits.
+/// Decodes a D-Bus value: bytes other than letters, digits and `-_/.\*` are written as `%` and two hexadecimal digits.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! `quictun bench`: what its flags refuse.
+//! `quictun bench`: the arguments that its flags refuse.
 
 use crate::world::World;
 

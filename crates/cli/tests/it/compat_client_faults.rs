@@ -1,10 +1,10 @@
-//! `quictun-client`: what it refuses, and in which words.
+//! `quictun-client`: the input that it refuses, with the messages.
 
 use crate::world::{PIN, World, failure, run, usage};
 
 const MINIMAL: &str = "--server-endpoint h:7500 --token-source tcp:127.0.0.1:22";
 
-/// Flags, and the message.
+/// Flags, each with the message that they must cause.
 const BAD: &[(&str, &str)] = &[
     (
         "--lisen-on x",
@@ -171,7 +171,7 @@ const BAD: &[(&str, &str)] = &[
 fn bad_input_is_named_with_its_remedy() {
     let world = World::default().file("k", "").file("ca", "");
     for &(flags, message) in BAD {
-        // The same flag again beats the minimal command line's.
+        // A later flag overrides the same flag of the minimal command line.
         usage(
             world.compat_client(&format!("{MINIMAL} {flags}")),
             message,

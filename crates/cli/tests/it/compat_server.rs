@@ -1,4 +1,4 @@
-//! `quictun-server`: command lines of quic-tun v0.0.1 to v0.0.5, and ours.
+//! `quictun-server`: command lines of quic-tun v0.0.1 to v0.0.5, and quictun's additions.
 
 use quictun_control::settings::HttpListen;
 use quictun_trust::settings::{Access, Guard, ServerIdentity};
@@ -19,7 +19,7 @@ fn check(world: &World, flags: &str, expected: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn no_flags_at_all_is_the_originals_open_server() {
     let ready = run(World::default().compat_server(""));
-    // 0.0.0.0 listens on both families in Go, whose log says so: "[::]:7500".
+    // In Go, 0.0.0.0 listens on both families, and the log of the original says "[::]:7500".
     assert_eq!(ready.settings.listen.to_string(), "[::]:7500");
     let Access::Open { ca: None, guard } = ready.settings.access else {
         panic!("{:?}", ready.settings.access)
@@ -32,7 +32,7 @@ fn no_flags_at_all_is_the_originals_open_server() {
     );
     assert!(
         ready.warnings.is_empty(),
-        "the server says so itself: {:?}",
+        "the server itself warns about open access, so no warning may come from here: {:?}",
         ready.warnings
     );
 }
@@ -46,7 +46,7 @@ fn the_http_interface_is_on_loopback_unless_told_otherwise() {
     let address = |text: &str| Some(HttpListen::Tcp(text.parse().expect("an address")));
     assert_eq!(httpd(""), (address("127.0.0.1:8086"), true));
     let everywhere = "--httpd-listen-on 0.0.0.0:8086";
-    // As in Go, that is both families.
+    // As in Go, this address means both families.
     assert_eq!(httpd(everywhere), (address("[::]:8086"), false));
 }
 

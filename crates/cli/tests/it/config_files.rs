@@ -80,7 +80,7 @@ fn the_first_file_found_is_read_and_no_other() {
         .file("/etc/quictun/quictun-server.yaml", "workers: 77");
     check(&etc, "", &[("workers", "76")]);
     assert_eq!(run(etc.compat_server("")).settings.transport.workers, 77);
-    // A file that is named is the only one.
+    // A file that the command line names is the only one that is read.
     check(
         &everywhere.file("c.yaml", "workers: 79"),
         "-c c.yaml",
@@ -191,6 +191,6 @@ fn a_file_that_cannot_be_used_ends_the_program() {
     failure(
         found.compat_client(MINIMAL),
         locked,
-        "a file that the search meets",
+        "an unreadable file that the search finds",
     );
 }

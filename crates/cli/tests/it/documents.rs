@@ -1,6 +1,7 @@
-//! The commands of README.md and OPERATIONS.md are ones that the programs take, word for word.
+//! The programs accept every command of README.md and OPERATIONS.md, word for word.
 //!
-//! Those of the tutorial, and of README's first minutes, are executed: `quictun-e2e`, `tutorial` and `first_minutes`.
+//! The modules `tutorial` and `first_minutes` of `quictun-e2e` also run the commands of the tutorial and of README's
+//! first minutes.
 
 use crate::world::{PIN, World};
 
@@ -12,7 +13,7 @@ const DOCUMENTS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Commands of other programs, by how they begin.
+/// The start of each command of another program, with the reason why this test does not run it.
 const OTHERS: &[(&str, &str)] = &[
     (
         "cargo run --release -- demo",
@@ -23,7 +24,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("chmod 640 ", "needs the user that the package makes"),
     (
         "chromium --user-data-dir=",
-        "needs a browser and a server that a person has",
+        "needs a browser and a user's server",
     ),
     ("cp server.toml ", "changes the machine's configuration"),
     (
@@ -34,7 +35,7 @@ const OTHERS: &[(&str, &str)] = &[
         "curl --proxy",
         "`proxy` of quictun-e2e runs curl in each of these ways",
     ),
-    ("docker ", "needs a service that tests have not"),
+    ("docker ", "needs a service that the tests lack"),
     (
         "install -m 640 -g quictun ",
         "needs the user that the package makes",
@@ -47,7 +48,7 @@ const OTHERS: &[(&str, &str)] = &[
         "git -c http.proxy=",
         "speaks SOCKS as curl does, whose library it uses",
     ),
-    ("jq -c ", "reads a log that a person has"),
+    ("jq -c ", "reads the log of a user's server"),
     (
         "ssh -o ProxyCommand='nc -X 5",
         "`bonds` of quictun-e2e runs ssh in this way",
@@ -60,7 +61,7 @@ const OTHERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// A command without its prompt, and its line.
+/// Returns each command without its prompt, with its line number.
 fn commands(text: &str) -> Vec<(usize, &str)> {
     let mut block = "";
     let lines = text.lines().enumerate().filter_map(|(number, line)| {
@@ -70,7 +71,7 @@ fn commands(text: &str) -> Vec<(usize, &str)> {
         }
         let command = match block {
             "sh" => line,
-            // `$ `, `# `, or either behind the name of a machine: what has no prompt is an answer.
+            // A prompt is `$ ` or `# `, perhaps after the name of a machine. A line without a prompt is output.
             "console" => {
                 let (machine, command) = line.split_once(['$', '#'])?;
                 let is_prompt = machine.chars().all(|c| c.is_ascii_lowercase());
@@ -83,7 +84,7 @@ fn commands(text: &str) -> Vec<(usize, &str)> {
     lines.collect()
 }
 
-/// The arguments, as a shell and a reader make them of what is written.
+/// Returns the arguments as a shell, and a reader with a real pin, would make them.
 fn arguments(written: &str) -> String {
     let own = written.split(['>', '|', '&']).next().unwrap_or_default();
     own.trim()
@@ -91,7 +92,7 @@ fn arguments(written: &str) -> String {
         .replace("~/", "/home/me/")
 }
 
-/// A machine that has the files which the commands name.
+/// A machine with the files that the commands name.
 fn world() -> World {
     let client =
         format!("server = 'h:1'\npin = '{PIN}'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n");
@@ -122,7 +123,7 @@ fn every_command_in_the_documents_is_one_that_the_programs_take() {
                         .iter()
                         .position(|(begin, _)| command.starts_with(begin));
                     let known = known.unwrap_or_else(|| {
-                        panic!("{document}:{line}: nothing says why no test runs: {command}")
+                        panic!("{document}:{line}: OTHERS does not say why no test runs: {command}")
                     });
                     used[known] = true;
                     continue;
@@ -136,7 +137,7 @@ fn every_command_in_the_documents_is_one_that_the_programs_take() {
     for ((begin, why), used) in OTHERS.iter().zip(used) {
         assert!(
             used,
-            "no document has a command of this kind any more: {begin} ({why})"
+            "no document has such a command any more, remove it from OTHERS: {begin} ({why})"
         );
     }
 }

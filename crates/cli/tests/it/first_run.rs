@@ -1,11 +1,11 @@
-//! The first run at a terminal: the lines that a person reads.
+//! The first run at a terminal: the lines for the user.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
 use crate::programs::QUICTUN;
 
-/// Runs a command at a terminal of its own until it has written `last`, then presses Ctrl-C; gives what it wrote.
+/// Runs a command at a terminal of its own until it has written `last`, then presses Ctrl-C. Returns its output.
 fn at_a_terminal(command: &str, last: &str) -> String {
     let home = tempfile::tempdir().expect("a directory");
     let mut child = Command::new("script")
@@ -31,10 +31,10 @@ fn at_a_terminal(command: &str, last: &str) -> String {
     let mut said = String::new();
     while !said.contains(last) {
         let read = output.read_line(&mut said).expect("text");
-        assert!(read > 0, "it ended early:\n{said}");
+        assert!(read > 0, "the program ended early:\n{said}");
     }
-    keys.write_all(b"\x03").expect("it reads keys");
-    let status = child.wait().expect("an end");
+    keys.write_all(b"\x03").expect("the terminal takes the key");
+    let status = child.wait().expect("the program has ended");
     assert_eq!(status.code(), Some(0), "{said}");
     said.replace('\r', "")
 }

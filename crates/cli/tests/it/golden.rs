@@ -1,8 +1,8 @@
-//! Interfaces that others rely on, as text files in `tests/golden`: flags, file keys, variables, exit codes, JSON
-//! keys, metrics, log lines, and the first bytes of each protocol.
+//! Interfaces that others rely on, as text files in `tests/golden`: flags, file keys, variables, exit codes, JSON keys,
+//! metrics, log lines, and the first bytes of each protocol.
 //!
-//! `UPDATE=1 cargo test -p quictun-cli golden` writes the files anew. A line that changes or goes is a change for
-//! users, and belongs into the changelog.
+//! `UPDATE=1 cargo test -p quictun-cli golden` rewrites the files. A changed or removed line is a change for users, and
+//! belongs in the changelog.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,8 +23,8 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"))
 }
 
-/// Holds lines in any order against the file `tests/golden/NAME.txt`. What machine and moment decide may be missing:
-/// lines that begin like one of `late`, and nulls.
+/// Compares lines in any order with the file `tests/golden/NAME.txt`. Values that depend on the machine or the moment
+/// may be missing: lines that begin like one of `late`, and nulls.
 fn golden_lines(name: &str, text: &str, late: &[&str]) {
     let lines = |text: &str| -> BTreeSet<String> { text.lines().map(str::to_owned).collect() };
     let mut found = lines(text);
@@ -36,22 +36,22 @@ fn golden_lines(name: &str, text: &str, late: &[&str]) {
         known.extend(found.clone());
         let lines: Vec<&str> = known.iter().map(String::as_str).collect();
         let text = lines.join("\n") + "\n";
-        fs::write(path(name), text).expect("a file in tests/golden");
+        fs::write(path(name), text).expect("cannot write the file in tests/golden");
     }
     let new: Vec<_> = found.difference(&known).collect();
     let mut gone: Vec<_> = known.difference(&found).collect();
     gone.retain(|line| !late.iter().any(|late| line.starts_with(late)));
     assert!(
         new.is_empty() && gone.is_empty(),
-        "{name}: an interface changes (UPDATE=1 writes it anew)\ngone: {gone:#?}\nnew: {new:#?}"
+        "{name}: an interface changes (UPDATE=1 rewrites the file)\ngone: {gone:#?}\nnew: {new:#?}"
     );
 }
 
-/// Holds `text` against the file `tests/golden/NAME.txt`.
+/// Compares `text` with the file `tests/golden/NAME.txt`.
 fn golden(name: &str, text: &str) {
     let path = path(name);
     if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, text).expect("a file in tests/golden");
+        fs::write(&path, text).expect("cannot write the file in tests/golden");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
@@ -60,11 +60,11 @@ fn golden(name: &str, text: &str) {
     let new: Vec<_> = is.difference(&was).collect();
     assert!(
         committed == text,
-        "{name}: an interface changes (UPDATE=1 writes it anew)\ngone: {gone:#?}\nnew: {new:#?}"
+        "{name}: an interface changes (UPDATE=1 rewrites the file)\ngone: {gone:#?}\nnew: {new:#?}"
     );
 }
 
-/// Key paths of a JSON value with the types found there, a line each: `flows[].id: string`.
+/// Returns the key paths of a JSON value with the types found there, one per line: `flows[].id: string`.
 fn shape(value: &Value) -> String {
     let mut found = BTreeMap::new();
     walk(value, String::new(), &mut found);
@@ -98,7 +98,7 @@ fn walk(value: &Value, path: String, found: &mut BTreeMap<String, BTreeSet<&'sta
     found.entry(path).or_default().insert(kind);
 }
 
-/// The JSON object that a program has printed.
+/// Parses the JSON object that a program has printed.
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

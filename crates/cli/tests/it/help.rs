@@ -1,6 +1,6 @@
-//! What people read: help, manual pages, completion scripts.
+//! Texts for people: help, manual pages, completion scripts.
 //!
-//! The help texts are files in `tests/help`; `UPDATE=1 cargo test -p quictun-cli help` writes them anew.
+//! The help texts are files in `tests/help`; `UPDATE=1 cargo test -p quictun-cli help` rewrites them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use quictun_args::compat::flags;
 use quictun_args::manual;
 use quictun_cli::native;
 
-/// Every command by the name of its file.
+/// Returns every command with the name of its help file.
 pub(crate) fn commands() -> Vec<(String, clap::Command)> {
     fn add(all: &mut Vec<(String, clap::Command)>, name: &str, command: &clap::Command) {
         all.push((name.to_owned(), command.clone()));
@@ -40,12 +40,12 @@ fn the_help_texts_are_the_committed_ones() {
         let path = dir.join(format!("{name}.txt"));
         expected.insert(path.clone());
         if update {
-            fs::write(&path, &text).expect("a file in tests/help");
+            fs::write(&path, &text).expect("cannot write the file in tests/help");
         }
         let committed = fs::read_to_string(&path).unwrap_or_default();
         assert!(
             committed == text,
-            "{name}: run with UPDATE=1, and look at what changes.\n{text}"
+            "{name}: run with UPDATE=1, and review the changes.\n{text}"
         );
     }
     let files = fs::read_dir(&dir)
@@ -54,7 +54,7 @@ fn the_help_texts_are_the_committed_ones() {
     assert_eq!(
         files.collect::<BTreeSet<_>>(),
         expected,
-        "files of commands that are no more"
+        "tests/help has files of removed commands"
     );
 }
 
@@ -102,7 +102,7 @@ fn there_is_a_manual_page_for_everything_under_its_own_name() {
     assert_eq!(
         names.len(),
         commands.len(),
-        "two pages of one name: {names:?}"
+        "two pages have the same name: {names:?}"
     );
     for (name, text) in &pages {
         let page = name.trim_end_matches(".1");
@@ -111,7 +111,7 @@ fn there_is_a_manual_page_for_everything_under_its_own_name() {
             text.lines().any(|line| line.starts_with(&title)),
             "{name}:\n{text}"
         );
-        // man-db takes one word for a name.
+        // man-db takes one word as the name.
         let one_word = page.replace('-', "\\-");
         let called = one_word.replace('_', " ");
         for (section, start) in [
@@ -181,7 +181,7 @@ fn mandoc_has_nothing_to_say_of_the_pages() {
             .output()
         {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let line = b"SKIPPED: no mandoc here (Debian: apt-get install -y mandoc)\n";
+                let line = b"SKIPPED: mandoc is missing (Debian: apt-get install -y mandoc)\n";
                 return std::io::stderr().write_all(line).expect("standard error");
             }
             output => output.expect("mandoc starts"),

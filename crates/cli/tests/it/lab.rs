@@ -1,4 +1,4 @@
-//! `quictun lab`: what its command lines and scenarios come to, and what it refuses.
+//! `quictun lab`: the results of its command lines and scenarios, and the input that it refuses.
 
 use quictun_args::fault::{Exit, Fault};
 use quictun_cli::native::Action;
@@ -22,7 +22,7 @@ kind = "tunnel"
 fn asked(world: &World, line: &str) -> Result<LabAction, Fault> {
     match world.native(line)? {
         Action::Lab(action) => Ok(action),
-        other => panic!("{line}: not the lab: {other:?}"),
+        other => panic!("{line}: not an action of the lab: {other:?}"),
     }
 }
 
@@ -102,7 +102,7 @@ fn an_agent_and_another_emulator_are_named_on_the_command_line() {
     }
     match asked(&world, "lab agent --token-file t") {
         Ok(LabAction::Agent(agent)) => assert_eq!(agent.listen.to_string(), "[::]:7610"),
-        other => panic!("no agent: {other:?}"),
+        other => panic!("not an agent: {other:?}"),
     }
     let line = "lab crosscheck --quick --emulator linkemu";
     let crossed = measuring(&world, line);

@@ -1,4 +1,4 @@
-//! `quictun link`: what its flags, variables and plans come to, and what it refuses.
+//! `quictun link`: the results of its flags, variables and plans, and the input that it refuses.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ fn a_flag_for_one_way_holds_over_the_one_for_both() {
     assert_eq!((up.rate, down.rate), (Some(10_000_000), Some(1_000_000)));
     assert_eq!((up.delay, down.delay), (30 * MS, Duration::ZERO));
     assert_eq!((up.loss, down.loss), (0.0, 0.01));
-    // At 1 MB/s a round trip of 30 ms is less than the 64 packets that always fit.
+    // At 1 MB/s a round trip of 30 ms holds fewer bytes than the 64 packets that always fit.
     assert_eq!(down.queue, Queue::Bytes(64 * 1538));
 }
 
@@ -160,7 +160,7 @@ fn what_flags_say_holds_over_the_named_link() {
 
     let [up, down] = ways("--like lte --rate-down 8mbit --burst 3 --loss 0.5%");
     assert_eq!((down.rate, &down.trace), (Some(1_000_000), &None));
-    assert_eq!(down.queue, Queue::Bytes(500_000), "the 500 ms of lte");
+    assert_eq!(down.queue, Queue::Bytes(500_000), "lte queues for 500 ms");
     assert!(up.trace.is_some() && up.rate.is_none());
     let mean = up.bursts.expect("bursts").mean_loss();
     assert!((mean - 0.005).abs() < 1e-9 && up.loss == 0.0, "{mean}");
@@ -222,7 +222,7 @@ fn a_plan_holds_what_flags_hold_and_flags_hold_over_it() {
     let session_ = session(&world, "link run plan.toml --loss-down 2% --delay 5ms");
     assert_eq!((session_.ways[1].loss, session_.ways[0].loss), (0.02, 0.01));
     assert_eq!(session_.ways[0].delay, 5 * MS);
-    assert_eq!(session_.seed, 8, "a variable holds over a file");
+    assert_eq!(session_.seed, 8, "a variable overrides a file");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
             "--rate 600",
             "--rate: `600` is not a rate; write it like 600mbit",
         ),
-        ("--rate 0mbit", "--rate: `0mbit` lets nothing through"),
+        ("--rate 0mbit", "--rate: `0mbit` lets no packet through"),
         (
             "--delay 10",
             "--delay: `10` is not a time; write it like 1.5ms",
@@ -250,10 +250,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("--loss 101%", "--loss: `101%` is not a share"),
         (
             "--loss 1",
-            "--loss: `1` is all packets: write 1% for one in a hundred",
+            "--loss: `1` means all packets: write 1% for one in a hundred",
         ),
-        ("--burst 3", "--burst: bursts of nothing"),
-        ("--like wifi --burst 3", "--burst: bursts of nothing"),
+        ("--burst 3", "--burst: bursts need a loss"),
+        ("--like wifi --burst 3", "--burst: bursts need a loss"),
         (
             "--like cable",
             "--like: unknown value \"cable\": choose lte, 5g, satellite or wifi",
@@ -277,7 +277,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ),
         ("--reorder 1%:0", "the link up: reordering needs a time"),
         ("--codel 100ms:5ms", "the link up: "),
-        ("--ecn codel", "--ecn: there is no CoDel"),
+        ("--ecn codel", "--ecn: no CoDel is configured"),
         (
             "--policer 1mbit:10p",
             "--policer: \"10p\": a policer counts bytes",
@@ -286,7 +286,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("--outage 5s", "--outage: \"5s\" has no '+'"),
         (
             "--outage 5s+0s",
-            "--outage: \"5s+0s\" is an outage of no length",
+            "--outage: \"5s+0s\" is an outage without length",
         ),
         (
             "--change 5s:colour=red",
@@ -329,7 +329,7 @@ fn a_wrong_plan_is_refused_where_it_is_wrong() {
         ("[link]\nrate = '1mbit'", "missing field `near`"),
         (
             "[near]\ncommand = 'x'\n[link.up]\nloss = '1'",
-            "p: link.up.loss: `1` is all packets",
+            "p: link.up.loss: `1` means all packets",
         ),
         (
             "[near]\ncommand = 'x'\n[link.up]\njitter = '1ms'",
@@ -379,7 +379,7 @@ fn a_link_to_compare_on_that_is_none_is_refused_with_an_example() {
             "`600mbit` is not RATE:RTT:LOSS, such as 600mbit:20ms:1%",
         ),
         ("--cells 600mbit:20ms:1%:5", "is not RATE:RTT:LOSS"),
-        ("--cells 0mbit:20ms:1%", "lets nothing through"),
+        ("--cells 0mbit:20ms:1%", "lets no packet through"),
         ("--cells 1mbit:20:1%", "20"),
         ("--cells 1mbit:20ms:101%", "101%"),
         ("--cells 1mbit:5h:0", "5h"),

@@ -1,4 +1,4 @@
-//! The programs' command lines, from the outside.
+//! Tests of the programs' command lines, from the outside.
 
 mod bench;
 mod compat_client;

@@ -1,4 +1,4 @@
-//! `quictun perf`: what its flags come to, and what it refuses.
+//! `quictun perf`: the results of its flags, and the input that it refuses.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::world::{World, usage};
 fn asked(world: &World, line: &str) -> Result<PerfAction, Fault> {
     match world.native(line)? {
         Action::Perf(action) => Ok(*action),
-        other => panic!("{line}: no measurement: {other:?}"),
+        other => panic!("{line}: not an action of quictun perf: {other:?}"),
     }
 }
 
@@ -102,7 +102,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
     for (line, expected) in [
         (
             "",
-            "--connect: is missing: where is the server? | quictun perf client --connect HOST:7600",
+            "--connect: is missing: name the server | quictun perf client --connect HOST:7600",
         ),
         (
             "--connect h:1 --bytes 1 --count 1",
@@ -118,7 +118,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
         ),
         (
             "--connect h:1 --mode rr --rate 5mbit",
-            "--rate: \"5mbit\" is no rate of transactions: write 1000/s",
+            "--rate: \"5mbit\" is not a transaction rate: write 1000/s",
         ),
         (
             "--connect h:1 --transport sctp",

@@ -1,4 +1,4 @@
-//! Flag > environment > file > default, for every program in the same way.
+//! The precedence of settings: flag > environment > file > default, the same for every program.
 
 use crate::world::{World, run, usage};
 
@@ -22,7 +22,7 @@ fn compat_a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     assert_eq!(drain(&env, ""), 30);
     assert_eq!(drain(&env, "--drain 40s"), 40);
     assert_eq!(drain(&file, "--drain 40s"), 40);
-    // Empty variables count as unset, and those of the other programs say nothing.
+    // Empty variables count as unset, and variables of the other programs have no effect.
     let empty = file
         .env("QUICTUN_CLIENT_DRAIN", "")
         .env("QUICTUN_SERVER_DRAIN", "1s")

@@ -1,4 +1,4 @@
-//! `quictun config print`.
+//! `quictun config print`, with the origins of its values.
 
 use crate::world::{PIN, World, client_lines, server_lines};
 
@@ -22,7 +22,7 @@ fn every_value_is_printed_with_its_origin() {
         "listen = \"127.0.0.1:1\"                           # file c.toml",
         "target = \"tcp:h:1\"                               # file c.toml",
     ] {
-        // Columns are for people; what matters is that value and origin stand in one line.
+        // Column widths are for people; the value and its origin must be on one line.
         let (value, origin) = line.split_once('#').expect("two halves");
         let found = text
             .lines()
@@ -32,7 +32,7 @@ fn every_value_is_printed_with_its_origin() {
     assert!(text.lines().any(|line| line.starts_with("workers = \"auto\"") && line.contains("# default, here ")), "{text}");
     assert!(
         !text.contains("psk_file") && !text.contains("key_log"),
-        "what is unset is left out:\n{text}"
+        "unset values are left out:\n{text}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The programs themselves, as far as they go without a network: exit codes, and what goes where.
+//! The programs themselves, as far as they run without a network: exit codes, standard output and standard error.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use quictun_trust::settings::Pin;
 
 fn program(path: &str, args: &[&str]) -> Output {
     let mut command = Command::new(path);
-    // Nothing of the machine's own configuration may reach the tests.
+    // The machine's own configuration must not affect the tests.
     command
         .args(args)
         .env_clear()
@@ -146,7 +146,8 @@ fn manual_pages_are_written_where_asked() {
     }
 }
 
-/// Checks a file with `quictun config check`: exit code, standard output, standard error. `@` is the path.
+/// Checks a file with `quictun config check`. Returns the exit code, standard output and standard error, with `@` for
+/// the path.
 fn check_file(side: &str, text: &str) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file.toml");

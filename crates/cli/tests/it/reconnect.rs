@@ -1,4 +1,4 @@
-//! `quictun reconnect`: what the application, both logs and both HTTP interfaces say of a move.
+//! `quictun reconnect`: a move as the application, both logs and both HTTP interfaces see it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::golden::live::{Running, echo, field};
 use crate::programs::QUICTUN;
 
-/// What `quictun COMMAND --http ADDRESS` prints.
+/// Returns the output of `quictun COMMAND --http ADDRESS`.
 fn quictun(command: &[&str], http: &str) -> String {
     let output = Command::new(QUICTUN)
         .args(command)
@@ -64,18 +64,18 @@ fn a_flow_moves_to_the_new_connection_and_both_sides_tell() {
     }
     exchange(b"again");
     for http in [&client_http, &server_http] {
-        // An answer may be that of a moment before: those of 100 ms are shared.
+        // An answer may be up to 100 ms old, because requests within that time share one.
         let mut asks = std::iter::repeat_with(|| -> Value {
             let said = quictun(&["status", "--json"], http);
             serde_json::from_str(&said).expect("JSON")
         });
         let moved = |said: &Value| said["status"]["moves"] != 0;
-        let said = asks.find(moved).expect("it has moved");
+        let said = asks.find(moved).expect("the flow moves");
         let status = &said["status"];
         assert_eq!(status["moves"], 1, "{said}");
         assert!(status["move_seconds_p50"].as_f64() > Some(0.0), "{said}");
         assert_eq!(status["tunnels"], 1, "{said}");
-        // The old connection may not have gone yet: both are of one bond.
+        // The old connection may still be open. Both connections belong to one bond.
         let bonds = said["bonds"].as_array().expect("a list");
         assert_eq!(bonds.len(), 1, "{said}");
         assert_eq!(said["connections"][0]["bond"], bonds[0]["id"], "{said}");

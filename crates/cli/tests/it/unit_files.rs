@@ -1,4 +1,4 @@
-//! The unit files in `packaging/systemd`: their commands are ours, and systemd finds little to object to.
+//! The unit files in `packaging/systemd`: quictun accepts their commands, and systemd finds little to object to.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::world::{PIN, World};
 
-/// Unit, and the most that `systemd-analyze security` may say of it, in tenths: 0 is safe, 100 is not.
+/// Each unit with the highest exposure that `systemd-analyze security` may report, in tenths: 0 is safe, 100 is unsafe.
 const UNITS: [(&str, u32); 3] = [
     ("quictun-server.service", 25),
     ("quictun-client.service", 25),
@@ -14,7 +14,7 @@ const UNITS: [(&str, u32); 3] = [
 ];
 
 const PROGRAM: &str = "/usr/local/bin/quictun ";
-/// The user of the services, whom `sysusers.conf` makes and `tmpfiles.conf` gives a directory.
+/// The user of the services. `sysusers.conf` makes it, and `tmpfiles.conf` gives it a directory.
 const USER: &str = "quictun";
 
 fn path(unit: &str) -> PathBuf {
@@ -22,7 +22,7 @@ fn path(unit: &str) -> PathBuf {
     root.join("packaging/systemd").join(unit)
 }
 
-/// The values of a key, in their order.
+/// Returns the values of a key, in their order.
 fn values(unit: &str, key: &str) -> Vec<String> {
     let text = std::fs::read_to_string(path(unit)).expect("a unit file");
     let lines = text.lines();
@@ -45,7 +45,7 @@ fn their_commands_and_variables_are_understood() {
         assert_eq!(values(unit, "User"), [USER], "{unit}");
         assert_eq!(values(unit, "Group"), [USER], "{unit}");
         let [command] = &values(unit, "ExecStart")[..] else {
-            panic!("{unit}: one command")
+            panic!("{unit} must have exactly one command")
         };
         let arguments = command
             .strip_prefix(PROGRAM)
@@ -86,7 +86,7 @@ fn systemd_finds_little_exposure() {
         .output()
         .is_err()
     {
-        let line = b"SKIPPED: no systemd-analyze here (Debian: apt-get install -y systemd)\n";
+        let line = b"SKIPPED: systemd-analyze is missing (Debian: apt-get install -y systemd)\n";
         std::io::stderr().write_all(line).expect("standard error");
         return;
     }
@@ -96,7 +96,7 @@ fn systemd_finds_little_exposure() {
             .arg(format!("--threshold={most}"))
             .arg(path(unit))
             .output()
-            .expect("it was there");
+            .expect("systemd-analyze starts");
         let said = String::from_utf8_lossy(&ran.stdout);
         let exposure = said
             .lines()

@@ -1,4 +1,4 @@
-//! `quictun status --watch` on a terminal, and where there is none.
+//! `quictun status --watch`, on a terminal and without one.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,7 +16,7 @@ use crate::programs::QUICTUN;
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
-/// A server whose HTTP interface is a socket in `home`, and where that is.
+/// Starts a server whose HTTP interface is a socket in `home`. Returns it with that address.
 fn server(home: &Path) -> (Running, String) {
     let http = format!("unix:{}/http.sock", home.display());
     let arguments = ["server", "--listen", "127.0.0.1:0", "--http", &http];
@@ -26,7 +26,7 @@ fn server(home: &Path) -> (Running, String) {
     (server, http)
 }
 
-/// `quictun status --watch` as the one program of a terminal.
+/// `quictun status --watch` as the only program of a terminal.
 struct Terminal {
     child: Child,
     master: File,
@@ -39,10 +39,10 @@ impl Terminal {
         grantpt(&terminal).expect("a terminal");
         unlockpt(&terminal).expect("a terminal");
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
-        let inside = ioctl_tiocgptpeer(&terminal, flags).expect("its other end");
+        let inside = ioctl_tiocgptpeer(&terminal, flags).expect("the other end of the terminal");
         let inside = || inside.try_clone().expect("a descriptor");
         let before = tcgetattr(&terminal).expect("a terminal");
-        // A session of its own, so that Ctrl-C comes from the terminal as it does to users.
+        // A session of its own makes Ctrl-C come from the terminal, as it does for users.
         let child = Command::new("setsid")
             .args(["--ctty", QUICTUN, "status", "--watch"])
             .args(["--interval", "200ms", "--http", http])
@@ -72,7 +72,7 @@ impl Terminal {
         tcsetwinsize(&self.master, size).expect("a terminal");
     }
 
-    /// Reads until all that was seen since the latest call holds `phrase`.
+    /// Reads until the output since the previous call contains `phrase`.
     fn until(&mut self, phrase: &str) {
         let mut bytes = [0; 4096];
         while !self.seen.contains(phrase) {
@@ -80,7 +80,7 @@ impl Terminal {
             assert!(read > 0, "never showed {phrase:?}: {:?}", self.seen);
             self.seen += &String::from_utf8_lossy(&bytes[..read]);
         }
-        let (_, rest) = self.seen.split_once(phrase).expect("it is there");
+        let (_, rest) = self.seen.split_once(phrase).expect("the phrase was found");
         self.seen = rest.to_owned();
     }
 
@@ -89,23 +89,23 @@ impl Terminal {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        kill_process(Pid::from_child(&self.child), signal).expect("the page runs");
     }
 
-    /// Waits until it is stopped: to be continued before that would be in vain.
+    /// Waits until the page is stopped: an earlier SIGCONT would have no effect.
     fn wait_stopped(&self) {
         let page = WaitId::Pid(Pid::from_child(&self.child));
-        waitid(page, WaitIdOptions::STOPPED).expect("it stops");
+        waitid(page, WaitIdOptions::STOPPED).expect("the page stops");
     }
 
     fn modes(&self) -> LocalModes {
         tcgetattr(&self.master).expect("a terminal").local_modes
     }
 
-    /// Waits for its end, after which the terminal is as it was before.
+    /// Waits for the end, after which the terminal has its earlier modes.
     fn end(mut self, before: &Termios) -> ExitStatus {
         self.until(LEAVE);
-        let status = self.child.wait().expect("an end");
+        let status = self.child.wait().expect("the page has ended");
         assert_eq!(self.modes(), before.local_modes);
         status
     }
@@ -114,8 +114,8 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            self.child.kill().expect("it runs");
-            self.child.wait().expect("an end");
+            self.child.kill().expect("the page runs");
+            self.child.wait().expect("the page has ended");
         }
     }
 }
@@ -138,7 +138,7 @@ fn a_live_page_follows_keys_the_screen_and_the_server_and_gives_the_terminal_bac
 
     page.press("\u{1a}");
     page.until(LEAVE);
-    assert_eq!(page.modes(), before.local_modes, "while it is stopped");
+    assert_eq!(page.modes(), before.local_modes, "modes of a stopped page");
     page.wait_stopped();
     page.signal(Signal::CONT);
     page.until(ENTER);
@@ -198,12 +198,12 @@ fn without_a_terminal_each_interval_is_a_page_or_a_line_until_nobody_reads() {
 
     server.end();
     let away = std::iter::repeat_with(object).find(|object| object.get("status").is_none());
-    let error = away.expect("in the end")["error"].to_string();
+    let error = away.expect("an object without a status comes")["error"].to_string();
     assert!(error.contains("nothing answers at unix:"), "{error}");
     drop(output);
-    assert!(pages.wait().expect("an end").success());
+    assert!(pages.wait().expect("the program has ended").success());
     drop(lines);
-    assert!(objects.wait().expect("an end").success());
+    assert!(objects.wait().expect("the program has ended").success());
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn what_cannot_be_watched_is_told_at_once() {
             1,
             "nothing answers at unix:",
         ),
-        (&["--interval", "2s"], 2, "--interval: is for --watch"),
+        (&["--interval", "2s"], 2, "--interval: needs --watch"),
         (
             &["--watch", "--interval", "199ms"],
             2,

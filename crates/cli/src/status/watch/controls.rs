@@ -1,11 +1,11 @@
-//! What the keys have chosen: the table that they act on, its order, and its first row.
+//! The state that keys control: the selected table, its sort order, and its first visible row.
 
 use std::cmp::Ordering;
 
 use super::keys::Key;
 use super::view::{Client, Connection, Flow};
 
-/// The tables, from the top.
+/// The tables of the page, from the top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     Clients,
@@ -13,7 +13,7 @@ pub(super) enum Table {
     Flows,
 }
 
-/// What rows are sorted by: the largest first, but names in their order.
+/// The sort key of a table: largest values first, but names in alphabetical order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Rate,
@@ -58,14 +58,14 @@ impl Sort {
     }
 }
 
-/// One table's order and part.
+/// The sort order and the visible part of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Which of [`Table::sorts`].
+    /// Index into [`Table::sorts`].
     sort: usize,
-    /// The first row shown.
+    /// Index of the first visible row.
     pub(super) top: usize,
-    /// Rows shown, as of the latest page.
+    /// Number of visible rows on the latest page.
     pub(super) rows: usize,
 }
 
@@ -88,7 +88,7 @@ impl Controls {
         table.sorts()[self.places[table as usize].sort]
     }
 
-    /// What a key changes; how far down there is anything is the page's to know.
+    /// Applies a key. The page later limits the first row to the rows that exist.
     pub(super) fn press(&mut self, key: Key) {
         let tables = Table::ALL.len();
         let sorts = self.chosen().sorts().len();
@@ -112,7 +112,7 @@ impl Controls {
     }
 }
 
-/// Rows that can be put in order. Names decide where the rest is equal, so that rows do not jump about.
+/// A row that can be sorted. Names break ties, so that rows do not jump about.
 pub(super) trait Row {
     fn key(&self, sort: Sort) -> f64;
     fn name(&self) -> [&str; 2];
@@ -166,7 +166,7 @@ impl Row for Flow {
     }
 }
 
-/// The rows in their order.
+/// Returns the rows in sorted order.
 pub(super) fn sorted<'a, R: Row>(rows: impl Iterator<Item = &'a R>, sort: Sort) -> Vec<&'a R> {
     let mut rows: Vec<(f64, &R)> = rows.map(|row| (row.key(sort), row)).collect();
     rows.sort_by(|(one, row), (other, next)| match other.total_cmp(one) {
@@ -176,7 +176,7 @@ pub(super) fn sorted<'a, R: Row>(rows: impl Iterator<Item = &'a R>, sort: Sort) 
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for comparisons")]
+#[expect(clippy::cast_precision_loss, reason = "the number is only compared")]
 fn float(number: usize) -> f64 {
     number as f64
 }

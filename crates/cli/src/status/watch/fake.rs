@@ -1,4 +1,4 @@
-//! Answers for tests.
+//! Answers of the HTTP interface, for tests.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::status::answers::Answer;
 
-/// An answer of a server, `uptime` seconds after its start.
+/// Returns an answer of a server, `uptime` seconds after its start.
 pub(super) fn answer(uptime: f64, connections: &[Value], tunnels: &[Value]) -> Answer {
     changed(uptime, connections, tunnels, |_| ())
 }
 
-/// The same, with another status, or with workers that are silent.
+/// Like [`answer`], with a status that `change` has edited. Its silent workers also appear in the list of connections.
 pub(super) fn changed(
     uptime: f64,
     connections: &[Value],
@@ -39,7 +39,7 @@ pub(super) fn changed(
     }
 }
 
-/// A connection that has sent and received so many bytes, a packet for each thousand sent.
+/// Returns a connection with these byte counts and one packet per thousand bytes sent. An empty `peer` means no name.
 pub(super) fn connection(id: u64, peer: &str, age: f64, sent: u64, received: u64) -> Value {
     let peer = (!peer.is_empty()).then_some(peer);
     let rtt = Duration::from_millis(20 + id % 7).as_secs_f64();
@@ -52,7 +52,7 @@ pub(super) fn connection(id: u64, peer: &str, age: f64, sent: u64, received: u64
     })
 }
 
-/// A flow on the connection with this id.
+/// Returns a flow on the connection with this id.
 pub(super) fn tunnel(id: u64, connection: u64, age: f64, to_tunnel: u64, to_app: u64) -> Value {
     json!({
         "id": format!("flow-{id}"), "worker": connection % 2, "connection": connection,
@@ -62,7 +62,7 @@ pub(super) fn tunnel(id: u64, connection: u64, age: f64, to_tunnel: u64, to_app:
     })
 }
 
-/// `value` with another `field`.
+/// Returns `value` with another `field`.
 pub(super) fn with(mut value: Value, field: &str, other: impl Into<Value>) -> Value {
     value[field] = other.into();
     value

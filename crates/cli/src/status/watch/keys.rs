@@ -1,4 +1,4 @@
-//! Keys, from the bytes that a terminal sends for them.
+//! Keys, parsed from the bytes that a terminal sends.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
@@ -9,18 +9,18 @@ pub(super) enum Key {
     PageDown,
     First,
     Last,
-    /// To the next table.
+    /// Selects the next table.
     Next,
-    /// To the table before.
+    /// Selects the previous table.
     Previous,
     Sort,
     Redraw,
 }
 
-/// The longest sequence that a key of ours has, and room for modifiers.
+/// Longest incomplete sequence that is kept, in bytes. No known key needs as many, even with modifiers.
 const SEQUENCE_MAX: usize = 16;
 
-/// Takes all keys out of `bytes` but one that has not come to its end.
+/// Removes all complete keys from `bytes` and returns them. An incomplete sequence stays.
 pub(super) fn take(bytes: &mut Vec<u8>) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut rest = bytes.as_slice();
@@ -34,7 +34,7 @@ pub(super) fn take(bytes: &mut Vec<u8>) -> Vec<Key> {
             break;
         };
         if !matches!(kind, b'[' | b'O') {
-            // Escape, and then another key.
+            // Escape, followed by another key.
             rest = after;
             continue;
         }
@@ -70,7 +70,7 @@ fn simple(byte: u8) -> Option<Key> {
     })
 }
 
-/// What follows `ESC [` or `ESC O`.
+/// Returns the key of a sequence after `ESC [` or `ESC O`.
 fn named(sequence: &[u8]) -> Option<Key> {
     Some(match sequence {
         b"A" => Key::Up,
@@ -128,7 +128,7 @@ mod tests {
         }
         assert_eq!(found, [Key::Down, Key::PageDown, Key::Down]);
         assert!(bytes.is_empty());
-        assert_eq!(keys("\u{1b}"), (vec![], 1), "it may become one");
+        assert_eq!(keys("\u{1b}"), (vec![], 1), "a sequence may follow");
         assert_eq!(keys("\u{1b}q"), (vec![Key::Quit], 0));
         assert_eq!(keys(&format!("\u{1b}[{}", "1".repeat(100))), (vec![], 0));
         assert_eq!(keys("\u{fc}\u{0}Z"), (vec![], 0));

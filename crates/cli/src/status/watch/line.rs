@@ -1,21 +1,21 @@
-//! Lines of the screen: text, and how it looks.
+//! Lines of the screen: pieces of text, each with its look.
 
 use crate::status::cells::{cut, width};
 
-/// How a piece of text looks.
+/// The look of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Plain,
     Strong,
     Faint,
-    /// The heading of the table that keys act on.
+    /// The heading of the selected table.
     Chosen,
     Graph,
     Alarm,
 }
 
 impl Look {
-    /// The parameters of ANSI's sequence (SGR); empty: none is needed.
+    /// Returns the parameters of the ANSI SGR sequence; empty if the look needs none.
     fn parameters(self, colour: bool) -> &'static str {
         match (self, colour) {
             (Self::Plain, _) | (Self::Graph, false) => "",
@@ -29,7 +29,7 @@ impl Look {
     }
 }
 
-/// One line.
+/// One line of the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line(Vec<(Look, String)>);
 
@@ -42,14 +42,14 @@ impl Line {
         self.0.push((look, text.into()));
     }
 
-    /// The same, all of it in one look.
+    /// Returns the line with one look for all its pieces.
     #[must_use]
     pub(super) fn all(self, look: Look) -> Self {
         let pieces = self.0.into_iter();
         Self(pieces.map(|(_, text)| (look, text)).collect())
     }
 
-    /// At most so many columns of it.
+    /// Cuts the line to at most `columns` columns.
     #[must_use]
     pub(super) fn cut(self, columns: usize) -> Self {
         let mut left = columns;
@@ -61,13 +61,13 @@ impl Line {
         Self(pieces.collect())
     }
 
-    /// The text alone.
+    /// Returns the text without looks and without trailing blanks.
     pub(super) fn text(&self) -> String {
         let text: String = self.0.iter().map(|(_, text)| text.as_str()).collect();
         text.trim_end().to_owned()
     }
 
-    /// For a terminal.
+    /// Returns the text with ANSI sequences, for a terminal.
     pub(super) fn ansi(&self, colour: bool) -> String {
         let pieces = self.0.iter().map(|(look, text)| {
             let parameters = look.parameters(colour);

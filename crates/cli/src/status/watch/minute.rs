@@ -1,23 +1,23 @@
-//! What happened in the last minute, second by second, and a line of bars that shows it.
+//! Counters of the last minute, second by second, and their rate as a line of bars.
 
 use std::time::Duration;
 
-/// Seconds that are kept.
+/// Number of seconds that are kept.
 const SECONDS: usize = 60;
 
-/// A bar as high as this is the least that a line is scaled to, bytes per second: signs of life are no transfer.
+/// Least rate that a full bar stands for, in bytes per second. Otherwise keep-alives would look like a transfer.
 const LEAST: f64 = 1000.0;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What was counted between two moments.
+/// The counts between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Amount {
-    /// Bytes.
+    /// Bytes sent to the tunnel.
     pub(super) sent: f64,
-    /// Bytes.
+    /// Bytes received from the tunnel.
     pub(super) received: f64,
-    /// Packets sent.
+    /// Packets sent in this time.
     pub(super) packets: f64,
     pub(super) lost: f64,
 }
@@ -31,7 +31,7 @@ impl std::ops::AddAssign for Amount {
     }
 }
 
-/// Which bytes a rate is of.
+/// The direction of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Sent,
@@ -39,17 +39,17 @@ pub(super) enum Way {
     Both,
 }
 
-/// The latest 60 seconds. Moments are times since one that never changes.
+/// The counters of the latest 60 seconds. Moments are durations since a fixed one.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Minute {
-    /// Second `n` is at `n % SECONDS`.
+    /// The counters of second `n` are at index `n % SECONDS`.
     seconds: [Second; SECONDS],
     newest: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Second {
-    /// The share of it that amounts are known of.
+    /// The share of this second that amounts cover.
     known: f32,
     sent: f32,
     received: f32,
@@ -77,11 +77,11 @@ impl Default for Minute {
 }
 
 impl Minute {
-    /// Spreads `amount` evenly from one moment to another.
+    /// Adds `amount`, spread evenly from one moment to another.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
-        reason = "for bars of eight heights, and shares of three digits"
+        reason = "bars have eight heights, and shares are shown with three digits"
     )]
     pub(super) fn add(&mut self, amount: Amount, from: Duration, to: Duration) {
         let whole = to.saturating_sub(from).as_secs_f64();
@@ -106,7 +106,8 @@ impl Minute {
         }
     }
 
-    /// Forgets what is older than a minute before `second`; gives the oldest second kept.
+    /// Makes `second` the newest one if it is later, and clears the seconds after the previous newest. Returns the
+    /// oldest second kept.
     fn advance(&mut self, second: u64) -> u64 {
         let kept = SECONDS as u64 - 1;
         let oldest = second.saturating_sub(kept);
@@ -117,22 +118,22 @@ impl Minute {
         self.newest.saturating_sub(kept)
     }
 
-    /// The share of packets lost; `None` where none were sent.
+    /// Returns the share of packets lost, or `None` if none were sent.
     pub(super) fn loss(&self) -> Option<f64> {
         let sum = |of: fn(&Second) -> f32| self.seconds.iter().map(of).map(f64::from).sum::<f64>();
         let packets = sum(|second| second.packets);
         (packets > 0.0).then(|| sum(|second| second.lost) / packets)
     }
 
-    /// Bytes per second at the height of it; `None` where nothing is known of it.
+    /// Returns the highest rate of a second, in bytes per second, or `None` if no second is known.
     pub(super) fn peak(&self, way: Way) -> Option<f64> {
         let seconds = self.seconds.iter();
         let rates = seconds.filter_map(|second| rate([second], way));
         rates.max_by(f64::total_cmp)
     }
 
-    /// The minute before `end` in at most `columns` bars, scaled to the highest of them; a blank is a time of which
-    /// nothing is known. All bars stand for the same time, and move on by whole columns.
+    /// Returns the minute before `end` in at most `columns` bars, scaled to the highest one. A blank stands for a time
+    /// without data. All bars cover the same time, and the line moves by whole columns.
     pub(super) fn bars(&self, way: Way, end: Duration, columns: usize) -> String {
         if columns == 0 {
             return String::new();
@@ -166,11 +167,11 @@ fn rate<'a>(seconds: impl IntoIterator<Item = &'a Second>, way: Way) -> Option<f
     (known > 0.0).then(|| bytes / known)
 }
 
-/// The lowest bar is for nothing at all.
+/// Returns the bar of a rate. The lowest bar stands for a rate of zero.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "from 0 to 6"
+    reason = "the number is from 0 to 6"
 )]
 fn bar(rate: Option<f64>, top: f64) -> char {
     let Some(rate) = rate else {
@@ -179,7 +180,7 @@ fn bar(rate: Option<f64>, top: f64) -> char {
     if rate <= 0.0 {
         return BARS[0];
     }
-    // Sums of shares are a little off: the height stays where it would be without that.
+    // Sums of shares have rounding errors. The subtraction keeps such an error from raising the bar.
     let height = (rate / top * 7.0 - 1e-3).clamp(0.0, 6.0);
     BARS[1 + height as usize]
 }
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(bars(&minute, 8.0, 100), all, "a bar for each second");
         // Two seconds each: 0.5, 2.5, 4.5 and 6.5 MB/s.
         assert_eq!(bars(&minute, 8.0, 30), " ".repeat(26) + "▂▄▆█");
-        // Time goes on, and nothing is known of it.
+        // Time passes without data.
         assert_eq!(bars(&minute, 10.0, 30), " ".repeat(25) + "▂▄▆█ ");
         for (way, peak) in [
             (Way::Sent, 1.75e6),
@@ -239,14 +240,14 @@ mod tests {
         let mut minute = Minute::default();
         minute.add(bytes(3e6), secs(0.5), secs(3.5));
         assert_eq!(bars(&minute, 3.5, 60), " ".repeat(56) + "████");
-        // A part of a second is as high as the whole would be.
+        // A partly known second has the same rate as a whole one.
         assert!((minute.peak(Way::Both).expect("known") - 1e6).abs() < 1.0);
         minute.add(bytes(0.0), secs(3.5), secs(62.0));
         let fades = format!("█▅{}", "▁".repeat(58));
         assert_eq!(bars(&minute, 62.0, 60), fades);
         minute.add(bytes(0.0), secs(62.0), secs(1000.0));
         assert_eq!(bars(&minute, 1000.0, 60), "▁".repeat(60));
-        // Nothing is added to a time that has gone, nor in no time.
+        // An amount for a past time, or for no time, changes nothing.
         minute.add(bytes(1e9), secs(1.0), secs(2.0));
         minute.add(bytes(1e9), secs(1000.0), secs(1000.0));
         minute.add(bytes(1e9), secs(0.0), secs(0.0));

@@ -1,4 +1,4 @@
-//! The page: what a view holds, laid out for a screen of some size.
+//! The page: the contents of a view, laid out for a screen of some size.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use crate::status::answers::Status;
 use crate::status::cells::{left, right};
 use crate::status::quantities::{age, amount, bytes, count, milliseconds, percent};
 
-/// Columns and rows of a screen.
+/// The size of a screen, in columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) columns: usize,
     pub(super) rows: usize,
 }
 
-/// The size of a page that is printed: each table has this many rows at most.
+/// Size of a printed page. Each table has at most this many rows.
 const PRINTED: Size = Size {
     columns: 80,
     rows: 20,
 };
 
-/// Where it is not known, and in place of what makes no sense on so small a screen.
+/// Text of a cell whose value is unknown, or would mean nothing.
 const UNKNOWN: &str = "-";
 
-/// The least that the first column of a table is worth showing in.
+/// Least width of the first column of a table.
 const FIRST_MIN: usize = 8;
 
-/// From this many rows on there is room for a blank line before each table.
+/// Number of rows from which on a blank line separates the tables.
 const AIRY: usize = 30;
 
-/// A page that fills a screen; `controls` learn which part of each table it shows.
+/// Returns a page that fills a screen. Updates in `controls` the part of each table that it shows.
 pub(super) fn screen(view: &View, controls: &mut Controls, size: Size, now: Duration) -> Vec<Line> {
     let mut lines = head(view, size.columns, now);
     let air = usize::from(size.rows >= AIRY);
@@ -77,7 +77,7 @@ pub(super) fn screen(view: &View, controls: &mut Controls, size: Size, now: Dura
         .collect()
 }
 
-/// A page for a file or another program, of as many lines as it takes.
+/// Returns a page for a file or another program, as long as it needs to be.
 pub(super) fn printed(view: &View, now: Duration) -> String {
     let mut lines = head(view, PRINTED.columns, now);
     let frame = Frame::new(view, PRINTED.columns, now);
@@ -95,7 +95,7 @@ pub(super) fn printed(view: &View, now: Duration) -> String {
     lines.map(|line| line.text() + "\n").collect()
 }
 
-/// What is said of the process as a whole.
+/// Returns the lines about the whole process.
 fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(status) = &view.status {
@@ -110,7 +110,7 @@ fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
     if view.status.is_none() {
         return lines;
     }
-    // As many bars as fit between the rate and its height.
+    // The bars get the room between the rate and its peak.
     let bars = columns.saturating_sub(36).min(60);
     for (name, way, rate) in [
         ("sent", Way::Sent, view.rate.to_tunnel),
@@ -132,7 +132,7 @@ fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
     lines
 }
 
-/// Bonds, whose flows outlive a connection.
+/// Returns the line about bonds, or `None` if the process has none and no flow has moved.
 fn bonds(status: &Status) -> Option<Line> {
     if status.bonds == 0 && status.moves == 0 {
         return None;
@@ -162,7 +162,7 @@ fn title(status: &Status) -> String {
     ))
 }
 
-/// The warnings.
+/// Returns the warnings about the process.
 fn alarms(status: &Status) -> impl Iterator<Item = String> {
     let reason = status.reason.clone().filter(|_| !status.ready);
     let silent = (!status.workers_silent.is_empty()).then(|| {
@@ -185,7 +185,8 @@ fn alarms(status: &Status) -> impl Iterator<Item = String> {
     .flatten()
 }
 
-/// Lines for three tables that want so many: the chosen one comes first, and none takes all.
+/// Shares the lines among three tables that want so many. The selected table gets the rest first, but no table takes
+/// all.
 fn share(room: usize, wants: [usize; 3], chosen: usize) -> [usize; 3] {
     let least = (room / 5).max(1);
     let mut given = wants.map(|want| want.min(least));
@@ -202,7 +203,7 @@ fn share(room: usize, wants: [usize; 3], chosen: usize) -> [usize; 3] {
     given
 }
 
-/// The part of a table that is shown.
+/// The visible part of a table.
 struct Part {
     top: usize,
     rows: usize,
@@ -210,7 +211,7 @@ struct Part {
     look: Look,
 }
 
-/// What all tables of a page have in common.
+/// Settings that all tables of a page share.
 struct Frame {
     columns: usize,
     bars: usize,
@@ -218,11 +219,11 @@ struct Frame {
     stale: bool,
 }
 
-/// One column of a table whose rows are `R`, but for the first, which takes what is left.
+/// One column of a table with rows `R`. The first column of a table is not one of these: it takes the remaining width.
 struct Column<R> {
     head: &'static str,
     width: usize,
-    /// It is left out of narrower screens.
+    /// Least width of a screen that shows the column.
     from: usize,
     cell: fn(&R, &Frame) -> (Look, String),
 }
@@ -267,7 +268,7 @@ impl Frame {
                 self.lines(name, view.clients(), first, &self.clients(), part)
             }
             Table::Connections => {
-                // What has no name goes by its address.
+                // A connection without a named peer is shown by its address.
                 let first = |it: &Connection| {
                     if it.named {
                         format!("{} {}", it.client, it.address)
@@ -389,7 +390,7 @@ impl Frame {
     }
 }
 
-/// Texts and bars begin where their column does, numbers end where it ends.
+/// Aligns texts and bars left, and numbers right.
 fn aligned<R>(column: &Column<R>, text: &str) -> String {
     let texts = ["APPLICATION", "PEER", "LIMITED BY", "LAST MINUTE"];
     if texts.contains(&column.head) {
@@ -403,7 +404,7 @@ fn number(number: usize) -> (Look, String) {
     (Look::Plain, number.to_string())
 }
 
-/// Flows that wait for a connection.
+/// Returns the cell with the number of flows that wait for a connection.
 fn waiting(flows: usize) -> (Look, String) {
     let look = if flows > 0 { Look::Alarm } else { Look::Plain };
     (look, flows.to_string())

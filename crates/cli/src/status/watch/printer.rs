@@ -1,4 +1,4 @@
-//! A page, or an object of JSON, at each interval, for what is no terminal.
+//! Prints a page or a JSON object at each interval, if standard output is not a terminal.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use super::page;
 use super::view::View;
 use crate::status::answers::{ask, ask_json};
 
-/// Prints pages until their reader has gone.
+/// Prints pages until their reader closes the pipe.
 ///
 /// # Errors
 ///
-/// Fails where nothing answers at first, or the output cannot be written.
+/// Fails if the first request gets no answer, or if the output cannot be written.
 pub(super) fn pages(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut view = View::default();
@@ -34,11 +34,11 @@ pub(super) fn pages(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
     }
 }
 
-/// Prints objects until nobody reads them.
+/// Prints JSON objects, one a line, until their reader closes the pipe.
 ///
 /// # Errors
 ///
-/// Fails where nothing answers at first, or the output cannot be written.
+/// Fails if the first request gets no answer, or if the output cannot be written.
 pub(super) fn objects(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
     let mut turns = Turns::new(Instant::now(), interval);
     let mut answer = Ok(ask_json(at)?);
@@ -61,7 +61,7 @@ pub(super) fn objects(at: &HttpListen, interval: Duration) -> anyhow::Result<()>
     }
 }
 
-/// The beginning of each turn. One that takes longer than the interval has the next one follow at once.
+/// Paces the turns. If a turn takes longer than the interval, the next one follows at once.
 struct Turns {
     due: Instant,
     interval: Duration,
@@ -83,7 +83,7 @@ impl Turns {
                 tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),
             };
-            // Nothing is polled for: a pause.
+            // The poll has no descriptors, so it is only a pause.
             match poll(&mut [], Some(&left)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -92,14 +92,14 @@ impl Turns {
     }
 }
 
-/// Prints, and tells whether there is a reader still.
+/// Prints the text. Returns false if the reader has closed the pipe.
 fn print(text: &str) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(io::Error::new(
             error.kind(),
-            format!("writing to standard output: {error}"),
+            format!("cannot write to standard output: {error}"),
         )),
         Ok(()) => Ok(true),
     }

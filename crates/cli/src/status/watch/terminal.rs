@@ -1,4 +1,5 @@
-//! The terminal while a page is live: the alternate screen, keys without echo, and all as it was afterwards.
+//! The terminal while a page is live: it uses the alternate screen and keys without echo, and restores all modes at the
+//! end.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -11,12 +12,12 @@ use rustix::termios::{
 use super::line::Line;
 use super::page::Size;
 
-/// To the alternate screen, without a cursor, and with lines that end at the edge.
+/// Switches to the alternate screen, hides the cursor, and turns line wrapping off.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l\u{1b}[2J";
-/// Back to what was there before.
+/// Undoes [`ENTER`] and shows the earlier screen again.
 const LEAVE: &str = "\u{1b}[0m\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 
-/// The size of a terminal that does not tell its own.
+/// Size that is assumed for a terminal that does not tell its own.
 const USUAL: Size = Size {
     columns: 80,
     rows: 24,
@@ -24,15 +25,15 @@ const USUAL: Size = Size {
 
 const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
-/// The terminal as it was before; `None` while it is so.
+/// The terminal's modes before the page; `None` while the terminal has them.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The terminal on standard output, live until it is dropped. A panic of any thread gives it back first, so that what
-/// is said of that can be read.
+/// The terminal on standard output, which is live until this is dropped. A panic of any thread restores the terminal
+/// first, so that its message can be read.
 #[derive(Debug)]
 pub(super) struct Terminal {
     colour: bool,
-    /// The lines on the screen.
+    /// The lines that the screen shows.
     shown: Vec<String>,
 }
 
@@ -49,7 +50,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Takes the terminal, also where it was given back or another program has changed it.
+    /// Takes the terminal, also after it was given back or another program has changed its modes.
     pub(super) fn resume(&mut self) -> io::Result<()> {
         let out = io::stdout();
         let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +64,7 @@ impl Terminal {
         write(ENTER)
     }
 
-    /// Gives the terminal back for a while.
+    /// Gives the terminal back until the next [`Self::resume`].
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         self.shown.clear();
         restore()
@@ -83,12 +84,12 @@ impl Terminal {
         }
     }
 
-    /// Writes the next page anew: the screen is another one.
+    /// Makes the next page draw all lines: the screen has changed.
     pub(super) fn forget(&mut self) {
         self.shown.clear();
     }
 
-    /// Shows these lines, and writes no more than has changed.
+    /// Shows these lines, and writes only those that have changed.
     pub(super) fn draw(&mut self, lines: &[Line]) -> io::Result<()> {
         let lines: Vec<String> = lines.iter().map(|line| line.ansi(self.colour)).collect();
         let text = changes(&self.shown, &lines);
@@ -100,12 +101,12 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         if restore().is_err() {
-            // The terminal has gone: there is nothing to give back.
+            // The terminal has been closed, so there is nothing to restore.
         }
     }
 }
 
-/// The bytes that make the screen show `lines` where it shows `old`; empty: nothing at all.
+/// Returns the bytes that turn a screen with lines `old` into one with `lines`. They are empty if nothing has changed.
 fn changes(old: &[String], lines: &[String]) -> String {
     let mut text = String::new();
     if old.len() != lines.len() {
@@ -115,20 +116,21 @@ fn changes(old: &[String], lines: &[String]) -> String {
         if old.len() == lines.len() && old.get(row) == Some(line) {
             continue;
         }
-        // Erased first: at the end of a full line, the cursor is still on its last character.
+        // Erases the row before it writes: after a full line, the cursor would still be on the last character.
         let row = row + 1;
         write!(text, "\u{1b}[{row};1H\u{1b}[2K{line}").expect(TO_A_STRING);
     }
     text
 }
 
-/// Gives the terminal back as it was. It does nothing where that was done.
+/// Restores the terminal. Does nothing if it has been restored.
 fn restore() -> io::Result<()> {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(before) = before else {
         return Ok(());
     };
-    // The shell must not get keys that the page has not read. Modes come first: what sees the screen left finds them back.
+    // The shell must not get keys that the page has not read, so they are flushed. Modes are restored first: a program
+    // that sees the end of the alternate screen finds them as before.
     let restored = tcsetattr(io::stdout(), OptionalActions::Flush, &before);
     write(LEAVE)?;
     Ok(restored?)

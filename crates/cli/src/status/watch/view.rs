@@ -1,6 +1,6 @@
-//! What is known of a process from the answers that it has given: rates are differences between two of them.
+//! The state of a process, collected from its answers. Rates are differences between two answers.
 //!
-//! [`View::learn`] takes an answer, or that there was none. Moments are times since one that never changes.
+//! [`View::learn`] takes an answer, or the reason why there was none. Moments are durations since a fixed one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use super::minute::{Amount, Minute};
 use crate::ask::plain;
 use crate::status::answers::{self, Answer, Status};
 
-/// How long the minute of a client without connections is kept: it may come back.
+/// Time for which a client without connections stays known with its minute: it may come back.
 const KEPT: Duration = Duration::from_mins(1);
 
-/// Bytes per second in both directions; `None` where there are no two answers to compare.
+/// Bytes per second in both directions; `None` until there are two answers to compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rate {
-    /// Out of the process into the tunnel.
+    /// From the process into the tunnel.
     pub(super) to_tunnel: Option<f64>,
     pub(super) from_tunnel: Option<f64>,
 }
@@ -37,17 +37,17 @@ impl Rate {
     }
 }
 
-/// Connections of one peer: a named client, or an address.
+/// The connections of one peer, known by its name or its address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
     pub(super) name: String,
     pub(super) connections: usize,
     pub(super) flows: usize,
-    /// Flows that wait for a connection.
+    /// Number of flows that wait for a connection.
     pub(super) waiting: usize,
-    /// Bytes that its flows keep.
+    /// Bytes that the bonds of the client keep.
     pub(super) kept: u64,
-    /// The median of the connections whose peer answers.
+    /// Median round-trip time of the connections whose peer responds, in seconds.
     pub(super) rtt: Option<f64>,
     pub(super) rate: Rate,
     pub(super) minute: Minute,
@@ -65,19 +65,20 @@ impl Client {
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     pub(super) client: String,
-    /// Its peer has a name.
+    /// The peer has a name.
     pub(super) named: bool,
     pub(super) address: String,
     pub(super) age: f64,
     pub(super) flows: usize,
-    /// `None` where the peer does not answer.
+    /// Round-trip time in seconds; `None` if the peer does not respond.
     pub(super) rtt: Option<f64>,
     pub(super) limited_by: String,
     pub(super) rate: Rate,
     pub(super) minute: Minute,
     counted: Counted,
     at: Duration,
-    /// Its worker has answered: otherwise it is kept for when that does.
+    /// The worker of the connection was in the latest answer. Otherwise the connection is hidden, and kept for a later
+    /// answer.
     shown: bool,
 }
 
@@ -98,7 +99,7 @@ pub(super) struct Flow {
     counted: Counted,
 }
 
-/// Counters when something had an age.
+/// Counters, and the age of their connection or flow at that moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counted {
     age: f64,
@@ -109,7 +110,8 @@ struct Counted {
 }
 
 impl Counted {
-    /// The rate since `before`, and what was counted. `None` where no time has passed, or the counters began anew.
+    /// Returns the rate and the counts since `before`. Returns `None` if no time has passed, or if the counters have
+    /// restarted.
     #[expect(
         clippy::cast_precision_loss,
         reason = "rates are shown with three digits"
@@ -135,7 +137,7 @@ impl Counted {
     }
 }
 
-/// A connection in all answers of one process.
+/// The identity of a connection across all answers of one process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     worker: usize,
@@ -143,7 +145,7 @@ struct Key {
     opened_at: String,
 }
 
-/// Why there is no answer, and since when.
+/// The reason why there is no answer, and the moment since when.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Trouble {
     pub(super) since: Duration,
@@ -156,7 +158,7 @@ pub(super) struct View {
     pub(super) trouble: Option<Trouble>,
     pub(super) rate: Rate,
     pub(super) minute: Minute,
-    /// When the latest answer came.
+    /// The moment of the latest answer.
     at: Duration,
     silent: Vec<usize>,
     clients: BTreeMap<String, Client>,
@@ -179,12 +181,12 @@ impl View {
         self.flows.values()
     }
 
-    /// The end of the minute that there is to show at `now`.
+    /// Returns the end of the minute to show at `now`.
     pub(super) fn end(&self, now: Duration) -> Duration {
         if self.trouble.is_some() { now } else { self.at }
     }
 
-    /// Takes an answer that came at `now`, or why there was none.
+    /// Takes an answer that came at `now`, or the reason why there was none.
     pub(super) fn learn(&mut self, answer: Result<Answer, String>, now: Duration) {
         match answer {
             Ok(answer) => self.take(answer, now),
@@ -197,7 +199,7 @@ impl View {
         self.trouble = Some(Trouble { since, why });
     }
 
-    /// Where another process answers than before, all its counters are new.
+    /// Takes an answer. If it is from another process than before, all its counters have restarted.
     fn take(&mut self, answer: Answer, now: Duration) {
         let process = |status: &Status| (status.pid, status.started_at.clone());
         let same = self.status.as_ref().map(process) == Some(process(&answer.status));
@@ -238,7 +240,7 @@ impl View {
                 id: connection.id,
                 opened_at: connection.opened_at.clone(),
             };
-            // Where its worker answered before, one that is new has counted all since then.
+            // If its worker was in the previous answer, a new connection has made all its counts since then.
             let whole = before.filter(|_| !self.silent.contains(&connection.worker));
             let (connection, amount) = follow(&connection, old.remove(&key), whole, now);
             all += amount;
@@ -280,7 +282,7 @@ impl View {
         }
     }
 
-    /// Of clients with a name: the others go by the address of a connection, which a bond may not have.
+    /// Adds the bonds of named clients. Other clients are listed by the address of a connection, which a bond may lack.
     fn take_bonds(&mut self, answer: &answers::Bonds, now: Duration) {
         for bond in &answer.bonds {
             let Some(name) = bond.client.as_deref().map(plain) else {
@@ -326,7 +328,7 @@ impl View {
     }
 }
 
-/// The rate between two answers; as it was where both are of one moment.
+/// Returns the rate between two answers. If both are from the same moment, returns the earlier rate.
 fn same_or_since(counted: &Counted, before: &Counted, rate: Rate) -> Option<Rate> {
     if counted == before {
         return Some(rate);
@@ -334,12 +336,12 @@ fn same_or_since(counted: &Counted, before: &Counted, rate: Rate) -> Option<Rate
     counted.since(before).map(|(rate, _)| rate)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for an order")]
+#[expect(clippy::cast_precision_loss, reason = "the number is only for sorting")]
 fn bytes(counted: &Counted) -> f64 {
     counted.to_tunnel as f64 + counted.from_tunnel as f64
 }
 
-/// A connection with what it was at the latest answer, if it was there, and what it has counted since.
+/// Merges a connection with its state at the previous answer, if it was there. Returns it with its counts since then.
 fn follow(
     connection: &answers::Connection,
     old: Option<Connection>,
@@ -354,7 +356,7 @@ fn follow(
         lost: connection.packets_lost,
     };
     let (mut minute, from, since) = match old {
-        // Both answers are of one moment.
+        // Both answers are from the same moment.
         Some(old) if old.counted == counted => {
             return (Connection { shown: true, ..old }, Amount::default());
         }
@@ -385,7 +387,7 @@ fn follow(
     (new, amount)
 }
 
-/// The name that a peer is known by, or its address.
+/// Returns the name of the peer, or its address without a name.
 fn client(connection: &answers::Connection) -> String {
     if let Some(peer) = &connection.peer {
         return plain(peer);

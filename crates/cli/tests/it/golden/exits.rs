@@ -1,4 +1,4 @@
-//! Exit codes, and the line that goes with each.
+//! Exit codes, and the start of the error line that goes with each.
 
 use std::fmt::Write as _;
 use std::net::{TcpListener, UdpSocket};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::golden;
 use crate::programs::{CLIENT, QUICTUN, SERVER};
 
-/// Programs and their arguments; `udp` and `tcp_taken` are in use, and nothing listens on `silent`.
+/// Returns programs with their arguments. The ports `udp` and `tcp_taken` are in use; on `silent` nothing listens.
 fn command_lines(udp: &str, tcp_taken: &str, silent: &str) -> Vec<(&'static str, String)> {
     let minimal =
         "client --server h:1 --pin sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU -L 1=h:1";
@@ -91,7 +91,7 @@ fn golden_exits() {
         udp.expect("an address").to_string(),
         tcp_taken.expect("an address").to_string(),
     );
-    // A port that was free a moment ago: nothing listens there.
+    // This port was free a moment ago, so nothing listens on it.
     let silent = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let silent = silent.expect("an address").to_string();
     std::fs::write(dir.path().join("bad.toml"), "listen = [\n").expect("a file");
@@ -116,7 +116,7 @@ fn golden_exits() {
             .output()
             .expect("the program starts");
         let said = String::from_utf8_lossy(&output.stderr);
-        // Who says it, and of what; the sentence about it may change.
+        // The file holds the program and the subject of the first line. The explanation after them may change.
         let first = said.lines().next().unwrap_or_default();
         let named: Vec<_> = first.split(": ").collect();
         let first = named[..named.len().min(2)].join(": ");

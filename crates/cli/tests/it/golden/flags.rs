@@ -1,4 +1,4 @@
-//! Every flag of every command, those that the help does not show included.
+//! Every flag of every command, including hidden ones.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! A server and a client that run, and applications behind them.
+//! A running server and client, with applications behind them.
 
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A program that runs, and is killed with the test.
+/// A running program, which is killed at the end of the test.
 pub(crate) struct Running {
     child: Child,
     output: BufReader<PipeReader>,
@@ -15,7 +15,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `program` in `home`, with what it needs to keep.
+    /// Starts `program` in `home`, where it also keeps its state.
     pub(crate) fn start(program: &str, arguments: &[&str], home: &Path) -> Self {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let child = Command::new(program)
@@ -37,27 +37,27 @@ impl Running {
         }
     }
 
-    /// Reads until a line that holds `phrase`, and gives it.
+    /// Reads the output until a line contains `phrase`, and returns that line.
     pub(crate) fn line(&mut self, phrase: &str) -> String {
         loop {
             let mut line = String::new();
             let read = self.output.read_line(&mut line).expect("text");
             self.said.push_str(&line);
-            assert!(read > 0, "it never said {phrase:?}:\n{}", self.said);
+            assert!(read > 0, "never printed {phrase:?}:\n{}", self.said);
             if line.contains(phrase) {
                 return line;
             }
         }
     }
 
-    /// Asks it to end; gives everything that it said.
+    /// Sends SIGTERM and waits for the end. Returns the whole output.
     pub(crate) fn end(mut self) -> String {
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).expect("it runs");
+        kill_process(pid, Signal::TERM).expect("the program runs");
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("text");
         self.said.push_str(&rest);
-        let status = self.child.wait().expect("an end");
+        let status = self.child.wait().expect("the program has ended");
         assert_eq!(status.code(), Some(0), "{}", self.said);
         std::mem::take(&mut self.said)
     }
@@ -68,18 +68,18 @@ impl Drop for Running {
         if let Ok(None) = self.child.try_wait()
             && let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(drop))
         {
-            self.said = format!("it could not be killed: {error}");
+            self.said = format!("cannot kill the program: {error}");
         }
     }
 }
 
-/// The value of a field in a log line.
+/// Returns the value of a field in a log line.
 pub(crate) fn field<'a>(line: &'a str, name: &str) -> &'a str {
     let (_, rest) = line.split_once(&format!("\"{name}\": \"")).expect(line);
     rest.split('"').next().expect("a value")
 }
 
-/// An application that sends back what it gets. It lives as long as the tests.
+/// Starts an application that sends back all it receives, and returns its target. It runs as long as the tests.
 pub(crate) fn echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -93,13 +93,13 @@ pub(crate) fn echo() -> String {
     format!("tcp:{address}")
 }
 
-/// A port where nothing listens.
+/// Returns an address on which nothing listens.
 pub(super) fn silent() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").to_string()
 }
 
-/// Connects, writes, ends, and reads to the end, which may be a reset.
+/// Connects, writes, finishes, and reads to the end, which may be a reset.
 pub(super) fn exchange(address: &str) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     let mut answer = Vec::new();

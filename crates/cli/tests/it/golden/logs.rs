@@ -1,4 +1,4 @@
-//! Log lines that people and programs look for: level, message and keys, of both pairs of programs.
+//! Log lines that people and programs search for: level, message and keys, of both pairs of programs.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use crate::programs::{CLIENT, QUICTUN, SERVER};
 const SERVER_UP: &str = "Server endpoint start up successful";
 const CLIENT_UP: &str = "Client endpoint start up successful";
 
-/// Lines that depend on the machine, on the moment or on a library.
+/// Messages of lines that depend on the machine, on the moment or on a library.
 const PASSING: [&str; 10] = [
-    // On a busy machine an attempt can be overtaken or time out, and a connection be taken for dead.
+    // On a busy machine, an attempt may be overtaken or time out, and a connection may count as dead.
     "flows continue on a new connection",
     "its flows wait for",
     "a client's handshake failed",
@@ -26,7 +26,7 @@ const PASSING: [&str; 10] = [
     "duplicate packet",
 ];
 
-/// `LEVEL message {keys}` of each kind of line, sorted.
+/// Returns each kind of line once as `LEVEL message {keys}`, sorted.
 fn kinds(said: &str) -> String {
     let mut kinds = BTreeSet::new();
     for line in said.lines() {
@@ -37,7 +37,7 @@ fn kinds(said: &str) -> String {
         if PASSING.iter().any(|passing| message.contains(passing)) || place.contains("quinn") {
             continue;
         }
-        // A command to type: with places and ports of this run.
+        // The rest of this message is a command with addresses and ports of this run.
         let message = message.split(": quictun client").next().unwrap_or_default();
         let message = message.split(", after copying").next().unwrap_or_default();
         let fields = parts.get(4).map_or(Value::Null, |fields| json(fields));
@@ -82,7 +82,7 @@ fn golden_logs_of_the_compatibility_programs() {
     }
     golden("logs-quictun-client", &kinds(&clients));
     golden("logs-quictun-server", &kinds(&server.end()));
-    // What it was asked for, as the original prints it.
+    // The configuration at the start, printed as the original prints it.
     let asked = clients.lines().take_while(|line| !line.contains('\t'));
     let names = asked.map(|line| {
         let end = line.find(['=', ':']).map_or(line.len(), |end| end + 1);

@@ -1,4 +1,4 @@
-//! Keys of what is measured: `doctor`, `tune`, `perf`, `bench`, `link` and `demo`, each as short as it goes.
+//! JSON keys of measurements: `doctor`, `tune`, `perf`, `bench`, `link` and `demo`, each in its shortest form.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::live::Running;
 use super::{golden_lines, json, shape};
 use crate::programs::QUICTUN;
 
-/// Values that are there only where there is something to say.
+/// Keys that appear only if there is something to report.
 const LATE: [&str; 6] = [
     "findings[].matters",
     "findings[].remedy",
@@ -28,7 +28,7 @@ fn quictun(line: &str, home: &Path) -> Output {
         .expect("quictun")
 }
 
-/// The key paths of what `line` prints.
+/// Returns the key paths of the JSON that `line` prints.
 fn keys(line: &str, home: &Path) -> String {
     let output = quictun(line, home);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -36,7 +36,7 @@ fn keys(line: &str, home: &Path) -> String {
     without_nulls(&String::from_utf8(output.stdout).expect("text"))
 }
 
-/// Whether a value is known depends on the machine and the moment, its type does not.
+/// Returns the shape without nulls: the machine and the moment decide whether a value is known, but not its type.
 fn without_nulls(text: &str) -> String {
     shape(&json(text)).replace("null or ", "")
 }
@@ -96,7 +96,7 @@ fn golden_bench() {
     );
     let output = quictun(&line, home.path());
     if String::from_utf8_lossy(&output.stderr).contains("namespaces:") {
-        let line = b"SKIPPED: bench netstack: no right to make a network here\n";
+        let line = b"SKIPPED: bench netstack: cannot make a network namespace here\n";
         std::io::Write::write_all(&mut std::io::stderr(), line).expect("stderr");
         return;
     }

@@ -1,5 +1,5 @@
-//! What each option of `quictun server` and `quictun client` is called on the command line, in the environment and
-//! in files, and its default: as `quictun config print` shows it.
+//! The names of each option of `quictun server` and `quictun client` on the command line, in the environment and in
+//! files, with its default, as `quictun config print` shows them.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::golden;
 use crate::help::commands;
 use crate::world::{PIN, World};
 
-/// Flags that take no part in configuration files, or only together with others.
+/// Flags that have no key in configuration files, or have one only together with others.
 const WITHOUT_KEY: [&str; 11] = [
     "help",
     "config",
@@ -22,9 +22,9 @@ const WITHOUT_KEY: [&str; 11] = [
     "quiet",
 ];
 
-/// What a client cannot do without.
+/// The least configuration of a client.
 const CLIENT: &str = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
-/// A client that is known.
+/// A server with one named client.
 const SERVER: &str =
     "[[client]]\nname = 'x'\nkey = 'PIN'\npsk_file = 'f'\ncertificate = true\nallow = ['h:1']\n";
 
@@ -38,7 +38,7 @@ fn world() -> World {
         .file("client.toml", CLIENT)
 }
 
-/// A value that is not the default, and what has to be given with it.
+/// Returns a value that is not the default, and the flags that the option needs beside it.
 fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
     match flag {
         "listen" | "http" => ("127.0.0.1:1", ""),
@@ -78,17 +78,17 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Lines of `text` that `base` has not; `base` is the same without one option.
+/// Returns the lines of `text` that are not in `base`, the text without one option.
 fn added<'a>(text: &'a str, base: &str) -> Vec<&'a str> {
     let base: Vec<_> = base.lines().collect();
     let new = text.lines().filter(|line| !base.contains(line));
     new.filter(|line| !line.is_empty()).collect()
 }
 
-/// What holds where the flags are `flags`.
+/// Returns the output of `quictun config print` with these flags.
 fn printed(world: &World, side: &str, flags: &str) -> String {
     let printed = world.printed(&format!("config print --{side} {side}.toml -- {flags}"));
-    // How many cores this machine has is not the interface.
+    // The number of cores of this machine does not belong to the interface.
     let without_cores = |line: &str| line.split(", here ").next().unwrap_or_default().to_owned();
     let lines = printed.lines().map(without_cores);
     lines.collect::<Vec<_>>().join("\n") + "\n"
@@ -125,7 +125,7 @@ fn golden_options() {
             for line in [added(&by_flag, &base), added(&by_variable, &base)].concat() {
                 writeln!(text, "  {line}").expect("a line");
             }
-            // What is printed is a file, and says the same.
+            // The printed text is a configuration file with the same values.
             let file = format!("{side}.toml");
             let again = printed(&world.clone().file(&file, &by_flag), side, "");
             let values = |text: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What a running server and client answer: key paths of JSON, metrics with type, unit and labels.
+//! The answers of a running server and client: key paths of JSON, and metrics with type, unit and labels.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ const RESOURCES: [&str; 10] = [
     "/readyz",
 ];
 
-/// Status, content type and body of `path`.
+/// Returns status, content type and body of `path`.
 fn get(http: &str, path: &str) -> (String, String, String) {
     let mut stream = TcpStream::connect(http).expect("the interface");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {http}\r\nConnection: close\r\n\r\n");
@@ -39,7 +39,7 @@ fn get(http: &str, path: &str) -> (String, String, String) {
     (status, kind.unwrap_or_default().to_owned(), body.to_owned())
 }
 
-/// Values that a connection knows later than others, or never.
+/// Values of a connection that become known late or never.
 const UNKNOWN_AT_FIRST: [&str; 8] = [
     "alone_seconds: ",
     "bandwidth_bytes_per_second: ",
@@ -51,7 +51,7 @@ const UNKNOWN_AT_FIRST: [&str; 8] = [
     "pacing_bytes_per_second: ",
 ];
 
-/// The key paths of an answer.
+/// Returns the key paths of an answer.
 fn keys(body: &str) -> String {
     let mut text = String::new();
     for line in shape(&json(body)).lines() {
@@ -67,7 +67,7 @@ fn keys(body: &str) -> String {
     text
 }
 
-/// Families of metrics, and the labels of their samples.
+/// Returns the families of metrics, and the labels of their samples.
 fn families(text: &str) -> String {
     let mut lines = BTreeSet::new();
     for line in text.lines() {

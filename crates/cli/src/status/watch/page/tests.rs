@@ -1,4 +1,4 @@
-//! What people see, at two sizes, and what others cannot make them see.
+//! The pages at two sizes, and text of others that must not control the terminal.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn text(lines: &[Line]) -> String {
     lines.iter().map(|line| line.text() + "\n").collect()
 }
 
-/// Two laptops and an address, with flows, `second` seconds into the watch.
+/// Returns an answer with two laptops, an address and flows, `second` seconds into the watch.
 fn answer_at(second: u32) -> Answer {
     let at = u64::from(second);
     let age = 7000.0 + f64::from(second);
@@ -128,7 +128,7 @@ fn a_client_whose_flows_wait_is_seen_without_a_connection() {
     );
 }
 
-/// With `UPDATE=1` in the environment writes the file instead.
+/// Compares with a golden file. With `UPDATE=1` in the environment, writes the file instead.
 #[track_caller]
 fn check(name: &str, expected: &str, got: &str) {
     if std::env::var_os("UPDATE").is_some() {
@@ -136,7 +136,7 @@ fn check(name: &str, expected: &str, got: &str) {
             "{}/src/status/watch/page/{name}",
             env!("CARGO_MANIFEST_DIR")
         );
-        std::fs::write(path, got).expect("a file beside this one");
+        std::fs::write(path, got).expect("the golden file beside this one can be written");
         return;
     }
     assert_eq!(
@@ -203,14 +203,14 @@ fn rows_have_the_order_that_was_chosen() {
     assert_eq!(first(Sort::Rate), "192.0.2.1:50001");
     assert!(
         first(Sort::Rtt).starts_with("[2001:"),
-        "silence is the longest"
+        "a silent peer counts as the longest round trip"
     );
     assert_eq!(first(Sort::Loss), "192.0.2.1:50001");
     assert_eq!(first(Sort::Flows), "192.0.2.2:50002");
     assert_eq!(
         first(Sort::Name),
         "192.0.2.4:50004",
-        "a name from its address"
+        "a peer without a name sorts by its address"
     );
     let flows = sorted(view.flows(), Sort::Bytes);
     assert_eq!(flows[0].target, "tcp:db1.internal:5432");
@@ -244,11 +244,11 @@ fn nothing_acts_on_the_terminal_but_our_own_sequences() {
     let all = text(&lines) + &printed;
     let acts = |c: char| c != '\n' && plain(&c.to_string()) != c.to_string();
     assert!(!all.contains(acts), "{all:?}");
-    assert!(all.contains("]0;title"), "it is there nevertheless");
+    assert!(all.contains("]0;title"), "harmless text is shown");
     let ansi: String = lines.iter().map(|line| line.ansi(true)).collect();
     let sequences = ansi.split('\u{1b}').skip(1);
     for sequence in sequences {
-        let (parameters, _) = sequence.split_once('m').expect("a look");
+        let (parameters, _) = sequence.split_once('m').expect("a complete SGR sequence");
         assert!(
             parameters.starts_with('[') && parameters.len() <= 5,
             "{sequence:?}"

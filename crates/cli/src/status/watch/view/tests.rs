@@ -1,4 +1,4 @@
-//! Rates, and what becomes of them when processes and connections come and go.
+//! Rates, and their changes when processes and connections start and end.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn a_rate_is_the_difference_of_two_answers_over_the_time_between_them_at_the_pro
     view.learn(Ok(first), secs(0));
     assert_eq!(only(view.connections()).rate, Rate::default());
     assert_eq!(only(view.flows()).rate, Rate::default());
-    // Two seconds at the process, whatever the answer took to come.
+    // Two seconds have passed at the process, although the answers arrived three seconds apart.
     let second = answer(
         12.0,
         &[connection(1, "laptop", 7.0, 5000, 9000)],
@@ -85,7 +85,7 @@ fn connections_of_a_peer_are_one_client_and_nameless_ones_go_by_their_address() 
     assert_eq!((laptop.connections, laptop.flows), (2, 5));
     assert!(
         close(laptop.rtt, 0.021),
-        "of the one that answers: {:?}",
+        "only the responding connection counts: {:?}",
         laptop.rtt
     );
     assert_eq!(
@@ -125,12 +125,12 @@ fn a_restart_begins_all_counters_anew_and_leaves_the_bars() {
     assert_eq!(restarted.loss(), None);
     view.learn(Ok(anew(1.5, 2.5, 2_000_100)), secs(5));
     assert!(close(only(view.connections()).rate.to_tunnel, 2e6));
-    // A second of the old process, two of which nothing is known, one of the new one.
+    // One second of the old process, two unknown ones, and one of the new process.
     assert_eq!(
         view.minute.bars(Way::Sent, secs(5), 60).trim_start(),
         "▅  █"
     );
-    // The same process, counters that went back: not one that any of ours does.
+    // Counters of the same process that decrease, which quictun's never do.
     view.learn(Ok(anew(2.5, 3.5, 5)), secs(6));
     assert_eq!(only(view.connections()).rate, Rate::default());
 }
@@ -150,7 +150,7 @@ fn a_process_that_is_away_is_told_since_when_and_comes_back() {
         (trouble.since, trouble.why.as_str()),
         (secs(2), "timed out")
     );
-    assert_eq!(view.connections().count(), 1, "the latest that is known");
+    assert_eq!(view.connections().count(), 1, "the latest known state");
     assert_eq!(view.end(secs(5)), secs(5));
     view.learn(Ok(one(7, 6000)), secs(7));
     assert_eq!(view.trouble, None);
@@ -169,7 +169,7 @@ fn a_worker_that_is_silent_hides_its_connections_and_keeps_their_counters() {
     assert_eq!((view.connections().count(), view.clients().count()), (0, 0));
     view.learn(Ok(answer(3.0, &[one(3.0, 4000)], &[])), secs(3));
     assert!(close(only(view.connections()).rate.to_tunnel, 2000.0));
-    // Gone without a silent worker, it is gone.
+    // A connection that is gone while its worker answers is forgotten.
     view.learn(Ok(answer(4.0, &[], &[])), secs(4));
     view.learn(Ok(answer(5.0, &[one(5.0, 4000)], &[])), secs(5));
     assert!(close(only(view.connections()).rate.to_tunnel, 800.0));
@@ -190,7 +190,7 @@ fn loss_is_that_of_the_last_minute() {
     assert!(close(only(view.connections()).loss(), 0.01));
     assert!(close(only(view.clients()).loss(), 0.01));
     view.learn(Ok(one(90, 1_001_000, 500_010)), secs(90));
-    assert_eq!(only(view.connections()).loss(), None, "none were sent");
+    assert_eq!(only(view.connections()).loss(), None, "nothing was sent");
 }
 
 #[test]
