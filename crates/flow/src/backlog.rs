@@ -10,12 +10,12 @@ pub const OVERHEAD_MIN: usize = 256;
 /// A flow that holds less than this is never asked to pause, however small its share is.
 const HOLD_MIN: usize = 4 * 1024;
 
-/// What a flow held when it was last counted, and how fast its application reads.
+/// The memory that a flow held when it was last counted, and how fast its application reads.
 #[derive(Debug)]
 pub struct Backlog {
     /// Bytes taken off the flow's stream, as noted in its connection.
     noted: u64,
-    /// What the flow holds, as last counted in its connection.
+    /// The memory that the flow holds, as last counted in its connection.
     pub holding: Holding,
     /// Set while the peer is asked to pause the flow (HOLD). The value is the total of stream bytes that the peer may
     /// send before it counts as ignoring HOLD.

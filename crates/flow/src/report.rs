@@ -1,4 +1,4 @@
-//! What an engine reports about its flows.
+//! Reports of an engine about its flows.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

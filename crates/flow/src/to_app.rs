@@ -18,7 +18,7 @@ pub(crate) struct ToApp {
     pub(crate) bytes: u64,
 }
 
-/// Why [`Flow::pump_to_app`](crate::Flow::pump_to_app) stopped.
+/// The reason why [`Flow::pump_to_app`](crate::Flow::pump_to_app) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// Nothing more has arrived in order. Wait for the stream.

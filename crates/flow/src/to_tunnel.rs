@@ -27,7 +27,7 @@ pub(crate) struct ToTunnel {
     retained: Option<Retained>,
 }
 
-/// Why [`Flow::pump_to_tunnel`](crate::Flow::pump_to_tunnel) stopped.
+/// The reason why [`Flow::pump_to_tunnel`](crate::Flow::pump_to_tunnel) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pumped {
     /// The application has sent nothing more. Wait for its socket.

@@ -28,7 +28,7 @@ const EDGES: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 
-/// What a descriptor in the set is.
+/// Identifies a descriptor in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// The worker's UDP socket.
@@ -60,7 +60,7 @@ pub struct Ready {
     pub failed: bool,
 }
 
-/// What to do before a wait.
+/// Steps to take before a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patience {
     /// Sleep for this long first, even if events happen or the timeout passes.

@@ -41,7 +41,7 @@ impl InTheWay {
                 let path = quoted(path);
                 let remove = if *kind == DIRECTORY { "rmdir" } else { "rm" };
                 format!(
-                    "`ls -ld {path}` shows it; `{remove} {path}` removes it if nobody needs it, or choose another path"
+                    "`ls -ld {path}` shows it; `{remove} {path}` removes it if it is not needed, or choose another path"
                 )
             }
             Self::Program { path } => format!(
@@ -125,14 +125,14 @@ mod tests {
         std::fs::write(place("notes"), "precious").expect("a file");
         assert_eq!(
             shown(remedy(&place("notes"))),
-            "a file is in the way: `ls -ld DIR/notes` shows it; `rm DIR/notes` removes it if nobody needs it, or \
+            "a file is in the way: `ls -ld DIR/notes` shows it; `rm DIR/notes` removes it if it is not needed, or \
              choose another path"
         );
         std::fs::create_dir(place("my dir")).expect("a directory");
         assert_eq!(
             shown(remedy(&place("my dir"))),
-            "a directory is in the way: `ls -ld 'DIR/my dir'` shows it; `rmdir 'DIR/my dir'` removes it if nobody \
-             needs it, or choose another path"
+            "a directory is in the way: `ls -ld 'DIR/my dir'` shows it; `rmdir 'DIR/my dir'` removes it if it is \
+             not needed, or choose another path"
         );
         std::os::unix::fs::symlink("nowhere", place("link")).expect("a link");
         assert!(remedy(&place("link")).starts_with("a symbolic link is in the way"));

@@ -146,7 +146,7 @@ pub fn hide_memory() -> Result<(), ConfineError> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?)
 }
 
-/// What this kernel can enforce.
+/// The restrictions that this kernel can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offered {
     /// Version of Landlock's interface; `None` if Landlock is missing or disabled.

@@ -30,7 +30,7 @@ pub struct PacketSocket {
     devices: Option<File>,
 }
 
-/// What still has to be done to a frame before it can be sent on the wire: `struct virtio_net_hdr`.
+/// The work that remains before a frame can be sent on the wire: `struct virtio_net_hdr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
     /// [`VnetHeader::NEEDS_CSUM`] and other flags.
@@ -52,7 +52,7 @@ pub struct VnetHeader {
 pub enum Reception {
     /// A frame was read.
     Frame {
-        /// What still has to be done to the frame.
+        /// The work that remains to be done to the frame.
         header: VnetHeader,
         /// The frame's position in the buffer.
         at: Range<usize>,

@@ -44,7 +44,7 @@ pub struct Rule {
     pub priority: u32,
     /// The packets that the rule applies to. Other packets go on to the next rule.
     pub packets: Packets,
-    /// What the rule does.
+    /// The action of the rule.
     pub next: Next,
 }
 
@@ -63,7 +63,7 @@ pub struct Packets {
     pub port: Option<u16>,
 }
 
-/// What a rule does with its packets.
+/// The action of a rule on its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Looks up this table.

@@ -45,7 +45,7 @@ fn datagram() -> Datagram {
 }
 
 /// Starts a stack that reports these events and then answers every call. Each RECV fills its buffer, each SEND takes
-/// all bytes, and each RECV_DATAGRAM gets a datagram.
+/// all bytes, and each `RECV_DATAGRAM` gets a datagram.
 pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> {
     std::thread::spawn(move || {
         let channel = quictun_ipc::accept(socket, SOON).expect("a client");
