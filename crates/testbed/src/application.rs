@@ -1,4 +1,4 @@
-//! Applications to be reached through a tunnel: well-behaved ones, and the kinds that cause trouble.
+//! Applications for tests to reach through a tunnel: well-behaved ones, and kinds that cause trouble.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,9 +14,9 @@ use socket2::{Domain, Socket, Type};
 use crate::connection::{Connection, Endpoint};
 use crate::payload::Payload;
 
-/// A listener whose every connection is served by a function, on a thread of its own.
+/// A listener that passes each connection to a function, on a thread of its own.
 ///
-/// It listens until the process ends.
+/// The listener lives until the process ends.
 #[derive(Debug)]
 pub struct Application {
     endpoint: Endpoint,
@@ -28,16 +28,16 @@ impl Application {
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the socket cannot be created, bound or listened on.
     pub fn tcp(serve: impl Fn(Connection) -> Result<()> + Clone + Send + 'static) -> Result<Self> {
         Self::tcp_on((Ipv4Addr::LOCALHOST, 0).into(), serve)
     }
 
-    /// Listens on this TCP address.
+    /// Listens on the given TCP address.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the socket cannot be created, bound or listened on.
     pub fn tcp_on(
         address: SocketAddr,
         serve: impl Fn(Connection) -> Result<()> + Clone + Send + 'static,
@@ -49,11 +49,11 @@ impl Application {
         }))
     }
 
-    /// Listens on a Unix socket.
+    /// Listens on a Unix socket at `path`.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the socket cannot be bound.
     pub fn unix(
         path: &Path,
         serve: impl Fn(Connection) -> Result<()> + Clone + Send + 'static,
@@ -64,11 +64,11 @@ impl Application {
         Ok(Self::start(Endpoint::Unix(path.to_owned()), serve, accept))
     }
 
-    /// Sends everything back as it comes, and the end as well.
+    /// Listens on a free TCP port of 127.0.0.1 and echoes each connection ([`echo`]).
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the socket cannot be created, bound or listened on.
     pub fn echo() -> Result<Self> {
         Self::tcp(echo)
     }
@@ -83,21 +83,22 @@ impl Application {
         Self { endpoint, outcomes }
     }
 
-    /// Where it listens.
+    /// Returns the address on which the application listens.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The token or target that leads to it.
+    /// Returns the token or target that leads to this application.
     pub fn target(&self) -> String {
         self.endpoint.to_string()
     }
 
-    /// What the function made of a connection, in the order in which they ended.
+    /// Waits for the next connection to end and returns the function's result. Results arrive in the order in which
+    /// connections end.
     ///
     /// # Errors
     ///
-    /// Its error; and where none ended in time.
+    /// Returns the function's error. Also fails if no connection ends within the time limit.
     pub fn outcome(&self, within: Duration) -> Result<()> {
         let outcome = self.outcomes.recv_timeout(within);
         outcome
@@ -105,11 +106,11 @@ impl Application {
     }
 }
 
-/// Listens with a queue as long as the system permits: a full one makes connecting take seconds.
+/// Listens with the longest queue that the system permits. If the queue is full, a connection attempt takes seconds.
 ///
 /// # Errors
 ///
-/// The system's answer.
+/// Fails if the socket cannot be created, bound or listened on.
 pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     const QUEUE: i32 = 4096;
     let listen = || {
@@ -132,17 +133,17 @@ fn accept_all(
             .and_then(Connection::new);
         let (serve, outcomes) = (serve.clone(), outcomes.clone());
         std::thread::spawn(move || {
-            // The test may have ended.
+            // The test may have ended and dropped the receiver.
             if outcomes.send(connection.and_then(serve)).is_err() {}
         });
     }
 }
 
-/// Sends everything back as it comes, and the end as well.
+/// Echoes all data as it arrives, and finishes when the peer has finished.
 ///
 /// # Errors
 ///
-/// Where the other end resets.
+/// Fails if reading or writing fails, for example after a reset by the peer.
 pub fn echo(mut connection: Connection) -> Result<()> {
     let mut block = vec![0; 64 * 1024];
     loop {
@@ -154,34 +155,36 @@ pub fn echo(mut connection: Connection) -> Result<()> {
     }
 }
 
-/// One payload to an echo and back; the end goes out as soon as all is written, and comes back.
+/// Sends one payload to an echo and verifies what comes back. The connection sends FIN as soon as the payload is
+/// written, and expects the FIN of the echo.
 ///
 /// # Errors
 ///
-/// Whatever is not as it should be.
+/// Fails if connecting, reading or writing fails, if a byte is wrong or missing, or if more bytes arrive.
 pub fn through_echo(endpoint: &Endpoint, payload: Payload) -> Result<()> {
     let mut connection = endpoint.connect()?;
     there_and_back(&mut connection, payload, true)?;
     let more = connection.read(&mut [0; 1]).context("the end")?;
-    ensure!(more == 0, "more than {} bytes come back", payload.bytes);
+    ensure!(more == 0, "the echo exceeds {} bytes", payload.bytes);
     Ok(())
 }
 
-/// One payload to an echo and back through a peer that loses what is on the way when one direction ends:
-/// nothing ends before all is back.
+/// Sends one payload to an echo and verifies what comes back, without ever sending FIN. For peers that drop data in
+/// flight when one direction ends.
 ///
 /// # Errors
 ///
-/// Whatever is not as it should be.
+/// Fails if connecting, reading or writing fails, or if a byte is wrong or missing.
 pub fn through_echo_held_open(endpoint: &Endpoint, payload: Payload) -> Result<()> {
     there_and_back(&mut endpoint.connect()?, payload, false)
 }
 
-/// Tries until an echo is reached; each try is given up after a second.
+/// Retries until an echo returns the payload, and returns how long that took. Reads and writes of an attempt fail after
+/// a second.
 ///
 /// # Errors
 ///
-/// The last one's, where none succeeded.
+/// Returns the error of the last attempt if none succeeds in time.
 pub fn served_within(endpoint: &Endpoint, payload: Payload, within: Duration) -> Result<Duration> {
     let start = Instant::now();
     let attempt = || {
@@ -200,11 +203,11 @@ pub fn served_within(endpoint: &Endpoint, payload: Payload, within: Duration) ->
     }
 }
 
-/// Writes and reads at the same time.
+/// Writes the payload and at the same time reads and verifies the echo; with `finish`, sends FIN after the payload.
 ///
 /// # Errors
 ///
-/// Whatever is not as it should be.
+/// Fails if reading or writing fails, or if a byte is wrong or missing.
 pub fn there_and_back(connection: &mut Connection, payload: Payload, finish: bool) -> Result<()> {
     let mut writing = connection.try_clone()?;
     std::thread::scope(|scope| {
@@ -216,12 +219,12 @@ pub fn there_and_back(connection: &mut Connection, payload: Payload, finish: boo
         let written = writer
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        read.context("what comes back")?;
-        written.context("what goes out")
+        read.context("reading the echo")?;
+        written.context("writing the payload")
     })
 }
 
-/// A TCP address that refuses connections for as long as this lives.
+/// A TCP address that refuses connections while this value lives.
 #[derive(Debug)]
 pub struct Refusing {
     _bound: Socket,
@@ -229,31 +232,31 @@ pub struct Refusing {
 }
 
 impl Refusing {
-    /// Binds a port and does not listen.
+    /// Binds a port without listening on it.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the socket cannot be created or bound.
     pub fn new() -> Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
         let address = socket
             .local_addr()?
             .as_socket()
-            .context("invariant: an IP socket")?;
+            .context("invariant: an IPv4 socket has an IP address")?;
         Ok(Self {
             _bound: socket,
             address,
         })
     }
 
-    /// The token or target that leads to it.
+    /// Returns the token or target that leads to this address.
     pub fn target(&self) -> String {
         format!("tcp:{}", self.address)
     }
 }
 
-/// A TCP address that answers no SYN for as long as this lives: a listener whose queue is full.
+/// A TCP address that does not answer SYNs while this value lives: a listener with a full queue.
 #[derive(Debug)]
 pub struct BlackHole {
     _listener: Socket,
@@ -266,7 +269,7 @@ impl BlackHole {
     ///
     /// # Errors
     ///
-    /// Where it cannot be filled.
+    /// Fails if the socket cannot be created or bound, or if its queue does not fill.
     pub fn new() -> Result<Self> {
         const ENOUGH: usize = 8;
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
@@ -275,7 +278,7 @@ impl BlackHole {
         let address = socket
             .local_addr()?
             .as_socket()
-            .context("invariant: an IP socket")?;
+            .context("invariant: an IPv4 socket has an IP address")?;
         let mut queued = Vec::new();
         for _ in 0..ENOUGH {
             match TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
@@ -294,7 +297,7 @@ impl BlackHole {
         ))
     }
 
-    /// The token or target that leads to it.
+    /// Returns the token or target that leads to this address.
     pub fn target(&self) -> String {
         format!("tcp:{}", self.address)
     }

@@ -1,4 +1,4 @@
-//! The programs under test: those that cargo builds from this workspace, in the profile of the tests.
+//! The programs under test, built by cargo from this workspace in the same profile as the tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,36 +6,36 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
 
-/// Environment variable: where the programs are, instead of where cargo puts them.
+/// Environment variable with the directory of the programs; if unset, cargo builds them.
 pub const DIRECTORY: &str = "QUICTUN_E2E_BIN_DIR";
 
 const PROGRAMS: [&str; 3] = ["quictun", "quictun-server", "quictun-client"];
 
-/// The directory of `quictun`, `quictun-server` and `quictun-client`, built on the first call.
+/// Returns the directory of `quictun`, `quictun-server` and `quictun-client`; the first call builds them.
 ///
 /// # Errors
 ///
-/// Where they do not build.
+/// Fails if the programs do not build.
 pub fn directory() -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| find_or_build().map_err(|error| format!("{error:#}")));
     built.clone().map_err(anyhow::Error::msg)
 }
 
-/// The path of one program under test.
+/// Returns the path of one program under test.
 ///
 /// # Errors
 ///
-/// Where they do not build.
+/// Fails if the programs do not build.
 pub fn path(program: &str) -> Result<PathBuf> {
     Ok(directory()?.join(program))
 }
 
-/// The directory of this build, where tests may keep what they have made.
+/// Returns the directory of this build, in which tests may keep files they have made.
 ///
 /// # Errors
 ///
-/// Where this program is not in a target directory.
+/// Fails if this program is not in a target directory.
 pub fn own_directory() -> Result<PathBuf> {
     profile_directory(&std::env::current_exe()?)
 }
@@ -59,8 +59,8 @@ fn find_or_build() -> Result<PathBuf> {
     let target = directory.parent().context("target directory")?;
     let of_a_test = directory != parent(&exe)?;
     let packages: &[&str] = if of_a_test {
-        // The whole workspace, and a test with it: cargo then chooses the same features as for
-        // `cargo test --workspace`, and after that there is nothing left to build.
+        // Build the whole workspace and one test: cargo then selects the same features as for `cargo test --workspace`,
+        // so a later test run has nothing left to build.
         &["--quiet", "--workspace", "--test", "e2e"]
     } else {
         &["--package", "quictun-cli"]
@@ -76,8 +76,8 @@ fn find_or_build() -> Result<PathBuf> {
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"));
-    // Cargo describes a package to the programs that it runs. Build scripts that look at that would run again, and all that
-    // depends on them be built anew: this program among it, while it runs.
+    // Cargo sets variables that describe a package for the programs that it runs. Build scripts that depend on these
+    // variables would run again, and cargo would rebuild all dependents, including this program while it runs.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(describes_a_package) {
             build.env_remove(name);
@@ -91,7 +91,7 @@ fn find_or_build() -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// `target/<profile>`, from `target/<profile>/deps/<test>` or `target/<profile>/<program>`.
+/// Returns `target/<profile>`, given `target/<profile>/deps/<test>` or `target/<profile>/<program>`.
 fn profile_directory(exe: &Path) -> Result<PathBuf> {
     let parent = parent(exe)?;
     let profile = if parent.ends_with("deps") {

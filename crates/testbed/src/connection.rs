@@ -1,4 +1,4 @@
-//! One end of an application's connection, TCP or Unix: what it can do, and how it can end.
+//! One end of an application's TCP or Unix connection: its operations and the ways in which it can end.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -13,24 +13,24 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// No application of a test is silent for longer unless the test is at an end.
+/// Timeout for reads, writes and connecting. Test applications are not silent for longer unless the test has ended.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where an application listens.
+/// The address of a listening application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// TCP address.
+    /// The address of a TCP listener.
     Tcp(SocketAddr),
-    /// Path of a Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
 impl Endpoint {
-    /// Reads what programs print: `127.0.0.1:80`, `/run/x.sock`, and both with `tcp:` or `unix:` before it.
+    /// Parses the forms that programs print: `127.0.0.1:80`, `/run/x.sock`, and both with a `tcp:` or `unix:` prefix.
     ///
     /// # Errors
     ///
-    /// Where it is neither.
+    /// Fails if `text` is neither a TCP address nor an absolute path.
     pub fn parse(text: &str) -> Result<Self> {
         let bare = text.trim_start_matches("tcp:").trim_start_matches("unix:");
         if bare.starts_with('/') {
@@ -38,15 +38,15 @@ impl Endpoint {
         }
         Ok(Self::Tcp(
             bare.parse()
-                .with_context(|| format!("{text:?} is no address"))?,
+                .with_context(|| format!("{text:?} is not an address"))?,
         ))
     }
 
-    /// Connects to it.
+    /// Connects to this endpoint.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if connecting fails or takes longer than [`PATIENCE`].
     pub fn connect(&self) -> Result<Connection> {
         let socket: Socket = match self {
             Self::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE)
@@ -60,11 +60,11 @@ impl Endpoint {
         Connection::new(socket)
     }
 
-    /// Connects to it with a receive buffer of about so many bytes, where it is TCP.
+    /// Connects to this endpoint; for TCP, with a receive buffer of about `receive_buffer` bytes.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the buffer size cannot be set, or if connecting fails.
     pub fn connect_with(&self, receive_buffer: usize) -> Result<Connection> {
         let Self::Tcp(address) = self else {
             return self.connect();
@@ -77,11 +77,12 @@ impl Endpoint {
         Connection::new(socket)
     }
 
-    /// Connects to it, and tells how the other end ends what nothing is sent on.
+    /// Connects without sending anything, and returns how the peer ends the connection.
     ///
     /// # Errors
     ///
-    /// The system's answer, unless it is a reset: one that comes at once may be noticed before the connection is.
+    /// Fails if connecting fails. A reset is not an error here: the client may notice an immediate reset while it
+    /// connects.
     pub fn ending(&self) -> Result<Ending> {
         match self.connect() {
             Ok(mut connection) => Ok(connection.ending()),
@@ -90,14 +91,14 @@ impl Endpoint {
         }
     }
 
-    /// Connects to it from this address of the loopback device: token files tell applications apart by it.
+    /// Connects from this address of the loopback device. Token files distinguish applications by source address.
     ///
     /// # Errors
     ///
-    /// The system's answer; a Unix socket.
+    /// Fails for a Unix socket, and if binding or connecting fails.
     pub fn connect_from(&self, source: Ipv4Addr) -> Result<Connection> {
         let Self::Tcp(address) = self else {
-            bail!("{self} knows no source address");
+            bail!("{self} is a Unix socket and has no source address");
         };
         let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((source, 0)).into())?;
@@ -107,11 +108,11 @@ impl Endpoint {
         Connection::new(socket)
     }
 
-    /// Its TCP port.
+    /// Returns the TCP port.
     ///
     /// # Errors
     ///
-    /// Where it is a Unix socket.
+    /// Fails for a Unix socket.
     pub fn port(&self) -> Result<u16> {
         match self {
             Self::Tcp(address) => Ok(address.port()),
@@ -129,75 +130,76 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// One end of an application's connection. Reads and writes fail after [`PATIENCE`].
+/// One end of an application's connection. Reads and writes fail after [`PATIENCE`] by default.
 #[derive(Debug)]
 pub struct Connection(Socket);
 
 impl Connection {
-    /// Takes over a connected socket.
+    /// Takes ownership of a connected socket and sets its timeouts.
     ///
     /// # Errors
     ///
-    /// Where its options cannot be set.
+    /// Fails if the socket options cannot be set.
     pub fn new(socket: Socket) -> Result<Self> {
         let connection = Self(socket);
         connection.set_patience(PATIENCE)?;
         Ok(connection)
     }
 
-    /// Lets reads and writes wait for so long.
+    /// Sets the timeout of reads and writes.
     ///
     /// # Errors
     ///
-    /// Where the options cannot be set.
+    /// Fails if the socket options cannot be set.
     pub fn set_patience(&self, patience: Duration) -> Result<()> {
         self.0.set_read_timeout(Some(patience))?;
         self.0.set_write_timeout(Some(patience))?;
         Ok(())
     }
 
-    /// Lets the kernel keep about so many bytes that were written and not sent.
+    /// Sets the size of the kernel's send buffer, in bytes. The kernel takes this as an approximate limit.
     ///
     /// # Errors
     ///
-    /// Where the option cannot be set.
+    /// Fails if the socket option cannot be set.
     pub fn limit_sending(&self, bytes: usize) -> Result<()> {
         Ok(self.0.set_send_buffer_size(bytes)?)
     }
 
-    /// A second handle on the same socket.
+    /// Returns a second handle to the same socket.
     ///
     /// # Errors
     ///
-    /// Where descriptors have run out.
+    /// Fails if the process has run out of descriptors.
     pub fn try_clone(&self) -> Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
-    /// Ends its own direction and keeps the other: FIN.
+    /// Shuts down the sending direction (FIN) and keeps the receiving direction open.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the system call fails.
     pub fn finish(&self) -> Result<()> {
         self.0.shutdown(Shutdown::Write).context("finishing")
     }
 
-    /// Ends both directions so that the other end sees it. TCP: RST.
+    /// Closes the socket so that the peer sees an abrupt end; for TCP, an RST.
     ///
     /// # Errors
     ///
-    /// Where the option cannot be set.
+    /// Fails if the socket option cannot be set.
     pub fn reset(self) -> Result<()> {
         SockRef::from(&self.0).set_linger(Some(Duration::ZERO))?;
         Ok(())
     }
 
-    /// How many bytes there are to be read, one at most; `None`: neither any nor the end.
+    /// Checks without blocking for data to read. Returns `Some(1)` if there is data, `Some(0)` at the end, and `None`
+    /// if there is neither.
     ///
     /// # Errors
     ///
-    /// How the connection has ended.
+    /// Returns the error with which the connection ended.
     pub fn peek(&self) -> io::Result<Option<usize>> {
         self.0.set_nonblocking(true)?;
         let peeked = self.0.peek(&mut [MaybeUninit::uninit()]);
@@ -209,18 +211,18 @@ impl Connection {
         }
     }
 
-    /// Waits until the other end has ended the connection, and leaves what it has sent unread.
+    /// Waits until the peer has ended the connection, and leaves data from the peer unread.
     ///
     /// # Errors
     ///
-    /// How the connection has ended.
+    /// Always returns an error: that the peer has ended the connection, or that polling failed.
     pub fn wait_for_end(&self) -> Result<()> {
         let mut events = [PollFd::new(&self.0, PollFlags::RDHUP)];
         rustix::event::poll(&mut events, None)?;
-        bail!("the other end has ended the connection");
+        bail!("the peer has ended the connection");
     }
 
-    /// How the other end ends, once all that it sent has been thrown away.
+    /// Reads and discards data until the peer ends the connection, and returns how it ended.
     pub fn ending(&mut self) -> Ending {
         let mut bytes = 0;
         let mut block = vec![0; 64 * 1024];
@@ -238,32 +240,32 @@ impl Connection {
     }
 }
 
-/// Tells whether this error of [`Endpoint::connect`] is a reset by a peer that accepted and refused at once.
+/// Returns true if this error of [`Endpoint::connect`] is a reset by a peer that accepted and immediately refused.
 pub fn is_reset(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
 }
 
-/// How a direction came to its end.
+/// The way in which one direction of a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// End of file.
+    /// The peer sent FIN.
     Finished {
-        /// Before it.
+        /// Bytes received before the end.
         bytes: u64,
     },
-    /// ECONNRESET.
+    /// The peer reset the connection (ECONNRESET).
     Reset {
-        /// Before it.
+        /// Bytes received before the reset.
         bytes: u64,
     },
-    /// Silence, or another error.
+    /// The read timed out or failed in another way; holds the error's text.
     Other(String),
 }
 
 impl Ending {
-    /// Whether the end was a reset.
+    /// Returns true if the direction ended with a reset.
     pub fn is_reset(&self) -> bool {
         matches!(self, Self::Reset { .. })
     }

@@ -1,17 +1,17 @@
-//! Waiting for something to become true, and no longer than told.
+//! Waits for a condition with a deadline.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Time between two looks: short against any deadline, long against the cost of looking.
+/// The interval between two checks: short relative to any deadline, long relative to the cost of a check.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// Looks until `look` finds something, which is returned.
+/// Calls `look` until it finds something, and returns that.
 ///
 /// # Errors
 ///
-/// After `within`, naming `what` was waited for; at once where `look` fails.
+/// Fails after `within` with a message that names `what`. Fails at once if `look` fails.
 pub fn wait<T>(
     what: &str,
     within: Duration,
@@ -29,11 +29,11 @@ pub fn wait<T>(
     }
 }
 
-/// Looks until `holds` is true.
+/// Calls `holds` until it returns true.
 ///
 /// # Errors
 ///
-/// After `within`, naming `what` was waited for.
+/// Fails after `within` with a message that names `what`.
 pub fn until(what: &str, within: Duration, mut holds: impl FnMut() -> bool) -> Result<()> {
     wait(what, within, || Ok(holds().then_some(())))
 }

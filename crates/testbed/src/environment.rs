@@ -1,18 +1,18 @@
-//! Numbers that whoever runs the tests may give.
+//! Numbers that environment variables can set for a test run.
 
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
 
-/// The number in that variable, or `unasked` where it is not set.
+/// Returns the number in the variable `name`, or `unasked` if the variable is not set.
 ///
 /// # Errors
 ///
-/// Where it is set to what is no number: that would be a test other than the one asked for.
+/// Fails if the variable is set but is not a number: the run would otherwise not be the one that was requested.
 pub fn number<T: FromStr>(name: &str, unasked: T) -> Result<T> {
     let Some(text) = std::env::var_os(name) else {
         return Ok(unasked);
     };
     let number = text.to_str().and_then(|text| text.parse().ok());
-    number.with_context(|| format!("{name} is {}, and should be a number", text.display()))
+    number.with_context(|| format!("{name} is {}, which is not a number", text.display()))
 }

@@ -1,4 +1,4 @@
-//! A client on another QUIC implementation, which also sends what no library would: `tests/foreign`, in Python.
+//! A client that uses another QUIC implementation and can also send what no library sends: `tests/foreign`, in Python.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::isolation::skip;
 use crate::program::{self, Program};
 use crate::{binaries, deadline};
 
-/// Where the environment says that it is complete, and for which requirements.
+/// A file whose presence says that the environment is complete; it holds the requirements that are installed.
 const READY: &str = "requirements-installed";
 
-/// An interpreter that has all that the client needs.
+/// A Python interpreter with all packages that the foreign client needs.
 #[derive(Clone, Debug)]
 pub struct Python(PathBuf);
 
-/// A running case of the client.
+/// A running test case of the foreign client.
 #[derive(Debug)]
 pub struct Case {
     program: Program,
@@ -27,13 +27,15 @@ pub struct Case {
 }
 
 impl Python {
-    /// Finds or makes the environment; `None`, loudly, where there is no Python or its packages cannot be had.
+    /// Finds or creates the Python environment. Returns `None` and reports a skip if there is no Python or its packages
+    /// cannot be installed.
     ///
-    /// A test with a network of its own calls this before it enters that: packages come from the outside.
+    /// A test that runs in its own network calls this before it enters that network, because the packages come from
+    /// outside.
     ///
     /// # Errors
     ///
-    /// Where this program is not in a target directory.
+    /// Fails if this program is not in a target directory.
     pub fn find(test: &str) -> Result<Option<Self>> {
         static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
         let environment = binaries::own_directory()?.join("foreign-client");
@@ -49,33 +51,33 @@ impl Python {
         })
     }
 
-    /// Starts a case against that server. It ends with the calling thread.
+    /// Starts a test case against `server`. The process dies with the calling thread.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the process cannot be started.
     pub fn start(&self, case: &str, server: SocketAddr, arguments: &[&str]) -> Result<Case> {
         let mut command = program::command(&self.0);
-        // Without compiled files, which Python would leave among the sources.
+        // `-B`: otherwise Python would leave compiled files among the sources.
         command
             .arg("-B")
             .arg(sources().join("main.py"))
             .args([case, "--server", &server.to_string()])
             .args(arguments);
-        // Its standard input stays open for as long as the program is kept: the case ends with it.
+        // The program's standard input stays open for as long as `Program` lives: the case ends when it is closed.
         let program = Program::start("foreign", &mut command)?;
         Ok(Case { program, read: 0 })
     }
 }
 
 impl Case {
-    /// The next thing that it tells.
+    /// Waits for the next JSON line that the client prints, and returns it.
     ///
     /// # Errors
     ///
-    /// At the deadline, or where it ends without a word; with what it wrote.
+    /// Fails at the deadline, or if the client ends before it prints one. The error contains the client's output.
     pub fn tells(&mut self, within: Duration) -> Result<Value> {
-        let told = deadline::wait("the foreign client to tell something", within, || {
+        let told = deadline::wait("a JSON line from the foreign client", within, || {
             let ended = self.program.ended()?;
             let lines = self.program.lines();
             let line = lines
@@ -95,7 +97,8 @@ impl Case {
     }
 }
 
-/// The interpreter of an environment with the packages of `requirements.txt`.
+/// Returns the interpreter of an environment with the packages of `requirements.txt`, and creates the environment if
+/// needed.
 fn prepare(environment: &Path) -> Result<PathBuf> {
     let python = environment.join("bin/python");
     let list = sources().join("requirements.txt");
@@ -111,7 +114,7 @@ fn prepare(environment: &Path) -> Result<PathBuf> {
     install
         .args(["-m", "pip", "install", "--quiet", "--timeout", "15", "-r"])
         .arg(&list);
-    program::run(&mut install).context("its packages cannot be installed")?;
+    program::run(&mut install).context("installing the packages of the foreign client")?;
     std::fs::write(&ready, wanted)?;
     Ok(python)
 }

@@ -1,10 +1,11 @@
-//! A test in a world of its own: network, mounts and process ids.
+//! Runs a test in its own namespaces: network, mounts and process ids.
 //!
-//! [`isolated`] runs the same test again, in a child process inside new namespaces, and lets that one do the
-//! work. As root the namespaces are made directly, otherwise in a user namespace, so that no privilege is
-//! needed. Where neither is permitted the test is skipped, and says so on standard error.
+//! [`isolated`] runs the calling test again in a child process inside new namespaces, and that process executes the
+//! test body. Root creates the namespaces directly. Other users create them in a user namespace, so no privilege is
+//! needed. If neither is permitted, the test is skipped and says so on standard error.
 //!
-//! Whatever a test leaves behind inside ends with it: the process is the first of its process namespace.
+//! All processes that a test leaves behind end with it, because the child is the first process of its process
+//! namespace.
 
 use std::io::Write as _;
 use std::process::{Command, ExitCode, Stdio};
@@ -16,32 +17,33 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::program::{self, Program};
 use crate::{binaries, environment, machine};
 
-/// Set in the child.
+/// Environment variable that is set in the child process.
 const INSIDE: &str = "QUICTUN_E2E_INSIDE";
 
-/// A whole test, start to end, in seconds. Each wait inside has a shorter deadline of its own.
+/// Deadline of a whole test, in seconds. Each wait inside has its own, shorter deadline.
 const DEADLINE_S: u64 = 120;
 
-/// Another number of seconds, for tests that are told to do more.
+/// Environment variable that overrides [`DEADLINE_S`], for tests that are configured to do more.
 const DEADLINE: &str = "QUICTUN_E2E_DEADLINE_S";
 
-/// Runs the body of the calling test in namespaces of its own.
+/// Runs the body of the calling test in new namespaces.
 ///
-/// Call it first thing in a test function, with a closure that is all of the test.
+/// Call this first in a test function, with a closure that contains the whole test.
 ///
 /// # Errors
 ///
-/// What the body returns, with all it printed.
+/// Returns the error of the body in the child. In the parent, fails if the child fails, does not end before the
+/// deadline, or ran no test of this name.
 pub fn isolated<F: FnOnce() -> Result<()>>(body: F) -> Result<()> {
     isolate(&test_name::<F>()?, body)
 }
 
-/// The same in a world that `make` has made there for the test of that name. Where it makes none it has said why
-/// ([`skip`]).
+/// Like [`isolated`], but first calls `make` with the test's name inside the namespaces, and passes its value to the
+/// body. If `make` returns `None` it has reported the reason with [`skip`], and the body does not run.
 ///
 /// # Errors
 ///
-/// What `make` and the body return.
+/// Returns the errors of `make` and of the body, and those of [`isolated`].
 pub fn isolated_with<W, F: FnOnce(W) -> Result<()>>(
     make: impl FnOnce(&str) -> Result<Option<W>>,
     body: F,
@@ -79,17 +81,17 @@ fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
     );
     ensure!(
         child.has_said("1 passed"),
-        "{test} is no test: isolated() belongs in the test function itself"
+        "{test} is not a test: call isolated() in the test function itself"
     );
     Ok(())
 }
 
-/// Runs this whole program again in namespaces of its own, with the same arguments and streams; `None`: it
-/// is there already.
+/// Runs this whole program again in new namespaces, with the same arguments and streams. Returns `None` if it already
+/// runs inside.
 ///
 /// # Errors
 ///
-/// Where namespaces are not permitted.
+/// Fails if namespaces are not permitted.
 pub fn rerun_inside() -> Result<Option<ExitCode>> {
     if std::env::var_os(INSIDE).is_some() {
         machine::run("ip link set lo up")?;
@@ -108,14 +110,14 @@ pub fn rerun_inside() -> Result<Option<ExitCode>> {
     Ok(Some(code.map_or(ExitCode::FAILURE, ExitCode::from)))
 }
 
-/// Says on standard error, past the capture of the test harness, that a test was not run.
+/// Reports a skipped test on standard error, bypassing the output capture of the test harness.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}\n");
-    // Nobody may be reading.
+    // The other end of the stream may be closed.
     if std::io::stderr().write_all(line.as_bytes()).is_err() {}
 }
 
-/// A closure's type is named after the function that contains it.
+/// Derives the test's name from the closure's type name, which contains the enclosing function.
 fn test_name<F>() -> Result<String> {
     let closure = std::any::type_name::<F>();
     let function = closure.trim_end_matches("::{{closure}}");
@@ -125,7 +127,7 @@ fn test_name<F>() -> Result<String> {
     Ok(test.to_owned())
 }
 
-/// How namespaces are made here, or why they cannot be.
+/// Returns the `unshare` flags that work here, or the reason why none do.
 fn wrapper() -> Result<&'static [&'static str], &'static str> {
     static WRAPPER: OnceLock<Result<&'static [&'static str], String>> = OnceLock::new();
     let found = WRAPPER.get_or_init(|| {
@@ -168,7 +170,7 @@ fn probe(flags: &[&str]) -> Result<()> {
         .args(["--", "true"])
         .stdin(Stdio::null())
         .output()
-        .context("unshare (apt-get install -y util-linux)")?;
+        .context("running unshare (apt-get install -y util-linux)")?;
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }

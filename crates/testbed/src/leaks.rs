@@ -1,26 +1,26 @@
-//! Whether anything leaves beside a tunnel: packets of every kind on one side, a tap on the cable on the other.
+//! Detects packets that bypass a tunnel: a probe sends packets of every kind, and a tap watches the cable.
 
 pub mod probe;
 pub mod tap;
 
 use std::fmt;
 
-/// What a packet is, as the tap sees it.
+/// The kind of a packet, as the tap classifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// TCP.
+    /// A TCP segment.
     Tcp,
-    /// UDP, but for questions to name servers.
+    /// A UDP datagram, except DNS queries.
     Udp,
-    /// UDP to port 53.
+    /// A UDP datagram to port 53.
     Dns,
-    /// Echo requests.
+    /// An ICMP echo request.
     Icmp,
-    /// An IP protocol that is reserved for experiments.
+    /// A packet of an IP protocol that is reserved for experiments.
     Raw,
 }
 
-/// All of them.
+/// All protocols that the probe sends.
 pub const PROTOCOLS: [Protocol; 5] = [
     Protocol::Tcp,
     Protocol::Udp,
@@ -29,15 +29,15 @@ pub const PROTOCOLS: [Protocol; 5] = [
     Protocol::Raw,
 ];
 
-/// The protocol of [`Protocol::Raw`], of RFC 3692.
+/// The IP protocol number of [`Protocol::Raw`], reserved for experiments by RFC 3692.
 const EXPERIMENT: u8 = 253;
 
-/// A kind of packet.
+/// A protocol over IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
-    /// What it is.
+    /// The protocol of the packet.
     pub protocol: Protocol,
-    /// IPv6 rather than IPv4.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
 }
 

@@ -1,13 +1,13 @@
-//! What the end-to-end tests stand on: machines made of namespaces, programs that die with their test, and
-//! applications that know every byte they should see.
+//! Support for the end-to-end tests: machines made of namespaces, programs that die with their test, and applications
+//! that verify every byte.
 //!
-//! A test that needs a network of its own wraps its body in [`isolation::isolated`]; it then runs in a process
-//! with its own network, mounts and process ids, where every port is free and every address may be taken.
-//! [`machine::Machine`] adds further hosts to that world. [`tunnel`] starts the pair under test,
-//! [`application`] the programs that it carries, [`original`] the peer that behaves like quic-tun,
-//! [`foreign`] a client on another QUIC implementation, and [`leaks`] listens beside them.
+//! A test that needs its own network wraps its body in [`isolation::isolated`]. It then runs in a process with its own
+//! network, mounts and process ids, in which every port is free and every address may be used. [`machine::Machine`]
+//! adds further hosts. [`tunnel`] starts the client and server under test, and [`application`] the programs whose bytes
+//! they carry. [`original`] starts the peer that behaves like quic-tun, [`foreign`] a client that uses another QUIC
+//! implementation, and [`leaks`] detects packets that bypass a tunnel.
 //!
-//! Nothing here waits for a fixed time: every wait is for an event, with a deadline ([`deadline`]).
+//! No function here sleeps for a fixed time: every wait is for an event, with a deadline ([`deadline`]).
 #![forbid(unsafe_code)]
 
 pub mod application;

@@ -1,6 +1,6 @@
-//! Hosts made of network namespaces, joined by cables (veth pairs).
+//! Hosts made of network namespaces, connected by cables (veth pairs).
 //!
-//! Only inside [`crate::isolation::isolated`]. The test itself lives on [`Machine::here`].
+//! Use these only inside [`crate::isolation::isolated`]. The test itself runs on [`Machine::here`].
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::program::{self, Program};
 
-/// A host of its own: addresses, routes, ports, firewall.
+/// A host with its own addresses, routes, ports and firewall.
 #[derive(Debug)]
 pub struct Machine {
     namespace: PathBuf,
@@ -24,16 +24,16 @@ pub struct Machine {
 /// Keeps a host's namespace alive.
 #[derive(Debug)]
 enum Holder {
-    /// The namespace of the test itself.
+    /// The test runs in the namespace.
     Test,
-    /// A process inside, which cables can be named after.
+    /// A process inside the namespace; cables refer to the namespace by its id.
     Process(Program),
-    /// A descriptor of this process, which [`Machine::namespace`] names.
+    /// A descriptor of this process, to which [`Machine::namespace`] refers.
     Descriptor(#[expect(dead_code, reason = "held open, never read")] OwnedFd),
 }
 
 impl Machine {
-    /// The host on which the test runs.
+    /// Returns the host on which the test runs.
     pub fn here() -> Self {
         Self {
             namespace: "/proc/self/ns/net".into(),
@@ -41,7 +41,7 @@ impl Machine {
         }
     }
 
-    /// The host of an existing network namespace.
+    /// Returns the host of an existing network namespace.
     pub fn of(namespace: OwnedFd) -> Self {
         let descriptor = namespace.as_raw_fd();
         let path = format!("/proc/{}/fd/{descriptor}", std::process::id());
@@ -51,11 +51,11 @@ impl Machine {
         }
     }
 
-    /// Another host, with nothing but a loopback device.
+    /// Creates a host that has only a loopback device.
     ///
     /// # Errors
     ///
-    /// Where namespaces are not permitted.
+    /// Fails if namespaces are not permitted.
     pub fn new(name: &str) -> Result<Self> {
         let mut hold = program::command("unshare");
         hold.args([
@@ -67,7 +67,7 @@ impl Machine {
         ]);
         let mut holder = Program::start(name, &mut hold)?;
         holder.wait_for("up", Duration::from_secs(5))?;
-        // It has nothing more to say, and what a load tool prints may be read by a program.
+        // The process prints nothing more, and a program may read the output of a load tool.
         holder.hush();
         let namespace = format!("/proc/{}/ns/net", holder.pid()).into();
         Ok(Self {
@@ -76,7 +76,7 @@ impl Machine {
         })
     }
 
-    /// A command that runs on this host and dies with the calling thread.
+    /// Returns a command that runs on this host and dies with the calling thread.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         if self.is_test() {
             return program::command(program);
@@ -91,11 +91,11 @@ impl Machine {
         command
     }
 
-    /// Runs a command line without quotes or spaces in its words, to its end.
+    /// Runs a command line to its end and returns its output. The line is split at white space, without quoting.
     ///
     /// # Errors
     ///
-    /// Where it fails, with what it wrote.
+    /// Fails if the command fails; the error contains its output.
     pub fn run(&self, line: &str) -> Result<String> {
         let mut words = line.split_whitespace();
         let program = words.next().context("an empty command line")?;
@@ -108,11 +108,11 @@ impl Machine {
         matches!(self.holder, Holder::Test)
     }
 
-    /// Runs `act` on a thread that is on this host: sockets made there stay there.
+    /// Runs `act` on a thread in this host's network; sockets created there stay there.
     ///
     /// # Errors
     ///
-    /// Where the host cannot be entered; what `act` returns.
+    /// Fails if the host's namespace cannot be entered, and returns the error of `act`.
     pub fn within<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let namespace = File::open(&self.namespace)?;
         std::thread::scope(|scope| {
@@ -128,11 +128,11 @@ impl Machine {
         })
     }
 
-    /// Joins two hosts by a cable: `device` at both ends, with these addresses (`10.0.0.1/24`).
+    /// Connects two hosts with a cable: an interface named `device` at both ends, with these addresses (`10.0.0.1/24`).
     ///
     /// # Errors
     ///
-    /// Where the system refuses.
+    /// Fails if `other` was not made by [`Machine::new`], or if a command fails.
     pub fn join(
         &self,
         other: &Self,
@@ -160,7 +160,7 @@ impl Machine {
 ///
 /// # Errors
 ///
-/// Where it fails, with what it wrote.
+/// Fails if the command fails; the error contains its output.
 pub fn run(line: &str) -> Result<String> {
     Machine::here().run(line)
 }

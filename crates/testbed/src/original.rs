@@ -1,4 +1,4 @@
-//! The peer that behaves like quic-tun: `tests/original`, a Go program.
+//! A peer that behaves like quic-tun: `tests/original`, a Go program.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,21 @@ use crate::program::{self, Program};
 
 const START: Duration = Duration::from_secs(20);
 
-/// A running server or client that behaves like the original's.
+/// A running server or client that behaves like the original.
 #[derive(Debug)]
 pub struct Original {
-    /// Its process.
+    /// The process of the server or client.
     pub program: Program,
-    /// The address it listens on: UDP of a server, the applications' of a client.
+    /// The address on which it listens: a UDP address for a server, the address for applications for a client.
     pub address: String,
 }
 
 impl Original {
-    /// Starts it with these arguments; `None`, loudly, where there is no Go to build it with.
+    /// Starts the program with these arguments. Returns `None` and reports a skip if there is no Go to build it with.
     ///
     /// # Errors
     ///
-    /// Where it does not build or start.
+    /// Fails if the program does not build or start.
     pub fn start<S: AsRef<OsStr>>(test: &str, arguments: &[S]) -> Result<Option<Self>> {
         let Some(go) = go() else {
             skip(
@@ -49,17 +49,17 @@ impl Original {
         Ok(Some(Self { program, address }))
     }
 
-    /// Where applications connect to a client.
+    /// Returns the address at which applications connect to a client.
     ///
     /// # Errors
     ///
-    /// Where it is a server.
+    /// Fails if the address does not parse.
     pub fn forward(&self) -> Result<Endpoint> {
         Endpoint::parse(&self.address)
     }
 }
 
-/// Go, from the version on that fetches newer ones by itself where a module asks for them.
+/// Finds Go 1.21 or newer: since that version Go itself downloads the newer toolchain that a module requires.
 fn go() -> Option<PathBuf> {
     let mut places: Vec<_> =
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
@@ -70,7 +70,7 @@ fn go() -> Option<PathBuf> {
         .find(|go| minor_version(go).is_some_and(|minor| minor >= 21))
 }
 
-/// 26 of `go1.26.8`.
+/// Returns the minor version: 26 for `go1.26.8`.
 fn minor_version(go: &Path) -> Option<u32> {
     let output = Command::new(go).args(["env", "GOVERSION"]).output().ok()?;
     let version = String::from_utf8(output.stdout).ok()?;

@@ -1,44 +1,44 @@
-//! Bytes that can be told from any others: a long sequence from a seed, written here, verified there.
+//! A long sequence of bytes that follows from a seed, so that the receiver can verify what the sender wrote.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Bytes a call to the system.
+/// The block size of reads and writes, in bytes.
 const BLOCK: usize = 64 * 1024;
 
-/// A sequence of bytes that follows from its seed.
+/// A sequence of bytes that is determined by its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload {
-    /// Chooses the sequence.
+    /// The seed of the sequence.
     pub seed: u64,
-    /// Its length.
+    /// The length in bytes.
     pub bytes: u64,
 }
 
 impl Payload {
-    /// The sequence of `seed`, `bytes` long.
+    /// Returns the sequence of `seed` with a length of `bytes`.
     pub fn new(seed: u64, bytes: u64) -> Self {
         Self { seed, bytes }
     }
 
-    /// Writes all of it.
+    /// Writes the whole sequence.
     ///
     /// # Errors
     ///
-    /// Where writing fails, with the offset.
+    /// Fails if writing fails; the error contains the offset.
     pub fn write_to(self, to: &mut impl Write) -> Result<()> {
         let never = AtomicBool::new(false);
         self.write_until(to, &never)?;
         Ok(())
     }
 
-    /// Writes it from the start until told to stop; returns how much.
+    /// Writes the sequence from its start until `stop` is set; returns the number of bytes written.
     ///
     /// # Errors
     ///
-    /// As [`Payload::write_to`].
+    /// Fails as [`Payload::write_to`] does.
     pub fn write_until(self, to: &mut impl Write, stop: &AtomicBool) -> Result<u64> {
         let mut block = vec![0; BLOCK];
         let mut offset = 0;
@@ -52,11 +52,11 @@ impl Payload {
         Ok(offset)
     }
 
-    /// Reads it up to wherever the writer ended it; returns how much, and tells `progress` meanwhile.
+    /// Reads and verifies until the writer ends; returns the number of bytes and updates `progress` meanwhile.
     ///
     /// # Errors
     ///
-    /// Where a byte is another, or reading fails, with the offset.
+    /// Fails if a byte is wrong or reading fails; the error contains the offset.
     pub fn read_to_any_end(self, from: &mut impl Read, progress: &AtomicU64) -> Result<u64> {
         let mut block = vec![0; BLOCK];
         let mut offset = 0;
@@ -70,11 +70,11 @@ impl Payload {
         }
     }
 
-    /// Reads all of it, and nothing behind it.
+    /// Reads and verifies the whole sequence, and reads no byte after it.
     ///
     /// # Errors
     ///
-    /// Where reading fails or ends early, or a byte is another; with the offset.
+    /// Fails if reading fails or ends early, or if a byte is wrong; the error contains the offset.
     pub fn read_from(self, from: &mut impl Read) -> Result<()> {
         let mut block = vec![0; BLOCK];
         let mut offset = 0;
@@ -87,11 +87,11 @@ impl Payload {
         Ok(())
     }
 
-    /// Reads all of it, and then the end.
+    /// Reads and verifies the whole sequence, and then expects the end.
     ///
     /// # Errors
     ///
-    /// As [`Payload::read_from`], and where more follows or the end is none.
+    /// Fails as [`Payload::read_from`] does. Also fails if more bytes follow, or if the end is not a clean one.
     pub fn read_to_end_of(self, from: &mut impl Read) -> Result<()> {
         self.read_from(from)?;
         let more = from.read(&mut [0; 1]).context("reading the end")?;
@@ -99,7 +99,7 @@ impl Payload {
         Ok(())
     }
 
-    /// Reads what is there and compares it; 0: the end.
+    /// Reads and verifies the available bytes; returns 0 at the end.
     pub fn read_block(self, from: &mut impl Read, offset: u64, block: &mut [u8]) -> Result<usize> {
         let read = loop {
             match from.read(block) {
@@ -122,7 +122,7 @@ impl Payload {
         Ok(read)
     }
 
-    /// The bytes at `offset`.
+    /// Fills `block` with the bytes of the sequence at `offset`.
     pub fn fill(self, offset: u64, block: &mut [u8]) {
         let mut at = 0;
         while at < block.len() {
@@ -136,7 +136,7 @@ impl Payload {
     }
 }
 
-/// `SplitMix64`: each word of the sequence by itself, so that reading may begin anywhere.
+/// `SplitMix64`, computed per word, so that reading may begin at any offset.
 fn mix(seed: u64, index: u64) -> u64 {
     let mut word = seed ^ index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -152,7 +152,7 @@ mod tests {
         let mut bytes = Vec::new();
         payload
             .write_to(&mut bytes)
-            .expect("a vector takes everything");
+            .expect("writing to a vector succeeds");
         bytes
     }
 
@@ -167,12 +167,12 @@ mod tests {
             wrong[at] ^= 1;
             let error = payload
                 .read_from(&mut &wrong[..])
-                .expect_err("a wrong byte");
+                .expect_err("a wrong byte is detected");
             assert_eq!(error.to_string(), format!("byte {at} of 200001 is wrong"));
         }
         let error = payload
             .read_from(&mut &right[..200_000])
-            .expect_err("a cut");
+            .expect_err("an early end is detected");
         assert_eq!(error.to_string(), "it ends at 200000 of 200001");
         let more = [&right[..], b"x"].concat();
         assert!(payload.read_from(&mut &more[..]).is_ok());

@@ -1,7 +1,7 @@
-//! Child processes: their lines, their signals, their memory, their end.
+//! Child processes: their output lines, signals, memory and exit.
 //!
-//! A [`Program`] is killed when it is dropped (its lines are then printed, which shows them where a test failed), and by the kernel when the thread that started it ends: start
-//! it on the thread of the test.
+//! A [`Program`] is killed when it is dropped, and its lines are then printed, which shows them for a failed test. The
+//! kernel also kills it when the thread that started it ends: start it on the test's thread.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -18,19 +18,19 @@ use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 use crate::deadline;
 use crate::work::Work;
 
-/// Where Debian keeps programs that are not on every user's path.
+/// Directories in which Debian keeps programs that are not on every user's path.
 const EXTRA_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
-/// One directory for each version.
+/// Contains one directory per `PostgreSQL` version.
 const POSTGRESQL: &str = "/usr/lib/postgresql";
 
-/// The priority of threads that run last.
+/// The nice value of threads that run last.
 const LAST: i32 = 19;
 
-/// The path of a program that a test needs.
+/// Returns the path of a program that a test needs.
 ///
 /// # Errors
 ///
-/// Where it is not installed, with the line to type.
+/// Fails if the program is not installed; the error contains the command that installs it.
 pub fn installed(program: &str, package: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir(POSTGRESQL)
@@ -46,18 +46,18 @@ pub fn installed(program: &str, package: &str) -> Result<PathBuf> {
         .with_context(|| format!("this test needs {program}: apt-get install -y {package}"))
 }
 
-/// A command whose process is killed when the calling thread ends.
+/// Returns a command whose process is killed when the calling thread ends.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
 ///
-/// Where it cannot be started or fails, with what it wrote.
+/// Fails if the command cannot be started or fails; the error contains its output.
 pub fn run(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -70,11 +70,11 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(text)
 }
 
-/// Runs a command to its end, which may be a failure.
+/// Runs a command to its end and returns its output, even if the command fails.
 ///
 /// # Errors
 ///
-/// Where it cannot be started.
+/// Fails if the command cannot be started.
 pub fn output(command: &mut Command) -> Result<Output> {
     command
         .stdin(Stdio::null())
@@ -82,7 +82,7 @@ pub fn output(command: &mut Command) -> Result<Output> {
         .with_context(|| format!("starting {command:?}"))
 }
 
-/// A process under test, or one that helps.
+/// A process under test, or one that supports a test.
 #[derive(Debug)]
 pub struct Program {
     name: String,
@@ -94,20 +94,20 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `command`; what it writes is collected line by line under `name`.
+    /// Starts `command` and collects its output line by line under `name`.
     ///
     /// # Errors
     ///
-    /// Where it cannot be started.
+    /// Fails if the command cannot be started.
     pub fn start(name: &str, command: &mut Command) -> Result<Self> {
         Self::start_with(name, command, Stdio::piped())
     }
 
-    /// The same, with this standard input.
+    /// Like [`Program::start`], with the given standard input.
     ///
     /// # Errors
     ///
-    /// Where it cannot be started.
+    /// Fails if the command cannot be started.
     pub fn start_with(name: &str, command: &mut Command, stdin: Stdio) -> Result<Self> {
         let mut child = command
             .stdin(stdin)
@@ -136,12 +136,12 @@ impl Program {
         })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything it has written so far.
+    /// Returns all lines written so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines
             .lock()
@@ -149,12 +149,12 @@ impl Program {
             .clone()
     }
 
-    /// Whether a line with `needle` in it has been written.
+    /// Returns true if the program has written a line that contains `needle`.
     pub fn has_said(&self, needle: &str) -> bool {
         self.count(needle) > 0
     }
 
-    /// How many lines with `needle` in them have been written.
+    /// Returns the number of lines written so far that contain `needle`.
     pub fn count(&self, needle: &str) -> usize {
         self.lines()
             .iter()
@@ -162,11 +162,11 @@ impl Program {
             .count()
     }
 
-    /// Waits for a line with `needle` in it.
+    /// Waits for a line that contains `needle`, and returns it.
     ///
     /// # Errors
     ///
-    /// At the deadline, or where the program ends first; with what it wrote.
+    /// Fails at the deadline, or if the program ends first; the error contains its output.
     pub fn wait_for(&mut self, needle: &str, within: Duration) -> Result<String> {
         let what = format!("{} to write {needle:?}", self.name);
         let found = deadline::wait(&what, within, || {
@@ -182,32 +182,32 @@ impl Program {
         found.with_context(|| format!("it wrote:\n{}", self.lines().join("\n")))
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the process.
     ///
     /// # Errors
     ///
-    /// Where it has ended.
+    /// Fails if the signal cannot be delivered.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).with_context(|| format!("signalling {}", self.name))
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end, and returns its exit status.
     ///
     /// # Errors
     ///
-    /// At the deadline.
+    /// Fails at the deadline; the error contains the program's output.
     pub fn wait_end(&mut self, within: Duration) -> Result<ExitStatus> {
         let what = format!("{} to end", self.name);
         deadline::wait(&what, within, || self.ended())
             .with_context(|| format!("it wrote:\n{}", self.lines().join("\n")))
     }
 
-    /// Its end, where it has ended; all of its lines are then there.
+    /// Returns the exit status if the process has ended. All of its lines are then collected.
     ///
     /// # Errors
     ///
-    /// Where the system does not say.
+    /// Fails if the status cannot be read, or if a thread that collects output has panicked.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         if self.status.is_none() {
             self.status = self.child.try_wait()?;
@@ -222,65 +222,66 @@ impl Program {
         Ok(self.status)
     }
 
-    /// Kills it, as a crash or the lack of memory would.
+    /// Kills the process, as a crash or the out-of-memory killer would.
     ///
     /// # Errors
     ///
-    /// Where it had ended by itself.
+    /// Fails if the process had already ended.
     pub fn kill(&mut self) -> Result<()> {
         self.signal(Signal::KILL)?;
         let status = self.wait_end(Duration::from_secs(5))?;
         ensure!(
             status.signal() == Some(Signal::KILL.as_raw()),
-            "{} had ended: {status}",
+            "{} had already ended: {status}",
             self.name
         );
         Ok(())
     }
 
-    /// Lets it go without its lines being printed: all went well.
+    /// Suppresses the printing of the lines at drop, for a test that passed.
     pub fn hush(&mut self) {
         self.hushed = true;
     }
 
-    /// Resident memory, bytes.
+    /// Returns the resident memory in bytes.
     ///
     /// # Errors
     ///
-    /// Where it has ended.
+    /// Fails if the process has ended.
     pub fn resident_bytes(&self) -> Result<u64> {
         resident_bytes(self.pid())
     }
 
-    /// Open descriptors.
+    /// Returns the number of open descriptors.
     ///
     /// # Errors
     ///
-    /// Where it has ended.
+    /// Fails if the process has ended.
     pub fn descriptors(&self) -> Result<usize> {
         descriptors(self.pid())
     }
 
-    /// Work of its threads so far.
+    /// Returns the work of the process's threads so far.
     ///
     /// # Errors
     ///
-    /// Where it has ended.
+    /// Fails if the process has ended.
     pub fn work(&self) -> Result<Work> {
         Work::of(self.pid())
     }
 
-    /// Has its present threads run where no others want to, as a program on another machine would take nobody's processor here.
+    /// Gives the present threads the lowest priority, so that the program takes no processor time from others, as if it
+    /// ran on another machine.
     ///
     /// # Errors
     ///
-    /// Where it has ended.
+    /// Fails if the process has ended or the priority cannot be set.
     pub fn give_way(&self) -> Result<()> {
         let threads = Path::new("/proc").join(self.pid().to_string()).join("task");
         for thread in threads.read_dir()? {
             let id = thread?.file_name().to_string_lossy().parse()?;
             match setpriority_process(Pid::from_raw(id), LAST) {
-                // It has ended in the meantime.
+                // The thread has ended in the meantime.
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -293,7 +294,7 @@ impl Drop for Program {
     fn drop(&mut self) {
         let mut lines = self.lines();
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
-            lines.push(format!("it could not be killed: {error}"));
+            lines.push(format!("the process could not be killed: {error}"));
         }
         if !self.hushed {
             report(&self.name, &lines);
@@ -303,7 +304,7 @@ impl Drop for Program {
 
 #[expect(
     clippy::print_stdout,
-    reason = "the test harness shows it where the test failed"
+    reason = "the test harness shows this output if the test fails"
 )]
 fn report(name: &str, lines: &[String]) {
     for line in lines {
@@ -311,26 +312,26 @@ fn report(name: &str, lines: &[String]) {
     }
 }
 
-/// Resident memory of a process, bytes.
+/// Returns the resident memory of a process in bytes.
 ///
 /// # Errors
 ///
-/// Where there is none of that id.
+/// Fails if there is no process of this id.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))
         .and_then(|rest| rest.trim().strip_suffix(" kB"))
-        .with_context(|| format!("process {pid} has no memory: has it ended?"))?;
+        .with_context(|| format!("no VmRSS for process {pid}: has it ended?"))?;
     Ok(kib.trim().parse::<u64>()? * 1024)
 }
 
-/// Open descriptors of a process.
+/// Returns the number of open descriptors of a process.
 ///
 /// # Errors
 ///
-/// Where there is none of that id.
+/// Fails if there is no process of this id.
 pub fn descriptors(pid: u32) -> Result<usize> {
     Ok(Path::new("/proc")
         .join(pid.to_string())

@@ -1,4 +1,4 @@
-//! The least that is needed to ask an HTTP interface.
+//! A minimal HTTP client for querying HTTP interfaces.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,54 +8,54 @@ use anyhow::{Context, Result, ensure};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An answer.
+/// A response of an HTTP server.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// HTTP status code.
+    /// The HTTP status code.
     pub status: u16,
-    /// Header lines.
+    /// The status line and the header lines.
     pub head: String,
-    /// Body.
+    /// The body of the response.
     pub body: String,
 }
 
 impl Answer {
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Errors
     ///
-    /// Where it is none, or the status is not 200.
+    /// Fails if the status is not 200 or the body is not JSON.
     pub fn json(&self) -> Result<serde_json::Value> {
         ensure!(self.status == 200, "{}: {}", self.status, self.body);
-        serde_json::from_str(&self.body).with_context(|| format!("{} is no JSON", self.body))
+        serde_json::from_str(&self.body).with_context(|| format!("{} is not JSON", self.body))
     }
 }
 
-/// Asks with `GET`.
+/// Sends a `GET` request.
 ///
 /// # Errors
 ///
-/// Where nobody answers, or with something else than HTTP.
+/// Fails if the server cannot be reached or its response is not HTTP.
 pub fn get(server: SocketAddr, path: &str) -> Result<Answer> {
     request(server, "GET", path)
 }
 
-/// Asks with any method.
+/// Sends a request with any method.
 ///
 /// # Errors
 ///
-/// Where nobody answers, or with something else than HTTP.
+/// Fails if the server cannot be reached or its response is not HTTP.
 pub fn request(server: SocketAddr, method: &str, path: &str) -> Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)
-        .with_context(|| format!("HTTP on {server}"))?;
+        .with_context(|| format!("connecting to the HTTP interface at {server}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // 1.0: the answer comes in one piece and ends with the connection.
+    // HTTP/1.0: the response arrives without chunks and ends with the connection.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: {server}\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let (head, body) = text
         .split_once("\r\n\r\n")
-        .with_context(|| format!("{text:?} is no HTTP"))?;
+        .with_context(|| format!("{text:?} is not an HTTP response"))?;
     let status = head
         .split(' ')
         .nth(1)

@@ -1,4 +1,4 @@
-//! A transfer that runs until told to stop, so that things can happen under it.
+//! A transfer that runs until it is stopped, so that a test can disturb it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,19 +12,19 @@ use crate::connection::{Connection, Endpoint};
 use crate::deadline;
 use crate::payload::Payload;
 
-/// Long enough for any outage of a test.
+/// The timeout of reads and writes: longer than any outage of a test.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What an endless application sends.
+/// The payload of an endless transfer.
 const ENDLESS: Payload = Payload {
     seed: 31,
     bytes: u64::MAX,
 };
 
-/// An application that sends to each connection until told to stop, and counts what it sent.
+/// An application that sends on each connection until it is stopped, and counts the bytes sent.
 #[derive(Debug)]
 pub struct Source {
-    /// Where it listens.
+    /// The application that sends the data.
     pub application: Application,
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -35,7 +35,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the socket cannot be created, bound or listened on.
     pub fn new() -> Result<Self> {
         let (stop, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (stopped, counted) = (stop.clone(), sent.clone());
@@ -52,18 +52,18 @@ impl Source {
         })
     }
 
-    /// Ends all transfers.
+    /// Ends all transfers of this source.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes sent by the connections that have ended.
+    /// Returns the bytes sent by all connections that have ended.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 }
 
-/// The receiving end of an endless transfer; every byte is verified.
+/// The receiving end of an endless transfer; verifies every byte.
 #[derive(Debug)]
 pub struct Transfer {
     progress: Arc<AtomicU64>,
@@ -71,11 +71,11 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Connects and begins to read.
+    /// Connects and starts reading.
     ///
     /// # Errors
     ///
-    /// Where connecting fails.
+    /// Fails if connecting fails.
     pub fn start(forward: &Endpoint) -> Result<Self> {
         let mut connection = forward.connect()?;
         connection.set_patience(PATIENCE)?;
@@ -85,30 +85,30 @@ impl Transfer {
         Ok(Self { progress, reader })
     }
 
-    /// Bytes that have arrived.
+    /// Returns the number of bytes received.
     pub fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more bytes have arrived; returns how long that took.
+    /// Waits until `bytes` more bytes have arrived; returns how long that took.
     ///
     /// # Errors
     ///
-    /// At the deadline.
+    /// Fails at the deadline.
     pub fn advance(&self, bytes: u64, within: Duration) -> Result<Duration> {
         let (from, start) = (self.progress(), Instant::now());
-        deadline::until("the transfer to go on", within, || {
+        deadline::until("the transfer to make progress", within, || {
             self.progress() >= from + bytes
         })
         .with_context(|| format!("it was at {from} and is at {}", self.progress()))?;
         Ok(start.elapsed())
     }
 
-    /// Ends the source and compares what left with what arrived.
+    /// Stops the source and compares the numbers of sent and received bytes.
     ///
     /// # Errors
     ///
-    /// Where a byte is wrong or missing.
+    /// Fails if a byte is wrong or missing.
     pub fn finish(self, source: &Source) -> Result<()> {
         source.stop();
         let arrived = self
@@ -118,7 +118,7 @@ impl Transfer {
         source.application.outcome(PATIENCE)?;
         ensure!(
             arrived == source.sent(),
-            "{} bytes left, {arrived} arrived",
+            "{} bytes sent, {arrived} received",
             source.sent()
         );
         Ok(())

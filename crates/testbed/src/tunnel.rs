@@ -1,4 +1,4 @@
-//! The pair under test: `quictun-server` and `quictun-client` as anyone would start them.
+//! The client and server under test: `quictun-server` and `quictun-client`, started as a user would start them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,26 +14,27 @@ use crate::deadline;
 use crate::machine::Machine;
 use crate::program::Program;
 
-/// A program of ours is up within this, on a busy machine too.
+/// The time limit for a program of this workspace to start, even on a busy machine.
 pub const START: Duration = Duration::from_secs(20);
 
 const SERVER_UP: &str = "Server endpoint start up successful";
 const CLIENT_UP: &str = "Client endpoint start up successful";
 
-/// A home of its own for a program: nothing of the user's configuration is read, nothing is left behind.
+/// A separate home directory for a program: the program reads none of the user's configuration and leaves nothing
+/// behind.
 #[derive(Debug)]
 pub struct Home {
     directory: TempDir,
-    /// The directory of the programs; `None`: the ones under test.
+    /// The directory of the programs; `None` for the programs under test.
     programs: Option<PathBuf>,
 }
 
 impl Home {
-    /// An empty one.
+    /// Creates an empty home.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the directory cannot be created.
     pub fn new() -> Result<Self> {
         Ok(Self {
             directory: tempfile::Builder::new().prefix("quictun-e2e-").tempdir()?,
@@ -48,16 +49,16 @@ impl Home {
         self
     }
 
-    /// Its path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// One of our programs, at home here, on that host.
+    /// Returns a command that runs a program of this workspace on `machine` with this home.
     ///
     /// # Errors
     ///
-    /// Where it does not build.
+    /// Fails if the programs do not build.
     pub fn command(&self, machine: &Machine, program: &str) -> Result<Command> {
         let path = match &self.programs {
             Some(directory) => directory.join(program),
@@ -68,12 +69,12 @@ impl Home {
         Ok(command)
     }
 
-    /// A server on that host that lets everyone reach everything, and the flags of its clients but for its address. It listens at
-    /// port 7500 of all addresses.
+    /// Starts a server on `machine` that allows every client to reach every target. Returns it with its clients' flags,
+    /// without the server's address. The server listens on port 7500 of all addresses.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the server does not start.
     pub fn open_server(&self, machine: &Machine) -> Result<(Program, Vec<String>)> {
         let mut command = self.command(machine, "quictun")?;
         command.args(["server", "--listen", "[::]:7500", "--http", "off"]);
@@ -85,7 +86,7 @@ impl Home {
         Ok((server, flags.map(str::to_owned).to_vec()))
     }
 
-    /// Makes any command live here.
+    /// Sets the working directory and environment of any command to this home.
     pub fn settle(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("QUICTUN") {
@@ -95,38 +96,38 @@ impl Home {
         command
             .current_dir(self.path())
             .env("HOME", self.path())
-            // Tests read fields, which stand as JSON in this format of both pairs of programs.
+            // The tests read log fields, which both pairs of programs write as JSON in this format.
             .env("QUICTUN_LOG_FORMAT", "console")
             .env("STATE_DIRECTORY", self.path().join("state"));
     }
 }
 
-/// A running server.
+/// A running `quictun-server` process.
 #[derive(Debug)]
 pub struct Server {
-    /// Its process.
+    /// The process of the server.
     pub program: Program,
-    /// The UDP address that it listens on.
+    /// The UDP address on which the server listens.
     pub address: SocketAddr,
-    /// Where it keeps its key.
+    /// The home that holds the server's key.
     pub home: Home,
 }
 
 impl Server {
-    /// `quictun-server` with these arguments, on a free port of 127.0.0.1 where they name none.
+    /// Starts `quictun-server` with these arguments, on a free port of 127.0.0.1 unless they name a port.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the server does not start.
     pub fn start(arguments: &[&str]) -> Result<Self> {
         Self::start_at(&Machine::here(), Home::new()?, arguments)
     }
 
-    /// The same, on that host and in that home.
+    /// Like [`Server::start`], on the given host and with the given home.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the server does not start.
     pub fn start_at(machine: &Machine, home: Home, arguments: &[&str]) -> Result<Self> {
         let mut command = home.command(machine, "quictun-server")?;
         command
@@ -135,11 +136,11 @@ impl Server {
         Self::from_command(home, &mut command)
     }
 
-    /// A server started by this command.
+    /// Starts a server with this command.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the server does not start.
     pub fn from_command(home: Home, command: &mut Command) -> Result<Self> {
         let mut program = Program::start("server", command)?;
         let address = listen_address(&program.wait_for(SERVER_UP, START)?)?.parse()?;
@@ -151,32 +152,33 @@ impl Server {
     }
 }
 
-/// A running client.
+/// A running `quictun-client` process.
 #[derive(Debug)]
 pub struct Client {
-    /// Its process.
+    /// The process of the client.
     pub program: Program,
-    /// Where applications connect: the first forward.
+    /// The address at which applications connect: the first forward.
     pub forward: Endpoint,
-    /// Its working directory.
+    /// The home, which is the client's working directory.
     pub home: Home,
 }
 
 impl Client {
-    /// `quictun-client` to that server with these arguments, on a free port of 127.0.0.1 where they name none.
+    /// Starts `quictun-client` for that server with these arguments, on a free port of 127.0.0.1 unless they name a
+    /// port.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the client does not start.
     pub fn start(server: &str, arguments: &[&str]) -> Result<Self> {
         Self::start_at(&Machine::here(), Home::new()?, server, arguments)
     }
 
-    /// The same, on that host and in that home.
+    /// Like [`Client::start`], on the given host and with the given home.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the client does not start.
     pub fn start_at(
         machine: &Machine,
         home: Home,
@@ -191,11 +193,11 @@ impl Client {
         Self::from_command(home, &mut command)
     }
 
-    /// A client started by this command.
+    /// Starts a client with this command.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the client does not start.
     pub fn from_command(home: Home, command: &mut Command) -> Result<Self> {
         let mut program = Program::start("client", command)?;
         let forward = Endpoint::parse(&listen_address(&program.wait_for(CLIENT_UP, START)?)?)?;
@@ -206,11 +208,11 @@ impl Client {
         })
     }
 
-    /// Addresses of its forwards, in the order of their flags, once there are `count` of them.
+    /// Waits until `count` forwards are up, and returns their addresses in the order of their flags.
     ///
     /// # Errors
     ///
-    /// Where they do not come up.
+    /// Fails if they do not come up in time.
     pub fn forwards(&self, count: usize) -> Result<Vec<Endpoint>> {
         deadline::until(CLIENT_UP, START, || self.program.count(CLIENT_UP) == count)?;
         let lines = self.program.lines();
@@ -223,27 +225,27 @@ impl Client {
 /// A server and its client.
 #[derive(Debug)]
 pub struct Tunnel {
-    /// The client, which ends first.
+    /// The client, which is dropped first.
     pub client: Client,
-    /// The server.
+    /// The server, which is dropped last.
     pub server: Server,
 }
 
 impl Tunnel {
-    /// A tunnel on this host that leads to `target`.
+    /// Starts a tunnel on this host that leads to `target`.
     ///
     /// # Errors
     ///
-    /// Where one of the two does not start.
+    /// Fails if the client or the server does not start.
     pub fn to(target: &str) -> Result<Self> {
         Self::with(target, &[], &[])
     }
 
-    /// The same, with more arguments for the server and the client.
+    /// Like [`Tunnel::to`], with additional arguments for the server and the client.
     ///
     /// # Errors
     ///
-    /// Where one of the two does not start.
+    /// Fails if the client or the server does not start.
     pub fn with(target: &str, server: &[&str], client: &[&str]) -> Result<Self> {
         let server = Server::start(server)?;
         let client = [&["--token-source", target], client].concat();
@@ -252,7 +254,8 @@ impl Tunnel {
     }
 }
 
-/// Tests run side by side: no port is fixed unless the test has a network of its own.
+/// Returns the flags that choose free ports. Tests run in parallel, so no port is fixed unless the test has its own
+/// network.
 fn free_port(address: &'static str, arguments: &[&str]) -> Vec<&'static str> {
     let mut defaults = Vec::new();
     for (flag, value) in [("--listen-on", address), ("--httpd-listen-on", "off")] {
@@ -264,20 +267,20 @@ fn free_port(address: &'static str, arguments: &[&str]) -> Vec<&'static str> {
     defaults
 }
 
-/// The value of `"listen address"` in a log line.
+/// Returns the value of `"listen address"` in a log line.
 ///
 /// # Errors
 ///
-/// Where there is none.
+/// Fails if the line has no such value.
 pub fn listen_address(line: &str) -> Result<String> {
     value(line, "listen address")
 }
 
-/// The value of `"pin"` in the line of a server that has started.
+/// Returns the value of `"pin"` in the log line of a server that has started.
 ///
 /// # Errors
 ///
-/// Where there is none.
+/// Fails if the line has no such value.
 pub fn server_pin(line: &str) -> Result<String> {
     value(line, "pin")
 }

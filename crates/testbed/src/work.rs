@@ -1,6 +1,6 @@
 //! Processor time and wake-ups of a process.
 //!
-//! Take [`Work::of`] the process before and after what is measured, and subtract.
+//! Call [`Work::of`] for the process before and after the measured part, and subtract.
 
 use std::ops::{Add, Sub};
 use std::path::Path;
@@ -8,28 +8,29 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// Work of the threads that a process has now, since they began.
+/// The work that the current threads of a process have done since they started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Processor time.
+    /// Processor time that the threads have used.
     pub time: Duration,
-    /// Times that a thread slept and was woken.
+    /// The number of times that a thread slept and was woken.
     pub wakes: u64,
 }
 
 impl Work {
-    /// Work of a process: `schedstat` and `status` of its threads, see Linux's `Documentation/filesystems/proc.rst`.
+    /// Reads the work of a process from `schedstat` and `status` of its threads; see Linux's
+    /// `Documentation/filesystems/proc.rst`.
     ///
     /// # Errors
     ///
-    /// Where there is none of that id.
+    /// Fails if there is no process of this id.
     pub fn of(pid: u32) -> Result<Self> {
         let threads = Path::new("/proc").join(pid.to_string()).join("task");
         let (mut sum, mut read_any) = (Self::default(), false);
         for thread in threads.read_dir()? {
             let thread = thread?.path();
             let read = |name| std::fs::read_to_string(thread.join(name));
-            // A thread may end in the meantime.
+            // The thread may end in the meantime.
             let (Ok(times), Ok(status)) = (read("schedstat"), read("status")) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Packets of every kind, to addresses that only the tunnel may lead to.
+//! Sends packets of every kind to addresses that must be reachable only through the tunnel.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,12 +7,12 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{EXPERIMENT, Kind, PROTOCOLS, Protocol};
 
-/// Sends one packet of each kind to each address, as any program does and, where there is a device of the name, as one
-/// that insists on it. What the system refuses is not sent. Nothing is waited for.
+/// Sends one packet of each kind to each address, once unbound and once bound to `device`. Packets that the system
+/// refuses are not sent. The function does not wait for answers.
 ///
 /// # Errors
 ///
-/// Where sockets cannot be made at all.
+/// Fails if the system has no memory for a packet. All other errors are ignored.
 pub fn send_all(targets: &[IpAddr], device: &str) -> io::Result<()> {
     for target in targets {
         for protocol in PROTOCOLS {
@@ -23,7 +23,7 @@ pub fn send_all(targets: &[IpAddr], device: &str) -> io::Result<()> {
                 };
                 match send(kind, *target, bound) {
                     Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Err(error),
-                    // Refusals are what a closed tunnel answers with.
+                    // A closed tunnel answers with refusals.
                     Ok(()) | Err(_) => {}
                 }
             }
@@ -61,7 +61,7 @@ fn send(kind: Kind, target: IpAddr, device: Option<&str>) -> io::Result<()> {
     }
 }
 
-/// Type, code, checksum (of IPv6 the kernel's), identifier, number.
+/// Returns type, code, checksum, identifier and sequence number. For IPv6 the kernel computes the checksum.
 fn echo_request(v6: bool) -> [u8; 8] {
     if v6 {
         [128, 0, 0, 0, 0, 1, 0, 1]

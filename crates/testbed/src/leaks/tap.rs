@@ -1,4 +1,4 @@
-//! A tap on a cable: everything that one of its ends sends, but for what the documents allow.
+//! A tap on a cable: records all packets that one end sends, except those that the documentation allows.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -15,19 +15,19 @@ use super::{EXPERIMENT, Kind, Protocol};
 use crate::deadline;
 use crate::machine::Machine;
 
-/// Where [`Tap::settle`] sends to, at a neighbour.
+/// The destination port of the marker datagrams that [`Tap::settle`] sends to a neighbour (the discard port).
 const FENCE: u16 = 9;
 
-/// Room for what comes while this thread does not run.
+/// Receive buffer in bytes, for packets that arrive while this thread does not run.
 const BUFFER: usize = 4 << 20;
 
-/// How often the thread looks whether it is to end.
+/// The interval at which the thread checks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a packet may take over a cable.
+/// The time limit for a packet to cross a cable.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A thread on the machine at the other end.
+/// A thread that captures packets on the machine at the other end of the cable.
 #[derive(Debug)]
 pub struct Tap {
     seen: Arc<Seen>,
@@ -50,12 +50,12 @@ struct Inner {
 }
 
 impl Tap {
-    /// Taps what the device with this hardware address sends to `far`; datagrams to `server` are the tunnel's own.
-    /// `neighbour` is an address of `far` that is reached beside the tunnel.
+    /// Taps the packets that the device with hardware address `mac` sends to `far`. Datagrams to `server` belong to the
+    /// tunnel and are ignored. `neighbour` is an address of `far` that is reached outside the tunnel.
     ///
     /// # Errors
     ///
-    /// Where packet sockets are not permitted.
+    /// Fails if packet sockets are not permitted.
     pub fn start(
         far: &Machine,
         mac: [u8; 6],
@@ -74,11 +74,12 @@ impl Tap {
         })
     }
 
-    /// What has been seen since the last call, by kind and with a line for each packet that is of none.
+    /// Returns the packets seen since the last call: a count for each kind, and a line with a count for each packet of
+    /// no known kind.
     ///
     /// # Errors
     ///
-    /// Where a packet to the neighbour does not arrive.
+    /// Fails if a packet to the neighbour does not arrive.
     pub fn take(&mut self) -> Result<(BTreeMap<Kind, usize>, BTreeMap<String, usize>)> {
         self.settle()?;
         let mut inner = self.inner();
@@ -88,7 +89,7 @@ impl Tap {
         ))
     }
 
-    /// Waits until what was sent before has been seen.
+    /// Waits until the tap has seen all packets sent before this call.
     fn settle(&mut self) -> Result<()> {
         self.fences += 1;
         let wanted = self.fences;
@@ -99,7 +100,7 @@ impl Tap {
                 [0; 4].into()
             };
             let socket = UdpSocket::bind((any, 0))?;
-            // While the cable is being put back there is no way.
+            // While the cable is being reconnected there is no route.
             let sent = socket.send_to(&wanted.to_be_bytes(), (self.neighbour, FENCE));
             Ok((sent.is_ok() && self.inner().fence >= wanted).then_some(()))
         })
@@ -123,7 +124,7 @@ impl Drop for Tap {
 }
 
 fn open() -> io::Result<Socket> {
-    // Every protocol: ETH_P_ALL, in the network's order.
+    // Every protocol: ETH_P_ALL, in network byte order.
     let all = i32::from(3_u16.to_be());
     let socket = Socket::new(Domain::PACKET, Type::RAW, Some(all.into()))?;
     socket.set_recv_buffer_size(BUFFER)?;
@@ -134,7 +135,7 @@ fn open() -> io::Result<Socket> {
 fn listen(mut socket: &Socket, mac: [u8; 6], server: SocketAddr, seen: &Seen) {
     let mut frame = vec![0; 1 << 16];
     while !seen.ended.load(Ordering::Relaxed) {
-        // Nothing came for a while.
+        // No packet arrived before the read timeout.
         let Ok(length) = socket.read(&mut frame) else {
             continue;
         };
@@ -148,7 +149,7 @@ fn listen(mut socket: &Socket, mac: [u8; 6], server: SocketAddr, seen: &Seen) {
 
 impl Inner {
     fn see(&mut self, frame: &[u8], server: SocketAddr) {
-        // No IP: ARP.
+        // Not an IP packet: ARP.
         let Some(packet) = Packet::parse(frame) else {
             return;
         };
@@ -166,7 +167,7 @@ impl Inner {
     }
 }
 
-/// An IP packet.
+/// An IPv4 or IPv6 packet.
 struct Packet<'a> {
     from: IpAddr,
     to: IpAddr,
@@ -197,7 +198,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Neighbour discovery, and what is for groups of this link: no router passes it on.
+    /// Returns true for neighbour discovery and for packets to link-local groups, which routers do not forward.
     fn is_of_the_link(&self) -> bool {
         let discovers = self.protocol == 58 && matches!(self.payload, [133..=136, ..]);
         let group = match self.to {
@@ -216,7 +217,8 @@ impl<'a> Packet<'a> {
         self.protocol == 17 && self.to == there.ip() && self.port() == Some(there.port())
     }
 
-    /// The server's last datagrams find nobody when the client has died, and the server is told.
+    /// Returns true for a port-unreachable error to the server. After the client dies, the server's last datagrams
+    /// cause such errors.
     fn tells_error_to(&self, there: IpAddr) -> bool {
         let kind = self.payload.first();
         self.to == there && matches!((self.protocol, kind), (1, Some(3)) | (58, Some(1)))
