@@ -1,14 +1,14 @@
-//! What the tunnel's own work costs per packet: both engines with real encryption, no kernel, one thread.
+//! Measures the tunnel's own cost per packet: both engines with real encryption, without the kernel, on one thread.
 //!
-//! `cargo run --release -p quictun-e2e --example core [ROUNDS]` sends one flow over a link that is never
-//! the limit and prints the fastest round, which is the one the machine disturbed least.
+//! `cargo run --release -p quictun-e2e --example core [ROUNDS]` sends one flow over a link that is never the
+//! bottleneck. It prints the fastest round, which other work on the machine disturbed least.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use quictun_sim::{Dial, LinkConfig, Network, Queue, Script, Seed, Write, config};
 
-/// Length of a round, in the network's time.
+/// The length of a round, in virtual time.
 const ROUND: Duration = Duration::from_millis(100);
 
 fn main() -> std::io::Result<()> {
@@ -57,7 +57,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// One measured stretch.
+/// One measured round of the simulation.
 struct Round {
     took: Duration,
     packets: f64,
@@ -79,7 +79,7 @@ impl Round {
         }
     }
 
-    /// Seconds per packet.
+    /// Returns the seconds per packet.
     fn cost(&self) -> f64 {
         self.took.as_secs_f64() / self.packets
     }

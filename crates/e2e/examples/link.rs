@@ -1,7 +1,7 @@
-//! What deciding a packet's fate costs: one thread, no packets, virtual time.
+//! Measures the cost of deciding a packet's fate: one thread, no real packets, virtual time.
 //!
-//! `cargo run --release -p quictun-e2e --example link [ROUNDS]` prints nanoseconds per packet for a few
-//! kinds of link: the fastest round, which is the one the machine disturbed least.
+//! `cargo run --release -p quictun-e2e --example link [ROUNDS]` prints nanoseconds per packet for a few kinds of link.
+//! It prints the fastest round, which other work on the machine disturbed least.
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use quictun_link::{
     Codel, GilbertElliott, Link, LinkConfig, Packet, Policer, Queue, Trace, overhead,
 };
 
-/// Packets in a round: long enough for the clock, short enough to find an undisturbed one.
+/// Packets per round: enough for the clock's resolution, few enough to find an undisturbed round.
 const PACKETS: u32 = 10_000;
 
 fn main() -> std::io::Result<()> {
@@ -54,7 +54,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// A little more than the link can carry, so that its queue is in use.
+/// Sends slightly more than the link can carry, so that its queue is in use.
 fn round(config: &LinkConfig) -> Duration {
     let start = Instant::now();
     let mut link = Link::new(config.clone(), 1, start);

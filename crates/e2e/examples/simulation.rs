@@ -1,8 +1,9 @@
-//! How fast virtual time runs: packets that hosts receive per second of a core of this machine.
+//! Measures how fast virtual time runs: packets that hosts receive per second of a core of this machine.
 //!
 //! `cargo run --release -p quictun-e2e --example simulation [ROUNDS [CASE]]` prints the fastest round of each case
-//! whose name begins with CASE, which is the one the machine disturbed least. A packet counts once, over however
-//! many links it goes. Time is that of the one thread on a core, so that other work on the machine counts little.
+//! whose name begins with CASE: the round that other work on the machine disturbed least. A packet counts once, however
+//! many links it crosses. The time is that of the one thread on a core, so that other work on the machine has little
+//! effect.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -11,15 +12,15 @@ use quictun_sim::{
     Dial, HostId, LinkConfig, Network, Queue, Script, Seed, Tcp, Traffic, Write, config,
 };
 
-/// Steps of a round, in the network's time, and how long a round takes on the core at least: the kernel
-/// accounts for it now and then.
+/// The step of a round in virtual time, and the minimum time in seconds that a round spends on the core: the kernel
+/// updates its accounting only at intervals.
 const STEP: Duration = Duration::from_millis(100);
 const ROUND_MIN: f64 = 0.1;
 
-/// Time for slow start to end.
+/// The time for slow start to end.
 const WARM_UP: Duration = Duration::from_secs(3);
 
-/// Makes the network of a case.
+/// Creates the network of a case.
 type Make = fn() -> Network;
 
 fn main() -> std::io::Result<()> {
@@ -64,14 +65,14 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// One measured stretch.
+/// One measured round of the simulation.
 struct Round {
-    /// Seconds it took.
+    /// The duration in seconds on the core.
     took: f64,
     packets: f64,
-    /// Packets that entered a link.
+    /// The number of packets that entered a link.
     links: f64,
-    /// Seconds of the network's time.
+    /// The duration in seconds of virtual time.
     virtual_s: f64,
 }
 
@@ -96,7 +97,7 @@ impl Round {
     }
 }
 
-/// Nanoseconds that this thread has spent on a core.
+/// Returns the nanoseconds that this thread has spent on a core.
 fn on_core() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = text.split_whitespace().next();
@@ -114,7 +115,7 @@ fn link(loss: f64) -> LinkConfig {
     }
 }
 
-/// A tunnel with an upload, and TCP connections beside it.
+/// Creates a tunnel with an upload, with TCP connections beside it.
 fn tunnel(loss: f64, connections: usize) -> Network {
     let mut network = Network::new(Seed::plain(1));
     let server = network.add_server("server", config::server(1));
@@ -131,7 +132,7 @@ fn tunnel(loss: f64, connections: usize) -> Network {
     network
 }
 
-/// TCP connections alone.
+/// Creates a network with TCP connections only.
 fn plain(connections: usize) -> Network {
     let mut network = Network::new(Seed::plain(1));
     if connections == 1 {

@@ -1,12 +1,13 @@
-//! Hostile clients and what they cost a server of ours: what `quictun-attack` runs, and the tests in small.
+//! Hostile clients and their cost to a server of this workspace. `quictun-attack` runs these attacks, and the tests run
+//! smaller ones.
 //!
-//! A [`ground::Ground`] is a server with a memory budget, an honest client of it and their targets. A
-//! [`crowd::Crowd`] is thousands of QUIC connections on one thread; [`session`] lets them do what no library
-//! does: withhold a byte for ever, never acknowledge one packet, send any frame. Each attack is a function of a
-//! [`stage::Stage`], which watches the server's memory and stops an attack that has already shown its point.
+//! A [`ground::Ground`] is a server with a memory budget, its honest client and their targets. A [`crowd::Crowd`] is
+//! thousands of QUIC connections on one thread. [`session`] lets them do what no library does: withhold a byte for
+//! ever, never acknowledge a packet, send any frame. Each attack is a function of a [`stage::Stage`], which watches the
+//! server's memory and stops an attack once it has proved its point.
 //!
-//! The order of calls: [`stage::Stage::new`], an attack, [`stage::Stage::end`], which gives an
-//! [`outcome::Outcome`]. [`matrix`] does that for every attack and budget.
+//! The order of calls: [`stage::Stage::new`], an attack, [`stage::Stage::end`], which returns an [`outcome::Outcome`].
+//! [`matrix`] runs every attack with every budget.
 
 pub mod crowd;
 pub mod crowding;

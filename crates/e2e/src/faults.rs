@@ -1,9 +1,8 @@
-//! What applications see when a process of the tunnel ends or stands still, with one connection in a known state.
+//! Shows what applications see when a process of the tunnel ends or stops while one connection is in a known state.
 //!
-//! A [`cell::Cell`] names a process, what happens to it, what the connection was doing, and its kind of sockets.
-//! [`run::run`] starts a tunnel of its own for it, has the two applications follow a [`script::Script`] up to the
-//! moment of the fault, and tells what each of them saw. [`matrix::Matrix`] puts many of these together, judges them, and
-//! is what `quictun-faults` prints.
+//! A [`cell::Cell`] names a process, its fault, the phase of the connection, and the kind of sockets. [`run::run`]
+//! starts a new tunnel for the cell, lets the two applications follow a [`script::Script`] until the fault, and reports
+//! what each of them saw. [`matrix::Matrix`] collects many cells and judges them; `quictun-faults` prints it.
 
 pub mod cell;
 mod door;

@@ -1,7 +1,8 @@
-//! Load on a pair of our programs, with limits: what `quictun-scale` runs, and the tests in small.
+//! Load on a client and server of this workspace, with limits. `quictun-scale` runs these loads, and the tests run
+//! smaller ones.
 //!
-//! Each load starts its own server, client and application ([`site::Site`]), measures, and returns a
-//! [`report::Report`] whose rows may have limits.
+//! Each load starts its own server, client and application ([`site::Site`]), measures, and returns a [`report::Report`]
+//! whose rows may have limits.
 
 mod bystander;
 pub mod churn;

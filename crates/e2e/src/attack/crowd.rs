@@ -1,4 +1,4 @@
-//! Thousands of hostile connections, from many addresses, on one thread.
+//! Thousands of hostile connections from many addresses, on one thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,49 +23,49 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use super::peer::{Counts, Peer, Phase};
 use super::session::{self, Tamper};
 
-/// Batches that one connection may send before others have their turn.
+/// The number of batches that one connection may send before others have their turn.
 const BATCHES: usize = 8;
 
-/// Datagrams read from one socket before others have their turn.
+/// The number of datagrams read from one socket before others have their turn.
 const READS: usize = 256;
 
-/// Bytes that a connection may have unacknowledged: so many connections have little of the attacker's memory each.
+/// Unacknowledged bytes per connection. The limit keeps the attacker's own memory small with many connections.
 const SEND_WINDOW: u64 = 512 * 1024;
 
-/// Largest datagram sent: what Ethernet carries.
+/// The largest datagram sent, in bytes: the payload that an Ethernet frame can carry.
 const MTU: u16 = 1452;
 
-/// Datagrams in one send call: together they must fit into an IP packet.
+/// Datagrams per send call: together they must fit into one IP packet.
 const SEGMENTS: usize = 65_000 / MTU as usize;
 
-/// Packets of the server that the attacker receives.
+/// Selects which packets of the server the attacker processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hears {
-    /// Everything.
+    /// The attacker processes all packets.
     #[default]
     All,
-    /// Retry packets.
+    /// The attacker processes only Retry packets.
     Retry,
-    /// Nothing.
+    /// The attacker processes no packets.
     Nothing,
 }
 
-/// How a crowd behaves.
+/// The behaviour of a crowd.
 #[derive(Clone, Debug)]
 pub struct Manner {
-    /// Protocol that is offered (ALPN).
+    /// The application protocol that the client offers (ALPN).
     pub protocol: &'static [u8],
-    /// Addresses to come from.
+    /// The number of source addresses.
     pub sources: usize,
     /// Changes made to packets before they are sent.
     pub tamper: Tamper,
-    /// Packets of the server that are received.
+    /// The server's packets that the attacker processes.
     pub hears: Hears,
-    /// Whether answers are read, beyond the first byte of each stream.
+    /// Whether streams are read beyond their first byte.
     pub reads: bool,
-    /// Bytes that the server may send on a connection, ahead of what is read.
+    /// Connection-level flow-control credit for the server, in bytes.
     pub credit: u64,
-    /// Bytes that it may send on each stream.
+    /// Stream-level flow-control credit for the server, in bytes.
     pub stream_credit: u64,
 }
 
@@ -83,15 +83,15 @@ impl Default for Manner {
     }
 }
 
-/// `quictun/1`.
+/// The ALPN protocol `quictun/1`.
 pub const NATIVE: &[u8] = b"quictun/1";
 
-/// Connections to one server.
+/// Hostile connections to one server.
 #[derive(Debug)]
 pub struct Crowd {
     server: SocketAddr,
     manner: Manner,
-    /// Bytes of all streams of a connection that the server takes at first.
+    /// The server's initial connection-level credit in bytes (`initial_max_data`); 0 until it is announced.
     granted: Arc<AtomicU64>,
     endpoint: Endpoint,
     config: ClientConfig,
@@ -111,11 +111,11 @@ struct Source {
 }
 
 impl Crowd {
-    /// Opens the sockets. Connections are made later.
+    /// Opens the sockets, without any connection.
     ///
     /// # Errors
     ///
-    /// Where the system gives none.
+    /// Fails if a socket cannot be created or the TLS configuration is invalid.
     pub fn new(server: SocketAddr, manner: Manner) -> Result<Self> {
         let granted = Arc::<AtomicU64>::default();
         let tamper = manner.tamper.clone();
@@ -123,7 +123,7 @@ impl Crowd {
         let mut transport = TransportConfig::default();
         let credit = VarInt::from_u64(manner.credit)?;
         let mut congestion = CubicConfig::default();
-        // A hostile client does not begin slowly.
+        // A hostile client skips slow start.
         congestion.initial_window(SEND_WINDOW);
         transport
             .initial_mtu(MTU)
@@ -161,11 +161,11 @@ impl Crowd {
         })
     }
 
-    /// Begins one more connection, from the next source; returns its number.
+    /// Starts one more connection, from the next source address, and returns its number.
     ///
     /// # Errors
     ///
-    /// Where the library refuses.
+    /// Fails if the QUIC library refuses the connection.
     pub fn connect(&mut self) -> Result<usize> {
         let number = self.peers.len();
         let config = self.config.clone();
@@ -180,29 +180,29 @@ impl Crowd {
         Ok(number)
     }
 
-    /// A connection, to be served in the next turn.
+    /// Returns a connection, and marks it to be served in the next turn.
     pub fn peer(&mut self, number: usize) -> &mut Peer {
         mark(&mut self.peers[number], number, &mut self.dirty);
         &mut self.peers[number]
     }
 
-    /// All connections.
+    /// Returns all connections of the crowd.
     pub fn peers(&self) -> &[Peer] {
         &self.peers
     }
 
-    /// Bytes that the server takes at first on a connection, all its streams together; 0: the server has not announced it yet.
+    /// Returns the server's initial connection-level credit in bytes; 0 if the server has not announced it yet.
     pub fn granted(&self) -> u64 {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// How many connections are established.
+    /// Returns the number of established connections.
     pub fn connected(&self) -> usize {
         let connected = |peer: &&Peer| *peer.phase() == Phase::Connected;
         self.peers.iter().filter(connected).count()
     }
 
-    /// Reasons for which connections are gone, with how many each.
+    /// Returns the reasons for which connections were lost, with the number of connections for each.
     pub fn losses(&self) -> BTreeMap<&str, usize> {
         let mut losses = BTreeMap::new();
         for peer in &self.peers {
@@ -213,7 +213,7 @@ impl Crowd {
         losses
     }
 
-    /// The sums of all connections.
+    /// Returns the counts of all connections, summed.
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         for counts in self.peers.iter().map(Peer::counts) {
@@ -225,11 +225,11 @@ impl Crowd {
         sum
     }
 
-    /// Does what there is to do, and waits no longer than this for datagrams.
+    /// Handles due timers and pending output, then waits at most `patience` for datagrams.
     ///
     /// # Errors
     ///
-    /// The system's answers.
+    /// Fails if sending, receiving or polling fails.
     pub fn turn(&mut self, patience: Duration) -> Result<()> {
         let now = Instant::now();
         while let Some(&(at, number)) = self.timers.first() {
@@ -255,7 +255,7 @@ impl Crowd {
         self.receive(wait)
     }
 
-    /// Lets one connection follow its events, write, and send.
+    /// Handles the events of one connection, writes to its streams, and sends its packets.
     fn serve(&mut self, number: usize, now: Instant) -> Result<()> {
         let peer = &mut self.peers[number];
         while let Some(event) = peer.connection.poll_endpoint_events() {
@@ -305,7 +305,7 @@ impl Crowd {
                 let (read, from) = match self.sources[number].socket.recv_from(&mut self.buffer) {
                     Ok(found) => found,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // The server may have ended: whoever watches it says so.
+                    // The server may have ended; the thread that watches it reports that.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break,
                     Err(error) => return Err(error).context("receiving"),
                 };
@@ -331,7 +331,7 @@ impl Crowd {
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.endpoint.ignore(incoming),
-            // A reset of a connection that is gone changes nothing.
+            // A stateless response for a connection that is gone can be dropped.
             Some(DatagramEvent::Response(_)) | None => {}
         }
     }
@@ -344,7 +344,7 @@ fn mark(peer: &mut Peer, number: usize, dirty: &mut Vec<usize>) {
 }
 
 impl Hears {
-    /// Whether a datagram with this first byte arrives.
+    /// Returns true if a datagram with this first byte is processed.
     fn takes(self, first: u8) -> bool {
         match self {
             Self::All => true,
@@ -363,7 +363,7 @@ impl Source {
         Ok(Self { socket, state })
     }
 
-    /// Sends, or loses what the system has no room for.
+    /// Sends a datagram or a batch. Drops it if the socket's buffer is full.
     fn send(&self, transmit: &quinn_proto::Transmit, contents: &[u8]) -> Result<()> {
         let transmit = quinn_udp::Transmit {
             destination: transmit.destination,
@@ -386,7 +386,8 @@ impl Source {
     }
 }
 
-/// An address of the loopback device of its own for each of the first 8 million sources; 127.0.0.0/16 is left to others.
+/// Returns a separate address of the loopback device for each of the first 8 million sources. 127.0.0.0/16 stays free
+/// for other uses.
 fn source_address(number: usize) -> Ipv4Addr {
     let number = u32::try_from(number).unwrap_or(0) % (1 << 23);
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + number)

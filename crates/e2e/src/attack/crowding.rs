@@ -1,4 +1,4 @@
-//! Strangers in great numbers: they finish their handshakes and say nothing, or do not even finish them.
+//! Large numbers of strangers: they complete their handshakes and stay silent, or do not complete them.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::ground::Trust;
 use super::outcome::Outcome;
 use super::stage::{self, Terms};
 
-/// Initials sent at once: less than a socket's buffer holds.
+/// Initial packets sent at once: fewer than a socket buffer holds.
 const WAVE: usize = 64;
 
-/// Connections without an identity, from many addresses, that say nothing.
+/// Opens connections without an identity from many addresses, which stay silent.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn strangers(
     terms: &Terms,
     connections: usize,
@@ -33,11 +33,11 @@ pub fn strangers(
     })
 }
 
-/// First packets of connections that go no further.
+/// Sends the first packets of connections and does not continue them, except to answer Retry if `follow_retry` is set.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn initials(
     terms: &Terms,
     connections: usize,

@@ -1,4 +1,4 @@
-//! Flows that are given up before their target answers.
+//! Flows that are reset before their target answers.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,17 @@ use super::stage::{self, Terms};
 use super::targets::open_frame;
 use quictun_testbed::application::BlackHole;
 
-/// Dials have begun after this, or never will.
+/// The time limit for dials to start; a dial that has not started by then never starts.
 const BEGINS: Duration = Duration::from_millis(500);
 
-/// What is left of a flow is looked at so long after its reset.
+/// The delay after the resets before the remains of the flows are counted.
 const AFTER: Duration = Duration::from_secs(1);
 
-/// Opens flows to a target that answers no SYN, and resets them.
+/// Opens flows to a target that does not answer SYNs, and resets them.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn open_reset(terms: &Terms, flows: u64) -> Result<Outcome> {
     let hole = BlackHole::new()?;
     let open = open_frame(&hole.target())?;

@@ -1,5 +1,5 @@
-//! Little data that costs much to hold: single bytes with gaps between them, and bytes or packets that keep a whole
-//! received batch in memory.
+//! Small amounts of data that are expensive to hold: single bytes with gaps between them, and bytes or packets that
+//! keep a whole received batch in memory.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -15,49 +15,49 @@ use super::session::{self, Tamper};
 use super::stage::{self, Stage, Terms};
 use super::targets::{self, Targets, open_frame};
 
-/// Datagrams in one send call, at most; one in so many carries a byte.
+/// The maximum number of datagrams in one send call; one in each such batch carries data.
 const SEGMENTS: usize = 40;
 
-/// The longest STREAM frame with one byte.
+/// The size of the longest STREAM frame with one byte of data.
 const BYTE_FRAME: usize = 1 + 8 + 8 + 1 + 1;
 
-/// The longest header of a STREAM frame with as much as a packet carries.
+/// The size of the longest STREAM header for a frame that fills a packet.
 const HEADER_MAX: usize = 1 + 8 + 8 + 2;
 
-/// How the data costs much.
+/// The way in which the data is expensive to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Every datagram is full of single bytes with gaps between them.
     Gaps,
-    /// One datagram of a batch carries one byte behind a gap, the others PING.
+    /// One datagram per batch carries one byte after a gap, the others carry PING.
     Byte,
-    /// One datagram of a batch carries as much as it can, in order, for a target that does not read; the others PING.
+    /// One datagram per batch is full of in-order data for a target that does not read, the others carry PING.
     Packet,
 }
 
-/// Streams with one byte at every other offset.
+/// Sends one byte at every other offset of each stream.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn tiny_gaps(terms: &Terms, connections: usize, streams: u64) -> Result<Outcome> {
     run(terms, "tiny-gaps", connections, streams, Way::Gaps)
 }
 
-/// Batches of datagrams of which one carries one byte.
+/// Sends batches of datagrams of which one carries one byte.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn pinned_batches(terms: &Terms, connections: usize, streams: u64) -> Result<Outcome> {
     run(terms, "pinned-batches", connections, streams, Way::Byte)
 }
 
-/// Batches of datagrams of which one carries as much as it can, for targets that do not read.
+/// Sends batches of datagrams of which one is full of data, for targets that do not read.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn pinned_packets(terms: &Terms, connections: usize, streams: u64) -> Result<Outcome> {
     run(terms, "pinned-packets", connections, streams, Way::Packet)
 }
@@ -114,22 +114,22 @@ fn run(terms: &Terms, name: &str, connections: usize, streams: u64, way: Way) ->
     })
 }
 
-/// What one connection writes next.
+/// The state of one connection's writer.
 struct Writer {
-    /// Streams, and the next offset of each.
+    /// The streams, with the next offset of each.
     streams: Vec<(StreamId, u64)>,
     next: usize,
-    /// Datagrams of this batch so far.
+    /// Datagrams sent in the current batch.
     in_batch: usize,
-    /// Bytes of all streams together that the server still takes.
+    /// The connection-level credit that is left, in bytes.
     credit: u64,
-    /// What found no room.
+    /// Content that did not fit into the send queue and is sent next.
     kept: Option<Bytes>,
     way: Way,
 }
 
 impl Writer {
-    /// The next datagram's content, of this many bytes at most; `None` without credit.
+    /// Returns the content of the next datagram, of at most `room` bytes; `None` when the credit is used up.
     fn content(&mut self, room: usize) -> Option<Bytes> {
         if let Some(kept) = self.kept.take() {
             return Some(kept);
@@ -145,13 +145,13 @@ impl Writer {
         }
         if self.way != Way::Gaps {
             self.in_batch = (self.in_batch + 1) % SEGMENTS;
-            // Batches consist of datagrams of one size.
+            // All datagrams of a batch have the same size.
             frames.resize(room, 0);
         }
         (!frames.is_empty()).then(|| session::disguised(&frames))
     }
 
-    /// Appends a frame of the next stream with so many bytes, before a gap of `gap` bytes.
+    /// Appends a STREAM frame of `bytes` bytes for the next stream, and skips `gap` bytes after it.
     fn put(&mut self, frames: &mut Vec<u8>, bytes: usize, gap: u64) -> Option<()> {
         let after = bytes as u64 + gap;
         self.credit = self.credit.checked_sub(after)?;
@@ -170,7 +170,7 @@ impl Writer {
     }
 }
 
-/// Lets every connection send what it may; tells whether there is more.
+/// Lets every connection send as much as it may; returns true if some data is left to send.
 fn send(stage: &mut Stage<'_>, writers: &mut [Writer]) -> Result<bool> {
     let mut left = false;
     for (peer, writer) in writers.iter_mut().enumerate() {

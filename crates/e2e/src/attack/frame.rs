@@ -1,29 +1,29 @@
-//! QUIC frames, as far as an attacker needs them: where STREAM frames stand in a packet, and how to write some.
+//! The QUIC frames that an attacker needs: finds the STREAM frames in a packet, and writes frames.
 
 use std::ops::Range;
 
-/// Type of PING.
+/// The frame type of PING.
 pub const PING: u8 = 0x01;
 
-/// A STREAM frame within the plaintext of a packet.
+/// A STREAM frame in the plaintext of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamFrame {
-    /// Where it stands, header included.
+    /// The frame's position in the payload, including its header.
     pub at: Range<usize>,
-    /// Offset in the stream of its first byte.
+    /// The stream offset of the frame's first byte.
     pub offset: u64,
-    /// How many bytes of the stream it carries.
+    /// The number of stream bytes that the frame carries.
     pub len: u64,
 }
 
 impl StreamFrame {
-    /// Whether it carries a byte of these.
+    /// Returns true if the frame carries one of these stream bytes.
     pub fn touches(&self, bytes: &Range<u64>) -> bool {
         self.offset < bytes.end && bytes.start < self.offset + self.len
     }
 }
 
-/// The STREAM frames of a packet, up to the first frame that is not understood.
+/// Returns the STREAM frames of a packet, up to the first frame that cannot be parsed.
 pub fn stream_frames(payload: &[u8]) -> Vec<StreamFrame> {
     let mut reader = Reader { payload, at: 0 };
     let mut found = Vec::new();
@@ -37,7 +37,7 @@ pub fn stream_frames(payload: &[u8]) -> Vec<StreamFrame> {
     found
 }
 
-/// Appends a STREAM frame with offset and length.
+/// Appends a STREAM frame with explicit offset and length.
 pub fn put_stream(out: &mut Vec<u8>, stream: u64, offset: u64, data: &[u8], fin: bool) {
     out.push(0x0e | u8::from(fin));
     put_varint(out, stream);
@@ -46,7 +46,7 @@ pub fn put_stream(out: &mut Vec<u8>, stream: u64, offset: u64, data: &[u8], fin:
     out.extend_from_slice(data);
 }
 
-/// Appends an integer in the shortest form (RFC 9000 section 16); at most 2^62 - 1.
+/// Appends an integer of at most 2^62 - 1 in the shortest encoding (RFC 9000 section 16).
 pub fn put_varint(out: &mut Vec<u8>, value: u64) {
     let (bytes, form) = match value {
         0..0x40 => (1, 0),
@@ -59,7 +59,7 @@ pub fn put_varint(out: &mut Vec<u8>, value: u64) {
     out[start] |= form;
 }
 
-/// Takes an integer from the front.
+/// Takes an integer from the front of a slice.
 pub fn take_varint(from: &mut &[u8]) -> Option<u64> {
     let first = *from.first()?;
     let (bytes, rest) = from.split_at_checked(1 << (first >> 6))?;
@@ -81,7 +81,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Passes one frame; `None` where it is not understood.
+    /// Skips one frame; returns `None` if it cannot be parsed.
     fn frame(&mut self) -> Option<Frame> {
         let start = self.at;
         let kind = self.varint()?;
@@ -163,12 +163,12 @@ mod tests {
 
     #[test]
     fn stream_frames_are_found_behind_others() {
-        // ACK of one range, PING, PADDING.
+        // An ACK of one range, PING, PADDING.
         let mut payload = vec![0x02, 0x05, 0x00, 0x00, 0x02, PING, 0x00];
         let start = payload.len();
         put_stream(&mut payload, 4, 70_000, b"abc", true);
         let at = start..payload.len();
-        // The last one of a packet needs no length.
+        // The last STREAM frame of a packet may omit its length.
         payload.extend([0x08, 0x08, b'x', b'y']);
         let frames = stream_frames(&payload);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A server under attack, and its honest clients.
+//! A server under attack and its honest clients.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,32 +12,32 @@ use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Client, Home, START, listen_address};
 
-/// Data of the flow that warms the server up: pools and windows have their working size then.
+/// The data of the flow that warms up the server, so that its pools and windows reach their working size.
 const WARM: Payload = Payload {
     seed: 7,
     bytes: 8 << 20,
 };
 
-/// Where in the output the server says that it is up.
+/// The text in the server's output that says that it is up.
 const UP: &str = "Server endpoint start up successful";
 
-/// Who may use the server.
+/// The clients that may use the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Anyone: `quictun-server`.
+    /// Any client may use it: `quictun-server`.
     Open,
-    /// Whoever proves a secret: `quictun server`.
+    /// Only clients that prove knowledge of a secret may use it: `quictun server`.
     Secret,
 }
 
-/// A server with a memory budget, and an honest client that has been served.
+/// A server with a memory budget, and an honest client that has been served once.
 #[derive(Debug)]
 pub struct Ground {
-    /// The server's process.
+    /// The process of the server.
     pub server: Program,
-    /// Its UDP address.
+    /// The server's UDP address.
     pub address: SocketAddr,
-    /// The target of honest flows: an echo, which lives as long as this process.
+    /// The target of honest flows: an echo, which lives until this process ends.
     echo: String,
     client: Client,
     trust: Trust,
@@ -46,12 +46,12 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Starts the server with this budget (as `4MiB`) and more arguments, and its honest client; has the client
-    /// served once.
+    /// Starts the server with this budget in bytes and additional arguments, starts its honest client, and sends one
+    /// flow through the client.
     ///
     /// # Errors
     ///
-    /// Where anything does not start, or the client is not served.
+    /// Fails if a program does not start, or if the client is not served.
     pub fn new(trust: Trust, budget: Option<u64>, more: &[String]) -> Result<Self> {
         let home = Home::new()?;
         let echo = Application::echo()?.target();
@@ -79,7 +79,7 @@ impl Ground {
             Trust::Secret => Some(pin(&server.wait_for("--pin ", START)?)?),
         };
         let client = start_client(trust, address, &home, pin.as_deref(), &echo)?;
-        through_echo(&client.forward, WARM).context("the honest client, before the attack")?;
+        through_echo(&client.forward, WARM).context("serving the client before the attack")?;
         Ok(Self {
             server,
             address,
@@ -91,40 +91,40 @@ impl Ground {
         })
     }
 
-    /// Where applications reach the echo through the honest client.
+    /// Returns the address at which applications reach the echo through the honest client.
     pub fn forward(&self) -> &Endpoint {
         &self.client.forward
     }
 
-    /// Another honest client that leads to `target`, known to the server as the first is. It ends with the calling
-    /// thread.
+    /// Starts another honest client that leads to `target`, with the same credentials as the first. The process dies
+    /// with the calling thread.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the client does not start.
     pub fn client_to(&self, target: &str) -> Result<Client> {
         let pin = self.pin.as_deref();
         start_client(self.trust, self.address, &self.home, pin, target)
     }
 
-    /// The target that honest flows lead to.
+    /// Returns the target of honest flows.
     pub fn echo(&self) -> &str {
         &self.echo
     }
 
-    /// The file with the secret that a server with [`Trust::Secret`] has made.
+    /// Returns the file with the secret that a server with [`Trust::Secret`] has created.
     pub fn secret_file(&self) -> PathBuf {
         secret_file(&self.home)
     }
 
-    /// Ends it without the programs' lines being printed.
+    /// Suppresses the printing of the programs' lines at drop.
     pub fn hush(&mut self) {
         self.server.hush();
         self.client.program.hush();
     }
 }
 
-/// The value after `--pin` in the line that the server prints for its clients.
+/// Returns the value after `--pin` in the line that the server prints for its clients.
 fn pin(line: &str) -> Result<String> {
     let (_, rest) = line.split_once("--pin ").context("no pin")?;
     let pin = rest.split_whitespace().next().context("no pin")?;

@@ -1,4 +1,4 @@
-//! Bytes that a server must hold because one before them is missing, and streams that hold a place.
+//! Data that a server must hold because an earlier byte is missing, and streams that occupy a place.
 
 use anyhow::Result;
 
@@ -9,26 +9,26 @@ use super::session::Tamper;
 use super::stage::{self, Stage, Terms};
 use super::targets::{self, open_frame};
 
-/// The beginning of OPEN: type, a body of 4096 bytes, a target of 1024 (PROTOCOL OPEN-7, OPEN-11).
+/// The start of an OPEN: the type, a body length of 4096 bytes, a target length of 1024 (PROTOCOL OPEN-7, OPEN-11).
 const LONG_OPEN: [u8; 5] = [0x01, 0x50, 0x00, 0x44, 0x00];
 
-/// How much of a long OPEN arrives in order.
+/// The number of bytes of a long OPEN that arrive in order.
 const BEGUN: usize = 100;
 
-/// Where the missing byte stands.
+/// The position of the missing byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Missing {
-    /// The stream's very first one.
+    /// The first byte of the stream.
     OfStream,
-    /// The first one after OPEN.
+    /// The first byte after OPEN.
     AfterOpen,
 }
 
-/// One client whose flows lack their first byte.
+/// Opens flows of one client that lack one early byte.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn first_byte_missing(terms: &Terms, flows: u64, missing: Missing) -> Result<Outcome> {
     let sink = targets::sink()?;
     let open = open_frame(&sink.target())?;
@@ -42,11 +42,11 @@ pub fn first_byte_missing(terms: &Terms, flows: u64, missing: Missing) -> Result
     })
 }
 
-/// Strangers that begin OPEN on every stream they have, and never finish it.
+/// Opens connections without an identity that start an OPEN on every stream they get, and never finish it.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn unfinished_opens(terms: &Terms, strangers: usize) -> Result<Outcome> {
     let mut open = LONG_OPEN.to_vec();
     open.resize(BEGUN, b'a');
@@ -63,11 +63,11 @@ pub fn unfinished_opens(terms: &Terms, strangers: usize) -> Result<Outcome> {
     )
 }
 
-/// One stranger with as many streams as it gets, one byte on each.
+/// Opens as many streams as possible on one connection without an identity, with one byte on each.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn tiny_streams(terms: &Terms, streams: u64) -> Result<Outcome> {
     let manner = Manner::default();
     stage::attack("tiny-streams", Trust::Secret, terms, manner, 0, |stage| {
@@ -100,7 +100,8 @@ fn withholding(at: usize) -> Manner {
     }
 }
 
-/// Opens up to `flows` streams on every connection, and sends all that credit allows on each except the byte `at`.
+/// Opens up to `flows` streams on every connection, and sends all data that the credit allows on each, except the byte
+/// `at`.
 fn fill(stage: &mut Stage<'_>, flows: u64, start: &[u8], at: usize) -> Result<()> {
     let mut streams = Vec::new();
     for peer in 0..stage.crowd.peers().len() {
@@ -112,7 +113,7 @@ fn fill(stage: &mut Stage<'_>, flows: u64, start: &[u8], at: usize) -> Result<()
             open += 1;
         }
     }
-    // The missing byte has a frame of its own: what is before it leaves first, what is after it later.
+    // The missing byte gets its own frame: data before it is sent first, data after it later.
     let missing = start.get(at..=at).unwrap_or(&[0]);
     for part in [&start[..at], missing, start.get(at + 1..).unwrap_or(&[])] {
         if part.is_empty() {

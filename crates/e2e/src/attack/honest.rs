@@ -1,4 +1,4 @@
-//! An honest client beside an attack: how long its flows wait for their first byte.
+//! An honest client during an attack: measures how long its flows wait for their first byte.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,28 +10,28 @@ use anyhow::Result;
 use super::ground::Ground;
 use quictun_testbed::connection::{Endpoint, PATIENCE};
 
-/// A flow that has no answer after this is not served.
+/// A flow without an answer after this time counts as failed.
 pub const GIVES_UP: Duration = Duration::from_secs(8);
 
-/// Between two flows.
+/// The pause between two flows.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Flows of the client that was there first, until a new client is tried.
+/// The number of flows of the first client between two new clients.
 const FLOWS_A_CLIENT: usize = 8;
 
 /// How flows were served.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Service {
-    /// Flows that had their byte back.
+    /// Flows that got their byte back.
     pub served: u64,
-    /// Flows that had not.
+    /// Flows that did not get their byte back.
     pub failed: u64,
-    /// The longest wait of one that was served, milliseconds.
+    /// The longest wait of a served flow, in milliseconds.
     pub worst_ms: u64,
 }
 
 impl Service {
-    /// The longest wait for the first byte, a flow without one counted as given up.
+    /// Returns the longest wait for the first byte, in milliseconds. A failed flow counts with [`GIVES_UP`].
     pub fn longest_ms(&self) -> u64 {
         let given_up = u64::try_from(GIVES_UP.as_millis()).unwrap_or(u64::MAX);
         if self.failed > 0 {
@@ -53,7 +53,7 @@ impl Service {
     }
 }
 
-/// Both clients: the one that was there before the attack, and those that come during it.
+/// The results of the client that existed before the attack, and of clients that start during it.
 #[derive(Debug, Default)]
 pub struct Honest {
     over: AtomicBool,
@@ -62,11 +62,11 @@ pub struct Honest {
 }
 
 impl Honest {
-    /// Has flows served until [`Honest::stop`].
+    /// Sends flows through honest clients until [`Honest::stop`].
     ///
     /// # Errors
     ///
-    /// Where a client does not start.
+    /// Fails if a client does not start.
     pub fn run(&self, ground: &Ground) -> Result<()> {
         while !self.over.load(Ordering::Relaxed) {
             for _ in 0..FLOWS_A_CLIENT {
@@ -76,7 +76,7 @@ impl Honest {
                 note(&self.known, || first_byte(ground.forward()));
                 std::thread::park_timeout(PAUSE);
             }
-            // A client that cannot reach its server starts all the same.
+            // A client starts even if it cannot reach its server.
             let mut client = ground.client_to(ground.echo())?;
             client.program.hush();
             note(&self.newcomers, || first_byte(&client.forward));
@@ -84,17 +84,17 @@ impl Honest {
         Ok(())
     }
 
-    /// Ends [`Honest::run`] after its flow of now.
+    /// Ends [`Honest::run`] after its current flow.
     pub fn stop(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// How the client that was there before was served.
+    /// Returns how the client that existed before the attack was served.
     pub fn known(&self) -> Service {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How clients that came during the attack were served.
+    /// Returns how clients that started during the attack were served.
     pub fn newcomers(&self) -> Service {
         *self
             .newcomers
@@ -111,9 +111,9 @@ fn note(service: &Mutex<Service>, flow: impl FnOnce() -> Result<Duration>) {
         .note(&waited);
 }
 
-/// One byte to an echo and back.
+/// Sends one byte to an echo and waits for it; returns the elapsed time.
 fn first_byte(forward: &Endpoint) -> Result<Duration> {
-    debug_assert!(GIVES_UP < PATIENCE, "connections are more patient");
+    debug_assert!(GIVES_UP < PATIENCE, "GIVES_UP exceeds PATIENCE");
     let started = Instant::now();
     let mut connection = forward.connect()?;
     connection.set_patience(GIVES_UP)?;

@@ -1,4 +1,4 @@
-//! All attacks, by name, and each of them on servers with different budgets.
+//! All attacks by name, and their runs against servers with different budgets.
 
 use std::time::Duration;
 
@@ -11,121 +11,121 @@ use super::stage::Terms;
 use super::unread::Way;
 use super::{crowding, dials, fragments, held, unread};
 
-/// How far a server with the default budget may grow under ten thousand strangers.
+/// The memory growth allowed to a server with the default budget under ten thousand strangers.
 pub const STRANGERS_LIMIT: u64 = 512 << 20;
 
-/// An attack, and how much of it.
+/// An attack and its size.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Attack {
-    /// One client whose flows lack their first byte, and have all the rest.
+    /// One client whose flows lack one early byte and send all the rest.
     FirstByteMissing {
-        /// Flows.
+        /// Number of flows to open.
         #[arg(long, default_value_t = 60)]
         flows: u64,
-        /// Which byte; both, one after the other, where it is not said.
+        /// The missing byte; both, one after the other, if not given.
         #[arg(long, value_enum)]
         missing: Option<Missing>,
     },
-    /// Strangers that begin OPEN on every stream and never finish it.
+    /// Strangers that start OPEN on every stream and never finish it.
     UnfinishedOpens {
-        /// Strangers.
+        /// Number of strangers to connect.
         #[arg(long, default_value_t = 15)]
         strangers: usize,
     },
-    /// One stranger with as many streams as it gets, one byte on each.
+    /// One stranger with as many streams as it gets, and one byte on each.
     TinyStreams {
-        /// Streams to ask for.
+        /// Number of streams to ask for.
         #[arg(long, default_value_t = 4000)]
         streams: u64,
     },
-    /// Strangers that finish their handshakes and say nothing.
+    /// Strangers that complete their handshakes and stay silent.
     Strangers {
-        /// Connections.
+        /// Number of connections to open.
         #[arg(long, default_value_t = 10_000)]
         connections: usize,
-        /// Addresses that they come from.
+        /// Number of source addresses.
         #[arg(long, default_value_t = 1000)]
         sources: usize,
-        /// Seconds that they stay.
+        /// Seconds for which they stay connected.
         #[arg(long, default_value_t = 12)]
         stay: u64,
     },
     /// Flows whose data stays with the server.
     Stalled {
-        /// Connections.
+        /// Number of connections to open.
         #[arg(long, default_value_t = 1000)]
         connections: usize,
-        /// Flows on each.
+        /// Number of flows per connection.
         #[arg(long, default_value_t = 100)]
         flows: u64,
-        /// Who does not take the data; each, one after the other, where it is not said.
+        /// The side that does not take the data; each, one after the other, if not given.
         #[arg(long, value_enum)]
         way: Option<Way>,
     },
     /// Downloads of which one early packet is never acknowledged.
     NoAcks {
-        /// Connections.
+        /// Number of connections to open.
         #[arg(long, default_value_t = 50)]
         connections: usize,
-        /// Flows on each.
+        /// Number of flows per connection.
         #[arg(long, default_value_t = 4)]
         flows: u64,
     },
-    /// Flows to a target that answers no SYN, opened and reset.
+    /// Flows that are opened to a target that does not answer SYNs, and reset.
     OpenReset {
-        /// Flows.
+        /// Number of flows to open.
         #[arg(long, default_value_t = 600)]
         flows: u64,
     },
-    /// First packets of connections that go no further.
+    /// First packets of connections that do not continue.
     Initials {
-        /// Connections.
+        /// Number of connections to open.
         #[arg(long, default_value_t = 20_000)]
         connections: usize,
-        /// Addresses that they come from.
+        /// Number of source addresses.
         #[arg(long, default_value_t = 1000)]
         sources: usize,
     },
-    /// The same, after an answer to Retry.
+    /// First packets of connections that answer Retry and do not continue.
     RetryFlood {
-        /// Connections.
+        /// Number of connections to open.
         #[arg(long, default_value_t = 20_000)]
         connections: usize,
-        /// Addresses that they come from.
+        /// Number of source addresses.
         #[arg(long, default_value_t = 1000)]
         sources: usize,
     },
     /// Streams with one byte at every other offset.
     TinyGaps {
-        /// Connections.
+        /// Number of connections to open.
         #[arg(long, default_value_t = 8)]
         connections: usize,
-        /// Streams on each.
+        /// Number of streams per connection.
         #[arg(long, default_value_t = 60)]
         streams: u64,
     },
     /// Batches of datagrams of which one carries a byte, and the others PING.
     PinnedBatches {
-        /// Connections.
+        /// Number of connections to open.
         #[arg(long, default_value_t = 8)]
         connections: usize,
-        /// Streams on each.
+        /// Number of streams per connection.
         #[arg(long, default_value_t = 60)]
         streams: u64,
     },
-    /// Batches of datagrams of which one is full of data that no target reads, and the others PING.
+    /// Batches of datagrams of which one is full of data that no target reads, and the others carry PING.
     PinnedPackets {
-        /// Connections.
+        /// Number of connections to open.
         #[arg(long, default_value_t = 32)]
         connections: usize,
-        /// Streams on each.
+        /// Number of streams per connection.
         #[arg(long, default_value_t = 8)]
         streams: u64,
     },
 }
 
 impl Attack {
-    /// Every attack in its usual size.
+    /// Returns every attack in its default size.
     pub fn all() -> Vec<Self> {
         vec![
             Self::FirstByteMissing {
@@ -172,11 +172,11 @@ impl Attack {
         ]
     }
 
-    /// Runs it, each of its kinds on a server of its own, and tells each outcome as soon as it is there.
+    /// Runs the attack, each of its variants on a new server, and reports each outcome as soon as it is known.
     ///
     /// # Errors
     ///
-    /// Where a server does not start or an attack cannot be made.
+    /// Fails if a server does not start or an attack cannot be made.
     pub fn run(&self, terms: &Terms, tell: &mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         let mut add = |outcome: Outcome| {
@@ -204,7 +204,7 @@ impl Attack {
         Ok(outcomes)
     }
 
-    /// One that has a single kind.
+    /// Runs an attack that has a single variant.
     fn run_one(&self, terms: &Terms) -> Result<Outcome> {
         match *self {
             Self::UnfinishedOpens { strangers } => held::unfinished_opens(terms, strangers),
@@ -237,17 +237,17 @@ impl Attack {
                 streams,
             } => fragments::pinned_packets(terms, connections, streams),
             Self::FirstByteMissing { .. } | Self::Stalled { .. } => {
-                anyhow::bail!("invariant: it has several kinds")
+                anyhow::bail!("invariant: run() handles attacks with several variants")
             }
         }
     }
 }
 
-/// Runs every attack for every budget, and strangers against the default one.
+/// Runs every attack with every budget, and the strangers against the default budget.
 ///
 /// # Errors
 ///
-/// Where a server does not start or an attack cannot be made.
+/// Fails if a server does not start or an attack cannot be made.
 pub fn all(terms: &Terms, budgets: &[u64], tell: &mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for &budget in budgets {

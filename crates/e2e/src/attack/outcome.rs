@@ -1,4 +1,4 @@
-//! What an attack came to, held against its limits.
+//! The result of an attack, compared with its limits.
 
 use std::fmt;
 
@@ -6,66 +6,67 @@ use serde_json::{Value, json};
 
 use super::honest::Service;
 
-/// What a server may grow beyond its budget: stacks, tables, what allocators keep.
+/// The number of bytes by which a server may grow beyond its budget: for stacks, tables and memory that allocators
+/// keep.
 pub const ALLOWANCE: u64 = 8 << 20;
 
-/// The longest an honest client may wait for its first byte, milliseconds.
+/// The longest time that an honest client may wait for its first byte, in milliseconds.
 pub const WAIT_MS: u64 = 2000;
 
-/// Descriptors that may be left of flows that were reset.
+/// The number of descriptors that may be left of flows that were reset.
 pub const DESCRIPTORS_LEFT: usize = 4;
 
-/// What is left of flows a second after they were reset.
+/// The remains of flows a second after they were reset.
 #[derive(Clone, Copy, Debug)]
 pub struct Left {
     /// TCP sockets that wait for an answer to their SYN.
     pub syn_sent: usize,
-    /// Descriptors more than before.
+    /// The number of descriptors in excess of those before the attack.
     pub descriptors: usize,
 }
 
-/// One attack on one server.
+/// The result of one attack on one server.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Its name, and what it was told.
+    /// The attack's name and variant.
     pub attack: String,
-    /// The server's budget, bytes; `None`: its default.
+    /// The server's budget in bytes; `None` for its default.
     pub budget: Option<u64>,
-    /// How far the server may grow, bytes.
+    /// The allowed memory growth of the server in bytes.
     pub limit: u64,
-    /// How far it grew at its peak, bytes.
+    /// The peak memory growth in bytes.
     pub growth: u64,
-    /// How far it was still grown at the end, bytes.
+    /// The memory growth at the end in bytes.
     pub growth_at_end: u64,
-    /// Hostile connections begun, and established at the end.
+    /// Hostile connections started, and connections established at the end.
     pub connections: [usize; 2],
-    /// Why connections are gone, with how many each.
+    /// The reasons for lost connections, with the number of connections for each.
     pub losses: Vec<(String, usize)>,
-    /// Hostile streams opened, answered, and refused.
+    /// Hostile streams opened, answered and refused.
     pub flows: [u64; 3],
-    /// Bytes the attacker sent and received on streams.
+    /// Bytes that the attacker sent and received on streams.
     pub bytes: [u64; 2],
-    /// Anyone may use the server: a peer may then fill its memory, and newcomers are refused until it has gone
-    /// (PROTOCOL MEMORY-1). Where clients are known, those that are not never keep them out.
+    /// Whether any client may use the server. A peer may then fill its memory, and the server refuses newcomers until
+    /// that peer is gone (PROTOCOL MEMORY-1). If clients are known, unknown peers never keep them out.
     pub open: bool,
-    /// The honest client that was there before, and those that came during the attack.
+    /// Service of the honest client that existed before the attack, and of those that started during it.
     pub honest: [Service; 2],
-    /// The most descriptors of the server, beyond those before.
+    /// The peak number of the server's descriptors in excess of those before.
     pub descriptors: u64,
-    /// What was left of flows that were reset.
+    /// The remains of flows that were reset, if the attack counted them.
     pub left: Option<Left>,
-    /// The attack was broken off: it had passed the limit by far.
+    /// Whether the attack was stopped early because growth was far beyond the limit.
     pub broken_off: bool,
-    /// The server is gone.
+    /// Whether the server ended.
     pub server_ended: bool,
-    /// What it said last, where it is gone.
+    /// The server's last lines of output, if it ended.
     pub last_words: Vec<String>,
-    /// Seconds it took.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
 impl Outcome {
-    /// The limits that it exceeded.
+    /// Returns the limits that the outcome exceeds.
     pub fn exceeded(&self) -> Vec<&'static str> {
         let [known, newcomers] = self.honest;
         let left = self.left;
@@ -87,7 +88,7 @@ impl Outcome {
         exceeded.map(|(_, what)| what).collect()
     }
 
-    /// As one JSON object.
+    /// Returns the outcome as one JSON object.
     pub fn json(&self) -> Value {
         let service = |service: &Service| json!({ "served": service.served, "failed": service.failed, "worst_ms": service.worst_ms });
         let losses = self
@@ -111,7 +112,7 @@ impl Outcome {
         })
     }
 
-    /// The heading of [`Outcome`]'s lines.
+    /// Returns the heading for the lines of [`Outcome`]s.
     pub fn heading() -> String {
         format!(
             "{:32} {:>7} {:>9} {:>9} {:>13} {:>20} {:>10} {:>15} {:>15} {:>6}  exceeded",
@@ -171,13 +172,13 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Longest wait, and how many of all were served.
+/// Formats the longest wait, and the number of served flows out of all.
 fn waits(service: &Service) -> String {
     let all = service.served + service.failed;
     format!("{}ms {}/{all}", service.longest_ms(), service.served)
 }
 
-/// MiB with one digit.
+/// Formats bytes as MiB with one decimal.
 fn mib(bytes: u64) -> String {
     format!("{:.1}M", crate::load::report::figure(bytes) / 1_048_576.0)
 }

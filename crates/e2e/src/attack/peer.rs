@@ -1,4 +1,4 @@
-//! One hostile connection: what it has opened, pours into, and has been answered.
+//! One hostile connection: its streams, the data it pours into them, and the server's answers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -8,17 +8,17 @@ use quinn_proto::{
     Connection, ConnectionHandle, Dir, Event, ReadError, StreamEvent, StreamId, VarInt,
 };
 
-/// What is poured into streams, without being copied.
+/// The data that is poured into streams, without copies.
 static ZEROS: [u8; 8 * 1024] = [0; 8 * 1024];
 
-/// How far a connection has come.
+/// The state of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its handshake is not done.
+    /// The handshake is not complete.
     Connecting,
-    /// Its handshake is done.
+    /// The handshake is complete.
     Connected,
-    /// It is gone, for this reason.
+    /// The connection is lost, for this reason.
     Lost(String),
 }
 
@@ -29,13 +29,13 @@ pub struct Counts {
     pub answered: u64,
     /// Streams that the server has reset or stopped.
     pub refused: u64,
-    /// Bytes handed to streams, and frames handed over.
+    /// Bytes written to streams and sent as frames.
     pub poured: u64,
     /// Bytes read from streams.
     pub received: u64,
 }
 
-/// A stream that is poured into or read.
+/// The use of one stream, and the server's reaction to it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Habit {
     pours: bool,
@@ -43,7 +43,7 @@ struct Habit {
     refused: bool,
 }
 
-/// A hostile connection.
+/// One hostile connection to the server.
 #[derive(Debug)]
 pub struct Peer {
     pub(super) connection: Connection,
@@ -51,7 +51,7 @@ pub struct Peer {
     pub(super) source: usize,
     pub(super) timer: Option<Instant>,
     pub(super) dirty: bool,
-    /// Whether bytes that arrive are read, beyond the first of each stream.
+    /// Whether received data is read beyond the first byte of each stream.
     pub(super) reads: bool,
     phase: Phase,
     streams: BTreeMap<StreamId, Habit>,
@@ -80,47 +80,47 @@ impl Peer {
         }
     }
 
-    /// How far it has come.
+    /// Returns the state of the connection.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// What has become of its streams.
+    /// Returns the connection's counts.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Opens a stream; `None` while the server grants none.
+    /// Opens a stream; returns `None` if the server has granted none.
     pub fn open(&mut self) -> Option<StreamId> {
         let stream = self.connection.streams().open(Dir::Bi)?;
         self.streams.insert(stream, Habit::default());
         Some(stream)
     }
 
-    /// Writes what flow control takes of this, in its place in the stream; returns how much that is.
+    /// Writes the next bytes of a stream, as many as flow control allows; returns their number.
     pub fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
-        // An error means that the stream is over, or blocked: then nothing is taken.
+        // An error means that the stream is closed or blocked: no bytes are written.
         let taken = self.connection.send_stream(stream).write(bytes);
         let taken = taken.unwrap_or(0);
         self.counts.poured += taken as u64;
         taken
     }
 
-    /// Sends zeros on this stream from now on, as much as flow control takes.
+    /// Keeps sending zeros on this stream, as many as flow control allows.
     pub fn pour(&mut self, stream: StreamId) {
         self.streams.entry(stream).or_default().pours = true;
         self.ready.push_back(stream);
     }
 
-    /// Resets a stream.
+    /// Resets a stream and stops its receiving direction.
     pub fn reset(&mut self, stream: StreamId) {
         const APP_RESET: VarInt = VarInt::from_u32(0x01);
-        // Errors mean that the stream is over already.
+        // An error means that the stream is already closed.
         drop(self.connection.send_stream(stream).reset(APP_RESET));
         drop(self.connection.recv_stream(stream).stop(APP_RESET));
     }
 
-    /// Hands over a DATAGRAM frame's content; `false` where there is no room for it now.
+    /// Queues the content of a DATAGRAM frame; returns false if there is no room for it now.
     pub fn send_frames(&mut self, content: Bytes) -> bool {
         let bytes = content.len() as u64;
         let taken = self.connection.datagrams().send(content, false).is_ok();
@@ -128,7 +128,7 @@ impl Peer {
         taken
     }
 
-    /// Content of the largest DATAGRAM frame that fits into a packet, bytes; 0 before the handshake.
+    /// Returns the content size in bytes of the largest DATAGRAM frame that fits into a packet; 0 before the handshake.
     pub fn frame_room(&mut self) -> usize {
         self.connection.datagrams().max_size().unwrap_or(0)
     }
@@ -137,7 +137,7 @@ impl Peer {
         self.streams.get(&stream).is_some_and(|habit| habit.pours)
     }
 
-    /// Follows what the library reports.
+    /// Handles the events that the QUIC library reports.
     pub(super) fn handle_events(&mut self) {
         while let Some(event) = self.connection.poll() {
             match event {
@@ -153,16 +153,16 @@ impl Peer {
         }
     }
 
-    /// Pours until every stream is blocked, or has had its turn. Tells whether some are left.
+    /// Writes to every ready stream once. Returns true if some streams can take more data.
     pub(super) fn pour_ready(&mut self) -> bool {
         for _ in 0..self.ready.len() {
             let Some(stream) = self.ready.pop_front() else {
                 break;
             };
-            // One write each: where one stream took all the credit, the others would cost the server nothing.
+            // One write per stream: if one stream used all the credit, the others would cost the server nothing.
             let mut chunk = [Bytes::from_static(&ZEROS)];
             let written = self.connection.send_stream(stream).write_chunks(&mut chunk);
-            // An error means that the stream is blocked, and will be reported as writable, or over.
+            // An error means that the stream is closed, or blocked until the library reports it as writable.
             let goes_on = written.is_ok();
             self.counts.poured += written.map_or(0, |written| written.bytes as u64);
             if goes_on {
@@ -172,7 +172,7 @@ impl Peer {
         !self.ready.is_empty()
     }
 
-    /// Reads in any order, so that a byte that never arrives holds back no other.
+    /// Reads in any order, so that a byte that never arrives does not block the others.
     fn read(&mut self, stream: StreamId) {
         let habit = self.streams.entry(stream).or_default();
         if habit.answered && !self.reads {

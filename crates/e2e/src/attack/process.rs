@@ -1,4 +1,4 @@
-//! What a process under attack holds: memory, descriptors, sockets that wait for an answer.
+//! Resources that a process under attack holds: memory, descriptors, and sockets that wait for an answer.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,39 +10,39 @@ use anyhow::{Context, Result};
 
 use quictun_testbed::program;
 
-/// Between two looks at memory: short against the seconds of an attack.
+/// The interval between two samples of memory: short relative to the seconds that an attack takes.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Looks at descriptors are dearer, and one in so many looks counts them.
+/// Counting descriptors is more expensive, so only one in this many samples does it.
 const DESCRIPTORS_EVERY: u64 = 25;
 
-/// State of a TCP socket in `/proc/net/tcp`: SYN-SENT.
+/// The state SYN-SENT of a TCP socket in `/proc/net/tcp`.
 const SYN_SENT: &str = "02";
 
-/// The largest resident memory of a process since its last [`forget_peak`], bytes.
+/// Returns the peak resident memory of a process since the last [`forget_peak`], in bytes.
 ///
 /// # Errors
 ///
-/// Where it has ended.
+/// Fails if the process has ended.
 pub fn peak_bytes(pid: u32) -> Result<u64> {
     field(pid, "VmHWM:")
 }
 
-/// Lets the peak of a process begin anew.
+/// Resets the peak resident memory of a process.
 ///
 /// # Errors
 ///
-/// Where the system refuses: it asks for the right to trace the process.
+/// Fails if the system refuses: it requires the right to trace the process.
 pub fn forget_peak(pid: u32) -> Result<()> {
     let path = PathBuf::from(format!("/proc/{pid}/clear_refs"));
     std::fs::write(&path, "5").with_context(|| format!("writing {}", path.display()))
 }
 
-/// TCP sockets of this network namespace that wait for an answer to their SYN.
+/// Returns the number of TCP sockets in this network namespace that wait for an answer to their SYN.
 ///
 /// # Errors
 ///
-/// The system's answer.
+/// Never fails at present: an unreadable table counts as empty.
 pub fn syn_sent() -> Result<usize> {
     let mut found = 0;
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
@@ -61,11 +61,11 @@ fn field(pid: u32, name: &str) -> Result<u64> {
         .lines()
         .find_map(|line| line.strip_prefix(name))
         .and_then(|rest| rest.trim().strip_suffix(" kB"))
-        .with_context(|| format!("process {pid} has no memory: has it ended?"))?;
+        .with_context(|| format!("no {name} for process {pid}: has it ended?"))?;
     Ok(kib.trim().parse::<u64>()? * 1024)
 }
 
-/// Looks at a process until it is dropped.
+/// Samples a process on a thread until dropped.
 #[derive(Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
@@ -79,12 +79,12 @@ struct Shared {
     resident: AtomicU64,
     peak: AtomicU64,
     descriptors: AtomicU64,
-    /// Seconds since the start, resident bytes: one a second.
+    /// Resident bytes, one sample per second since the start.
     history: Mutex<Vec<u64>>,
 }
 
 impl Watch {
-    /// Begins to look.
+    /// Starts sampling a process.
     pub fn new(pid: u32) -> Self {
         let shared = Arc::<Shared>::default();
         let looking = shared.clone();
@@ -95,27 +95,27 @@ impl Watch {
         }
     }
 
-    /// The most resident memory seen, bytes.
+    /// Returns the peak resident memory seen, in bytes.
     pub fn peak(&self) -> u64 {
         self.shared.peak.load(Ordering::Relaxed)
     }
 
-    /// Resident memory a moment ago, bytes.
+    /// Returns the resident memory of the last sample, in bytes.
     pub fn resident(&self) -> u64 {
         self.shared.resident.load(Ordering::Relaxed)
     }
 
-    /// The most descriptors seen.
+    /// Returns the largest number of descriptors seen.
     pub fn descriptors(&self) -> u64 {
         self.shared.descriptors.load(Ordering::Relaxed)
     }
 
-    /// Whether the process is gone.
+    /// Returns true if the process has ended.
     pub fn has_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Relaxed)
     }
 
-    /// Resident memory, bytes, one a second.
+    /// Returns the resident memory in bytes, one sample per second.
     pub fn history(&self) -> Vec<u64> {
         let history = self.shared.history.lock();
         history.unwrap_or_else(PoisonError::into_inner).clone()
@@ -141,7 +141,7 @@ impl Shared {
                 return;
             }
             let (Ok(resident), Ok(peak)) = (program::resident_bytes(pid), peak_bytes(pid)) else {
-                // A zombie has no memory, and what nobody has waited for is one.
+                // A zombie has no memory, and a process that ended is a zombie until its parent waits for it.
                 self.ended.store(true, Ordering::Relaxed);
                 return;
             };

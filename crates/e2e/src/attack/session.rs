@@ -1,11 +1,12 @@
-//! TLS sessions that tamper with packets: between the library, which keeps the connection lawful, and the cipher.
+//! TLS sessions that tamper with packets, between the QUIC library, which keeps the connection valid, and the cipher.
 //!
-//! The library writes a packet and hands its plaintext to the key; here some frames are replaced before they are
-//! encrypted. It believes that they left. On the way in, a packet that is to be missed is reported as one that
-//! cannot be decrypted: it is never acknowledged, and neither is any repetition of it.
+//! The library writes a packet and passes its plaintext to the packet key. The key replaces some frames before
+//! encryption, and the library believes that they were sent. For received packets, the key reports a decryption failure
+//! if the packet is to be missed: the packet and its retransmissions are never acknowledged.
 //!
-//! Arbitrary frames travel as content of DATAGRAM frames (RFC 9221), which the library is made to believe that the
-//! server takes. The frame's header becomes PADDING, so that its content is read as frames.
+//! Arbitrary frames travel as the content of DATAGRAM frames (RFC 9221). The session makes the library believe that the
+//! server accepts these. The key turns the DATAGRAM header into PADDING, so that the server reads the content as
+//! frames.
 
 use std::any::Any;
 use std::ops::Range;
@@ -29,24 +30,24 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 use super::frame;
 
-/// What becomes of packets.
+/// The changes made to packets.
 #[derive(Clone, Debug, Default)]
 pub struct Tamper {
-    /// A STREAM frame with one of these bytes never leaves, on no stream. The library must be made to send them in
-    /// frames of their own.
+    /// STREAM frames with one of these bytes are never sent, on any stream. The caller must make the library send these
+    /// bytes in separate frames.
     pub withhold: Range<u64>,
-    /// A packet with a STREAM frame that has one of these bytes never arrives.
+    /// Packets with a STREAM frame that carries one of these bytes are treated as never received.
     pub miss: Range<u64>,
-    /// Packets are searched for content made by [`disguised`].
+    /// Whether packets are searched for content made by [`disguised`].
     pub frames: bool,
 }
 
-/// The TLS side of hostile clients that offer this protocol (ALPN) and trust any server. What a server grants first,
-/// in bytes of all streams of a connection, is noted in `granted`.
+/// Returns the TLS configuration of hostile clients that offer this protocol (ALPN) and trust any server. The server's
+/// initial connection-level credit in bytes is stored in `granted`.
 ///
 /// # Errors
 ///
-/// Where the TLS library lacks what QUIC needs.
+/// Fails if the TLS library lacks a feature that QUIC needs.
 pub fn client_config(
     protocol: &[u8],
     tamper: Tamper,
@@ -68,32 +69,33 @@ pub fn client_config(
     }))
 }
 
-/// Content of a DATAGRAM frame that arrives as these frames instead.
+/// Returns the content of a DATAGRAM frame that arrives as these frames instead.
 pub fn disguised(frames: &[u8]) -> Bytes {
     let mut content = BytesMut::with_capacity(MARK.len() + frames.len());
     content.extend_from_slice(MARK);
     content.extend_from_slice(frames);
-    // From 64 bytes on the frame's length takes two bytes: its header has one size.
+    // From 64 bytes on, the frame's length takes two bytes, so its header has a constant size.
     content.resize(content.len().max(LEAST), 0);
     content.freeze()
 }
 
-/// What [`disguised`] adds.
+/// The number of bytes that [`disguised`] adds in front.
 pub const DISGUISE: usize = MARK.len();
 
-/// Marks the content of a DATAGRAM frame. It occurs nowhere else: attackers send zeros and targets.
+/// Marks the content of a disguised DATAGRAM frame. The mark occurs nowhere else, because attackers send zeros and
+/// targets.
 const MARK: &[u8; 16] = b"\xf1frames-inside\xf1\xf2";
 
-/// Shortest content with a length of two bytes.
+/// The shortest content whose length takes two bytes.
 const LEAST: usize = 64;
 
-/// Type and length of a DATAGRAM frame with at least [`LEAST`] bytes.
+/// The size of type and length of a DATAGRAM frame with at least [`LEAST`] bytes.
 const HEADER: usize = 3;
 
-/// The transport parameter `initial_max_data` (RFC 9000 section 18.2).
+/// The id of the transport parameter `initial_max_data` (RFC 9000 section 18.2).
 const INITIAL_MAX_DATA: u64 = 0x04;
 
-/// The transport parameter `max_datagram_frame_size` with 65535 as its value.
+/// The encoded transport parameter `max_datagram_frame_size` with value 65535.
 const TAKES_DATAGRAMS: [u8; 6] = [0x20, 0x04, 0x80, 0x00, 0xff, 0xff];
 
 struct Hostile {
@@ -181,7 +183,7 @@ impl Session for Tampering {
             self.granted.store(most, Ordering::Relaxed);
         }
         text.extend_from_slice(&TAKES_DATAGRAMS);
-        // An error means that the server does take DATAGRAM frames: then nothing has to be added.
+        // An error means that the server already announced DATAGRAM support: nothing needs to be added.
         let amended = TransportParameters::read(Side::Client, &mut &text[..]);
         Ok(Some(amended.unwrap_or(said)))
     }
@@ -218,7 +220,7 @@ struct TamperingKey {
     tamper: Arc<Tamper>,
 }
 
-/// Whether a packet is one of an established connection, by its first byte (RFC 9000 section 17.3).
+/// Returns true if a packet has a short header, as packets of established connections do (RFC 9000 section 17.3).
 fn is_short(header: &[u8]) -> bool {
     header.first().is_some_and(|first| first & 0x80 == 0)
 }
@@ -265,7 +267,7 @@ impl PacketKey for TamperingKey {
     }
 }
 
-/// Turns the header and mark of each disguised DATAGRAM frame into PADDING.
+/// Turns the header and the mark of each disguised DATAGRAM frame into PADDING.
 fn undisguise(payload: &mut [u8]) {
     let mut from = 0;
     while let Some(at) = payload[from..]
@@ -278,8 +280,8 @@ fn undisguise(payload: &mut [u8]) {
     }
 }
 
-/// Turns each STREAM frame with one of these bytes into PADDING, and a PING: so it is acknowledged, and the
-/// library does not send it again.
+/// Turns each STREAM frame with one of these bytes into a PING and PADDING. The peer acknowledges the packet, so the
+/// library does not send the frame again.
 fn withhold(payload: &mut [u8], bytes: &Range<u64>) {
     if bytes.is_empty() {
         return;
@@ -292,7 +294,7 @@ fn withhold(payload: &mut [u8], bytes: &Range<u64>) {
     }
 }
 
-/// The value of a transport parameter that is an integer.
+/// Returns the value of an integer transport parameter.
 fn parameter(mut text: &[u8], wanted: u64) -> Option<u64> {
     loop {
         let name = frame::take_varint(&mut text)?;
@@ -305,7 +307,7 @@ fn parameter(mut text: &[u8], wanted: u64) -> Option<u64> {
     }
 }
 
-/// Trusts any server, unread: what the server is does not matter here.
+/// Accepts any certificate, because the server's identity does not matter here.
 #[derive(Debug)]
 struct AnyServer;
 
@@ -356,9 +358,9 @@ mod tests {
         let mut frames = Vec::new();
         frame::put_stream(&mut frames, 8, 5, b"x", false);
         let content = disguised(&frames);
-        // A PING, then DATAGRAM with its length in two bytes.
+        // A PING, then a DATAGRAM frame with a length of two bytes.
         let mut payload = vec![frame::PING, 0x31, 0x40];
-        payload.push(u8::try_from(content.len()).expect("small"));
+        payload.push(u8::try_from(content.len()).expect("the content is shorter than 256 bytes"));
         payload.extend_from_slice(&content);
         undisguise(&mut payload);
         let found = frame::stream_frames(&payload);

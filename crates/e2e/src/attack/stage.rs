@@ -1,4 +1,4 @@
-//! One attack, from a server that works to what has become of it.
+//! One attack, from the start of a working server to the measured outcome.
 
 use std::time::{Duration, Instant};
 
@@ -14,40 +14,41 @@ use super::process::{self, Watch};
 use crate::load::site::allow_files;
 use quictun_testbed::program;
 
-/// Handshakes under way at once: more would only wait for each other.
+/// The maximum number of concurrent handshakes: more would only delay each other.
 const HANDSHAKES: usize = 256;
 
-/// Without any progress for so long an attack has all that it can have.
+/// An attack without progress for this long has reached its full effect.
 const STANDSTILL: Duration = Duration::from_millis(1500);
 
-/// The longest that a turn waits for datagrams.
+/// The longest time that a turn waits for datagrams.
 const TURN: Duration = Duration::from_millis(5);
 
-/// Past the limit by so much, an attack has shown its point. The machine's memory is finite.
+/// An attack that exceeds the limit by this many bytes has proved its point and is stopped, since the machine's memory
+/// is finite.
 const BREAK_OFF: u64 = 64 << 20;
 
-/// Lines of a server that has ended.
+/// The number of last output lines to keep of a server that has ended.
 const LAST_WORDS: usize = 10;
 
-/// Descriptors for everything that is no flow.
+/// Descriptors for everything except flows.
 const RESERVE: u64 = 4096;
 
-/// What the server is given, and the attack.
+/// The configuration of the server and of the attack.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// `--memory-budget`, bytes; `None`: the default.
+    /// `--memory-budget` in bytes; `None` for the default.
     pub budget: Option<u64>,
-    /// How far the server may grow, bytes; `None`: the budget and [`ALLOWANCE`].
+    /// The allowed memory growth of the server in bytes; `None` for the budget plus [`ALLOWANCE`].
     pub limit: Option<u64>,
-    /// The longest an attack may take.
+    /// The maximum duration of an attack.
     pub most: Duration,
-    /// How long honest clients are looked at when the attack has all that it can have.
+    /// How long honest clients are observed after the attack has reached its full effect.
     pub hold: Duration,
-    /// More arguments for the server.
+    /// Additional arguments for the server.
     pub server: Vec<String>,
 }
 
-/// `--memory-budget` where nothing is said.
+/// The default of `--memory-budget`, in bytes.
 const DEFAULT_BUDGET: u64 = 1 << 30;
 
 impl Terms {
@@ -60,13 +61,13 @@ impl Terms {
 /// A server under attack.
 #[derive(Debug)]
 pub struct Stage<'a> {
-    /// Server and honest client.
+    /// The server and its honest client.
     pub ground: &'a Ground,
-    /// The attackers.
+    /// The crowd of hostile connections.
     pub crowd: Crowd,
-    /// Streams opened.
+    /// The number of streams opened.
     pub opened: u64,
-    /// What is left of flows that were reset.
+    /// The remains of flows that were reset.
     pub left: Option<Left>,
     watch: &'a Watch,
     break_off: u64,
@@ -74,11 +75,11 @@ pub struct Stage<'a> {
     descriptors: usize,
 }
 
-/// Starts a server and an honest client, lets `attack` act, and measures.
+/// Starts a server and an honest client, runs `attack`, and measures the server.
 ///
 /// # Errors
 ///
-/// Where the programs do not start, or the attack cannot be made.
+/// Fails if the programs do not start or the attack cannot be made.
 pub fn attack(
     name: &str,
     trust: Trust,
@@ -110,7 +111,7 @@ pub fn attack(
         let serving = scope.spawn(|| honest.run(&ground));
         let acted = attack(&mut stage).and_then(|()| stage.hold(terms.hold));
         honest.stop();
-        // Attackers stay while the last honest flow is waiting for its answer.
+        // The attackers stay while the last honest flow waits for its answer.
         while acted.is_ok() && !serving.is_finished() && !watch.has_ended() {
             stage.crowd.turn(TURN)?;
         }
@@ -146,16 +147,16 @@ pub fn attack(
         }
     };
     drop(stage);
-    // A server under attack says much, and what it came to is in the outcome.
+    // A server under attack logs much, and the outcome already holds the result.
     ground.hush();
-    let served = served.with_context(|| format!("{name}: the attack itself"))?;
+    let served = served.with_context(|| format!("running the attack {name}"))?;
     if !outcome.server_ended {
-        served.with_context(|| format!("{name}: the honest client"))?;
+        served.with_context(|| format!("running the honest client during the attack {name}"))?;
     }
     Ok(outcome)
 }
 
-/// What a server that has ended said last.
+/// Returns the last lines of a server that has ended; empty if it still runs.
 fn last_words(ground: &Ground, ended: bool) -> Vec<String> {
     let mut lines = if ended {
         ground.server.lines()
@@ -165,8 +166,8 @@ fn last_words(ground: &Ground, ended: bool) -> Vec<String> {
     lines.split_off(lines.len().saturating_sub(LAST_WORDS))
 }
 
-/// Makes room for so many descriptors here and, by inheritance, in the server; or for as many as are allowed: a server
-/// that runs out of them refuses flows, which is its right.
+/// Raises the descriptor limit to `wanted` here and, by inheritance, in the server, or as far as is allowed. A server
+/// that runs out of descriptors refuses flows, as it should.
 fn allow_most_files(wanted: u64) -> Result<()> {
     if allow_files(wanted).is_ok() {
         return Ok(());
@@ -176,26 +177,26 @@ fn allow_most_files(wanted: u64) -> Result<()> {
 }
 
 impl Stage<'_> {
-    /// Lets everyone act once; tells whether the attack goes on.
+    /// Runs one turn of the crowd; returns true if the attack should continue.
     ///
     /// # Errors
     ///
-    /// The system's answers.
+    /// Fails as [`Crowd::turn`] does.
     pub fn turn(&mut self) -> Result<bool> {
         self.crowd.turn(TURN)?;
         Ok(self.goes_on())
     }
 
-    /// Whether there is time, a server, and something left to show.
+    /// Returns true while there is time left, growth is below the stop limit, and the server runs.
     pub fn goes_on(&self) -> bool {
         Instant::now() < self.until && !self.is_broken_off() && !self.watch.has_ended()
     }
 
-    /// Establishes so many connections, or as many as the server takes.
+    /// Establishes `connections` connections, or as many as the server accepts.
     ///
     /// # Errors
     ///
-    /// The system's answers.
+    /// Fails as [`Crowd::turn`] does.
     pub fn connect(&mut self, connections: usize) -> Result<()> {
         let mut moved = Instant::now();
         let mut done = 0;
@@ -231,18 +232,18 @@ impl Stage<'_> {
         }
     }
 
-    /// Opens a stream on a connection.
+    /// Opens a stream on a connection; returns `None` if the server has granted none.
     pub fn open(&mut self, peer: usize) -> Option<quinn_proto::StreamId> {
         let stream = self.crowd.peer(peer).open()?;
         self.opened += 1;
         Some(stream)
     }
 
-    /// Goes on until nothing moves any more.
+    /// Runs turns until there is no more progress.
     ///
     /// # Errors
     ///
-    /// The system's answers.
+    /// Fails as [`Crowd::turn`] does.
     pub fn until_quiet(&mut self) -> Result<()> {
         let progress = |stage: &Self| {
             let counts = stage.crowd.counts();
@@ -262,11 +263,11 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Lets all that was written leave.
+    /// Runs turns for a short time, so that written data is sent.
     ///
     /// # Errors
     ///
-    /// The system's answers.
+    /// Fails as [`Crowd::turn`] does.
     pub fn flush(&mut self) -> Result<()> {
         const LEAVES: Duration = Duration::from_millis(50);
         let started = Instant::now();
@@ -274,11 +275,11 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Goes on for so long, even past the time of the attack.
+    /// Runs turns for `time`, even beyond the attack's maximum duration.
     ///
     /// # Errors
     ///
-    /// The system's answers.
+    /// Fails as [`Crowd::turn`] does.
     pub fn hold(&mut self, time: Duration) -> Result<()> {
         let started = Instant::now();
         while started.elapsed() < time && !self.watch.has_ended() {
@@ -287,11 +288,11 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Notes what is left of flows now.
+    /// Records what is left of reset flows now.
     ///
     /// # Errors
     ///
-    /// Where the server has ended.
+    /// Fails if the server has ended.
     pub fn note_left(&mut self) -> Result<()> {
         let now = program::descriptors(self.ground.server.pid())?;
         self.left = Some(Left {

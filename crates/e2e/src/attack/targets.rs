@@ -1,4 +1,4 @@
-//! Where hostile flows lead: targets that read nothing, send without end, or never answer.
+//! Targets of hostile flows: they read nothing, send without end, or never answer.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,52 +13,53 @@ use quictun_testbed::application::Application;
 use quictun_testbed::program::{self, Program};
 use quictun_testbed::tunnel::START;
 
-/// Connections that wait in the queue of a listener: what systems permit unless told otherwise.
+/// The length of a listener's queue: the usual system maximum.
 const QUEUE: i32 = 4096;
 
-/// Connections to one address: fewer than there are ports to come from.
+/// The maximum number of connections to one address: fewer than there are source ports.
 const TO_ONE: usize = 16_000;
 
-/// Buffers of a target's socket: the data should stay with the server.
+/// The socket buffer size of a target in bytes: small, so that data stays in the server.
 const BUFFER: usize = 8 * 1024;
 
 /// The subcommand of `quictun-attack` that runs [`feed`].
 const FEED: &str = "feed";
 
-/// What comes before the targets that [`feed`] announces.
+/// The prefix of the line in which [`feed`] announces its targets.
 const LISTENING: &str = "listening ";
 
-/// OPEN for a target (PROTOCOL section 5.2), without options.
+/// Returns an OPEN for a target (PROTOCOL section 5.2), without options.
 ///
 /// # Errors
 ///
-/// Where the target is longer than an integer of one byte can tell: the tests have none.
+/// Fails if the target's length does not fit into a one-byte integer. No test uses such a target.
 pub fn open_frame(target: &str) -> Result<Vec<u8>> {
     let length = u8::try_from(target.len())?;
-    anyhow::ensure!(length < 0x3f, "{target} is too long a target for this");
+    anyhow::ensure!(length < 0x3f, "{target} does not fit a short length");
     let mut frame = vec![0x01, length + 1, length];
     frame.extend_from_slice(target.as_bytes());
     Ok(frame)
 }
 
-/// Targets of the same kind, to be used in turns.
+/// Targets of the same kind, used in turn.
 #[derive(Debug)]
 pub struct Targets {
     addresses: Vec<String>,
     next: usize,
-    /// What keeps them listening: sockets here, or a process.
+    /// The sockets or the process that keep the targets listening.
     _listeners: Vec<Socket>,
     _feeder: Option<Program>,
 }
 
 impl Targets {
-    /// Targets whose connections are established and never read: they stay in the queues of their listeners.
+    /// Creates targets whose connections are established but never accepted or read: they stay in the listeners'
+    /// queues.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// Fails if the sockets cannot be created, bound or listened on.
     pub fn stalled(connections: usize) -> Result<Self> {
-        // Connections that are given up stay in the queues as well.
+        // Connections that the server gives up also stay in the queues.
         let (listeners, targets) = listen(1 + 2 * connections / usize::try_from(QUEUE)?)?;
         Ok(Self {
             addresses: targets,
@@ -68,12 +69,12 @@ impl Targets {
         })
     }
 
-    /// Targets that send without end. They are a process of their own: it and the server need a descriptor for each
-    /// flow, and this one some for honest flows.
+    /// Starts targets that send without end, in a separate process. That process and the server each need a descriptor
+    /// per flow, and this process needs some for honest flows.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the process does not start.
     pub fn sources(connections: usize) -> Result<Self> {
         let mut command = program::command(std::env::current_exe()?);
         let count = 1 + connections / TO_ONE;
@@ -89,14 +90,14 @@ impl Targets {
         })
     }
 
-    /// The target of the next flow.
+    /// Returns the target of the next flow.
     pub fn next_target(&mut self) -> &str {
         self.next += 1;
         &self.addresses[self.next % self.addresses.len()]
     }
 }
 
-/// Listens on so many addresses, with small buffers.
+/// Listens on `count` addresses, with small buffers.
 fn listen(count: usize) -> Result<(Vec<Socket>, Vec<String>)> {
     let (mut listeners, mut targets) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -112,11 +113,11 @@ fn listen(count: usize) -> Result<(Vec<Socket>, Vec<String>)> {
     Ok((listeners, targets))
 }
 
-/// Listens on so many addresses, announces them by `say` in one line, and sends without end to whoever connects.
+/// Listens on `listeners` addresses, announces them with `say` in one line, and sends without end on every connection.
 ///
 /// # Errors
 ///
-/// The system's answers.
+/// Fails if a socket cannot be set up or polling fails.
 pub fn feed(listeners: usize, say: impl FnOnce(&str)) -> Result<()> {
     let (listeners, targets) = listen(listeners)?;
     let feeder = Feeder::new(listeners)?;
@@ -124,11 +125,11 @@ pub fn feed(listeners: usize, say: impl FnOnce(&str)) -> Result<()> {
     feeder.run()
 }
 
-/// A target that reads everything and answers nothing.
+/// Starts a target that reads everything and sends nothing.
 ///
 /// # Errors
 ///
-/// The system's answer.
+/// Fails if the socket cannot be created, bound or listened on.
 pub fn sink() -> Result<Application> {
     Application::tcp(|mut connection| {
         let mut block = [0; 16 * 1024];
@@ -137,7 +138,7 @@ pub fn sink() -> Result<Application> {
     })
 }
 
-/// Writes to all connections whatever they take.
+/// Writes to every connection as much as it accepts.
 struct Feeder {
     epoll: OwnedFd,
     listeners: Vec<TcpListener>,
@@ -152,7 +153,7 @@ impl Feeder {
             let listener = TcpListener::from(socket);
             listener.set_nonblocking(true)?;
             let data = EventData::new_u64(number as u64);
-            // Told once per arrival: a listener without descriptors does not keep this thread busy.
+            // Edge-triggered: a listener that cannot accept for lack of descriptors does not keep this thread busy.
             epoll::add(&epoll, &listener, data, EventFlags::IN | EventFlags::ET)?;
             listeners.push(listener);
         }
@@ -173,7 +174,7 @@ impl Feeder {
             for event in events.drain(..) {
                 let number = usize::try_from(event.data.u64())?;
                 if number < self.listeners.len() {
-                    // Without descriptors connections stay in the queue: flows that nothing is sent to.
+                    // Without free descriptors, connections stay in the queue: these flows receive no data.
                     if self.accept(number).is_err() {}
                 } else {
                     fill(&mut self.connections[number - self.listeners.len()]);
@@ -198,7 +199,7 @@ impl Feeder {
     }
 }
 
-/// Writes until the connection is full, or over.
+/// Writes until the socket's buffer is full or the connection has ended.
 fn fill(connection: &mut Option<TcpStream>) {
     const BLOCK: [u8; 16 * 1024] = [7; 16 * 1024];
     while let Some(stream) = connection {

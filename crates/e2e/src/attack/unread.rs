@@ -1,4 +1,4 @@
-//! Data that nobody takes: targets that do not read, peers that do not read or acknowledge.
+//! Data that the receiver does not take: targets that do not read, peers that do not read or acknowledge.
 
 use anyhow::Result;
 
@@ -9,31 +9,31 @@ use super::session::Tamper;
 use super::stage::{self, Stage, Terms};
 use super::targets::{Targets, open_frame};
 
-/// Length of `OPEN_ACK`: bytes from here on are the target's.
+/// The length of `OPEN_ACK`: stream bytes from this offset on come from the target.
 const AFTER_ACK: u64 = 2;
 
-/// A byte of a packet that is early in a download, and not the first.
+/// The offset of a byte in an early packet of a download, but not in the first.
 const EARLY: u64 = 20_000;
 
-/// Credit without an end.
+/// Practically unlimited credit, in bytes.
 const ENDLESS: u64 = 1 << 40;
 
-/// Who does not take the data.
+/// The side that does not take the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
-    /// The target: it reads nothing of an upload.
+    /// The target reads nothing of an upload.
     Upload,
-    /// The client: it gives no credit for a download.
+    /// The client grants no credit for a download.
     Unread,
-    /// The client: it gives all credit for a download and acknowledges none of it.
+    /// The client grants unlimited credit for a download and acknowledges none of it.
     Unacknowledged,
 }
 
-/// Flows whose data stays with the server.
+/// Opens flows whose data stays with the server.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn stalled(terms: &Terms, connections: usize, flows: u64, way: Way) -> Result<Outcome> {
     let all = connections as u64 * flows;
     let mut targets = if way == Way::Upload {
@@ -48,11 +48,11 @@ pub fn stalled(terms: &Terms, connections: usize, flows: u64, way: Way) -> Resul
     })
 }
 
-/// Downloads of which one early packet is never acknowledged.
+/// Starts downloads of which one early packet is never acknowledged.
 ///
 /// # Errors
 ///
-/// See [`stage::attack`].
+/// Fails as [`stage::attack`] does.
 pub fn no_acks(terms: &Terms, connections: usize, flows: u64) -> Result<Outcome> {
     let all = connections as u64 * flows;
     let mut targets = Targets::sources(usize::try_from(all)?)?;
@@ -101,7 +101,7 @@ fn manner(way: Way) -> (&'static str, Manner) {
     }
 }
 
-/// Opens so many flows on every connection, in turns, until all are open or nothing moves.
+/// Opens `flows` flows on every connection, in turn, until all are open or there is no progress.
 fn each(stage: &mut Stage<'_>, flows: u64, pour: bool, targets: &mut Targets) -> Result<()> {
     for _ in 0..flows {
         for peer in 0..stage.crowd.peers().len() {

@@ -1,6 +1,6 @@
-//! `quictun-attack`: attacks a server of ours that it starts itself, and checks what that costs the server.
+//! `quictun-attack`: starts a server of this workspace, attacks it, and checks the cost to the server.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "its report")]
+#![expect(clippy::print_stdout, reason = "the output")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,13 +14,13 @@ use quictun_e2e::attack::stage::Terms;
 use quictun_e2e::attack::targets;
 use quictun_testbed::{binaries, isolation};
 
-/// Starts a server with a memory budget and an honest client, attacks the server, and prints by how much it grew,
-/// whom it served, and how long honest clients waited. Ends with 1 where a limit is exceeded: the budget and
-/// 8 MiB, 2 s until an honest flow's first byte, and nothing left of flows that were reset.
+/// Starts a server with a memory budget and an honest client, attacks the server, and prints its memory growth, the
+/// flows that it served, and the waiting times of honest clients. The exit code is 1 if a limit is exceeded: growth of
+/// the budget plus 8 MiB, 2 s until an honest flow's first byte, and nothing left of flows that were reset.
 ///
-/// The columns: connections established of all begun; flows answered, refused, and all; bytes sent on streams; the
-/// longest wait for a first byte and flows served of all, for the client that was there before and for new ones; the
-/// most descriptors. A growth with > was still going on when the attack was broken off.
+/// The columns: connections established out of all started; flows answered, refused and opened; bytes sent on streams;
+/// the longest wait for a first byte and the flows served out of all, for the client that existed before the attack and
+/// for new ones; the peak number of descriptors. A growth with > means that the attack was stopped early.
 ///
 ///   cargo run --release -p quictun-e2e --bin quictun-attack -- first-byte-missing --memory-budget 4M
 #[derive(Parser)]
@@ -28,25 +28,25 @@ use quictun_testbed::{binaries, isolation};
 struct Args {
     #[command(subcommand)]
     what: What,
-    /// One JSON object per line instead of a table.
+    /// Prints one JSON object per line instead of a table.
     #[arg(long, global = true)]
     json: bool,
-    /// Directory of quictun, quictun-server and quictun-client; without it they are built.
+    /// Directory of quictun, quictun-server and quictun-client; if not given, cargo builds them.
     #[arg(long, global = true, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
-    /// The server's budget, as 4M or 1G; without it the server's default.
+    /// The server's memory budget, such as 4M or 1G; if not given, the server's default.
     #[arg(long, global = true, value_name = "SIZE", value_parser = size)]
     memory_budget: Option<u64>,
-    /// How far the server may grow, as 512M; without it by its budget and 8 MiB.
+    /// The allowed memory growth of the server, such as 512M; if not given, its budget plus 8 MiB.
     #[arg(long, global = true, value_name = "SIZE", value_parser = size)]
     limit: Option<u64>,
-    /// Seconds that an attack may take, at most.
+    /// Maximum duration of an attack in seconds.
     #[arg(long, global = true, default_value_t = 30)]
     seconds: u64,
-    /// Seconds that honest clients are looked at when the attack has all that it can have.
+    /// Seconds for which honest clients are observed after the attack has reached its full effect.
     #[arg(long, global = true, default_value_t = 3)]
     hold: u64,
-    /// One more argument for the server, as --server-arg=--workers=1. Repeatable.
+    /// An additional argument for the server, such as --server-arg=--workers=1. Repeatable.
     #[arg(
         long,
         global = true,
@@ -60,16 +60,16 @@ struct Args {
 enum What {
     #[command(flatten)]
     One(Attack),
-    /// Every attack for every budget, and 10 000 strangers against the default budget and 512 MiB.
+    /// Runs every attack with every budget, and 10 000 strangers against the default budget with a limit of 512 MiB.
     All {
-        /// Budgets, separated by commas.
+        /// Memory budgets, separated by commas.
         #[arg(long, value_delimiter = ',', default_value = "4M,64M,1G", value_parser = size)]
         budgets: Vec<u64>,
     },
-    /// The targets of downloads.
+    /// Runs the targets of downloads.
     #[command(hide = true)]
     Feed {
-        /// On how many addresses to listen.
+        /// Number of addresses to listen on.
         listeners: usize,
     },
 }
@@ -118,11 +118,12 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-/// Runs this program again, with the environment variable in place of the flag: this process may not change its own.
+/// Runs this program again, with the environment variable in place of the flag: a process cannot safely change its own
+/// environment.
 fn again(directory: &Path) -> Result<ExitCode> {
     let directory = directory
         .canonicalize()
-        .with_context(|| format!("{}", directory.display()))?;
+        .with_context(|| format!("resolving the directory {}", directory.display()))?;
     let status = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .env(binaries::DIRECTORY, directory)
@@ -131,7 +132,7 @@ fn again(directory: &Path) -> Result<ExitCode> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Bytes of `4M`, `64M`, `1G`, `512K`.
+/// Parses a size in bytes: `4M`, `64M`, `1G`, `512K`.
 fn size(text: &str) -> Result<u64, String> {
     let (digits, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
     let shift = match unit {
@@ -139,9 +140,9 @@ fn size(text: &str) -> Result<u64, String> {
         "K" | "KiB" => 10,
         "M" | "MiB" => 20,
         "G" | "GiB" => 30,
-        _ => return Err(format!("{unit:?} is no unit: K, M or G")),
+        _ => return Err(format!("{unit:?} is not a unit: use K, M or G")),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size"))?;
+    let number: u64 = digits.parse().map_err(|_| format!("bad size {text:?}"))?;
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| format!("{text} is too large"))

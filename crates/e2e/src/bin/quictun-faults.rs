@@ -1,7 +1,7 @@
 //! `quictun-faults`: ends or stops each process of a tunnel in each state of a connection, and shows what the
 //! applications see.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its report")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the output")]
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -15,39 +15,39 @@ use quictun_e2e::faults::oom;
 use quictun_e2e::faults::run::Plan;
 use quictun_testbed::isolation;
 
-/// Starts a tunnel for each cell of the matrix, with two applications that compare every byte; has something happen to one
-/// process; and prints what each application saw. Ends with 1 where a TCP connection ends like any other and bytes are
-/// missing, and where anything is lost after SIGTERM.
+/// Starts a tunnel for each cell of the matrix, with two applications that verify every byte. Applies the fault to one
+/// process and prints what each application saw. The exit code is 1 if a TCP connection ends cleanly although bytes are
+/// missing, or if anything is lost after SIGTERM.
 ///
 ///   cargo run -p quictun-e2e --bin quictun-faults -- --write docs/FAULTS.md
 #[derive(Parser)]
 #[command(name = "quictun-faults", version, verbatim_doc_comment)]
 struct Args {
-    /// Only this process. Repeatable, as the following ones.
+    /// Tests only this process. Repeatable, as are the next three options.
     #[arg(long, value_enum)]
     process: Vec<Process>,
-    /// Only this fault.
+    /// Tests only this fault.
     #[arg(long, value_enum)]
     fault: Vec<Fault>,
-    /// Only this phase of the connection.
+    /// Tests only this phase of the connection.
     #[arg(long, value_enum)]
     phase: Vec<Phase>,
-    /// Only these sockets.
+    /// Tests only these sockets.
     #[arg(long, value_enum)]
     sockets: Vec<Sockets>,
-    /// A few cells, with short deadlines.
+    /// Tests a few cells, with short deadlines.
     #[arg(long)]
     quick: bool,
-    /// Seconds that a stopped process stands still.
+    /// Seconds for which a stopped process stays stopped.
     #[arg(long, value_name = "SECONDS")]
     stop: Option<u64>,
-    /// Seconds of silence after which a process takes its peer for dead.
+    /// Seconds of silence after which a process considers its peer dead.
     #[arg(long, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
-    /// Cells at a time.
+    /// Number of cells that run in parallel.
     #[arg(long, default_value_t = 12)]
     parallel: usize,
-    /// One JSON object instead of tables.
+    /// Prints one JSON object instead of tables.
     #[arg(long)]
     json: bool,
     /// Writes the tables to this file.
@@ -60,11 +60,11 @@ fn main() -> Result<ExitCode> {
     let choice = choice(&args);
     if choice.sockets.contains(&Sockets::Tun)
         && let Some(code) = isolation::rerun_inside()
-            .context("devices need namespaces; without: --sockets tcp --sockets unix")?
+            .context("no namespaces for devices: use --sockets tcp --sockets unix")?
     {
         return Ok(code);
     }
-    // A test gates on what is seen, not on how long a busy machine takes to drain.
+    // A test checks what applications see, not how long a busy machine takes to drain.
     let [stop, idle_timeout, drain] = if args.quick { [1, 5, 60] } else { [20, 30, 10] };
     let plan = Plan {
         stop: Duration::from_secs(args.stop.unwrap_or(stop)),
@@ -127,7 +127,7 @@ fn choice(args: &Args) -> Choice {
     }
 }
 
-/// The tables, with how they came about.
+/// Returns the tables as a document that also says how they were produced.
 fn document(plan: &Plan, matrix: &Matrix) -> Result<String> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let git = Command::new("git")

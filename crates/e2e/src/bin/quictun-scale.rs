@@ -1,6 +1,6 @@
-//! `quictun-scale`: puts load on a pair of quictun programs that it starts itself, and checks limits.
+//! `quictun-scale`: starts a pair of quictun programs, puts load on them, and checks limits.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "its report")]
+#![expect(clippy::print_stdout, reason = "the output")]
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ use quictun_e2e::load::{cost, rr, verify};
 use quictun_link::units::{Delay, Rate, Share};
 use quictun_testbed::isolation;
 
-/// Starts quictun-server, quictun-client and an application, puts load on them, and prints a table.
-/// Ends with 1 where a limit is exceeded.
+/// Starts quictun-server, quictun-client and an application, puts load on them, and prints a table. The exit code is 1
+/// if a limit is exceeded.
 ///
 ///   cargo run --release -p quictun-e2e --bin quictun-scale -- idle --flows 10000
 #[derive(Parser)]
@@ -30,11 +30,11 @@ use quictun_testbed::isolation;
 struct Args {
     #[command(subcommand)]
     load: Load,
-    /// One JSON object instead of a table.
+    /// Prints one JSON object instead of a table.
     #[arg(long, global = true)]
     json: bool,
-    /// Where the programs run: on loopback, in two network namespaces joined by a veth pair (or by one that carries single
-    /// packets, without offloads), or behind an emulated link.
+    /// Link between the programs: loopback, two network namespaces connected by a veth pair (or by one that carries
+    /// single packets, without offloads), or an emulated link.
     #[arg(long, global = true, value_enum, default_value = "loopback")]
     link: LinkName,
     /// Rate of the emulated link.
@@ -46,7 +46,7 @@ struct Args {
     /// Share of packets that the emulated link loses.
     #[arg(long, global = true, default_value = "0%")]
     loss: Share,
-    /// One more argument for quictun-server, as --server-arg=--workers=1. Repeatable.
+    /// An additional argument for quictun-server, such as --server-arg=--workers=1. Repeatable.
     #[arg(
         long,
         global = true,
@@ -54,7 +54,7 @@ struct Args {
         allow_hyphen_values = true
     )]
     server_arg: Vec<String>,
-    /// One more argument for quictun-client. Repeatable.
+    /// An additional argument for quictun-client. Repeatable.
     #[arg(
         long,
         global = true,
@@ -74,111 +74,113 @@ enum LinkName {
 
 #[derive(Subcommand)]
 enum Load {
-    /// Holds idle flows: resident memory of each, processor time and wake-ups of all.
+    /// Holds idle flows: measures resident memory per flow, processor time and wake-ups.
     Idle {
-        /// How many.
+        /// Number of flows.
         #[arg(long, default_value_t = 10_000)]
         flows: usize,
-        /// KiB resident that a flow may cost at each end.
+        /// Resident KiB that a flow may cost at each end.
         #[arg(long, default_value_t = 12.0)]
         max_kib: f64,
-        /// Seconds for which both programs are watched.
+        /// Seconds for which both programs are observed.
         #[arg(long, default_value_t = 10.0)]
         seconds: f64,
-        /// Percent of a processor that each end may take meanwhile.
+        /// Percent of a processor that each end may use meanwhile.
         #[arg(long)]
         max_processor: Option<f64>,
-        /// Times a second that threads of each end may be woken meanwhile.
+        /// Wake-ups per second that the threads of each end may have meanwhile.
         #[arg(long)]
         max_wakes: Option<f64>,
     },
-    /// Opens and closes flows: memory stays flat, no descriptor and no stream is left.
+    /// Opens and closes flows: memory must stay flat, and no descriptor or stream may be left.
     Churn {
-        /// How many in all.
+        /// Total number of flows.
         #[arg(long, default_value_t = 200_000)]
         flows: u64,
-        /// How many at once.
+        /// Number of concurrent flows.
         #[arg(long, default_value_t = 100)]
         parallel: u64,
         /// Percent by which memory may grow after the first tenth of the flows.
         #[arg(long, default_value_t = 5.0)]
         max_growth: f64,
-        /// Descriptors that may be left.
+        /// Number of descriptors that may be left.
         #[arg(long, default_value_t = 4.0)]
         max_descriptors: f64,
     },
-    /// Moves data on many flows at once, both ways, and verifies every byte.
+    /// Transfers data on many concurrent flows in both directions, and verifies every byte.
     Verify {
-        /// How many at once.
+        /// Number of concurrent flows.
         #[arg(long, default_value_t = 1000)]
         flows: usize,
-        /// Bytes each way on each.
+        /// Bytes per flow and direction.
         #[arg(long, default_value_t = 1_000_000)]
         bytes: u64,
     },
     /// Measures one active flow alone and beside flows whose applications do not read, all on one connection.
     Stalled {
-        /// How many do not read.
+        /// Number of flows that are not read.
         #[arg(long, default_value_t = 1000)]
         flows: usize,
-        /// Which ones.
+        /// Direction of the flows that are not read.
         #[arg(long, value_enum, default_value = "downloads")]
         direction: Direction,
-        /// Measurements alone and beside them, in turns.
+        /// Number of measurements alone and beside them, in turn.
         #[arg(long, default_value_t = 5)]
         repetitions: usize,
-        /// Seconds of each transfer.
+        /// Seconds that each transfer takes.
         #[arg(long, default_value_t = 4.0)]
         seconds: f64,
-        /// Round trips of one byte.
+        /// Number of round trips of one byte.
         #[arg(long, default_value_t = 1000)]
         echoes: usize,
-        /// Least rate beside them, as a share of the rate alone.
+        /// Minimum rate beside them, as a share of the rate alone.
         #[arg(long, default_value_t = 0.9)]
         least_rate: f64,
-        /// Largest 99th percentile of the delay beside them, as a multiple of the one alone.
+        /// Maximum 99th percentile of the delay beside them, as a multiple of that alone.
         #[arg(long, default_value_t = 2.0)]
         most_delay: f64,
     },
-    /// Measures two builds in turns: the ratio of their figures, with an exact interval of 95 %.
+    /// Measures two builds in turn: the ratio of their figures, with an exact 95 % interval.
     Pairs {
-        /// Directory of the earlier build's quictun-server and quictun-client. Without it, the same build with --before-arg is
-        /// the earlier one.
+        /// Directory of the earlier build's quictun-server and quictun-client. If not given, the earlier build is the
+        /// same build with --before-arg.
         #[arg(long, value_name = "DIR", required_unless_present = "before_arg")]
         before: Option<PathBuf>,
-        /// One more argument for both of the earlier build's programs, as --before-arg=--bond-ttl=0s. Repeatable.
+        /// An additional argument for both programs of the earlier build, such as --before-arg=--bond-ttl=0s.
+        /// Repeatable.
         #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
         before_arg: Vec<String>,
-        /// What is measured.
+        /// The quantity to measure.
         #[arg(long, value_enum, default_value = "throughput")]
         measure: Measure,
-        /// How many pairs.
+        /// Number of pairs to measure.
         #[arg(long, default_value_t = 20)]
         pairs: usize,
-        /// Seconds of each measurement of a rate.
+        /// Seconds per measurement of a rate.
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
-        /// Least ratio that the interval may reach: this build over the earlier one.
+        /// Minimum ratio of this build to the earlier one that the interval may reach.
         #[arg(long, default_value_t = 0.97)]
         least: f64,
     },
-    /// Samples both programs with perf during an upload: what a packet costs, by cost centre.
+    /// Samples both programs with perf during an upload: the cost of a packet by cost centre.
     Cost {
-        /// Seconds of each sampling.
+        /// Seconds that each sampling takes.
         #[arg(long, default_value_t = 5.0)]
         seconds: f64,
-        /// Directory of the programs, where they are not those under test.
+        /// Directory of the programs, if they are not the ones under test.
         #[arg(long, value_name = "DIR")]
         programs: Option<PathBuf>,
-        /// Directory of an earlier build's programs: writes docs/COST.md, for four links, instead of a table for one.
+        /// Directory of an earlier build's programs: prints docs/COST.md, for four links, instead of a table for one.
         #[arg(long, value_name = "DIR")]
         before: Option<PathBuf>,
     },
-    /// Cuts the connections under running flows again and again: time without progress.
+    /// Cuts the connections under running flows repeatedly: measures time without progress.
     Cut(Cut),
-    /// Opens connections through `-L` and `-D` of one client in turns: what the proxy adds to the first byte.
+    /// Opens connections through `-L` and `-D` of one client in turn: measures the time that the proxy adds to the
+    /// first byte.
     Proxy {
-        /// How many each way.
+        /// Number of connections through each.
         #[arg(long, default_value_t = 5000)]
         count: usize,
         /// Milliseconds that the proxy may add to the median.
@@ -188,15 +190,15 @@ enum Load {
         #[arg(long, default_value_t = 5.0)]
         max_growth: f64,
     },
-    /// The application of `idle`.
+    /// Runs the application of `idle`.
     #[command(hide = true)]
     Hold {
-        /// Where to listen.
+        /// Address to listen on.
         address: SocketAddr,
     },
-    /// Sends one byte there and back: what the tunnel adds to a round trip.
+    /// Sends one byte to an echo and back: measures the time that the tunnel adds to a round trip.
     Rr {
-        /// How often.
+        /// Number of round trips.
         #[arg(long, default_value_t = 20_000)]
         count: usize,
         /// Microseconds that the tunnel may add to the median.
@@ -251,7 +253,7 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-/// Runs a load; `None`: there is no table to print.
+/// Runs a load; returns `None` if there is no table to print.
 fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
     Ok(Some(match load {
         Load::Idle {

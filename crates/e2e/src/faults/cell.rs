@@ -1,87 +1,88 @@
-//! The dimensions of the fault matrix, and what the applications do in each phase.
+//! The dimensions of the fault matrix, and the scripts of the applications in each phase.
 
 use clap::ValueEnum;
 
 use super::script::{Script, Step};
 
-/// Which process it happens to.
+/// The process that the fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Process {
     /// `quictun-server`, or `quictun server` with a device.
     Server,
-    /// `quictun-client`, or the client behind a device.
+    /// `quictun-client`, or the client process behind a device.
     Client,
-    /// The one with the network stack behind a device.
+    /// The process with the network stack behind a device.
     Netstackd,
-    /// The one that holds a device, and started the two others.
+    /// The process that holds a device and has started the two others.
     Supervisor,
 }
 
-/// What happens to it.
+/// The fault that a process suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Fault {
-    /// Nothing: what the others are held against.
+    /// No fault: the baseline for the others.
     None,
-    /// SIGTERM: it drains.
+    /// SIGTERM: the process drains.
     Term,
-    /// SIGKILL.
+    /// SIGKILL: the process ends at once.
     Kill,
-    /// SIGSTOP, and SIGCONT after a while.
+    /// SIGSTOP, followed by SIGCONT after a while.
     Stop,
-    /// The kernel kills it for want of memory.
+    /// The kernel kills the process because memory has run out.
     Oom,
 }
 
-/// What the connection is doing just then.
+/// The state of the connection when the fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Phase {
-    /// Nothing; a request and its reply follow.
+    /// No data is in flight; a request and its reply follow.
     Idle,
-    /// The application uploads, and waits for a receipt.
+    /// The application uploads and waits for a receipt.
     Up,
-    /// The application downloads, and sends a receipt.
+    /// The application downloads and sends a receipt.
     Down,
-    /// The application has sent FIN, and downloads.
+    /// The application has sent FIN and downloads.
     HalfClosed,
-    /// The target has sent FIN, and the application uploads.
+    /// The target has sent FIN and the application uploads.
     TargetHalfClosed,
-    /// The target does not accept yet.
+    /// The target does not accept connections yet.
     Opening,
 }
 
-/// Kind of the applications' sockets.
+/// The kind of the applications' sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Sockets {
     /// TCP at both ends.
     Tcp,
     /// Unix sockets at both ends.
     Unix,
-    /// TCP through a device at the near end.
+    /// TCP, through a device at the near end.
     Tun,
 }
 
 /// One connection and one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
-    /// To whom.
+    /// The process that the fault hits.
     pub process: Process,
-    /// What.
+    /// The fault that occurs.
     pub fault: Fault,
-    /// When.
+    /// The state of the connection when the fault occurs.
     pub phase: Phase,
-    /// Between which applications.
+    /// The kind of the applications' sockets.
     pub sockets: Sockets,
 }
 
-/// Requests, replies and receipts.
+/// The size of requests, replies and receipts, in bytes.
 const SMALL: u64 = 1000;
-/// A transfer under which something happens: more than sockets hold.
+/// The size in bytes of a transfer during which the fault occurs: more than socket buffers hold.
 const BULK: u64 = 6_000_000;
-/// Of it, what has arrived by then.
+/// The bytes of that transfer that have arrived when the fault occurs.
 const BEFORE: u64 = 500_000;
 
 impl Phase {
-    /// What the application at the near end does, and what the target does. One of them holds where the fault comes.
+    /// Returns the scripts of the application at the near end and of the target. One of them holds at the moment of the
+    /// fault.
     pub fn scripts(self) -> [Script; 2] {
         use Step::{End, Finish, Hold, Receive, ReceiveSlowly, Send};
         let bulk = vec![Receive(BEFORE), Hold, ReceiveSlowly(BULK - BEFORE), End];

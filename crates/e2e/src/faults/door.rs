@@ -1,4 +1,4 @@
-//! Where the target is reached: at once, or not until after the fault.
+//! The target's listener, which accepts at once or only after the fault.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -11,11 +11,11 @@ use super::script::Hold;
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
 
-/// A target is reached within this after it begins to accept: a SYN that was not answered is sent again after one, two
-/// and four seconds.
+/// The time limit for a connection to reach the target once it accepts. TCP retransmits an unanswered SYN after one,
+/// two and four seconds.
 const REACHED: Duration = Duration::from_secs(10);
 
-/// Small, so that what a slow reader has not read is still the tunnel's.
+/// A small receive buffer in bytes, so that data that a slow reader has not read is still in the tunnel.
 pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
 
 /// A listener that accepts one connection.
@@ -23,7 +23,8 @@ pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
 pub(crate) struct Door {
     listener: Socket,
     endpoint: Endpoint,
-    /// It opens after the fault; connections that fill its queue until then, where the kernel would accept by itself.
+    /// `Some` if the listener opens only after the fault: connections that fill its queue until then, because otherwise
+    /// the kernel would complete handshakes by itself.
     queued: Option<Vec<TcpStream>>,
 }
 
@@ -45,7 +46,7 @@ impl Door {
         listener.bind(&address.into())?;
         listener.listen(i32::from(!late))?;
         let address = listener.local_addr()?.as_socket();
-        let address = address.context("invariant: an IP socket")?;
+        let address = address.context("invariant: a bound TCP socket has an IP address")?;
         Ok(Self {
             listener,
             endpoint: Endpoint::Tcp(address),
@@ -53,12 +54,12 @@ impl Door {
         })
     }
 
-    /// Where it is.
+    /// Returns the address of the listener.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Accepts, once it may; `None`: nobody comes.
+    /// Accepts one connection once that is allowed; returns `None` if no connection arrives in time.
     pub(crate) fn open(self, hold: &Hold) -> Result<Option<Connection>> {
         let late = self.queued.is_some();
         let queued = self.queued.unwrap_or_default();
@@ -84,7 +85,7 @@ impl Door {
     }
 }
 
-/// Connections that a listener with a queue of 0 does not accept, until it answers no SYN any more.
+/// Makes connections that a listener with a queue of 0 does not accept, until it no longer answers SYNs.
 fn fill(address: SocketAddr) -> Result<Vec<TcpStream>> {
     const ENOUGH: usize = 8;
     const ANSWERED: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! Many cells: which there are, what each came to, and what must not be.
+//! A set of cells, their outcomes, and the rules that outcomes must satisfy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,37 +12,37 @@ use super::cell::{Cell, Fault, Phase, Process, Sockets};
 use super::run::{Plan, run};
 use super::seen::{Outcome, Seen};
 
-/// Of each dimension, what is wanted.
+/// The selected values of each dimension.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// Processes.
+    /// The processes that faults hit.
     pub processes: Vec<Process>,
-    /// What happens to them.
+    /// The faults to apply.
     pub faults: Vec<Fault>,
-    /// What the connection is doing.
+    /// The states of the connection.
     pub phases: Vec<Phase>,
-    /// Kinds of sockets.
+    /// The kinds of sockets.
     pub sockets: Vec<Sockets>,
 }
 
-/// A cell and what it came to.
+/// A cell and its outcomes.
 #[derive(Debug)]
 pub struct Row {
-    /// What happened.
+    /// The cell that was run.
     pub cell: Cell,
-    /// What the application and the target saw; or why it could not be shown.
+    /// The outcomes at the application and at the target, or the error that prevented the run.
     pub outcomes: Result<[Outcome; 2], String>,
 }
 
-/// All rows.
+/// The rows of all cells.
 #[derive(Debug)]
 pub struct Matrix {
     rows: Vec<Row>,
 }
 
 impl Choice {
-    /// Its cells, of which there is none twice: without a fault it does not matter to whom nothing happens, and the server is
-    /// the same with a device as without.
+    /// Returns the cells of this choice without duplicates. Without a fault the process does not matter, and the server
+    /// is the same with and without a device.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &sockets in &self.sockets {
@@ -72,7 +72,7 @@ impl Choice {
 }
 
 impl Matrix {
-    /// Runs all cells, so many at a time, and tells `done` of each.
+    /// Runs all cells, at most `parallel` at a time, and passes each finished row to `done`.
     pub fn run(cells: &[Cell], plan: &Plan, parallel: usize, done: impl Fn(&Row) + Sync) -> Self {
         let next = AtomicUsize::new(0);
         let rows = Mutex::new(BTreeMap::new());
@@ -95,7 +95,7 @@ impl Matrix {
         }
     }
 
-    /// Cells that must not be, each with what is wrong.
+    /// Returns the cells that break a rule, each with the reason.
     pub fn findings(&self) -> Vec<String> {
         let found = self.rows.iter().flat_map(|row| {
             let of = move |what| format!("{}: {what}", row.cell);
@@ -104,7 +104,7 @@ impl Matrix {
         found.collect()
     }
 
-    /// As one JSON object.
+    /// Returns the matrix as one JSON object.
     pub fn json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
             let seen = |end: usize| match &row.outcomes {
@@ -121,7 +121,7 @@ impl Matrix {
         json!({ "kept": self.findings().is_empty(), "cells": rows.collect::<Vec<_>>() })
     }
 
-    /// As Markdown: a table for each kind of sockets.
+    /// Returns the matrix as Markdown, with a table for each kind of sockets.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         for sockets in Sockets::value_variants() {
@@ -144,7 +144,7 @@ impl Matrix {
 }
 
 impl Row {
-    /// What is wrong with it, if anything is.
+    /// Returns what is wrong with the row; empty if nothing is.
     pub fn findings(&self) -> Vec<String> {
         let outcomes = match &self.outcomes {
             Ok(outcomes) => outcomes,
@@ -157,8 +157,8 @@ impl Row {
             .collect()
     }
 
-    /// A cut that looks like an end is, where the sockets know another; so is anything that is lost though the process was
-    /// given the time to drain, or though nothing happened at all.
+    /// Returns true if the outcome breaks a rule. A cut must not look like a clean end, unless the sockets cannot
+    /// distinguish them. Nothing may be lost if the process had time to drain, or if there was no fault.
     fn is_wrong(&self, outcome: &Outcome) -> bool {
         match &outcome.seen {
             Seen::Wrong(_) => true,
@@ -167,7 +167,7 @@ impl Row {
         }
     }
 
-    /// A line of a table.
+    /// Returns the row as a line of the table.
     fn markdown(&self) -> String {
         let [application, target] = self.shown();
         let process = match self.cell.fault {
@@ -271,7 +271,8 @@ mod tests {
             phases: Phase::value_variants().to_vec(),
             sockets: Sockets::value_variants().to_vec(),
         };
-        // Nothing, once, and four faults of each process: two, two, or the three of a device; in six phases.
+        // One row without a fault per kind of sockets, and four faults for each process: two, two, or the three of a
+        // device; in six phases.
         let cells = choice.cells();
         assert_eq!(cells.len(), (3 + 4 * (2 + 2 + 3)) * 6);
         let mut sorted = cells.clone();

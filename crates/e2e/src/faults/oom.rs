@@ -1,4 +1,5 @@
-//! The kernel kills a process for want of memory: in a group of its own, with a neighbour that takes all there is.
+//! Makes the kernel kill a process because memory has run out: in a control group with a neighbour that uses all its
+//! memory.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,13 +14,13 @@ use super::site::wait_gone;
 use quictun_testbed::deadline;
 use quictun_testbed::program::{self, Program};
 
-/// What the group may have: little, so that it is soon used up.
+/// The memory limit of the group in bytes: low, so that it is used up soon.
 const MEMORY: &str = "67108864";
 
-/// Using it up takes no longer, on a busy machine too.
+/// The time limit for using it up, even on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// How the versions of control groups name things.
+/// The file names in one version of control groups.
 struct Version {
     root: &'static str,
     limit: &'static str,
@@ -39,39 +40,40 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// A control group with little memory, removed when it is dropped.
+/// A control group with little memory, removed on drop.
 struct Group {
     path: PathBuf,
     version: &'static Version,
 }
 
-/// Whether a process can be killed that way here.
+/// Returns true if a process can be killed in this way here.
 pub fn is_possible() -> bool {
     Group::new().is_ok()
 }
 
-/// Has the kernel kill a process.
+/// Makes the kernel kill a process for lack of memory.
 ///
 /// # Errors
 ///
-/// Where it does not.
+/// Fails if no control group can be made, or if the kernel does not kill the process in time.
 pub(crate) fn kill(pid: Pid) -> Result<()> {
     let group = Group::new()?;
     let number = pid.as_raw_nonzero().to_string();
     fs::write(format!("/proc/{number}/oom_score_adj"), "1000")?;
     group.write("cgroup.procs", &number)?;
-    // It collects an endless line, and is killed as well, but later: who has 1000 points more than anybody is first.
+    // The hog reads an endless line. The kernel kills it as well, but later, because the victim has an `oom_score_adj`
+    // that is higher by 1000.
     let mut hog = program::command("sh");
     hog.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec tail /dev/zero"]);
     let mut hog = Program::start("hog", hog.arg(&group.path))?;
     hog.hush();
     wait_gone(pid, SOON)?;
-    let killed = deadline::wait("the kernel to count it", SOON, || {
+    let killed = deadline::wait("the kernel to count the kill", SOON, || {
         let text = fs::read_to_string(group.path.join(group.version.kills))?;
         let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
         Ok(count.filter(|count| *count != "0").map(str::to_owned))
     });
-    killed.context("it died of something else").map(drop)
+    killed.context("it died for another reason").map(drop)
 }
 
 impl Group {
@@ -94,7 +96,7 @@ impl Group {
 
     fn write(&self, file: &str, text: &str) -> Result<()> {
         let path = self.path.join(file);
-        // Where there are no control groups it is no file yet.
+        // Without control groups the file does not exist.
         let file = fs::OpenOptions::new().write(true).open(&path);
         file.and_then(|mut file| file.write_all(text.as_bytes()))
             .with_context(|| path.display().to_string())
@@ -103,9 +105,9 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Processes that have just ended may still be in it.
+        // Processes that have just ended may still be in the group.
         let removed = || fs::remove_dir(&self.path).is_ok();
-        // A group without processes does no harm where it stays.
-        if deadline::until("an empty group", SOON, removed).is_err() {}
+        // An empty group does no harm if it remains.
+        if deadline::until("the control group to become empty", SOON, removed).is_err() {}
     }
 }

@@ -1,4 +1,4 @@
-//! One cell of the fault matrix: a tunnel of its own, two applications, and what happens to one process.
+//! Runs one cell of the fault matrix: a new tunnel, two applications, and a fault in one process.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ pub use super::site::Plan;
 use super::site::{Site, wait_gone};
 use quictun_testbed::deadline;
 
-/// The connection is where the fault is to come within this.
+/// The time limit for the connection to reach the state in which the fault occurs.
 const SOON: Duration = Duration::from_secs(30);
 
-/// What takes longer than its deadline, on a busy machine too.
+/// Additional time for steps that exceed their deadline on a busy machine.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// What the application at the near end saw, and what the target saw.
+/// Runs a cell and returns what the application at the near end and the target saw.
 ///
 /// # Errors
 ///
-/// Where the connection does not come to where the fault is to happen.
+/// Fails if the tunnel does not start or the connection does not reach the state for the fault.
 pub fn run(cell: Cell, plan: &Plan) -> Result<[Outcome; 2]> {
     let (mut site, door) = Site::start(cell.sockets, cell.phase == Phase::Opening, plan)?;
     let outcomes = under(cell, plan, door, &site);
@@ -61,13 +61,13 @@ fn under(cell: Cell, plan: &Plan, door: Door, site: &Site) -> Result<[Outcome; 2
         happened?;
         let [app, target] = outcomes;
         Ok([
-            app.context("the application")?,
-            target.context("the target")?,
+            app.context("running the application")?,
+            target.context("running the target")?,
         ])
     })
 }
 
-/// How long an end may hear nothing.
+/// Returns how long an end waits without receiving anything.
 fn patience(fault: Fault, plan: &Plan) -> Duration {
     let stopped = if fault == Fault::Stop {
         plan.stop
@@ -84,7 +84,7 @@ fn near(
     hold: &Hold,
     patience: Duration,
 ) -> Result<Outcome> {
-    // Through a device nobody is connected until the target is.
+    // Through a device, a connection is established only after the target's is.
     if cell.sockets == Sockets::Tun && cell.phase == Phase::Opening {
         script.retain(|step| *step != Step::Hold);
         hold.reached.send(())?;
@@ -108,13 +108,13 @@ fn far(door: Door, script: &[Step], hold: &Hold, patience: Duration) -> Result<O
     }
 }
 
-/// Lets it happen, and the applications go on.
+/// Causes the fault, then releases the applications.
 fn strike(cell: Cell, plan: &Plan, site: &Site, ends: [Sender<()>; 2]) -> Result<()> {
     if cell.phase == Phase::Opening {
-        // The original's words and ours.
+        // The log messages of the compatible and of the native programs.
         let dials = ["starting connect to server app", "dialling the target"];
         let dialled = || dials.iter().any(|words| site.server.has_said(words));
-        deadline::until("the server dials", SOON, dialled)?;
+        deadline::until("the server to dial", SOON, dialled)?;
     }
     let victim = site.victim(cell.process, cell.sockets)?;
     match cell.fault {
@@ -128,7 +128,7 @@ fn strike(cell: Cell, plan: &Plan, site: &Site, ends: [Sender<()>; 2]) -> Result
         Fault::Stop => kill_process(victim, Signal::STOP)?,
     }
     for end in ends {
-        // It may have ended without any hold.
+        // The application may have ended without holding.
         if end.send(()).is_err() {}
     }
     if cell.fault == Fault::Stop {
@@ -146,9 +146,9 @@ fn terminate(cell: Cell, site: &Site, victim: Pid) -> Result<()> {
     let program = match cell.process {
         Process::Server => &site.server,
         Process::Client | Process::Supervisor => &site.client,
-        // It leaves the signal to the client, and says nothing.
+        // This process leaves the signal to the client and logs nothing.
         Process::Netstackd => return Ok(()),
     };
-    let what = "the process to say that it drains";
+    let what = "the process to log that it drains";
     deadline::until(what, SOON, || program.has_said("ending:"))
 }

@@ -1,4 +1,4 @@
-//! What an application does with its connection, step by step, and what it sees.
+//! An application's steps on its connection, and what it sees.
 
 use std::io::{self, Write as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -10,48 +10,48 @@ use super::seen::{Outcome, Seen};
 use quictun_testbed::connection::Connection;
 use quictun_testbed::payload::Payload;
 
-/// Bytes of one call to the system.
+/// The block size of reads and writes, in bytes.
 const BLOCK: u64 = 64 * 1024;
 
-/// Pause after each block of a slow reader: 6 MB take about two seconds, well within the time to drain.
+/// The pause of a slow reader after each block: 6 MB take about two seconds, well within the drain time.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Time between two looks for something to read.
+/// The interval between two checks for data to read.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// What the application at the near end sends.
+/// The payload that the application at the near end sends.
 pub(crate) const UP: Payload = Payload {
     seed: 61,
     bytes: u64::MAX,
 };
 
-/// What the target sends.
+/// The payload that the target sends.
 pub(crate) const DOWN: Payload = Payload {
     seed: 62,
     bytes: u64::MAX,
 };
 
-/// A step.
+/// One step of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Sends so many bytes.
+    /// Sends this many bytes.
     Send(u64),
-    /// Ends its direction.
+    /// Sends a FIN to the peer.
     Finish,
-    /// Receives so many bytes.
+    /// Receives this many bytes.
     Receive(u64),
-    /// Receives so many bytes, at a few megabytes a second.
+    /// Receives this many bytes, at a few megabytes per second.
     ReceiveSlowly(u64),
-    /// Receives the end.
+    /// Receives the FIN of the peer.
     End,
-    /// Says that it is there, and reads and writes nothing until told to go on.
+    /// Reports that this step is reached, and neither reads nor writes until released.
     Hold,
 }
 
-/// Steps in their order. The connection is closed behind the last one, or the first that fails.
+/// Steps in order. The connection is closed after the last one, or after the first that fails.
 pub type Script = Vec<Step>;
 
-/// How an application and whoever runs it tell each other of [`Step::Hold`].
+/// The channels on which an application and its runner coordinate [`Step::Hold`].
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) reached: Sender<()>,
@@ -70,7 +70,7 @@ pub(crate) struct End {
     sending_failed: bool,
 }
 
-/// Bytes that a script receives.
+/// Returns the number of bytes that a script receives.
 pub(crate) fn expected(script: &[Step]) -> u64 {
     let receives = script.iter().map(|step| match step {
         Step::Receive(bytes) | Step::ReceiveSlowly(bytes) => *bytes,
@@ -80,7 +80,7 @@ pub(crate) fn expected(script: &[Step]) -> u64 {
 }
 
 impl End {
-    /// The near end sends [`UP`], the far one [`DOWN`].
+    /// Creates an end: the near end sends [`UP`], the far end sends [`DOWN`].
     pub(crate) fn new(connection: Connection, is_near: bool) -> Self {
         let (sends, receives) = if is_near { (UP, DOWN) } else { (DOWN, UP) };
         Self {
@@ -94,7 +94,7 @@ impl End {
         }
     }
 
-    /// Follows the script to its end or the connection's.
+    /// Follows the script until it or the connection ends.
     pub(crate) fn follow(mut self, script: &[Step], hold: &Hold) -> Result<Outcome> {
         self.expected = expected(script);
         let mut seen = None;
@@ -102,7 +102,7 @@ impl End {
             seen = match step {
                 Step::Send(bytes) => self.send(*bytes),
                 Step::Finish => {
-                    // Where the connection is gone, reading tells how it ended.
+                    // If the connection is gone, reading shows how it ended.
                     self.sending_failed |= self.connection.finish().is_err();
                     None
                 }
@@ -122,7 +122,7 @@ impl End {
         })
     }
 
-    /// Sees an end that comes meanwhile, as an application does that waits for something to read.
+    /// Holds until released. Detects an end meanwhile, as an application does that waits for data.
     fn hold(&mut self, hold: &Hold) -> Result<Option<Seen>> {
         let bytes = self.received;
         hold.reached.send(())?;
@@ -140,7 +140,7 @@ impl End {
         }
     }
 
-    /// `None`: all is well.
+    /// Sends this many bytes; returns `None` on success.
     fn send(&mut self, bytes: u64) -> Option<Seen> {
         let until = self.sent + bytes;
         let mut block = Vec::new();
@@ -158,19 +158,20 @@ impl End {
         None
     }
 
-    /// The kernel tells a reset once, to who asks first; after that reading looks like an end.
+    /// Interprets a failed write. The kernel reports a reset only to the first call; after that, reading looks like a
+    /// clean end.
     fn sending_failed(&mut self, error: &io::Error) -> Seen {
         let bytes = self.received;
         self.sending_failed = true;
         match error.kind() {
             _ if bytes == self.expected => Seen::Whole,
-            // The latter where the system has ended it, as who supervises a device has it do.
+            // ECONNABORTED: the system ended the connection, as it does for the supervisor of a device.
             io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
                 Seen::Reset { bytes }
             }
-            // Full all the time: the other end takes nothing.
+            // The buffers stayed full: the other end takes nothing.
             io::ErrorKind::WouldBlock => Seen::Open { bytes },
-            // The connection had ended before that, and how is still to be read.
+            // The connection had ended before the write, and reading shows how.
             _ => self
                 .receive(self.expected - bytes, Duration::ZERO)
                 .unwrap_or(Seen::Whole),

@@ -1,49 +1,49 @@
-//! What one application saw of what it was sent.
+//! The data that one application received, and how the connection ended.
 
 use std::fmt;
 use std::io;
 
-/// How what it was sent came to its end.
+/// The end of the data sent to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Every byte and the end.
+    /// Every byte and the FIN arrived.
     Whole,
-    /// ECONNRESET.
+    /// The connection was reset (ECONNRESET).
     Reset {
-        /// Before it.
+        /// Bytes received before the reset.
         bytes: u64,
     },
-    /// An end like any other, and bytes are missing.
+    /// A clean end arrived although bytes are missing.
     Ended {
-        /// Before it.
+        /// Bytes received before the end.
         bytes: u64,
     },
-    /// Nothing more came in all the time there was.
+    /// No more data arrived before the timeout.
     Open {
-        /// Until then.
+        /// Bytes received before the timeout.
         bytes: u64,
     },
-    /// ECONNREFUSED.
+    /// The connection was refused (ECONNREFUSED).
     Refused,
-    /// It was never connected to.
+    /// No connection reached the application.
     Unreached,
-    /// Bytes that nobody sent, or an error that nobody expects.
+    /// Bytes that were not sent, or an unexpected error.
     Wrong(String),
 }
 
-/// What an application saw, all in all.
+/// Everything that an application saw of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Of what it was sent.
+    /// The end of the data sent to the application.
     pub seen: Seen,
-    /// How many bytes those were to be.
+    /// The number of bytes that it should receive.
     pub expected: u64,
-    /// Whether it was told, while it sent, that the connection is gone.
+    /// Whether a write failed because the connection was gone.
     pub sending_failed: bool,
 }
 
 impl Outcome {
-    /// Of an application that nobody connects to.
+    /// Returns the outcome of an application that no connection reached.
     pub(crate) fn unreached(expected: u64) -> Self {
         Self {
             seen: Seen::Unreached,
@@ -54,7 +54,7 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// Of one that could not connect.
+    /// Returns the outcome of an application that could not connect.
     pub(crate) fn not_connected(expected: u64, error: &anyhow::Error) -> Self {
         Self {
             seen: Seen::failed(error, 0),
@@ -62,14 +62,14 @@ impl Outcome {
         }
     }
 
-    /// Whether every byte and the end arrived.
+    /// Returns true if every byte and the FIN arrived.
     pub fn is_whole(&self) -> bool {
         self.seen == Seen::Whole
     }
 }
 
 impl Seen {
-    /// What a failed read means after so many bytes.
+    /// Interprets the error of a read after `bytes` bytes.
     pub(crate) fn failed(error: &anyhow::Error, bytes: u64) -> Self {
         match error.downcast_ref::<io::Error>().map(io::Error::kind) {
             Some(io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted) => {

@@ -1,4 +1,4 @@
-//! The tunnel of one cell, on this host or, with a device, on two of its own.
+//! The tunnel of one cell: on this host or, with a device, on two separate hosts.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,23 +16,23 @@ use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Client, Home, START, Server, Tunnel};
 
-/// What all cells have in common.
+/// Settings that all cells share.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Of both programs, `--idle-timeout`: a peer silent for so long is dead.
+    /// `--idle-timeout` of both programs: a peer that is silent for this long is considered dead.
     pub idle_timeout: Duration,
-    /// Of both programs, `--drain`.
+    /// `--drain` of both programs.
     pub drain: Duration,
-    /// How long [`Fault::Stop`](super::cell::Fault::Stop) lasts.
+    /// The duration of [`Fault::Stop`](super::cell::Fault::Stop).
     pub stop: Duration,
 }
 
-/// An address that only the far host of a device has.
+/// An address that only the far host has.
 const TARGET: &str = "203.0.113.9";
 const NEAR: &str = "10.40.0.1";
 const FAR: &str = "10.40.0.2";
 
-/// Both programs, and where the application connects.
+/// Both programs, and the address to which the application connects.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) server: Program,
@@ -44,14 +44,14 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts both, and the listener of the target.
+    /// Starts both programs and the target's listener.
     pub(crate) fn start(sockets: Sockets, late: bool, plan: &Plan) -> Result<(Self, Door)> {
         let home = Home::new()?;
         let common = [
             format!("--idle-timeout={}ms", plan.idle_timeout.as_millis()),
             format!("--drain={}ms", plan.drain.as_millis()),
             "--workers=1".to_owned(),
-            // A process that has died does not come again.
+            // A killed process does not come back, so flows must not wait for it.
             "--bond-ttl=0s".to_owned(),
         ];
         let common = common.each_ref().map(String::as_str);
@@ -111,7 +111,7 @@ impl Site {
         let endpoint = format!("{FAR}:7500");
         let mut command = home.command(&far, "quictun")?;
         command.args(["server", "--listen", &endpoint, "--http", "off"]);
-        // The phase in which a fault strikes is seen in its log.
+        // The test reads the log to find the phase in which the fault occurs.
         command.args(["--log-level", "debug"]);
         command
             .args(["--allow", &format!("{TARGET}:*")])
@@ -138,12 +138,12 @@ impl Site {
         Ok((site, door))
     }
 
-    /// Connects the application.
+    /// Connects the application to the near end of the tunnel.
     pub(crate) fn connect(&self) -> Result<Connection> {
         self.host.within(|| self.near.connect_with(RECEIVE_BUFFER))
     }
 
-    /// The process that something happens to.
+    /// Returns the process that the fault hits.
     pub(crate) fn victim(&self, process: Process, sockets: Sockets) -> Result<Pid> {
         let pid = match (process, sockets) {
             (Process::Server, _) => self.server.pid(),
@@ -151,18 +151,18 @@ impl Site {
             (Process::Client, Sockets::Tun) => child(self.client.pid(), "--netstack-fd")?,
             (Process::Netstackd, Sockets::Tun) => child(self.client.pid(), "quictun-netstackd")?,
         };
-        Pid::from_raw(pid.cast_signed()).context("invariant: a number of a process")
+        Pid::from_raw(pid.cast_signed()).context("invariant: the id of a process is not 0")
     }
 }
 
-/// The child of a process that has that word in its command line.
+/// Finds the child of a process that has this word in its command line.
 fn child(of: u32, word: &str) -> Result<u32> {
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
             continue;
         };
-        // It may have ended just now.
+        // The process may have ended just now.
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let named = line
             .split(|byte| *byte == 0)
@@ -171,7 +171,7 @@ fn child(of: u32, word: &str) -> Result<u32> {
             return Ok(pid);
         }
     }
-    anyhow::bail!("process {of} has no child {word}")
+    anyhow::bail!("process {of} has no child with {word} in its command line")
 }
 
 fn parent(pid: u32) -> Option<u32> {
@@ -180,7 +180,7 @@ fn parent(pid: u32) -> Option<u32> {
     line.trim().parse().ok()
 }
 
-/// Waits until there is no such process, or it waits for its parent to notice.
+/// Waits until the process is gone or is a zombie.
 pub(crate) fn wait_gone(pid: Pid, within: Duration) -> Result<()> {
     let status = format!("/proc/{}/status", pid.as_raw_nonzero());
     deadline::until("the process to die", within, || {

@@ -1,4 +1,4 @@
-//! A client that shares nothing with those under load but their server, and how long its echoes take.
+//! A client that shares only the server with the clients under load, and the delay of its echoes.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -17,17 +17,17 @@ use super::cut::PATIENCE;
 use super::measured::pause;
 use super::site::{Plan, Site};
 
-/// Time between two echoes.
+/// The pause between two echoes.
 const TICK: Duration = Duration::from_millis(3);
 
-/// A client with one flow, on which one byte after the other goes to its application and back.
+/// A client with one flow, on which single bytes go to its application and back, one after another.
 pub(super) struct Bystander {
     client: Client,
     over: Arc<AtomicBool>,
     thread: JoinHandle<Result<Vec<Echo>>>,
 }
 
-/// One byte there and back.
+/// The time of one byte to the application and back.
 struct Echo {
     begin: Instant,
     end: Instant,
@@ -37,7 +37,7 @@ struct Echo {
 pub(super) struct Echoes(Vec<Echo>);
 
 impl Bystander {
-    /// Starts one of `site`, whose application hands what it accepts to `far`.
+    /// Starts a bystander at `site`, whose application passes accepted connections to `far`.
     pub(super) fn start(site: &Site, plan: &Plan, far: &Receiver<TcpStream>) -> Result<Self> {
         let client = site.another_client(plan, site.server.address)?;
         let Endpoint::Tcp(forward) = client.forward else {
@@ -46,7 +46,7 @@ impl Bystander {
         let mut stream = site.near(|_| Ok(TcpStream::connect(forward)?))?;
         let reached = far
             .recv_timeout(PATIENCE)
-            .context("its flow did not arrive")?;
+            .context("the bystander's flow did not arrive")?;
         reached.set_nodelay(true)?;
         std::thread::spawn(move || echo(reached));
         stream.set_nodelay(true)?;
@@ -79,12 +79,13 @@ impl Bystander {
         echoes
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             .map(Echoes)
-            .context("the client that is not cut")
+            .context("running the bystander, whose connection is not cut")
     }
 }
 
 impl Echoes {
-    /// Milliseconds of those that some part of `times` saw, and of all others, both sorted.
+    /// Returns the delays in milliseconds of the echoes that overlap some range of `times`, and of all others; both
+    /// sorted.
     pub(super) fn split(&self, times: &[Range<Instant>]) -> (Vec<f64>, Vec<f64>) {
         let saw = |echo: &&Echo| {
             let mut times = times.iter();
@@ -101,7 +102,7 @@ impl Echoes {
     }
 }
 
-/// Returns everything until the flow ends.
+/// Echoes all data until the flow ends.
 pub(super) fn echo(mut stream: TcpStream) {
     let mut block = [0; 4096];
     while let Ok(read @ 1..) = stream.read(&mut block) {

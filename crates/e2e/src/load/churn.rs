@@ -1,4 +1,4 @@
-//! Flows that come and go: nothing may be left of them.
+//! Short-lived flows, of which nothing may be left.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,35 +13,35 @@ use super::site::{Plan, Site, allow_files};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::payload::Payload;
 
-/// Memory is compared from here on: the share of all flows after which everything has its working size.
+/// Memory is compared after this fraction of all flows (one tenth), when everything has its working size.
 const WARM_SHARE: u64 = 10;
 
-/// Samples of memory over the whole run.
+/// The number of memory samples over the whole run.
 const SAMPLES: u64 = 20;
 
-/// How much there is, and what is allowed.
+/// The size of the load and its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
-    /// Flows in all.
+    /// The total number of flows.
     pub flows: u64,
-    /// Flows at once.
+    /// The number of concurrent flows.
     pub parallel: u64,
-    /// Memory may grow by so many percent after the first tenth.
+    /// The percentage by which memory may grow after the first tenth of the flows.
     pub growth_percent: Option<f64>,
-    /// Descriptors that may be open at the end and were not in the beginning.
+    /// The number of descriptors that may be open at the end in excess of those at the start.
     pub descriptors: Option<f64>,
 }
 
-/// Opens and closes flows, each with a payload verified; one in sixteen is reset by the application.
+/// Opens and closes flows, each with a verified payload. The application resets one in sixteen.
 ///
 /// # Errors
 ///
-/// Where a flow fails, or flows stay open.
+/// Fails if a flow fails, or if flows stay open.
 pub fn run(plan: &Plan, churn: Churn) -> Result<Report> {
     allow_files(4 * churn.parallel + 256)?;
     let threads = churn.parallel * 2;
     let (site, _) = Site::start(plan, move |listener| echo_on(listener, threads))?;
-    one_flow(&site.client.forward, 0).context("the first flow")?;
+    one_flow(&site.client.forward, 0).context("running the first flow")?;
     site.settle(0)?;
     let before = site.descriptors()?;
     let started = Instant::now();
@@ -67,8 +67,8 @@ pub fn run(plan: &Plan, churn: Churn) -> Result<Report> {
     Ok(report)
 }
 
-/// Resident memory over time, in KiB. Growth is from the first to the last quarter of what was seen when
-/// warm: a leak shows there, a moment with many flows waiting does not.
+/// Adds resident memory over time, in KiB. Growth is measured from the first to the last quarter of the warm samples.
+/// This shows a leak, but not a moment with many waiting flows.
 fn add_memory(report: &mut Report, side: &str, samples: &[(u64, f64)], churn: Churn) {
     for (flows, memory) in samples {
         report.add_detail(format!("{side}: resident after {flows}"), *memory, "KiB");
@@ -92,7 +92,7 @@ fn add_memory(report: &mut Report, side: &str, samples: &[(u64, f64)], churn: Ch
     report.add_limited(what, growth, "%", churn.growth_percent);
 }
 
-/// Runs all flows; returns flows done and memory, now and then.
+/// Runs all flows; returns samples of the number of finished flows and the memory of both programs.
 fn storm(site: &Site, churn: Churn) -> Result<Vec<(u64, [u64; 2])>> {
     let counters = Counters::default();
     let every = (churn.flows / SAMPLES).max(1);
@@ -121,7 +121,7 @@ fn storm(site: &Site, churn: Churn) -> Result<Vec<(u64, [u64; 2])>> {
     })
 }
 
-/// What the threads of a storm share.
+/// State that the threads of a storm share.
 #[derive(Debug, Default)]
 struct Counters {
     begun: AtomicU64,
@@ -130,7 +130,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// Runs one flow after the other until all have been begun, or one has failed.
+    /// Runs one flow after another until all have been started or one has failed.
     fn run(&self, forward: &Endpoint, flows: u64) -> Result<()> {
         loop {
             let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
@@ -146,7 +146,7 @@ impl Counters {
     }
 }
 
-/// A payload of its own length out and back; the end is a clean one, or a reset.
+/// Sends a payload of varying length to the echo and back, and ends cleanly or with a reset.
 fn one_flow(forward: &Endpoint, number: u64) -> Result<()> {
     let payload = Payload::new(number, 1 + number % 3000);
     let mut connection = forward.connect()?;
@@ -158,14 +158,14 @@ fn one_flow(forward: &Endpoint, number: u64) -> Result<()> {
     payload.read_to_end_of(&mut connection)
 }
 
-/// Threads that serve one connection each: none is started for a flow.
+/// Starts threads that each serve one connection at a time, so no thread is started per flow.
 fn echo_on(listener: TcpListener, threads: u64) {
     let listener = std::sync::Arc::new(listener);
     for _ in 0..threads {
         let listener = listener.clone();
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                // A flow that the client resets ends here with an error: the client knows.
+                // A flow that the client resets ends here with an error, which is expected.
                 drop(Connection::new(stream.into()).and_then(echo));
             }
         });

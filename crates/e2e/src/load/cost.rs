@@ -1,6 +1,6 @@
-//! Splits the processor time that both programs spend on a packet of an upload by cost centre.
+//! Splits the processor time that both programs spend per packet of an upload by cost centre.
 //!
-//! `perf` samples the programs' threads; each sample belongs to one [`Centre`], by the function that it was in and, in the
+//! `perf` samples the programs' threads. Each sample belongs to one [`Centre`], determined by its function and, in the
 //! kernel, by the system call that led there. Programs without symbols show no centres of their own: build with
 //! `CARGO_PROFILE_DIST_STRIP=false cargo build --profile dist`.
 
@@ -18,16 +18,16 @@ use super::measured::{Measured, WARM_UP, pause, upload_by};
 use super::report::{Report, figure};
 use super::site::{Link, Plan, Site};
 
-/// Samples per second and thread.
+/// The number of samples per second and thread.
 const FREQUENCY: &str = "4999";
 
-/// Bytes of an application in a packet of 1500 bytes.
+/// Application bytes in a packet of 1500 bytes.
 const PACKET: f64 = 1430.0;
 
-/// A cost centre: a kind of work that processor time is spent on.
+/// A cost centre: a kind of work on which processor time is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Centre {
-    /// Waiting for events and being woken.
+    /// Waiting for events and waking up.
     Waking,
     /// UDP in the kernel, from the system call to the device and back.
     KernelUdp,
@@ -35,13 +35,13 @@ enum Centre {
     KernelTcp,
     /// Other work of the kernel.
     KernelOther,
-    /// Copies, checksums included, in the kernel and outside of it.
+    /// Copies, including checksums, in the kernel and in user space.
     Copies,
-    /// Encryption and decryption.
+    /// Encryption and decryption of packets.
     Aead,
-    /// quinn-proto.
+    /// The QUIC library quinn-proto.
     Library,
-    /// Everything else of the programs: engine, flows, congestion control, allocation.
+    /// All other work of the programs: engine, flows, congestion control, allocation.
     Engine,
 }
 
@@ -70,8 +70,8 @@ impl Centre {
         }
     }
 
-    /// The centre of a sample, by its frames, innermost first, as `perf script` writes them: a function, and in brackets
-    /// the file that it is in.
+    /// Returns the centre of a sample, given its frames, innermost first, as `perf script` writes them: a function,
+    /// followed by its file in brackets.
     fn of(frames: &[&str]) -> Self {
         let innermost = frames.first().copied().unwrap_or_default();
         let within = |names: &[&str]| {
@@ -82,7 +82,8 @@ impl Centre {
         if is(&COPIES) {
             return Self::Copies;
         }
-        // Modules stand in brackets, too; what the kernel lends programs does not count as its own.
+        // Kernel modules are in brackets too. The vDSO is kernel code that runs in user space, and counts as the
+        // program's.
         let kernel = innermost.ends_with("])") && !is(&["([vdso])", "([vsyscall])"]);
         if !kernel {
             return match () {
@@ -110,7 +111,7 @@ impl Centre {
     }
 }
 
-/// Functions that copy, by parts of their names.
+/// Functions that copy, identified by parts of their names.
 const COPIES: [&str; 7] = [
     "memmove",
     "memcpy",
@@ -121,7 +122,7 @@ const COPIES: [&str; 7] = [
     "rep_movs",
 ];
 
-/// Functions that encrypt or decrypt.
+/// Functions that encrypt or decrypt, identified by parts of their names.
 const AEAD: [&str; 8] = [
     "aes",
     "gcm",
@@ -133,26 +134,26 @@ const AEAD: [&str; 8] = [
     "aws_lc",
 ];
 
-/// The price of a packet at one end.
+/// The cost of a packet at one end.
 #[derive(Debug)]
 struct End {
     name: &'static str,
-    /// Mbit/s of the application.
+    /// The application's data rate in Mbit/s.
     rate: f64,
-    /// Wake-ups for a megabyte.
+    /// Wake-ups per megabyte of data.
     wakes: f64,
-    /// Nanoseconds for a packet.
+    /// Nanoseconds of processor time per packet.
     packet: f64,
     samples: BTreeMap<Centre, u64>,
 }
 
 impl End {
-    /// Nanoseconds for a byte, which are seconds for a gigabyte.
+    /// Returns nanoseconds per byte, which equals seconds per gigabyte.
     fn byte(&self) -> f64 {
         self.packet / PACKET
     }
 
-    /// Nanoseconds of a centre for a packet.
+    /// Returns nanoseconds per packet for one centre.
     fn centre(&self, centre: Centre) -> f64 {
         let all: u64 = self.samples.values().sum();
         let own = self.samples.get(&centre).copied().unwrap_or(0);
@@ -160,11 +161,11 @@ impl End {
     }
 }
 
-/// Samples both ends for `time` each, and reports what a packet costs.
+/// Samples both ends for `time` each, and reports the cost of a packet.
 ///
 /// # Errors
 ///
-/// Where a tunnel does not work, or there is no `perf`.
+/// Fails if the tunnel does not work, or if `perf` is not installed.
 pub fn run(plan: &Plan, time: Duration) -> Result<Report> {
     let ends = measure(plan, time)?;
     let mut report = Report::new("What a packet of 1500 bytes costs".to_owned());
@@ -195,7 +196,7 @@ fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
         let (rate, [before, after]) = site.near(|client| {
             let looks = RefCell::new(Vec::new());
             let begin = Instant::now();
-            // The measurement asks this clock twice, when it begins and when it ends.
+            // The measurement reads this clock twice: when it begins and when it ends.
             let clock = || {
                 let look = (program.work()?, application.received());
                 looks.borrow_mut().push(look);
@@ -212,7 +213,7 @@ fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
                 Ok::<_, anyhow::Error>(rate)
             })?;
             let looks = looks.into_inner().try_into();
-            Ok((rate, looks.ok().context("two looks at the clock")?))
+            Ok((rate, looks.ok().context("two clock readings")?))
         })?;
         let work: Work = after.0 - before.0;
         let bytes = figure(after.1 - before.1);
@@ -232,11 +233,11 @@ fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
     Ok(ends)
 }
 
-/// Writes `docs/COST.md`: four links, with the programs under test and with those of an `earlier` build.
+/// Returns the text of `docs/COST.md`: four links, with the programs under test and with those of an `earlier` build.
 ///
 /// # Errors
 ///
-/// Where a tunnel does not work, or there is no `perf`.
+/// Fails if a tunnel does not work, or if `perf` is not installed.
 pub fn document(plan: &Plan, earlier: &Path, time: Duration) -> Result<String> {
     let emulated = |mbit: u64, round_trip_ms| {
         Link::Emulated(super::site::Path {
@@ -269,10 +270,10 @@ pub fn document(plan: &Plan, earlier: &Path, time: Duration) -> Result<String> {
     Ok(include_str!("cost.md").replace("{tables}", tables.trim()))
 }
 
-/// One link's prices, in Markdown.
+/// The costs of one link, in Markdown.
 struct Table<'a> {
     title: &'a str,
-    /// Client before and now, server before and now.
+    /// The client before and now, the server before and now.
     ends: [&'a End; 4],
 }
 
@@ -313,7 +314,7 @@ impl Table<'_> {
     }
 }
 
-/// Samples a process for `time`.
+/// Samples a process for `time`, into `file`.
 fn record(pid: u32, file: &Path, time: Duration) -> Result<()> {
     let mut perf = program::command("perf");
     perf.args([
@@ -333,13 +334,13 @@ fn record(pid: u32, file: &Path, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Samples of each centre.
+/// Counts the samples of each centre.
 fn samples(file: &Path) -> Result<BTreeMap<Centre, u64>> {
     let mut perf = program::command("perf");
     perf.args(["script", "-F", "ip,sym,dso", "-i"]).arg(file);
     let text = program::run(&mut perf)?;
     let centres = count(&text);
-    ensure!(!centres.is_empty(), "perf has sampled nothing");
+    ensure!(!centres.is_empty(), "perf has recorded no samples");
     Ok(centres)
 }
 

@@ -1,7 +1,7 @@
-//! Cuts the connections under running flows again and again: time without progress, every byte checked.
+//! Cuts the connections under running flows repeatedly: measures time without progress, and verifies every byte.
 //!
-//! Each flow carries blocks at a steady rate. After a cut, a flow's time without progress is the longest pause between two
-//! arrivals that ends after the cut. The slowest flow counts.
+//! Each flow carries blocks at a steady rate. After a cut, a flow's time without progress is the longest pause between
+//! two arrivals that ends after the cut. The slowest flow counts.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
@@ -24,74 +24,75 @@ use super::relay::Fault;
 use super::report::{Report, figure};
 use super::site::{Plan, Site, allow_files};
 
-/// Which way data goes.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
     /// The application at the client sends.
     Up,
     /// The application at the server sends.
     Down,
-    /// The application at the server returns what the one at the client sends.
+    /// The application at the server echoes what the one at the client sends.
     Echo,
 }
 
-/// How much is cut, and what it may cost.
+/// The cuts to make, and their limits.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Cut {
-    /// What happens to the connections.
+    /// Fault that hits the connections.
     #[arg(long, value_enum, default_value = "connection")]
     pub fault: Fault,
     /// Seconds of an outage.
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
-    /// Which way data goes.
+    /// Direction of the data.
     #[arg(long, value_enum, default_value = "echo")]
     pub way: Way,
-    /// How many cuts.
+    /// Number of cuts to make.
     #[arg(long, default_value_t = 20)]
     pub times: usize,
-    /// Flows of each client.
+    /// Number of flows per client.
     #[arg(long, default_value_t = 1)]
     pub flows: usize,
-    /// Clients, each a process.
+    /// Clients, each a separate process.
     #[arg(long, default_value_t = 1)]
     pub clients: usize,
-    /// Blocks of 100 bytes that all flows together send in a second, about. Each costs a turn of every process on its way: many
-    /// clients on few processors need fewer.
+    /// Blocks of 100 bytes that all flows together send per second, approximately. Each block costs a turn of every
+    /// process on its path: many clients on few processors need a lower rate.
     #[arg(long, default_value_t = 10_000)]
     pub blocks: u32,
-    /// Milliseconds without progress that the median of the cuts may have.
+    /// Maximum of the median time without progress in milliseconds.
     #[arg(long)]
     pub max_median: Option<f64>,
-    /// Milliseconds without progress that any cut may have.
+    /// Maximum time without progress after any cut in milliseconds.
     #[arg(long)]
     pub max_worst: Option<f64>,
 }
 
-/// Bytes of a block.
+/// The size of a block in bytes.
 const BLOCK: usize = 100;
 
-/// Least time between two blocks of a flow.
+/// The minimum interval between two blocks of a flow.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Blocks that arrive after a cut before a flow counts as carried again.
+/// The number of blocks that must arrive after a cut before a flow counts as carried again.
 const CARRIED: usize = 5;
 
-/// Arrivals that were on their way when the cut came.
+/// Blocks that arrive within this time after a cut were in flight when it occurred.
 const ON_ITS_WAY: Duration = Duration::from_millis(30);
 
-/// Longest time without progress.
+/// The maximum time without progress; a flow that takes longer fails the run.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Time between cuts beyond which late losses of the last one have been repaired.
+/// The pause before and after each cut, in which late losses of the last cut are repaired.
 const REST: Duration = Duration::from_millis(1500);
 
-/// What came of the cuts.
+/// The results of all cuts.
 struct Carried {
-    /// Milliseconds without progress: of the slowest flow at each cut, and of every flow at every cut. Sorted.
+    /// Time without progress in milliseconds: of the slowest flow at each cut, and of every flow at every cut. Both
+    /// sorted.
     slowest: Vec<f64>,
     each: Vec<f64>,
-    /// From when data may flow again until all flows are carried, of each cut.
+    /// For each cut, the time from when data may flow again until all flows are carried.
     back: Vec<Range<Instant>>,
 }
 
@@ -117,19 +118,19 @@ impl Carried {
     }
 }
 
-/// The end of a flow where data arrives.
+/// The receiving end of a flow.
 struct Sink {
     stream: TcpStream,
     payload: Payload,
     received: u64,
     last: Instant,
-    /// Longest pause that ended after the cut.
+    /// The longest pause that ended after the cut.
     pause: Duration,
-    /// Arrivals after the cut.
+    /// The number of arrivals after the cut.
     arrivals: usize,
 }
 
-/// The end of a flow from which data leaves.
+/// The sending end of a flow.
 struct Source {
     stream: TcpStream,
     payload: Payload,
@@ -141,7 +142,7 @@ impl Source {
         self.payload.fill(self.sent, block);
         match self.stream.write(block) {
             Ok(written) => self.sent += written as u64,
-            // The flow takes nothing while its connection is gone.
+            // The flow accepts no data while its connection is gone.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("a flow has ended"),
         }
@@ -153,12 +154,12 @@ impl Source {
 ///
 /// # Errors
 ///
-/// Where a flow ends, or a byte is wrong, or a flow is not carried again within a minute.
+/// Fails if a flow ends, if a byte is wrong, or if a flow is not carried again within a minute.
 pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
     let count = cut.flows * cut.clients;
     ensure!(
         count > 0 && cut.times > 0 && cut.blocks > 0,
-        "nothing to cut"
+        "nothing to cut: flows, clients, cuts and blocks must be at least 1"
     );
     allow_files(8 * count as u64 + 256)?;
     let (accepted, far) = channel();
@@ -182,7 +183,7 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
             bail!("the client listens on a Unix socket");
         };
         for _ in 0..cut.flows {
-            // One after the other, so that the two ends of a flow are known.
+            // One at a time, so that the two ends of a flow can be paired.
             let near = site.near(|_| Ok(TcpStream::connect(forward)?))?;
             let reached = far.recv_timeout(PATIENCE);
             let reached =
@@ -232,7 +233,7 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
     Ok(report)
 }
 
-/// Has all flows carry blocks while their connections are cut.
+/// Sends blocks on all flows while their connections are cut.
 fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> Result<Carried> {
     let relay = site.relay.as_ref().context("no relay")?;
     let (over, outage) = (
@@ -250,7 +251,7 @@ fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> 
                 *locked(&cut_at) = moment;
                 for sink in &mut *locked(&sinks) {
                     (sink.pause, sink.arrivals) = (Duration::ZERO, 0);
-                    // Nothing can arrive in an outage: the time after it counts.
+                    // No data can arrive during an outage, so only the time after it counts.
                     if cut.fault == Fault::Outage {
                         sink.last = moment;
                     }
@@ -287,15 +288,15 @@ fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> 
     })
 }
 
-/// Sorted.
+/// Converts durations to milliseconds and sorts them.
 fn milliseconds<'a>(times: impl Iterator<Item = &'a Duration>) -> Vec<f64> {
     let mut times: Vec<_> = times.map(|time| time.as_secs_f64() * 1e3).collect();
     times.sort_by(f64::total_cmp);
     times
 }
 
-/// Sends a block on each flow again and again, a few flows at a time: clients that all send at one moment would all ask their
-/// silent server at one moment, too.
+/// Sends blocks on all flows repeatedly, a few flows at a time. If all clients sent at once, they would also all probe
+/// their silent server at once.
 fn send(sources: &mut [Source], blocks: u32, over: &AtomicBool) -> Result<()> {
     let round = TICK.max(Duration::from_secs(1) * u32::try_from(sources.len())? / blocks);
     let ticks = usize::try_from(round.as_nanos() / TICK.as_nanos())?;
@@ -314,7 +315,7 @@ fn send(sources: &mut [Source], blocks: u32, over: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Checks what arrives, and when.
+/// Verifies received data and records the times of arrival.
 fn receive(sinks: &Mutex<Vec<Sink>>, cut_at: &Mutex<Instant>, over: &AtomicBool) -> Result<()> {
     let polled: Vec<_> = locked(sinks)
         .iter()

@@ -1,4 +1,4 @@
-//! Many flows and connections that do nothing: what they cost in memory, processor time and wake-ups at each end.
+//! Many idle flows and connections: their cost in memory, processor time and wake-ups at each end.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,46 +15,46 @@ use quictun_testbed::connection::Connection;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::START;
 
-/// Flows opened before memory is looked at first: code and connections are warm then.
+/// The number of flows opened before memory is first measured, so that code and connections are warm.
 const WARM: usize = 64;
 
-/// Work that follows the opening of many flows is over after this.
+/// The time after which the work that follows opening many flows is finished.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Descriptors for everything else.
+/// The number of descriptors for everything else.
 const RESERVE: u64 = 256;
 
 /// The subcommand of this program that runs [`hold`].
 const HOLD: &str = "hold";
 
-/// What comes before the address that [`hold`] announces.
+/// The prefix of the line in which [`hold`] announces its address.
 pub const LISTENING: &str = "listening ";
 
-/// How much is held, and what it may cost.
+/// The size of the load and its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle {
-    /// Flows.
+    /// The number of flows.
     pub flows: usize,
-    /// How long both programs are watched.
+    /// How long both programs are observed.
     pub time: Duration,
-    /// KiB resident of a flow at each end.
+    /// The limit on resident KiB per flow at each end.
     pub kib: Option<f64>,
-    /// Percent of a processor at each end.
+    /// The limit on processor use at each end, in percent.
     pub processor: Option<f64>,
-    /// Wake-ups per second at each end.
+    /// The limit on wake-ups per second at each end.
     pub wakes: Option<f64>,
 }
 
-/// Opens flows, each used once, holds them, and watches.
+/// Opens flows, uses each once, holds them, and observes the programs.
 ///
 /// # Errors
 ///
-/// Where one of them cannot be opened.
+/// Fails if a flow cannot be opened.
 pub fn run(plan: &Plan, load: Idle) -> Result<Report> {
     let flows = load.flows;
     allow_files((flows + WARM) as u64 + RESERVE)?;
     let (site, _) = Site::start_with(plan, |far, address| {
-        // A process of its own: this one and it need a descriptor for each flow.
+        // A separate process, because this process and the application each need a descriptor per flow.
         let mut hold = far.command(std::env::current_exe()?);
         let mut program = Program::start("application", hold.args([HOLD, &address.to_string()]))?;
         let line = program.wait_for(LISTENING, START)?;
@@ -93,7 +93,7 @@ pub fn run(plan: &Plan, load: Idle) -> Result<Report> {
     }
     let work =
         || Ok::<_, anyhow::Error>([site.server.program.work()?, site.client.program.work()?]);
-    // What opening them has left to do is done.
+    // Wait until the work that follows opening the flows is finished.
     pause(load.time.min(QUIET));
     let before = work()?;
     pause(load.time);
@@ -106,19 +106,19 @@ pub fn run(plan: &Plan, load: Idle) -> Result<Report> {
         let wakes = figure(spent.wakes) / seconds;
         report.add_limited(format!("{side}: wake-ups"), wakes, "/s", load.wakes);
     }
-    // The application holds its ends: only a reset ends both directions.
+    // The application keeps its ends open: only a reset ends both directions.
     held.into_iter().try_for_each(Connection::reset)?;
     site.settle(0)?;
     site.end()?;
     Ok(report)
 }
 
-/// The application: listens on `address`, has [`LISTENING`] and where it listens announced on standard
-/// output, sends a byte to everybody, and keeps the connections open.
+/// Runs the application: listens on `address`, announces [`LISTENING`] and its address, sends a byte on each
+/// connection, and keeps the connections open.
 ///
 /// # Errors
 ///
-/// Where it cannot listen or accept.
+/// Fails if it cannot listen or accept.
 pub fn hold(address: SocketAddr, announce: impl FnOnce(String)) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     allow_files(limit.maximum.unwrap_or(u64::MAX))?;
@@ -127,7 +127,7 @@ pub fn hold(address: SocketAddr, announce: impl FnOnce(String)) -> Result<()> {
     let mut held: Vec<TcpStream> = Vec::new();
     loop {
         let (mut stream, _) = listener.accept()?;
-        // Whoever resets before the greeting has gone: nothing to hold.
+        // A connection that was reset before the greeting need not be held.
         if stream.write_all(b"!").is_ok() {
             held.push(stream);
         }

@@ -1,6 +1,6 @@
 //! An application whose rate and delay are measured through a tunnel.
 //!
-//! The first byte of each connection says what the application does with it: a [`Role`]. Order of use:
+//! The first byte of each connection selects what the application does with it: a [`Role`]. Order of use:
 //! [`Measured::serve`] on the far side, then [`upload`], [`download`], [`echo`] or [`connects`] on the near side.
 
 use std::io::{Read, Write};
@@ -14,38 +14,38 @@ use anyhow::{Context, Result, ensure};
 use super::report::figure;
 use quictun_testbed::connection::{Connection, Endpoint};
 
-/// Time for slow start and caches before a rate counts.
+/// The time for slow start and caches before a rate is measured.
 pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Round trips before delays count.
+/// The number of round trips before delays are measured.
 const WARM_ECHOES: usize = 50;
 
-/// Bytes that one call writes or reads.
+/// The block size of reads and writes, in bytes.
 const BLOCK: usize = 128 * 1024;
 
-/// Bytes that the kernel keeps for the sender of a stalled flow.
+/// The kernel's send buffer for the sender of a stalled flow, in bytes.
 pub const LITTLE: usize = 32 * 1024;
 
-/// Connections that [`connects`] opens at the same time.
+/// The number of connections that [`connects`] opens concurrently.
 const PARALLEL: usize = 8;
 
-/// What the application does with a connection.
+/// The application's behaviour on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// It reads everything and counts it.
+    /// Reads everything and counts it.
     Sink = b'u',
-    /// It writes as much as the connection takes.
+    /// Writes as much as the connection accepts.
     Source = b'd',
-    /// The same, with little room in its socket: a thousand such connections leave the kernel memory for others.
+    /// Writes like a source, but with a small send buffer: a thousand such connections leave kernel memory for others.
     Brook = b's',
-    /// It returns every byte.
+    /// Echoes every byte that it reads.
     Echo = b'e',
-    /// It reads nothing.
+    /// Reads nothing from the connection.
     Deaf = b'n',
 }
 
-/// The application: a thread for each connection, and the count of what sinks have received.
+/// The application: one thread per connection, and a count of the bytes that sinks have received.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     received: Arc<AtomicU64>,
@@ -58,7 +58,8 @@ impl Measured {
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 let application = application.clone();
-                // The measurement ends connections by reset: the near side reports what matters.
+                // The measurement resets its connections, so errors here are expected; the near side reports the
+                // relevant ones.
                 std::thread::spawn(move || {
                     drop(Connection::new(stream.into()).and_then(|c| application.play(c)));
                 });
@@ -66,7 +67,7 @@ impl Measured {
         });
     }
 
-    /// Bytes that sinks have received.
+    /// Returns the bytes that sinks have received.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
@@ -106,27 +107,27 @@ impl Measured {
 ///
 /// # Errors
 ///
-/// Where the tunnel does not take it.
+/// Fails if the tunnel does not accept the connection.
 pub fn open(forward: &Endpoint, role: Role) -> Result<Connection> {
     let mut connection = forward.connect()?;
     connection.write_all(&[role as u8])?;
     Ok(connection)
 }
 
-/// Mbit/s that the application receives on one connection, over `time` after a warm-up.
+/// Returns the rate in Mbit/s at which the application receives on one connection, over `time` after a warm-up.
 ///
 /// # Errors
 ///
-/// Where the connection fails.
+/// Fails if the connection fails.
 pub fn upload(forward: &Endpoint, application: &Measured, time: Duration) -> Result<f64> {
     upload_by(forward, application, time, &since_now())
 }
 
-/// The same by another `clock`: Mbit that it receives for each of that clock's seconds.
+/// Like [`upload`], with another `clock`: returns the Mbit received per second of that clock.
 ///
 /// # Errors
 ///
-/// Where the connection fails, or the clock.
+/// Fails if the connection or the clock fails.
 pub fn upload_by(
     forward: &Endpoint,
     application: &Measured,
@@ -141,11 +142,11 @@ pub fn upload_by(
     })
 }
 
-/// Mbit/s that the near side receives on one connection, over `time` after a warm-up.
+/// Returns the rate in Mbit/s at which the near side receives on one connection, over `time` after a warm-up.
 ///
 /// # Errors
 ///
-/// Where the connection fails.
+/// Fails if the connection fails.
 pub fn download(forward: &Endpoint, time: Duration) -> Result<f64> {
     let connection = open(forward, Role::Source)?;
     let received = AtomicU64::new(0);
@@ -158,7 +159,7 @@ pub fn download(forward: &Endpoint, time: Duration) -> Result<f64> {
     })
 }
 
-/// A clock that a rate is measured by.
+/// A clock by which a rate is measured.
 pub type Clock<'a> = dyn Fn() -> Result<Duration> + 'a;
 
 fn since_now() -> impl Fn() -> Result<Duration> {
@@ -166,7 +167,7 @@ fn since_now() -> impl Fn() -> Result<Duration> {
     move || Ok(begin.elapsed())
 }
 
-/// Repeats `step` on a thread of its own and returns the rate of `counter`, Mbit for each second of the clock.
+/// Repeats `step` on a separate thread and returns the rate of `counter`, in Mbit per second of the clock.
 fn transfer(
     mut connection: Connection,
     counter: &AtomicU64,
@@ -190,17 +191,17 @@ fn transfer(
         worker
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .context("the measured transfer")?;
+            .context("running the measured transfer")?;
         let elapsed = end?.saturating_sub(begin?);
         Ok(figure(after - before) * 8.0 / 1e6 / elapsed.as_secs_f64())
     })
 }
 
-/// Microseconds that single bytes take there and back, sorted.
+/// Returns the round-trip times of single bytes in microseconds, sorted.
 ///
 /// # Errors
 ///
-/// Where the connection fails.
+/// Fails if the connection fails.
 pub fn echo(forward: &Endpoint, count: usize) -> Result<Vec<f64>> {
     let mut connection = open(forward, Role::Echo)?;
     let mut times = Vec::with_capacity(count);
@@ -217,11 +218,12 @@ pub fn echo(forward: &Endpoint, count: usize) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// Connections per second that were opened, answered with one byte and reset, eight at a time.
+/// Returns the rate in connections per second at which connections are opened, answered with one byte and reset, eight
+/// at a time.
 ///
 /// # Errors
 ///
-/// Where one fails.
+/// Fails if a connection fails.
 pub fn connects(forward: &Endpoint, time: Duration) -> Result<f64> {
     let count = AtomicU64::new(0);
     let begin = Instant::now();
@@ -250,7 +252,7 @@ pub fn connects(forward: &Endpoint, time: Duration) -> Result<f64> {
     Ok(figure(count.into_inner()) / begin.elapsed().as_secs_f64())
 }
 
-/// Lets a measurement run for this long.
+/// Blocks the thread for this long.
 pub(super) fn pause(time: Duration) {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()) {

@@ -1,7 +1,7 @@
-//! Two builds of the programs against each other, in turns, or one build with and without an option: whether one is slower.
+//! Compares two builds of the programs in turn, or one build with and without an option, to find whether one is slower.
 //!
-//! Each pair measures both builds one after the other, on fresh processes, and the order changes from pair to pair.
-//! The median of the pairs' ratios gets an exact interval of 95 %: what disturbs the machine for minutes disturbs
+//! Each pair measures both builds one after the other, on fresh processes, and the order alternates from pair to pair.
+//! The median of the pairs' ratios gets an exact 95 % interval. A disturbance of the machine that lasts minutes affects
 //! both builds of a pair.
 
 use std::path::PathBuf;
@@ -15,48 +15,48 @@ use super::measured::{self, Clock, Measured, connects, echo, upload_by};
 use super::report::Report;
 use super::site::{Plan, Site};
 
-/// What is measured.
+/// The quantity to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
     /// Mbit/s of one upload.
     Throughput,
-    /// Mbit of one upload for each second that both programs' threads run on a processor.
+    /// Mbit of one upload per second of processor time of both programs' threads.
     Cpu,
-    /// Mbit of one upload for each thousand times that a thread of both programs is woken.
+    /// Mbit of one upload per thousand wake-ups of both programs' threads.
     Wakes,
     /// Round trips of one byte per second, from the median delay.
     Echo,
-    /// The same from the delay of the slowest hundredth.
+    /// Round trips of one byte per second, from the 99th percentile of the delay.
     EchoTail,
     /// New connections per second.
     Connects,
 }
 
-/// How much is measured.
+/// The size of the measurement.
 #[derive(Clone, Debug)]
 pub struct Pairs {
-    /// The directory of the earlier build's programs; `None`: those under test.
+    /// The directory of the earlier build's programs; `None` for the programs under test.
     pub before: Option<PathBuf>,
-    /// More arguments of both of the earlier build's programs.
+    /// Additional arguments for both programs of the earlier build.
     pub before_arguments: Vec<String>,
-    /// What is measured.
+    /// The quantity to measure.
     pub measure: Measure,
-    /// Pairs.
+    /// The number of pairs.
     pub pairs: usize,
-    /// How long one measurement takes, without its warm-up.
+    /// The duration of one measurement, without its warm-up.
     pub time: Duration,
-    /// Least ratio, later build over earlier one, that the interval may reach.
+    /// The minimum ratio of the later build to the earlier one that the interval may reach.
     pub least: f64,
 }
 
-/// Round trips of one measurement.
+/// The number of round trips in one measurement.
 const ECHOES: usize = 4000;
 
-/// Measures the programs under test against an earlier build.
+/// Compares the programs under test with an earlier build.
 ///
 /// # Errors
 ///
-/// Where a tunnel does not work.
+/// Fails if a tunnel does not work.
 pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
     let before = Plan {
         programs: load.before.clone().or_else(|| plan.programs.clone()),
@@ -66,8 +66,8 @@ pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
     };
     let mut pairs = Vec::new();
     for number in 0..load.pairs {
-        let later = |plan| measure(plan, load).context("the build under test");
-        let earlier = || measure(&before, load).context("the earlier build");
+        let later = |plan| measure(plan, load).context("measuring the build under test");
+        let earlier = || measure(&before, load).context("measuring the earlier build");
         pairs.push(if number % 2 == 0 {
             let first = later(plan)?;
             (first, earlier()?)

@@ -1,5 +1,5 @@
-//! Connections through a client's proxy beside those through a forward: what asking adds to the first byte, and what is left
-//! of many of them.
+//! Compares connections through a client's proxy with those through a forward: the time that the proxy request adds to
+//! the first byte, and the memory that many connections leave behind.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -14,29 +14,29 @@ use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 
 use super::report::{Report, figure};
 
-/// Connections before anything is measured, each way.
+/// The number of connections of each kind before the measurement.
 const WARM: usize = 100;
 
-/// What may be, where it is limited.
+/// The limits of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Milliseconds that the proxy may add to the median of the first byte.
+    /// Milliseconds that the proxy may add to the median time to the first byte.
     pub added_ms: f64,
     /// Percent by which the client's memory may grow after the first tenth.
     pub growth_percent: f64,
 }
 
-/// Opens `count` connections each way in turns, on this machine, and times the first byte of each.
+/// Opens `count` connections of each kind in turn, on this machine, and measures the time to the first byte of each.
 ///
 /// # Errors
 ///
-/// Where the tunnel does not work.
+/// Fails if the tunnel does not work.
 pub fn run(count: usize, limits: Limits) -> Result<Report> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let target = listener.local_addr()?;
     std::thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
-            // One byte there, one back, and the end; the next one is a connection of its own.
+            // One byte in each direction, then the end; the next byte comes on another connection.
             let mut byte = [0];
             if stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_err() {}
         }
@@ -91,7 +91,7 @@ pub fn run(count: usize, limits: Limits) -> Result<Report> {
     Ok(report)
 }
 
-/// `quictun server`, and `quictun client` with a forward to `target` and a proxy.
+/// Starts `quictun server`, and `quictun client` with a forward to `target` and a proxy.
 fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;
@@ -105,7 +105,7 @@ fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
     command.args(["--psk-file", "state/client.psk", "--http", "off"]);
     command.args(["-L", &format!("127.0.0.1:0={target}"), "-D", "127.0.0.1:0"]);
     let mut client = Client::from_command(home, &mut command)?;
-    // Each connection is a line.
+    // The server logs a line per connection.
     server.hush();
     client.forwards(2)?;
     client
@@ -114,14 +114,15 @@ fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
     Ok((server, client))
 }
 
-/// Milliseconds from the wish to connect to the first byte of an answer, by SOCKS5 where a target is named.
+/// Returns the milliseconds from the start of connecting to the first byte of an answer; uses SOCKS5 if `target` is
+/// given.
 fn first_byte(listener: SocketAddr, target: Option<SocketAddr>) -> Result<f64> {
     let started = Instant::now();
     let mut stream = TcpStream::connect_timeout(&listener, Duration::from_secs(10))?;
     stream.set_nodelay(true)?;
     if let Some(target) = target {
         let IpAddr::V4(ip) = target.ip() else {
-            bail!("{target} is none of IPv4");
+            bail!("{target} is not an IPv4 address");
         };
         stream.write_all(&[5, 1, 0])?;
         stream.read_exact(&mut [0; 2])?;

@@ -1,6 +1,7 @@
-//! A relay of datagrams in front of clients: a NAT and a middlebox in one, which loses what it is told to lose.
+//! A relay of datagrams in front of clients. It acts as a NAT and a middlebox, and drops packets on demand.
 //!
-//! [`Relay::start`] on the clients' side, clients that dial [`Relay::address`], then [`Relay::lose`] in the midst of a load.
+//! Call [`Relay::start`] on the clients' side, let clients dial [`Relay::address`], then call [`Relay::lose`] during a
+//! load.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,44 +16,44 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-/// What happens to the connections that pass the relay.
+/// The fault that hits the connections through the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Fault {
-    /// Packets with a connection id that has been seen get lost, both ways and for ever.
+    /// Drops packets with a connection id seen so far, in both directions and for ever.
     Connection,
-    /// Packets from and to the clients' present ports get lost, both ways and for ever.
+    /// Drops packets from and to the clients' current ports, in both directions and for ever.
     Path,
-    /// The NAT forgets: clients' packets leave from another port, and packets to the old one get lost.
+    /// Forgets the NAT mappings: clients' packets leave from another port, and packets to the old one are dropped.
     Nat,
-    /// All packets get lost for a time.
+    /// Drops all packets for a time.
     Outage,
 }
 
-/// How often the relay looks for orders, at least.
+/// The maximum interval at which the relay checks for orders.
 const TURN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
 };
 
-/// Largest datagram, bytes.
+/// The largest datagram, in bytes.
 const DATAGRAM: usize = 65536;
 
-/// Datagrams taken from one socket before the others have their turn.
+/// The number of datagrams taken from one socket before the others have their turn.
 const BATCH: usize = 64;
 
-/// Sockets that are looked at in one turn. Thousands of others, of ports that clients have left, cost it nothing.
+/// The number of ready sockets handled in one turn. Idle sockets of ports that clients have left cost nothing.
 const READY: usize = 256;
 
-/// The name of the clients' side among ready sockets; others have the index of their mapping.
+/// The id of the clients' socket among ready sockets; other sockets have the index of their mapping.
 const INSIDE: u64 = u64::MAX;
 
-/// Bytes of a connection id that tell it from others.
+/// The first bytes of a connection id, enough to distinguish it from others.
 type Id = [u8; 8];
 
-/// A running relay. It ends when it is dropped.
+/// A running relay. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where clients send to.
+    /// The address to which clients send.
     pub address: SocketAddr,
     orders: Sender<Order>,
 }
@@ -63,7 +64,7 @@ struct Order {
     begun: Sender<()>,
 }
 
-/// The sockets from which a client's packets leave: only the last one's packets still pass where others are dead.
+/// The socket from which a client's packets leave. A dead mapping drops packets in both directions.
 struct Mapping {
     client: SocketAddr,
     outside: UdpSocket,
@@ -75,9 +76,9 @@ struct Worker {
     inside: UdpSocket,
     server: SocketAddr,
     mappings: Vec<Mapping>,
-    /// The mapping of each client's port that packets take.
+    /// The current mapping of each client's address.
     present: HashMap<SocketAddr, usize>,
-    /// Connection ids that have been seen, and those whose packets get lost.
+    /// Connection ids seen so far, and those whose packets are dropped.
     seen: HashSet<Id>,
     lost: HashSet<Id>,
     silent_until: Option<Instant>,
@@ -85,11 +86,11 @@ struct Worker {
 }
 
 impl Relay {
-    /// Relays between 127.0.0.1, in the network of the calling thread, and `server`.
+    /// Relays between 127.0.0.1 in the network of the calling thread and `server`.
     ///
     /// # Errors
     ///
-    /// Where there is no socket.
+    /// Fails if a socket cannot be created.
     pub fn start(server: SocketAddr) -> Result<Self> {
         let inside = socket((Ipv4Addr::LOCALHOST, 0).into())?;
         let address = inside.local_addr()?;
@@ -111,12 +112,12 @@ impl Relay {
         Ok(Self { address, orders })
     }
 
-    /// Has `fault` happen to all connections; `time` is how long an outage lasts. Returns the moment from which data may flow
-    /// again: at once, or after the outage.
+    /// Applies `fault` to all connections; `time` is the duration of an outage. Returns the moment from which data may
+    /// flow again: at once, or after the outage.
     ///
     /// # Errors
     ///
-    /// Where the relay has ended.
+    /// Fails if the relay has ended.
     pub fn lose(&self, fault: Fault, time: Duration) -> Result<Instant> {
         let (begun, answer) = channel();
         self.orders
@@ -132,7 +133,7 @@ impl Relay {
 }
 
 impl Worker {
-    /// Ends with the relay, or where a socket fails.
+    /// Runs until the relay is dropped or a socket fails.
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
             match orders.try_recv() {
@@ -151,7 +152,7 @@ impl Worker {
             Fault::Connection => self.lost.extend(self.seen.drain()),
             Fault::Path => self.mappings.iter_mut().for_each(|one| one.is_dead = true),
             Fault::Nat => {
-                // Without a present mapping the next packet makes one.
+                // Without a current mapping, the next packet creates one.
                 self.present.clear();
                 self.mappings.iter_mut().for_each(|one| one.is_dead = true);
             }
@@ -179,13 +180,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Relays what clients have sent.
+    /// Relays packets from clients.
     fn outwards(&mut self) -> io::Result<()> {
         for _ in 0..BATCH {
             let (length, client) = match self.inside.recv_from(&mut self.datagram) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // A client's port that is closed: ICMP told of it.
+                // An ICMP error: a client's port is closed.
                 Err(_) => continue,
             };
             let at = match self.present.get(&client) {
@@ -193,14 +194,14 @@ impl Worker {
                 None => self.map(client)?,
             };
             if !self.mappings[at].is_dead && self.passes(length) {
-                // A packet that the kernel does not take is a lost packet.
+                // If the kernel refuses the packet, it counts as lost.
                 drop(self.mappings[at].outside.send(&self.datagram[..length]));
             }
         }
         Ok(())
     }
 
-    /// Relays what the server has sent to a mapping.
+    /// Relays packets from the server to one mapping.
     fn inwards(&mut self, at: usize) {
         for _ in 0..BATCH {
             let length = match self.mappings[at].outside.recv(&mut self.datagram) {
@@ -234,12 +235,12 @@ impl Worker {
         Ok(at)
     }
 
-    /// Whether the datagram is not lost. Remembers its connection id.
+    /// Returns true if the datagram is not dropped, and remembers its connection id.
     fn passes(&mut self, length: usize) -> bool {
         if self.silent_until.is_some() {
             return false;
         }
-        // Packets with a long header belong to handshakes, which are never cut: a connection is younger than its ids here.
+        // Packets with a long header belong to handshakes, which are never cut: a new connection must be able to start.
         let packet = &self.datagram[..length];
         let is_short = packet.first().is_some_and(|first| first & 0x80 == 0);
         let id = packet.get(1..9).and_then(|id| Id::try_from(id).ok());
@@ -254,7 +255,7 @@ impl Worker {
     }
 }
 
-/// A socket with room for what arrives while the relay is busy.
+/// Creates a non-blocking socket with buffers for datagrams that arrive while the relay is busy.
 fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
     const BUFFER: usize = 4 << 20;
     let socket = UdpSocket::bind(address)?;

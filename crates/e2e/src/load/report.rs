@@ -1,10 +1,10 @@
-//! Figures, their limits, and both in a table or as JSON.
+//! Figures and their limits, shown as a table or as JSON.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// What a load came to.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Report {
     title: String,
@@ -17,7 +17,7 @@ struct Row {
     value: f64,
     unit: &'static str,
     limit: Option<Limit>,
-    /// Only in the JSON.
+    /// Whether only the JSON shows this row.
     detail: bool,
 }
 
@@ -46,7 +46,7 @@ impl Row {
 }
 
 impl Report {
-    /// An empty one.
+    /// Creates an empty report.
     pub fn new(title: String) -> Self {
         Self {
             title,
@@ -54,7 +54,7 @@ impl Report {
         }
     }
 
-    /// Adds a figure.
+    /// Adds a figure without a limit.
     pub fn add(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
         self.rows.push(Row {
             what: what.into(),
@@ -73,7 +73,7 @@ impl Report {
         }
     }
 
-    /// Adds a figure that may not be above its limit; without a limit it is only shown.
+    /// Adds a figure that may not exceed its limit; without a limit it is only shown.
     pub fn add_limited(
         &mut self,
         what: impl Into<String>,
@@ -101,7 +101,7 @@ impl Report {
         });
     }
 
-    /// The value of a figure.
+    /// Returns the value of a figure.
     pub fn value(&self, what: &str) -> Option<f64> {
         self.rows
             .iter()
@@ -109,12 +109,12 @@ impl Report {
             .map(|row| row.value)
     }
 
-    /// Whether every limit is kept.
+    /// Returns true if every limit is kept.
     pub fn is_kept(&self) -> bool {
         self.rows.iter().all(Row::is_kept)
     }
 
-    /// As one JSON object.
+    /// Returns the report as one JSON object.
     pub fn json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
             json!({
@@ -136,7 +136,7 @@ impl fmt::Display for Report {
             .max()
             .unwrap_or(0);
         for row in self.rows.iter().filter(|row| !row.detail) {
-            // Ratios have no unit and differ in their hundredths.
+            // Ratios have no unit and differ by hundredths.
             let digits = if row.unit.is_empty() { 3 } else { 1 };
             write!(f, "  {:width$}  ", row.what)?;
             write!(f, "{:>12.digits$} {}", row.value, row.unit)?;
@@ -156,7 +156,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A count as a figure.
+/// Converts a count to a figure.
 #[expect(
     clippy::cast_precision_loss,
     reason = "figures are shown with a few digits"

@@ -1,4 +1,4 @@
-//! One byte there, one byte back, again and again: what the tunnel adds to a round trip.
+//! Single bytes to an application and back: measures the time that the tunnel adds to a round trip.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,15 +11,15 @@ use super::report::Report;
 use super::site::{Plan, Site};
 use quictun_testbed::connection::Endpoint;
 
-/// Round trips before the clock runs: congestion control and caches are warm then.
+/// The number of round trips before the measurement, which warm up congestion control and caches.
 const WARM: usize = 200;
 
-/// Measures `count` round trips directly and through the tunnel. `limit_us`: microseconds that the tunnel
-/// may add to the median.
+/// Measures `count` round trips directly and through the tunnel. `limit_us` is the number of microseconds that the
+/// tunnel may add to the median.
 ///
 /// # Errors
 ///
-/// Where the tunnel does not work.
+/// Fails if the tunnel does not work.
 pub fn run(plan: &Plan, count: usize, limit_us: Option<f64>) -> Result<Report> {
     let (site, target) = Site::start(plan, |listener| {
         std::thread::spawn(move || {
@@ -55,7 +55,7 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds of each, sorted.
+/// Returns the round-trip times in microseconds, sorted.
 fn round_trips(address: SocketAddr, count: usize) -> Result<Vec<f64>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;

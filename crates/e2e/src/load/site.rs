@@ -1,4 +1,4 @@
-//! A pair of our programs under load, with its application, on loopback or on two machines.
+//! A client and a server of this workspace under load, with the application, on loopback or on two machines.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -22,36 +22,37 @@ use quictun_testbed::{application, deadline};
 
 use super::relay::Relay;
 
-/// Cables laid so far.
+/// The number of cables created so far.
 static CABLES: AtomicU8 = AtomicU8::new(0);
 
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Where the two programs run.
+/// The machines on which the two programs run, and the link between them.
 #[derive(Clone, Debug)]
 pub enum Link {
-    /// On one machine.
+    /// Both on one machine.
     Loopback,
-    /// On two network namespaces joined by a cable. Only inside [`quictun_testbed::isolation`].
+    /// On two network namespaces connected by a cable. Requires [`quictun_testbed::isolation`].
     Veth,
-    /// The same, and neither end merges or segments packets: as many of 1500 bytes cross it as a wire would carry.
+    /// Like [`Link::Veth`], but neither end merges or segments packets: the cable carries single packets of 1500 bytes,
+    /// as a wire would.
     Packets,
-    /// On the two sides of an emulated link. Only inside [`quictun_testbed::isolation`].
+    /// On the two sides of an emulated link. Requires [`quictun_testbed::isolation`].
     Emulated(Path),
 }
 
-/// An emulated path, the same in both directions; its queue holds one bandwidth-delay product.
+/// An emulated path, symmetric in both directions; its queue holds one bandwidth-delay product.
 #[derive(Clone, Debug)]
 pub struct Path {
-    /// Bytes per second.
+    /// The rate in bytes per second.
     pub rate: u64,
-    /// Round-trip time.
+    /// The round-trip time of the path.
     pub round_trip: Duration,
-    /// Share of packets that are lost, 0 to 1.
+    /// The share of packets that are lost, from 0 to 1.
     pub loss: f64,
 }
 
-/// Smallest queue: a burst that a sender may send at once.
+/// The minimum queue in bytes: a burst that a sender may send at once.
 const QUEUE_MIN: u64 = 64 * 1500;
 
 impl Path {
@@ -75,16 +76,16 @@ impl Path {
     }
 }
 
-/// What is started, and how.
+/// The programs to start and their settings.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where.
+    /// The link between the two programs.
     pub link: Link,
-    /// More arguments of `quictun-server`.
+    /// Additional arguments for `quictun-server`.
     pub server: Vec<String>,
-    /// More arguments of `quictun-client`.
+    /// Additional arguments for `quictun-client`.
     pub client: Vec<String>,
-    /// The directory of the programs; `None`: the ones under test.
+    /// The directory of the programs; `None` for the programs under test.
     pub programs: Option<PathBuf>,
     /// Whether clients reach the server through a [`Relay`].
     pub is_relayed: bool,
@@ -93,15 +94,15 @@ pub struct Plan {
 /// Both programs, ready for load.
 #[derive(Debug)]
 pub struct Site {
-    /// The client.
+    /// The first client of the site.
     pub client: Client,
-    /// The server.
+    /// The server of the site.
     pub server: Server,
-    /// In front of the clients.
+    /// The relay in front of the clients, if the plan has one.
     pub relay: Option<Relay>,
-    /// Clients beside the first one.
+    /// The clients in addition to the first one.
     others: Vec<Client>,
-    /// The application, where it is a process of its own.
+    /// The application, if it is a separate process.
     application: Option<Program>,
     /// The HTTP interfaces of server and client.
     http: [SocketAddr; 2],
@@ -111,7 +112,7 @@ pub struct Site {
     emulated: Option<Emulated>,
 }
 
-/// An emulator at work and the networks around it.
+/// A running emulator and the networks around it.
 struct Emulated {
     running: Running,
     _world: World,
@@ -124,12 +125,12 @@ impl fmt::Debug for Emulated {
 }
 
 impl Site {
-    /// Has `serve` serve an application's listener, on threads of its own, and starts a tunnel that leads
-    /// there. Returns the listener's address as well.
+    /// Starts an application that `serve` runs on its own threads, and a tunnel that leads to it. Also returns the
+    /// address of the application's listener.
     ///
     /// # Errors
     ///
-    /// Where anything does not start.
+    /// Fails if any part does not start.
     pub fn start(
         plan: &Plan,
         serve: impl FnOnce(TcpListener) + Send,
@@ -145,12 +146,12 @@ impl Site {
         })
     }
 
-    /// Has `application` start one that listens on the given address, and starts a tunnel that leads there.
-    /// Returns the application's address as well.
+    /// Starts an application with `application`, which receives the address to listen on, and a tunnel that leads to
+    /// it. Also returns the application's address.
     ///
     /// # Errors
     ///
-    /// Where anything does not start.
+    /// Fails if any part does not start.
     pub fn start_with(
         plan: &Plan,
         application: impl FnOnce(&Machine, SocketAddr) -> Result<(SocketAddr, Option<Program>)>,
@@ -160,7 +161,7 @@ impl Site {
             Link::Loopback => (here(), here(), IpAddr::from(Ipv4Addr::LOCALHOST), None),
             Link::Veth | Link::Packets => {
                 let far = Machine::new("far")?;
-                // The kernel removes the cable of an earlier site some time after it: each has its own.
+                // The kernel removes the cable of an earlier site with a delay, so each site has its own.
                 let number = CABLES.fetch_add(1, Ordering::Relaxed);
                 let address = Ipv4Addr::new(10, 30, number, 2);
                 let (near, of_far) = (format!("10.30.{number}.1/24"), format!("{address}/24"));
@@ -234,12 +235,12 @@ impl Site {
         ))
     }
 
-    /// Starts `count` more clients that lead to the same application, the same way. They leave processors to all others, as if
-    /// each had a machine of its own.
+    /// Starts `count` additional clients that lead to the same application in the same way. They run at the lowest
+    /// priority, as if each were on its own machine.
     ///
     /// # Errors
     ///
-    /// Where one does not start.
+    /// Fails if a client does not start.
     pub fn add_clients(&mut self, plan: &Plan, count: usize) -> Result<()> {
         let dialled = self.relay.as_ref().map(|relay| relay.address);
         let dialled = dialled.unwrap_or(self.server.address);
@@ -255,11 +256,11 @@ impl Site {
         Ok(())
     }
 
-    /// A client that dials `server` and leads to the same application.
+    /// Starts a client that dials `server` and leads to the same application.
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Fails if the client does not start.
     pub fn another_client(&self, plan: &Plan, server: SocketAddr) -> Result<Client> {
         let arguments = [format!("--token-source=tcp:{}", self.target)];
         let home = Home::new()?.with_programs(plan.programs.as_deref());
@@ -267,17 +268,17 @@ impl Site {
         Client::start_at(&self.near, home, &server.to_string(), &arguments)
     }
 
-    /// Where each client's applications connect.
+    /// Returns the addresses at which each client's applications connect.
     pub fn forwards(&self) -> Vec<Endpoint> {
         let clients = std::iter::once(&self.client).chain(&self.others);
         clients.map(|client| client.forward.clone()).collect()
     }
 
-    /// Resident memory of server and client, bytes.
+    /// Returns the resident memory of server and client in bytes.
     ///
     /// # Errors
     ///
-    /// Where one has ended.
+    /// Fails if one of them has ended.
     pub fn memory(&self) -> Result<[u64; 2]> {
         Ok([
             self.server.program.resident_bytes()?,
@@ -285,20 +286,20 @@ impl Site {
         ])
     }
 
-    /// Work of server and client together.
+    /// Returns the combined work of server and client.
     ///
     /// # Errors
     ///
-    /// Where one has ended.
+    /// Fails if one of them has ended.
     pub fn work(&self) -> Result<Work> {
         Ok(self.server.program.work()? + self.client.program.work()?)
     }
 
-    /// Open descriptors of server and client.
+    /// Returns the number of open descriptors of server and client.
     ///
     /// # Errors
     ///
-    /// Where one has ended.
+    /// Fails if one of them has ended.
     pub fn descriptors(&self) -> Result<[usize; 2]> {
         Ok([
             self.server.program.descriptors()?,
@@ -306,41 +307,41 @@ impl Site {
         ])
     }
 
-    /// Flows that server and client have open.
+    /// Returns the number of open flows of server and client.
     ///
     /// # Errors
     ///
-    /// Where one does not answer.
+    /// Fails if one of them does not answer.
     pub fn flows(&self) -> Result<[u64; 2]> {
         let server = self.far.within(|| flows(self.http[0]))?;
         Ok([server, self.near.within(|| flows(self.http[1]))?])
     }
 
-    /// Bytes that both ends of all connections have received, packets' headers included.
+    /// Returns the bytes that both ends of all connections have received, including packet headers.
     ///
     /// # Errors
     ///
-    /// Where one does not answer.
+    /// Fails if one of them does not answer.
     pub fn received(&self) -> Result<u64> {
         let server = self.far.within(|| sum(self.http[0], "received_bytes"))?;
         let client = self.near.within(|| sum(self.http[1], "received_bytes"))?;
         Ok(server + client)
     }
 
-    /// Runs `act` where the client and its applications are: connections made there cross the link.
+    /// Runs `act` in the network of the client and its applications: connections made there cross the link.
     ///
     /// # Errors
     ///
-    /// What `act` returns.
+    /// Returns the error of `act`.
     pub fn near<T: Send>(&self, act: impl FnOnce(&Client) -> Result<T> + Send) -> Result<T> {
         self.near.within(|| act(&self.client))
     }
 
-    /// Ends a load that went well: all programs must be alive.
+    /// Ends a load that went well; checks that all programs still run.
     ///
     /// # Errors
     ///
-    /// Where one has ended.
+    /// Fails if a program has ended.
     pub fn end(mut self) -> Result<()> {
         let ours = [&mut self.client.program, &mut self.server.program];
         let others = self.others.iter_mut().map(|client| &mut client.program);
@@ -356,11 +357,11 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until both sides have as many flows open as told.
+    /// Waits until both sides have exactly `wanted` open flows.
     ///
     /// # Errors
     ///
-    /// Where that does not come to be.
+    /// Fails if that does not happen in time.
     pub fn settle(&self, wanted: u64) -> Result<()> {
         let mut last = [0; 2];
         deadline::wait(
@@ -379,7 +380,7 @@ fn flows(http: SocketAddr) -> Result<u64> {
     sum(http, "flows")
 }
 
-/// A figure of all connections together.
+/// Returns the sum of a figure over all connections.
 fn sum(http: SocketAddr, figure: &str) -> Result<u64> {
     let answer = rest::get(http, "/v1/connections")?.json()?;
     let connections = answer["connections"].as_array().context("no connections")?;
@@ -393,24 +394,24 @@ fn borrowed<'a>(first: &'a [String], second: &'a [String]) -> Vec<&'a str> {
     first.iter().chain(second).map(String::as_str).collect()
 }
 
-/// Ports that were free a moment ago.
+/// Returns ports that were free a moment ago.
 fn free_ports() -> Result<[u16; 2]> {
     let listen = || TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), 0));
     let (first, second) = (listen()?, listen()?);
     Ok([first.local_addr()?.port(), second.local_addr()?.port()])
 }
 
-/// Makes room for `wanted` open files in this process.
+/// Raises the limit of open files in this process to at least `wanted`.
 ///
 /// # Errors
 ///
-/// Where the hard limit is lower, with the remedy.
+/// Fails if the hard limit is lower; the error names the remedy.
 pub fn allow_files(wanted: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }
-    // Root may raise the hard limit as well.
+    // Root may also raise the hard limit.
     let maximum = limit.maximum.map(|maximum| maximum.max(wanted));
     setrlimit(
         Resource::Nofile,

@@ -1,4 +1,4 @@
-//! One active flow beside many whose applications do not read: whether it keeps its rate and its delay.
+//! One active flow beside many flows whose applications do not read: checks whether it keeps its rate and its delay.
 
 use std::io::Write;
 use std::os::fd::AsFd as _;
@@ -14,43 +14,43 @@ use super::site::{Plan, Site, allow_files};
 use quictun_testbed::connection::Connection;
 use quictun_testbed::deadline;
 
-/// Time over which it is counted what moves.
+/// The interval over which received bytes are counted.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Bytes in that time that are no flow's: keep-alives, acknowledgements, a repeated HOLD.
+/// The number of bytes in that interval that do not belong to flows: keep-alives, acknowledgements, a repeated HOLD.
 const STILL: u64 = 64 * 1024;
 
-/// By then all flows have stalled.
+/// The time limit for all flows to stall.
 const STALLED_WITHIN: Duration = Duration::from_mins(1);
 
-/// Bytes that one write offers to a stalled upload.
+/// The number of bytes that one write offers to a stalled upload.
 const BLOCK: usize = 64 * 1024;
 
-/// Which applications do not read.
+/// The applications that do not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Direction {
-    /// The ones at the client.
+    /// The applications at the client.
     Downloads,
-    /// The targets.
+    /// The targets at the server.
     Uploads,
 }
 
-/// How much is measured.
+/// The size of the measurement and its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Stalled {
-    /// Stalled flows.
+    /// The number of stalled flows.
     pub flows: usize,
-    /// Their direction.
+    /// The direction of these flows.
     pub direction: Direction,
-    /// Measurements alone and beside them, in turns, each on a tunnel of its own.
+    /// The number of measurements alone and beside them, in turn, each on a new tunnel.
     pub repetitions: usize,
     /// How long the active flow is measured in each direction.
     pub time: Duration,
-    /// Round trips of one byte.
+    /// The number of round trips of one byte.
     pub echoes: usize,
-    /// Least rate beside the stalled flows, as a share of the rate alone.
+    /// The minimum rate beside the stalled flows, as a share of the rate alone.
     pub least_rate: f64,
-    /// Largest 99th percentile of the delay beside them, as a multiple of the one alone.
+    /// The maximum 99th percentile of the delay beside them, as a multiple of that alone.
     pub most_delay: f64,
 }
 
@@ -66,7 +66,7 @@ struct Figures {
 ///
 /// # Errors
 ///
-/// Where a tunnel does not work.
+/// Fails if a tunnel does not work.
 pub fn run(plan: &Plan, load: Stalled) -> Result<Report> {
     // Each flow takes two descriptors here, and the programs inherit the limit.
     allow_files(3 * load.flows as u64 + 256)?;
@@ -122,7 +122,7 @@ fn measure(plan: &Plan, load: Stalled, flows: usize) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Opens flows and returns once hardly a byte moves for them.
+/// Opens flows and returns once almost no bytes move for them.
 fn stall(site: &Site, direction: Direction, flows: usize) -> Result<Vec<Connection>> {
     let role = match direction {
         Direction::Downloads => Role::Brook,
@@ -140,7 +140,7 @@ fn stall(site: &Site, direction: Direction, flows: usize) -> Result<Vec<Connecti
     deadline::wait("all flows to stall", STALLED_WITHIN, || {
         if direction == Direction::Uploads {
             for connection in &mut held {
-                // An error is a full socket: there is nothing else to wait for here.
+                // An error means that the socket is full: nothing else remains to be written.
                 while connection.write(&block).is_ok() {}
             }
         }

@@ -1,4 +1,4 @@
-//! Many flows that move data at the same time, both ways, every byte verified.
+//! Many flows that transfer data concurrently in both directions, with every byte verified.
 
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -11,11 +11,11 @@ use quictun_testbed::application::{echo, there_and_back};
 use quictun_testbed::connection::Connection;
 use quictun_testbed::payload::Payload;
 
-/// Moves `bytes` out and back on each of `flows` flows at once.
+/// Sends `bytes` bytes to an echo and back on each of `flows` concurrent flows.
 ///
 /// # Errors
 ///
-/// Where a byte is wrong or missing.
+/// Fails if a byte is wrong or missing.
 pub fn run(plan: &Plan, flows: usize, bytes: u64) -> Result<Report> {
     allow_files(4 * flows as u64 + 256)?;
     let (site, _) = Site::start(plan, |listener| {

@@ -1,4 +1,4 @@
-//! The two processes of `--tun`: what each has and has not, and what becomes of things when one dies.
+//! The two processes of `--tun`: their descriptors and rights, and the consequences when one dies.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,17 +21,17 @@ use crate::wrapped::HOSTS;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Each of the two processes is killed so often; `QUICTUN_E2E_KILLS` says otherwise.
+/// The number of times that each of the two processes is killed, unless `QUICTUN_E2E_KILLS` is set.
 const KILLS: usize = 3;
 
-/// A process of the pair, by a word of its command line.
+/// Finds a process of the pair by a word of its command line.
 pub(crate) fn process(word: &str) -> Result<Option<u32>> {
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
             continue;
         };
-        // It may have ended just now.
+        // The process may have ended just now.
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         if line
             .split(|byte| *byte == 0)
@@ -46,17 +46,17 @@ pub(crate) fn process(word: &str) -> Result<Option<u32>> {
 const NETSTACKD: &str = "quictun-netstackd";
 pub(crate) const CLIENT: &str = "--netstack-fd";
 
-/// Bytes of one write.
+/// The number of bytes in one write.
 const BLOCK: usize = 16 * 1024;
 
-/// What its descriptors are.
+/// Returns what the descriptors of a process refer to.
 fn descriptors(pid: u32) -> Result<BTreeSet<PathBuf>> {
     let all = fs::read_dir(format!("/proc/{pid}/fd"))?;
     all.map(|entry| Ok(fs::read_link(entry?.path())?)).collect()
 }
 
 fn check_rights(pid: u32) -> Result<()> {
-    // Of each thread.
+    // Rights are per thread.
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let status = fs::read_to_string(task?.path().join("status"))?;
         for (name, value) in [
@@ -85,14 +85,14 @@ fn who_has_the_device_has_no_network_and_who_has_the_keys_no_device() -> Result<
     isolated_with(Lan::start, |lan| {
         let client = lan.client(&[])?;
         lan.check_through(&HOSTS)?;
-        let netstackd = process(NETSTACKD)?.context("no process with the stack")?;
+        let netstackd = process(NETSTACKD)?.context("no process with the network stack")?;
         check_rights(netstackd)?;
         let all = descriptors(netstackd)?;
         let named = |word: &str| {
             let all = all.iter().map(|it| it.to_string_lossy().into_owned());
             all.filter(|it| it.starts_with(word)).count()
         };
-        // The socket to the client, and none towards a network.
+        // It may hold only the socket to the client, and no network socket.
         ensure!(
             named("socket:") == 1 && named("/dev/net/tun") == 1,
             "{all:?}"
@@ -105,7 +105,7 @@ fn who_has_the_device_has_no_network_and_who_has_the_keys_no_device() -> Result<
             known.clone().all(|line| line.starts_with("u_seq")),
             "{sockets}"
         );
-        let keys = process(CLIENT)?.context("no client")?;
+        let keys = process(CLIENT)?.context("no client process")?;
         check_rights(keys)?;
         let all = descriptors(keys)?;
         ensure!(
@@ -116,14 +116,14 @@ fn who_has_the_device_has_no_network_and_who_has_the_keys_no_device() -> Result<
     })
 }
 
-/// Ends a process of the pair as a crash or the lack of memory would.
+/// Kills a process of the pair, as a crash or the out-of-memory killer would.
 pub(crate) fn crash(word: &str) -> Result<()> {
     let pid = process(word)?.with_context(|| format!("no {word}"))?;
-    let pid = Pid::from_raw(pid.cast_signed()).context("a number")?;
+    let pid = Pid::from_raw(pid.cast_signed()).context("process id 0")?;
     Ok(kill_process(pid, Signal::KILL)?)
 }
 
-/// A connection through the tunnel that has carried a byte both ways, as soon as there is one.
+/// Connects through the tunnel, retrying until a connection has carried a byte in both directions.
 fn connect(address: SocketAddr) -> Result<TcpStream> {
     let deadline = Instant::now() + SOON;
     loop {
@@ -136,15 +136,15 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
         match tried {
             Ok(stream) => return Ok(stream),
             Err(error) if Instant::now() > deadline => {
-                return Err(error).context("no connection through the tunnel any more");
+                return Err(error).context("connections through the tunnel no longer work");
             }
-            // Refused or cut while the pair is being replaced.
+            // Connections are refused or reset while the pair is being replaced.
             Err(_) => {}
         }
     }
 }
 
-/// What a cut looks like: the kernel tells it to who asks first.
+/// Returns true if the error is a reset. The kernel reports it only once, to the first read or write.
 fn is_cut(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
@@ -152,7 +152,7 @@ fn is_cut(error: &std::io::Error) -> bool {
     )
 }
 
-/// Reads until the connection has ended; whether it was cut.
+/// Reads until the connection has ended; returns true if it was reset.
 fn read_on(mut stream: TcpStream) -> Result<bool> {
     let mut buffer = vec![0; BLOCK];
     loop {
@@ -160,7 +160,7 @@ fn read_on(mut stream: TcpStream) -> Result<bool> {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(error) if is_cut(&error) => return Ok(true),
-            Err(error) => return Err(error).context("it was not reset"),
+            Err(error) => return Err(error).context("the connection ended, but not with a reset"),
         }
     }
 }
@@ -182,7 +182,7 @@ fn either_process_may_be_killed_under_load() -> Result<()> {
         }
         for kill in 0..2 * kills {
             let word = if kill % 2 == 0 { NETSTACKD } else { CLIENT };
-            // One that moves bytes both ways, and one that only waits.
+            // One connection that transfers bytes in both directions, and one that is idle.
             let busy = connect(echoes[kill % echoes.len()])?;
             let idle = connect(echoes[(kill + 1) % echoes.len()])?;
             let mut writer = busy.try_clone()?;
@@ -205,12 +205,12 @@ fn either_process_may_be_killed_under_load() -> Result<()> {
             let written = load.join().is_ok_and(|cut| cut);
             ensure!(
                 read || written,
-                "{word}, busy, {kill}: a cut looks like an end"
+                "{word}, busy, {kill}: the cut looked like an end"
             );
             let read = read_on(idle).with_context(|| format!("{word}, idle, {kill}"))?;
-            ensure!(read, "{word}, idle, {kill}: a cut looks like an end");
+            ensure!(read, "{word}, idle, {kill}: it looked like an end");
             drop(connect(echoes[0])?);
-            ensure!(routing()? == during, "after {word} had been killed");
+            ensure!(routing()? == during, "routing changed by {word}");
         }
         end(client)?;
         let after = routing()?;
@@ -219,7 +219,7 @@ fn either_process_may_be_killed_under_load() -> Result<()> {
     })
 }
 
-/// A byte there and back.
+/// Sends a byte to the echo and back.
 fn echo(stream: &mut TcpStream) -> Result<()> {
     stream.write_all(b"y")?;
     stream.read_exact(&mut [0; 1])?;
@@ -236,13 +236,13 @@ fn a_signal_to_the_whole_group_drains() -> Result<()> {
             .within(|| Application::tcp_on(address, quictun_testbed::application::echo))?;
         let address = SocketAddr::new(HOSTS[0].parse()?, far.endpoint().port()?);
         let mut open = connect(address)?;
-        // As Ctrl-C at a terminal.
-        let group = Pid::from_raw(client.pid().cast_signed()).context("a number")?;
+        // As Ctrl-C at a terminal does.
+        let group = Pid::from_raw(client.pid().cast_signed()).context("process id 0")?;
         kill_process_group(group, Signal::INT)?;
         client.wait_for("open tunnels may finish", SOON)?;
-        echo(&mut open).context("an open tunnel may finish")?;
+        echo(&mut open).context("an open connection must be able to finish")?;
         open.shutdown(std::net::Shutdown::Write)?;
-        ensure!(open.read(&mut [0; 1])? == 0, "more than was sent");
+        ensure!(open.read(&mut [0; 1])? == 0, "too many bytes");
         let status = client.wait_end(SOON)?;
         ensure!(status.success(), "{status}");
         Ok(())

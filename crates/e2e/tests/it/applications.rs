@@ -1,4 +1,4 @@
-//! Programs that people carry through tunnels.
+//! Common programs that users run through tunnels.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ fn curl_moves_a_large_file_both_ways_unharmed() -> Result<()> {
         .arg(&url))?;
     ensure!(download.is_empty(), "{download}");
     FILE.read_to_end_of(&mut std::fs::File::open(&file)?)
-        .context("the file downloaded")?;
+        .context("verifying the downloaded file")?;
     application.outcome(Duration::from_secs(5))?;
     let upload = run(command(&curl)
         .args(["-sS", "--fail", "-T"])
@@ -44,7 +44,7 @@ fn curl_moves_a_large_file_both_ways_unharmed() -> Result<()> {
     application.outcome(Duration::from_secs(5))
 }
 
-/// `GET` sends the file, `PUT` verifies it.
+/// An HTTP server: `GET` sends the file, `PUT` verifies it.
 fn serve_http(connection: Connection) -> Result<()> {
     let mut writing = connection.try_clone()?;
     let mut reading = BufReader::new(connection);
@@ -104,7 +104,7 @@ fn ssh_runs_commands_and_scp_copies_files() -> Result<()> {
         .arg(remote(&copy)))?;
     payload
         .read_to_end_of(&mut std::fs::File::open(&copy)?)
-        .context("to the server")?;
+        .context("verifying the file copied to the server")?;
     std::fs::remove_file(&file)?;
     run(keys
         .client("scp")
@@ -113,10 +113,10 @@ fn ssh_runs_commands_and_scp_copies_files() -> Result<()> {
         .arg(&file))?;
     payload
         .read_to_end_of(&mut std::fs::File::open(&file)?)
-        .context("from the server")
+        .context("verifying the file copied from the server")
 }
 
-/// Throw-away keys, and the ssh that uses them.
+/// Temporary keys, and ssh clients and servers that use them.
 pub(crate) struct Keys {
     home: Home,
     sshd: PathBuf,
@@ -135,7 +135,7 @@ impl Keys {
         }
         let user = run(command("id").arg("-un"))?.trim().to_owned();
         if user == "root" {
-            // sshd of root gives up its rights in there; a service would have made it.
+            // As root, sshd drops its privileges in this directory, which a service manager would have created.
             std::fs::create_dir_all("/run/sshd")?;
         }
         Ok(Self { home, sshd, user })
@@ -151,7 +151,7 @@ impl Keys {
         client
     }
 
-    /// What makes ssh and scp use these keys, and nothing of the user's.
+    /// Returns options that make ssh and scp use these keys and none of the user's configuration.
     pub(crate) fn options(&self) -> Vec<String> {
         let user = self.home.path().join("user").display().to_string();
         let options = [
@@ -166,7 +166,7 @@ impl Keys {
         options.map(str::to_owned).to_vec()
     }
 
-    /// One `sshd -i` for each connection, as inetd would start it: no port is needed.
+    /// Runs one `sshd -i` per connection, as inetd would: sshd itself needs no port.
     pub(crate) fn sshd(&self, address: SocketAddr) -> Result<Application> {
         let path = |name: &str| self.home.path().join(name).display().to_string();
         let options = [
@@ -213,7 +213,7 @@ fn postgresql_copies_a_table_out_and_in_through_a_unix_target() -> Result<()> {
     ensure!(before.starts_with(&format!("{rows}|")), "{before}");
     psql("truncate t")?;
     psql(&format!("\\copy t from '{}'", file.display()))?;
-    ensure!(psql(sum)? == before, "the table came back another");
+    ensure!(psql(sum)? == before, "the table has changed");
     let refused = output(&mut database.psql(port, "select 1/0"))?;
     ensure!(
         !refused.status.success()
@@ -222,7 +222,7 @@ fn postgresql_copies_a_table_out_and_in_through_a_unix_target() -> Result<()> {
     database.stop()
 }
 
-/// A `PostgreSQL` of our own.
+/// A `PostgreSQL` server for one test.
 pub(crate) struct Database {
     server: Program,
     home: Home,
@@ -230,7 +230,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Listens on a Unix socket, and on port 5432 of these addresses.
+    /// Starts a server that listens on a Unix socket, and on port 5432 of these addresses.
     pub(crate) fn start(addresses: &str) -> Result<Self> {
         let (initdb, postgres) = (
             installed("initdb", "postgresql")?,
@@ -254,7 +254,7 @@ impl Database {
         if !addresses.is_empty() {
             let rules = data.join("pg_hba.conf");
             let mut rules = std::fs::OpenOptions::new().append(true).open(rules)?;
-            // It lives for one test.
+            // The server lives for one test only.
             writeln!(rules, "host all all all trust")?;
         }
         let mut serve = as_postgres(&postgres);
@@ -284,7 +284,7 @@ impl Database {
         psql
     }
 
-    /// psql that reads statements from its standard input.
+    /// Returns a psql command that reads statements from its standard input.
     pub(crate) fn session(&self, port: u16) -> Command {
         let mut psql = command(&self.psql);
         psql.args([
@@ -299,7 +299,7 @@ impl Database {
         psql
     }
 
-    /// Ended in order, it gives its shared memory back.
+    /// Stops the server in an orderly way, so that it releases its shared memory.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.server.signal(Signal::INT)?;
         let status = self.server.wait_end(Duration::from_secs(10))?;
@@ -312,7 +312,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// `PostgreSQL` refuses to run as root; its package brings a user for it.
+/// `PostgreSQL` refuses to run as root; its package creates a user for it.
 fn as_postgres(program: &Path) -> Command {
     if !is_root() {
         return command(program);

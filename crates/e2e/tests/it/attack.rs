@@ -1,4 +1,4 @@
-//! `quictun-attack` in small: what an attacker can do, and that the tool says so.
+//! Small runs of `quictun-attack`: each attack works, and the tool reports it.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::attack_limits as limits;
 
-/// Runs an attack on a server with this budget; its outcomes, and whether all limits were kept.
+/// Runs an attack on a server with this budget; returns its outcomes, and whether all limits were kept.
 fn attack(budget: &str, arguments: &[&str]) -> Result<(Vec<Value>, bool)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quictun-attack"));
     command
@@ -22,14 +22,14 @@ fn attack(budget: &str, arguments: &[&str]) -> Result<(Vec<Value>, bool)> {
         let errors = String::from_utf8_lossy(&output.stderr);
         format!("{arguments:?}: {text}{errors}")
     })?;
-    ensure!(!outcomes.is_empty(), "{arguments:?} came to nothing");
+    ensure!(!outcomes.is_empty(), "{arguments:?} had no outcome");
     Ok((outcomes, output.status.success()))
 }
 
-/// How long clients wait depends on what else the machine does: the tool says it, and tests do not look at it.
+/// Waiting times depend on the machine's other load: the tool reports them, and tests ignore them.
 const WAITS: [&str; 2] = ["honest client", "new honest client"];
 
-/// Runs an attack and requires that the server keeps all limits but those of time, and serves its honest client.
+/// Runs an attack and requires that the server keeps all limits except waiting times, and serves its honest client.
 pub(crate) fn is_withstood(budget: &str, arguments: &[&str]) -> Result<Vec<Value>> {
     let (outcomes, _) = attack(budget, arguments)?;
     for outcome in &outcomes {
@@ -60,7 +60,7 @@ fn what_is_withheld_is_withheld_and_the_rest_arrives() -> Result<()> {
     ];
     let (outcomes, _) = attack("64M", &arguments)?;
     let [answered, sent] = ["answered", "sent_bytes"].map(|key| outcomes[0][key].as_u64());
-    // How much the server grants, and holds, is its affair.
+    // The test does not check how much the server grants and holds.
     ensure!(
         answered == Some(2) && sent > Some(64 << 10),
         "{:#}",
@@ -81,15 +81,15 @@ fn an_exceeded_limit_of_an_attack_is_a_failure() -> Result<()> {
 
 type Case = fn() -> Result<()>;
 
-/// Functions, each with its name.
+/// Builds an array of functions, each with its name.
 macro_rules! named {
     ($($case:path,)*) => {
         [$((stringify!($case), $case as Case)),*]
     };
 }
 
-// One attack at a time, in one test: two that share the processors would measure each other, and a test that waits for
-// another's end keeps a thread that could run a third.
+// One attack at a time, in one test. Concurrent attacks would share the processors and measure each other, and a test
+// that waits for another to end would occupy a thread of the harness.
 #[test]
 fn attacks_are_withstood() -> Result<()> {
     let cases = named![

@@ -1,10 +1,10 @@
-//! The memory budget is a ceiling for the whole server, whatever a hostile client does; and honest clients are served.
+//! The memory budget limits the whole server, whatever a hostile client does, and honest clients are served.
 
 use anyhow::{Result, ensure};
 
 use crate::attack::is_withstood;
 
-/// The budget of the audit that found that nothing summed it.
+/// A small memory budget, with which an audit found that the server did not sum up its memory.
 const BUDGET: &str = "4M";
 
 pub(crate) fn flows_without_their_first_byte_stay_within_the_budget() -> Result<()> {
@@ -55,7 +55,8 @@ pub(crate) fn batches_with_a_single_byte_stay_within_the_budget() -> Result<()> 
 
 pub(crate) fn batches_of_which_a_stalled_flow_keeps_a_packet_stay_within_the_budget() -> Result<()>
 {
-    // In 8 s the attack sends 450 MB, of which 12 MB are stream data. Without copies the server grew by 294 MB.
+    // In 8 s the attack sends 450 MB, of which 12 MB are stream data. Without copying the data, the server grew by 294
+    // MB.
     let arguments = ["pinned-packets", "--seconds", "8", "--limit", "96M"];
     is_withstood("1G", &arguments).map(drop)
 }
@@ -67,7 +68,7 @@ pub(crate) fn handshakes_that_go_no_further_stay_within_the_budget() -> Result<(
     Ok(())
 }
 
-// PROTOCOL OPEN-6.
+// PROTOCOL OPEN-6: nothing may be left of dials that are given up.
 pub(crate) fn of_dials_that_are_given_up_nothing_is_left() -> Result<()> {
     is_withstood("64M", &["open-reset"]).map(drop)
 }

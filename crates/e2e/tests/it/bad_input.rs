@@ -1,4 +1,4 @@
-//! Wrong command lines and files: one clear error that names the thing and the remedy, and an end.
+//! Wrong command lines and files: the program prints one clear error that names the problem and the remedy, and exits.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -12,11 +12,11 @@ use quictun_testbed::tunnel::{Client, Home, Server};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Wrong usage or configuration; a failure of the world.
+/// Exit codes: for wrong usage or configuration, and for failures of the environment.
 const USAGE: i32 = 2;
 const FAILURE: i32 = 1;
 
-/// A command line in a home, how it ends, and what its error says.
+/// A command line that runs in a home, its exit code, and texts that its error contains.
 struct Case<'a> {
     program: &'a str,
     line: &'a str,
@@ -59,11 +59,11 @@ impl Case<'_> {
         let said = program.lines().join("\n");
         ensure!(
             status.code() == Some(self.code),
-            "it ended with {status}, not {}:\n{said}",
+            "exit status {status} instead of {}:\n{said}",
             self.code
         );
         for part in self.says {
-            ensure!(said.contains(part), "it does not say {part:?}:\n{said}");
+            ensure!(said.contains(part), "the output lacks {part:?}:\n{said}");
         }
         let errors = program
             .lines()
@@ -72,7 +72,7 @@ impl Case<'_> {
             .count();
         ensure!(
             errors <= 1 && !said.contains("panicked"),
-            "it says more than one thing:\n{said}"
+            "more than one error, or a panic:\n{said}"
         );
         program.hush();
         Ok(())
@@ -242,7 +242,7 @@ fn tokens_that_are_no_targets_cost_their_own_flow() -> Result<()> {
             let arguments = ["--token-source", token, "--offer", offer];
             let client = match Client::start(&running.address.to_string(), &arguments) {
                 Ok(client) => client,
-                // A target that is none may as well be refused before anything is started.
+                // The client may refuse an invalid target before it starts anything.
                 Err(error) if format!("{error:#}").contains(token) => continue,
                 Err(error) => return Err(error),
             };
@@ -261,7 +261,7 @@ fn a_token_file_may_hold_tabs_ipv6_and_blank_lines() -> Result<()> {
     let home = Home::new()?;
     let tokens = home.path().join("tokens.txt");
     let target = application.target();
-    // The longer address comes first: a prefix is no match.
+    // The longer address comes first: a prefix must not match.
     let text = format!(
         "\n# who\twhere\n127.0.0.10 tcp:127.0.0.1:1\n\n[::1]\ttcp:127.0.0.1:1\n127.0.0.1\t\t{target}  \n"
     );
@@ -280,7 +280,7 @@ fn a_token_file_may_hold_tabs_ipv6_and_blank_lines() -> Result<()> {
     std::fs::write(&tokens, "127.0.0.10 tcp:127.0.0.1:1\n")?;
     ensure!(
         client.forward.ending()?.is_reset(),
-        "a client without a line got through"
+        "an application without a line in the token file got through"
     );
     Ok(())
 }
@@ -302,5 +302,5 @@ fn help_and_version_are_no_errors() -> Result<()> {
 }
 
 fn path(path: &Path) -> Result<&str> {
-    path.to_str().context("a path that is no text")
+    path.to_str().context("the path is not valid UTF-8")
 }

@@ -1,4 +1,4 @@
-//! `quictun bench`: that what it measures happens, however fast.
+//! `quictun bench`: each measurement really performs its work; its speed does not matter.
 
 use std::fs::OpenOptions;
 
@@ -8,14 +8,15 @@ use quictun_testbed::isolation::{isolated, skip};
 use quictun_testbed::program;
 use serde_json::Value;
 
-/// What each of them does by calls of each kind, on one core and on two, over memory and a device; who
-/// writes in both policies.
+/// The number of rows: three modes under the first polling policy and two under the second (reads are not repeated),
+/// three kinds of calls, on one core and on two, over memory and over a device.
 const CELLS: usize = (3 + 2) * 3 * 2 * 2;
 
-/// Both families: in, out, echoes alone and beside a flow; the kernel, the stack with and without offload and behind calls.
+/// The rows of `bulk`. Both families: in, out, echoes alone and beside a flow. Four variants: the kernel, the stack
+/// with and without offload, and behind calls.
 const BULK_CELLS: usize = 2 * 4 * 4;
 
-/// What a short run says; nothing where there can be no device.
+/// Returns the report of a short run; `None` if TUN devices are not available.
 fn netstack(test: &str, arguments: &[&str]) -> Result<Option<Value>> {
     let device = OpenOptions::new()
         .read(true)
@@ -49,17 +50,17 @@ fn bulk_and_a_crowd_are_served_on_every_side() -> Result<()> {
         let rows = all["rows"].as_array().context("rows")?;
         ensure!(rows.len() == BULK_CELLS, "{} rows", rows.len());
         for row in rows {
-            let name = row["name"].as_str().context("a name")?;
+            let name = row["name"].as_str().context("`name` is not a string")?;
             let bulk = name.starts_with("in") || name.starts_with("out");
             let moved = is_positive(&row["gbit_per_s"]) && bulk;
             ensure!(
                 moved || is_positive(&row["p50_us"]),
-                "nothing happened: {row}"
+                "a row without any work: {row}"
             );
             let kernel = name.ends_with("kernel loopback") || !bulk;
             ensure!(
                 kernel || is_positive(&row["cpu_s_per_gb"]),
-                "it took no time: {row}"
+                "a row without processor time: {row}"
             );
         }
         let crowds = all["crowds"].as_array().context("crowds")?;
@@ -86,13 +87,13 @@ fn an_application_is_served_by_calls_of_each_kind() -> Result<()> {
             let Some(all) = all else {
                 return Ok(());
             };
-            let rows = all["calls"].as_array().context("rows")?;
+            let rows = all["calls"].as_array().context("`calls` is not a list")?;
             ensure!(rows.len() == CELLS, "{} rows", rows.len());
             for row in rows {
                 let rate = row["per_second"]["median"].as_f64();
                 ensure!(
                     rate.is_some_and(|rate| rate > 0.0),
-                    "nothing happened: {row}"
+                    "a row without any work: {row}"
                 );
                 let took = row["latency"]["mean_us"].as_f64();
                 let times = row["mode"] != "call" || took.is_some_and(|mean| mean > 0.0);

@@ -1,4 +1,5 @@
-//! Programs that see nothing but time of what happens to the connection under them (PROTOCOL section 5.8).
+//! Programs keep working when the connection under them is lost or replaced; they only notice a delay (PROTOCOL section
+//! 5.8).
 
 use std::fs::File;
 use std::io::{PipeWriter, Write as _};
@@ -19,20 +20,20 @@ use rustix::process::Signal;
 
 use crate::applications::{Database, Keys};
 
-/// Where the server listens, whichever way leads there.
+/// The server's address, reachable by both cables.
 const SERVER: &str = "10.30.0.2";
 
 /// The client's HTTP interface.
 const HTTP: &str = "127.0.0.1:8086";
 
-/// Where sshd and iperf3 listen on the far machine.
+/// The addresses of sshd and iperf3 on the far machine.
 const SSHD: &str = "127.0.0.1:22";
 const IPERF3: &str = "127.0.0.1:5201";
 
-/// A blackout ends connections after this.
+/// Timeouts that make a blackout end connections quickly.
 const IDLE: [&str; 4] = ["--idle-timeout", "2s", "--keep-alive", "500ms"];
 
-/// The connection is gone at both ends.
+/// The log lines at client and server when the connection is gone.
 const WAITS: [&str; 2] = [
     "connection to server endpoint lost: its flows wait for another one",
     "client endpoint gone: its flows wait for it to come again",
@@ -40,40 +41,40 @@ const WAITS: [&str; 2] = [
 const GO_ON: &str = "flows continue on a new connection";
 const MOVED: &str = "client endpoint changed its address";
 
-/// Long enough for a connection to be given up and another one to be made, on a busy machine too.
+/// The time limit for losing a connection and making another one, even on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// All of what the programs do.
+/// The time limit for everything that the programs do.
 const DONE: Duration = Duration::from_mins(1);
 
-/// Lines of ssh: the first ones take 3 s, so that what happens happens in their midst.
+/// The lines that ssh prints: the first ones take 3 s, so that the fault occurs in their midst.
 const SLOW_LINES: u32 = 300;
 const LINES: u32 = 100_000;
 
-/// iperf3, each way: 3 s of it.
+/// iperf3 transfers this many bytes in each direction, which takes 3 s.
 const IPERF3_BYTES: u64 = 15_000_000;
 const IPERF3_RATE: &str = "40M";
 
-/// rsync: 3 s of it.
+/// rsync transfers this many bytes, which takes 3 s.
 const RSYNC_BYTES: u64 = 6_000_000;
 const RSYNC_RATE: &str = "--bwlimit=2000";
 
-/// Rows of psql.
+/// The number of rows that psql inserts.
 const ROWS: u32 = 50_000;
 
-/// Two machines with two cables, and a tunnel between them.
+/// Two machines connected by two cables, with a tunnel between them.
 struct Site {
     here: Machine,
     far: Machine,
     server: Program,
     client: Client,
     forwards: Vec<Endpoint>,
-    /// Of what is run here beside the tunnel.
+    /// The home of commands that run here outside the tunnel.
     home: Home,
 }
 
 impl Site {
-    /// A tunnel that leads to these targets on the far machine.
+    /// Starts a tunnel that leads to these targets on the far machine.
     fn new(targets: &[&str]) -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
         here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
@@ -94,7 +95,7 @@ impl Site {
         let listen = listen_address(&line)?;
         command.args(["client", "--server", &listen, "--pin", &pin]);
         command.args(["--psk-file", "state/client.psk", "--http", HTTP]);
-        // One connection has all flows: a fault meets all of them.
+        // One connection carries all flows, so a fault affects all of them.
         command.args(["--connections", "1", "--workers", "1"]);
         command.args(IDLE);
         for target in targets {
@@ -117,12 +118,12 @@ impl Site {
         self.forwards.get(index).context("no such forward")?.port()
     }
 
-    /// Nothing gets out of this device any more, at both ends of the cable.
+    /// Drops everything that arrives through this device, at both ends of the cable.
     fn cut(&self, device: &str) -> Result<()> {
         self.drop_what(device, &format!("iifname {device}"))
     }
 
-    /// Nothing of what this matches gets in any more, at both ends.
+    /// Drops all incoming packets that match, at both ends.
     fn drop_what(&self, table: &str, matched: &str) -> Result<()> {
         let rules = format!(
             "table inet {table} {{ chain cable {{ type filter hook prerouting priority 0; {matched} drop; }}; }}\n"
@@ -142,7 +143,7 @@ impl Site {
         Ok(())
     }
 
-    /// The client's UDP port, as the server sees it.
+    /// Returns the client's UDP port, as the server sees it.
     fn client_port(&mut self) -> Result<String> {
         let line = self.server.wait_for("client connected", SOON)?;
         let (_, rest) = line.split_once("10.20.0.1:").context("no address")?;
@@ -150,7 +151,7 @@ impl Site {
         Ok(digits.take(1).collect())
     }
 
-    /// Until both ends have lost the connection.
+    /// Waits until both ends have lost the connection.
     fn wait_for_loss(&mut self) -> Result<()> {
         self.client.program.wait_for(WAITS[0], SOON)?;
         self.server.wait_for(WAITS[1], SOON)?;
@@ -158,16 +159,16 @@ impl Site {
     }
 }
 
-/// Fault in the middle of all transfers.
+/// A fault in the middle of all transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Nothing arrives for longer than the idle time-out.
+    /// No packet arrives for longer than the idle timeout.
     Blackout,
-    /// The network is gone, and another one comes.
+    /// The network is lost, and another one becomes available.
     Roaming,
-    /// The client sleeps for longer than the idle time-out.
+    /// The client is stopped for longer than the idle timeout.
     Sleep,
-    /// A firewall drops what comes from the client's port, for good.
+    /// A firewall permanently drops packets from the client's port.
     Firewall,
     /// `quictun reconnect` asks for another connection.
     Reconnect,
@@ -195,8 +196,8 @@ impl Fault {
             Self::Firewall => {
                 let port = site.client_port()?;
                 site.drop_what("firewall", &format!("udp sport {port}"))?;
-                // Both leave from another port, and the connection that answers first carries on.
-                return deadline::until("the flows go on", SOON, || {
+                // The client leaves from another port in both cases, and the connection that answers first continues.
+                return deadline::until("the flows to continue", SOON, || {
                     site.server.has_said(MOVED) || site.client.program.has_said(GO_ON)
                 });
             }
@@ -234,7 +235,7 @@ fn programs_outlive_quictun_reconnect() -> Result<()> {
     isolated(|| programs_go_on_after(Fault::Reconnect))
 }
 
-/// Starts them, lets `fault` happen, and looks at what they have moved and how they ended.
+/// Starts the programs, causes `fault`, and checks what they have transferred and how they ended.
 fn programs_go_on_after(fault: Fault) -> Result<()> {
     let database = Database::start("")?;
     let mut site = Site::new(&[SSHD, IPERF3, &database.target()])?;
@@ -245,21 +246,21 @@ fn programs_go_on_after(fault: Fault) -> Result<()> {
     let mut iperf3 = Iperf3::start(&site)?;
     ssh.program.wait_for("20", SOON)?;
     fault.happen(&mut site)?;
-    ssh.finish().context("ssh")?;
-    rsync.finish().context("rsync")?;
-    iperf3.finish().context("iperf3")?;
-    psql.finish().context("psql")?;
+    ssh.finish().context("finishing ssh")?;
+    rsync.finish().context("finishing rsync")?;
+    iperf3.finish().context("finishing iperf3")?;
+    psql.finish().context("finishing psql")?;
     database.stop()?;
     let gone = site.client.program.count(WAITS[0]);
     let expected = match fault {
         Fault::Reconnect | Fault::Firewall => 0,
         Fault::Blackout | Fault::Roaming | Fault::Sleep => 1,
     };
-    ensure!(gone == expected, "the connection was gone {gone} times");
+    ensure!(gone == expected, "the connection was lost {gone} times");
     Ok(())
 }
 
-/// sshd on the far machine, and how ssh gets there.
+/// sshd on the far machine, and the options with which ssh reaches it.
 struct Login {
     keys: Keys,
     options: Vec<String>,
@@ -270,7 +271,7 @@ impl Login {
     fn new(site: &Site) -> Result<Self> {
         let keys = Keys::new()?;
         let sshd = site.far.within(|| keys.sshd(SSHD.parse()?))?;
-        // Through the proxy, which is the last of the forwards.
+        // Through the proxy, which is the last forward.
         let proxy = site.forwards.last().context("no proxy")?.port()?;
         let nc = installed("nc", "netcat-openbsd")?;
         let nc = format!("{} -X 5 -x 127.0.0.1:{proxy} %h %p", nc.display());
@@ -288,7 +289,7 @@ impl Login {
     }
 }
 
-/// Lines that come out of a command on the far machine, for a while.
+/// A command on the far machine that prints lines for a while.
 struct Ssh {
     program: Program,
 }
@@ -316,14 +317,14 @@ impl Ssh {
             .find(|(number, line)| number.to_string() != **line);
         ensure!(
             wrong.is_none() && lines.len() == usize::try_from(LINES)?,
-            "{} lines; the first that is wrong: {wrong:?}",
+            "{} lines; the first wrong line: {wrong:?}",
             lines.len()
         );
         Ok(())
     }
 }
 
-/// A file that is copied to the far machine.
+/// A file that rsync copies to the far machine.
 struct Rsync {
     program: Program,
     payload: Payload,
@@ -342,7 +343,7 @@ impl Rsync {
         rsync.args(["--inplace", RSYNC_RATE, "-e", &ssh]).arg(&file);
         rsync.arg(format!("{}:{}", login.user(), copy.display()));
         let program = Program::start("rsync", &mut rsync)?;
-        deadline::until("rsync begins", SOON, || {
+        deadline::until("rsync to begin", SOON, || {
             copy.metadata().is_ok_and(|copy| copy.len() > 0)
         })?;
         Ok(Self {
@@ -360,7 +361,7 @@ impl Rsync {
     }
 }
 
-/// Both ways at once.
+/// iperf3, which transfers in both directions at once.
 struct Iperf3 {
     program: Program,
     server: Program,
@@ -389,20 +390,20 @@ impl Iperf3 {
         let report: serde_json::Value = serde_json::from_str(&text)?;
         let moved = |way: &str| report["end"][way]["bytes"].as_u64().context("no bytes");
         let ways = [moved("sum_sent")?, moved("sum_sent_bidir_reverse")?];
-        // It ends with the way that has moved all.
+        // iperf3 ends when one direction has transferred all its bytes.
         ensure!(
             ways.iter().max() >= Some(&IPERF3_BYTES)
                 && ways.iter().min() >= Some(&(IPERF3_BYTES / 4)),
             "{ways:?} bytes"
         );
         let status = self.server.wait_end(DONE)?;
-        ensure!(status.success(), "the server: {status}");
+        ensure!(status.success(), "the iperf3 server ended: {status}");
         self.program.hush();
         Ok(())
     }
 }
 
-/// A transaction that is open meanwhile.
+/// A psql session with a transaction that stays open during the fault.
 struct Psql {
     program: Program,
     statements: PipeWriter,
@@ -423,7 +424,7 @@ impl Psql {
         })
     }
 
-    /// Another connection would not know the transaction.
+    /// Completes the transaction; this fails if the statements arrive on another connection.
     fn finish(mut self) -> Result<()> {
         let statements = format!(
             "insert into t select generate_series(2, {ROWS}); commit; select count(*), sum(i::bigint) from t;\n"

@@ -1,4 +1,4 @@
-//! How connections end: the table of docs/PROTOCOL.md section 7 over real sockets, TCP and Unix.
+//! How connections end: the table of docs/PROTOCOL.md section 7, over real TCP and Unix sockets.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -25,8 +25,8 @@ const REPLY: Payload = Payload {
     bytes: 3_000_000,
 };
 
-/// Runs a check over TCP at both ends, and over Unix sockets at both ends; then both with a reverse forward, where the
-/// application that connects is the server's.
+/// Runs a check over TCP at both ends, and over Unix sockets at both ends. Then repeats both with a reverse forward,
+/// where the connecting application is on the server's side.
 fn over_both(
     serve: impl Fn(Connection) -> Result<()> + Clone + Send + 'static,
     check: impl Fn(&Endpoint, &Application) -> Result<()>,
@@ -135,7 +135,7 @@ fn close_3_an_application_that_resets_is_seen_as_a_reset_by_the_target() -> Resu
         let mut connection = tunnel.client.forward.connect()?;
         connection.read_exact(&mut [0; 1])?;
         connection.write_all(&[0; 1000])?;
-        // One byte is unread: on a Unix socket that is what makes closing a reset.
+        // One unread byte remains: on a Unix socket, closing with unread data is what makes a reset.
         connection.reset()?;
         application
             .outcome(SOON)
@@ -150,7 +150,7 @@ fn close_4_a_truncated_transfer_is_an_error_and_no_end() -> Result<()> {
         let mut go = [0; 1];
         connection.read_exact(&mut go)?;
         connection.write_all(&vec![7; 100_000])?;
-        // The second byte of "go" is unread: on a Unix socket that is what makes closing a reset.
+        // The second byte of "go" is unread: on a Unix socket, closing with unread data is what makes a reset.
         connection.reset()
     };
     let home = Home::new()?;
@@ -163,7 +163,7 @@ fn close_4_a_truncated_transfer_is_an_error_and_no_end() -> Result<()> {
         connection.write_all(b"go")?;
         match connection.ending() {
             Ending::Reset { bytes } => {
-                ensure!(bytes <= 100_000, "{bytes} bytes came out of 100000");
+                ensure!(bytes <= 100_000, "{bytes} bytes, but 100000 were sent");
             }
             other => bail!(
                 "behind {} the application saw {other:?}",
@@ -175,7 +175,7 @@ fn close_4_a_truncated_transfer_is_an_error_and_no_end() -> Result<()> {
     Ok(())
 }
 
-// PROTOCOL CLOSE-9.
+// PROTOCOL CLOSE-9: an abort discards data in flight, and the application sees a reset.
 #[test]
 fn close_9_an_aborted_unix_application_with_bytes_on_the_way_sees_a_reset() -> Result<()> {
     let stalled = Arc::new(Barrier::new(2));
@@ -192,7 +192,7 @@ fn close_9_an_aborted_unix_application_with_bytes_on_the_way_sees_a_reset() -> R
     connection.set_patience(Duration::from_millis(500))?;
     let block = vec![0; 64 * 1024];
     while connection.write(&block).is_ok() {}
-    // Everything on the way is full now, the client's end of the socket as well.
+    // All buffers on the way are full now, including the client's end of the socket.
     connection.set_patience(SOON)?;
     stalled.wait();
     let ending = connection.ending();
@@ -209,7 +209,7 @@ fn close_4_curl_reports_a_truncated_download() -> Result<()> {
     let serve = |mut connection: Connection| {
         let mut request = [0; 16];
         connection.read_exact(&mut request)?;
-        // No length: the end of the body is the end of the connection, so only a reset tells of the cut.
+        // Without a length, the end of the connection ends the body, so only a reset shows that it was cut.
         connection.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
         connection.write_all(&vec![b'x'; 50_000])?;
         connection.reset()
@@ -224,7 +224,7 @@ fn close_4_curl_reports_a_truncated_download() -> Result<()> {
     ));
     let mut curl = Program::start("curl", &mut curl)?;
     let status = curl.wait_end(SOON)?;
-    // 52: empty reply, 56: failure in receiving.
+    // curl's exit codes. 52: empty reply, 56: failure in receiving data.
     ensure!(
         matches!(status.code(), Some(52 | 56)),
         "{status}: {:?}",
@@ -255,7 +255,7 @@ fn close_5_a_target_that_goes_away_resets_whoever_still_sends() -> Result<()> {
             std::io::ErrorKind::ConnectionReset,
             std::io::ErrorKind::BrokenPipe,
         ];
-        ensure!(gone.contains(&kind), "writing came to {error}");
+        ensure!(gone.contains(&kind), "writing failed: {error}");
         Ok(())
     })
 }
@@ -283,7 +283,7 @@ fn close_6_a_lost_connection_resets_its_flows() -> Result<()> {
             .program
             .count("connection to server endpoint lost")
             <= 2,
-        "a line per connection, not per flow"
+        "the client must log the loss per connection, not per flow"
     );
     Ok(())
 }
@@ -299,7 +299,7 @@ fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() -> Result<()> {
     quictun_testbed::application::through_echo(&tunnel.client.forward, REQUEST)?;
     let error = Tunnel::with(&application.target(), &[], &["--listen-on", &listen])
         .err()
-        .context("two listen")?;
+        .context("two clients listen on the same socket")?;
     ensure!(
         format!("{error:#}").contains(&path_text(&path)),
         "{error:#}"

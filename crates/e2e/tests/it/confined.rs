@@ -1,4 +1,4 @@
-//! What running programs have given up, and what still works: the processes as the kernel sees them.
+//! The rights that running programs have given up, as the kernel reports them, and the functions that still work.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,12 +21,12 @@ const SOME: Payload = Payload {
     bytes: 1 << 20,
 };
 
-/// At least so many things are tried.
+/// The minimum number of attempts that `quictun forbidden` must make.
 const ATTEMPTS: usize = 20;
 
-/// What `quictun forbidden` prints: how many attempts were refused, and the lines of the others.
+/// Runs `quictun forbidden`; returns the number of refused attempts, and the lines of all others.
 fn forbidden(user: &[&str], arguments: &[&str]) -> Result<(usize, Vec<String>)> {
-    // Anyone may write here, so that only confinement is in the way.
+    // Every user may write here, so only confinement can prevent it.
     let outside = tempfile::tempdir()?;
     fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o1777))?;
     let program = binaries::path("quictun")?;
@@ -73,7 +73,7 @@ fn twenty_forbidden_things_are_refused_whoever_the_user_is() -> Result<()> {
     Ok(())
 }
 
-/// What the kernel says of each thread of a process.
+/// Returns the kernel's status of each thread of a process.
 fn threads(program: &Program) -> Result<Vec<String>> {
     let threads = fs::read_dir(format!("/proc/{}/task", program.pid()))?;
     let status = |thread: std::io::Result<fs::DirEntry>| {
@@ -122,17 +122,17 @@ fn confinement_can_be_switched_off_and_that_is_said() -> Result<()> {
             .iter()
             .filter(|thread| thread.contains("Seccomp:\t2"));
         ensure!(filtered.count() == 0);
-        ensure!(keeper(program).is_err(), "nothing needs it");
+        ensure!(keeper(program).is_err(), "unconfined, with a keeper");
     }
     Ok(())
 }
 
-/// The process that opens files for this one.
+/// Finds the keeper, the process that opens files for this one.
 fn keeper(program: &Program) -> Result<Pid> {
     let path = format!("/proc/{0}/task/{0}/children", program.pid());
     let children = fs::read_to_string(path)?;
     let child = children.split_whitespace().next().context("no child")?;
-    Pid::from_raw(child.parse()?).context("a process id")
+    Pid::from_raw(child.parse()?).context("invariant: a process id is not 0")
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_token_file_that_was_replaced_is_read_and_a_log_that_was_moved_is_made_anew(
             .ok()
             .filter(|text| !text.is_empty()))
     };
-    deadline::wait("lines in the new log", SOON, made)?;
+    deadline::wait("lines in the new log file", SOON, made)?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! How connections end when a process of the tunnel dies: PROTOCOL CLOSE-11. And a few cells of the fault matrix.
+//! How connections end when a process of the tunnel dies (PROTOCOL CLOSE-11), and a few cells of the fault matrix.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,8 +17,8 @@ const PLAN: Plan = Plan {
     stop: Duration::from_secs(1),
 };
 
-/// Kills that process in that phase of a connection. The application next to it must see a reset; the one at the other end
-/// as well, unless everything had reached it before.
+/// Kills `process` in that phase of a connection. The application next to it must see a reset. The application at the
+/// other end must see a reset too, unless everything had already reached it.
 fn killed(process: Process, phase: Phase, sockets: Sockets) -> Result<()> {
     let cell = Cell {
         process,
@@ -88,7 +88,8 @@ fn close_11_a_killed_process_of_a_device_is_a_reset_whichever_it_was() -> Result
     )
 }
 
-// The programs of a host go on when its client ends: what they are connecting to is waited for.
+// PROTOCOL CLOSE-12: a client that drains waits for targets that are being connected, because the host's programs
+// continue.
 #[test]
 fn close_12_a_client_with_a_device_that_drains_waits_for_a_target_that_answers_late() -> Result<()>
 {
@@ -113,7 +114,7 @@ fn close_12_a_client_with_a_device_that_drains_waits_for_a_target_that_answers_l
     )
 }
 
-// What the kernel holds when an orderly end closes a socket is delivered: nothing there is reset.
+// An orderly end must deliver the data that the kernel holds when the socket is closed, without a reset.
 #[test]
 fn close_2_a_slow_reader_gets_everything_after_both_ends_have_finished() -> Result<()> {
     for phase in [Phase::HalfClosed, Phase::TargetHalfClosed] {

@@ -1,4 +1,4 @@
-//! `--tun`: what a host connects to goes through the tunnel, and nothing of that is left when the client ends.
+//! `--tun`: a host's connections go through the tunnel, and no rule or route is left when the client ends.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -24,22 +24,22 @@ use crate::{endings, iperf3};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// The server's machine, next to which nothing else is.
+/// The addresses of the server's machine and of this one on the cable.
 pub(crate) const SERVER: &str = "10.1.0.2";
 const CLIENT: &str = "10.1.0.1";
 
-/// The same two with IPv6.
+/// The IPv6 addresses of the two machines.
 const SERVER_V6: &str = "fd00:1::2";
 const CLIENT_V6: &str = "fd00:1::1";
 
-/// More addresses of the server's machine: neighbours, and an address that is to be excluded. Beside the neighbours no
-/// route leads there, nor to [`HOSTS`], but through the tunnel.
+/// Additional addresses of the server's machine: a neighbour, and an address to exclude. Except for the neighbour, no
+/// route leads to these, nor to [`HOSTS`], but through the tunnel.
 const OTHERS: [&str; 2] = ["10.1.0.3", "198.51.100.9"];
 
-/// A neighbour with IPv6, whose device has to have the address for it to answer.
+/// A neighbour with IPv6. The device itself must have the address, or it does not answer.
 const OTHER_V6: &str = "fd00:1::3";
 
-/// Two machines, and a server on the far one.
+/// Two machines, with a server on the far one.
 pub(crate) struct Lan {
     pub(crate) far: Machine,
     server: Program,
@@ -48,7 +48,7 @@ pub(crate) struct Lan {
 }
 
 impl Lan {
-    /// Nothing where there is no TUN device to be had.
+    /// Starts the machines and the server; returns `None` if TUN devices are not available.
     pub(crate) fn start(test: &str) -> Result<Option<Self>> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
             skip(test, &format!("/dev/net/tun: {why}"));
@@ -82,12 +82,12 @@ impl Lan {
         self.server.kill()
     }
 
-    /// The program, at home here.
+    /// Returns a command that runs `quictun` on this machine with the lan's home.
     pub(crate) fn quictun(&self) -> Result<Command> {
         self.home.command(&Machine::here(), "quictun")
     }
 
-    /// `quictun run` with these flags more; the command is missing.
+    /// Returns `quictun run` with these additional flags; the caller adds the command to run.
     pub(crate) fn run_command(&self, more: &[&str]) -> Result<Command> {
         let mut command = self.quictun()?;
         command.args(["run", "--server", "10.1.0.2:7500"]);
@@ -95,7 +95,7 @@ impl Lan {
         Ok(command)
     }
 
-    /// A client with a device of its own.
+    /// Returns the command of a client with its own device.
     pub(crate) fn client_command(&self, more: &[&str]) -> Result<Command> {
         self.command("10.1.0.2:7500", &[&["--tun"], more].concat())
     }
@@ -107,7 +107,7 @@ impl Lan {
         Ok(command)
     }
 
-    /// A client with a device of its own.
+    /// Starts a client with its own device.
     pub(crate) fn client(&self, more: &[&str]) -> Result<Program> {
         self.client_of("10.1.0.2:7500", more)
     }
@@ -117,7 +117,7 @@ impl Lan {
         Self::start_client(command)
     }
 
-    /// A client that is another file with this program in it.
+    /// Starts a client from a copy of the program.
     pub(crate) fn client_from(&self, file: &Path) -> Result<Program> {
         let mut command = Machine::here().command(file);
         self.home.settle(&mut command);
@@ -127,14 +127,15 @@ impl Lan {
     }
 
     fn start_client(mut command: Command) -> Result<Program> {
-        // As a shell starts it: a test may signal it as a terminal does.
+        // A process group of its own, as a shell creates it, so that a test can signal the group as a terminal does.
         command.process_group(0);
         let mut client = Program::start("client", &mut command)?;
         client.wait_for("connected to server endpoint", START)?;
         Ok(client)
     }
 
-    /// Who a program at that address of the far machine sees when one of this machine connects to it.
+    /// Returns the source address that a program at `address` on the far machine sees for a connection from this
+    /// machine.
     fn seen_from(&self, address: &str) -> Result<IpAddr> {
         let address: IpAddr = address.parse()?;
         let listener = self.far.within(|| Ok(TcpListener::bind((address, 0))?))?;
@@ -144,13 +145,14 @@ impl Lan {
         Ok(listener.accept()?.1.ip())
     }
 
-    /// The server connects to its own address for who comes through the tunnel.
+    /// Checks that these addresses are reached through the tunnel. For such connections, the server connects to its own
+    /// address.
     pub(crate) fn check_through(&self, addresses: &[&str]) -> Result<()> {
         for address in addresses {
             let seen = self.seen_from(address)?;
             ensure!(
                 seen == address.parse::<IpAddr>()?,
-                "{address} was reached past the tunnel, from {seen}"
+                "{address} was reached outside the tunnel, from {seen}"
             );
         }
         Ok(())
@@ -173,7 +175,7 @@ impl Lan {
     }
 }
 
-/// Everything that the client might leave behind.
+/// Returns all state that a client might leave behind.
 pub(crate) fn routing() -> Result<String> {
     let mut all = String::new();
     for line in [
@@ -183,7 +185,8 @@ pub(crate) fn routing() -> Result<String> {
         "ip route show table all",
         "ip -6 route show table all",
     ] {
-        // An address of the cable's own, which the kernel looks at for a second before it has a route.
+        // The output includes link-local addresses, which the kernel probes for a second before it adds a route. Ignore
+        // them.
         let text = machine::run(line)?;
         let lines = text.lines().filter(|line| !line.contains("fe80::"));
         all.extend(lines.flat_map(|line| [line, "\n"]));
@@ -208,7 +211,7 @@ fn everything_goes_through_the_tunnel_but_neighbours_the_server_and_what_is_excl
         lan.check_past(&[SERVER, SERVER_V6, "10.1.0.3", OTHER_V6])?;
         ensure!(
             lan.seen_from("198.51.100.9").is_err(),
-            "what is excluded was reached"
+            "the excluded address was reached"
         );
         end(client)?;
         let after = routing()?;
@@ -217,8 +220,8 @@ fn everything_goes_through_the_tunnel_but_neighbours_the_server_and_what_is_excl
     })
 }
 
-/// A forwarder of questions on the loopback device, as systemd-resolved is one: it answers one question, for which it
-/// asks the name server of a device by that device.
+/// Forwards one DNS query from the loopback device, as systemd-resolved does: it sends the query through a specific
+/// device to that device's name server.
 fn forward_one(loopback: &UdpSocket) -> Result<()> {
     let mut packet = [0; 512];
     let (length, asker) = loopback.recv_from(&mut packet)?;
@@ -229,7 +232,7 @@ fn forward_one(loopback: &UdpSocket) -> Result<()> {
     upstream.connect("10.1.0.3:53")?;
     upstream.set_read_timeout(Some(SOON))?;
     upstream.send(&packet[..length])?;
-    let length = upstream.recv(&mut packet).context("an answer")?;
+    let length = upstream.recv(&mut packet).context("receiving the answer")?;
     loopback.send_to(&packet[..length], asker)?;
     Ok(())
 }
@@ -264,14 +267,14 @@ fn chosen_networks_go_through_the_tunnel_even_around_the_server() -> Result<()> 
     isolated_with(Lan::start, |lan| {
         let before = routing()?;
         let client = lan.client(&["--route", "10.0.0.0/8,203.0.113.0/24"])?;
-        // Only the tunnel's own packets to the server go around it.
+        // Only the tunnel's own packets to the server bypass it.
         lan.check_through(&["10.1.0.3", "203.0.113.9", SERVER])?;
         lan.check_past(&[OTHER_V6])?;
         ensure!(
             lan.seen_from("2001:db8::9").is_err(),
-            "it was not asked for"
+            "an address outside the chosen networks was reached"
         );
-        // There is one such device.
+        // Only one such device can exist.
         let second = output(&mut lan.command("10.1.0.2:7500", &["--tun"])?)?;
         let said = String::from_utf8_lossy(&second.stderr);
         ensure!(
@@ -280,7 +283,7 @@ fn chosen_networks_go_through_the_tunnel_even_around_the_server() -> Result<()> 
         );
         lan.check_through(&["203.0.113.9"])?;
         end(client)?;
-        // The same with the server's other address.
+        // The same with the server's IPv6 address.
         let client = lan.client_of("[fd00:1::2]:7500", &["--route", "fd00::/16"])?;
         lan.check_through(&[OTHER_V6, SERVER_V6])?;
         lan.check_past(&[SERVER, "10.1.0.3"])?;
@@ -304,7 +307,7 @@ fn what_a_killed_client_leaves_keeps_its_networks_closed_and_the_next_one_remove
             let address = SocketAddr::new(address.parse()?, 7500);
             let reached = TcpStream::connect_timeout(&address, Duration::from_millis(200));
             let refused = reached.as_ref().is_err_and(|error| {
-                // From the other machine it would come at once.
+                // A refusal by the other machine would be ECONNREFUSED.
                 error.kind() != std::io::ErrorKind::ConnectionRefused
             });
             ensure!(refused, "{address}: {reached:?}");
@@ -353,7 +356,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() -> Result<()> {
                 "{refused:?}"
             );
         }
-        // Somebody else leads the server's address into the device, before we are asked.
+        // Another rule leads the server's address into the device before ours applies.
         for line in [
             "ip tuntap add dev quictun0 mode tun vnet_hdr",
             "ip link set quictun0 up",
@@ -403,7 +406,7 @@ fn programs_use_the_tunnel_as_they_are() -> Result<()> {
     })
 }
 
-/// A line of a shell of this machine.
+/// Runs a line in a shell on this machine.
 fn shell(line: &str) -> Result<Output> {
     output(Machine::here().command("sh").args(["-c", line]))
 }
@@ -413,7 +416,7 @@ fn ssh_uses_the_tunnel_as_it_is() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         if !is_root()? {
             let test = "detour::ssh_uses_the_tunnel_as_it_is";
-            skip(test, "sshd wants to be another user than root");
+            skip(test, "sshd needs to change to a user other than root");
             return Ok(());
         }
         let client = lan.client(&[])?;
@@ -430,7 +433,7 @@ fn psql_uses_the_tunnel_as_it_is() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         if !is_root()? {
             let test = "detour::psql_uses_the_tunnel_as_it_is";
-            skip(test, "postgres wants to be another user than root");
+            skip(test, "postgres needs to run as a user other than root");
             return Ok(());
         }
         let client = lan.client(&[])?;
@@ -438,7 +441,7 @@ fn psql_uses_the_tunnel_as_it_is() -> Result<()> {
         let (done, is_done) = channel::<Infallible>();
         let (far, home) = (&lan.far, lan.home.path());
         std::thread::scope(|scope| {
-            // The database ends with the thread that has started it.
+            // The database is killed when the thread that started it ends.
             let served = scope.spawn(move || {
                 far.within(move || {
                     let database = Database::start(&HOSTS.join(","))?;
@@ -447,12 +450,12 @@ fn psql_uses_the_tunnel_as_it_is() -> Result<()> {
                     database.stop()
                 })
             });
-            let asked = is_ready.recv().context("there is no database");
+            let asked = is_ready.recv().context("the database did not start");
             let copied = asked.and_then(|()| psql_copies_all(home, &shell));
             drop(done);
             served
                 .join()
-                .map_err(|_| anyhow!("the database's thread"))??;
+                .map_err(|_| anyhow!("the database's thread panicked"))??;
             copied
         })?;
         end(client)

@@ -1,4 +1,4 @@
-//! `quictun doctor` and `quictun tune`: what a machine can do, without changing anything of it.
+//! `quictun doctor` and `quictun tune`: they report what a machine supports, without changing it.
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_testbed::binaries;
@@ -24,7 +24,7 @@ fn the_doctor_finds_what_links_need_and_leaves_nothing() -> Result<()> {
             let found = findings.iter().find(|finding| finding["what"] == what);
             found.map(|finding| finding["state"].clone())
         };
-        // This test could not run otherwise.
+        // Without these, this test could not run.
         for what in ["namespaces", "emulator"] {
             ensure!(state(what) == Some("ok".into()), "{what}: {report}");
         }
@@ -33,7 +33,7 @@ fn the_doctor_finds_what_links_need_and_leaves_nothing() -> Result<()> {
         ensure!(code == Some(i32::from(report["bad"] != 0)), "{report}");
         ensure!(
             machine::run("ip -brief link")? == before,
-            "it left a device"
+            "`quictun doctor` left a device behind"
         );
         Ok(())
     })

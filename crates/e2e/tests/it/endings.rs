@@ -8,7 +8,7 @@ use quictun_testbed::application::Application;
 use quictun_testbed::connection::{Connection, Ending, Endpoint};
 use quictun_testbed::payload::Payload;
 
-/// Targets for [`end_all`], all rows at each of the hosts.
+/// Starts the targets for [`end_all`]: one for each row at each host.
 pub(crate) fn applications(hosts: &[&str]) -> Result<Vec<Application>> {
     let mut all = Vec::new();
     for host in hosts {
@@ -28,7 +28,7 @@ const REPLY: Payload = Payload {
     bytes: 3_000_000,
 };
 
-/// What the target does in each row.
+/// The target's behaviour in each row.
 const ROWS: [fn(Connection) -> Result<()>; 4] = [
     |mut connection| {
         REQUEST.read_to_end_of(&mut connection)?;
@@ -53,12 +53,12 @@ const ROWS: [fn(Connection) -> Result<()>; 4] = [
     },
 ];
 
-/// And what the program does with connections to all of them: addresses with spaces between.
+/// Follows each row's script on connections to all targets; `addresses` are separated by spaces.
 pub(crate) fn end_all(addresses: &str) -> Result<()> {
     end_all_by(addresses, |address| Endpoint::parse(address)?.connect())
 }
 
-/// The same with connections that are made in another way.
+/// Like [`end_all`], with connections made by `connect`.
 pub(crate) fn end_all_by(
     addresses: &str,
     connect: impl Fn(&str) -> Result<Connection>,
@@ -85,7 +85,7 @@ pub(crate) fn end_all_by(
                 let ending = connection.ending();
                 ensure!(
                     matches!(ending, Ending::Reset { bytes: 0..=100_000 }),
-                    "it saw {ending:?}"
+                    "the application saw {ending:?} instead of a reset"
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! `quictun invite` and `quictun join`: a machine becomes a client by a code, once.
+//! `quictun invite` and `quictun join`: a code makes a machine a client, once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const SOME: Payload = Payload {
     bytes: 1 << 18,
 };
 
-/// `quictun server` on a free port, which knows no client yet.
+/// `quictun server` on a free port, which does not know any client yet.
 struct Server {
     program: Program,
     address: String,
@@ -42,7 +42,7 @@ impl Server {
         })
     }
 
-    /// `quictun invite` on the server's machine.
+    /// Runs `quictun invite` on the server's machine.
     fn invite(&self, arguments: &[&str]) -> Result<String> {
         let mut command = self.home.command(&Machine::here(), "quictun")?;
         run(command.arg("invite").args(arguments))
@@ -51,7 +51,7 @@ impl Server {
     fn code(&self, name: &str, target: &str) -> Result<Code> {
         let text = self.invite(&[name, "--allow", target, "--address", &self.address])?;
         let code = text.parse();
-        code.with_context(|| format!("standard output is {text:?}"))
+        code.with_context(|| format!("standard output is not a code: {text:?}"))
     }
 
     fn file_of(&self, name: &str) -> PathBuf {
@@ -67,7 +67,7 @@ impl Server {
         ensure!(said.contains("refuses this code"), "{why}: {said}");
         ensure!(
             said.lines().count() == 2,
-            "one error and its remedy: {said}"
+            "expected one error and its remedy: {said}"
         );
         let written = home.path().join("here/client.toml");
         ensure!(!written.exists(), "{why}: a configuration was written");
@@ -75,7 +75,7 @@ impl Server {
     }
 }
 
-/// `quictun join` in this home, which reads `text`.
+/// Runs `quictun join` in this home with `text` as its input.
 fn join(home: &Home, text: &str) -> Result<Output> {
     let file = home.path().join("code");
     fs::write(&file, text)?;
@@ -91,7 +91,7 @@ fn joined(home: &Home, code: &Code) -> Result<()> {
     Ok(())
 }
 
-/// The client that the written configuration makes, but for the port, which may be taken.
+/// Starts the client with the configuration that was written, but with another port, because its port may be in use.
 fn client(home: Home, target: &str) -> Result<Client> {
     let mut command = home.command(&Machine::here(), "quictun")?;
     command.args(["client", "-c", "here/client.toml", "--http", "off"]);
@@ -128,19 +128,19 @@ fn an_invited_machine_reaches_what_it_may_without_a_reload_and_after_one() -> Re
     through_echo(&client.forward, SOME)?;
     server.program.signal(Signal::HUP)?;
     server.program.wait_for("configuration reloaded", SOON)?;
-    through_echo(&client.forward, SOME).context("after a reload")?;
+    through_echo(&client.forward, SOME).context("a flow after a reload")?;
     let line = server
         .program
         .wait_for("a client has joined by its invitation", SOON)?;
     ensure!(line.contains("\"client\": \"laptop\""), "{line}");
     let list = server.invite(&["--list", "--json"])?;
     ensure!(list.contains("\"state\": \"joined\""), "{list}");
-    // Neither the code nor its secret is in a log.
+    // Neither the code nor its secret may be in a log.
     let text = code.to_string();
     let lines = [server.program.lines(), client.program.lines()].concat();
     let secret = &text[text.len() - 100..][..20];
     ensure!(!lines.iter().any(|line| line.contains(secret)));
-    // The revoked client is gone with the next reload.
+    // The reload must end the connection of the revoked client.
     server.invite(&["laptop", "--revoke"])?;
     server.program.signal(Signal::HUP)?;
     server.program.wait_for("client endpoint revoked", SOON)?;
@@ -157,7 +157,7 @@ fn a_code_that_is_used_late_wrong_or_revoked_is_refused_and_the_server_says_why(
     let late = server.code("late", "127.0.0.1:22")?;
     let file = server.file_of("late");
     let text = read(&file)?;
-    // The hour has passed.
+    // Set an expiry in the past.
     let (before, until) = text.split_once(", until ").context("an expiry")?;
     let (_, rest) = until.split_once('\n').context("more lines")?;
     fs::write(&file, format!("{before}, until 1000000000\n{rest}"))?;
@@ -165,7 +165,7 @@ fn a_code_that_is_used_late_wrong_or_revoked_is_refused_and_the_server_says_why(
     let wrong = server.code("wrong", "127.0.0.1:22")?;
     let latest = server.code("wrong", "127.0.0.1:22")?;
     server.refuses(&wrong, "the code is not that of the invitation")?;
-    joined(&Home::new()?, &latest).context("a wrong code harms no other")?;
+    joined(&Home::new()?, &latest).context("a wrong code must not invalidate the right one")?;
     let revoked = server.code("revoked", "127.0.0.1:22")?;
     server.invite(&["revoked", "--revoke"])?;
     server.refuses(&revoked, "no invitation has this name")?;
@@ -174,7 +174,7 @@ fn a_code_that_is_used_late_wrong_or_revoked_is_refused_and_the_server_says_why(
     Ok(())
 }
 
-// PROTOCOL JOIN-5.
+// PROTOCOL JOIN-5: a client that did not receive the answer may join again with its key.
 #[test]
 fn a_client_that_did_not_hear_the_answer_joins_again_with_its_key() -> Result<()> {
     let server = Server::start()?;
@@ -207,17 +207,17 @@ fn a_client_that_was_revoked_and_invited_again_joins_before_a_reload() -> Result
     let stored = read(&server.file_of("laptop"))?;
     ensure!(
         stored.contains("key = "),
-        "the invitation is used: {stored}"
+        "the invitation must have been replaced by a key: {stored}"
     );
     let file = read(&configuration)?;
-    ensure!(file.contains("127.0.0.1:80"), "by its new rules: {file}");
+    ensure!(file.contains("127.0.0.1:80"), "not the new rules: {file}");
     server.program.signal(Signal::HUP)?;
     let line = server.program.wait_for("configuration reloaded", SOON)?;
-    ensure!(line.contains("\"changes\": 0"), "it was in force: {line}");
+    ensure!(line.contains("\"changes\": 0"), "changed again: {line}");
     Ok(())
 }
 
-// PROTOCOL JOIN-1.
+// PROTOCOL JOIN-1: a server with another key learns nothing of the code.
 #[test]
 fn a_server_with_another_key_learns_nothing_of_the_code() -> Result<()> {
     let (server, other) = (Server::start()?, Server::start()?);
@@ -228,6 +228,6 @@ fn a_server_with_another_key_learns_nothing_of_the_code() -> Result<()> {
     ensure!(output.status.code() == Some(1), "{output:?}");
     ensure!(said.contains("which is not pinned"), "{said}");
     let attempts = other.program.count("an attempt to join was refused");
-    ensure!(attempts == 0, "it has seen {attempts}");
+    ensure!(attempts == 0, "it received {attempts} attempts");
     joined(&Home::new()?, &code)
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with programs: killed, late, refused, stopped.
+//! Faults of programs and targets: killed, late, refused, stopped.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
@@ -25,7 +25,7 @@ const SOME: Payload = Payload {
 #[test]
 fn a_killed_server_that_comes_back_is_used_again_well_before_the_idle_time_and_has_the_same_key()
 -> Result<()> {
-    // How fast exactly is measured where time is virtual.
+    // Exact times are measured in tests with virtual time.
     const IDLE: Duration = Duration::from_mins(1);
     let application = Application::echo()?;
     let server = Server::start(&[])?;
@@ -42,7 +42,7 @@ fn a_killed_server_that_comes_back_is_used_again_well_before_the_idle_time_and_h
     program.kill()?;
     let server = Server::start_at(&Machine::here(), home, &["--listen-on", &address])?;
     ensure!(pin_of(&server)? == pin, "the key changed");
-    // Flows that are opened before the loss is noticed may be reset; their applications try again.
+    // Flows opened before the client notices the loss may be reset; applications try again.
     served_within(&client.forward, SOME, IDLE / 4).map(drop)
 }
 
@@ -74,7 +74,7 @@ fn a_client_started_before_its_server_serves_whoever_connected_meanwhile() -> Re
         let _server = Server::start(&["--listen-on", "127.0.0.1:7500"])?;
         early
             .read_exact(&mut [0; 5])
-            .context("who came before the server")?;
+            .context("the echo on a connection made before the server started")?;
         through_echo(&client.forward, SOME)
     })
 }
@@ -123,18 +123,18 @@ fn refused_targets_cost_only_their_own_flows_in_a_storm_of_good_ones() -> Result
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     })?;
-    // The last lines may still be on their way here.
+    // The last lines may not have arrived here yet.
     let refusals = || server.program.count("Failed to dial server app");
     deadline::until("every refusal to be logged", SOON, || refusals() >= 200)?;
-    ensure!(refusals() == 200, "each refusal is logged once");
+    ensure!(refusals() == 200, "a refusal was not logged once");
     Ok(())
 }
 
 #[test]
 fn a_stopped_application_holds_up_nobody_else_and_little_memory() -> Result<()> {
-    /// What one flow may hold at each end beside the buffers of the sockets.
+    /// Memory that one flow may hold at each end, in addition to the socket buffers.
     const GROWTH: u64 = 96 << 20;
-    /// More than all windows and buffers hold: a flow that is held up does not get there.
+    /// More than all windows and buffers hold: a blocked flow does not transfer this much.
     const PASSES: u64 = 256 << 20;
     const STOPPED: Duration = Duration::from_secs(5);
     let nc = installed("nc", "netcat-openbsd")?;
@@ -168,7 +168,7 @@ fn a_stopped_application_holds_up_nobody_else_and_little_memory() -> Result<()> 
         .arg(nc)
         .arg(port.to_string());
     let mut reader = Program::start("nc", &mut reader)?;
-    deadline::until("the flow of nc", SOON, || {
+    deadline::until("the flow of nc to open", SOON, || {
         client.program.count("Handshake successful") == 2
     })?;
     let memory = || -> Result<u64> {

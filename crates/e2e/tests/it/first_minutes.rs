@@ -1,4 +1,5 @@
-//! README's first minutes and the commands about invitations in OPERATIONS.md, as they stand, between two machines.
+//! Runs the first-minutes commands of README.md and the invitation commands of OPERATIONS.md as written, between two
+//! machines.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -20,7 +21,7 @@ const SOME: Payload = Payload {
     bytes: 1 << 16,
 };
 
-/// A machine of the documents, by the name in its prompt, and the user there.
+/// A machine in the documentation, named by its prompt, and its user.
 struct Host {
     machine: Machine,
     home: Home,
@@ -28,12 +29,12 @@ struct Host {
 }
 
 impl Host {
-    /// A command line, as a shell there reads it.
+    /// Returns a command that runs `line` in a shell on this machine.
     fn shell(&self, line: &str) -> Result<Command> {
         let mut shell = if self.is_root {
             self.machine.command("bash")
         } else {
-            // A person: configuration belongs to their home.
+            // An ordinary user, whose configuration is in their home.
             let mut shell = self.machine.command("unshare");
             shell.args([
                 "--user",
@@ -95,17 +96,17 @@ fn the_commands_of_the_first_minutes_lead_a_laptop_to_its_target() -> Result<()>
                     ensure!(said.status.success(), "{said:?}");
                 }
                 ("laptop", ["quictun", "client", ..]) => running.push(laptop.background(command)?),
-                // There is no account to log in to: what ssh would reach answers.
+                // There is no account to log in to, so an echo answers at the address that ssh would use.
                 ("laptop", ["ssh", "-p", port, address]) => {
                     let there = format!("{address}:{port}").parse()?;
                     through_echo(&Endpoint::Tcp(there), SOME)?;
                     forwarded = Some(there);
                 }
-                _ => bail!("nothing says how a test runs {command:?} on {prompt:?}"),
+                _ => bail!("this test cannot run {command:?} on {prompt:?}: add it to the match"),
             }
         }
         ensure!(forwarded.is_some(), "no command has used the tunnel");
-        // The administrator's part, while it runs.
+        // The administrator's commands, while the server runs.
         run(&mut server.shell("quictun invite phone --allow '*:443'")?)?;
         for (_, command) in block(OPERATIONS, "server# quictun invite --list")? {
             let said = run(&mut server.shell(command)?)?;

@@ -1,4 +1,4 @@
-//! A client of ours by name only: another QUIC implementation, written from PROTOCOL.md.
+//! A client that uses another QUIC implementation and was written from PROTOCOL.md.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// `Unauthenticated` (PROTOCOL section 6.1).
+/// The code `Unauthenticated` (PROTOCOL section 6.1).
 const UNAUTHENTICATED: u64 = 0x05;
 
-/// A megabyte came back, in order, and the end after it and not before.
+/// Checks that a megabyte came back in order, and that the end came after it and not earlier.
 fn is_echoed(told: &Value, protocol: &str) -> Result<()> {
     let right = told["alpn"] == protocol
         && told["answer"] == true

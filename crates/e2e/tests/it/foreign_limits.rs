@@ -1,4 +1,4 @@
-//! What a hostile client on another QUIC implementation costs a server, and what it costs others.
+//! The cost of a hostile client, which uses another QUIC implementation, to a server and to other clients.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use quictun_testbed::tunnel::Home;
 
 const BUDGET: u64 = 4 << 20;
 
-/// Enough for hundreds of flows of one client, bytes.
+/// A budget in bytes that allows hundreds of flows of one client.
 const ROOMY: u64 = 64 << 20;
 const SOON: Duration = Duration::from_mins(1);
 const LITTLE: Payload = Payload {
@@ -27,10 +27,10 @@ const LITTLE: Payload = Payload {
     bytes: 1,
 };
 
-/// The longest an honest client waits for its first byte.
+/// The longest time that an honest client may wait for its first byte.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// An unknown client has proven itself after this, or is closed; and some time for the closing.
+/// Seconds after which an unknown client has proven itself or is closed, with some time for closing.
 const PROVEN: f64 = 10.0 + 4.0;
 
 /// The TLS alert `no_application_protocol` as a QUIC error (RFC 9001 section 4.8).
@@ -40,15 +40,15 @@ fn python(test: &str) -> Result<Option<Python>> {
     Python::find(test)
 }
 
-/// Has an honest flow of this client served soon.
+/// Checks that an honest flow of this client is served in time.
 fn is_served(forward: &Endpoint) -> Result<()> {
     let waited = served_within(forward, LITTLE, WAIT)?;
     ensure!(waited < WAIT, "an honest client waited {waited:?}");
     Ok(())
 }
 
-/// Runs a case against a server with a small budget: the server may grow by the budget and what every process
-/// needs, and serves its honest client meanwhile.
+/// Runs a case against a server with a small budget. The server may grow by the budget plus what every process needs,
+/// and must serve its honest client meanwhile.
 fn stays_within_the_budget(
     test: &str,
     trust: Trust,
@@ -126,7 +126,7 @@ fn of_a_foreign_clients_dials_that_it_gives_up_nothing_is_left() -> Result<()> {
     };
     isolated(|| {
         let hole = BlackHole::new()?;
-        // On a small budget one client is refused before it has so many flows.
+        // With a small budget, the server would refuse one client before it has this many flows.
         let mut ground = Ground::new(Trust::Open, Some(ROOMY), &[])?;
         let before = ground.server.descriptors()?;
         let arguments = ["--target", &hole.target()];
@@ -159,14 +159,14 @@ fn a_foreign_stranger_is_closed_when_it_has_not_proven_itself_in_time() -> Resul
         told["closed"] == true && told["by_application"] == true,
         "{told}"
     );
-    let after = told["after"].as_f64().context("no time")?;
+    let after = told["after"].as_f64().context("`after` is not a number")?;
     ensure!(after < PROVEN, "{told}");
     is_served(ground.forward())?;
     ground.hush();
     Ok(())
 }
 
-// PROTOCOL ALPN-2: a proof cannot be sent in `quic-tun`, and nobody is known otherwise here.
+// PROTOCOL ALPN-2: `quic-tun` cannot carry a proof, and this server knows clients only by their proofs.
 #[test]
 fn a_protocol_without_proofs_is_refused_where_only_secrets_count() -> Result<()> {
     let test = "a_protocol_without_proofs_is_refused_where_only_secrets_count";
@@ -197,16 +197,16 @@ fn names_that_nobody_resolves_do_not_delay_another_clients_localhost() -> Result
         let list = home.path().join("resolv.conf");
         std::fs::write(&list, "nameserver 127.0.0.1\n")?;
         machine::run(&format!("mount --bind {} /etc/resolv.conf", list.display()))?;
-        // It takes every question and answers none.
+        // A name server that receives every query and answers none.
         let _silent = UdpSocket::bind("127.0.0.1:53")?;
         let mut ground = Ground::new(Trust::Open, None, &[])?;
         let target = ground.echo().replace("127.0.0.1", "localhost");
         let mut client = ground.client_to(&target)?;
-        is_served(&client.forward).context("before")?;
+        is_served(&client.forward).context("an honest flow before the attack")?;
         let mut attack = python.start("names", ground.address, &[])?;
         let told = attack.tells(SOON)?;
         let begun = Instant::now();
-        // Look-ups are given up after 5 s: before that they hold whatever they hold.
+        // Look-ups are given up after 5 s; within 3 s they still hold their resources.
         while begun.elapsed() < Duration::from_secs(3) {
             is_served(&client.forward).with_context(|| told.to_string())?;
         }

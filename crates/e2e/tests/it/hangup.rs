@@ -1,4 +1,4 @@
-//! SIGHUP because the terminal has gone.
+//! SIGHUP from a terminal that has closed.
 
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -14,9 +14,9 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A server that is the one program of a terminal, behind these words of a shell, and the terminal.
+/// Starts a server as the only program of a terminal, after the shell commands `first`; also returns the terminal.
 fn server(home: &Home, first: &str) -> Result<(Program, OwnedFd)> {
-    // Programs that other tests start must not keep it open.
+    // Programs that other tests start must not keep the terminal open.
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let terminal = openpt(flags)?;
     grantpt(&terminal)?;
@@ -25,7 +25,7 @@ fn server(home: &Home, first: &str) -> Result<(Program, OwnedFd)> {
     let program = binaries::path("quictun")?;
     let program = program.display();
     let line = format!("{first} exec {program} server --listen 127.0.0.1:0 --http off");
-    // The tests themselves may run under `nohup`.
+    // The tests themselves may run under `nohup`, which ignores SIGHUP.
     let mut command = Machine::here().command("env");
     command.args([
         "--default-signal=HUP",

@@ -1,4 +1,4 @@
-//! Our programs with a peer that behaves like quic-tun v0.0.3 to v0.0.5, each of its faults included.
+//! The programs of this workspace with a peer that behaves like quic-tun v0.0.3 to v0.0.5, including its faults.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
@@ -71,7 +71,7 @@ fn a_refused_target_does_not_wedge_the_originals_server() -> Result<()> {
         through_echo_held_open(&client.forward, Payload::new(22, 100_000))?;
         ensure!(
             started.elapsed() < Duration::from_secs(5),
-            "it took {:?}",
+            "a flow after a refused target took {:?}",
             started.elapsed()
         );
     }
@@ -100,15 +100,15 @@ fn the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
 fn a_black_holed_target_delays_nobody() -> Result<()> {
     let (application, hole) = (Application::echo()?, BlackHole::new()?);
     let tokens = Tokens::new(&application.target(), &hole.target())?;
-    // One connection: all that hang and all that do not begin on it.
+    // One connection, so that flows that hang and flows that do not start on the same one.
     let arguments = [&tokens.arguments()[..], &["--connections", "1"]].concat();
     let Some((_server, client)) = originals_server("b2", &arguments)? else {
         return Ok(());
     };
     through_echo_held_open(&client.forward, SMALL)?;
     let _hanging = hang(&client)?;
-    // The original dials one target after the other: only an answer that is late shows that one hangs, and each of those
-    // that do may take one connection more.
+    // The original dials one target after another. The client can tell only from a late answer that one hangs, and each
+    // hanging flow may take an additional connection.
     deadline::wait("a spare connection", 3 * SOON, || {
         let mut connection = client.forward.connect()?;
         connection.set_patience(Duration::from_millis(500))?;
@@ -128,14 +128,15 @@ fn a_black_holed_target_delays_nobody_between_our_own() -> Result<()> {
     nobody_waits(&client.forward, Duration::from_secs(1))
 }
 
-/// Connections that lead into the hole, all of them begun: whoever comes now is behind them.
+/// Opens connections that lead into the black hole and waits until all have started, so that later ones are behind
+/// them.
 fn hang(client: &Client) -> Result<Vec<Connection>> {
     const HANGING: usize = 4;
     let all: Result<Vec<_>> = (0..HANGING)
         .map(|_| client.forward.connect_from(BAD))
         .collect();
     let from = BAD.to_string();
-    deadline::wait("connections on their way into the hole", SOON, || {
+    deadline::wait("connections to start towards the black hole", SOON, || {
         let lines = client.program.lines();
         let begun = lines.iter().filter(|line| {
             line.contains("Starting handshake with server endpoint") && line.contains(&from)
@@ -145,7 +146,7 @@ fn hang(client: &Client) -> Result<Vec<Connection>> {
     all
 }
 
-/// While connections hang in the hole, good ones are served within `patience` each.
+/// Checks that good flows are each served within `patience` while others hang in the black hole.
 fn nobody_waits(forward: &Endpoint, patience: Duration) -> Result<()> {
     for turn in 0..10 {
         let started = Instant::now();
@@ -169,7 +170,7 @@ fn half_a_token_delays_nobody_and_is_given_up() -> Result<()> {
     let forward = client.forward()?;
     let _stalled = forward.connect()?;
     nobody_waits(&forward, Duration::from_secs(1))?;
-    // The server gives an unfinished request 10 s.
+    // The server gives up an unfinished request after 10 s.
     client
         .program
         .wait_for("after half a token", Duration::from_secs(15))?;
@@ -232,7 +233,7 @@ fn more_flows_than_the_originals_100_streams_pass_at_once_again_and_again() -> R
                 .with_context(|| format!("round {round}, flow {number} of 150"))?;
             ensure!(
                 u32::from_le_bytes(back) as usize == number,
-                "flow {number} got another's bytes"
+                "flow {number} got the bytes of another flow"
             );
         }
         for connection in &mut connections {
@@ -247,7 +248,7 @@ fn more_flows_than_the_originals_100_streams_pass_at_once_again_and_again() -> R
     Ok(())
 }
 
-/// The original's server, and our client to it.
+/// Starts the original's server, and a client of this workspace for it.
 fn originals_server(test: &str, arguments: &[&str]) -> Result<Option<(Original, Client)>> {
     let Some(server) = Original::start(test, &["server"])? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! iperf3 through a device: both families, both directions, several at once.
+//! iperf3 through a device: both families, both directions, several connections at once.
 
 use std::process::Command;
 
@@ -8,10 +8,10 @@ use quictun_testbed::tunnel::START;
 
 use crate::wrapped::HOSTS;
 
-/// Moved in each direction and family.
+/// The number of bytes to transfer in each direction and family.
 const BYTES: u64 = 20_000_000;
 
-/// Starts the server, and `run`s lines of arguments for the client, each of which prints its report.
+/// Starts the server, and passes argument lines for the client to `run`, which returns the client's report.
 pub(crate) fn moves_its_bytes(
     mut server: Command,
     run: impl Fn(&str) -> Result<String>,
@@ -21,7 +21,7 @@ pub(crate) fn moves_its_bytes(
     for host in HOSTS {
         for more in ["", "-R", "-P 4"] {
             runs += 1;
-            // Between two tests its server closes the port for a moment.
+            // Between two tests the server closes its port for a moment.
             server.wait_for(&format!("Server listening on 5201 (test #{runs})"), START)?;
             let text = run(&format!("-c {host} -n {BYTES} -J {more}"))?;
             let report: serde_json::Value = serde_json::from_str(&text)?;

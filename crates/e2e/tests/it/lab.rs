@@ -1,4 +1,4 @@
-//! `quictun lab`: a small scenario from end to end. Counts, not speeds.
+//! `quictun lab`: a small scenario from end to end. The test checks counts, not speeds.
 
 use std::fs;
 use std::path::Path;
@@ -72,13 +72,13 @@ fn json(path: &Path) -> Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Whether the machine was so busy that a whole run carried nothing; the run says so itself.
+/// Returns true if the machine was so busy that a whole run carried nothing; the run reports this itself.
 pub(crate) fn nothing_arrived(cell: &Value) -> bool {
     let flags = cell["flags"].as_array();
     flags.is_some_and(|flags| flags.iter().any(|flag| flag == "nothing arrived"))
 }
 
-/// Runs a scenario in `dir` with its results in `out`: the output of the command, and the run it has recorded.
+/// Runs a scenario in `dir` with its results in `out`; returns the command's output and the recorded run.
 fn run(dir: &Path, scenario: &str) -> Result<(std::process::Output, Value)> {
     fs::write(dir.join("own.toml"), scenario)?;
     let output = lab(dir, &["run", "own.toml", "--out", "out"])?.output()?;
@@ -100,7 +100,7 @@ fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result
         let cells = run["cells"].as_array().context("cells")?;
         let of = |arm: &str| cells.iter().filter(|cell| cell["arm"] == arm).count();
         ensure!(of("direct") >= 2 && of("tunnel") >= 2, "{run}");
-        // A machine that others use may spoil every one of them, and then nothing was measured.
+        // Other load on the machine may spoil every cell, and then nothing was measured.
         let counts = cells.iter().any(|cell| cell["valid"] == true);
         let code = i32::from(!counts);
         ensure!(output.status.code() == Some(code), "{output:?}");
@@ -131,10 +131,10 @@ fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result
         }
         program::run(&mut lab(dir.path(), &["report", "out"])?)?;
         ensure!(before == reports.map(|name| fs::read_to_string(out.join(name)).ok()));
-        // Where no cell counts, two runs have nothing in common.
+        // If no cell counts, the two runs cannot be compared.
         let compared = lab(dir.path(), &["compare", "out", "out"])?.output()?;
         ensure!(compared.status.code() == Some(code), "{compared:?}");
-        // A second run must not destroy the first.
+        // A second run must not destroy the results of the first.
         let again = lab(dir.path(), &["run", "own.toml", "--out", "out"])?.output()?;
         ensure!(again.status.code() == Some(2), "{again:?}");
         Ok(())
@@ -148,7 +148,7 @@ fn a_rival_shares_a_named_link_with_what_is_measured() -> Result<()> {
             let dir = tempfile::tempdir()?;
             run(dir.path(), RIVAL).map(|(_, run)| run)
         };
-        // A machine that others use may spoil a cell, which has no figures then.
+        // Other load on the machine may spoil a cell, which then has no figures.
         let told = |cell: &Value| cell["metrics"]["share_percent"].is_f64();
         let whole = |run: &Value| {
             let cells = run["cells"].as_array();
@@ -165,16 +165,16 @@ fn a_rival_shares_a_named_link_with_what_is_measured() -> Result<()> {
             let mut own = cells.iter().filter(|cell| cell["arm"] == arm);
             let cell = own.find(|cell| cell["metrics"]["share_percent"].is_f64());
             let metrics = &cell.with_context(|| format!("{arm}: {run}"))?["metrics"];
-            let metric = |id: &str| metrics[id].as_f64().context("a metric");
+            let metric = |id: &str| metrics[id].as_f64().context("the cell lacks a metric");
             let (own, rival) = (
                 metric("background_down_mbit_per_s")?,
                 metric("rival_mbit_per_s")?,
             );
             let share = own / (own + rival) * 100.0;
             ensure!((metric("share_percent")? - share).abs() < 1e-6, "{metrics}");
-            // 140 Mbit/s are the most that such a link has, and a little is in its queue.
+            // Such a link has at most 140 Mbit/s, and a little more data is in its queue.
             ensure!(rival > 0.0 && own + rival < 200.0, "{metrics}");
-            // Delays both ways are 5 ms at least.
+            // The delay is at least 5 ms in each direction.
             ensure!(metric("latency_min_us")? > 10_000.0, "{metrics}");
         }
         Ok(())
@@ -189,12 +189,12 @@ fn a_run_that_is_interrupted_writes_what_there_is() -> Result<()> {
         let arguments = ["run", "small.toml", "--reps", "500", "--out", "out"];
         let mut session = Program::start("lab", &mut lab(dir.path(), &arguments)?)?;
         let raw = dir.path().join("out/run.json");
-        deadline::until("the first block", SOON, || raw.exists())?;
+        deadline::until("the first block to be recorded", SOON, || raw.exists())?;
         session.signal(Signal::INT)?;
         let status = session.wait_end(SOON)?;
         let run = json(&raw)?;
-        let why = run["ended_early"].as_str().context("it ended early")?;
-        // Where others leave it no processor, the run may have given up by itself.
+        let why = run["ended_early"].as_str().context("not ended early")?;
+        // If other load leaves it no processor time, the run may have given up by itself.
         let code = if why == "interrupted" { 130 } else { 1 };
         ensure!(status.code() == Some(code), "{status}: {why}");
         let cells = run["cells"].as_array().context("cells")?;

@@ -1,4 +1,4 @@
-//! `quictun lab run --remote`: two hosts, and an agent on one of them. Counts, not speeds.
+//! `quictun lab run --remote`: two hosts with an agent on one of them. The test checks counts, not speeds.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::lab::nothing_arrived;
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// Two cases that differ in their links, which are not emulated: there is one left.
+/// Two cases that differ only in their link. A remote run does not emulate links, so one case remains.
 const SMALL: &str = r#"
 name = "small"
 title = "Small"
@@ -91,7 +91,7 @@ fn arms_cross_the_real_path_to_an_agent_that_knows_the_token() -> Result<()> {
         let said = String::from_utf8_lossy(&refused.stderr);
         ensure!(refused.status.code() == Some(1), "{refused:?}");
         ensure!(said.contains("its token is another one"), "{said}");
-        ensure!(!dir.path().join("none").exists(), "nothing was measured");
+        ensure!(!dir.path().join("none").exists(), "results were written");
 
         let done = run("token", "out")?;
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -101,7 +101,7 @@ fn arms_cross_the_real_path_to_an_agent_that_knows_the_token() -> Result<()> {
         ensure!(measured["remote"] == "10.9.0.2", "{said}");
         let machine = measured["environment"]
             .as_object()
-            .context("the machines")?;
+            .context("`environment` is not an object")?;
         for key in [
             "kernel",
             "far: kernel",
@@ -122,7 +122,7 @@ fn arms_cross_the_real_path_to_an_agent_that_knows_the_token() -> Result<()> {
                 &["client", "server", "tunnel client", "tunnel server"],
             ),
         ] {
-            // The machine may spoil one, which is then measured again.
+            // Other load may spoil a cell, which is then measured again.
             let own = || cells.iter().filter(|cell| cell["arm"] == arm);
             let mut moved = own().filter(|cell| !nothing_arrived(cell));
             let cell = moved.next().with_context(|| format!("no {arm}: {said}"))?;
@@ -151,11 +151,11 @@ fn arms_cross_the_real_path_to_an_agent_that_knows_the_token() -> Result<()> {
 
         agent.signal(Signal::TERM)?;
         ensure!(agent.wait_end(SOON)?.success());
-        // Nothing that it started is left.
+        // The agent must leave nothing that it started.
         let left = || {
             far.run("ss -Hltun")
                 .is_ok_and(|text| text.trim().is_empty())
         };
-        deadline::until("nobody to listen", SOON, left)
+        deadline::until("all listeners to be gone", SOON, left)
     })
 }

@@ -1,5 +1,6 @@
-//! Leaks: packets of every kind in every state of a tunnel, counted on the cable. None leaves beside the tunnel but
-//! what docs/OPERATIONS.md names: to neighbours, of this link, and answers to who came in from outside.
+//! Leaks: sends packets of every kind in every state of a tunnel, and counts them on the cable. No packet may leave
+//! outside the tunnel except those that docs/OPERATIONS.md names: to neighbours, on this link, and answers to
+//! connections from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -25,11 +26,11 @@ use crate::wrapped::HOSTS;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// The cable's end on this side.
+/// The device at this end of the cable.
 const DEVICE: &str = "lan0";
 
-/// What a hostile DHCP server and a hostile router hand out: routes to everything, in halves and quarters and to single
-/// addresses. The first two are what an honest one does.
+/// Routes that a hostile DHCP server and a hostile router hand out: to everything, in halves and quarters, and to
+/// single addresses. An honest network hands out only the first two.
 const ROUTES: [&str; 12] = [
     "ip route replace default via 10.1.0.2",
     "ip -6 route replace default via fd00:1::2",
@@ -45,10 +46,10 @@ const ROUTES: [&str; 12] = [
     "ip -6 route replace 2001:db8::9/128 via fd00:1::2",
 ];
 
-/// Of these, those of an honest network.
+/// The number of routes at the front that an honest network hands out.
 const HONEST: usize = 2;
 
-/// Set in a test that runs behind `quictun run`.
+/// Environment variable that is set in a test that runs under `quictun run`.
 const BEHIND: &str = "QUICTUN_E2E_LEAKS_BEHIND";
 
 fn targets() -> Result<Vec<IpAddr>> {
@@ -64,7 +65,7 @@ fn routes(lines: &[&str]) -> Result<()> {
         .try_for_each(|line| machine::run(line).map(drop))
 }
 
-/// Switches the device off and on, and gives it what it lost.
+/// Sets the device down and up, and restores what it lost.
 fn flap() -> Result<()> {
     machine::run("ip link set lan0 down")?;
     machine::run("ip link set lan0 up")?;
@@ -74,7 +75,7 @@ fn flap() -> Result<()> {
 
 fn tap(lan: &Lan) -> Result<Tap> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{DEVICE}/address"));
-    // Without a view of this network in /sys there is `ip`.
+    // If /sys does not show this network, use `ip`.
     let text = text.or_else(|_| machine::run("ip -o link show lan0"))?;
     let words = text.split_whitespace().filter(|word| word.len() == 17);
     let word = words.clone().next().context("no hardware address")?;
@@ -86,18 +87,18 @@ fn tap(lan: &Lan) -> Result<Tap> {
     Tap::start(&lan.far, mac, server, "10.1.0.3".parse()?)
 }
 
-/// Nothing has left since the last look.
+/// Checks that no packet has left outside the tunnel since the last look.
 fn check_tight(tap: &mut Tap, state: &str) -> Result<()> {
     let (kinds, others) = tap.take()?;
     let kinds: BTreeMap<_, _> = kinds.iter().map(|(it, n)| (it.to_string(), n)).collect();
     ensure!(
         kinds.is_empty() && others.is_empty(),
-        "{state}: beside the tunnel: {kinds:?} {others:?}"
+        "{state}: packets left outside the tunnel: {kinds:?} {others:?}"
     );
     Ok(())
 }
 
-/// Packets of all kinds leave: without a tunnel the tap sees them.
+/// Checks that the tap sees packets of all kinds when there is no tunnel.
 fn check_open(tap: &mut Tap) -> Result<()> {
     tap.take()?;
     send_all(&targets()?, DEVICE)?;
@@ -112,7 +113,7 @@ fn check_open(tap: &mut Tap) -> Result<()> {
     Ok(())
 }
 
-/// Sends all the time while `act` runs, and after it some more.
+/// Sends packets continuously while `act` runs, and a few more rounds afterwards.
 fn while_sending(act: impl FnOnce() -> Result<()>) -> Result<()> {
     let (ended, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
     let targets = targets()?;
@@ -126,18 +127,18 @@ fn while_sending(act: impl FnOnce() -> Result<()>) -> Result<()> {
         });
         let done = act();
         let before = rounds.load(Ordering::Relaxed);
-        let more = deadline::until("rounds of packets", SOON, || {
+        let more = deadline::until("more rounds of packets", SOON, || {
             sends.is_finished() || rounds.load(Ordering::Relaxed) > before + 2
         });
         ended.store(true, Ordering::Relaxed);
         let sent = sends
             .join()
-            .map_err(|_| anyhow::anyhow!("the thread that sends"))?;
+            .map_err(|_| anyhow::anyhow!("the sending thread panicked"))?;
         done.and(more).and(sent)
     })
 }
 
-/// One on the far machine connects to a listener here, from an address that this host reaches through the tunnel only.
+/// Connects from the far machine to a listener here, from an address that this host reaches only through the tunnel.
 fn connect_from_outside(lan: &Lan, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
     let port = listener.local_addr()?.port();
     let far = lan.far.within(|| {
@@ -164,7 +165,7 @@ fn echo(near: &mut TcpStream, far: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Who comes in from outside is answered, and who did before as well.
+/// Checks that connections from outside work: one that was open before, and a new one.
 fn check_reached(
     lan: &Lan,
     tap: &mut Tap,
@@ -172,9 +173,9 @@ fn check_reached(
     open: &mut (TcpStream, TcpStream),
     state: &str,
 ) -> Result<()> {
-    echo(&mut open.0, &mut open.1).with_context(|| format!("{state}: open before"))?;
+    echo(&mut open.0, &mut open.1).with_context(|| format!("{state}: opened before"))?;
     let (mut near, mut far) = connect_from_outside(lan, listener).context(state.to_owned())?;
-    echo(&mut near, &mut far).with_context(|| format!("{state}: a new one"))?;
+    echo(&mut near, &mut far).with_context(|| format!("{state}: a new connection"))?;
     drop((near, far));
     tap.take().map(drop)
 }
@@ -183,7 +184,7 @@ fn kill_all(client: &mut Program) -> Result<()> {
     client.signal(Signal::KILL)?;
     client.wait_end(SOON)?;
     for process in [CLIENT, "quictun-netstackd"] {
-        deadline::wait("the end of the others", SOON, || {
+        deadline::wait("the other processes to end", SOON, || {
             Ok(crate::apart::process(process)?.is_none().then_some(()))
         })?;
     }
@@ -204,7 +205,7 @@ fn nothing_leaves_beside_a_tunnel_for_the_host_in_any_state() -> Result<()> {
     isolated_with(Lan::start, |mut lan| {
         routes(&ROUTES[..HONEST])?;
         let mut tap = tap(&lan)?;
-        check_open(&mut tap).context("before")?;
+        check_open(&mut tap).context("without a tunnel, before the client starts")?;
         let before = routing()?;
         let listener = TcpListener::bind("0.0.0.0:0")?;
         let mut open = connect_from_outside(&lan, &listener)?;
@@ -212,7 +213,7 @@ fn nothing_leaves_beside_a_tunnel_for_the_host_in_any_state() -> Result<()> {
         check_reached(&lan, &mut tap, &listener, &mut open, "up")?;
         while_sending(|| lan.check_through(&HOSTS))?;
         check_tight(&mut tap, "up")?;
-        // A neighbour is asked for names through the tunnel only.
+        // DNS queries to a neighbour must go through the tunnel.
         send_all(&["10.1.0.3".parse()?], DEVICE)?;
         let (kinds, _) = tap.take()?;
         let names = kinds.keys().any(|it| it.to_string() == "Dns/v4");
@@ -265,7 +266,7 @@ fn nothing_leaves_beside_a_tunnel_for_the_host_in_any_state() -> Result<()> {
 #[test]
 fn nothing_leaves_beside_a_tunnel_for_one_command_in_any_state() -> Result<()> {
     if let Some(rounds) = std::env::var_os(BEHIND) {
-        // Until it is killed.
+        // This loop runs until the process is killed.
         for round in 0_u64.. {
             send_all(&targets()?, DEVICE)?;
             std::fs::write(&rounds, round.to_string())?;
@@ -274,7 +275,7 @@ fn nothing_leaves_beside_a_tunnel_for_one_command_in_any_state() -> Result<()> {
     isolated_with(Lan::start, |mut lan| {
         routes(&ROUTES[..HONEST])?;
         let mut tap = tap(&lan)?;
-        check_open(&mut tap).context("before")?;
+        check_open(&mut tap).context("without a tunnel, before the command starts")?;
         let directory = tempfile::tempdir()?;
         let rounds = directory.path().join("rounds");
         let mut command = lan.run_command(&["--dns", "203.0.113.53"])?;
@@ -292,7 +293,7 @@ fn nothing_leaves_beside_a_tunnel_for_one_command_in_any_state() -> Result<()> {
                 text.parse::<u64>().unwrap_or_default()
             };
             let before = round();
-            deadline::wait("rounds of packets", SOON, || {
+            deadline::wait("more rounds of packets", SOON, || {
                 ensure!(run.ended()?.is_none(), "it ended: {:?}", run.lines());
                 Ok((round() > before + 2).then_some(()))
             })
@@ -314,7 +315,7 @@ fn nothing_leaves_beside_a_tunnel_for_one_command_in_any_state() -> Result<()> {
         check_tight(&mut tap, "server dead")?;
         run.kill()?;
         check_tight(&mut tap, "supervisor killed")?;
-        check_open(&mut tap).context("after")
+        check_open(&mut tap).context("without a tunnel, after the command was killed")
     })
 }
 
@@ -327,7 +328,7 @@ fn with_fail_open_traffic_leaves_when_all_are_killed_and_the_next_start_cleans_u
         let mut client = lan.client(&["--fail-open"])?;
         tap.take()?;
         while_sending(|| lan.check_through(&HOSTS))?;
-        // A program that insists on a device gets it.
+        // With `--fail-open`, packets bound to a device leave through it; discard what the tap saw.
         tap.take()?;
         kill_all(&mut client)?;
         check_open(&mut tap)?;
@@ -363,7 +364,7 @@ fn what_is_not_confirmed_is_undone_and_what_is_confirmed_stays() -> Result<()> {
         ensure!(!done && said.contains("no client waits for it"), "{said}");
         let mut one_process = lan.client(&["--one-process", "--confirm", "1"])?;
         one_process.wait_end(SOON)?;
-        ensure!(routing()? == before, "one process leaves routes");
+        ensure!(routing()? == before, "routes are left behind");
         let mut client = lan.client(&["--confirm", "60"])?;
         let (done, said) = quictun(&lan, &["confirm"])?;
         ensure!(done && said == "confirmed\n", "{said}");
@@ -406,7 +407,8 @@ fn a_stranger_cannot_make_answers_of_what_this_host_begins() -> Result<()> {
         let mut tap = tap(&lan)?;
         let client = lan.client(&[])?;
         tap.take()?;
-        // In the name of a target, to the address that programs of this host have behind the device and to its own.
+        // A packet that claims to come from a target, sent to this host's address behind the device and to its own
+        // address.
         for own in ["198.18.0.2", "10.1.0.1"] {
             lan.far.run("ip route replace 198.18.0.2 via 10.1.0.1")?;
             let tried = lan.far.within(|| {
@@ -416,14 +418,14 @@ fn a_stranger_cannot_make_answers_of_what_this_host_begins() -> Result<()> {
                 Ok(socket.connect_timeout(&there.into(), Duration::from_millis(200)))
             })?;
             ensure!(tried.is_err(), "{own} was reached");
-            // The same two addresses and ports, the other way round.
+            // The same addresses and ports, in the opposite direction.
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
             socket.set_nonblocking(true)?;
             socket.bind(&SockAddr::from(SocketAddr::new(own.parse()?, 40_000)))?;
             tap.take()?;
             let there = SocketAddr::new(HOSTS[0].parse()?, 80);
             if socket.connect(&there.into()).is_err() {
-                // In progress.
+                // The connection is in progress.
             }
             check_tight(&mut tap, own)?;
         }

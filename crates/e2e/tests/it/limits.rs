@@ -1,4 +1,4 @@
-//! Running out: descriptors, flows, patience.
+//! Exhaustion: descriptors, flows, time limits.
 
 use std::io::{Read, Write};
 use std::net::UdpSocket;
@@ -22,7 +22,7 @@ fn a_client_out_of_descriptors_accepts_again_when_some_are_free() -> Result<()> 
     let application = Application::echo()?;
     let server = Server::start(&[])?;
     let home = Home::new()?;
-    // Nobody may raise it: the hard limit is the same.
+    // The client cannot raise the limit, because the hard limit is the same.
     let mut limited = Machine::here().command("prlimit");
     limited
         .args(["--nofile=64:64", "--"])
@@ -47,7 +47,7 @@ fn a_client_out_of_descriptors_accepts_again_when_some_are_free() -> Result<()> 
         .collect::<Result<Vec<Connection>>>()?;
     client.program.wait_for("ulimit -n", SOON)?;
     drop(crowd);
-    through_echo(&client.forward, SOME).context("after the crowd had gone")?;
+    through_echo(&client.forward, SOME).context("after the crowd had left")?;
     ensure!(client.program.ended()?.is_none(), "the client ended");
     Ok(())
 }
@@ -72,7 +72,7 @@ fn a_server_out_of_descriptors_refuses_flows_and_lives() -> Result<()> {
         .collect::<Result<Vec<Connection>>>()?;
     let mut served = 0;
     for connection in &mut crowd {
-        // A reset may come before or after the byte is written.
+        // A reset may arrive before or after the byte is written.
         let answered = connection
             .write_all(b"x")
             .and_then(|()| connection.read_exact(&mut [0; 1]));
@@ -83,7 +83,7 @@ fn a_server_out_of_descriptors_refuses_flows_and_lives() -> Result<()> {
         "{served} of 100 were served with 64 descriptors"
     );
     drop(crowd);
-    served_within(&client.forward, SOME, SOON).context("after the crowd had gone")?;
+    served_within(&client.forward, SOME, SOON).context("after the crowd had left")?;
     ensure!(server.program.ended()?.is_none(), "the server ended");
     Ok(())
 }
@@ -100,7 +100,7 @@ fn datagrams_that_are_no_quic_disturb_nobody() -> Result<()> {
     let mut junk = Vec::new();
     Payload::new(62, 1400).write_to(&mut junk)?;
     for round in 0..2000_u16 {
-        // Long header, version 1: the beginning of an Initial; the rest is junk of every length.
+        // A long header with version 1, as an Initial begins; the rest is random data of every length.
         junk[..5].copy_from_slice(&[0xc0 | (round % 64).to_be_bytes()[1], 0, 0, 0, 1]);
         attacker.send_to(&junk[..usize::from(round) % junk.len()], server.address)?;
     }

@@ -1,4 +1,4 @@
-//! `quictun link`: commands behind a link, their ends, and that nothing is left of them.
+//! `quictun link`: commands behind a link, how they end, and that they leave nothing behind.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// What the commands below are called, so that they can be found.
+/// An argument of the commands below, by which they can be found.
 const MARK: &str = "98765.4321";
 
 fn shell(arguments: &[&str]) -> Result<Command> {
@@ -24,11 +24,11 @@ fn shell(arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Processes whose command line holds the mark, whoever started them.
+/// Counts the processes whose command line contains the mark, whatever started them.
 fn marked() -> Result<usize> {
     let mut count = 0;
     for entry in fs::read_dir("/proc")? {
-        // Processes come and go.
+        // Processes may end in the meantime.
         let line = fs::read(entry?.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
         count += usize::from(line.starts_with("sleep\0") && line.contains(MARK));
@@ -36,12 +36,12 @@ fn marked() -> Result<usize> {
     Ok(count)
 }
 
-/// The process that a program started first.
+/// Returns the first child of a process.
 fn child_of(pid: u32) -> Result<Pid> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let children = fs::read_to_string(path)?;
     let first = children.split_whitespace().next().context("no child")?;
-    Pid::from_raw(first.parse()?).context("no process id")
+    Pid::from_raw(first.parse()?).context("invariant: a process id is not 0")
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_command_behind_the_link_reaches_this_machine_and_its_exit_code_is_passed_on
         );
         ensure!(said.contains("100.127.0.1"), "{said}");
         ensure!(said.contains("verdict: "), "{said}");
-        answering.join().expect("no panic")?;
+        answering.join().expect("the answering thread panicked")?;
         Ok(())
     })
 }
@@ -105,7 +105,7 @@ fn what_cannot_be_run_ends_as_in_a_shell() -> Result<()> {
             ensure!(output.status.code() == Some(code), "{arguments:?}: {said}");
             ensure!(said.contains(message), "{arguments:?}: {said}");
         }
-        ensure!(marked()? == 0, "somebody still sleeps");
+        ensure!(marked()? == 0, "a marked process is left");
         Ok(())
     })
 }
@@ -182,14 +182,14 @@ fn the_kernels_own_emulation_is_used_where_there_is_one() -> Result<()> {
             let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report)?)?;
             let up = &report["disciplines"]["up"][0];
             ensure!(up["kind"] == kind, "{report}");
-            // A megabyte in packets of 1500 bytes: they were counted, and were not pieces of 64 KiB.
+            // A megabyte in packets of 1500 bytes: the discipline counted packets, not super-packets of 64 KiB.
             ensure!(up["packets_out"].as_u64() > Some(680), "{report}");
         }
         Ok(())
     })
 }
 
-/// Starts three sleepers in all the ways in which processes get away, and ends the session with `end`.
+/// Starts three sleeping processes, each detached in another way, and ends the session with `end`.
 fn nothing_is_left_after(end: impl FnOnce(&Program) -> Result<()>) -> Result<()> {
     let line = format!("(sleep {MARK} &) ; setsid sleep {MARK} & sleep {MARK}");
     let mut session = Program::start("link", &mut shell(&["--", "sh", "-c", &line])?)?;
@@ -202,11 +202,11 @@ fn nothing_is_left_after(end: impl FnOnce(&Program) -> Result<()>) -> Result<()>
     ensure!(links.contains("quictun0"), "{links}");
     end(&session)?;
     session.wait_end(SOON)?;
-    deadline::wait("nobody sleeping", SOON, || {
+    deadline::wait("the sleeping processes to end", SOON, || {
         Ok((marked()? == 0).then_some(()))
     })?;
-    // The kernel takes networks apart a moment after their last process.
-    deadline::wait("no device of a link", SOON, || {
+    // The kernel removes a network namespace some time after its last process ends.
+    deadline::wait("the link's devices to be removed", SOON, || {
         let links = machine::run("ip -brief link")?;
         Ok((!links.contains("quictun")).then_some(()))
     })
@@ -238,9 +238,9 @@ fn a_calibration_ends_when_it_is_interrupted() -> Result<()> {
 fn a_session_that_is_killed_takes_everything_with_it() -> Result<()> {
     isolated(|| {
         nothing_is_left_after(|session| session.signal(Signal::KILL))?;
-        // The process with the emulator is the child of the one that setpriv became.
+        // The process with the emulator is the child of the process that setpriv became.
         nothing_is_left_after(|session| {
-            kill_process(child_of(session.pid())?, Signal::KILL).context("the emulator")
+            kill_process(child_of(session.pid())?, Signal::KILL).context("killing the emulator")
         })
     })
 }
@@ -260,7 +260,7 @@ fn without_root_there_is_a_far_network_to_talk_to() -> Result<()> {
     } else if as_nobody().arg("version").output()?.status.success() {
         as_nobody()
     } else {
-        skip(test, "nobody can run the program where it is");
+        skip(test, "user nobody cannot run the program");
         return Ok(());
     };
     let far = "bash -c 'echo from the far side | nc -N -l 7777'";
@@ -284,7 +284,7 @@ fn without_root_there_is_a_far_network_to_talk_to() -> Result<()> {
 #[test]
 fn where_nobody_may_make_namespaces_it_says_how_to_change_that() -> Result<()> {
     isolated(|| {
-        // A user namespace in which the last one has been made, and a root in it who may not do without.
+        // A user namespace that allows no further namespaces, with a root user that lacks CAP_SYS_ADMIN.
         let line = "echo 0 > /proc/sys/user/max_user_namespaces && \
                     exec setpriv --bounding-set -sys_admin -- \"$@\"";
         let run = |arguments: &[&str]| -> Result<_> {
@@ -326,7 +326,7 @@ fn virtual_and_real_time_are_compared_and_loss_of_packets_with_loss_of_super_pac
             let row = &table["rows"][row];
             ensure!(row["load"] == load, "{table}");
             for rate in ["virtual_bit_per_s", "real_bit_per_s"] {
-                // At most the link's rate; how much of it, a busy machine may decide.
+                // At most the link's rate; a busy machine may reduce it.
                 let rate = row[rate].as_u64().context("a rate")?;
                 ensure!((1..=20_000_000).contains(&rate), "{table}");
             }

@@ -1,4 +1,4 @@
-//! What the programs log of flows and of strangers.
+//! The programs' log lines about flows and about unknown peers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SOME: Payload = Payload {
     bytes: BYTES,
 };
 
-/// `quictun server` and a client of it, both of which log JSON.
+/// `quictun server` and a client for it, both of which log JSON.
 struct Native {
     server: Program,
     client: Client,
@@ -72,18 +72,18 @@ impl Native {
     }
 }
 
-/// Everything that a program has written, line by line.
+/// Returns everything that a program has written, line by line.
 fn json_lines(program: &Program) -> Result<Vec<Value>> {
     let lines = program.lines();
     let parsed = lines
         .iter()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("{line} is no JSON")));
+        .map(|line| serde_json::from_str(line).with_context(|| format!("{line} is not JSON")));
     parsed.collect()
 }
 
-/// The lines of flows' ends, once there are so many.
+/// Returns the lines about ended flows, once there are `flows` of them.
 fn audit(program: &Program, flows: usize) -> Result<Vec<Value>> {
-    deadline::until("a line for each flow", SOON, || {
+    deadline::until("a line for each ended flow", SOON, || {
         program.count("\"verdict\":") >= flows
     })?;
     let lines = json_lines(program)?;
@@ -91,7 +91,7 @@ fn audit(program: &Program, flows: usize) -> Result<Vec<Value>> {
         .into_iter()
         .filter(|line| line.get("verdict").is_some())
         .collect();
-    ensure!(ends.len() == flows, "{} lines of {flows} flows", ends.len());
+    ensure!(ends.len() == flows, "{} lines, {flows} flows", ends.len());
     Ok(ends)
 }
 
@@ -123,7 +123,7 @@ fn each_flow_of_the_native_protocol_leaves_one_line_on_each_side() -> Result<()>
             .filter_map(|line| line["flow"].as_str())
             .collect();
         ensure!(ids.len() == flows, "{side}: flows share an id: {ends:?}");
-        // Streams are counted anew on each connection, and connections in each worker.
+        // Stream ids restart on each connection, and connection numbers in each worker.
         let places: BTreeSet<_> = ends
             .iter()
             .map(|line| ["worker", "connection", "Stream-ID"].map(|name| line[name].as_u64()))
@@ -137,18 +137,18 @@ fn each_flow_of_the_native_protocol_leaves_one_line_on_each_side() -> Result<()>
         }
         let carried = ends.iter().filter(|line| line["verdict"] == "allowed");
         ensure!(carried.count() == CARRIED, "{side}: {ends:?}");
-        // Everything else about a flow is at debug level.
+        // Everything else about a flow is logged at debug level.
         for line in json_lines(program)? {
             let single = line.get("Stream-ID").is_some() || line.get("Client-App-Addr").is_some();
             ensure!(
                 !single || line.get("verdict").is_some(),
-                "{side}: a second line of a flow: {line}"
+                "{side}: a second line for a flow: {line}"
             );
         }
     }
     let server = audit(&native.server, flows)?;
     let why = |target: &str| server.iter().find(|line| line["target"] == target).cloned();
-    let line = why(denied).context("no line of the denied flow")?;
+    let line = why(denied).context("no line about the denied flow")?;
     ensure!(
         line["verdict"] == "refused"
             && line["denied"]
@@ -156,7 +156,7 @@ fn each_flow_of_the_native_protocol_leaves_one_line_on_each_side() -> Result<()>
                 .is_some_and(|why| why.contains("192.0.2.1:9")),
         "{line}"
     );
-    let line = why(&deaf).context("no line of the flow to a deaf target")?;
+    let line = why(&deaf).context("no line about the flow to a target that refuses connections")?;
     ensure!(
         line["verdict"] == "failed" && line["reason"].is_string(),
         "{line}"
@@ -164,25 +164,25 @@ fn each_flow_of_the_native_protocol_leaves_one_line_on_each_side() -> Result<()>
     Ok(())
 }
 
-/// Whether a flow's line names who, where and how much.
+/// Checks that a flow's line names the peers, the target, and the bytes carried.
 fn is_complete(line: &Value, side: &str, [good, denied, deaf]: [&str; 3]) -> Result<()> {
     let address = |name: &str| line[name].as_str().is_some_and(|text| text.contains(':'));
     let target = line["target"].as_str().unwrap_or_default();
     ensure!([good, denied, deaf].contains(&target), "no target: {line}");
     ensure!(
         line["reason"].is_string() && line["elapsed_ms"].is_u64(),
-        "no end: {line}"
+        "the line lacks the reason or the duration: {line}"
     );
     let carried = line["verdict"] == "allowed";
     let bytes = |name: &str| line[name].as_u64();
     let expected = if carried { BYTES } else { 0 };
     ensure!(
         bytes("bytes_to_app") == Some(expected) && bytes("bytes_to_tunnel") == Some(expected),
-        "other bytes than {expected}: {line}"
+        "the byte counts are not {expected}: {line}"
     );
     ensure!(carried == (target == good), "{line}");
     for name in ["worker", "connection", "Stream-ID"] {
-        ensure!(line[name].is_u64(), "no {name}: {line}");
+        ensure!(line[name].is_u64(), "the line lacks {name}: {line}");
     }
     if side == "server" {
         ensure!(
@@ -220,7 +220,7 @@ fn the_native_programs_log_a_flows_beginning_at_debug_level_and_spelled_right() 
     ]);
     let mut client = Client::from_command(home, &mut command)?;
     through_echo(&client.forward, SOME)?;
-    // Each program's last line of the flow: all others are before it.
+    // Each program logs this line last for a flow.
     server.wait_for("flow closed", SOON)?;
     client.program.wait_for("flow closed", SOON)?;
     let beginnings = [
@@ -235,12 +235,12 @@ fn the_native_programs_log_a_flows_beginning_at_debug_level_and_spelled_right() 
     for (program, phrase) in beginnings {
         let lines = program.lines();
         let line = lines.iter().find(|line| line.contains(phrase));
-        let line = line.with_context(|| format!("nothing said {phrase:?}"))?;
+        let line = line.with_context(|| format!("no line contains {phrase:?}"))?;
         ensure!(line.contains("\tDEBUG\t"), "{line}");
     }
     for phrase in ["endpint", "Handshake", "handshake", "Tunnel", "successful"] {
         let mut lines = [server.lines(), client.program.lines()].concat();
-        // The library's own lines are not of these words' kind.
+        // Lines of the QUIC library may contain these words.
         lines.retain(|line| !line.contains("\tquinn_proto::"));
         let said = lines.iter().find(|line| line.contains(phrase));
         let start = said.is_some_and(|line| line.contains(" endpoint start up successful"));
@@ -249,13 +249,13 @@ fn the_native_programs_log_a_flows_beginning_at_debug_level_and_spelled_right() 
     Ok(())
 }
 
-/// A token that would move the cursor, turn the line around, and end it.
+/// A token that would move the cursor, reverse the line's direction, and end the line.
 const HOSTILE: &str = "tcp:\u{1b}[2J\u{9b}31m\u{7f}\u{202e}evil\u{2028}\u{85}\u{feff}:22";
 
 #[test]
 fn a_flood_of_hostile_tokens_is_escaped_and_costs_few_lines() -> Result<()> {
     const FLOWS: usize = 400;
-    // One for each flow at once, one for each second of a slow machine, and the server's own.
+    // One line per flow of the initial burst, one per second on a slow machine, and the server's own lines.
     const LINES: usize = 3 * (100 + 60) + 30;
     for format in ["console", "json"] {
         let home = Home::new()?;
@@ -269,10 +269,10 @@ fn a_flood_of_hostile_tokens_is_escaped_and_costs_few_lines() -> Result<()> {
         let hostile = Client::start(&format!("127.0.0.1:{port}"), &["--token-source", HOSTILE])?;
         for _ in 0..FLOWS {
             let ending = hostile.forward.ending()?;
-            ensure!(ending.is_reset(), "it ended as {ending:?}");
+            ensure!(ending.is_reset(), "not a reset: {ending:?}");
         }
         deadline::until(
-            "the count of what was left out",
+            "the count of omitted lines",
             Duration::from_secs(20),
             || server.has_said("left_out"),
         )?;
@@ -295,12 +295,12 @@ fn long_text_of_strangers_is_cut() -> Result<()> {
     let long = format!("tcp:{}:22", "x".repeat(500));
     let client = Client::start(&server.address.to_string(), &["--token-source", &long])?;
     let ending = client.forward.ending()?;
-    ensure!(ending.is_reset(), "it ended as {ending:?}");
-    deadline::until("the flow's end", SOON, || {
+    ensure!(ending.is_reset(), "not a reset: {ending:?}");
+    deadline::until("the line about the flow's end", SOON, || {
         server.program.has_said("handshake error!")
     })?;
     let shown = server.program.lines().iter().map(String::len).max();
-    ensure!(shown < Some(1000), "a line of {shown:?} bytes");
+    ensure!(shown < Some(1000), "a log line has {shown:?} bytes");
     Ok(())
 }
 
@@ -318,13 +318,13 @@ fn urls_are_logged_without_credentials() -> Result<()> {
     ];
     let mut client = Client::start(&server.address.to_string(), &arguments)?;
     let ending = client.forward.ending()?;
-    ensure!(ending.is_reset(), "it ended as {ending:?}");
+    ensure!(ending.is_reset(), "not a reset: {ending:?}");
     let said = client.program.wait_for("no token", SOON)?;
     ensure!(said.contains("http://127.0.0.1:1/token"), "{said}");
     for line in client.program.lines() {
         let secret = line.contains("hunter2") || line.contains("admin");
         ensure!(!secret, "{line}");
-        // What the original prints at its start is the configuration, query included.
+        // At its start the program prints its configuration as the original does, including the query.
         let echoed = line.contains("token-source");
         ensure!(echoed || !line.contains("hunter3"), "{line}");
     }

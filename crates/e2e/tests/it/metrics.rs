@@ -1,4 +1,4 @@
-//! Metrics of a live tunnel, and what Prometheus' own program says of them, of the alerts and of their tests.
+//! Metrics of a live tunnel, and what Prometheus' promtool reports about them, the alerts and the alerts' tests.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/alerts");
 
-/// A server that knows two clients, and one of them.
+/// A server that knows two clients, and one of these clients.
 struct Pair {
     client: Client,
     server: Program,
@@ -53,7 +53,7 @@ impl Pair {
             .and_then(|rest| rest.split('"').next());
         let mut command = home.command(&here, "quictun")?;
         command.args(["client", "--server", &listen_address(&up)?]);
-        command.args(["--pin", pin.context("a pin")?, "--psk-file", "laptop.psk"]);
+        command.args(["--pin", pin.context("no pin")?, "--psk-file", "laptop.psk"]);
         command
             .args(["-L", &format!("127.0.0.1:0={target}")])
             .args(any_port);
@@ -97,7 +97,7 @@ fn bytes_of_an_open_flow_are_seen_and_whose_they_are() -> Result<()> {
         "quictun_client_flow_bytes_total{client=\"laptop\",direction=\"to_app\"} 5000\n",
         "quictun_client_flow_bytes_total{client=\"branch\",direction=\"to_app\"} 0\n",
     ];
-    // An answer may be a tenth of a second old.
+    // An answer may be up to a tenth of a second old.
     deadline::until("the open flow to be counted", SOON, || {
         let has = |http, lines: &[&str]| {
             scrape(http).is_ok_and(|text| lines.iter().all(|line| text.contains(line)))
@@ -128,7 +128,7 @@ fn a_reload_brings_the_series_of_new_clients_and_takes_none() -> Result<()> {
     std::fs::write(&file, clients.replace("branch", "visitor"))?;
     pair.server.signal(Signal::HUP)?;
     pair.server.wait_for("configuration reloaded", SOON)?;
-    deadline::until("all three clients to be there", SOON, || {
+    deadline::until("the metrics of all three clients", SOON, || {
         let there = |text: &str, name| {
             text.contains(&format!("quictun_client_flows{{client=\"{name}\"}} 0\n"))
         };
@@ -141,7 +141,7 @@ fn a_reload_brings_the_series_of_new_clients_and_takes_none() -> Result<()> {
     Ok(())
 }
 
-/// Runs `promtool`, which is not to say anything.
+/// Runs `promtool`, which must succeed without output.
 fn promtool(arguments: &[&str], input: &str) -> Result<()> {
     let mut command = Command::new(installed("promtool", "prometheus")?);
     let mut file = tempfile::tempfile()?;

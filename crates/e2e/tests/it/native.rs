@@ -1,4 +1,5 @@
-//! `quictun server` and `quictun client`: denied by default, and one line to type.
+//! `quictun server` and `quictun client`: every target is denied by default, and the server prints the client's command
+//! line.
 
 use std::process::Command;
 use std::time::Duration;
@@ -43,7 +44,7 @@ impl NativeServer {
         })
     }
 
-    /// The client's command line that it prints, with the two places to fill in left as they are.
+    /// Returns the client's command line that the server prints, with its two placeholders.
     pub(crate) fn client_line(&mut self) -> Result<String> {
         let line = self.program.wait_for(": quictun client ", START)?;
         let (_, command) = line.split_once(": quictun client ").context("no command")?;
@@ -51,7 +52,7 @@ impl NativeServer {
     }
 }
 
-/// A client started by the line that the server printed.
+/// Starts a client with the command line that the server printed.
 fn client_of_line(server: &mut NativeServer, forward: &str) -> Result<Client> {
     let home = Home::new()?;
     let printed = server.client_line()?;
@@ -64,7 +65,7 @@ fn client_of_line(server: &mut NativeServer, forward: &str) -> Result<Client> {
         .replace("127.0.0.1:PORT=TARGET", forward);
     ensure!(
         line != printed && !line.contains("PORT"),
-        "the line has other places to fill in: {printed}"
+        "the line has unexpected placeholders: {printed}"
     );
     let mut command = with_path(&home, &format!("exec {line} --http off"))?;
     Client::from_command(home, &mut command)
@@ -166,7 +167,7 @@ fn another_pin_is_refused_by_an_error_that_names_it() -> Result<()> {
     let said = client
         .program
         .wait_for(&pin, SOON)
-        .context("the pin that the server has")?;
+        .context("waiting for a line with the server's pin")?;
     ensure!(said.contains("not pinned"), "{said}");
     Ok(())
 }
@@ -205,7 +206,7 @@ fn a_client_without_the_secret_is_refused() -> Result<()> {
     let ready = rest::get(listen_address(&line)?.parse()?, "/readyz")?;
     ensure!(ready.status == 503, "ready with a wrong secret: {ready:?}");
     let times = client.program.count(why);
-    ensure!(times == 1, "the error was said {times} times");
+    ensure!(times == 1, "the error was logged {times} times");
     ensure!(
         application.outcome(Duration::ZERO).is_err(),
         "the target was reached"
@@ -236,7 +237,7 @@ fn several_forwards_lead_to_tcp_and_unix_targets() -> Result<()> {
         .iter()
         .find(|line| line.contains("\"listen address\": \"") && line.contains(&unix));
     let second = Endpoint::parse(&between(
-        second.context("no second forward")?,
+        second.context("no line about the second forward")?,
         "\"listen address\": \"",
         '"',
     )?)?;
@@ -248,7 +249,7 @@ fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;
     let text = quictun_testbed::program::run(command.args(["demo", "--json"]))?;
-    let facts: serde_json::Value = serde_json::from_str(&text).context("not one JSON object")?;
+    let facts: serde_json::Value = serde_json::from_str(&text).context("not a JSON object")?;
     for name in [
         "started_us",
         "first_byte_us",
@@ -262,7 +263,7 @@ fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
     ] {
         ensure!(facts[name].as_u64() > Some(0), "{name}: {facts}");
     }
-    // Across a link there is something to compare with, and the link's delay in every round trip.
+    // With a link there is a direct measurement to compare with, and every round trip contains the link's delay.
     if facts["link"].is_null() {
         skip("the demonstration's link", "no namespaces here");
     } else {
@@ -290,10 +291,10 @@ fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
         .iter()
         .filter_map(|step| step["command"].as_str())
         .find(|command| command.starts_with("quictun client"));
-    let client = client.context("no client")?;
+    let client = client.context("no command is a client")?;
     ensure!(
         client.contains(" --server SERVER --pin ") && client.ends_with(" -L 2222:127.0.0.1:22"),
-        "as the server's own lines have it: {client}"
+        "the client's command must match the line that a server prints: {client}"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The way to the server changes while bytes are under way: a client hears of it from the kernel.
+//! The route to the server changes while data is in flight: the kernel notifies the client.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -14,19 +14,19 @@ use quictun_testbed::tunnel::{Client, Home, Server};
 
 const SOON: Duration = Duration::from_secs(15);
 
-/// The server's address, which two cables lead to.
+/// The server's address, reachable by two cables.
 const SERVER: &str = "10.99.0.1:7500";
 
-/// No timer asks before this test gives up.
+/// Timers that do not expire before this test gives up.
 const SLOW: [&str; 4] = ["--keep-alive", "100s", "--idle-timeout", "110s"];
 
-/// What is under way in one go: within the first window, so that it needs no permission from the other end.
+/// Data to put in flight at once: within the initial window, so that it needs no permission from the peer.
 const BYTES: [u8; 8000] = [7; 8000];
 
-/// Most datagrams of the client until those bytes have arrived: questions, the validation of the path, acknowledgements.
+/// The maximum number of the client's datagrams until that data has arrived: probes, path validation, acknowledgements.
 const DATAGRAMS: u64 = 16;
 
-/// Two machines, joined by the cables `lan0` and `lan1`.
+/// Two machines, connected by the cables `lan0` and `lan1`.
 struct Site {
     here: Machine,
     far: Machine,
@@ -54,7 +54,7 @@ impl Site {
         Ok(())
     }
 
-    /// Makes a black hole of a cable: the devices notice nothing.
+    /// Drops all packets on a cable without the devices noticing.
     fn cut(&self, cable: u8) -> Result<()> {
         for machine in [&self.here, &self.far] {
             let rule = format!("nft add rule inet cut in iifname lan{cable} counter drop");
@@ -64,10 +64,10 @@ impl Site {
     }
 }
 
-/// Packets that the first counter of a machine's rules has seen.
+/// Returns the packets counted by the first counter in a machine's rules.
 fn counted(machine: &Machine) -> Result<u64> {
     let rules = machine.run("nft list chain inet cut in")?;
-    let (_, rest) = rules.split_once("counter packets ").context("a counter")?;
+    let (_, rest) = rules.split_once("counter packets ").context("no counter")?;
     let number = rest.split(' ').next().unwrap_or_default();
     Ok(number.parse()?)
 }
@@ -79,7 +79,7 @@ fn arrives(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-/// A flow from this machine to a listener beside the server.
+/// Opens a flow from this machine to a listener beside the server, and checks it in both directions.
 fn flow(client: &Client, listener: &std::net::TcpListener) -> Result<(Connection, TcpStream)> {
     let mut near = client.forward.connect()?;
     near.set_patience(SOON)?;
@@ -112,11 +112,11 @@ fn bytes_on_their_way_arrive_as_soon_as_the_route_leads_around_a_black_hole() ->
         let mut client = Client::start(SERVER, &[&flags[..], &SLOW[..]].concat())?;
         let (mut near, mut far) = flow(&client, &listener)?;
         let changed = "the network has changed: asking the server at once";
-        ensure!(!client.program.has_said(changed), "nothing has changed");
+        ensure!(!client.program.has_said(changed), "reported too early");
 
         site.cut(0)?;
         far.write_all(&BYTES)?;
-        deadline::until("bytes to vanish", SOON, || {
+        deadline::until("the cut cable to drop packets", SOON, || {
             counted(&site.here).is_ok_and(|lost| lost > 0)
         })?;
         site.far
@@ -126,12 +126,12 @@ fn bytes_on_their_way_arrive_as_soon_as_the_route_leads_around_a_black_hole() ->
         let asked = counted(&site.far)?;
         ensure!(
             (1..=DATAGRAMS).contains(&asked),
-            "{asked} datagrams until the bytes had arrived"
+            "the client sent {asked} datagrams before the data arrived"
         );
         client.program.wait_for(changed, SOON)?;
         server.program.wait_for("\"to\": \"10.21.0.1:", SOON)?;
 
-        // The address that the connection was made from goes away: another one is used.
+        // The connection's source address disappears, so the client uses another one.
         site.here.run("ip link del lan0")?;
         site.here.run("ip addr del 10.21.0.1/24 dev lan1")?;
         site.here.run("ip addr add 10.21.0.7/24 dev lan1")?;
@@ -143,7 +143,7 @@ fn bytes_on_their_way_arrive_as_soon_as_the_route_leads_around_a_black_hole() ->
             !client
                 .program
                 .has_said("connection to server endpoint lost"),
-            "the connection did not outlive the changes"
+            "the connection did not survive the changes"
         );
         Ok(())
     })

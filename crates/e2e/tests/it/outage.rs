@@ -1,4 +1,4 @@
-//! What goes wrong with networks: nothing arrives for a while, an address changes, a name leads elsewhere.
+//! Network faults: no packets arrive for a while, an address changes, a name resolves to another address.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use quictun_testbed::tunnel::{Client, Home, Server};
 
 const SOON: Duration = Duration::from_secs(15);
 
-/// Nothing that comes from the cable gets in.
+/// Rules that drop everything that arrives through the cable.
 const DROP_ALL: &str = "table inet outage { chain cable { type filter hook prerouting priority 0; iifname lan0 drop; }; }\n";
 
-/// Two machines on one cable, a server on the far one, an endless application behind it.
+/// Two machines on one cable, with a server on the far one and an endless application behind it.
 struct Site {
     here: Machine,
     far: Machine,
@@ -60,7 +60,7 @@ fn a_transfer_outlives_8_s_without_a_single_packet() -> Result<()> {
         let since = Instant::now();
         while since.elapsed() < OUTAGE {
             let before = transfer.progress();
-            // What is in the sockets' buffers may still arrive in the beginning.
+            // Data in the socket buffers may still arrive at first.
             let stalled = transfer.advance(1, Duration::from_secs(2)).is_err();
             ensure!(
                 stalled || since.elapsed() < OUTAGE / 2,
@@ -89,7 +89,7 @@ fn a_transfer_goes_on_when_the_client_changes_its_address() -> Result<()> {
             let took = transfer.advance(20 << 20, SOON)?;
             ensure!(
                 took < Duration::from_secs(5),
-                "going on after a change of address took {took:?}"
+                "continuing after a change of address took {took:?}"
             );
             let address = format!("\"to\": \"10.20.0.{new}:");
             site.server.program.wait_for(&address, SOON)?;
@@ -122,7 +122,7 @@ fn the_servers_name_is_looked_up_again_when_it_is_dialled_again() -> Result<()> 
         name("127.0.0.3")?;
         let second = Server::start(&["--listen-on", "127.0.0.3:7500"])?;
         served_within(&client.forward, payload, Duration::from_secs(8))?;
-        deadline::until("the second server's client", SOON, || {
+        deadline::until("the client to connect to the second server", SOON, || {
             second.program.has_said("connect request accepted")
         })
     })

@@ -1,4 +1,4 @@
-//! `quictun perf`: bytes and counts of every transport and mode, and that what is wrong is noticed.
+//! `quictun perf`: the byte and message counts of every transport and mode, and the detection of errors.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,11 +24,11 @@ fn server(arguments: &[&str]) -> Result<(Program, String)> {
     let arguments = [&["server", "--listen", "127.0.0.1:0"], arguments].concat();
     let mut server = Program::start("perf-server", &mut perf(&arguments)?)?;
     let line = server.wait_for("listening on ", SOON)?;
-    let (_, address) = line.split_once("listening on ").context("an address")?;
+    let (_, address) = line.split_once("listening on ").context("no address")?;
     Ok((server, address.trim().to_owned()))
 }
 
-/// Runs a client whose flags are `words`, separated by spaces.
+/// Runs a client with the flags `words`, which are separated by spaces.
 fn client(address: &str, words: &str) -> Result<Output> {
     let fixed = ["client", "--connect", address, "--json", "-"];
     let words: Vec<&str> = words.split_whitespace().collect();
@@ -64,7 +64,7 @@ fn streams_of_a_number_of_bytes_arrive_whole_over_every_transport() -> Result<()
             ("tcp", &shapes[..], 3_000_001),
             ("tls", &shapes, 3_000_001),
             ("quic", &shapes, 3_000_001),
-            // No more than waits in any socket for a receiver that does not come to it.
+            // No more than fits into a socket buffer while the receiver does not read.
             ("udp --rate 1gbit --mtu 1500", &shapes[..1], 100_001),
         ] {
             for shape in shapes {
@@ -78,7 +78,7 @@ fn streams_of_a_number_of_bytes_arrive_whole_over_every_transport() -> Result<()
     })
 }
 
-/// So many bytes went and came, at some cost.
+/// Checks that all bytes were sent and received, and that this took time, packets and processor time.
 fn whole(report: &Value, bytes: u64) -> Result<()> {
     ensure!(report["verified"] == true, "{report}");
     ensure!(number(report, "/sender/bytes")? == bytes, "{report}");
@@ -103,7 +103,7 @@ fn a_stream_for_a_time_counts_what_comes_after_the_warm_up() -> Result<()> {
                     format!("--transport {transport} {way} --duration 600ms --warm-up 300ms");
                 let report = report(&address, &words)?;
                 ensure!(report["receiver"]["seconds"] == 0.6, "{words}: {report}");
-                let series = report["intervals"].as_array().context("a series")?;
+                let series = report["intervals"].as_array().context("no series")?;
                 let bytes = series.iter().filter_map(|each| each["bit_per_s"].as_u64());
                 let bytes: Vec<u64> = bytes.map(|rate| rate / 80).collect();
                 ensure!(bytes.len() == 9 && bytes[0] > 0, "{words}: {report}");
@@ -111,7 +111,7 @@ fn a_stream_for_a_time_counts_what_comes_after_the_warm_up() -> Result<()> {
                 let after: u64 = bytes[3..].iter().sum();
                 ensure!(counted > 0 && counted == after, "{words}: {report}");
                 if transport.starts_with("udp") {
-                    // A sender that goes on for ever after its time would send six times as much.
+                    // A sender that did not stop at the end of its time would send six times as much.
                     let sent = number(&report, "/path/sent_packets")? * 1500 * 8;
                     ensure!(sent < 3 * 50_000_000, "{words}: {report}");
                 }
@@ -185,7 +185,7 @@ fn every_loop_and_lever_of_quic_carries_the_bytes() -> Result<()> {
                 "{words}: {report}"
             );
             let batch = report["path"]["gso_segments_per_send"].as_f64();
-            let batch = batch.context("a batch")?;
+            let batch = batch.context("the report lacks the segments per send")?;
             ensure!(!single || batch <= 1.0, "{words}: {report}");
             if levers.contains("--mtu 1500") {
                 ensure!(single || batch > 1.0, "{words}: {report}");
@@ -194,7 +194,7 @@ fn every_loop_and_lever_of_quic_carries_the_bytes() -> Result<()> {
             let congestion = levers.strip_prefix("--congestion ").unwrap_or("auto");
             ensure!(report["congestion"] == congestion, "{words}: {report}");
         }
-        // A loop that sleeps through its packets: little, but whole.
+        // A loop that sleeps while packets arrive: slow, but it completes.
         let words = "--transport quic --mode rr --count 2 --loop sleep-timeout";
         let slow = report(&address, words)?;
         ensure!(number(&slow, "/transactions")? == 2, "{slow}");
@@ -202,7 +202,7 @@ fn every_loop_and_lever_of_quic_carries_the_bytes() -> Result<()> {
     })
 }
 
-/// Passes bytes on, and changes one of those that data connections carry to the server.
+/// Forwards bytes, and changes one byte of each data connection to the server.
 fn tamper(listener: &TcpListener, server: SocketAddr) {
     const AT: usize = 100_000;
     for near in listener.incoming().map_while(Result::ok) {
@@ -210,7 +210,7 @@ fn tamper(listener: &TcpListener, server: SocketAddr) {
             let far = TcpStream::connect(server)?;
             let (mut back_from, mut back_to) = (far.try_clone()?, near.try_clone()?);
             let back = std::thread::spawn(move || {
-                // Either end may have enough.
+                // Either end may close first.
                 if std::io::copy(&mut back_from, &mut back_to).is_ok() {
                     drop(back_to.shutdown(Shutdown::Write));
                 }
@@ -248,22 +248,22 @@ fn one_wrong_bit_on_the_way_is_noticed() -> Result<()> {
         let short = report(&proxy, "--bytes 50kB")?;
         ensure!(
             short["verified"] == true,
-            "nothing was changed yet: {short}"
+            "a payload shorter than the offset must not be changed: {short}"
         );
         let output = client(&proxy, "--bytes 1MB")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code() == Some(1), "{}: {said}", output.status);
-        // What the connection begins with is not payload.
+        // The offset does not include the header of the connection.
         ensure!(
             said.contains("payload was corrupted: byte 99980 "),
             "{said}"
         );
-        ensure!(output.stdout.is_empty(), "a result that does not count");
-        // TLS notices by itself.
+        ensure!(output.stdout.is_empty(), "an invalid result was printed");
+        // TLS detects the change by itself, so the relay leaves those connections alone.
         let output = client(&proxy, "--transport tls --bytes 1MB")?;
         ensure!(
             output.status.success(),
-            "only plain data connections are changed"
+            "the relay must change only plain data connections"
         );
         end(server)
     })
@@ -308,9 +308,9 @@ fn what_cannot_be_measured_is_told_in_one_message() -> Result<()> {
             ensure!(said.contains(message), "{words}: {said}");
             ensure!(said.lines().count() <= 2, "{words}: {said}");
         }
-        strange.join().expect("no panic")?;
+        strange.join().expect("the stranger's thread panicked")?;
         let fine = report(&address, "--bytes 1kB")?;
-        ensure!(fine["verified"] == true, "the server goes on: {fine}");
+        ensure!(fine["verified"] == true, "the server failed: {fine}");
         end(server)
     })
 }
@@ -320,14 +320,14 @@ fn of_two_clients_at_once_one_is_told_to_wait_and_the_other_is_not_disturbed() -
     isolated(|| {
         let (server, address) = server(&[])?;
         for transport in ["tcp", "tls", "quic"] {
-            // Until they have met: either may be done before the other begins.
+            // Repeat until the two clients meet: one may finish before the other starts.
             while !meet(&address, transport)? {}
         }
         end(server)
     })
 }
 
-/// Runs two clients; whether one of them found the other there.
+/// Runs two clients; returns true if one of them was refused because of the other.
 fn meet(address: &str, transport: &str) -> Result<bool> {
     let start = || {
         let words = ["client", "--connect", address, "--transport", transport];

@@ -1,4 +1,4 @@
-//! `quictun client -D`, as curl and applications without a library use it; and `quictun connect`.
+//! `quictun client -D` as used by curl and by applications without a library, and `quictun connect`.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -22,11 +22,11 @@ use crate::endings;
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// curl's exit codes for a proxy that refuses: of SOCKS, and of HTTP.
+/// curl's exit codes for a refusal by a SOCKS proxy and by an HTTP proxy.
 const SOCKS_REFUSED: i32 = 97;
 const CONNECT_REFUSED: i32 = 56;
 
-/// A server, and what a client needs to reach it.
+/// A server, and the parameters that its clients need.
 struct Site {
     server: Program,
     address: String,
@@ -52,7 +52,7 @@ impl Site {
         })
     }
 
-    /// `quictun client` or `quictun connect` with these arguments.
+    /// Returns a `quictun client` or `quictun connect` command with these arguments.
     fn quictun(&self, name: &str, arguments: &[&str]) -> Result<Command> {
         let mut command = self.home.command(&Machine::here(), "quictun")?;
         command.args([name, "--server", &self.address, "--pin", &self.pin]);
@@ -67,7 +67,7 @@ impl Site {
     }
 }
 
-/// Answers each request over HTTP with its own first line.
+/// Answers an HTTP request with the request's first line as the body.
 fn serve_http(mut connection: Connection) -> Result<()> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -88,10 +88,10 @@ fn serve_http(mut connection: Connection) -> Result<()> {
     Ok(())
 }
 
-/// curl with these arguments: its exit code, what it wrote, and what it complained of.
+/// Runs curl with these arguments; returns its exit code, output and errors.
 fn curl(arguments: &[&str]) -> Result<(i32, String, String)> {
     let mut curl = command(installed("curl", "curl")?);
-    // It must not get around the proxy.
+    // curl must not bypass the proxy.
     curl.args(["--silent", "--show-error", "--noproxy", ""]);
     let Output {
         status,
@@ -161,10 +161,10 @@ fn curl_goes_where_the_server_lets_it_by_each_dialect_and_hears_why_where_it_doe
     site.server.wait_for("flow refused", SOON)?;
     ensure!(
         other.outcome(Duration::ZERO).is_err(),
-        "a target was reached that is not allowed"
+        "a target that is not allowed was reached"
     );
 
-    // What a page in a browser can send, and what a program sends that takes this for another kind of proxy.
+    // Requests that a page in a browser can send, and those of a program that expects another kind of proxy.
     let page = format!("http://{proxy}/");
     for arguments in [
         vec![page.as_str()],
@@ -213,14 +213,14 @@ fn a_proxy_with_users_asks_for_them() -> Result<()> {
     client.program.wait_for("user or password", SOON).map(drop)
 }
 
-/// Connects to a target through a proxy, by SOCKS5.
+/// Connects to a target through a proxy with SOCKS5.
 fn through(proxy: &Endpoint, target: &str) -> Result<Connection> {
     let mut connection = proxy.connect()?;
     let Endpoint::Tcp(address) = Endpoint::parse(target)? else {
         anyhow::bail!("{target} has no address");
     };
     let std::net::IpAddr::V4(ip) = address.ip() else {
-        anyhow::bail!("{target} is none of IPv4");
+        anyhow::bail!("{target} is not an IPv4 address");
     };
     let mut request = vec![5, 1, 0, 5, 1, 0, 1];
     request.extend(ip.octets().into_iter().chain(address.port().to_be_bytes()));
@@ -257,7 +257,7 @@ fn ssh_goes_through_quictun_connect_and_one_line_says_why_where_it_cannot() -> R
     })?;
     let site = Site::new(&[&sshd.target(), &closed.target(), &cut.target()])?;
     let line = |command: Command| {
-        // Without what kills it as soon as its parent ends: ssh leaves first.
+        // Drop the wrapper that kills the process when its parent ends: ssh ends before its proxy command.
         let words = command.get_args().skip_while(|word| *word != "--").skip(1);
         words
             .map(|word| word.to_string_lossy().into_owned())
@@ -280,7 +280,7 @@ fn ssh_goes_through_quictun_connect_and_one_line_says_why_where_it_cannot() -> R
     std::fs::write(&input, "what is it?\n")?;
     let failing = |target: &str| -> Result<Output> {
         let target = bare(target);
-        let (host, port) = target.rsplit_once(':').context("no port")?;
+        let (host, port) = target.rsplit_once(':').context("the target has no port")?;
         let mut connect = site.quictun("connect", &[host, port])?;
         connect.stdin(std::fs::File::open(&input)?);
         Ok(connect.output()?)
@@ -316,11 +316,11 @@ fn quictun_connect_ends_one_direction_and_then_the_other() -> Result<()> {
     child
         .stdout
         .take()
-        .context("no output")?
+        .context("invariant: stdout is piped")?
         .read_to_string(&mut hello)?;
     ensure!(hello == "hello", "{hello:?}");
-    // The end of its output did not end it.
-    BIG.write_to(&mut child.stdin.take().context("no input")?)?;
+    // The end of the output must not end the input.
+    BIG.write_to(&mut child.stdin.take().context("invariant: stdin is piped")?)?;
     application.outcome(SOON)?;
     let status = child.wait()?;
     ensure!(status.success(), "{status}");
@@ -346,7 +346,7 @@ fn quictun_connect_copies_streams_that_others_have_made_non_blocking() -> Result
         .stdin(OwnedFd::from(theirs.try_clone()?))
         .stdout(OwnedFd::from(theirs));
     let mut child = connect.spawn()?;
-    // The command holds the other ends, and there is no end of the stream while they are open.
+    // The command holds duplicates of the other ends, and the stream does not end while they are open.
     drop(connect);
     let mut ours = &ours;
     BIG.read_from(&mut ours)?;
@@ -363,7 +363,7 @@ fn quictun_connect_is_interrupted_while_nobody_reads_its_output() -> Result<()> 
     let application = Application::tcp(|mut connection| {
         let mut input = Vec::new();
         connection.read_to_end(&mut input)?;
-        // More than a pipe and the buffer of the copy hold, and as little as leaves room in the socket before them.
+        // More than a pipe and the copy buffer hold, but little enough to fit into the socket in front of them.
         connection.write_all(&vec![7; 200_000])?;
         Ok(())
     })?;
@@ -376,13 +376,13 @@ fn quictun_connect_is_interrupted_while_nobody_reads_its_output() -> Result<()> 
     let mut child = connect.spawn()?;
     application.outcome(SOON)?;
     site.server.wait_for("flow closed", SOON)?;
-    // One that comes while the flow is not quite over only lets it finish.
+    // A signal that arrives before the flow has ended only lets it finish, so the test repeats it.
     let deadline = Instant::now() + SOON;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        ensure!(Instant::now() < deadline, "it has not ended");
+        ensure!(Instant::now() < deadline, "it is still running");
         kill_process(Pid::from_child(&child), Signal::INT)?;
         thread::yield_now();
     };

@@ -1,4 +1,4 @@
-//! The commands that quic-tun's report published, word for word as README has them, between two machines.
+//! The commands that quic-tun's report published, exactly as README.md has them, between two machines.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::documents::{README, block};
 const FIRST: &str = "$ ./quictun-server";
 const SERVER: &str = "192.168.26.129";
 
-/// Lines of the original that people search for, at the level that the original has.
+/// Log lines of the original that users search for, at the original's level.
 const SERVER_PHRASES: [&str; 8] = [
     "Server endpoint start up successful",
     "A new client endpoint connect request accepted.",
@@ -67,13 +67,13 @@ fn the_log_phrases_of_quic_tun_are_there() -> Result<()> {
         }
         ensure!(
             pair.server.has_said("\"listen address\": \"[::]:7500\""),
-            "the default address, as the published log shows it"
+            "the server does not listen on the default address of the published log"
         );
         Ok(())
     })
 }
 
-/// A server machine and a client machine, and what runs on them.
+/// A server machine and a client machine, with their programs.
 struct Pair {
     client: Program,
     server: Program,
@@ -97,7 +97,7 @@ impl Pair {
         let mut iperf3 = far.command(installed("iperf3", "iperf3")?);
         let iperf3 = Program::start("iperf3", iperf3.args(["-s", "--forceflush"]))?;
         let [server, client, traffic] = block(README, FIRST)?[..] else {
-            bail!("the commands are a server, a client and iperf3");
+            bail!("README.md must have three commands: a server, a client and iperf3");
         };
         let line = format!("exec {}", server.1);
         let mut server = Program::start("server", &mut shell(&far, &homes[0], &line))?;
@@ -116,16 +116,16 @@ impl Pair {
         })
     }
 
-    /// Bytes that arrived in a second.
+    /// Runs iperf3 for a second; returns the bytes that arrived.
     fn iperf3(&mut self, more: &[&str]) -> Result<u64> {
-        // Between two tests its server closes the port for a moment.
+        // Between two tests the server closes its port for a moment.
         self.runs += 1;
         self.iperf3.wait_for(
             &format!("Server listening on 5201 (test #{})", self.runs),
             START,
         )?;
         let mut words = self.traffic.split_whitespace();
-        let mut iperf3 = Machine::here().command(words.next().context("a command")?);
+        let mut iperf3 = Machine::here().command(words.next().context("no command")?);
         iperf3.args(words).args(["-t", "1", "-J"]).args(more);
         let output = output(&mut iperf3)?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -133,7 +133,7 @@ impl Pair {
         let report: serde_json::Value = serde_json::from_str(&text)?;
         report["end"]["sum_received"]["bytes"]
             .as_u64()
-            .with_context(|| format!("no bytes in {text}"))
+            .with_context(|| format!("the report lacks `bytes`: {text}"))
     }
 }
 

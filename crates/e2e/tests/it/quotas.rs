@@ -1,4 +1,4 @@
-//! What a server's clients may use: held, changed by a reload, and kept when the process is killed.
+//! The allowances of a server's clients: they are enforced, changed by a reload, and kept when the process is killed.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use crate::reverse;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Half a second at 4 Mbit/s.
+/// Takes half a second at 4 Mbit/s.
 const SOME: Payload = Payload {
     seed: 28,
     bytes: 250_000,
 };
 
-/// A server that knows three clients, of whom one has a quota of so much.
+/// Returns the configuration of a server that knows three clients, one of which has this quota.
 fn configuration(target: &str, quota: &str) -> String {
     let client = |name: &str, limits: &str| {
         format!(
@@ -60,7 +60,7 @@ fn client(of: &Home, line: &str, name: &str, target: &str) -> Result<Client> {
     Client::from_command(home, &mut command)
 }
 
-/// Opens a flow through which one byte has gone and come back.
+/// Opens a flow and sends one byte to the echo and back.
 fn open(forward: &Endpoint) -> Result<Connection> {
     let mut connection = forward.connect()?;
     connection.write_all(b"x")?;
@@ -97,31 +97,31 @@ fn what_clients_may_use_is_held_changed_by_a_reload_and_kept_over_a_kill() -> Re
     let took = began.elapsed();
     ensure!(
         took >= Duration::from_millis(430),
-        "4 Mbit/s, and it took {took:?}"
+        "250 kB took only {took:?} at 4 Mbit/s"
     );
     let two = [open(&slow.forward)?, open(&listener)?];
-    ensure!(open(&slow.forward).is_err(), "a third flow");
-    ensure!(open(&listener).is_err(), "a third flow, to the listener");
+    ensure!(open(&slow.forward).is_err(), "a third flow was accepted");
+    ensure!(open(&listener).is_err(), "the listener took a third");
     program.wait_for("as many as it may have (max_flows)", SOON)?;
     drop(two);
-    deadline::until("a place to be free again", SOON, || open(&listener).is_ok())?;
+    deadline::until("a free place for a flow", SOON, || open(&listener).is_ok())?;
 
     let mut metered = start("metered")?;
     let listener = reverse::bound(&mut metered.program)?;
     let resting = [open(&metered.forward)?, open(&listener)?];
     ensure!(
         through_echo(&metered.forward, SOME).is_err(),
-        "500 kB in both ways"
+        "500 kB in both directions were carried with a quota of 400 kB"
     );
     for mut flow in resting {
-        ensure!(flow.ending().is_reset(), "a flow that rests ends, too");
+        ensure!(flow.ending().is_reset(), "an idle flow must end, too");
     }
     program.wait_for("client has used its quota for this month", SOON)?;
-    ensure!(open(&metered.forward).is_err(), "a new flow");
-    ensure!(open(&listener).is_err(), "a new flow to the listener");
+    ensure!(open(&metered.forward).is_err(), "a new flow passed");
+    ensure!(open(&listener).is_err(), "the listener took a new flow");
     let stored = home.path().join("state/usage.json");
     let stored = [stored, home.path().join("usage.json")];
-    deadline::until("the use to be stored", SOON, || {
+    deadline::until("the usage to be stored", SOON, || {
         stored
             .iter()
             .any(|file| std::fs::read_to_string(file).is_ok_and(|text| text.contains("metered")))
@@ -142,8 +142,8 @@ fn what_clients_may_use_is_held_changed_by_a_reload_and_kept_over_a_kill() -> Re
         "{line}"
     );
     program.wait_for("configuration reloaded", SOON)?;
-    // A connection to the process that was killed may not be given up yet.
-    deadline::until("a flow of the larger quota", SOON, || {
+    // The client may not have given up its connection to the killed process yet.
+    deadline::until("a flow within the larger quota", SOON, || {
         through_echo(&metered.forward, SOME).is_ok()
     })
 }

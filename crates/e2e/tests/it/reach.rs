@@ -1,4 +1,5 @@
-//! What a flow may reach on the server's own machine: its HTTP interface, metadata addresses, names that lead inside.
+//! The targets on the server's own machine that a flow may or may not reach: its HTTP interface, metadata addresses,
+//! names with internal addresses.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,20 +21,20 @@ const SOME: Payload = Payload {
 };
 const HTTP: u16 = 8086;
 
-/// Addresses that lead to this machine, besides those of the loopback device.
+/// Addresses of this machine, in addition to those of the loopback device.
 const OWN: [&str; 2] = ["198.51.100.7/32", "2001:db8::7/128"];
-/// Addresses of metadata services, which are on this machine here.
+/// Addresses of metadata services, which this test assigns to this machine.
 const METADATA: [&str; 4] = [
     "169.254.169.254/32",
     "100.100.100.200/32",
     "168.63.129.16/32",
     "fd00:ec2::254/128",
 ];
-/// Names in the hosts file, and where they lead.
+/// Names in the hosts file, with their addresses.
 const NAMES: &str = "127.0.0.1 localhost inside.example\n198.51.100.7 own.example\n\
                      169.254.169.254 metadata.example\n0.0.0.0 zero.example\n";
 
-/// The HTTP interface in spellings that a client may write.
+/// Spellings of the HTTP interface's host that a client may write.
 const SPELLINGS: [&str; 14] = [
     "127.0.0.1",
     "127.9.8.7",
@@ -51,7 +52,7 @@ const SPELLINGS: [&str; 14] = [
     "zero.example",
 ];
 
-/// This world's addresses and names.
+/// Adds the addresses and names to this test's namespaces.
 fn furnish(home: &Home) -> Result<()> {
     for address in OWN.iter().chain(&METADATA) {
         machine::run(&format!("ip address add {address} dev lo nodad"))
@@ -62,17 +63,17 @@ fn furnish(home: &Home) -> Result<()> {
     machine::run(&format!("mount --bind {} /etc/hosts", hosts.display())).map(drop)
 }
 
-/// Whether an HTTP request through this connection is answered.
+/// Returns true if an HTTP request through this connection is answered.
 fn is_answered(connection: Result<Connection>) -> Result<bool> {
     let mut connection = match connection {
         Ok(connection) => connection,
-        // A refusal may come before the system says that the connection is there.
+        // A refusal may arrive before the system reports the connection as established.
         Err(error) if is_reset(&error) => return Ok(false),
         Err(error) => return Err(error),
     };
     connection.set_patience(SOON)?;
     let mut answer = Vec::new();
-    // A reset may come before the request is written, and instead of an answer.
+    // A reset may arrive before the request is written, or in place of an answer.
     if connection
         .write_all(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
         .is_err()
@@ -83,7 +84,7 @@ fn is_answered(connection: Result<Connection>) -> Result<bool> {
     Ok(answer.starts_with(b"HTTP/1"))
 }
 
-/// `quictun-client` that leads each application, by its source address, to another target.
+/// A `quictun-client` that leads each application to another target, selected by its source address.
 struct Fan {
     client: Client,
     targets: Vec<String>,
@@ -103,7 +104,7 @@ impl Fan {
         Ok(Self { client, targets })
     }
 
-    /// Those of its targets that answer to HTTP.
+    /// Returns the targets that answer an HTTP request.
     fn answering(&self) -> Result<Vec<&str>> {
         let mut answering = Vec::new();
         for (number, target) in (0..).zip(&self.targets) {
@@ -126,7 +127,7 @@ fn quictun_server_leads_nobody_to_its_own_http_interface_or_to_metadata() -> Res
         let home = Home::new()?;
         furnish(&home)?;
         let mut targets: Vec<_> = SPELLINGS.map(|host| format!("tcp:{host}:{HTTP}")).into();
-        // Another service on all addresses of this machine stands for the metadata services.
+        // Another service on all addresses of this machine stands in for the metadata services.
         let other = Server::start(&["--httpd-listen-on", "[::]:80"])?;
         for (address, _) in METADATA.iter().filter_map(|text| text.split_once('/')) {
             targets.push(format!("tcp:{}", SocketAddr::new(address.parse()?, 80)));
@@ -152,7 +153,7 @@ fn quictun_server_leads_nobody_to_its_own_http_interface_or_to_metadata() -> Res
     })
 }
 
-/// `quictun server` with these rules, and a client with a forward to each target.
+/// Starts `quictun server` with these rules, and a client with a forward to each target.
 fn native(rules: &[&str], targets: &[String]) -> Result<(Program, Client, Vec<Endpoint>)> {
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;
@@ -200,11 +201,11 @@ fn wildcards_lead_neither_inside_by_name_nor_to_the_http_interface() -> Result<(
             "a wildcard opens no loopback or private address to names",
             SOON,
         )?;
-        through_echo(&forwards[1], SOME).context("the address itself, by a wildcard")?;
+        through_echo(&forwards[1], SOME).context("reaching the address itself by a wildcard")?;
         drop((server, client));
         let exact = format!("inside.example:{port}");
         let (_server, _client, forwards) = native(&[&exact], &targets[14..15])?;
-        through_echo(&forwards[0], SOME).context("a name that a rule has")
+        through_echo(&forwards[0], SOME).context("reaching a name that a rule contains")
     })
 }
 

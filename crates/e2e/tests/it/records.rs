@@ -1,4 +1,4 @@
-//! What `--qlog-dir` writes.
+//! The records that `--qlog-dir` writes.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -40,7 +40,7 @@ fn both_ends_record_a_connection_as_qlog() -> Result<()> {
     })
 }
 
-/// One file, of whole records, with packets, metrics and what the controller thinks.
+/// Checks for one file of complete records, with packets, metrics and the state of the congestion controller.
 fn look(directory: &Path) -> Result<()> {
     let files = std::fs::read_dir(directory)?.collect::<Result<Vec<_>, _>>()?;
     ensure!(files.len() == 1, "{files:?}");
@@ -50,7 +50,7 @@ fn look(directory: &Path) -> Result<()> {
         let record: Value = serde_json::from_str(record).context(record.to_owned())?;
         records.push(record);
     }
-    ensure!(text.ends_with('\n'), "the last record is not whole");
+    ensure!(text.ends_with('\n'), "the last record is incomplete");
     let named = |name: &str| {
         let of_name = records.iter().filter(move |record| record["name"] == name);
         of_name.collect::<Vec<_>>()
@@ -59,13 +59,13 @@ fn look(directory: &Path) -> Result<()> {
         ensure!(named(packet).len() > 5, "{packet}: {}", named(packet).len());
     }
     let ours = named("quictun:congestion");
-    let last = ours.last().context("nothing of the controller")?;
+    let last = ours.last().context("no controller record")?;
     ensure!(last["data"]["mode"] == "auto", "{last}");
     ensure!(last["data"]["min_rtt"].as_f64() > Some(0.0), "{last}");
     let metrics = named("recovery:metrics_updated");
     let window = |record: &&Value| record["data"]["congestion_window"].as_u64();
     let windows: Vec<u64> = metrics.iter().filter_map(window).collect();
-    ensure!(!windows.is_empty(), "no metrics of recovery");
+    ensure!(!windows.is_empty(), "no recovery metrics");
     ensure!(
         windows.iter().all(|window| *window < 1 << 32),
         "{windows:?}"

@@ -1,4 +1,5 @@
-//! A server whose configuration is read again: what is still allowed goes on, what is not ends, and nothing leaks.
+//! A server that reloads its configuration: connections and flows that are still allowed continue, others end, and
+//! nothing leaks.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixDatagram;
@@ -23,7 +24,7 @@ const SOME: Payload = Payload {
     bytes: 1 << 18,
 };
 
-/// `quictun server` with a file that can be changed, under a service manager that is this test.
+/// `quictun server` with a configuration file that the test changes; the test acts as its service manager.
 struct Native {
     address: String,
     pin: String,
@@ -64,7 +65,7 @@ impl Native {
         Ok(native)
     }
 
-    /// A client that proves the secret of this name, with a forward to each target.
+    /// Starts a client that proves the secret of this name, with a forward to each target.
     fn client(&self, secret: &str, targets: &[&str]) -> Result<(Client, Vec<Endpoint>)> {
         self.client_with(secret, targets, "2")
     }
@@ -96,14 +97,14 @@ impl Native {
         Ok((client, forwards))
     }
 
-    /// Changes the file at once, as editors do.
+    /// Replaces the file atomically, as editors do.
     fn write(&self, text: &str) -> Result<()> {
         let new = self.home.path().join("server.toml.new");
         std::fs::write(&new, text)?;
         Ok(std::fs::rename(new, &self.file)?)
     }
 
-    /// Has it read its file again, and waits for the answer to that.
+    /// Makes the server reload its file, and waits until it reports that it has.
     fn reload(&self) -> Result<()> {
         self.program.signal(Signal::HUP)?;
         let message = self.wait_for("RELOADING=1")?;
@@ -126,7 +127,7 @@ impl Native {
     }
 }
 
-/// A `[[client]]` table: a name, whose secret it has, its targets.
+/// A `[[client]]` table: the client's name, the name of its secret, its targets.
 type Table<'a> = (&'a str, &'a str, Vec<&'a str>);
 
 fn text(clients: &[Table<'_>]) -> String {
@@ -141,7 +142,7 @@ fn bare(application: &Application) -> String {
     target.trim_start_matches("tcp:").to_owned()
 }
 
-/// Opens a flow through which one byte has gone and come back.
+/// Opens a flow and sends one byte to the echo and back.
 fn open(forward: &Endpoint) -> Result<Connection> {
     let mut connection = forward.connect()?;
     echo(&mut connection)?;
@@ -157,7 +158,7 @@ fn all_open(forward: &Endpoint, count: usize) -> Result<Vec<Connection>> {
     (0..count).map(|_| open(forward)).collect()
 }
 
-/// Opens flows until told to end; returns those that were accepted, and when they were asked for.
+/// Opens flows until `stop` is set; returns the accepted ones, each with the time at which it was requested.
 fn keep_opening(forward: &Endpoint, stop: &AtomicBool) -> Vec<(Instant, Connection)> {
     let mut accepted = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -189,10 +190,10 @@ fn a_reload_under_a_thousand_flows_ends_what_is_revoked_and_nothing_else() -> Re
         let opener = scope.spawn(|| keep_opening(&forwards[1], &stop));
         let reloaded = server.reload();
         let answered = Instant::now();
-        // Some more of them are asked for after the answer.
+        // Request more flows after the answer.
         let after = (0..20).filter(|_| open(&forwards[1]).is_ok()).count();
         stop.store(true, Ordering::Relaxed);
-        let racing = opener.join().ok().context("the opener")?;
+        let racing = opener.join().ok().context("the opening thread panicked")?;
         reloaded?;
         ensure!(after == 0, "{after} accepted by the old rules");
         anyhow::Ok((answered, racing))
@@ -200,7 +201,7 @@ fn a_reload_under_a_thousand_flows_ends_what_is_revoked_and_nothing_else() -> Re
     let late = racing.iter().filter(|(asked, _)| *asked > answered).count();
     ensure!(
         late == 0,
-        "{late} accepted by the old rules after the answer"
+        "{late} racing flows were accepted by the old rules after the reload"
     );
     let racing = racing.into_iter().map(|(_, connection)| connection);
     for (what, connections) in [
@@ -214,7 +215,7 @@ fn a_reload_under_a_thousand_flows_ends_what_is_revoked_and_nothing_else() -> Re
         }
     }
     for (number, connection) in allowed.iter_mut().enumerate() {
-        echo(connection).with_context(|| format!("flow {number} is still allowed"))?;
+        echo(connection).with_context(|| format!("flow {number}, which is still allowed"))?;
     }
     through_echo(&forwards[0], SOME).context("a new flow")?;
     let line = removed
@@ -222,7 +223,7 @@ fn a_reload_under_a_thousand_flows_ends_what_is_revoked_and_nothing_else() -> Re
         .wait_for("the server refuses this client", SOON)?;
     ensure!(line.contains("configuration was changed"), "{line}");
     let said = kept.program.count("no longer let this client reach");
-    ensure!(said >= 250, "the code of revoked flows: {said}");
+    ensure!(said >= 250, "only {said} flows revoked");
     for line in [
         "client \\\"kept\\\": allow -".to_owned() + &b,
         "client \\\"removed\\\": removed".to_owned(),
@@ -258,24 +259,24 @@ fn a_bad_file_changes_nothing_and_the_reason_is_one_line() -> Result<()> {
         server.write(text)?;
         server.reload()?;
         let failed = "configuration not reloaded: nothing was changed";
-        deadline::until("the reason", SOON, || {
+        deadline::until("the reason for the failed reload", SOON, || {
             server.program.count(failed) == number + 1
         })?;
         let lines = server.program.lines();
         let line = lines.iter().rfind(|line| line.contains(failed));
-        let line = line.context("it was there")?;
+        let line = line.context("invariant: the line was counted above")?;
         ensure!(line.contains(reason), "{line}");
         echo(&mut flow).context("an open flow")?;
         through_echo(&forwards[0], SOME).context("a new flow")?;
     }
-    // A secret that was changed in its file is revoked; the file is good again.
+    // A secret that changes in its file is revoked. The configuration file itself is valid again.
     server.write(&text(&good))?;
     std::fs::write(
         server.home.path().join("kept.psk"),
         "another secret, long enough\n",
     )?;
     server.reload()?;
-    ensure!(flow.ending().is_reset(), "its secret was changed");
+    ensure!(flow.ending().is_reset(), "the flow did not end");
     server.program.wait_for("psk_file: another secret", SOON)?;
     Ok(())
 }
@@ -293,17 +294,17 @@ fn a_secret_is_changed_without_a_cut_when_the_client_learns_it_first() -> Result
     client.program.wait_for("configuration reloaded", SOON)?;
     ensure!(
         client.program.has_said("psk_file: another secret"),
-        "the client says what has changed"
+        "the client did not log the changed secret"
     );
-    // It proves the new secret; the server knows it by the old one.
+    // The client proves the new secret, while the server still knows the old one.
     let mut proving = open(&forwards[0])?;
     server.reload()?;
-    echo(&mut flow).context("the flow from before")?;
+    echo(&mut flow).context("the flow opened before the change")?;
     echo(&mut proving).context("the flow that proves the new secret")?;
     through_echo(&forwards[0], SOME).context("a new flow")?;
     ensure!(
         !server.program.has_said("client endpoint revoked"),
-        "nothing was revoked"
+        "the server revoked a client that knew the new secret"
     );
     Ok(())
 }
@@ -334,19 +335,19 @@ fn a_thousand_reloads_leave_nothing_behind_and_cut_nothing() -> Result<()> {
             server.program.resident_bytes()?,
         ))
     };
-    // The allocator has its pools by then.
+    // After this the allocator has filled its pools.
     let warm = reload(250)?;
     let after = reload(1000)?;
     echo(&mut flow)?;
     through_echo(&forwards[0], SOME)?;
-    // The socket to the service manager closes a moment after its message.
-    deadline::until("the descriptors that there were", SOON, || {
+    // The socket to the service manager closes a moment after its message is sent.
+    deadline::until("the old number of descriptors", SOON, || {
         let found = server.program.descriptors();
         found.is_ok_and(|found| found <= warm.0)
     })
     .with_context(|| format!("{} before, {} after", warm.0, after.0))?;
     let grown = after.1.saturating_sub(warm.1);
-    // It moves by 2 MiB up and down; this is 6 KiB for each reload.
-    ensure!(grown < 6 << 20, "{grown} bytes more after 1000 reloads");
+    // Memory varies by 2 MiB; the limit is 6 KiB per reload.
+    ensure!(grown < 6 << 20, "grew by {grown} B in 1000 reloads");
     Ok(())
 }

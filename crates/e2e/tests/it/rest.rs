@@ -40,13 +40,13 @@ fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
         connection.write_all(&[7; 5000])?;
         connection.read_exact(&mut [0; 5000])?;
         for address in http {
-            // An answer may be a tenth of a second old.
+            // An answer may be up to a tenth of a second old.
             deadline::until("the tunnel to be shown", SOON, || {
                 get(address, "/tunnels").is_ok_and(|a| a.body.trim() != "null")
             })?;
         }
         for (address, side) in [(http[0], "server"), (http[1], "client")] {
-            look(address, side).with_context(|| format!("{side}'s side"))?;
+            look(address, side).with_context(|| format!("looking at the {side}'s side"))?;
         }
         let refused = request(http[0], "POST", "/tunnels")?;
         ensure!(
@@ -55,7 +55,7 @@ fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
         );
         drop(connection);
         for address in http {
-            deadline::until("the tunnel to go", SOON, || {
+            deadline::until("the tunnel to disappear", SOON, || {
                 get(address, "/tunnels").is_ok_and(|a| a.body.trim() == "null")
             })?;
         }
@@ -92,14 +92,14 @@ fn tunnels_that_have_ended_are_listed_no_more() -> Result<()> {
                 listed(address).is_ok_and(|count| count == open.len())
             })?;
         }
-        // Some end in order; the others are cut, with bytes on the way in both directions.
+        // Half of them end in order; the others are cut with bytes in flight in both directions.
         for (number, mut connection) in open.into_iter().enumerate() {
             if number % 2 == 0 {
                 connection.read_exact(&mut [0; 5000])?;
             }
         }
         for address in http {
-            deadline::until("the last tunnel to go", SOON, || {
+            deadline::until("the last tunnel to disappear", SOON, || {
                 get(address, "/tunnels").is_ok_and(|a| a.body.trim() == "null")
             })?;
         }
@@ -117,8 +117,8 @@ fn ready(address: SocketAddr) -> Result<()> {
 
 fn look(address: SocketAddr, side: &str) -> Result<()> {
     let tunnels = get(address, "/tunnels")?.json()?;
-    let [tunnel] = &tunnels.as_array().context("no array")?[..] else {
-        anyhow::bail!("not one tunnel: {tunnels}");
+    let [tunnel] = &tunnels.as_array().context("/tunnels is not an array")?[..] else {
+        anyhow::bail!("expected exactly one tunnel: {tunnels}");
     };
     ensure!(tunnel["endpoint"] == side, "{tunnel}");
     for name in ["serverTotalBytes", "clientTotalBytes"] {
@@ -147,7 +147,7 @@ fn look(address: SocketAddr, side: &str) -> Result<()> {
     let connections = get(address, "/v1/connections")?.json()?;
     let list = connections["connections"]
         .as_array()
-        .context("no connections")?;
+        .context("`connections` is not a list")?;
     let busy = list
         .iter()
         .find(|connection| connection["flows"] == 1)
@@ -229,7 +229,7 @@ fn the_http_address_is_logged_as_bound_and_answers_once_the_start_is_reported() 
     let target = format!("\"to\": \"{}\"", application.target());
     ensure!(
         tunnel.client.program.has_said(&target),
-        "where does it lead?"
+        "the client did not log its target"
     );
     Ok(())
 }
@@ -244,8 +244,8 @@ fn where_the_http_address_is_taken_no_start_is_reported() -> Result<()> {
     let mut server = Program::start("server", &mut command)?;
     let status = server.wait_end(SOON)?;
     ensure!(status.code() == Some(1), "{status}");
-    ensure!(server.has_said(&address), "which address?");
-    ensure!(!server.has_said("start up successful"), "it did not start");
+    ensure!(server.has_said(&address), "no address");
+    ensure!(!server.has_said("start up successful"), "start reported");
     Ok(())
 }
 

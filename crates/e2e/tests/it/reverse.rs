@@ -25,7 +25,7 @@ const SOME: Payload = Payload {
 const LISTENS: &str = "the server listens for this client";
 const REFUSED: &str = "the server does not listen for this client";
 
-/// A server that listens for its client 'default'.
+/// A server that listens on behalf of its client 'default'.
 pub(crate) struct Reverse {
     pub(crate) server: Program,
     address: String,
@@ -34,7 +34,7 @@ pub(crate) struct Reverse {
 }
 
 impl Reverse {
-    /// A server with these rules; `HOME` in them stands for its directory.
+    /// Starts a server with these rules; `HOME` in a rule stands for the server's directory.
     pub(crate) fn new(rules: &[&str]) -> Result<Self> {
         let home = Home::new()?;
         let mut command = home.command(&Machine::here(), "quictun")?;
@@ -57,7 +57,7 @@ impl Reverse {
         self.home.path().join(name)
     }
 
-    /// A client with these reverse forwards.
+    /// Starts a client with these reverse forwards.
     pub(crate) fn client(&self, forwards: &[&str]) -> Result<Program> {
         self.client_with(forwards, &["--http", "off"])
     }
@@ -73,19 +73,19 @@ impl Reverse {
     }
 }
 
-/// Where the server listens, as the client's first line about that says.
+/// Returns the address on which the server listens, from the client's first log line about it.
 pub(crate) fn bound(client: &mut Program) -> Result<Endpoint> {
     let line = client.wait_for(LISTENS, START)?;
     Endpoint::parse(field(&line, "listen")?)
 }
 
-/// Ends a client in good order.
+/// Ends a client in an orderly way.
 pub(crate) fn end(client: &mut Program) -> Result<()> {
     client.signal(Signal::TERM)?;
     client.wait_end(SOON).map(drop)
 }
 
-/// The lines with `needle` in them, once there are `count`.
+/// Returns the lines that contain `needle`, once there are `count` of them.
 fn all(program: &Program, needle: &str, count: usize) -> Result<Vec<String>> {
     deadline::until(needle, START, || program.count(needle) == count)?;
     let lines = program.lines().into_iter();
@@ -129,7 +129,7 @@ fn a_web_server_behind_the_client_is_reached_at_the_server_over_tcp_and_unix() -
     let tcp = tcp
         .iter()
         .find_map(|at| at.port().ok())
-        .context("no port")?;
+        .context("neither listener is a TCP listener")?;
     let page = |arguments: &[&str]| run(command(&curl).args(["-sS", "-m", "20"]).args(arguments));
     let got = page(&[&format!("http://127.0.0.1:{tcp}/page")])?;
     ensure!(got == "a page from behind\n", "{got:?}");
@@ -137,7 +137,7 @@ fn a_web_server_behind_the_client_is_reached_at_the_server_over_tcp_and_unix() -
     let got = page(&["--unix-socket", &socket, "http://localhost/page"])?;
     ensure!(got == "a page from behind\n", "{got:?}");
 
-    // The audit line of the server: who, from where, to what.
+    // The server's audit line names the client, the source address and the target.
     let line = reverse.server.wait_for("flow closed", SOON)?;
     ensure!(field(&line, "client")? == "default", "{line}");
     ensure!(
@@ -203,7 +203,7 @@ fn what_the_server_or_the_target_refuses_is_told_and_the_rest_is_served() -> Res
     }
     for (refused, at) in served {
         if refused {
-            ensure!(at.ending()?.is_reset(), "a refused dial is a reset outside");
+            ensure!(at.ending()?.is_reset(), "a refused dial must be a reset");
         } else {
             through_echo(&at, SOME)?;
         }
@@ -229,14 +229,14 @@ fn a_listener_outlives_its_connection_and_its_clients_process() -> Result<()> {
     let status = rest::get(http, "/v1/status")?.json()?;
     ensure!(status["reverse"][0]["bound"] == at.to_string(), "{status}");
 
-    // The same process, on another connection.
+    // The same process continues on another connection.
     let mut reconnect = reverse.home.command(&Machine::here(), "quictun")?;
     run(reconnect.args(["reconnect", "--http", &http.to_string()]))?;
     let goes_on = "the listener goes on with another connection of its client";
     reverse.server.wait_for(goes_on, SOON)?;
     through_echo(&at, SOME)?;
 
-    // The server does not know yet that the process is gone: the next one takes the address over.
+    // The server does not know yet that the process is gone, and the next process takes the address over.
     client.kill()?;
     let again = format!(
         "{}={}",
@@ -244,15 +244,15 @@ fn a_listener_outlives_its_connection_and_its_clients_process() -> Result<()> {
         echo.target()
     );
     let mut client = reverse.client(&[&again])?;
-    ensure!(bound(&mut client)? == at, "it is at the same place");
+    ensure!(bound(&mut client)? == at, "at another address");
     through_echo(&at, SOME)?;
 
-    // One that ends in good order leaves nothing.
+    // A client that ends in an orderly way leaves nothing behind.
     end(&mut client)?;
     reverse
         .server
         .wait_for("no longer listening for a client", SOON)?;
-    ensure!(at.connect().is_err(), "nobody listens any more");
+    ensure!(at.connect().is_err(), "still listening");
     Ok(())
 }
 
@@ -277,7 +277,7 @@ fn a_second_process_takes_a_listener_over_once_and_the_first_waits() -> Result<(
     ensure!(said(&at)? == "first");
     let port = at.port()?;
     let mut two = reverse.client(&[&format!("{port}={}", second.target())])?;
-    ensure!(bound(&mut two)? == at, "it is taken over");
+    ensure!(bound(&mut two)? == at, "at another address");
     let line = one.wait_for(REFUSED, SOON)?;
     ensure!(
         line.contains("another process with this client's key"),
@@ -288,7 +288,7 @@ fn a_second_process_takes_a_listener_over_once_and_the_first_waits() -> Result<(
     }
     ensure!(
         two.count(LISTENS) == 1 && one.count(LISTENS) == 1,
-        "nobody takes it back"
+        "the first process took the listener back"
     );
     Ok(())
 }

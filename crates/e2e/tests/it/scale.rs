@@ -1,4 +1,4 @@
-//! The loads of `quictun-scale` in small: same code, smaller numbers, limits for the dev profile.
+//! Small runs of the loads of `quictun-scale`: the same code with smaller numbers, and limits for the dev profile.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use quictun_testbed::binaries;
 use serde_json::Value;
 
-/// Runs `quictun-scale` and returns its report; limits are its own affair.
+/// Runs `quictun-scale` and returns its report; fails if a limit is exceeded.
 fn scale(arguments: &[&str]) -> Result<Value> {
     let mut scale = Command::new(env!("CARGO_BIN_EXE_quictun-scale"));
     scale
@@ -23,11 +23,11 @@ fn scale(arguments: &[&str]) -> Result<Value> {
         "{arguments:?}: {}\n{text}{errors}",
         output.status
     );
-    serde_json::from_str(&text).with_context(|| format!("{text} is no report"))
+    serde_json::from_str(&text).with_context(|| format!("the output is not a report: {text}"))
 }
 
-/// Buffers that a process touches once, up to 16 MiB where the machine stands still at times, are shared by
-/// so many flows that what is left is the flows' own.
+/// A process touches some buffers once: up to 16 MiB if the machine stalls at times. So many flows share them that the
+/// rest is the flows' own memory.
 #[test]
 fn an_idle_flow_costs_little_memory() -> Result<()> {
     scale(&[
@@ -42,7 +42,7 @@ fn an_idle_flow_costs_little_memory() -> Result<()> {
     .map(drop)
 }
 
-/// Connections that are asked each at its own time wake both ends 160 times a second.
+/// If each connection sent keep-alives at its own time, both ends would wake up 160 times per second.
 #[test]
 fn idle_connections_are_asked_together() -> Result<()> {
     scale(&[
@@ -77,7 +77,8 @@ fn every_byte_of_200_flows_at_once_is_right() -> Result<()> {
     scale(&["verify", "--flows", "200", "--bytes", "200000"]).map(drop)
 }
 
-/// A tunnel that waits for a timer anywhere takes a thousand times as long as a loopback device, however fast the machine.
+/// A tunnel that waits for a timer anywhere takes a thousand times as long as a loopback device, however fast the
+/// machine is.
 #[test]
 fn no_round_trip_through_the_tunnel_waits_for_a_timer() -> Result<()> {
     const MOST: f64 = 200.0;
@@ -89,7 +90,7 @@ fn no_round_trip_through_the_tunnel_waits_for_a_timer() -> Result<()> {
     };
     let (direct, tunnel) = (median("direct"), median("tunnel"));
     let (direct, tunnel) = direct.zip(tunnel).with_context(|| report.to_string())?;
-    ensure!(tunnel < MOST * direct, "{tunnel} us, directly {direct} us");
+    ensure!(tunnel < MOST * direct, "{tunnel} us, direct {direct} us");
     Ok(())
 }
 
@@ -97,7 +98,7 @@ fn no_round_trip_through_the_tunnel_waits_for_a_timer() -> Result<()> {
 fn an_exceeded_limit_is_a_failure() -> Result<()> {
     let error = scale(&["rr", "--count", "10", "--max-added-us=-1000"])
         .err()
-        .context("it was kept")?;
+        .context("the impossible limit was kept")?;
     ensure!(error.to_string().contains("\"kept\":false"), "{error}");
     Ok(())
 }
@@ -105,7 +106,7 @@ fn an_exceeded_limit_is_a_failure() -> Result<()> {
 /// Compares the build under test with itself, in one pair.
 fn compare(measure: &str, more: &[&str]) -> Result<Value> {
     let before = binaries::directory()?;
-    let before = before.to_str().context("a path in UTF-8")?;
+    let before = before.to_str().context("the path is not valid UTF-8")?;
     let pair = ["pairs", "--pairs", "1", "--least", "0.01"];
     let what = ["--before", before, "--measure", measure];
     scale(&[&pair[..], &what[..], more].concat())
@@ -118,8 +119,8 @@ fn a_build_is_compared_with_itself() -> Result<()> {
     Ok(())
 }
 
-/// A thread that is woken for each packet, acknowledgement and timer is woken 4000 times a second at 20 Mbit/s: it carries
-/// 5 Mbit in a thousand wake-ups.
+/// A thread that wakes up for each packet, acknowledgement and timer wakes up 4000 times per second at 20 Mbit/s. It
+/// then carries 5 Mbit per thousand wake-ups.
 #[test]
 fn threads_that_move_a_slow_transfer_are_seldom_woken() -> Result<()> {
     const LEAST: f64 = 12.0;
@@ -131,7 +132,7 @@ fn threads_that_move_a_slow_transfer_are_seldom_woken() -> Result<()> {
         .filter(|row| row["what"] == "this build, median");
     let median = median.next().and_then(|row| row["value"].as_f64());
     let carried = median.with_context(|| report.to_string())?;
-    ensure!(carried >= LEAST, "{carried} Mbit for 1000 wake-ups");
+    ensure!(carried >= LEAST, "only {carried} Mbit per 1000 wake-ups");
     Ok(())
 }
 

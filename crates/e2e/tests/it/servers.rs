@@ -1,4 +1,4 @@
-//! A client of several servers: `[[server]]` tables, and what it does when one dies.
+//! A client with several servers: `[[server]]` tables, and what the client does when a server dies.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SOME: Payload = Payload {
     bytes: 100_000,
 };
 
-/// A client of these servers, each with a pin and a secret of its own.
+/// Starts a client for these servers, each with its own pin and secret.
 fn client_of(servers: &mut [NativeServer], target: &str) -> Result<Client> {
     let home = Home::new()?;
     let mut file = String::new();
@@ -44,7 +44,7 @@ fn client_of(servers: &mut [NativeServer], target: &str) -> Result<Client> {
     Client::from_command(home, &mut command)
 }
 
-/// What `/v1/status` says of each server.
+/// Returns what `/v1/status` reports for each server.
 fn states(client: &mut Client) -> Result<Vec<String>> {
     let line = client.program.wait_for("HTTP interface\t", SOON)?;
     let at = listen_address(&line)?.parse()?;
@@ -52,7 +52,7 @@ fn states(client: &mut Client) -> Result<Vec<String>> {
     let servers = status["servers"].as_array().context("servers")?;
     let why = servers.iter().map(|server| server["why"].as_str());
     let why: Option<Vec<&str>> = why.collect();
-    let why = why.context("a reason for each")?;
+    let why = why.context("a server lacks its `why`")?;
     Ok(why.into_iter().map(str::to_owned).collect())
 }
 
@@ -65,14 +65,14 @@ fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Res
     let mut client = client_of(&mut servers, &target)?;
     through_echo(&client.forward, SOME)?;
     let connected = || client.program.count("connected to server endpoint") == 2;
-    deadline::until("both are connected to", SOON, connected)?;
+    deadline::until("connections to both servers", SOON, connected)?;
     let line = client
         .program
         .wait_for("new flows go to this server", SOON)?;
     let chosen = usize::from(!line.contains(&servers[0].address));
     let other = 1 - chosen;
     servers[chosen].program.kill()?;
-    // A silent death is seen by the flows: this one, and those in the second after.
+    // The client notices a silent death by its flows: this one, and those in the following second.
     let took = served_within(&client.forward, SOME, SOON)?;
     ensure!(took < Duration::from_secs(5), "{took:?}");
     let switched = format!("\"server\": \"{}\", \"before\"", servers[other].address);

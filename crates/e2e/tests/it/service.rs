@@ -1,4 +1,4 @@
-//! Living under a service manager: signals, readiness, handed-over sockets.
+//! Running under a service manager: signals, readiness, passed sockets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
@@ -49,7 +49,7 @@ fn sigterm_lets_open_flows_finish_and_ends_with_0() -> Result<()> {
             "the {who} ended with an open flow"
         );
         connection.finish()?;
-        ensure!(connection.read(&mut [0; 1])? == 0, "the flow's end");
+        ensure!(connection.read(&mut [0; 1])? == 0, "no clean end");
         drop(connection);
         let status = program.wait_end(SOON)?;
         ensure!(status.code() == Some(0), "the {who} ended with {status}");
@@ -57,7 +57,7 @@ fn sigterm_lets_open_flows_finish_and_ends_with_0() -> Result<()> {
             .client
             .program
             .count("connection to server endpoint lost");
-        ensure!(who == "server" || said == 0, "an orderly end is no loss");
+        ensure!(who == "server" || said == 0, "logged as a loss");
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ fn a_second_signal_ends_at_once() -> Result<()> {
         program.signal(Signal::TERM)?;
         program.wait_for("a second signal ends at once", SOON)?;
         program.signal(Signal::TERM)?;
-        // A sixth of the time that the first one gives.
+        // This is a sixth of the drain time that the first signal allows.
         program.wait_end(SOON)?;
         let ending = connection.ending();
         ensure!(ending.is_reset(), "a cut flow ended as {ending:?}");
@@ -100,7 +100,7 @@ fn a_drain_ends_at_its_deadline() -> Result<()> {
     let started = Instant::now();
     tunnel.server.program.wait_end(SOON)?;
     let took = started.elapsed();
-    ensure!(took > Duration::from_millis(900), "cut after {took:?}");
+    ensure!(took > Duration::from_millis(900), "cut early: {took:?}");
     ensure!(
         connection.ending().is_reset(),
         "a cut flow must be seen as cut"
@@ -136,7 +136,7 @@ fn sighup_opens_log_files_again_and_disturbs_nobody() -> Result<()> {
         })?;
         ensure!(
             std::fs::read_to_string(&old)?.contains("start up successful"),
-            "the old file has the old lines"
+            "the old file lost its lines"
         );
         SOME.write_to(&mut connection).context(who)?;
         SOME.read_from(&mut connection).context(who)?;
@@ -164,7 +164,7 @@ fn readiness_and_the_end_are_told_to_the_service_manager() -> Result<()> {
     wait_for_message(&manager, "READY=1")?;
     server.program.signal(Signal::TERM)?;
     wait_for_message(&manager, "STOPPING=1")?;
-    ensure!(server.program.wait_end(SOON)?.success(), "an orderly end");
+    ensure!(server.program.wait_end(SOON)?.success(), "status not 0");
     Ok(())
 }
 
@@ -219,11 +219,11 @@ fn a_clients_listener_may_come_from_the_service_manager() -> Result<()> {
     command.args(["--token-source", &application.target()]);
     let _client =
         Program::start_with("client", &mut command, Stdio::from(OwnedFd::from(listener)))?;
-    // The socket listens already: connecting may come before the program has started.
+    // The socket is already listening, so connections may arrive before the program has started.
     through_echo(&forward, SOME)
 }
 
-/// A program whose standard input becomes descriptor 3, as systemd hands sockets over.
+/// Returns a command whose standard input becomes descriptor 3, as systemd passes sockets.
 fn activated(home: &Home, program: &str) -> Result<Command> {
     let mut command = command("sh");
     command

@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 const FILE: &str = "[control]\nhttp = 'unix:http.sock'\nhttp_mode = '0660'\n\n[[client]]\nname = 'laptop'\npsk_file = 'laptop.psk'\nallow = ['127.0.0.1:22']\n";
 
-/// A server with its HTTP interface on a Unix socket in its home.
+/// Starts a server with its HTTP interface on a Unix socket in its home.
 fn server() -> Result<(Home, Program, String)> {
     let home = Home::new()?;
     std::fs::write(home.path().join("laptop.psk"), "a secret, long enough\n")?;
@@ -46,7 +46,7 @@ fn status_asks_the_socket_in_the_configuration_and_says_when_nothing_runs() -> R
     let socket = home.path().join("http.sock");
     let mode = std::fs::metadata(&socket)?.permissions().mode() & 0o777;
     ensure!(mode == 0o660, "mode {mode:o}");
-    // What is in front of a socket passes on names of its own.
+    // A reverse proxy in front of the socket passes its own host name on.
     let mut stream = UnixStream::connect(&socket)?;
     write!(
         stream,
@@ -112,7 +112,7 @@ fn status_asks_the_socket_in_the_configuration_and_says_when_nothing_runs() -> R
     let check = quictun(&home, &["config", "check", "--server", "server.toml"])?;
     ensure!(
         check.status.success(),
-        "a file is good without a server, too"
+        "a valid file must pass without a running server, too"
     );
     let off = quictun(&home, &["status", "--http", "off"])?;
     ensure!(off.status.code() == Some(2), "{}", printed(&off));
@@ -129,9 +129,9 @@ fn a_page_that_rebinds_its_name_is_refused_and_an_open_address_is_warned_of() ->
     let line = program.wait_for("HTTP interface\t", START)?;
     let address = listen_address(&line)?;
     program.wait_for("Server endpoint start up successful", START)?;
-    let port = address.strip_prefix("0.0.0.0:").context("IPv4 alone")?;
+    let port = address.strip_prefix("0.0.0.0:").context("not IPv4")?;
     let exposed = program.count("UNSAFE: the HTTP interface");
-    ensure!(exposed == 1, "warned {exposed} times");
+    ensure!(exposed == 1, "{exposed} warnings instead of 1");
     let ask = |headers: &str| -> Result<String> {
         let mut stream = TcpStream::connect(format!("127.0.0.1:{port}"))?;
         write!(stream, "GET /v1/status HTTP/1.1\r\n{headers}\r\n\r\n")?;

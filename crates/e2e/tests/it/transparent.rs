@@ -1,4 +1,5 @@
-//! `--redirect` and `--tproxy`: what nftables leads to the client goes through the tunnel, by both families, and nothing in circles.
+//! `--redirect` and `--tproxy`: connections that nftables leads to the client go through the tunnel, over both families
+//! and without loops.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -19,13 +20,13 @@ const SOME: Payload = Payload {
     bytes: 1 << 18,
 };
 
-/// Addresses of the far machine to which no route leads but through the tunnel.
+/// Addresses of the far machine that are reachable only through the tunnel.
 const HOSTS: [&str; 2] = ["198.51.100.7", "2001:db8:1::7"];
 
-/// An address of this machine that the far one reaches from the first of [`HOSTS`], as a stranger would.
+/// An address of this machine that the far machine reaches from the first of [`HOSTS`], as an outside host would.
 const HERE: &str = "10.9.0.1";
 
-/// A server on a far machine, with an echo at each of [`HOSTS`], and the flags with which a client is its client.
+/// A server on a far machine, with an echo at each of [`HOSTS`], and the flags of its clients.
 struct Far {
     home: Home,
     echoes: Vec<SocketAddr>,
@@ -39,14 +40,14 @@ impl Far {
         let far = Machine::new("server machine")?;
         Machine::here().join(&far, "lan0", "10.1.0.1/24", "10.1.0.2/24")?;
         Machine::here().run("ip address add fd00:1::1/64 dev lan0 nodad")?;
-        // Where the kernel looks for a way before the packet filter is asked.
+        // The kernel needs a route before it consults the packet filter.
         Machine::here().run("ip route add 198.51.100.0/24 dev lan0")?;
         Machine::here().run("ip route add 2001:db8:1::/64 dev lan0")?;
         let mut echoes = Vec::new();
         for host in HOSTS {
             far.run(&format!("ip address add {host} dev lo"))?;
             let at = SocketAddr::new(host.parse()?, 7000);
-            // It listens until the process ends.
+            // The echo listens until the process ends.
             far.within(|| Application::tcp_on(at, echo).map(drop))?;
             echoes.push(at);
         }
@@ -73,7 +74,7 @@ impl Far {
         Program::start("client", &mut command)
     }
 
-    /// Runs what `quictun doctor` prints for this flag.
+    /// Runs the commands that `quictun doctor` prints for this flag.
     fn lead(&self, flag: &str, port: &str) -> Result<()> {
         let output = self
             .home
@@ -114,11 +115,11 @@ fn what_nftables_leads_to_a_client_is_carried_to_where_it_was_made() -> Result<(
                     .with_context(|| format!("{flag} to {at}"))?;
                 client.wait_for(&format!("\"target\": \"tcp:{at}\""), SOON)?;
             }
-            // The commands may run again, and others' connections to this machine stay as they are.
+            // The commands can run again, and connections from outside to this machine keep working.
             far.lead(flag, port).with_context(|| flag.to_owned())?;
             far.machine
                 .within(|| through_echo(&Endpoint::Tcp(here), SOME))
-                .with_context(|| format!("{flag}, from outside"))?;
+                .with_context(|| format!("{flag}, a connection from outside"))?;
             Machine::here().run(&format!("nft delete table inet {table}"))?;
         }
         for direct in [

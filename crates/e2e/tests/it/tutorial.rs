@@ -1,4 +1,4 @@
-//! The tutorial's commands, as they stand, one after the other.
+//! Runs the tutorial's commands as written, one after another.
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_testbed::isolation::isolated;
@@ -6,14 +6,14 @@ use quictun_testbed::program::{Program, command, output};
 use quictun_testbed::tunnel::{Home, START};
 use quictun_testbed::{binaries, deadline};
 
-/// A command, and the lines that its output holds.
+/// A command, and the lines that its output must contain.
 #[derive(Debug)]
 struct Step {
     command: String,
     answers: Vec<String>,
 }
 
-/// The commands of the `console` blocks, in their order.
+/// Returns the commands of the `console` blocks, in order.
 fn steps(document: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut inside = false;
@@ -30,12 +30,13 @@ fn steps(document: &str) -> Vec<Step> {
     steps
 }
 
-/// The address that a command in the background listens on: the last one in it with a port, or a port and an address.
+/// Returns the address on which a background command listens: the last address with a port in it, or a port and an
+/// address.
 fn listens(command: &str) -> Result<String> {
     if let Some((_, rest)) = command.split_once("http.server ") {
         let mut words = rest.split_whitespace();
-        let port = words.next().context("a port")?;
-        let address = words.nth(1).context("an address")?;
+        let port = words.next().context("no port")?;
+        let address = words.nth(1).context("no address")?;
         return Ok(format!("{address}:{port}"));
     }
     let words = command.split_whitespace();

@@ -1,4 +1,4 @@
-//! The shipped service units and the documented socket units, as systemd reads them.
+//! The shipped service units and the documented socket units, checked by systemd.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,9 +9,9 @@ use quictun_testbed::isolation::skip;
 use quictun_testbed::program::{installed, output};
 use quictun_testbed::tunnel::Home;
 
-/// Where the units expect the program.
+/// The path at which the units expect the program.
 const INSTALLED: &str = "/usr/local/bin/quictun";
-/// The first line of each unit names its file.
+/// The first line of each documented unit names its file.
 const HEAD: &str = "# /etc/systemd/system/";
 
 #[test]
@@ -25,7 +25,7 @@ fn systemd_understands_every_line_of_the_units() -> Result<()> {
     };
     let home = Home::new()?;
     let program = binaries::path("quictun")?;
-    let program = program.to_str().context("a path that is no text")?;
+    let program = program.to_str().context("the path is not valid UTF-8")?;
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
     let document = std::fs::read_to_string(document)?;
     let mut names = Vec::new();
@@ -62,7 +62,7 @@ fn systemd_understands_every_line_of_the_units() -> Result<()> {
             .args(["verify", "--man=no"])
             .arg(home.path().join(name));
         let said = output(command.current_dir(home.path()))?;
-        // Unknown keys are named on standard error, and no failure; so may be units of this machine.
+        // systemd names unknown keys on standard error without failing. It may also name other units of this machine.
         let said_of_all = String::from_utf8_lossy(&said.stderr);
         let ours: Vec<&str> = said_of_all
             .lines()

@@ -1,4 +1,4 @@
-//! `quictun run`: unmodified programs whose connections go through the tunnel, whatever they connect to.
+//! `quictun run`: unmodified programs whose connections all go through the tunnel.
 
 use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
@@ -23,38 +23,39 @@ use crate::endings;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A command that has tried to connect in vain is waited for so much longer at most: half of what a client has to end.
+/// The maximum additional wait for a command that has tried to connect in vain: half of the time that a client has to
+/// end.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What [`serve`] gives.
+/// The file that [`serve`] sends.
 pub(crate) const FILE: Payload = Payload {
     seed: 91,
     bytes: 20 << 20,
 };
 
-/// What a command sends before it ends.
+/// The data that a command sends before it ends.
 const SENT: Payload = Payload {
     seed: 94,
     bytes: 3_000_000,
 };
 
-/// A group that has no other members.
+/// A group without other members.
 const GROUP: u32 = 7500;
 
-/// Addresses that only the server's network has.
+/// Addresses that exist only in the server's network.
 pub(crate) const HOSTS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
 
-/// A server that may reach them, and the command line that leads there.
+/// A server that may reach [`HOSTS`], and the flags of its clients.
 pub(crate) struct Far {
     _program: Program,
-    /// The test's name.
+    /// The name of the test.
     pub(crate) test: String,
     pub(crate) home: Home,
     flags: String,
 }
 
 impl Far {
-    /// Nothing where there is no TUN device to be had.
+    /// Starts the server; returns `None` if TUN devices are not available.
     pub(crate) fn start(test: &str) -> Result<Option<Self>> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
             skip(test, &format!("/dev/net/tun: {why}"));
@@ -85,12 +86,12 @@ impl Far {
         }))
     }
 
-    /// Runs a line of a shell behind the tunnel.
+    /// Runs a line in a shell behind the tunnel.
     pub(crate) fn run(&self, line: &str) -> Result<Output> {
         self.run_with(&[], line)
     }
 
-    /// The same, with more flags.
+    /// Like [`Far::run`], with additional flags.
     fn run_with(&self, flags: &[&str], line: &str) -> Result<Output> {
         let mut command: Command = self.home.command(&Machine::here(), "quictun")?;
         command.arg("run").args(self.flags.split(' ')).args(flags);
@@ -149,7 +150,7 @@ fn a_command_fails_at_once_where_the_secret_is_wrong() -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(!output.status.success(), "the command succeeded: {said}");
         let why = "the server does not know this client";
-        ensure!(said.matches(why).count() == 1, "not said once: {said}");
+        ensure!(said.matches(why).count() == 1, "not printed once: {said}");
         Ok(())
     })
 }
@@ -157,12 +158,12 @@ fn a_command_fails_at_once_where_the_secret_is_wrong() -> Result<()> {
 #[test]
 fn refusals_ends_and_exit_codes_pass() -> Result<()> {
     isolated_with(Far::start, |far| {
-        // Nobody listens; and the server may not go there.
+        // The first target does not listen; the server may not reach the second.
         for target in ["203.0.113.9:9", "203.0.113.10:9"] {
             let refused = far.run(&format!("curl -sS -m 20 http://{target}/"))?;
             ensure!(refused.status.code() == Some(7), "{target}: {refused:?}");
         }
-        // The application hears the end of what is sent, and answers after it.
+        // The application answers after it has received the end of the request.
         let answering = |mut connection: Connection| {
             let mut text = String::new();
             connection.read_to_string(&mut text)?;
@@ -174,7 +175,7 @@ fn refusals_ends_and_exit_codes_pass() -> Result<()> {
         let said = far.run(&format!("printf 'half closed' | nc -N 203.0.113.9 {port}"))?;
         ensure!(said.stdout == b"HALF CLOSED", "{said:?}");
         application.outcome(SOON)?;
-        // A cut is no end.
+        // A cut must not look like a clean end.
         let cutting = |mut connection: Connection| {
             let mut request = [0; 4096];
             ensure!(connection.read(&mut request)? > 0, "no request");
@@ -190,8 +191,8 @@ fn refusals_ends_and_exit_codes_pass() -> Result<()> {
     })
 }
 
-/// Answers questions for addresses over TCP: `HOSTS` have the name `far.test`, `many.test` has 60 addresses, others
-/// have none.
+/// A name server over TCP: `far.test` has the addresses of [`HOSTS`], `many.test` has 60 addresses, other names have
+/// none.
 pub(crate) fn name_server(mut connection: Connection) -> Result<()> {
     let mut length = [0; 2];
     while connection.read_exact(&mut length).is_ok() {
@@ -201,7 +202,7 @@ pub(crate) fn name_server(mut connection: Connection) -> Result<()> {
             12 + question[12..]
                 .iter()
                 .position(|byte| *byte == 0)
-                .context("a name")?
+                .context("the query lacks a name")?
                 + 5,
         );
         let name = question[12..end - 5].to_ascii_lowercase();
@@ -259,10 +260,10 @@ fn names_are_asked_of_the_chosen_server_through_the_tunnel() -> Result<()> {
         let both = far.run_with(&dns, "getent ahosts far.test")?;
         let both = String::from_utf8(both.stdout)?;
         ensure!(HOSTS.iter().all(|host| both.contains(host)), "{both}");
-        // Too long for a datagram: it is asked for again over TCP, to the same server.
+        // The answer is too long for a datagram, so the query is repeated over TCP to the same server.
         let many = far.run_with(&dns, "getent ahostsv4 many.test | grep -c STREAM")?;
         ensure!(many.stdout == b"60\n", "{many:?}");
-        // Nobody has that name; nobody answers; nobody is asked.
+        // The name does not exist; the name server does not answer; no name server is configured.
         for (flags, name) in [
             (&dns[..], "none.test"),
             (&["--dns", "203.0.113.10"][..], "far.test"),
@@ -280,23 +281,23 @@ fn names_are_asked_of_the_chosen_server_through_the_tunnel() -> Result<()> {
             wrong.status.code() == Some(2) && said.contains("--dns: \"far.test\" is no IP address"),
             "{wrong:?}"
         );
-        // Out here everything is as it was.
+        // Outside the tunnel, the system's configuration is unchanged.
         let list = std::fs::read_to_string("/etc/resolv.conf")?;
         ensure!(!list.contains("quictun run"), "{list}");
         Ok(())
     })
 }
 
-/// The question for the IPv4 address of `far.test`, which [`name_server`] knows.
+/// The query for the IPv4 address of `far.test`, which [`name_server`] knows.
 pub(crate) const QUESTION: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x03far\x04test\0\0\x01\0\x01";
 
-/// Whether we are root of the whole machine, and may be anybody else.
+/// Returns true if the test runs as root of the whole machine, and can change to any other user.
 pub(crate) fn is_root() -> Result<bool> {
     let map = std::fs::read_to_string("/proc/self/uid_map")?;
     Ok(map.split_whitespace().nth(2) != Some("1"))
 }
 
-/// Set where the test runs once more, behind the tunnel: addresses of the applications that it is to reach.
+/// Environment variable for the inner run of the test behind the tunnel: the addresses of the applications to reach.
 const BEHIND: &str = "QUICTUN_E2E_BEHIND";
 #[test]
 fn connections_end_as_they_are_ended_at_the_other_side() -> Result<()> {
@@ -334,7 +335,7 @@ fn what_a_command_sent_arrives_though_it_has_ended() -> Result<()> {
                 SENT.read_to_end_of(&mut connection)
             })?;
             let port = target.endpoint().port()?;
-            // It does not wait for what it has handed to its kernel.
+            // The command does not wait until its kernel has sent the data.
             let line = format!(
                 "bash -c 'cat {} >/dev/tcp/{}/{port}'",
                 path.display(),
@@ -354,7 +355,7 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
         if !is_root()? {
             skip(
                 &far.test,
-                "not root: all others are run without its rights anyway",
+                "not root: all other tests already run without root's rights",
             );
             return Ok(());
         }
@@ -362,7 +363,7 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
         let nobody =
             format!("setpriv --reuid 65534 --regid 65534 --groups {GROUP} --bounding-set=-all");
         machine::run(&format!("chown -R 65534 {}", far.home.path().display()))?;
-        // Some systems keep the device to root. Here, in mounts of this test's own, nobody may open one like it.
+        // Some systems restrict the device to root. In this test's own mounts, any user may open a device like it.
         let node = far.home.path().join("tun");
         let node = node.display();
         let open = format!("mknod -m 666 {node} c 10 200 && mount --bind {node} /dev/net/tun");
@@ -380,14 +381,14 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
         if !may.status.success() {
             skip(
                 &far.test,
-                "others than root may make no namespaces, not read this program, or not open a TUN device",
+                "users other than root cannot make namespaces, execute this program, or open a TUN device",
             );
             return Ok(());
         }
         let _server = Application::tcp_on("203.0.113.9:53".parse()?, name_server)?;
         let web = Application::tcp_on("203.0.113.9:0".parse()?, serve)?;
         let port = web.endpoint().port()?;
-        // It is who its caller is: by number, by name, and in the groups that let it read a file.
+        // The command keeps its caller's identity: its user id, its name, and the groups that let it read a file.
         let shared = far.home.path().join("shared");
         std::fs::write(&shared, "shared")?;
         machine::run(&format!("chgrp {GROUP} {0}", shared.display()))?;
@@ -419,14 +420,14 @@ fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
         let script = installed("script", "bsdutils")?;
         let application = Application::tcp_on(SocketAddr::new(HOSTS[0].parse()?, 0), serve)?;
         let url = url(HOSTS[0], &application)?;
-        // As psql: it obeys by itself, and goes on.
+        // Like psql, this script handles the signal and continues.
         let obeys = far.home.path().join("obeys");
         let line = format!(
             "trap 'told=1' INT; echo ready; until [ $told ]; do sleep 0.1; done; curl -sS {url} | wc -c; echo over"
         );
         std::fs::write(&obeys, line)?;
         let quictun = binaries::path("quictun")?;
-        // A shell in between would end with the signal: which one `script` takes says $SHELL.
+        // A shell in between would end with the signal; `script` takes its shell from $SHELL.
         let line = format!(
             "exec {} run {} -- sh {}",
             quictun.display(),
@@ -434,7 +435,7 @@ fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
             obeys.display()
         );
         let mut command = Machine::here().command(script);
-        // A terminal of its own, where what comes from here is typed.
+        // `script` creates a terminal, and this test types into it.
         command.args(["-q", "-e", "-c", &line, "/dev/null"]);
         far.home.settle(&mut command);
         let (typed, mut keyboard) = std::io::pipe()?;
@@ -453,7 +454,8 @@ fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
     })
 }
 
-/// Runs a command behind a tunnel to `server`, and tells what it and `quictun run` said, and how long it all took.
+/// Runs a command behind a tunnel to `server`; returns the output of the command and of `quictun run`, and the total
+/// time.
 fn timed(far: &Far, server: &str, line: &str) -> Result<(Output, Duration)> {
     let mut flags = far.flags.split(' ').map(str::to_owned).collect::<Vec<_>>();
     server.clone_into(&mut flags[1]);
@@ -469,8 +471,8 @@ fn timed(far: &Far, server: &str, line: &str) -> Result<(Output, Duration)> {
 #[test]
 fn a_command_that_ends_early_is_followed_by_nothing_and_waited_for_no_longer() -> Result<()> {
     isolated_with(Far::start, |far| {
-        let server = far.flags.split(' ').nth(1).context("an address")?;
-        // Nobody answers at the latter: a socket that nobody reads.
+        let server = far.flags.split(' ').nth(1).context("no address")?;
+        // The second server does not answer: its socket is never read.
         let silent = std::net::UdpSocket::bind("127.0.0.1:0")?;
         let silent = silent.local_addr()?.to_string();
         for server in [server, &silent] {
@@ -482,7 +484,7 @@ fn a_command_that_ends_early_is_followed_by_nothing_and_waited_for_no_longer() -
                 );
             }
         }
-        // One that has tried to connect, and whose time is up.
+        // A command that has tried to connect until its own timeout.
         let (_, idle) = timed(&far, &silent, "sleep 1")?;
         let (ran, tried) = timed(&far, &silent, "curl -s -m 1 http://203.0.113.9:9/")?;
         ensure!(
@@ -500,7 +502,7 @@ fn a_server_that_is_silent_is_named_while_the_command_waits() -> Result<()> {
     isolated_with(Far::start, |mut far| {
         let silent = std::net::UdpSocket::bind("127.0.0.1:0")?;
         let silent = silent.local_addr()?.to_string();
-        let server = far.flags.split(' ').nth(1).context("an address")?;
+        let server = far.flags.split(' ').nth(1).context("no address")?;
         far.flags = far.flags.replace(server, &silent);
         let mut command = far.home.command(&Machine::here(), "quictun")?;
         command.arg("run").args(far.flags.split(' '));
@@ -545,7 +547,7 @@ fn sockets_of_daemons_that_would_go_around_the_tunnel_are_out_of_reach() -> Resu
                 socket.display()
             );
         }
-        // Others are the user's business.
+        // Other sockets stay reachable, because they are the user's choice.
         std::thread::scope(|scope| {
             let answering = scope.spawn(|| -> Result<()> {
                 let (mut connection, _) = listeners[3].accept()?;
@@ -559,7 +561,7 @@ fn sockets_of_daemons_that_would_go_around_the_tunnel_are_out_of_reach() -> Resu
     })
 }
 
-/// Prints what the descriptors of the process with the network stack are.
+/// A script that prints the descriptors of the process with the network stack.
 const LOOK: &str = r"
 for it in /proc/[0-9]*; do
     if tr '\0' ' ' <$it/cmdline | grep -q '^quictun-netstackd '; then ls -l $it/fd; fi
@@ -572,11 +574,11 @@ fn the_process_with_the_network_stack_has_no_descriptor_that_somebody_left_open(
         if !is_root()? {
             skip(
                 &far.test,
-                "not root: a process without rights can be looked at by nobody",
+                "not root: only root can inspect the descriptors of a process without rights",
             );
             return Ok(());
         }
-        // What a command has been sent through it shows that it serves.
+        // A successful transfer through the tunnel shows that the process is working.
         let application = Application::tcp_on("203.0.113.9:0".parse()?, serve)?;
         let url = url("203.0.113.9", &application)?;
         let quictun = binaries::path("quictun")?;

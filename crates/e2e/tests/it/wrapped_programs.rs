@@ -1,4 +1,4 @@
-//! `quictun run` with programs that people run behind tunnels: iperf3, ssh, psql.
+//! `quictun run` with programs that users commonly run behind tunnels: iperf3, ssh, psql.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn iperf3_moves_its_bytes_both_ways() -> Result<()> {
 fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
     isolated_with(Far::start, |far| {
         if !is_root()? {
-            skip(&far.test, "sshd wants to be another user than root");
+            skip(&far.test, "sshd needs to change to a user other than root");
             return Ok(());
         }
         ssh_carries_all(&|address, keys| keys.sshd(address), &|line| far.run(line))
@@ -44,7 +44,7 @@ fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
 fn psql_copies_a_table_out_and_in() -> Result<()> {
     isolated_with(Far::start, |far| {
         if !is_root()? {
-            skip(&far.test, "postgres wants to be another user than root");
+            skip(&far.test, "postgres needs to run as a user other than root");
             return Ok(());
         }
         let database = Database::start(&HOSTS.join(","))?;
@@ -53,8 +53,8 @@ fn psql_copies_a_table_out_and_in() -> Result<()> {
     })
 }
 
-/// Commands by ssh, what they read and write, and how they end. `serve` starts an sshd at an address, and `run` a line of a
-/// shell that is to reach it.
+/// Checks commands over ssh: their input, output and exit codes. `serve` starts an sshd at an address, and `run` runs a
+/// shell line that must reach it.
 pub(crate) fn ssh_carries_all(
     serve: &dyn Fn(SocketAddr, &Keys) -> Result<Application>,
     run: &dyn Fn(&str) -> Result<Output>,
@@ -79,7 +79,8 @@ pub(crate) fn ssh_carries_all(
     Ok(())
 }
 
-/// A table of the database at [`HOSTS`], there and back by psql; `run` runs a line of a shell that is to reach it.
+/// Copies a table of the database at [`HOSTS`] out and in with psql; `run` runs a shell line that must reach the
+/// database.
 pub(crate) fn psql_copies_all(home: &Path, run: &dyn Fn(&str) -> Result<Output>) -> Result<()> {
     let psql = installed("psql", "postgresql-client")?;
     let run = |host: &str, sql: &str| {
@@ -103,6 +104,6 @@ pub(crate) fn psql_copies_all(home: &Path, run: &dyn Fn(&str) -> Result<Output>)
     run(v6, &format!("\\copy t to '{}'", file.display()))?;
     run(v4, "truncate t")?;
     run(v4, &format!("\\copy t from '{}'", file.display()))?;
-    ensure!(run(v6, sum)? == before, "the table came back another");
+    ensure!(run(v6, sum)? == before, "the table has changed");
     Ok(())
 }
