@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-/// Time is virtual: it counts from wherever it begins.
+/// Time is virtual and starts at an arbitrary instant.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
