@@ -1,22 +1,22 @@
 //! The `quic-tun` ack: one byte from server to client (PROTOCOL section 4.3).
 
-/// What a server answers to a token.
+/// The server's answer to a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ack {
     /// The application is connected; raw bytes follow.
     Ok,
-    /// The token is no target.
+    /// The token is not a valid target.
     CannotParseToken,
-    /// The target could not be dialled.
+    /// The server could not dial the target.
     CannotReachApplication,
-    /// A v0.0.1 server failed and does not say why. Received only, never sent.
+    /// A v0.0.1 server failed without giving a reason. Only received, never sent.
     Failed,
 }
 
 impl Ack {
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     ///
-    /// Never 0x00, on which a v0.0.1 client panics: [`Ack::Failed`] is sent as 0x03.
+    /// The byte is never 0x00, because a v0.0.1 client panics on it: [`Ack::Failed`] is sent as 0x03.
     pub fn to_byte(self) -> u8 {
         match self {
             Self::Ok => 0x01,
@@ -25,7 +25,7 @@ impl Ack {
         }
     }
 
-    /// Reads the byte on the wire; `None`: no release sends it as an ack.
+    /// Reads the byte on the wire. Returns `None` for a byte that no release sends as an ack.
     pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0x00 => Some(Self::Failed),

@@ -1,30 +1,30 @@
-//! Protocol names offered in the TLS handshake (PROTOCOL section 2.2).
+//! Protocol names that the TLS handshake negotiates (PROTOCOL section 2.2).
 //!
-//! A client that speaks both offers [`NATIVE`] first; the server picks the first it knows.
+//! A client that speaks both protocols offers [`NATIVE`] first. The server picks the first name it knows.
 
-/// Our protocol: OPEN and `OPEN_ACK` frames, typed errors.
+/// The native protocol: OPEN and `OPEN_ACK` frames, typed errors.
 pub const NATIVE: &[u8] = b"quictun/1";
 
 /// The protocol of quic-tun v0.0.1 to v0.0.5: a 512-byte token, a one-byte ack.
 pub const COMPAT: &[u8] = b"quic-tun";
 
-/// Measurements (draft-banks-quic-performance): eight bytes say how many to send back, nothing else frames them.
-/// No tunnel offers it.
+/// The protocol for measurements (draft-banks-quic-performance). The first eight bytes say how many bytes to send back;
+/// there is no other framing. A tunnel never offers it.
 pub const PERF: &[u8] = b"perf";
 
-/// The protocol spoken on a connection, chosen in the TLS handshake.
+/// The protocol of a connection, as the TLS handshake chose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// ALPN `quictun/1`.
+    /// The native protocol, ALPN `quictun/1`.
     Native,
-    /// ALPN `quic-tun`.
+    /// The protocol of quic-tun, ALPN `quic-tun`.
     Compat,
-    /// ALPN `perf`: the bytes of a stream are the flow's, without request or answer. For measurements.
+    /// The measurement protocol, ALPN `perf`: a stream carries the flow's bytes only, without request or answer.
     Raw,
 }
 
 impl Protocol {
-    /// The ALPN (RFC 7301), which names the protocol in JSON, labels and logs.
+    /// Returns the ALPN identifier (RFC 7301). JSON, labels and logs name the protocol by it.
     pub const fn alpn(self) -> &'static str {
         match self {
             Self::Native => "quictun/1",
@@ -33,7 +33,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol that the handshake has chosen; where it has chosen none, the peer is an original.
+    /// Returns the protocol that the handshake chose. Without a choice the peer is an original quic-tun.
     pub fn of_alpn(chosen: Option<&[u8]>) -> Self {
         match chosen {
             Some(NATIVE) => Self::Native,

@@ -11,51 +11,52 @@ use std::fmt;
 use crate::code::FlowCode;
 use crate::varint;
 
-/// Option of HELLO.
+/// The BOND option of HELLO.
 pub(crate) const OPTION_ASK: u64 = 0x06;
 
-/// Option of `HELLO_ACK`.
+/// The BOND option of `HELLO_ACK`.
 pub(crate) const OPTION_BOND: u64 = 0x08;
 
-/// Label of the TLS exporter whose 32 bytes a ticket signs.
+/// The label of the TLS exporter. A ticket signs the exporter's 32 bytes.
 pub const BOND_EXPORTER_LABEL: &[u8] = b"EXPORTER-quictun-bond";
 
-/// Bytes of a bond's id.
+/// Length of a bond's id, bytes.
 pub const BOND_ID_LEN: usize = 16;
 
-/// Bytes of a ticket: an HMAC-SHA256.
+/// Length of a ticket, an HMAC-SHA256, bytes.
 pub const TICKET_LEN: usize = 32;
 
-/// Bytes of a bond's secret.
+/// Length of a bond's secret, bytes.
 pub const SECRET_LEN: usize = 32;
 
-/// Longest time that a server may say it keeps detached flows, seconds: a day. A client holds memory as long.
+/// The longest time for which a server may promise to keep detached flows: a day, in seconds. The client holds memory
+/// for as long.
 pub const MAX_TTL_S: u64 = 86_400;
 
-/// BOND of a client: what its connection is to be.
+/// The client's BOND option: how the connection relates to a bond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// The first connection of a bond.
     New,
-    /// The next connection of a bond that there is.
+    /// The next connection of an existing bond.
     Again {
-        /// The bond.
+        /// The id of the existing bond.
         id: [u8; BOND_ID_LEN],
-        /// Shows that the client has the bond's secret; holds for this connection alone.
+        /// Proves that the client has the bond's secret. Valid for this connection only.
         ticket: [u8; TICKET_LEN],
     },
 }
 
-/// BOND of a server: the bond that the connection belongs to from now on.
+/// The server's BOND option: the bond that the connection belongs to from now on.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BondGrant {
-    /// The bond: the one that was asked for, or another where that one is not known or was refused.
+    /// The bond's id. It differs from the requested id if the server does not know or refused the requested bond.
     pub id: [u8; BOND_ID_LEN],
-    /// The key of tickets.
+    /// The key for tickets.
     pub secret: [u8; SECRET_LEN],
-    /// The server's worker that has the bond.
+    /// Number of the server's worker that holds the bond.
     pub route: u8,
-    /// Time that the server keeps flows without a connection, seconds, at most [`MAX_TTL_S`].
+    /// How long the server keeps flows without a connection, in seconds, at most [`MAX_TTL_S`].
     pub ttl_s: u64,
 }
 
@@ -70,7 +71,7 @@ impl fmt::Debug for BondGrant {
 }
 
 impl Ask {
-    /// The option's value.
+    /// Encodes the option's value.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::New => Vec::new(),
@@ -78,7 +79,7 @@ impl Ask {
         }
     }
 
-    /// Reads the option's value. Errors: another length than 0 or 48 bytes.
+    /// Decodes the option's value. Fails if its length is neither 0 nor 48 bytes.
     pub fn decode(value: &[u8]) -> Result<Self, FlowCode> {
         if value.is_empty() {
             return Ok(Self::New);
@@ -92,14 +93,14 @@ impl Ask {
 }
 
 impl BondGrant {
-    /// The option's value.
+    /// Encodes the option's value.
     pub fn encode(&self) -> Vec<u8> {
         let mut value = [&self.id[..], &self.secret, &[self.route]].concat();
         varint::encode(self.ttl_s, &mut value);
         value
     }
 
-    /// Reads the option's value. Errors: bytes missing or left over, or a time above [`MAX_TTL_S`].
+    /// Decodes the option's value. Fails if bytes are missing or left over, or if the time is above [`MAX_TTL_S`].
     pub fn decode(value: &[u8]) -> Result<Self, FlowCode> {
         let (id, rest) = value.split_first_chunk().ok_or(FlowCode::BadOpen)?;
         let (secret, rest) = rest.split_first_chunk().ok_or(FlowCode::BadOpen)?;

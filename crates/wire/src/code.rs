@@ -1,14 +1,14 @@
 //! Error codes on the wire (PROTOCOL section 6).
 //!
-//! [`FlowCode`] ends one flow, in `RESET_STREAM` and `STOP_SENDING`; [`CloseCode`] ends a connection, in
-//! `CONNECTION_CLOSE` of type 0x1d; [`ListenCode`] refuses or ends a listener, in `LISTEN_ACK`. Numbers are never reused. A code that is not in the list (a newer peer,
-//! the original) still resets: only its reason is unknown.
+//! [`FlowCode`] ends one flow, in `RESET_STREAM` and `STOP_SENDING`. [`CloseCode`] ends a connection, in
+//! `CONNECTION_CLOSE` of type 0x1d. [`ListenCode`] refuses or ends a listener, in `LISTEN_ACK`. Numbers are never
+//! reused. An unlisted code (from a newer peer or the original) still resets; only the reason is unknown.
 
 use std::fmt;
 
 use crate::ack::Ack;
 
-/// An enum of codes, each with its number, its label and its sentence, in numerical order.
+/// Defines an enum of codes, each with its number, label and sentence, in numerical order.
 macro_rules! codes {
     ($(#[$meta:meta])* $name:ident { $($code:ident = $number:literal, $label:literal, $text:literal;)+ }) => {
         $(#[$meta])*
@@ -19,22 +19,22 @@ macro_rules! codes {
         }
 
         impl $name {
-            /// Every code, in numerical order.
+            /// All codes, in numerical order.
             pub const ALL: [Self; [$($number),+].len()] = [$(Self::$code),+];
 
-            /// The number on the wire.
+            /// Returns the number on the wire.
             pub fn to_u64(self) -> u64 {
                 match self {
                     $(Self::$code => $number,)+
                 }
             }
 
-            /// The code with this number; `None` for a number that is not assigned.
+            /// Returns the code with this number, or `None` if the number is not assigned.
             pub fn from_u64(number: u64) -> Option<Self> {
                 Self::ALL.into_iter().find(|code| code.to_u64() == number)
             }
 
-            /// Short `snake_case` name for metric labels and logs.
+            /// Returns the short `snake_case` name for metric labels and logs.
             pub fn label(self) -> &'static str {
                 match self {
                     $(Self::$code => $label,)+
@@ -53,7 +53,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Why a flow was reset.
+    /// The reason why a flow was reset.
     FlowCode {
         AppReset = 0x01, "app_reset", "the application on the other side reset its connection";
         BadOpen = 0x02, "bad_open", "the request to open the flow was malformed or names no target";
@@ -79,7 +79,7 @@ codes! {
 }
 
 codes! {
-    /// Why a connection was closed.
+    /// The reason why a connection was closed.
     CloseCode {
         Done = 0x00, "done", "the other side no longer needs the connection";
         ProtocolViolation = 0x01, "protocol_violation", "the other side says that we broke the protocol";
@@ -93,7 +93,7 @@ codes! {
 }
 
 codes! {
-    /// Why a server does not listen for a client, or no longer does (PROTOCOL section 6.3).
+    /// The reason why a server does not listen for a client, or stopped listening (PROTOCOL section 6.3).
     ListenCode {
         BadAddress = 0x01, "bad_address", "the address is none that the server can listen on";
         NotAllowed = 0x02, "not_allowed", "the server's rules do not let this client listen there";
@@ -107,7 +107,7 @@ codes! {
 }
 
 impl FlowCode {
-    /// What a server answers in the `quic-tun` protocol, which knows two failures only.
+    /// Returns the server's answer in the `quic-tun` protocol, which distinguishes only two failures.
     pub fn compat_ack(self) -> Ack {
         match self {
             Self::BadOpen | Self::Unsupported => Ack::CannotParseToken,

@@ -13,9 +13,9 @@
 //! UNLISTEN   client          type 0x18, length, id...
 //! ```
 //!
-//! To receive: collect bytes and call [`Frame::decode`] after each read until it gives [`Decoded::Need`]; an error
-//! ends the connection. The receiver never needs to collect more than [`MAX_FRAME`] bytes. To tell a control stream
-//! from a flow, ask [`begins`] for its first bytes.
+//! A receiver collects bytes and calls [`Frame::decode`] after each read until it returns [`Decoded::Need`]. An error
+//! ends the connection. The receiver never has to collect more than [`MAX_FRAME`] bytes. [`begins`] distinguishes a
+//! control stream from a flow by the first bytes of the stream.
 
 use thiserror::Error;
 
@@ -29,13 +29,13 @@ use crate::open::{
 };
 use crate::varint;
 
-/// Longest body of a control frame, bytes.
+/// Maximum length of a control frame's body, bytes.
 pub const MAX_BODY: usize = MAX_OPEN;
 
-/// Longest control frame, bytes: two integers of the longest form, and the body.
+/// Maximum length of a control frame, bytes: two integers of the longest form, and the body.
 pub const MAX_FRAME: usize = 2 * varint::MAX_LEN + MAX_BODY;
 
-/// Most flows that one SEEN, GONE, HOLD, GO or ENDED names, and most listeners that one UNLISTEN names.
+/// Maximum number of flows in one SEEN, GONE, HOLD, GO or ENDED, and of listeners in one UNLISTEN.
 pub const MAX_FLOWS: usize = 64;
 
 const TYPE_HELLO: u64 = 0x07;
@@ -49,28 +49,29 @@ const TYPE_LISTEN: u64 = 0x16;
 const TYPE_LISTEN_ACK: u64 = 0x17;
 const TYPE_UNLISTEN: u64 = 0x18;
 
-/// Code of a flow in ENDED that has ended by both FINs: no flow code has this number.
+/// The code in ENDED of a flow that ended by both FINs. No flow code has this number.
 pub const FINISHED: u64 = 0;
 
-/// Names a flow to the peer: the id of its QUIC stream on this connection. In ENDED, its number in the bond.
+/// Identifies a flow to the peer: the id of its QUIC stream on this connection. In ENDED, the flow's number in the
+/// bond.
 pub type FlowNumber = u64;
 
-/// How much of a flow has arrived.
+/// How much of a flow has arrived in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The flow.
+    /// The flow that the sender acknowledges.
     pub flow: FlowNumber,
-    /// The first number that has not arrived in order. The application's first byte has number 0, the
-    /// FIN one number after the last byte.
+    /// The first number that has not arrived in order. The application's first byte has number 0. The FIN takes the
+    /// number after the last byte.
     pub next: u64,
 }
 
 /// A flow that has ended before everything arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone {
-    /// The flow.
+    /// The flow that ended.
     pub flow: FlowNumber,
-    /// Why, a flow code (PROTOCOL section 6.1).
+    /// The reason, a flow code (PROTOCOL section 6.1).
     pub code: u64,
 }
 
@@ -78,50 +79,50 @@ pub struct Gone {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Frame {
-    /// The client begins, and may prove who it is.
+    /// The client's first frame. It may prove the client's identity.
     Hello {
         /// Proof that the client knows the pre-shared secret (PROTOCOL section 5.5).
         proof: Option<[u8; PROOF_LEN]>,
-        /// It has been invited (PROTOCOL section 5.7).
+        /// The client joins by an invitation (PROTOCOL section 5.7).
         join: Option<Join>,
-        /// Its flows are to outlive the connection (PROTOCOL section 5.8).
+        /// The client wants its flows to outlive the connection (PROTOCOL section 5.8).
         bond: Option<bond::Ask>,
-        /// It may ask the server to listen for it (PROTOCOL section 5.9).
+        /// The client may ask the server to listen for it (PROTOCOL section 5.9).
         reverse: bool,
     },
-    /// The server knows the client, or lets anyone in.
+    /// The server's first frame: it knows the client, or accepts any client.
     HelloAck {
-        /// What the client is told that has asked by JOIN.
+        /// The grant for a client that asked by JOIN.
         grant: Option<Grant>,
-        /// The bond of the connection; `None`: its flows end with it.
+        /// The connection's bond. If `None`, its flows end with the connection.
         bond: Option<BondGrant>,
         /// The server listens for clients.
         reverse: bool,
     },
-    /// So much of these flows has arrived.
+    /// The sender has received these flows up to these numbers.
     Seen(Vec<Seen>),
     /// These flows have ended before everything arrived.
     Gone(Vec<Gone>),
-    /// Send no more on these flows for now.
+    /// The receiver must pause sending on these flows.
     Hold(Vec<FlowNumber>),
-    /// Send on these flows again.
+    /// The receiver may send on these flows again.
     Go(Vec<FlowNumber>),
-    /// These flows of the bond have ended while they had no connection.
+    /// These flows of the bond ended while they had no connection.
     Ended(Vec<Gone>),
-    /// Listen for this client.
+    /// The client asks the server to listen for it.
     Listen(Listen),
-    /// The server listens, or does not.
+    /// The server listens, or reports why it does not.
     ListenAck(ListenAck),
-    /// Listen no more for these reverse forwards.
+    /// The server must stop listening for these reverse forwards.
     Unlisten(Vec<u64>),
-    /// A frame of a type that this version does not know: to be skipped.
+    /// A frame of a type unknown to this version. The receiver skips it.
     Unknown {
-        /// The frame's type.
+        /// The frame's type number.
         kind: u64,
     },
 }
 
-/// Received bytes that are no control frame: the peer breaks the protocol.
+/// The received bytes are not a valid control frame: the peer violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("malformed control frame")]
 pub struct Malformed;
@@ -132,7 +133,7 @@ impl From<FlowCode> for Malformed {
     }
 }
 
-/// Whether a stream that begins so is a control stream; `None`: too early to tell.
+/// Returns whether a stream with these first bytes is a control stream, or `None` if more bytes are needed.
 pub fn begins(bytes: &[u8]) -> Option<bool> {
     varint::decode(bytes).map(|(kind, _)| kind == TYPE_HELLO)
 }
@@ -216,7 +217,7 @@ impl Frame {
         put_bytes(&body, out);
     }
 
-    /// Reads the frame at the front of `bytes`. Too long a body is refused before it is received.
+    /// Decodes the frame at the front of `bytes`. A body that is too long is refused before it arrives.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, Malformed> {
         let Some((kind, body, consumed)) = split_frame(bytes, |_| true, MAX_BODY)? else {
             return Ok(Decoded::Need);
@@ -292,18 +293,18 @@ fn put_reverse(reverse: bool, body: &mut Vec<u8>) {
     }
 }
 
-/// An option that says all by being there.
+/// Checks the value of an option that carries no data: its presence says everything.
 fn empty(value: &[u8]) -> Result<(), FlowCode> {
     value.is_empty().then_some(()).ok_or(FlowCode::BadOpen)
 }
 
-/// The rows of GONE and ENDED.
+/// Reads the rows of GONE and ENDED.
 fn ends(body: &[u8]) -> Result<Vec<Gone>, Malformed> {
     let gone = |[flow, code]: [u64; 2]| Gone { flow, code };
     Ok(rows(body)?.into_iter().map(gone).collect())
 }
 
-/// The numbers of a body in rows of `N`, one for each flow: 1 to [`MAX_FLOWS`].
+/// Splits a body into rows of `N` numbers, one row for each flow: 1 to [`MAX_FLOWS`] rows.
 fn rows<const N: usize>(mut body: &[u8]) -> Result<Vec<[u64; N]>, Malformed> {
     let mut numbers = Vec::new();
     while !body.is_empty() {

@@ -1,41 +1,41 @@
-//! Questions to a name server, as far as one has to look at them to carry them over a stream.
+//! Carries DNS questions over a stream, parsing only as much of them as that needs.
 //!
-//! A program sends a datagram. [`Query::parse`] reads it, [`Query::framed`] is what goes to the server (RFC 7766), and
-//! what comes back is collected by [`Answer`]. [`Query::reply`] makes of it what the program is sent, and
-//! [`Query::failure`] what it is told where no answer came.
+//! A program sends a datagram. [`Query::parse`] reads it. [`Query::framed`] is the form that goes to the name server
+//! (RFC 7766). [`Answer`] collects the bytes that come back. [`Query::reply`] turns the answer into a datagram for the
+//! program, and [`Query::failure`] is the datagram if no answer came.
 
-/// A question that a program asked in a datagram.
+/// A question that a program sent in a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     message: Vec<u8>,
-    /// Where the question ends.
+    /// Offset of the first byte after the question.
     end: usize,
-    /// Longest answer that the program takes in a datagram.
+    /// The longest answer that the program accepts in a datagram, bytes.
     limit: usize,
 }
 
-/// Why a datagram is not a question that could be passed on.
+/// Why a datagram cannot be forwarded as a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// It is cut off, or its names are no names.
-    #[error("the datagram is no DNS message")]
+    /// The message is truncated, or a name in it is malformed.
+    #[error("the datagram is not a DNS message")]
     Malformed,
-    /// It is an answer, or asks for none or several things.
+    /// The message is an answer, or does not hold exactly one question.
     #[error("the DNS message does not ask one question")]
     NoQuestion,
 }
 
-/// A message that arrives over a stream, length first.
+/// A message that arrives over a stream with a length prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer(Vec<u8>);
 
 impl Query {
-    /// Reads a datagram.
+    /// Parses a datagram.
     ///
     /// # Errors
     ///
-    /// It makes no sense, or too much of it.
+    /// Fails if the message is malformed, or is not a single question.
     pub fn parse(message: &[u8]) -> Result<Self, QueryError> {
         let header: &[u8; HEADER] = message.first_chunk().ok_or(QueryError::Malformed)?;
         let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -57,15 +57,15 @@ impl Query {
         })
     }
 
-    /// The question as a stream carries it.
+    /// Returns the question with the length prefix that a stream needs.
     pub fn framed(&self) -> Vec<u8> {
-        // It was parsed: its length fits.
+        // `parse` has checked that the length fits.
         let length = u16::try_from(self.message.len()).unwrap_or(u16::MAX);
         [&length.to_be_bytes()[..], &self.message].concat()
     }
 
-    /// What the program is sent for an answer: the answer; where it is longer than the program takes, a hint to
-    /// ask over TCP; where it answers something else, a failure.
+    /// Returns the datagram for the program. It is the answer if it fits. It is a truncated message (ask over TCP) if
+    /// the answer exceeds the program's limit. It is a failure if the answer belongs to another question.
     pub fn reply(&self, answer: &[u8]) -> Vec<u8> {
         let answers =
             |header: &[u8; HEADER]| header[..2] == self.message[..2] && header[2] & ANSWER != 0;
@@ -76,12 +76,12 @@ impl Query {
         }
     }
 
-    /// What the program is told where there is no answer: that the server failed.
+    /// Returns the datagram for the program if there is no answer: a server failure (SERVFAIL).
     pub fn failure(&self) -> Vec<u8> {
         self.bare(self.message[2] | ANSWER, SERVER_FAILURE)
     }
 
-    /// The question with these flags, and nothing behind it.
+    /// Returns the question with these flags and without any other records.
     fn bare(&self, high: u8, low: u8) -> Vec<u8> {
         let mut message = self.message[..self.end].to_vec();
         message[2] = high;
@@ -92,24 +92,24 @@ impl Query {
 }
 
 impl Answer {
-    /// Takes what has arrived; more than one message is ignored.
+    /// Appends received bytes. Ignores bytes beyond the longest possible message.
     pub fn push(&mut self, bytes: &[u8]) {
         let room = (2 + usize::from(u16::MAX)).saturating_sub(self.0.len());
         self.0.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// The message, once it is whole.
+    /// Returns the message once it is complete.
     pub fn message(&self) -> Option<&[u8]> {
         let (length, rest) = self.0.split_first_chunk()?;
         rest.get(..usize::from(u16::from_be_bytes(*length)))
     }
 }
 
-/// What an EDNS record (RFC 6891) among the additional ones says; 512 without one.
+/// Returns the limit announced by an EDNS record (RFC 6891) in the additional section, or 512 without one.
 fn announced_limit(message: &[u8], mut at: usize, records: u16) -> Option<usize> {
     for _ in 0..records {
         at = skip_name(message, at)?;
-        // Kind, class, lifetime, length.
+        // Type, class, time to live, length.
         let &[k0, k1, c0, c1, _, _, _, _, l0, l1] = message.get(at..)?.first_chunk()?;
         if u16::from_be_bytes([k0, k1]) == EDNS {
             let announced = usize::from(u16::from_be_bytes([c0, c1]));
@@ -120,7 +120,7 @@ fn announced_limit(message: &[u8], mut at: usize, records: u16) -> Option<usize>
     Some(LIMIT)
 }
 
-/// Where what follows a name begins. Questions have nothing before them that a name could point to.
+/// Returns the offset after a name. A question's name cannot be compressed, because no earlier name exists to point to.
 fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     let start = at;
     loop {
@@ -136,18 +136,18 @@ fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// RFC 1035 section 4.1.1: number, flags, four counts.
+/// Length of the header, bytes (RFC 1035 section 4.1.1): id, flags, four counts.
 const HEADER: usize = 12;
 const ANSWER: u8 = 0x80;
 const TRUNCATED: u8 = 0x02;
 const SERVER_FAILURE: u8 = 2;
-/// RFC 1035 section 4.1.4.
+/// First byte of a compression pointer (RFC 1035 section 4.1.4).
 const POINTER: u8 = 0xc0;
-/// RFC 1035 section 3.1.
+/// Maximum length of a name, bytes (RFC 1035 section 3.1).
 const NAME_MAX: usize = 255;
-/// RFC 1035 section 4.2.1.
+/// Maximum length of a message over UDP without EDNS, bytes (RFC 1035 section 4.2.1).
 const LIMIT: usize = 512;
-/// RFC 6891 section 6.1.1.
+/// Type number of the OPT record (RFC 6891 section 6.1.1).
 const EDNS: u16 = 41;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! Invitation codes (PROTOCOL section 5.7): a client's name, its server and the one-time secret, as text to paste, type or
-//! scan.
+//! Invitation codes (PROTOCOL section 5.7): a client's name, its server and the one-time secret, as text to paste, type
+//! or scan.
 //!
 //! ```text
 //! code  = "quictun-invite:" base32(bytes)
 //! bytes = version (1) secret (16) pin (32) name_length (1) name server_length (1) server crc32 (4)
 //! ```
 //!
-//! Whoever has the code can become the client, once and until it expires: it is a secret, and its debug output is none.
+//! The holder of the code can become the client, once and until the code expires. The code is therefore a secret, and
+//! its debug output omits it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,16 +19,16 @@ use crate::target::{Family, Target};
 mod base32;
 mod crc32;
 
-/// The beginning of every code.
+/// Prefix of every code.
 pub const PREFIX: &str = "quictun-invite:";
 
-/// Bytes of the one-time secret: beyond any guess, and short enough to type.
+/// Length of the one-time secret, bytes: too long to guess, and short enough to type.
 pub const SECRET_LEN: usize = 16;
 
-/// Longest name of a client that is invited, bytes: a DNS label's.
+/// Maximum length of an invited client's name, bytes: that of a DNS label.
 pub const MAX_NAME: usize = 63;
 
-/// Longest `host:port`, bytes.
+/// Maximum length of `host:port`, bytes.
 const MAX_SERVER: usize = 255;
 
 const VERSION: u8 = 1;
@@ -36,13 +37,14 @@ const PIN_LEN: usize = 32;
 
 const CHECKSUM_LEN: usize = 4;
 
-/// Most bytes behind the text.
+/// Maximum number of bytes that a code encodes.
 const MAX_BYTES: usize = 1 + SECRET_LEN + PIN_LEN + 1 + MAX_NAME + 1 + MAX_SERVER + CHECKSUM_LEN;
 
-/// Longest text that is looked at, with the spaces and line ends that a mail program may have put into it, bytes.
+/// Maximum length of a text to parse, bytes. It includes spaces and line ends that a mail program may have added.
 pub const MAX_TEXT: usize = 2048;
 
-/// What a code says. It is written in lower case; a QR code of it is smaller in upper case, which means the same.
+/// The content of an invitation code. It is written in lower case. Upper case means the same and makes a smaller QR
+/// code.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Code {
     name: String,
@@ -51,48 +53,48 @@ pub struct Code {
     secret: [u8; SECRET_LEN],
 }
 
-/// Why a text is no code. Each message says what to do.
+/// Why a text is not an invitation code. Each message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CodeError {
-    /// Something else was pasted.
+    /// The text lacks the prefix of a code.
     #[error(
         "it does not begin with \"{PREFIX}\": copy the code whole, as `quictun invite` prints it"
     )]
     Prefix,
-    /// A character that is in no code.
+    /// The text has a character that codes do not use.
     #[error(
-        "{0:?} is in no code: after {PREFIX} come the letters a to z and the digits 2 to 7 only"
+        "{0:?} is not allowed in a code: after {PREFIX} only the letters a to z and the digits 2 to 7 follow"
     )]
     Character(char),
-    /// A part is missing, or there is more than one code.
+    /// A part is missing, or the text holds more than one code.
     #[error("it is cut short, or longer than a code: copy it whole")]
     Length,
-    /// A slip of the hand.
+    /// The checksum does not match: the code was mistyped or damaged.
     #[error("its checksum does not fit: a character is missing or wrong")]
     Checksum,
-    /// Another format.
+    /// The code has an unknown format version.
     #[error("it is of version {0}, which this quictun does not know: install a newer one")]
     Version(u8),
-    /// The checksum fits, and yet nothing that `quictun invite` makes.
+    /// The checksum matches, but `quictun invite` never writes this content.
     #[error("it names no client and server: ask for a new one")]
     Content,
 }
 
-/// The part that keeps a code from being made.
+/// The field because of which a code cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ContentError {
-    /// The name of the client.
+    /// The client's name is invalid.
     #[error(
         "a client's name has 1 to {MAX_NAME} letters, digits, '.', '-' and '_', and begins with a letter or digit"
     )]
     Name,
-    /// The address of the server.
+    /// The server's address is invalid.
     #[error("the server's address is HOST:PORT, with at most {MAX_SERVER} characters")]
     Server,
 }
 
-/// Whether an invited client may have this name: it is also the name of a file.
+/// Returns whether an invited client may have this name. The name is also the name of a file.
 pub fn is_client_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let begins = name.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -100,7 +102,8 @@ pub fn is_client_name(name: &str) -> bool {
 }
 
 impl Code {
-    /// A code for the client `name` of the server at `server`, `HOST:PORT`, that has this key.
+    /// Makes a code that invites the client `name` to the server at `server`, `HOST:PORT`. `pin` identifies the
+    /// server's key.
     pub fn new(
         name: &str,
         server: &str,
@@ -118,22 +121,22 @@ impl Code {
         })
     }
 
-    /// The client's name.
+    /// Returns the client's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the server listens, `HOST:PORT`, with an IPv6 address in brackets.
+    /// Returns the server's address, `HOST:PORT`, with an IPv6 address in brackets.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// SHA-256 of the server's public key.
+    /// Returns the SHA-256 of the server's public key.
     pub fn pin(&self) -> [u8; PIN_LEN] {
         self.pin
     }
 
-    /// The one-time secret.
+    /// Returns the one-time secret.
     pub fn secret(&self) -> &[u8; SECRET_LEN] {
         &self.secret
     }
@@ -158,12 +161,12 @@ impl Code {
         let name = take_text(&mut bytes)?;
         let server = take_text(&mut bytes)?;
         let code = Self::new(name, server, *pin, *secret).ok()?;
-        // One text for each code: what is not canonical is not ours.
+        // Each code has one text only: refuse a form that is not canonical.
         (bytes.is_empty() && code.server == server).then_some(code)
     }
 }
 
-/// The canonical form of `HOST:PORT`.
+/// Returns `HOST:PORT` in canonical form.
 fn host_and_port(text: &str) -> Option<String> {
     let target = Target::parse(&format!("tcp:{text}")).ok()?;
     let Target::Tcp {
@@ -178,7 +181,7 @@ fn host_and_port(text: &str) -> Option<String> {
     (text.len() <= MAX_SERVER).then(|| text.to_owned())
 }
 
-/// A byte with a length, and text of that length.
+/// Takes a text with a one-byte length prefix.
 fn take_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
     let (length, rest) = bytes.split_first()?;
     let (text, rest) = rest.split_at_checked(usize::from(*length))?;
@@ -193,7 +196,7 @@ impl fmt::Display for Code {
         bytes.extend(self.secret);
         bytes.extend(self.pin);
         for text in [&self.name, &self.server] {
-            // Both were measured when they came in.
+            // `Code::new` has checked both lengths.
             bytes.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
             bytes.extend(text.as_bytes());
         }
@@ -206,7 +209,7 @@ impl fmt::Display for Code {
 impl FromStr for Code {
     type Err = CodeError;
 
-    /// Reads what [`Code`]'s `Display` writes, in either case, with white space anywhere.
+    /// Parses the output of [`Code`]'s `Display`, in either case, with white space anywhere.
     fn from_str(text: &str) -> Result<Self, CodeError> {
         if text.len() > MAX_TEXT {
             return Err(CodeError::Length);

@@ -1,4 +1,4 @@
-//! What HELLO and `HELLO_ACK` carry where a client joins by an invitation (PROTOCOL section 5.7).
+//! The options of HELLO and `HELLO_ACK` by which a client joins with an invitation (PROTOCOL section 5.7).
 
 use std::fmt;
 
@@ -6,27 +6,27 @@ use crate::code::FlowCode;
 use crate::invitation::is_client_name;
 use crate::open::{put_bytes, take_bytes};
 
-/// Option of HELLO.
+/// The JOIN option of HELLO.
 pub(crate) const OPTION_JOIN: u64 = 0x04;
 
-/// Option of `HELLO_ACK`.
+/// The GRANT option of `HELLO_ACK`.
 pub(crate) const OPTION_GRANT: u64 = 0x06;
 
-/// Bytes of an Ed25519 signature (RFC 8032).
+/// Length of an Ed25519 signature (RFC 8032), bytes.
 pub const SIGNATURE_LEN: usize = 64;
 
-/// Most rules that a GRANT names.
+/// Maximum number of rules in a GRANT.
 pub const MAX_RULES: usize = 64;
 
-/// Most bytes of a GRANT: with it `HELLO_ACK` keeps its limit.
+/// Maximum length of a GRANT, bytes. It keeps `HELLO_ACK` below its own limit.
 pub const MAX_GRANT: usize = 3072;
 
-/// JOIN: a client that nobody knows yet shows that it has an invitation's code.
+/// JOIN: a client that the server does not know yet proves that it has an invitation's code.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Join {
-    /// The client that was invited.
+    /// Name of the invited client.
     pub name: String,
-    /// By the key that follows from the code's secret.
+    /// Signature by the key that is derived from the code's secret.
     pub signature: [u8; SIGNATURE_LEN],
 }
 
@@ -38,12 +38,12 @@ impl fmt::Debug for Join {
     }
 }
 
-/// GRANT: who the client is to the server from now on, and what it may reach.
+/// GRANT: the client's name at the server from now on, and the targets it may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The client's name.
+    /// The client's name at the server.
     pub name: String,
-    /// Its rules, as the server's configuration writes them; not all of them where they are too many.
+    /// The client's rules, as the server's configuration writes them. Rules that exceed the limits are left out.
     pub allow: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Join {
 }
 
 impl Grant {
-    /// A grant with as many of the rules as it has room for.
+    /// Makes a grant with as many of the rules as fit.
     pub fn new(name: &str, allow: impl IntoIterator<Item = String>) -> Self {
         let mut room = MAX_GRANT.saturating_sub(COST + name.len());
         let fits = |rule: &String| {
@@ -109,10 +109,10 @@ impl Grant {
     }
 }
 
-/// The length in front of a text takes no more.
+/// Maximum length of a text's length prefix, bytes.
 const COST: usize = 2;
 
-/// Text that may be shown and written to a file.
+/// Returns whether the text is safe to show and to write to a file.
 fn is_rule(rule: &str) -> bool {
     !rule.is_empty() && !rule.contains(char::is_control)
 }

@@ -6,8 +6,9 @@
 //! INCOMING    server -> client         type 0x09, length, id, peer length, peer, options...
 //! ```
 //!
-//! The first two are bodies of control frames ([`crate::control`]). INCOMING begins a stream that the server opens; it is
-//! received as OPEN is ([`crate::open`]), and answered by `OPEN_ACK`.
+//! LISTEN and `LISTEN_ACK` are bodies of control frames ([`crate::control`]). INCOMING begins a stream that the server
+//! opens. The client receives it in the same way as a server receives OPEN ([`crate::open`]), and answers with
+//! `OPEN_ACK`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,88 +20,88 @@ use crate::open::{Decoded, put_bytes, skip_all, split_frame, take_bytes};
 use crate::target::MAX_UNIX_PATH;
 use crate::varint;
 
-/// Option of HELLO and `HELLO_ACK`.
+/// The REVERSE option of HELLO and `HELLO_ACK`.
 pub(crate) const OPTION_REVERSE: u64 = 0x0a;
 
-/// Bytes that name the process which holds a listener.
+/// Length of the id of the process that holds a listener, bytes.
 pub const HOLDER_LEN: usize = 16;
 
-/// Longest text of an address, bytes: `unix:` and a path of [`MAX_UNIX_PATH`] bytes, rounded up.
+/// Maximum length of an address text, bytes: `unix:` and a path of [`MAX_UNIX_PATH`] bytes, rounded up.
 pub const MAX_ADDRESS: usize = 128;
 
-/// Longest body of INCOMING, bytes: that of `OPEN_ACK`.
+/// Maximum length of INCOMING's body, bytes: that of `OPEN_ACK`.
 const MAX_INCOMING: usize = 256;
 
-/// Longest INCOMING frame, bytes: two integers of the longest form, and the body.
+/// Maximum length of an INCOMING frame, bytes: two integers of the longest form, and the body.
 pub const MAX_INCOMING_FRAME: usize = 2 * varint::MAX_LEN + MAX_INCOMING;
 
 const TYPE_INCOMING: u64 = 0x09;
 
-/// The code of `LISTEN_ACK` that says yes.
+/// The code of `LISTEN_ACK` that reports success.
 const LISTENS: u64 = 0;
 
-/// The text of a peer without an address.
+/// The text for a peer without an address.
 const UNIX_PEER: &str = "unix";
 
-/// Names a reverse forward of a client.
+/// Identifies a reverse forward of a client.
 pub type ListenId = u64;
 
-/// A client's request: listen for me.
+/// A client's request that the server listen for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// The reverse forward.
+    /// Id of the reverse forward.
     pub id: ListenId,
-    /// Whether to wait while another process of the client has the listener, rather than to take it over.
+    /// If another process of the client holds the listener: `true` waits for it, `false` takes the listener over.
     pub wait: bool,
-    /// The process of the client.
+    /// Id of the client's process.
     pub holder: [u8; HOLDER_LEN],
-    /// Where to listen, at most [`MAX_ADDRESS`] bytes. Opaque here: see [`ListenAddress::parse`].
+    /// The address to listen on, at most [`MAX_ADDRESS`] bytes. Opaque here: see [`ListenAddress::parse`].
     pub address: String,
 }
 
-/// A server's answer, or the news that it listens no more.
+/// The server's answer to LISTEN, or its notice that it stopped listening.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAck {
-    /// The reverse forward.
+    /// Id of the reverse forward.
     pub id: ListenId,
-    /// Where the server listens, or why it does not.
+    /// The address that the server listens on, or the reason why it does not listen.
     pub result: Result<ListenAddress, ListenCode>,
 }
 
-/// An application has connected to a listener, and is carried on this stream.
+/// An application connected to a listener. This stream carries the application's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incoming {
-    /// The reverse forward.
+    /// Id of the reverse forward.
     pub id: ListenId,
-    /// Who has connected.
+    /// The application that connected.
     pub peer: IncomingPeer,
 }
 
-/// Who has connected to a listener.
+/// The application that connected to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncomingPeer {
-    /// Over TCP, from here.
+    /// Connected over TCP from this address.
     Ip(SocketAddr),
-    /// Over a Unix socket, where clients have no address.
+    /// Connected over a Unix socket, where clients have no address.
     Unix,
 }
 
-/// Where a server listens.
+/// An address that a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ListenAddress {
-    /// TCP; port 0 is the server's choice. Never an IPv4 address in IPv6 form.
+    /// A TCP address. With port 0 the server chooses the port. An IPv4 address is never in IPv6 form.
     Tcp(SocketAddr),
     /// A Unix stream socket: a plain absolute path.
     Unix(String),
 }
 
-/// Why a text is no address to listen on.
+/// Why a text is not an address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ListenAddressError {
-    /// Another network, a name, or no port.
+    /// The text has another network, a host name, or no port.
     #[error("write tcp:ADDRESS:PORT or unix:/PATH, with an address in numbers")]
     Form,
-    /// A path that is too long for the system, not absolute, or that may lead elsewhere than it says.
+    /// The path is too long for the system, not absolute, or not plain: it may lead elsewhere than it says.
     #[error(
         "a Unix socket's path is absolute, without '.', '..', doubled slashes and control characters, and has at most 107 bytes"
     )]
@@ -108,11 +109,11 @@ pub enum ListenAddressError {
 }
 
 impl ListenAddress {
-    /// Reads `tcp:ADDRESS:PORT` or `unix:/PATH`.
+    /// Parses `tcp:ADDRESS:PORT` or `unix:/PATH`.
     ///
     /// # Errors
     ///
-    /// The text is none of these.
+    /// Fails if the text has neither form.
     pub fn parse(text: &str) -> Result<Self, ListenAddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Self::unix(path);
@@ -121,16 +122,16 @@ impl ListenAddress {
         address.map(Self::tcp).ok_or(ListenAddressError::Form)
     }
 
-    /// A TCP address, IPv4 in its own form and without a zone's number.
+    /// Makes a TCP address. An IPv4-mapped address becomes IPv4, and an IPv6 zone's number is dropped.
     pub fn tcp(address: SocketAddr) -> Self {
         Self::Tcp(SocketAddr::new(address.ip().to_canonical(), address.port()))
     }
 
-    /// A Unix socket.
+    /// Makes the address of a Unix socket.
     ///
     /// # Errors
     ///
-    /// The path is not plain and absolute, or too long.
+    /// Fails if the path is too long, or is not plain and absolute.
     pub fn unix(path: &str) -> Result<Self, ListenAddressError> {
         let mut parts = path.strip_prefix('/').unwrap_or_default().split('/');
         let plain = parts.all(|part| !matches!(part, "" | "." | ".."));
@@ -238,7 +239,7 @@ impl Incoming {
         put_bytes(&body, out);
     }
 
-    /// Reads the frame at the front of `bytes`.
+    /// Decodes the frame at the front of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
         let known = |kind| kind == TYPE_INCOMING;
         let Some((_, body, consumed)) = split_frame(bytes, known, MAX_INCOMING)? else {

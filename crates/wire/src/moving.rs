@@ -1,49 +1,49 @@
-//! The frames that begin a stream on which a flow of another connection goes on (PROTOCOL section 5.8).
+//! The frames that begin a stream to which a flow moves from another connection (PROTOCOL section 5.8).
 //!
 //! ```text
 //! MOVE      client -> server   type 0x05, length, flow, leg, next, options...
 //! MOVE_ACK  server -> client   type 0x06, length, next, options...
 //! ```
 //!
-//! Raw application bytes follow each frame: in front of the client's stands the number that `MOVE_ACK` names, in front of
-//! the server's the one that MOVE names. They are received as OPEN and `OPEN_ACK` are ([`crate::open`]). To tell such a
-//! stream from one that begins with OPEN, ask [`begins`] for its first bytes.
+//! Raw application bytes follow each frame. The client's bytes start at the number in `MOVE_ACK`, the server's bytes at
+//! the number in MOVE. The frames are received in the same way as OPEN and `OPEN_ACK` ([`crate::open`]). [`begins`]
+//! distinguishes such a stream from one that begins with OPEN by the first bytes of the stream.
 
 use crate::code::FlowCode;
 use crate::open::{Decoded, put_bytes, skip_all, split_frame};
 use crate::varint;
 
-/// Longest body of MOVE and of `MOVE_ACK`, bytes: that of `OPEN_ACK`, which has options alone as well.
+/// Maximum length of the body of MOVE and of `MOVE_ACK`, bytes: that of `OPEN_ACK`, whose body also has only options.
 const MAX_BODY: usize = 256;
 
-/// Longest MOVE frame, bytes: two integers of the longest form, and the body.
+/// Maximum length of a MOVE frame, bytes: two integers of the longest form, and the body.
 pub const MAX_MOVE_FRAME: usize = 2 * varint::MAX_LEN + MAX_BODY;
 
-/// Longest `MOVE_ACK` frame, bytes.
+/// Maximum length of a `MOVE_ACK` frame, bytes.
 pub const MAX_MOVE_ACK_FRAME: usize = 2 * varint::MAX_LEN + MAX_BODY;
 
 const TYPE_MOVE: u64 = 0x05;
 const TYPE_MOVE_ACK: u64 = 0x06;
 
-/// The client's request: a flow of the bond goes on here.
+/// The client's request: a flow of the bond continues on this stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// The number that the flow's OPEN gave it.
+    /// The flow's number from its OPEN.
     pub flow: u64,
-    /// Counts the moves of this flow from 1, and rises with each attempt.
+    /// Counts the moves of this flow from 1. Each attempt increases it.
     pub leg: u64,
-    /// The first number of the server's bytes that the client does not have in order.
+    /// The first of the server's byte numbers that the client has not received in order.
     pub next: u64,
 }
 
-/// The server's answer: the flow goes on here.
+/// The server's answer: the flow continues on this stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveAck {
-    /// The first number of the client's bytes that the server does not have in order.
+    /// The first of the client's byte numbers that the server has not received in order.
     pub next: u64,
 }
 
-/// Whether a stream that begins so carries on a flow; `None`: too early to tell.
+/// Returns whether a stream with these first bytes moves a flow, or `None` if more bytes are needed.
 pub fn begins(bytes: &[u8]) -> Option<bool> {
     varint::decode(bytes).map(|(kind, _)| kind == TYPE_MOVE)
 }
@@ -54,7 +54,7 @@ impl Move {
         encode(TYPE_MOVE, &[self.flow, self.leg, self.next], out);
     }
 
-    /// Reads the frame at the front of `bytes`.
+    /// Decodes the frame at the front of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
         decode(TYPE_MOVE, bytes, |[flow, leg, next]| Self {
             flow,
@@ -70,7 +70,7 @@ impl MoveAck {
         encode(TYPE_MOVE_ACK, &[self.next], out);
     }
 
-    /// Reads the frame at the front of `bytes`.
+    /// Decodes the frame at the front of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
         decode(TYPE_MOVE_ACK, bytes, |[next]| Self { next })
     }
@@ -85,7 +85,7 @@ fn encode(kind: u64, numbers: &[u64], out: &mut Vec<u8>) {
     put_bytes(&body, out);
 }
 
-/// A frame of `N` numbers and options, none of which is known.
+/// Decodes a frame of `N` numbers and options. No option is known.
 fn decode<const N: usize, T>(
     kind: u64,
     bytes: &[u8],

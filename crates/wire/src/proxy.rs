@@ -1,7 +1,7 @@
-//! What applications say to a proxy before their bytes: SOCKS5, SOCKS4, SOCKS4A, or HTTP/1.x CONNECT.
+//! The handshakes by which applications tell a proxy their target: SOCKS5, SOCKS4, SOCKS4A, or HTTP/1.x CONNECT.
 //!
-//! The first byte decides: 5 and 4 are the versions of SOCKS, and a letter begins an HTTP request. [`Handshake`] takes
-//! bytes and says what to do. Names are passed on as they are: who looks them up is not decided here.
+//! The first byte selects the protocol: 5 and 4 are the versions of SOCKS, and a letter begins an HTTP request.
+//! [`Handshake`] takes bytes and returns the next step. It passes names on unchanged and does not resolve them.
 //!
 //! ```text
 //!  bytes ─► push ─► poll ─┬► More                 read on, up to a deadline
@@ -20,8 +20,8 @@
 //! | RFC 9112 | 2.2, 3.2.3, 5, 6.3 | `http` |
 //! | RFC 7617 | 2 | `http` |
 //!
-//! A page in a browser can make requests of its own to an address of this machine. It cannot ask for CONNECT nor choose the
-//! first byte, and every other request is refused without an effect.
+//! A page in a browser can send its own requests to an address of this machine. It can neither send CONNECT nor choose
+//! the first byte, and every other request is refused without an effect.
 
 use crate::code::FlowCode;
 use crate::target::Target;
@@ -32,71 +32,71 @@ mod socks5;
 
 pub use http::MAX_HEAD;
 
-/// The conversation with one application, up to its request.
+/// The handshake with one application, up to its request.
 pub struct Handshake {
-    /// Whoever asks has to give a user and a password.
+    /// The application must give a user and a password.
     protected: bool,
     stage: Stage,
     input: Vec<u8>,
 }
 
-/// The next thing to do.
+/// The next step of a handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// More bytes are needed.
+    /// The handshake needs more bytes.
     More,
-    /// The application is to be sent this; then poll again.
+    /// Send these bytes to the application, then poll again.
     Reply(Vec<u8>),
-    /// The application says who it is; answer with [`Handshake::handle_login`], then poll again.
+    /// The application sent credentials. Call [`Handshake::handle_login`], then poll again.
     Login(Credentials),
-    /// The application asks for a connection.
+    /// The application requests a connection.
     Connect(Request),
-    /// The application is to be sent this, and nothing more is taken from it.
+    /// Send the answer to the application and read nothing more from it.
     Refuse(Refusal),
 }
 
-/// A user and a password, as sent.
+/// A user and a password, as the application sent them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// 1 to 255 bytes over SOCKS5.
+    /// The user's name. Over SOCKS5 it has 1 to 255 bytes.
     pub user: Vec<u8>,
-    /// The password.
+    /// The password, as the application sent it.
     pub password: Vec<u8>,
 }
 
-/// A connection that an application asks for.
+/// A connection that an application requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// How it is to be answered.
+    /// The protocol in which to answer.
     pub dialect: Dialect,
-    /// Always of TCP; a name is as the application wrote it, in lower case.
+    /// The target, always TCP. A name is as the application wrote it, in lower case.
     pub target: Target,
-    /// What has followed the request already: the first bytes for the target.
+    /// Bytes that already followed the request: the first bytes for the target.
     pub rest: Vec<u8>,
 }
 
-/// A request that is not granted.
+/// A request that the proxy refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What to send; may be empty.
+    /// The bytes to send; may be empty.
     pub answer: Vec<u8>,
-    /// Why, for a log.
+    /// The reason, for a log.
     pub why: &'static str,
 }
 
-/// The way in which an application has asked.
+/// The proxy protocol of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// RFC 1928.
+    /// SOCKS version 5 (RFC 1928).
     Socks5,
-    /// SOCKS4 or SOCKS4A.
+    /// SOCKS version 4, with or without the extension 4A.
     Socks4,
     /// HTTP/1.0 or HTTP/1.1 CONNECT.
     Http,
 }
 
 impl Dialect {
-    /// The answer once the target is connected.
+    /// Returns the answer once the target is connected.
     pub fn accepted(self) -> &'static [u8] {
         match self {
             Self::Socks5 => &socks5::ACCEPTED,
@@ -105,7 +105,7 @@ impl Dialect {
         }
     }
 
-    /// The answer where it is not; `None`: nobody knows why.
+    /// Returns the answer if the target is not connected. `None` means that the reason is unknown.
     pub fn refused(self, code: Option<FlowCode>) -> Vec<u8> {
         match self {
             Self::Socks5 => socks5::refused(code),
@@ -116,20 +116,21 @@ impl Dialect {
 }
 
 enum Stage {
-    /// Nothing has come yet.
+    /// No byte has arrived yet.
     First,
     Socks5(socks5::Stage),
     Socks4,
     Http(http::Head),
-    /// Who asks is known, or need not be; this comes next.
+    /// The application is known, or does not have to be. Its request comes next.
     Asked(Dialect, Box<str>),
-    /// Who asks is being looked up; this comes next where it is known.
+    /// The login is being checked. If it is valid, the boxed stage comes next.
     LoggingIn(Box<Stage>, Dialect),
     Over,
 }
 
 impl Handshake {
-    /// Of an application that has said nothing yet. `protected`: it has to give a user and a password.
+    /// Starts the handshake of an application that has sent nothing yet. If `protected`, the application must give a
+    /// user and a password.
     pub fn new(protected: bool) -> Self {
         Self {
             protected,
@@ -138,12 +139,13 @@ impl Handshake {
         }
     }
 
-    /// Takes bytes. To be polled until it wants more before the next ones: it holds at most [`MAX_HEAD`] and these.
+    /// Appends bytes. Poll until [`Step::More`] before the next call; then at most [`MAX_HEAD`] bytes and these are
+    /// held.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The next thing to do.
+    /// Returns the next step.
     pub fn poll(&mut self) -> Step {
         if matches!(self.stage, Stage::First) {
             self.stage = match self.input.first() {
@@ -151,7 +153,7 @@ impl Handshake {
                 Some(5) => Stage::Socks5(socks5::Stage::Methods),
                 Some(4) => Stage::Socks4,
                 Some(byte) if byte.is_ascii_alphabetic() => Stage::Http(http::Head::default()),
-                Some(_) => return self.refuse(Vec::new(), "it speaks neither SOCKS nor HTTP"),
+                Some(_) => return self.refuse(Vec::new(), "this is neither SOCKS nor HTTP"),
             };
         }
         loop {
@@ -186,7 +188,7 @@ impl Handshake {
     fn connect(&mut self, dialect: Dialect, target: Option<Target>) -> Step {
         let Some(target) = target else {
             let answer = dialect.refused(Some(FlowCode::BadOpen));
-            return self.refuse(answer, "it names no target");
+            return self.refuse(answer, "the request has no valid target");
         };
         self.stage = Stage::Over;
         let rest = std::mem::take(&mut self.input);
@@ -197,7 +199,7 @@ impl Handshake {
         })
     }
 
-    /// The answer to [`Step::Login`]: whether this user has this password. Returns the next thing to do.
+    /// Answers [`Step::Login`]: `known` says whether user and password match. Returns the next step.
     pub fn handle_login(&mut self, known: bool) -> Step {
         let (next, dialect) = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::LoggingIn(next, dialect) => (*next, dialect),
@@ -210,7 +212,7 @@ impl Handshake {
             (Dialect::Http, false) => Step::Refuse(http::unknown()),
             (_, false) => {
                 let answer = socks5::UNKNOWN.to_vec();
-                self.refuse(answer, "no such user, or another password")
+                self.refuse(answer, "unknown user or wrong password")
             }
             (Dialect::Http, true) => {
                 self.stage = next;
@@ -231,7 +233,7 @@ impl Handshake {
 
 impl std::fmt::Debug for Handshake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The bytes may be a password.
+        // The bytes may hold a password.
         f.debug_struct("Handshake")
             .field("protected", &self.protected)
             .field("held", &self.input.len())
@@ -245,7 +247,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What comes after the head of a request.
+/// Returns the stage and step after the head of a request.
 fn asked_by_http(authority: &str, login: Option<Credentials>, protected: bool) -> (Stage, Step) {
     let asked = Stage::Asked(Dialect::Http, format!("tcp:{authority}").into());
     match login {
@@ -258,7 +260,7 @@ fn asked_by_http(authority: &str, login: Option<Credentials>, protected: bool) -
     }
 }
 
-/// The text of a target of a host and a port, where the host may be an address.
+/// Returns the text of a target with this host and port. The host may be an IP address.
 fn target(host: &str, port: u16) -> Box<str> {
     match host.parse::<std::net::IpAddr>() {
         Ok(ip) => format!("tcp:{}", std::net::SocketAddr::new(ip, port)).into(),

@@ -1,45 +1,47 @@
-//! Recognises SPICE in the first bytes of a flow and names its session for the REST interface (PROTOCOL section 9).
+//! Recognises SPICE in the first bytes of a flow and reads its session's data for the REST interface (PROTOCOL section
+//! 9).
 //!
-//! Both byte strings are hostile: the applications of a flow choose what stands in them. Every length is checked
-//! against what is there, and a message that does not add up ends the reading; what was found before stays.
-//! Byte layout: the SPICE link messages (`REDQ`), then mini-headers (type `u16`, size `u32`), little-endian.
+//! Both byte strings are hostile: the flow's applications choose their content. Every length is checked against the
+//! available bytes. A malformed message ends the parsing; data found before it stays valid. Byte layout: the SPICE link
+//! messages (`REDQ`), then mini-headers (type `u16`, size `u32`), little-endian.
 
 use std::fmt::Write as _;
 
-/// Only this many bytes of each direction are looked at.
+/// Number of bytes of each direction that the parser reads at most.
 pub const MAX_HEAD: usize = 1024;
 
 const MAGIC: &[u8] = b"REDQ";
-/// Magic, major and minor version, size: what stands before a link message.
+/// Length of the header before a link message, bytes: magic, major and minor version, size.
 const LINK_HEADER_LEN: usize = 16;
 
 const MSG_MAIN_INIT: u16 = 103;
 const MSG_MAIN_NAME: u16 = 113;
 const MSG_MAIN_UUID: u16 = 114;
 
-/// What the first bytes of a SPICE channel tell.
+/// Data from the first bytes of a SPICE channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spice {
     /// Protocol version of the client, hexadecimal `major.minor`.
     pub version: String,
-    /// Eight hexadecimal digits, in wire order; 0 on the client's first channel until the server has named it.
+    /// Session id, eight hexadecimal digits in wire order; 0 on the client's first channel until the server has
+    /// assigned one.
     pub session_id: String,
-    /// What the channel carries.
+    /// The type of the channel that the flow carries.
     pub channel_type: Channel,
-    /// Name of the virtual machine; on the main channel only.
+    /// Name of the virtual machine. Set on the main channel only.
     pub server_name: Option<String>,
-    /// UUID of the virtual machine, 8-4-4-4-12 lower-case; on the main channel only.
+    /// UUID of the virtual machine, 8-4-4-4-12 in lower case. Set on the main channel only.
     pub server_uuid: Option<String>,
 }
 
-/// A SPICE channel type: what a channel carries.
+/// A SPICE channel type, such as display or inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Channel(u8);
 
 /// The channel that controls the whole session.
 const MAIN: Channel = Channel(1);
 
-/// Names of the channel types, from 0 on. Type 0 is none.
+/// Names of the channel types, by number. Type 0 does not exist.
 const NAMES: [&str; 12] = [
     UNKNOWN,
     "main",
@@ -56,10 +58,10 @@ const NAMES: [&str; 12] = [
 ];
 const UNKNOWN: &str = "unknown";
 
-/// Looks for a SPICE channel in what a flow's client and server sent first.
+/// Looks for a SPICE channel in the first bytes that a flow's client and server sent.
 ///
-/// `None` where the client does not speak SPICE, or has not sent 21 bytes yet. Call again with more bytes for
-/// the server's name and UUID, which come later.
+/// Returns `None` if the client does not speak SPICE, or has not sent 21 bytes yet. The server's name and UUID arrive
+/// later: call again with more bytes.
 pub fn classify(from_client: &[u8], from_server: &[u8]) -> Option<Spice> {
     let client = &from_client[..from_client.len().min(MAX_HEAD)];
     let server = &from_server[..from_server.len().min(MAX_HEAD)];
@@ -80,12 +82,12 @@ pub fn classify(from_client: &[u8], from_server: &[u8]) -> Option<Spice> {
 }
 
 impl Channel {
-    /// The name in the SPICE protocol; `unknown` for a type that is not in the list.
+    /// Returns the name in the SPICE protocol, or `unknown` for an unlisted type.
     pub fn name(self) -> &'static str {
         NAMES.get(usize::from(self.0)).unwrap_or(&UNKNOWN)
     }
 
-    /// The name as quic-tun spells it: `webdev` and `unknow` are not typing errors of ours.
+    /// Returns the name as quic-tun spells it: `webdev` and `unknow` are quic-tun's typing errors.
     pub fn compat_name(self) -> &'static str {
         match self.name() {
             "webdav" => "webdev",
@@ -95,7 +97,7 @@ impl Channel {
     }
 }
 
-/// Skips the server's link reply and reads messages until all three are found or something else comes.
+/// Skips the server's link reply and reads messages until all three are found or another message arrives.
 fn read_main(server: &[u8], spice: &mut Spice) {
     let Some(mut rest) = after_link_reply(server) else {
         return;
@@ -121,14 +123,14 @@ fn read_main(server: &[u8], spice: &mut Spice) {
     }
 }
 
-/// The bytes after link header, link reply and a link status of 0 (success).
+/// Returns the bytes after link header, link reply and a link status of 0 (success).
 fn after_link_reply(server: &[u8]) -> Option<&[u8]> {
     let (size, _) = split_u32(server.get(12..)?)?;
     let (status, rest) = split_u32(server.get(LINK_HEADER_LEN.checked_add(size)?..)?)?;
     (status == 0).then_some(rest)
 }
 
-/// Splits off a message: its type, its payload, what follows. `None` where it is not there as a whole.
+/// Splits off a message: its type, its payload, the remaining bytes. Returns `None` if the message is incomplete.
 fn split_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let (kind, rest) = bytes.split_first_chunk::<2>()?;
     let (size, rest) = split_u32(rest)?;
@@ -141,7 +143,7 @@ fn split_u32(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((usize::try_from(u32::from_le_bytes(*number)).ok()?, rest))
 }
 
-/// A length that counts the final NUL, and the text.
+/// Reads a text with a length prefix that counts the final NUL.
 fn name(payload: &[u8]) -> Option<String> {
     let (len, rest) = split_u32(payload)?;
     let text = rest.get(..len.checked_sub(1)?)?;

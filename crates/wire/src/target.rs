@@ -1,8 +1,8 @@
-//! Where a flow leads: `tcp:host:port` or `unix:/path` (PROTOCOL section 3).
+//! The target of a flow: `tcp:host:port` or `unix:/path` (PROTOCOL section 3).
 //!
-//! [`Target::parse`] is the only way from text to a target and [`Display`](fmt::Display) the only way back;
-//! `parse(display(t)) == t` for every target that `parse` made. Whether a client may reach a
-//! target is decided elsewhere, on the parsed value.
+//! [`Target::parse`] is the only way from text to a target, and [`Display`](fmt::Display) the only way back.
+//! `parse(display(t)) == t` holds for every target `t` that `parse` returned. Other code decides on the parsed value
+//! whether a client may reach a target.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,105 +12,107 @@ use thiserror::Error;
 
 use crate::code::FlowCode;
 
-/// Longest text accepted, bytes.
+/// Maximum length of a target's text, bytes.
 pub const MAX_TARGET: usize = 1024;
 
-/// Longest host, bytes: no DNS name is longer (RFC 1035 section 2.3.4).
+/// Maximum length of a host, bytes: the longest DNS name (RFC 1035 section 2.3.4).
 pub const MAX_HOST: usize = 253;
 
-/// Longest path of a Unix socket, bytes: `sun_path` holds 108, one of them the final NUL.
+/// Maximum length of a Unix socket's path, bytes: `sun_path` holds 108, one of them the final NUL.
 pub const MAX_UNIX_PATH: usize = 107;
 
-/// What the server dials for a flow.
+/// The address that the server dials for a flow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
-    /// A TCP endpoint.
+    /// A TCP connection to a host and port.
     Tcp {
-        /// Which addresses of the host may be dialled.
+        /// The address families that may be dialled.
         family: Family,
         /// A lower-case DNS name, or an address literal in canonical form without brackets.
         host: String,
-        /// Never 0.
+        /// The port, never 0.
         port: u16,
     },
     /// A Unix stream socket.
     Unix {
-        /// Absolute path, not normalised: it may hold `..`.
+        /// The absolute path, not normalised: it may contain `..`.
         path: String,
     },
 }
 
-/// Which addresses of a host may be dialled.
+/// The address families of a host that may be dialled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// Either (`tcp`).
+    /// IPv4 or IPv6 (`tcp`).
     #[default]
     Any,
-    /// IPv4 only (`tcp4`).
+    /// IPv4 addresses only (`tcp4`).
     V4,
-    /// IPv6 only (`tcp6`).
+    /// IPv6 addresses only (`tcp6`).
     V6,
 }
 
-/// Why a text is no target. Each message says what to write instead.
+/// Why a text is not a target. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// Nothing at all.
+    /// The text is empty.
     #[error("the target is empty: write tcp:HOST:PORT or unix:/PATH")]
     Empty,
-    /// More than [`MAX_TARGET`] bytes, with the length of the text.
+    /// The text, of this many bytes, exceeds [`MAX_TARGET`].
     #[error("the target is {0} bytes long: at most {MAX_TARGET} are accepted")]
     TooLong(usize),
-    /// NUL, newline and the like, with the first one.
+    /// The text has a control character such as NUL or newline; holds the first one.
     #[error("the target holds the control character {0:?}: remove it")]
     ControlCharacter(char),
-    /// A network of Go's that cannot be carried, or none at all: the text before the first colon, lower-case.
+    /// The network is one of Go's that the tunnel cannot carry, or is unknown; holds the text before the first colon in
+    /// lower case.
     #[error(
         "unsupported network {0:?}: write tcp:HOST:PORT, tcp4:HOST:PORT, tcp6:HOST:PORT or unix:/PATH"
     )]
     UnsupportedNetwork(String),
-    /// `tcp:host`, or `host`, with what stands where host and port should.
+    /// The text has no port, as in `tcp:host` or `host`; holds the text found instead of host and port.
     #[error("the target {0:?} has no port: write tcp:HOST:PORT")]
     MissingPort(String),
-    /// 0, above 65535, or no number: the text after the last colon.
+    /// The port is 0, above 65535, or not a number; holds the text after the last colon.
     #[error("bad port {0:?}: write a number from 1 to 65535")]
     BadPort(String),
-    /// `tcp::22`.
+    /// The host is empty, as in `tcp::22`.
     #[error("the target has no host: write tcp:HOST:PORT, with 127.0.0.1 for the server itself")]
     EmptyHost,
-    /// `tcp:::1:22`: host and port cannot be told apart.
+    /// The IPv6 address has no brackets, as in `tcp:::1:22`, so that host and port are ambiguous.
     #[error("IPv6 addresses need brackets: write tcp:[ADDRESS]:PORT, as in tcp:[::1]:22")]
     UnbracketedIpv6,
-    /// `[x]` where x is no IPv6 address, or carries a zone: the text after the opening bracket.
+    /// The text in brackets is not an IPv6 address, or has a zone; holds the text after the opening bracket.
     #[error("{0:?} is not an IPv6 address: write [ADDRESS]:PORT, without a zone, as in [::1]:22")]
     BadIpv6(String),
-    /// More than [`MAX_HOST`] bytes, with the length of the host.
+    /// The host, of this many bytes, exceeds [`MAX_HOST`].
     #[error("the host is {0} bytes long: names have at most {MAX_HOST}")]
     HostTooLong(usize),
-    /// `127.1`, `0x7f000001`: resolvers disagree on what these hosts mean.
+    /// The host looks like a number, as in `127.1` or `0x7f000001`. Resolvers disagree on the meaning of such hosts.
     #[error(
         "{0:?} is neither a name nor an IPv4 address: write all four decimal numbers, as in 127.0.0.1"
     )]
     BadIpv4(String),
-    /// A character that no DNS name has, with the first one.
+    /// The host has a character that is not allowed in DNS names; holds the first one.
     #[error(
         "{0:?} cannot stand in a host name: use letters, digits, '-', '_' and '.' (xn-- for other scripts)"
     )]
     BadHost(char),
-    /// `tcp4:[::1]:22`, `tcp6:127.0.0.1:22`: the network as given, and the address.
+    /// Network and address do not match, as in `tcp4:[::1]:22` or `tcp6:127.0.0.1:22`; holds the network as given, and
+    /// the address.
     #[error("{1} is not an address of the network {0}: write tcp:HOST:PORT for either family")]
     FamilyMismatch(&'static str, String),
-    /// `unix:relative` or `unix:@abstract`: the path as given.
+    /// The path is not absolute, as in `unix:relative` or `unix:@abstract`; holds the path as given.
     #[error("the Unix socket path {0:?} is not absolute: write unix:/PATH")]
     RelativePath(String),
-    /// More than [`MAX_UNIX_PATH`] bytes, with the length of the path.
+    /// The path, of this many bytes, exceeds [`MAX_UNIX_PATH`].
     #[error("the Unix socket path is {0} bytes long: the system allows at most {MAX_UNIX_PATH}")]
     PathTooLong(usize),
 }
 
 impl Target {
-    /// Reads a target: `<network>:<address>`, or one of the short forms `host:port`, `[v6]:port`, `/path`.
+    /// Parses a target: `<network>:<address>`, or one of the short forms `host:port`, `[v6]:port`, `/path`.
     ///
     /// Networks are `tcp`, `tcp4`, `tcp6` and `unix`, in either case.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
@@ -146,7 +148,7 @@ impl Target {
         }
     }
 
-    /// The address, where the host is written as one; `None` for names and Unix sockets.
+    /// Returns the host's address if the host is an address literal; `None` for names and Unix sockets.
     pub fn ip_literal(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp { host, .. } => host.parse().ok(),
@@ -156,7 +158,7 @@ impl Target {
 }
 
 impl TargetError {
-    /// The code with which a server refuses the flow.
+    /// Returns the code with which a server refuses the flow.
     pub fn code(&self) -> FlowCode {
         match self {
             Self::UnsupportedNetwork(_) => FlowCode::Unsupported,
@@ -186,7 +188,7 @@ impl fmt::Display for Target {
 }
 
 impl Family {
-    /// The network's name in a target: `tcp`, `tcp4`, `tcp6`.
+    /// Returns the network's name in a target: `tcp`, `tcp4` or `tcp6`.
     pub fn network(self) -> &'static str {
         match self {
             Self::Any => "tcp",
@@ -195,7 +197,7 @@ impl Family {
         }
     }
 
-    /// Whether an address of this family may be dialled.
+    /// Returns whether an address of this family may be dialled.
     pub fn allows(self, address: IpAddr) -> bool {
         match self {
             Self::Any => true,
@@ -205,7 +207,7 @@ impl Family {
     }
 }
 
-/// Networks that Go's `net.Dial` knows and we do not carry: `udp:53` is no host named "udp".
+/// Networks that Go's `net.Dial` knows and the tunnel does not carry: `udp:53` is not a host named "udp".
 const FOREIGN_NETWORKS: [&str; 8] = [
     "udp",
     "udp4",
@@ -217,7 +219,7 @@ const FOREIGN_NETWORKS: [&str; 8] = [
     "unixpacket",
 ];
 
-/// Whether `before:after` is `host:port` rather than `network:address`.
+/// Returns whether `before:after` is `host:port` rather than `network:address`.
 fn is_bare_host(before: &str, after: &str) -> bool {
     !FOREIGN_NETWORKS.contains(&before) && after.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -251,7 +253,7 @@ fn parse_tcp(family: Family, address: &str) -> Result<Target, TargetError> {
     Ok(Target::Tcp { family, host, port })
 }
 
-/// Splits `::1]:22`; the host comes back in canonical form.
+/// Splits `::1]:22`. Returns the host in canonical form.
 fn split_bracketed(bracketed: &str) -> Result<(String, &str), TargetError> {
     let bad = |literal: &str| TargetError::BadIpv6(literal.to_owned());
     let (literal, after) = bracketed.split_once(']').ok_or_else(|| bad(bracketed))?;
@@ -263,7 +265,7 @@ fn split_bracketed(bracketed: &str) -> Result<(String, &str), TargetError> {
     }
 }
 
-/// Splits `host:22`; the host comes back in lower case.
+/// Splits `host:22`. Returns the host in lower case.
 fn split_plain(address: &str) -> Result<(String, &str), TargetError> {
     if address.is_empty() {
         return Err(TargetError::EmptyHost);
@@ -291,7 +293,7 @@ fn split_plain(address: &str) -> Result<(String, &str), TargetError> {
     Ok((host, port))
 }
 
-/// Whether resolvers might take the name for an IPv4 address: its last label is decimal or 0x-hexadecimal.
+/// Returns whether resolvers might read the name as an IPv4 address: its last label is decimal or 0x-hexadecimal.
 fn ends_in_number(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let last = host.rsplit('.').next().unwrap_or(host);
@@ -303,7 +305,7 @@ fn ends_in_number(host: &str) -> bool {
 
 fn parse_port(port: &str) -> Result<u16, TargetError> {
     let bad = || TargetError::BadPort(port.to_owned());
-    // u16's own parser takes a leading '+'.
+    // u16's own parser accepts a leading '+'.
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(bad());
     }

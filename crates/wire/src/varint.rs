@@ -2,13 +2,13 @@
 //!
 //! The two highest bits of the first byte give the length: 1, 2, 4 or 8 bytes, big-endian.
 
-/// Largest value a variable-length integer holds: 2^62 - 1.
+/// Largest value of a variable-length integer: 2^62 - 1.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// Longest encoding, bytes.
+/// Length of the longest encoding, bytes.
 pub const MAX_LEN: usize = 8;
 
-/// Appends `value` to `out` in its shortest form; of a value above [`MAX`], the largest that fits.
+/// Appends `value` to `out` in its shortest form. Encodes a value above [`MAX`] as [`MAX`].
 pub fn encode(value: u64, out: &mut Vec<u8>) {
     let value = value.min(MAX);
     let (length, tag) = match value {

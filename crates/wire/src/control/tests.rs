@@ -228,7 +228,7 @@ fn limits_are_kept() {
     put_bytes(&[0; MAX_BODY], &mut longest);
     assert_eq!(whole(&longest), Frame::Unknown { kind: 0x19 });
     assert!(longest.len() <= MAX_FRAME);
-    // Refused before the body is there.
+    // The length is refused before the body arrives.
     let mut too_long = vec![0x19];
     varint::encode(MAX_BODY as u64 + 1, &mut too_long);
     assert_eq!(Frame::decode(&too_long), Err(Malformed));
@@ -243,9 +243,9 @@ fn bodies_that_end_inside_a_number_are_refused() {
     ] {
         assert_eq!(Frame::decode(bytes), Err(Malformed));
     }
-    // Four bytes of body make two numbers; three, one and a half.
+    // A body of four bytes holds two numbers; a body of three bytes ends inside the second.
     assert!(Frame::decode(&[0x10, 0x03, 0x04, 0x40, 0x40]).is_ok());
-    // A critical option that is not known.
+    // An unknown critical option.
     assert_eq!(Frame::decode(&[0x07, 0x02, 0x03, 0x00]), Err(Malformed));
     assert_eq!(whole(&[0x08, 0x02, 0x04, 0x00]), hello_ack(None, None));
 }
@@ -261,7 +261,7 @@ fn a_bond_of_another_form_makes_its_frame_malformed() {
         put_bytes(&body, &mut bytes);
         assert_eq!(Frame::decode(&bytes), Err(Malformed), "{bytes:02x?}");
     }
-    // Each option belongs to its frame; in the other one it is not known, and not critical.
+    // Each option belongs to its frame. In the other frame it is unknown and not critical.
     assert_eq!(whole(&[0x07, 0x02, 0x08, 0x00]), hello(None));
     assert_eq!(whole(&[0x08, 0x02, 0x02, 0x00]), hello_ack(None, None));
 }

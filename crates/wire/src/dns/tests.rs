@@ -1,6 +1,6 @@
 use super::*;
 
-/// Asks for the address of `a.example`, with an EDNS record where `edns` says how long answers may be.
+/// Asks for the address of `a.example`. `edns` adds an EDNS record with that limit for answers.
 fn question(edns: Option<u16>) -> Vec<u8> {
     let mut message = vec![
         0xab,
@@ -98,7 +98,7 @@ fn an_answer_is_whole_when_its_length_says_so() {
     }
     answer.push(&[3, 9, 9]);
     assert_eq!(answer.message(), Some(&[1, 2, 3][..]));
-    // However much comes, no more is kept than one message can be.
+    // The buffer is capped at one message, no matter how many bytes arrive.
     answer.push(&vec![0; 1 << 20]);
     assert_eq!(answer.0.len(), 65_537);
 }

@@ -1,11 +1,11 @@
-//! Base32 (RFC 4648 section 6) in lower case, without padding: no letter or digit of it is mistaken for another, and QR
-//! codes pack it densely.
+//! Base32 (RFC 4648 section 6) in lower case, without padding. No two characters of it look alike, and QR codes pack it
+//! densely.
 
 use super::CodeError;
 
 const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Bits of a digit.
+/// Number of bits per digit.
 const BITS: u32 = 5;
 
 pub(super) fn encode(bytes: &[u8]) -> String {
@@ -25,14 +25,14 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads what [`encode`] writes, and nothing else.
+/// Decodes the output of [`encode`] and refuses everything else.
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, CodeError> {
     let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
     let (mut held, mut count) = (0u32, 0);
     for c in text.chars() {
         let value = DIGITS.iter().position(|digit| char::from(*digit) == c);
         let value = value.ok_or(CodeError::Character(c))?;
-        // Only the low bits count: what was taken out is pushed off the end.
+        // Only the low bits count: the shift pushes consumed bits out.
         held = (held << BITS) | u32::try_from(value).unwrap_or(0);
         count += BITS;
         if count >= 8 {
@@ -40,7 +40,7 @@ pub(super) fn decode(text: &str) -> Result<Vec<u8>, CodeError> {
             bytes.push((held >> count).to_le_bytes()[0]);
         }
     }
-    // What is left belongs to no byte: less than a digit, and zero.
+    // The remaining bits belong to no byte: there must be fewer than in a digit, all zero.
     let left = held & ((1 << count) - 1);
     if count >= BITS || left != 0 {
         return Err(CodeError::Length);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_no_bytes_are_written_as_is_refused() {
-        // A digit too many, and bits beyond the last byte.
+        // One digit too many, or non-zero bits after the last byte.
         for text in ["m", "mzx", "mzxw6y", "mz"] {
             assert_eq!(decode(text), Err(CodeError::Length), "{text}");
         }

@@ -1,4 +1,4 @@
-//! CRC-32 (ISO-HDLC, as in zip and Ethernet): finds slips of the hand. It protects against nobody.
+//! CRC-32 (ISO-HDLC, as in zip and Ethernet). It detects typing errors and gives no protection against an attacker.
 
 const POLYNOMIAL: u32 = 0xedb8_8320;
 

@@ -6,7 +6,7 @@ fn code() -> Code {
     Code::new("laptop", "vpn.example.net:7500", [7; 32], [9; 16]).expect("a code")
 }
 
-/// The text of these bytes with the right checksum.
+/// Returns the text of these bytes with a correct checksum.
 fn sealed(bytes: &[u8]) -> String {
     let mut bytes = bytes.to_vec();
     bytes.extend(crc32::checksum(&bytes).to_be_bytes());
@@ -69,7 +69,7 @@ fn no_part_of_a_code_is_one() {
     }
 }
 
-/// A checksum that fits says nothing about who made the code.
+/// A correct checksum says nothing about the author of a code.
 #[test]
 fn fields_that_no_invitation_has_are_refused() {
     let with = |name: &str, server: &str| {

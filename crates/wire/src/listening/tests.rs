@@ -152,7 +152,7 @@ fn who_has_connected_is_an_address_or_unix() {
         assert_eq!(Incoming::decode(&bytes), Err(FlowCode::BadOpen), "{peer:?}");
     }
     assert_eq!(Incoming::decode(&[0x01]), Err(FlowCode::BadOpen));
-    // The body's limit is judged before the body is there.
+    // The body's length is checked before the body arrives.
     assert_eq!(
         Incoming::decode(&[0x09, 0x41, 0x01]),
         Err(FlowCode::BadOpen)

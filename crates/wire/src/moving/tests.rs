@@ -9,7 +9,7 @@ fn bytes_of(kind: u64, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A body of `numbers`, then options as given.
+/// Encodes a body of `numbers` and these options.
 fn body(numbers: &[u64], options: &[(u64, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     for &number in numbers {
@@ -22,7 +22,7 @@ fn body(numbers: &[u64], options: &[(u64, &[u8])]) -> Vec<u8> {
     body
 }
 
-/// MOVE and `MOVE_ACK` with these options.
+/// Encodes MOVE and `MOVE_ACK` with these options.
 fn with_options(options: &[(u64, &[u8])]) -> (Vec<u8>, Vec<u8>) {
     (
         bytes_of(TYPE_MOVE, &body(&[4, 1, 9], options)),
@@ -103,7 +103,7 @@ fn body_lengths_at_and_after_the_limit() {
 
     let (more, _) = with_options(&[(0x10, &filled(3, MAX_BODY + 1))]);
     assert_eq!(Move::decode(&more), Err(FlowCode::BadOpen));
-    // Refused as soon as it is announced.
+    // The length is refused as soon as it arrives.
     assert_eq!(Move::decode(&more[..3]), Err(FlowCode::BadOpen));
     let (_, more) = with_options(&[(0x10, &filled(1, MAX_BODY + 1))]);
     assert_eq!(MoveAck::decode(&more), Err(FlowCode::BadOpen));
@@ -113,7 +113,7 @@ fn body_lengths_at_and_after_the_limit() {
 // PROTOCOL OPEN-8, BOND-10.
 #[test]
 fn a_body_that_ends_early_is_refused() {
-    // In a number, and in an option's type, length and value.
+    // The body ends in a number, or in an option's type, length or value.
     let ends: [&[u8]; 4] = [&[0x80], &[0x40], &[0x10], &[0x10, 2, 0]];
     for end in ends {
         let moved = [&[4, 1, 9][..], end].concat();

@@ -1,5 +1,6 @@
-//! HTTP/1.0 and HTTP/1.1 CONNECT (RFC 9110 section 9.3.6, RFC 9112 section 3.2.3), read line by line and without
-//! leniency: whatever two programs could read differently is refused.
+//! HTTP/1.0 and HTTP/1.1 CONNECT (RFC 9110 section 9.3.6, RFC 9112 section 3.2.3).
+//!
+//! The request is parsed line by line and strictly: a request that two programs could read differently is refused.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,28 +8,28 @@ use base64::engine::general_purpose::STANDARD;
 use super::{Credentials, Refusal};
 use crate::code::FlowCode;
 
-/// Longest head of a request, bytes, with the empty line: that of common servers.
+/// Maximum length of a request's head with the empty line, bytes: that of common servers.
 pub const MAX_HEAD: usize = 8192;
 
-/// RFC 9110 section 9.3.6: no Content-Length and no Transfer-Encoding.
+/// The successful answer, without Content-Length and Transfer-Encoding (RFC 9110 section 9.3.6).
 pub(super) const ACCEPTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// The head of a request, as far as it was read.
+/// The head of a request, as far as it has been read.
 #[derive(Default)]
 pub(super) struct Head {
-    /// Bytes that were looked at.
+    /// Number of bytes examined so far.
     seen: usize,
-    /// Where the line begins that is not complete.
+    /// Offset of the first incomplete line.
     line: usize,
     asked: Option<Asked>,
     host: Option<String>,
     login: Option<String>,
 }
 
-/// The request line.
+/// The content of the request line.
 struct Asked {
     authority: String,
-    /// HTTP/1.1, whose requests have a Host field.
+    /// HTTP/1.1, in which requests have a Host field.
     is_1_1: bool,
 }
 
@@ -42,7 +43,7 @@ pub(super) enum Read {
     Refuse(Refusal),
 }
 
-/// The status of an answer, and the reason.
+/// Status and reason of an answer.
 #[derive(Clone, Copy)]
 struct Status(&'static str, &'static str);
 
@@ -55,7 +56,7 @@ const fn bad<T>(why: &'static str) -> Checked<T> {
 }
 
 impl Head {
-    /// Goes on where it stopped; `input` begins with the request line.
+    /// Continues where the last call stopped. `input` begins with the request line.
     pub(super) fn read(&mut self, input: &[u8]) -> Read {
         match self.lines(input) {
             Ok(None) => Read::More,
@@ -76,14 +77,15 @@ impl Head {
             }
             let line = &input[self.line..end];
             (self.seen, self.line) = (end, end);
-            // RFC 9112 section 2.2 lets a recipient take a bare LF for the end of a line: others may not.
+            // RFC 9112 section 2.2 allows a recipient to accept a bare LF as the end of a line, but other recipients
+            // may not.
             let Some(line) = line.strip_suffix(b"\r\n") else {
                 return bad("a line does not end in CR LF");
             };
             let line = std::str::from_utf8(line).ok();
             let clean = |c: char| c == '\t' || !c.is_control();
             let Some(line) = line.filter(|line| line.chars().all(clean)) else {
-                return bad("a line holds what no text does");
+                return bad("a line is not UTF-8 or has control characters");
             };
             match &self.asked {
                 None => self.asked = Some(request_line(line)?),
@@ -98,37 +100,39 @@ impl Head {
         Ok(None)
     }
 
-    /// RFC 9112 section 5.
+    /// Reads a field line (RFC 9112 section 5).
     fn field(&mut self, line: &str) -> Checked<()> {
         let Some((name, value)) = line.split_once(':') else {
             return bad("a field has no colon");
         };
         // White space here is an obsolete fold (section 5.2), or precedes the colon (section 5.1).
         if name.is_empty() || !name.bytes().all(is_token) {
-            return bad("the name of a field is none");
+            return bad("a field name is malformed");
         }
         let value = value.trim_matches([' ', '\t']);
         let kept = match name.to_ascii_lowercase().as_str() {
-            // RFC 9110 section 9.3.6: no content; RFC 9112 section 6.3: what follows would be read in two ways.
+            // RFC 9110 section 9.3.6: CONNECT has no content. RFC 9112 section 6.3: the bytes that follow would be
+            // ambiguous.
             "content-length" | "transfer-encoding" => return bad("CONNECT has no content"),
             "host" => &mut self.host,
             "proxy-authorization" => &mut self.login,
             _ => return Ok(()),
         };
         match kept.replace(value.to_owned()) {
-            Some(_) => bad("a field is there twice"),
+            Some(_) => bad("a field occurs twice"),
             None => Ok(()),
         }
     }
 
-    /// The empty line.
+    /// Handles the empty line at the end of the head.
     fn end(&mut self) -> Checked<(String, Option<Credentials>)> {
         let Some(Asked { authority, is_1_1 }) = self.asked.take() else {
-            return bad("there is no request line");
+            return bad("the request line is missing");
         };
-        // RFC 9112 section 3.2: a request of HTTP/1.1 without it is refused. RFC 9110 section 7.2: it is the authority.
+        // RFC 9112 section 3.2: an HTTP/1.1 request without Host is refused. RFC 9110 section 7.2: Host equals the
+        // authority.
         match &self.host {
-            None if is_1_1 => return bad("there is no Host field"),
+            None if is_1_1 => return bad("the Host field is missing"),
             Some(host) if !is_same_host(host, &authority) => {
                 return bad("Host and the target of CONNECT are different");
             }
@@ -143,7 +147,7 @@ fn too_long<T>() -> Checked<T> {
     Err(Status(status, "the request is too long"))
 }
 
-/// RFC 9112 section 3, with the authority form of section 3.2.3.
+/// Parses the request line (RFC 9112 section 3) with a target in authority form (section 3.2.3).
 fn request_line(line: &str) -> Checked<Asked> {
     let mut words = line.split(' ');
     let (Some(method), Some(target), Some(version), None) =
@@ -152,7 +156,7 @@ fn request_line(line: &str) -> Checked<Asked> {
         return bad("the request line does not have three words");
     };
     if method != "CONNECT" {
-        // A page in a browser, or a program that wants the proxy to fetch something.
+        // The client is a page in a browser, or a program that expects a proxy that fetches documents.
         let status = "405 Method Not Allowed\r\nAllow: CONNECT";
         return Err(Status(status, "only CONNECT is served here"));
     }
@@ -171,20 +175,20 @@ fn request_line(line: &str) -> Checked<Asked> {
     Ok(Asked { authority, is_1_1 })
 }
 
-/// Whether a Host field says the same as an authority. Some clients leave the port out.
+/// Returns whether a Host field names the same host as an authority. Some clients leave the port out.
 fn is_same_host(host: &str, authority: &str) -> bool {
     let bare = authority.rsplit_once(':').map_or(authority, |(it, _)| it);
     host.eq_ignore_ascii_case(authority) || host.eq_ignore_ascii_case(bare)
 }
 
-/// RFC 7617 section 2; `None` where it is something else, which nobody is known by.
+/// Parses Basic credentials (RFC 7617 section 2). Returns `None` for anything else, which never authenticates.
 fn basic(value: &str) -> Option<Credentials> {
     let (scheme, encoded) = value.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
     let decoded = STANDARD.decode(encoded.trim_start_matches(' ')).ok()?;
-    // A user has no colon, a password may.
+    // A user's name has no colon; a password may have one.
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     Some(Credentials {
         user: decoded[..colon].to_vec(),
@@ -192,15 +196,15 @@ fn basic(value: &str) -> Option<Credentials> {
     })
 }
 
-/// RFC 9110 section 5.6.2.
+/// Returns whether the byte may be part of a token (RFC 9110 section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The answer to a request without user and password, or with ones that nobody has (RFC 9110 section 15.5.8).
+/// Returns the answer to a request without credentials or with unknown ones (RFC 9110 section 15.5.8).
 pub(super) fn unknown() -> Refusal {
     let challenge = "Proxy-Authenticate: Basic realm=\"quictun\", charset=\"UTF-8\"\r\n";
-    let why = "a user and a password are wanted here";
+    let why = "this proxy requires a user and a password";
     answer("407 Proxy Authentication Required", challenge, why)
 }
 
@@ -226,7 +230,7 @@ fn answer(status: &str, fields: &str, why: &'static str) -> Refusal {
     Refusal { answer, why }
 }
 
-/// Nothing is served on the connection after it.
+/// Formats an answer that also closes the connection.
 fn response(status: &str, fields: &str, why: &str) -> Vec<u8> {
     let length = why.len() + 1;
     format!(

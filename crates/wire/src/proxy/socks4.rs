@@ -1,5 +1,5 @@
-//! SOCKS version 4 (Ying-Da Lee, "SOCKS: A protocol for TCP proxy across firewalls"), and its extension 4A, by which the
-//! proxy looks names up.
+//! SOCKS version 4 (Ying-Da Lee, "SOCKS: A protocol for TCP proxy across firewalls") and its extension 4A, in which the
+//! proxy resolves names.
 
 use std::net::Ipv4Addr;
 
@@ -7,51 +7,51 @@ use super::{Dialect, Refusal, Stage, Step, target};
 
 const CONNECT: u8 = 1;
 
-/// Longest user id and longest name, bytes. A user id means nothing here.
+/// Maximum length of a user id and of a name, bytes. The user id is ignored.
 const MAX_TEXT: usize = 255;
 
-/// Where the user id begins: after version, command, port and address.
+/// Offset of the user id: after version, command, port and address.
 const USER: usize = 8;
 
-/// "Request granted"; port and address mean nothing after CONNECT.
+/// "Request granted". Port and address have no meaning after CONNECT.
 pub(super) const ACCEPTED: [u8; 8] = [0, 90, 0, 0, 0, 0, 0, 0];
 
-/// "Request rejected or failed", the only reason that there is but for two of identd's.
+/// "Request rejected or failed". The only other refusals are two for identd.
 pub(super) const REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
-/// Reads the request, if it is there, and takes it off.
+/// Takes the request off the input once it is complete.
 pub(super) fn poll(input: &mut Vec<u8>, protected: bool) -> (Stage, Step) {
     let refuse = |why| {
         let answer = REJECTED.to_vec();
         (Stage::Over, Step::Refuse(Refusal { answer, why }))
     };
     if protected {
-        // A user id is no proof.
-        return refuse("SOCKS4 has no passwords, and one is wanted here");
+        // A user id proves nothing.
+        return refuse("SOCKS4 has no passwords, and this proxy requires one");
     }
     let more = (Stage::Socks4, Step::More);
     let Some(&[_, command, p0, p1, a, b, c, d]) = input.first_chunk::<USER>() else {
         return more;
     };
     if command != CONNECT {
-        return refuse("it asks for another command than CONNECT");
+        return refuse("the request has another command than CONNECT");
     }
     let end = match text(input, USER) {
         Text::More => return more,
-        Text::TooLong => return refuse("its user id is too long"),
+        Text::TooLong => return refuse("the user id is too long"),
         Text::Ends(end) => end,
     };
     let port = u16::from_be_bytes([p0, p1]);
-    // SOCKS4A: 0.0.0.x with x other than 0 says that a name follows.
+    // SOCKS4A: the address 0.0.0.x with x other than 0 says that a name follows.
     let (to, end) = if [a, b, c] == [0, 0, 0] && d != 0 {
         let name_ends = match text(input, end) {
             Text::More => return more,
-            Text::TooLong => return refuse("its host name is too long"),
+            Text::TooLong => return refuse("the host name is too long"),
             Text::Ends(name_ends) => name_ends,
         };
         match std::str::from_utf8(&input[end..name_ends - 1]) {
             Ok(name) => (target(name, port), name_ends),
-            Err(_) => return refuse("its host name is no text"),
+            Err(_) => return refuse("the host name is not UTF-8"),
         }
     } else {
         let host = Ipv4Addr::new(a, b, c, d).to_string();
@@ -64,7 +64,7 @@ pub(super) fn poll(input: &mut Vec<u8>, protected: bool) -> (Stage, Step) {
 enum Text {
     More,
     TooLong,
-    /// Behind its NUL.
+    /// Offset of the first byte after the text's NUL.
     Ends(usize),
 }
 

@@ -15,7 +15,7 @@ const NONE_ACCEPTABLE: u8 = 0xff;
 /// Version of the sub-negotiation (RFC 1929 section 2).
 const LOGIN_VERSION: u8 = 1;
 
-/// The answers to user and password.
+/// Answers to user and password (RFC 1929 section 2).
 pub(super) const WELCOME: [u8; 2] = [LOGIN_VERSION, 0];
 pub(super) const UNKNOWN: [u8; 2] = [LOGIN_VERSION, 1];
 
@@ -26,8 +26,8 @@ const IPV6: u8 = 4;
 
 const CONNECT: u8 = 1;
 
-/// The answer once the target is connected. The address that the server's connection has is not known here: zeros, as
-/// of other programs that carry connections elsewhere.
+/// The answer once the target is connected. The local address of the server's connection is not known here, so it is
+/// all zeros, as in other programs that carry connections elsewhere.
 pub(super) const ACCEPTED: [u8; 10] = reply(0x00);
 
 /// Reply codes (RFC 1928 section 6).
@@ -47,7 +47,7 @@ pub(super) enum Stage {
     Request,
 }
 
-/// Reads the next message, if it is there, and takes it off.
+/// Takes the next message off the input once it is complete.
 pub(super) fn poll(stage: Stage, input: &mut Vec<u8>, protected: bool) -> (Overall, Step) {
     let read = match stage {
         Stage::Methods => methods(input, protected),
@@ -64,10 +64,10 @@ pub(super) fn poll(stage: Stage, input: &mut Vec<u8>, protected: bool) -> (Overa
     }
 }
 
-/// The length of a message, what comes next, and what to do; `None`: it is not all there.
+/// A message's length, the next stage and the next step, or `None` if the message is incomplete.
 type Message = Result<Option<(usize, Overall, Step)>, Refusal>;
 
-/// RFC 1928 section 3: version, number of methods, methods.
+/// Reads the greeting (RFC 1928 section 3): version, number of methods, methods.
 fn methods(input: &[u8], protected: bool) -> Message {
     let Some((methods, length)) = counted(input, 1) else {
         return Ok(None);
@@ -79,18 +79,18 @@ fn methods(input: &[u8], protected: bool) -> Message {
     };
     if !methods.contains(&wanted) {
         let answer = vec![VERSION, NONE_ACCEPTABLE];
-        let why = "it offers no method of authentication that is wanted here";
+        let why = "the client offers no authentication method that this proxy accepts";
         return Err(Refusal { answer, why });
     }
     let step = Step::Reply(vec![VERSION, wanted]);
     Ok(Some((length, Overall::Socks5(next), step)))
 }
 
-/// RFC 1929 section 2: version, user, password. A user that is no text is one that nobody knows.
+/// Reads the login (RFC 1929 section 2): version, user, password.
 fn login(input: &[u8]) -> Message {
     if input.first().is_some_and(|first| *first != LOGIN_VERSION) {
         let answer = UNKNOWN.to_vec();
-        let why = "its user and password are not of RFC 1929";
+        let why = "user and password are not in the form of RFC 1929";
         return Err(Refusal { answer, why });
     }
     let Some((user, end)) = counted(input, 1) else {
@@ -108,7 +108,7 @@ fn login(input: &[u8]) -> Message {
     Ok(Some((length, next, step)))
 }
 
-/// RFC 1928 section 4: version, command, reserved, address type, address, port.
+/// Reads the request (RFC 1928 section 4): version, command, reserved, address type, address, port.
 fn request(input: &[u8]) -> Message {
     let refuse = |code, why| {
         let answer = reply(code).to_vec();
@@ -118,12 +118,12 @@ fn request(input: &[u8]) -> Message {
         return Ok(None);
     };
     if version != VERSION || reserved != 0 {
-        return refuse(GENERAL_FAILURE, "its request is not of SOCKS5");
+        return refuse(GENERAL_FAILURE, "the request is not SOCKS5");
     }
     if command != CONNECT {
         return refuse(
             COMMAND_NOT_SUPPORTED,
-            "it asks for another command than CONNECT",
+            "the request has another command than CONNECT",
         );
     }
     let (host, at) = match kind {
@@ -138,12 +138,12 @@ fn request(input: &[u8]) -> Message {
         NAME => match counted(input, 4) {
             Some((name, at)) => match std::str::from_utf8(name) {
                 Ok(name) => (name.to_owned(), at),
-                Err(_) => return refuse(GENERAL_FAILURE, "its host name is no text"),
+                Err(_) => return refuse(GENERAL_FAILURE, "the host name is not UTF-8"),
             },
             None => return Ok(None),
         },
         _ => {
-            return refuse(ADDRESS_NOT_SUPPORTED, "it names an unknown kind of address");
+            return refuse(ADDRESS_NOT_SUPPORTED, "the address type is unknown");
         }
     };
     let Some(port) = fixed(input, at).map(u16::from_be_bytes) else {
@@ -153,7 +153,7 @@ fn request(input: &[u8]) -> Message {
     Ok(Some((at + 2, next, Step::More)))
 }
 
-/// A length of one byte at `at` and so many bytes; returns them, and where they end.
+/// Reads a one-byte length at `at` and as many bytes. Returns the bytes and the offset after them.
 fn counted(input: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let end = at + 1 + usize::from(*input.get(at)?);
     Some((input.get(at + 1..end)?, end))
@@ -163,7 +163,7 @@ fn fixed<const N: usize>(input: &[u8], at: usize) -> Option<[u8; N]> {
     input.get(at..)?.first_chunk().copied()
 }
 
-/// RFC 1928 section 6, with no address bound.
+/// Encodes a reply (RFC 1928 section 6) without a bound address.
 const fn reply(code: u8) -> [u8; 10] {
     [VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::check::proxy_run as run;
 
-/// What comes of a conversation with one user, `ann` with the password `wonder`.
+/// Returns the outcome of a handshake with a server whose only user is `ann` with the password `wonder`.
 fn outcome(protected: bool, bytes: &[u8]) -> (Vec<u8>, Step) {
     let known = |login: &Credentials| login.user == b"ann" && login.password == b"wonder";
     run(protected, &known, bytes, bytes.len().max(1))
@@ -64,12 +64,12 @@ fn socks5_without_authentication_names_an_address_of_either_family_or_a_name() {
 fn socks5_has_an_answer_for_what_is_not_spoken_here() {
     let v4 = b"\x01\x7f\0\0\x01\0\x50";
     let refusal = |code: u8| [&[5, 0, 5, code, 0, 1], &[0; 6][..]].concat();
-    // BIND, UDP ASSOCIATE, nothing of RFC 1928.
+    // BIND, UDP ASSOCIATE, and two commands that RFC 1928 does not have.
     for command in [2, 3, 0, 9] {
         assert_eq!(refuses(false, &socks5(command, v4)), refusal(7));
     }
     assert_eq!(refuses(false, &socks5(1, b"\x02\0\0")), refusal(8));
-    // No host, no port, no text, another network.
+    // An empty host, port 0, and names that are not UTF-8, have NUL, or have colons.
     for address in [
         &b"\x03\x00\x00\x50"[..],
         b"\x01\x7f\0\0\x01\0\0",
@@ -82,7 +82,7 @@ fn socks5_has_an_answer_for_what_is_not_spoken_here() {
     // Another version, or a reserved byte that is not zero.
     assert_eq!(refuses(false, b"\x05\x01\x00\x04\x01\x00\x01"), refusal(1));
     assert_eq!(refuses(false, b"\x05\x01\x00\x05\x01\x01\x01"), refusal(1));
-    // No method, and none of ours.
+    // No method, and only methods that are not supported.
     for greeting in [&b"\x05\x00"[..], b"\x05\x02\x01\x80"] {
         assert_eq!(refuses(false, greeting), [5, 0xff]);
     }
@@ -138,7 +138,7 @@ fn socks4_refuses_what_is_not_spoken_here() {
     ] {
         assert_eq!(refuses(false, bytes), socks4::REJECTED, "{bytes:?}");
     }
-    // It has no password to show.
+    // SOCKS4 has no password to send.
     assert_eq!(
         refuses(true, b"\x04\x01\x00\x16\x7f\0\0\x01ann\0"),
         socks4::REJECTED
@@ -165,7 +165,7 @@ fn connect_names_host_and_port() {
     }
 }
 
-// The requests that a page in a browser can make, and those of a program that takes this for another kind of proxy.
+// Requests that a page in a browser can send, and those of programs that expect another kind of proxy.
 #[test]
 fn every_other_request_of_http_is_refused_by_its_first_line() {
     for line in [
@@ -221,7 +221,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
     ] {
         assert_eq!(http_status(line), "400", "{line:?}");
     }
-    // What names no target is refused once the request is complete.
+    // An authority that is not a target is refused once the request is complete.
     for authority in [
         "a.example",
         "a.example:0",
@@ -270,7 +270,7 @@ fn the_head_of_a_request_has_a_limit() {
     assert_eq!(connects(false, whole(MAX_HEAD).as_bytes()).1, "tcp:db:22");
     assert_eq!(http_status(&whole(MAX_HEAD + 1)), "431");
     assert_eq!(http_status(&whole(64 << 10)), "431");
-    // Without the end of a line, too.
+    // The limit also holds for a line without an end.
     let open = "C".repeat(MAX_HEAD);
     assert_eq!(http_status(&open), "431");
     assert_eq!(outcome(false, &open.as_bytes()[1..]).1, Step::More);

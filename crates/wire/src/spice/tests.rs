@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A client's link message for a channel, version 2.2, session 0x01020304 in wire order.
+/// Encodes a client's link message for a channel: version 2.2, session 0x01020304 in wire order.
 fn client(channel: u8) -> Vec<u8> {
     let mut bytes = b"REDQ".to_vec();
     bytes.extend_from_slice(&2u32.to_le_bytes());
@@ -12,7 +12,7 @@ fn client(channel: u8) -> Vec<u8> {
     bytes
 }
 
-/// A server's link reply with a body of `size` bytes, a status, and messages.
+/// Encodes a server's link reply with a body of `size` bytes, a status, and messages.
 fn server(size: usize, status: u32, messages: &[(u16, &[u8])]) -> Vec<u8> {
     let mut bytes = b"REDQ\x02\0\0\0\x02\0\0\0".to_vec();
     bytes.extend_from_slice(&u32::try_from(size).expect("small").to_le_bytes());
@@ -112,7 +112,7 @@ fn needs_21_bytes_and_the_magic() {
 
 #[test]
 fn looks_at_1024_bytes_and_no_more() {
-    // Link header, body, status, then UUID: header of 6 and 16 bytes.
+    // Link header, body, status, then the UUID message: a header of 6 and a payload of 16 bytes.
     let body = |end: usize| end - 16 - 4 - 22;
     assert!(
         classify_main(&server(body(1024), 0, &[UUID]))

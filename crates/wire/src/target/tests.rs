@@ -86,7 +86,7 @@ fn every_form_and_its_canonical_text() {
     }
 }
 
-/// Texts that are no target, and a part of the message that says which thing is wrong.
+/// Invalid texts, each with a part of the message that names the error.
 const REFUSED: &[(&str, &str)] = &[
     ("", "empty"),
     ("udp:1.2.3.4:53", "unsupported network \"udp\""),
@@ -198,7 +198,7 @@ fn limits_hold_at_and_after_the_limit() {
         Err(TargetError::HostTooLong(MAX_HOST + 1))
     );
 
-    // Leading zeros: the only way to a long text that means something.
+    // Only leading zeros make a valid text that long.
     let text = |len: usize| format!("tcp:a:{:0>width$}", 1, width = len - 6);
     assert_eq!(
         Target::parse(&text(MAX_TARGET)),

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A block that begins with `bytes`.
+/// Returns a block that begins with `bytes`.
 fn block(bytes: &[u8]) -> [u8; TOKEN_LEN] {
     let mut block = [0; TOKEN_LEN];
     block[..bytes.len()].copy_from_slice(bytes);
@@ -23,7 +23,7 @@ fn takes_512_bytes_and_refuses_513_instead_of_cutting() {
     let full = "x".repeat(512);
     assert_eq!(unpack(&pack(&full).expect("at the limit")), Some(full));
     assert_eq!(pack(&"x".repeat(513)), Err(PackError::TooLong { len: 513 }));
-    // Bytes count, not characters.
+    // The limit counts bytes, not characters.
     assert_eq!(pack(&"é".repeat(257)), Err(PackError::TooLong { len: 514 }));
 }
 
