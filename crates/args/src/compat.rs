@@ -1,7 +1,8 @@
-//! `quictun-client` and `quictun-server`: drop-ins for quic-tun v0.0.1 to v0.0.5.
+//! `quictun-client` and `quictun-server`: drop-in replacements for quic-tun v0.0.1 to v0.0.5.
 //!
-//! [`flags`] holds the flags and reads the command line, [`files`] the configuration files, [`settings`] makes
-//! of both what the programs run with. What differs from the original is listed in each program's help.
+//! [`flags`] defines the flags and parses the command line, and [`files`] parses the configuration files. [`settings`]
+//! turns both into the settings that the programs run with. The help of each program lists its differences from the
+//! original.
 
 mod files;
 pub mod flags;

@@ -1,4 +1,4 @@
-//! The HTTP interface and logs, under the names that each program gives them.
+//! The options of the HTTP interface and of logs, under each program's names for them.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ options! {
         "trace, debug, info, warn, error, off; also MODULE=LEVEL,..."
 }
 
-/// The options that have a name of their own in each family of programs.
+/// The options whose names differ between the families of programs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names {
     pub(crate) http: &'static One<Option<HttpListen>>,
@@ -33,7 +33,7 @@ pub(crate) struct Names {
     pub(crate) phrases: Phrases,
 }
 
-/// Short flags for two levels of the log.
+/// The short flags for two log levels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Verbosity {
     pub(crate) more: &'static Switch,
@@ -62,7 +62,7 @@ pub(crate) fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSetti
     })
 }
 
-/// The level of the log: that of a short flag, or else of the option.
+/// Returns the log level: that of a short flag if given, else that of the option.
 fn level(layers: &Layers<'_>, verbosity: Option<Verbosity>) -> Result<LogFilter, Fault> {
     match short_level(layers, verbosity)? {
         Some((_, word)) => Ok(word.parse().expect("invariant: a level")),
@@ -70,7 +70,7 @@ fn level(layers: &Layers<'_>, verbosity: Option<Verbosity>) -> Result<LogFilter,
     }
 }
 
-/// The level that a short flag asks for, and that flag.
+/// Returns the short flag that is set, and the log level it selects.
 pub(crate) fn short_level(
     layers: &Layers<'_>,
     verbosity: Option<Verbosity>,
@@ -86,7 +86,8 @@ pub(crate) fn short_level(
     }
 }
 
-/// Reads where the HTTP interface listens; `off`: nowhere. A socket has mode 0 until its own option is read.
+/// Parses the address of the HTTP interface. `off` disables the interface. A Unix socket gets mode 0 here; its own
+/// option sets the mode later.
 pub(crate) fn parse_http(text: &str, wildcard: Wildcard) -> Result<Option<HttpListen>, Why> {
     if matches!(text, "" | "off") {
         return Ok(None);
@@ -96,7 +97,7 @@ pub(crate) fn parse_http(text: &str, wildcard: Wildcard) -> Result<Option<HttpLi
     };
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
         Err(format!(
-            "{path:?} is no path of a socket: write unix:/PATH, as in unix:/run/quictun/http.sock"
+            "{path:?} is not a socket path: write unix:/PATH, as in unix:/run/quictun/http.sock"
         ))?;
     }
     let (path, mode) = (path.into(), 0);
@@ -107,13 +108,13 @@ pub(crate) fn parse_mode(text: &str) -> Result<u32, Why> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode & !0o777 == 0 => Ok(mode),
         _ => Err(format!(
-            "{text:?} is no mode of a socket: write 0600 for its owner, 0660 for its group as well, or 0666"
+            "{text:?} is not a socket mode: write 0600 for its owner, 0660 for its group as well, or 0666"
         )
         .into()),
     }
 }
 
-/// Reads one name; addresses are answered to anyway.
+/// Parses one host name. Addresses are refused, because the interface answers to them without this option.
 pub(crate) fn parse_name(text: &str) -> Result<String, Why> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let name = text.trim_end_matches('.');
@@ -121,7 +122,7 @@ pub(crate) fn parse_name(text: &str) -> Result<String, Why> {
         return Ok(name.to_ascii_lowercase());
     }
     Err(format!(
-        "{text:?} is no host name: write it without scheme, port and path, as in gateway.example"
+        "{text:?} is not a host name: write it without scheme, port and path, as in gateway.example"
     )
     .into())
 }
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(at("unix:/run/q.sock"), socket);
         for text in ["unix:", "unix:q.sock", "unix:/run/", "unix:/a\0b"] {
             let why = at(text).expect_err(text);
-            assert!(why.contains("is no path of a socket"), "{text:?}");
+            assert!(why.contains("is not a socket path"), "{text:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Why a program cannot start, and how programs end.
+//! Reasons why a program cannot start, and exit codes.
 
 use std::process::ExitCode;
 
@@ -6,18 +6,18 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 
 use crate::options;
 
-/// Exit codes of all three programs.
+/// The exit codes of all three programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done, or shut down when asked.
+    /// The program finished, or shut down on request.
     Ok = 0,
-    /// The world stood in the way: a file, a port, a peer.
+    /// The environment caused a failure: a file, a port, a peer.
     Failure = 1,
-    /// The command line, an environment variable or a configuration file says something impossible.
+    /// The command line, an environment variable or a configuration file has an invalid value.
     Usage = 2,
-    /// A fault of the program itself: as where its main thread panics.
+    /// The program has a bug, for example its main thread panicked.
     Crashed = 101,
-    /// A second signal cut the orderly end short (128 + SIGINT).
+    /// A second signal interrupted the orderly shutdown (128 + SIGINT).
     Interrupted = 130,
 }
 
@@ -27,21 +27,21 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a program cannot start: what is wrong, why, and what to do about it.
+/// Why a program cannot start: the setting at fault, the reason and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The flag, variable, file or key at fault.
     pub what: String,
     /// The reason why its value cannot be used.
     pub why: String,
-    /// The remedy, where one is known.
+    /// The remedy, if one is known.
     pub next: Option<String>,
-    /// The exit code that the program ends with.
+    /// The program's exit code.
     pub exit: Exit,
 }
 
 impl Fault {
-    /// Something impossible was asked for (exit code 2).
+    /// Reports an invalid setting (exit code 2).
     #[expect(
         clippy::needless_pass_by_value,
         reason = "texts and errors are made for this call"
@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// The world stood in the way (exit code 1).
+    /// Reports a failure of the environment (exit code 1).
     pub fn failure(what: impl Into<String>, why: impl ToString) -> Self {
         Self {
             exit: Exit::Failure,
@@ -63,7 +63,7 @@ impl Fault {
         }
     }
 
-    /// Adds the remedy.
+    /// Sets the remedy and returns the fault.
     #[must_use]
     pub fn next(self, next: impl Into<String>) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Fault {
         }
     }
 
-    /// Says in our words what the argument parser found.
+    /// Translates an error of the argument parser into a fault.
     pub fn from_clap(program: &str, error: &clap::Error) -> Self {
         let context = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => vec![text.clone()],
@@ -96,7 +96,7 @@ impl Fault {
                 return Self::usage("command line", format!("{missing} is missing")).next(help);
             }
             _ => {
-                // "error: a value is required for ..." and then usage, which the remedy points at.
+                // "error: a value is required for ..." is followed by the usage, to which the remedy points.
                 let text = error.render().to_string();
                 let first = text.lines().next().unwrap_or_default();
                 let why = first.strip_prefix("error: ").unwrap_or(first);
@@ -117,7 +117,7 @@ impl Fault {
         } else {
             "unexpected argument"
         };
-        // clap finds something for every word; only what could be a slip of the hand is worth saying.
+        // clap suggests a candidate for every word. Only a likely typing error is worth a suggestion.
         let candidates = context(near);
         let near = options::nearest(&what, candidates.iter().map(String::as_str));
         let next = near.map_or(help, |near| format!("did you mean {near}?"));

@@ -1,8 +1,8 @@
 //! TOML files whose schema is a table of options.
 //!
-//! A key is the [`Spec::key`] of an option, or the one [`Schema::extra`] table that no flag can say; any other is
-//! refused where it stands. Values stay text until their option reads them like any flag: numbers and booleans need no
-//! quotes.
+//! A key is the [`Spec::key`] of an option, or the one [`Schema::extra`] table that has no flag. Any other key is
+//! refused, with its position in the file. Values stay text until their option parses them like any flag: numbers and
+//! booleans need no quotes.
 
 mod tables;
 
@@ -25,43 +25,45 @@ use tables::{Either, TextsOrTables};
 /// The keys that a configuration file may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Schema {
-    /// The options whose keys it takes.
+    /// The options whose keys the file may have.
     pub table: &'static Table,
-    /// Options whose keys belong into the file of the other side.
+    /// Options whose keys belong to the other side's configuration file.
     pub other: &'static [&'static Section],
-    /// The key that is not an option's.
+    /// The key that does not belong to an option.
     pub extra: &'static str,
-    /// An option whose value may be tables, too, and the keys that these have: the first holds the option's own value.
+    /// An option whose value may also be tables, and the keys of these tables. The first key holds the option's own
+    /// value.
     pub tables: Option<(&'static str, &'static [&'static str])>,
 }
 
-/// The values that a file gives.
+/// The values from a file.
 #[derive(Debug)]
 pub struct File<E> {
-    /// The values of options.
+    /// The values of the file's options.
     pub layer: FileLayer,
-    /// The value of [`Schema::extra`], if it is there.
+    /// The value of [`Schema::extra`], if the file has it.
     pub extra: Option<E>,
 }
 
 /// A table whose values are texts.
 pub type Fields = BTreeMap<String, Vec<String>>;
 
-/// One value, as text.
+/// One value as text.
 #[derive(Clone, Debug, Default)]
 pub struct Text(pub String);
 
-/// One value or a list of them.
+/// One value or a list of values, as text.
 #[derive(Clone, Debug, Default)]
 pub struct Texts(pub Vec<String>);
 
-/// Reads a file of any type.
+/// Parses a file into any deserialisable type.
 pub fn parse<T: DeserializeOwned>(path: &Path, inputs: &Inputs<'_>) -> Result<T, Fault> {
     let text = text_of(path, inputs)?;
     parse_by(path, &text, |text| toml::from_str(text))
 }
 
-/// Reads a file of any type, unless there is none or its text is to be left alone.
+/// Parses a file into any deserialisable type. Returns `None` if the file does not exist, or if `left_alone` returns
+/// true for its text.
 pub(crate) fn parse_unless<T: DeserializeOwned>(
     path: &Path,
     inputs: &Inputs<'_>,
@@ -78,7 +80,7 @@ pub(crate) fn parse_unless<T: DeserializeOwned>(
 }
 
 impl Schema {
-    /// Reads a file.
+    /// Reads and parses a file.
     pub fn read<E: DeserializeOwned>(
         &self,
         path: &Path,
@@ -140,7 +142,7 @@ impl Schema {
         all.any(within).then(|| Known::Table(format!("{key}.")))
     }
 
-    /// The description of a table for the messages of serde.
+    /// Describes the expected keys of a table, in the form of serde's messages.
     fn expected(&self, prefix: &str) -> String {
         let mut names: Vec<&str> = Vec::new();
         let extra = prefix.is_empty().then_some(self.extra);
@@ -184,7 +186,8 @@ fn parse_by<T>(
     })
 }
 
-/// The known key that is close to an unknown one, by serde's message: "unknown field `a`, expected one of `b`, `c`".
+/// Returns the known key closest to an unknown one. Parses serde's message: "unknown field `a`, expected one of `b`,
+/// `c`".
 fn meant(message: &str) -> Option<&str> {
     let quoted = message.strip_prefix("unknown field `")?;
     let mut words = quoted.split('`').step_by(2);
@@ -194,14 +197,14 @@ fn meant(message: &str) -> Option<&str> {
 
 struct Found<E> {
     file: File<E>,
-    /// The first key of the other side.
+    /// The first key that belongs to the other side's file.
     misplaced: Option<&'static str>,
 }
 
 enum Known {
     Own(&'static Spec),
     Misplaced(&'static Spec),
-    /// A table; its keys begin so.
+    /// A table; holds the prefix of its keys.
     Table(String),
     Extra,
 }
@@ -274,7 +277,7 @@ impl<'de, E: Deserialize<'de>> Visitor<'de> for Level<'_, E> {
     }
 }
 
-/// A key of a table whose keys begin so.
+/// A key in a table; holds the prefix of the table's keys.
 struct Key<'a>(&'a Schema, &'a str);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {

@@ -1,7 +1,7 @@
-//! Forwards as people write them: `LISTEN=TARGET`, and ssh's `[ADDRESS:]PORT:HOST:PORT`.
+//! The command-line syntax of forwards: `LISTEN=TARGET`, and ssh's `[ADDRESS:]PORT:HOST:PORT`.
 //!
-//! An `=` makes it ours. Without one it is read as `ssh -L` reads it, sockets included, so that a line which works there
-//! works here.
+//! A text with `=` has the native form. A text without `=` is parsed like the argument of `ssh -L`, sockets included,
+//! so that any such argument works here.
 
 use quictun_tunnel::settings::{Forward, ForwardTo, ListenOn, Reverse};
 use quictun_wire::listening::ListenAddress;
@@ -10,7 +10,7 @@ use quictun_wire::target::Target;
 use crate::address::parse_forward_listen;
 use crate::options::Why;
 
-/// Reads the value of `-L`.
+/// Parses the value of `-L`.
 pub(crate) fn parse(text: &str) -> Result<Forward, Why> {
     let read = match text.split_once('=') {
         Some((listen, target)) => forward(listen, target),
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<Forward, Why> {
     read.map_err(|Why(why)| Why(format!("{text:?}: {why}")))
 }
 
-/// Reads the value of `-R`: what `-L` takes, for a listener of the server's.
+/// Parses the value of `-R`: the same syntax as for `-L`, with a listener on the server.
 pub(crate) fn parse_reverse(text: &str) -> Result<Reverse, Why> {
     let Forward { listen, to } = parse(text)?;
     let why = |why: String| Why(format!("{text:?}: {why}"));
@@ -43,7 +43,7 @@ fn forward(listen: &str, target: &str) -> Result<Forward, Why> {
     Ok(Forward { listen, to })
 }
 
-/// Reads `[ADDRESS:]PORT:HOST:PORT`, where a path may stand for either end.
+/// Parses `[ADDRESS:]PORT:HOST:PORT`. A path may replace either end.
 fn parse_ssh(text: &str) -> Result<Forward, Why> {
     let fields = fields(text);
     let is_path = |field: &str| field.starts_with('/');
@@ -63,7 +63,7 @@ fn unix(path: &str) -> String {
     format!("unix:{path}")
 }
 
-/// The parts between colons outside of brackets.
+/// Splits the text at colons outside of brackets.
 fn fields(text: &str) -> Vec<&str> {
     let mut inside = false;
     text.split(|c| {
@@ -84,7 +84,7 @@ mod tests {
         let listen = match listen {
             ListenOn::Tcp(address) => address.to_string(),
             ListenOn::Unix(path) => format!("unix:{}", path.display()),
-            ListenOn::Transparent(..) => return Err("no forward of a person's".to_owned()),
+            ListenOn::Transparent(..) => return Err("not a forward that a user writes".to_owned()),
         };
         match to {
             ForwardTo::Target(target) => Ok(format!("{listen} {target}")),

@@ -1,7 +1,7 @@
-//! What a program is started with: arguments, environment and the files it may look at.
+//! The inputs of a program: arguments, environment and the files that it may read.
 //!
-//! Parsing is a pure function of [`Inputs`]: the programs fill it from the process ([`Inputs::of_process`]),
-//! tests from literals.
+//! Parsing is a pure function of [`Inputs`]. Programs take them from the process ([`Inputs::of_process`]), tests build
+//! them from literals.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use quictun_trust::enrolment::Directory;
 use quictun_trust::keeper::{self, ReadError};
 
-/// Largest configuration file read, bytes: some 10 000 clients, far below what would hurt.
+/// Maximum size of a configuration file, bytes: some 10 000 clients, and far below a harmful amount of memory.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;
 
-/// What a program is started with.
+/// The inputs of a program.
 pub struct Inputs<'a> {
-    /// Arguments, the program's own name first.
+    /// The arguments. The first is the program's own name.
     pub args: Vec<OsString>,
-    /// Environment; variables that are not UTF-8 are left out.
+    /// The environment, without variables that are not UTF-8.
     pub env: BTreeMap<String, String>,
-    /// Working directory, for the start-up lines only.
+    /// The working directory, for the start-up lines only.
     pub cwd: PathBuf,
-    /// Where configuration files are looked up.
+    /// Access to configuration files.
     pub files: &'a dyn Files,
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Inputs<'_> {
 }
 
 impl Inputs<'_> {
-    /// Those of the running process.
+    /// Takes the inputs of the running process.
     pub fn of_process() -> Self {
         let env = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -49,7 +49,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// A variable's value; an empty one counts as unset, as with the original.
+    /// Returns a variable's value. An empty variable counts as unset, as with the original.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.env
             .get(name)
@@ -58,22 +58,23 @@ impl Inputs<'_> {
     }
 }
 
-/// Looks files up.
+/// Access to configuration files.
 pub trait Files {
-    /// The text of a configuration file.
+    /// Returns the text of a configuration file.
     ///
     /// # Errors
-    /// Whatever the system says; `InvalidData` where it is not UTF-8 or too large.
+    /// Returns the system's error, or `InvalidData` if the file is not UTF-8 or too large.
     fn read(&self, path: &Path) -> io::Result<String>;
 
-    /// Whether the file could be opened for reading, and if not, why.
+    /// Checks that the file can be opened for reading.
     fn check_readable(&self, path: &Path) -> io::Result<()>;
 
-    /// The names of the clients that are invited or have joined; none where there is no such directory.
+    /// Returns the names of the clients that are invited or have joined. The list is empty if the directory does not
+    /// exist.
     fn clients(&self, directory: &Directory) -> io::Result<Vec<String>>;
 }
 
-/// The real files.
+/// Reads files from the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk;
 

@@ -1,7 +1,7 @@
-//! Precedence, in one place: flag > environment > file > default.
+//! The precedence of settings: flag > environment > file > default.
 //!
-//! Every layer is text. [`Layers::get`] picks the layer, has the option read its text and, where that fails, names
-//! the layer as the user knows it: `--idle-timeout`, `QUICTUN_IDLE_TIMEOUT`, or `server.toml: transport.idle_timeout`.
+//! Every layer is text. [`Layers::get`] picks the layer and lets the option parse its text. An error names the setting
+//! as the user knows it: `--idle-timeout`, `QUICTUN_IDLE_TIMEOUT`, or `server.toml: transport.idle_timeout`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::inputs::{Files, Inputs};
 use crate::options::shape::Shape;
 use crate::options::{Flag, Maybe, Opt, Spec, Table, Values, Why};
 
-/// The values that the user gave, layer by layer.
+/// The user's values, layer by layer.
 #[derive(Debug)]
 pub struct Layers<'a> {
     table: &'static Table,
@@ -26,42 +26,42 @@ pub struct Layers<'a> {
 /// The values of a configuration file.
 #[derive(Clone, Debug, Default)]
 pub struct FileLayer {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The key of each option as it stands in the file, and its values.
+    /// For each option its key as the file spells it, and its values.
     pub values: Values,
-    /// The tables that the schema allows one of the options.
+    /// The tables that the schema allows for one of the options.
     pub tables: Vec<Fields>,
 }
 
 /// The value of one option, and the layer that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Values; empty where there is none.
+    /// The values; empty if there is none.
     pub items: Vec<String>,
-    /// The layer they come from.
+    /// The layer that the values come from.
     pub origin: Origin,
 }
 
-/// The layer a value comes from.
+/// The layer that a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The command line.
+    /// A flag on the command line.
     Flag,
-    /// This environment variable.
+    /// The environment variable of this name.
     Environment(String),
-    /// This key of this file.
+    /// The configuration file of this path, and the key in it.
     File(PathBuf, String),
-    /// No layer says anything.
+    /// The default, because no layer has a value.
     Default,
 }
 
-/// The settings that a running server does not change, as they were when they were read.
+/// A snapshot of the settings that need a restart, for comparison at a reload.
 #[derive(Clone, Debug)]
 pub struct Kept(Vec<(&'static dyn Flag, Vec<String>)>);
 
 impl Kept {
-    /// The keys whose values are others `now`.
+    /// Returns the keys whose values differ in `now`.
     pub fn changed(&self, now: &Self) -> Vec<&'static str> {
         let pairs = self.0.iter().zip(&now.0);
         let changed = pairs.filter(|((option, old), (_, new))| !option.same(old, new));
@@ -70,7 +70,7 @@ impl Kept {
 }
 
 impl<'a> Layers<'a> {
-    /// Puts the layers of a command together; the file comes later, because its name is an option itself.
+    /// Collects the layers of a command. The file is added later, because an option names it.
     pub fn new(table: &'static Table, matches: &ArgMatches, inputs: &'a Inputs<'a>) -> Self {
         Self {
             table,
@@ -86,18 +86,18 @@ impl<'a> Layers<'a> {
         Self { file, ..self }
     }
 
-    /// All options, in the order of the help.
+    /// Returns all options, in the order of the help.
     pub fn options(&self) -> impl Iterator<Item = &'static dyn Flag> + use<> {
         self.table.flags()
     }
 
-    /// Whether the command has this option; one that it does not have has no value but its default.
+    /// Returns whether the command has this option. Other options have only their default value.
     pub fn has(&self, option: &dyn Flag) -> bool {
         self.options()
             .any(|of| std::ptr::eq(of.spec(), option.spec()))
     }
 
-    /// The value of an option, as text.
+    /// Returns the value of an option, as text.
     pub fn setting(&self, option: &dyn Flag) -> Setting {
         let spec = option.spec();
         let layer = if self.has(option) {
@@ -123,7 +123,7 @@ impl<'a> Layers<'a> {
         Some((items.clone(), Origin::File(file.path.clone(), key.clone())))
     }
 
-    /// The settings that a running server does not change: those with a key that no reload takes over.
+    /// Returns a snapshot of the settings that need a restart: those with a key that a reload does not apply.
     pub(crate) fn kept(&self) -> Kept {
         let kept = |option: &&dyn Flag| !option.spec().key.is_empty() && !option.spec().reloads;
         let kept = self.options().filter(kept);
@@ -133,24 +133,24 @@ impl<'a> Layers<'a> {
         )
     }
 
-    /// The tables that are the value of an option, where the schema allows that, and the file that they stand in.
+    /// Returns the tables of an option, if the schema allows them, and the path of their file.
     pub(crate) fn tables(&self, option: &dyn Flag) -> Option<(&Path, &[Fields])> {
         let file = self.file.as_ref().filter(|file| !file.tables.is_empty())?;
         let from_file = matches!(self.setting(option).origin, Origin::File(..));
         from_file.then_some((&*file.path, &*file.tables))
     }
 
-    /// Whether any layer says anything about an option.
+    /// Returns whether any layer has a value for the option.
     pub fn is_given(&self, option: &dyn Flag) -> bool {
         self.setting(option).origin != Origin::Default
     }
 
-    /// A fault in the value of an option.
+    /// Makes a fault for the value of an option.
     pub fn fault(&self, option: &dyn Flag, why: impl ToString) -> Fault {
         Fault::usage(self.what(option), why)
     }
 
-    /// The option as the layer calls it that its value comes from.
+    /// Returns the option's name in the layer that its value comes from.
     pub fn what(&self, option: &dyn Flag) -> String {
         match self.setting(option).origin {
             Origin::Flag | Origin::Default => format!("--{}", option.spec().name),
@@ -159,7 +159,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The value of an option.
+    /// Returns the value of an option.
     pub fn get<T: Clone + PartialEq + Sync, S: Shape>(
         &self,
         option: &Opt<T, S>,
@@ -168,7 +168,7 @@ impl<'a> Layers<'a> {
         read.map_err(|Why(why)| self.fault(option, why))
     }
 
-    /// The value of an option that a layer says something about.
+    /// Returns the value of an option, or `None` if no layer has one.
     pub fn given<T: Clone + PartialEq + Sync, S: Shape>(
         &self,
         option: &Opt<T, S>,
@@ -177,7 +177,7 @@ impl<'a> Layers<'a> {
         given.then(|| self.get(option)).transpose()
     }
 
-    /// A file that must be readable, if one is given.
+    /// Returns the path of a file, if one is given, after checking that the file is readable.
     pub fn readable(&self, option: &Maybe<PathBuf>) -> Result<Option<PathBuf>, Fault> {
         let path = self.get(option)?;
         if let Some(path) = &path {
@@ -186,7 +186,7 @@ impl<'a> Layers<'a> {
         Ok(path)
     }
 
-    /// A certificate and its private key, with the names that messages have for them: there are both or none.
+    /// Returns a certificate and its private key, of which both or neither must be given. The names are for messages.
     pub(crate) fn certificate(
         &self,
         (cert, cert_name): (&Maybe<PathBuf>, &str),
@@ -204,18 +204,18 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The configuration file, if there is one.
+    /// Returns the path of the configuration file, if there is one.
     pub fn file_path(&self) -> Option<&Path> {
         self.file.as_ref().map(|file| file.path.as_path())
     }
 
-    /// The inputs that the program was started with.
+    /// Returns the program's inputs.
     pub fn inputs(&self) -> &'a Inputs<'a> {
         self.inputs
     }
 }
 
-/// Says which file, named where, cannot be read and why (exit code 1).
+/// Checks that a file is readable. The fault names the setting `what`, the file and the reason (exit code 1).
 pub fn check_readable(files: &dyn Files, what: &str, path: &Path) -> Result<(), Fault> {
     let unreadable =
         |error| Fault::failure(what, format!("cannot read {}: {error}", path.display()));

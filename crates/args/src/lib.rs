@@ -1,8 +1,9 @@
-//! Flags, environment and configuration files, read into the settings that the product runs with.
+//! Parses flags, environment and configuration files into settings.
 //!
-//! A program reads its [`inputs`], layer by layer ([`layers`]: flag > environment > file > default). All of it is a
-//! pure function of the inputs. [`compat`] is `quictun-client` and `quictun-server`, [`native`] is `quictun server`
-//! and `quictun client`. Flags are defined once, as [`options`]; everything that shows them is made from there.
+//! A program reads its [`inputs`] layer by layer ([`layers`]: flag > environment > file > default). Parsing is a pure
+//! function of the inputs. [`compat`] is `quictun-client` and `quictun-server`; [`native`] is `quictun server` and
+//! `quictun client`. Each flag is defined once, in [`options`]; help, manual pages and completion derive from this
+//! definition.
 
 #![forbid(unsafe_code)]
 

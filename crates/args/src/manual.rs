@@ -1,4 +1,4 @@
-//! Manual pages and completion scripts of all programs, made from the flags' definitions.
+//! Manual pages and completion scripts of all programs, generated from the definitions of the flags.
 
 use clap::Command;
 use clap_complete::Shell;
@@ -6,7 +6,7 @@ use clap_mangen::Man;
 
 use crate::compat::flags;
 
-/// The day of the pages: it changes with a release, not with a build.
+/// The date on the pages. It changes with a release, not with a build.
 const DATE: &str = "2026-11-25";
 
 /// The programs and commands that carry connections.
@@ -17,7 +17,7 @@ const ENDS: [&str; 4] = [
     "quictun-server",
 ];
 
-/// All pages by file name, that of `quictun` first; `quictun` is its whole command line.
+/// Returns all pages by file name, that of `quictun` first. `quictun` is the program's whole command line.
 ///
 /// The page of the command `quictun server` is `quictun_server.1`, because `quictun-server` is a program.
 pub fn pages(mut quictun: Command) -> Vec<(String, String)> {
@@ -38,7 +38,7 @@ pub fn pages(mut quictun: Command) -> Vec<(String, String)> {
     commands.iter().map(page).collect()
 }
 
-/// A completion script. `shell` and `program` have been checked against what there is.
+/// Generates a completion script. The caller has checked that `shell` and `program` are known.
 pub fn completion(shell: &str, program: &str, quictun: Command) -> String {
     let mut command = match program {
         "quictun-client" => flags::CLIENT.command(),
@@ -59,7 +59,7 @@ pub fn completion(shell: &str, program: &str, quictun: Command) -> String {
     script
 }
 
-/// The words that commands of commands take without a flag: `clap_complete` leaves them out of scripts for fish.
+/// Returns completions for the positional words of nested commands, which `clap_complete` omits in scripts for fish.
 fn words_for_fish(command: &Command, program: &str) -> String {
     let function = format!("__fish_{}_using_subcommand", program.replace('-', "_"));
     let pairs = command.get_subcommands().flat_map(|outer| {
@@ -92,7 +92,8 @@ fn page_name(name: &str) -> String {
     name.replace(' ', "_")
 }
 
-/// Whether a page names another one: the commands around, within and beside it, and those with the same purpose.
+/// Returns whether a page refers to another one: the parent, child and sibling commands, and commands of the same
+/// purpose.
 fn is_related(name: &str, other: &str) -> bool {
     let around = |name: &str| name.rsplit_once(' ').map(|(around, _)| around.to_owned());
     let (own, others) = (around(name), around(other));
@@ -110,9 +111,9 @@ fn page(name: &str, command: &Command, mut related: Vec<&str>) -> String {
         .source(format!("quictun {}", env!("CARGO_PKG_VERSION")))
         .manual("quictun");
     man.render(&mut text)
-        .expect("invariant: a Vec takes whatever is written to it");
+        .expect("invariant: writing to a Vec never fails");
     let mut text = String::from_utf8_lossy(&text).replace(".br\n\n.br\n", ".br\n");
-    // One word: man-db's list of all pages, which `whatis` and `apropos` read, has names without spaces.
+    // The name is one word: man-db's list of all pages, which `whatis` and `apropos` read, has names without spaces.
     let heading = |name: &str| format!(".SH NAME\n{} \\- ", name.replace('-', "\\-"));
     text = text.replace(&heading(name), &heading(&page_name(name)));
     for child in command.get_subcommands().map(Command::get_name) {
@@ -127,7 +128,7 @@ fn page(name: &str, command: &Command, mut related: Vec<&str>) -> String {
     folded(&text) + ".SH SEE ALSO\n" + &related.join(" ,\n") + "\n"
 }
 
-/// The page with its lines of text broken at spaces: a formatter fills paragraphs anyway, and people read pages' sources.
+/// Breaks the page's text lines at spaces. A formatter fills paragraphs anyway, and people read the source of pages.
 fn folded(page: &str) -> String {
     let mut folded = String::new();
     for line in page.lines().map(str::trim_end) {
@@ -151,7 +152,7 @@ fn folded(page: &str) -> String {
     folded
 }
 
-/// Whether a line is for the formatter itself.
+/// Returns whether a line is a request to the formatter.
 fn is_request(line: &str) -> bool {
     line.starts_with(['.', '\''])
 }

@@ -1,7 +1,7 @@
-//! `quictun server` and `quictun client`: flags, TOML files, and what the two run with.
+//! `quictun server` and `quictun client`: their flags, TOML files and settings.
 //!
-//! [`commands`] and [`flags`] hold what there is, [`file`] the TOML files, [`settings`] makes of both what the programs
-//! run with, [`print`] shows it.
+//! [`commands`] and [`flags`] define the command line, and [`file`] the TOML files. [`settings`] turns both into the
+//! settings that the programs run with, and [`print`] shows them.
 
 use std::path::{Path, PathBuf};
 
@@ -25,29 +25,29 @@ pub mod settings;
 
 pub use commands::PROGRAM;
 
-/// What `quictun config` has to do.
+/// The remaining work of `quictun config`.
 #[derive(Debug)]
 pub enum Configured {
-    /// Print this.
+    /// Print this text; nothing else remains to be done.
     Print(String),
-    /// Go on checking a server's file where only the disk can tell.
+    /// Check the parts of a server's file that need access to the disk.
     Server(PathBuf, Server),
-    /// Go on checking a client's file where only the disk can tell.
+    /// Check the parts of a client's file that need access to the disk.
     Client(PathBuf, ClientSettings),
 }
 
-/// Reads what follows `quictun server`.
+/// Reads the arguments of `quictun server`.
 pub fn read_server(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Server, Fault> {
     server_layers(matches, None, inputs).map(|(_, server)| server)
 }
 
-/// Reads what follows `quictun client`.
+/// Reads the arguments of `quictun client`.
 pub fn read_client(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
     client_layers(matches, None, inputs).map(|(_, client)| client)
 }
 
-/// Reads what follows `quictun connect`: a target, or a host and a port, as programs name them that run commands in place
-/// of connecting.
+/// Reads the arguments of `quictun connect`: a target, or a host and a port. Programs that run a command instead of
+/// connecting themselves pass host and port.
 pub fn read_connect(
     matches: &ArgMatches,
     inputs: &Inputs<'_>,
@@ -68,17 +68,17 @@ pub fn read_connect(
     Ok((settings::connect(&layers)?, target))
 }
 
-/// What a client would run with whose command line goes on like this.
+/// Reads the settings of `quictun client` with these arguments.
 pub fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
     read_client(&matches_of("client", words)?, inputs)
 }
 
-/// Reads the settings of `quictun server` with these words behind it.
+/// Reads the settings of `quictun server` with these arguments.
 pub fn server_of(words: &[String], inputs: &Inputs<'_>) -> Result<Server, Fault> {
     read_server(&matches_of("server", words)?, inputs)
 }
 
-/// Reads what follows `quictun config`.
+/// Reads the arguments of `quictun config`.
 pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Configured, Fault> {
     let (command, matches) = matches
         .subcommand()
@@ -110,7 +110,7 @@ pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Configured, F
     })
 }
 
-/// Reads the flags of a server or client that is not started.
+/// Parses the arguments of a server or client without starting it.
 fn matches_of(side: &str, words: &[String]) -> Result<ArgMatches, Fault> {
     let line = [PROGRAM, side].into_iter().map(str::to_owned);
     let mut matches = commands::program()
@@ -119,7 +119,7 @@ fn matches_of(side: &str, words: &[String]) -> Result<ArgMatches, Fault> {
         .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
     let (_, matches) = matches
         .remove_subcommand()
-        .expect("invariant: it was given");
+        .expect("invariant: the command line has a subcommand");
     Ok(matches)
 }
 
@@ -164,7 +164,7 @@ fn config_path(layers: &Layers<'_>, file: Option<&Path>) -> Result<Option<PathBu
     }
 }
 
-/// The path that an argument names.
+/// Returns the path in an argument.
 pub fn path(matches: &ArgMatches, name: &str) -> Option<PathBuf> {
     matches.get_one::<String>(name).map(PathBuf::from)
 }

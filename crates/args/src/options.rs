@@ -1,9 +1,9 @@
-//! One definition per flag: command line, help, completion, man page, environment variable, file key and type
-//! are all made from it, so that they cannot disagree.
+//! The definitions of flags. Command line, help, completion, man page, environment variable, file key and type derive
+//! from one definition, so that they cannot disagree.
 //!
-//! A flag is a static [`Opt`], which is also the key by which its value is asked for ([`Layers::get`]): no flag is
-//! looked up by its name. [`options!`](crate::options!) writes such statics as the rows of a table, a [`Section`] puts
-//! them under a heading of the help, and a [`Table`] is all that one command takes.
+//! A flag is a static [`Opt`], which is also the key for its value ([`Layers::get`]): code never looks a flag up by
+//! name. [`options!`](crate::options!) writes such statics as the rows of a table. A [`Section`] groups them under a
+//! heading of the help. A [`Table`] has all flags of one command.
 //!
 //! [`Layers::get`]: crate::layers::Layers::get
 
@@ -18,70 +18,71 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 /// All flags of one command.
 #[derive(Debug)]
 pub struct Table {
-    /// Prefix of the environment variables.
+    /// Prefix of the command's environment variables.
     pub prefix: &'static str,
-    /// Flags by heading, in the order of the help.
+    /// The flags by heading, in the order of the help.
     pub sections: &'static [&'static Section],
 }
 
 /// Flags under one heading of the help.
 #[derive(Debug)]
 pub struct Section {
-    /// Heading.
+    /// The heading's text in the help.
     pub heading: &'static str,
-    /// Flags in the order in which the help shows them.
+    /// The flags in the order of the help.
     pub options: &'static [&'static dyn Flag],
 }
 
-/// One flag, whatever its type.
+/// One flag of any type.
 pub trait Flag: Debug + Sync {
-    /// Everything about it but its type.
+    /// Returns the flag's properties that do not depend on its type.
     fn spec(&self) -> &Spec;
 
-    /// Values to complete and to list; empty: any text.
+    /// Returns the values to complete and to list. If empty, the flag takes any text.
     fn words(&self) -> Vec<&'static str>;
 
-    /// Whether the texts of two layers are the same values; false where one of them is none.
+    /// Returns whether the texts of two layers mean the same values. Different texts are not the same if one of them is
+    /// invalid.
     fn same(&self, these: &[String], those: &[String]) -> bool;
 }
 
-/// A flag without its type.
+/// The properties of a flag that do not depend on its type.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// Long flag without dashes; key in the compatibility programs' files.
+    /// The long flag without dashes. Also the key in the compatibility programs' files.
     pub name: &'static str,
-    /// One-letter flag.
+    /// The one-letter flag, if there is one.
     pub short: Option<char>,
-    /// The word that the help shows in the place of the value.
+    /// The placeholder for the value in the help.
     pub value: &'static str,
-    /// How many values it takes.
+    /// How many values the flag takes.
     pub kind: Kind,
-    /// Value where no layer gives one, as text; empty: none.
+    /// The value if no layer has one, as text. Empty if there is no default.
     pub default: &'static str,
-    /// Help: a sentence without full stop.
+    /// The help text: a sentence without full stop.
     pub help: &'static str,
-    /// Dotted key in the native programs' files; empty: not a file's matter.
+    /// The dotted key in the native programs' files. Empty if files cannot set the option.
     pub key: &'static str,
-    /// A second name of that key; empty: none.
+    /// A second name of that key. Empty if there is none.
     pub also: &'static str,
-    /// Taken, but not shown.
+    /// The flag is accepted, but not shown in the help.
     pub hidden: bool,
-    /// A running server takes another value over at a reload.
+    /// A running server applies a new value at a reload.
     pub reloads: bool,
 }
 
 /// How many values an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One; of several flags the last wins.
+    /// One value. If the flag is repeated, the last one counts.
     One,
-    /// `--flag`, `--flag=true`, `--flag=false`, never a separate word (Go's rule).
+    /// A switch: `--flag`, `--flag=true` or `--flag=false`. The value is never a separate word (Go's rule).
     Switch,
-    /// Several: repeated flags, and commas in flags, variables and texts in files.
+    /// A list: from repeated flags, and from commas in flags, variables and texts in files.
     List,
 }
 
-/// A flag whose values are of type `T`; `S` says how many it has.
+/// A flag whose values have type `T`. `S` says how many values it takes.
 pub struct Opt<T: 'static, S = shape::One> {
     spec: Spec,
     parse: Parse<T>,
@@ -91,21 +92,21 @@ pub struct Opt<T: 'static, S = shape::One> {
 
 /// A flag that always has a value.
 pub type One<T> = Opt<T, shape::One>;
-/// A flag that may have none.
+/// A flag that may have no value.
 pub type Maybe<T> = Opt<T, shape::Maybe>;
 /// A flag with any number of values.
 pub type Many<T> = Opt<T, shape::Many>;
 /// A flag that is on or off, and off by default.
 pub type Switch = Opt<bool, shape::Switch>;
 
-/// How a text becomes a value.
+/// The conversion from text to value.
 enum Parse<T: 'static> {
     By(fn(&str) -> Result<T, Why>),
-    /// One of a few words, whatever their case.
+    /// A fixed set of words, compared without regard to case.
     Choice(&'static [(&'static str, T)]),
 }
 
-/// Why a text is no value: a message. Everything that can be shown becomes one with `?`.
+/// The reason why a text is invalid, as a message. `?` converts any displayable error into it.
 #[derive(Debug)]
 pub struct Why(pub String);
 
@@ -115,36 +116,36 @@ impl<E: Display> From<E> for Why {
     }
 }
 
-/// How many values a flag has, as types.
+/// Types that say how many values a flag takes.
 pub mod shape {
     use super::{Kind, Why};
 
-    /// The Rust type of the value of a flag.
+    /// Maps the type of a single value to the type of a flag's value.
     pub trait Shape: 'static {
-        /// See [`Kind`].
+        /// The [`Kind`] of a flag of this shape.
         const KIND: Kind;
-        /// The value where no layer gives one, unless the flag says otherwise.
+        /// The value if no layer has one, unless the flag defines another.
         const DEFAULT: &'static str = "";
-        /// The flag's value.
+        /// The type of the flag's value.
         type Of<T>;
 
-        /// Reads the texts, each by `parse`.
+        /// Converts the texts, each with `parse`.
         fn read<T>(
             texts: &[String],
             parse: impl Fn(&str) -> Result<T, Why>,
         ) -> Result<Self::Of<T>, Why>;
     }
 
-    /// One value, read from the empty text where there is none.
+    /// One value. A missing text is read as the empty text.
     #[derive(Debug)]
     pub struct One;
-    /// One value, or none where there is no text or an empty one.
+    /// One value, or none if the text is missing or empty.
     #[derive(Debug)]
     pub struct Maybe;
     /// Any number of values.
     #[derive(Debug)]
     pub struct Many;
-    /// On or off.
+    /// A switch, on or off.
     #[derive(Debug)]
     pub struct Switch;
 
@@ -216,8 +217,9 @@ pub mod shape {
 /// }
 /// ```
 ///
-/// First come name, type, long flag and the word that the help shows in the value's place, then how a text becomes a
-/// value (`by` a function, or `choice` of words), then what else [`Opt`] knows, each with its argument, and the help.
+/// Each row begins with name, type, long flag and the placeholder for the value in the help. The conversion from text
+/// follows (`by` a function, or `choice` of words), then any of [`Opt`]'s other properties with their arguments, then
+/// the help.
 #[macro_export]
 macro_rules! options {
     ($($vis:vis $NAME:ident: $Type:ty = $flag:literal $value:literal, $how:ident $parse:expr $(, $more:ident $what:expr)*; $help:tt)*) => {
@@ -255,7 +257,7 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
         }
     }
 
-    /// An option whose texts `parse` reads.
+    /// Defines an option whose texts are converted by `parse`.
     pub const fn by(
         name: &'static str,
         value: &'static str,
@@ -265,7 +267,7 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
         Self::new(name, value, help, Parse::By(parse))
     }
 
-    /// An option that takes one of a few words, whatever their case.
+    /// Defines an option that takes one of a few words, compared without regard to case.
     pub const fn choice(
         name: &'static str,
         value: &'static str,
@@ -275,56 +277,56 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
         Self::new(name, value, help, Parse::Choice(words))
     }
 
-    /// The value where no layer gives one.
+    /// Sets the value for the case that no layer has one.
     #[must_use]
     pub const fn default(mut self, default: &'static str) -> Self {
         self.spec.default = default;
         self
     }
 
-    /// Gives it a one-letter form.
+    /// Adds a one-letter flag.
     #[must_use]
     pub const fn short(mut self, short: char) -> Self {
         self.spec.short = Some(short);
         self
     }
 
-    /// Takes it out of the help.
+    /// Hides the flag from the help.
     #[must_use]
     pub const fn hidden(mut self, hidden: bool) -> Self {
         self.spec.hidden = hidden;
         self
     }
 
-    /// Has a running server take another value over at a reload.
+    /// Makes a running server apply a new value at a reload.
     #[must_use]
     pub const fn reloads(mut self, reloads: bool) -> Self {
         self.spec.reloads = reloads;
         self
     }
 
-    /// Completes these values, among others.
+    /// Adds words to complete. Other values stay valid.
     #[must_use]
     pub const fn words(mut self, words: &'static [&'static str]) -> Self {
         self.words = words;
         self
     }
 
-    /// Gives it a key in the native programs' files.
+    /// Sets the key in the native programs' files.
     #[must_use]
     pub const fn key(mut self, key: &'static str) -> Self {
         self.spec.key = key;
         self
     }
 
-    /// Gives that key a second name.
+    /// Adds a second name of the key.
     #[must_use]
     pub const fn also(mut self, also: &'static str) -> Self {
         self.spec.also = also;
         self
     }
 
-    /// Reads the texts of a layer.
+    /// Converts the texts of a layer.
     pub fn read(&self, texts: &[String]) -> Result<S::Of<T>, Why>
     where
         T: Clone,
@@ -360,7 +362,7 @@ impl<T: Clone + PartialEq + Sync, S> Flag for Opt<T, S> {
     fn words(&self) -> Vec<&'static str> {
         match &self.parse {
             Parse::By(_) => self.words.to_vec(),
-            // The empty word cannot be completed.
+            // An empty word cannot be completed.
             Parse::Choice(words) => words
                 .iter()
                 .map(|(word, _)| *word)
@@ -378,7 +380,7 @@ impl<T: Clone + PartialEq + Sync, S> Flag for Opt<T, S> {
     }
 }
 
-/// "a, b or c", with a word for the empty one.
+/// Formats "a, b or c". The empty word is shown as "nothing".
 fn one_of<T>(words: &[(&str, T)]) -> String {
     let words: Vec<&str> = words
         .iter()
@@ -391,7 +393,7 @@ fn one_of<T>(words: &[(&str, T)]) -> String {
 }
 
 impl Spec {
-    /// A text, as one layer has it, in values.
+    /// Splits one layer's text into values.
     pub fn items(&self, text: &str) -> Vec<String> {
         match self.kind {
             Kind::List => text
@@ -440,7 +442,7 @@ impl Spec {
 }
 
 impl Table {
-    /// All flags, in the order of the help.
+    /// Returns all flags, in the order of the help.
     pub fn flags(&self) -> impl Iterator<Item = &'static dyn Flag> + use<> {
         let sections = self.sections.iter();
         sections.flat_map(|section| section.options.iter().copied())
@@ -454,7 +456,7 @@ impl Table {
         }))
     }
 
-    /// The text that the user wrote on the command line.
+    /// Returns the values from the command line.
     pub(crate) fn given(&self, matches: &ArgMatches) -> Values {
         let specs = self.flags().map(Flag::spec);
         specs
@@ -469,10 +471,10 @@ impl Table {
     }
 }
 
-/// What one layer says, by flag: its name for the option, and the values.
+/// The values of one layer: for each flag the option's name in this layer, and the texts.
 pub type Values = std::collections::BTreeMap<&'static str, (String, Vec<String>)>;
 
-/// The candidate closest to a misspelt `word`, where one is close at all.
+/// Returns the candidate closest to a misspelt `word`, if one is close enough.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let limit = word.chars().count() / 3 + 1;
     candidates
@@ -482,7 +484,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein distance: insertions, deletions and substitutions from `a` to `b`.
+/// Returns the Levenshtein distance: the number of insertions, deletions and substitutions from `a` to `b`.
 fn edits(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, a) in a.chars().enumerate() {
@@ -497,7 +499,7 @@ fn edits(a: &str, b: &str) -> usize {
     row[row.len() - 1]
 }
 
-/// Takes any text, so that all layers share one check and one message; lists words for completion.
+/// Accepts any text, so that all layers share one check and one message. Lists words for completion.
 #[derive(Clone, Debug)]
 pub struct Suggest(pub Vec<&'static str>);
 impl TypedValueParser for Suggest {

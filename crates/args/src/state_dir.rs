@@ -1,17 +1,17 @@
-//! Where a server keeps what must survive a restart: its key, and secrets it made.
+//! The directory in which a server keeps state across restarts: its key, and secrets that it made.
 
 use std::path::PathBuf;
 
 use crate::inputs::Inputs;
 
-/// The directory where none is given: systemd's `StateDirectory=` first, then the XDG base directories, and
-/// `/var/lib/quictun` for a process without a home, as system services are.
+/// Returns the default directory: systemd's `StateDirectory=` first, then the XDG base directories, then
+/// `/var/lib/quictun` for a process without a home directory, such as a system service.
 pub(crate) fn default(inputs: &Inputs<'_>) -> PathBuf {
     if let Some(dirs) = inputs.variable("STATE_DIRECTORY") {
-        // systemd separates several by colons; the first is ours.
+        // systemd separates several directories by colons. The first belongs to this program.
         return PathBuf::from(dirs.split(':').next().unwrap_or(dirs));
     }
-    // Relative paths in XDG variables are invalid and to be ignored (XDG base directory specification).
+    // A relative path in an XDG variable is invalid and must be ignored (XDG base directory specification).
     let absolute = |name| {
         inputs
             .variable(name)

@@ -1,13 +1,12 @@
-//! Text for the user: results on standard output, all else on standard error.
+//! Output for the user: results go to standard output, everything else to standard error.
 
 use std::io::{self, ErrorKind, Write as _};
 
-/// Prints to standard output. A full disk is an error; a reader who has seen enough
-/// (`quictun --help | head -1`) is none.
+/// Prints to standard output. A full disk is an error. A closed pipe (`quictun --help | head -1`) is not an error.
 ///
 /// # Errors
 ///
-/// The system's, which says what was being done.
+/// Returns the system's error, with the action that failed.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -22,6 +21,6 @@ pub fn print(text: &str) -> io::Result<()> {
 /// Prints a line to standard error.
 pub fn say(line: &str) {
     if writeln!(io::stderr(), "{line}").is_err() {
-        // No reader is left; the exit code still speaks.
+        // Nothing reads standard error any more. The exit code still reports the failure.
     }
 }

@@ -1,4 +1,4 @@
-//! The data path's flags, the same for all programs.
+//! The flags of the data path, which all programs share.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::options;
 use crate::options::{Maybe, One, Section, Why};
 use crate::values::{number, number_or_auto, path, size_between, time_between};
 
-/// Slower than this a handshake does not fit into its deadline.
+/// Lowest fixed rate, bytes per second. At a lower rate a handshake would miss its deadline.
 const RATE_LEAST: u64 = 100_000 / 8;
 
-/// A worker is named by one byte of its connection ids.
+/// Connection ids identify a worker by one byte.
 const MAX_WORKERS: usize = 256;
 
 const HEADING: &str = "Data path";
@@ -88,7 +88,7 @@ options! {
         "Record every connection there as qlog, at most 1 GiB in all"
 }
 
-/// Reads the data path's settings; what the other side alone has is as by default.
+/// Reads the settings of the data path. Settings of the other side only keep their default.
 pub(crate) fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let idle_timeout = layers.get(&IDLE_TIMEOUT)?;
@@ -125,7 +125,7 @@ fn bond_ttl(text: &str) -> Result<Option<Duration>, Why> {
     time_between(text, "0s", "24h").map(Some)
 }
 
-/// The name of a congestion controller, and the rate of a fixed one.
+/// Parses the name of a congestion controller, with the rate of a fixed one.
 fn congestion(text: &str) -> Result<Congestion, Why> {
     let word = text.to_ascii_lowercase();
     match word.as_str() {

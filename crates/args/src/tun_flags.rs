@@ -1,5 +1,6 @@
-//! The flags about TUN devices: `--tun`, `--route`, `--exclude`, `--fail-open`, `--confirm`, `--dns`, `--one-process`;
-//! `--tun-fd` of the native client; and `--netstack-fd` and `--server-address`, with which a process for devices starts its client.
+//! The flags for TUN devices: `--tun`, `--route`, `--exclude`, `--fail-open`, `--confirm`, `--dns`, `--one-process`,
+//! and `--tun-fd` of the native client. A process for devices starts its client with `--netstack-fd` and
+//! `--server-address`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::options;
 use crate::options::{Flag, Many, Maybe, Switch, Why};
 use crate::values::{address, number, switch};
 
-/// A day: whoever takes longer does not look.
+/// Longest time for `--confirm`, seconds: a day. A user who needs longer is not watching.
 const CONFIRM_MAX: u64 = 86_400;
 
 options! {
@@ -41,7 +42,7 @@ options! {
         "The name server that is asked in place of any other by what goes through a TUN device"
 }
 
-/// What a client does with a TUN device, if anything.
+/// Reads the client's settings for a TUN device, if it uses one.
 pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault> {
     let dns = layers.get(&DNS)?;
     let routes = Routes {
@@ -61,7 +62,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
         }))
     };
     if let Some(descriptor) = layers.get(&NETSTACK_FD)? {
-        // The process that gave it has made the device, and obeys the other flags.
+        // The process that passed the descriptor has made the device and applies the other flags.
         return settings(TunDevice::Apart(descriptor), None);
     }
     let own = layers.get(&TUN)?;
@@ -92,11 +93,11 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
 fn seconds(text: &str) -> Result<Duration, Why> {
     match text.parse() {
         Ok(seconds @ 1..=CONFIRM_MAX) => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("{text:?} is no number of seconds from 1 to {CONFIRM_MAX}").into()),
+        _ => Err(format!("{text:?} is not a number of seconds from 1 to {CONFIRM_MAX}").into()),
     }
 }
 
-/// Parses `192.0.2.0/24`, `2001:db8::/32`, or an address, which stands for itself alone.
+/// Parses `192.0.2.0/24`, `2001:db8::/32`, or an address, which stands for a network of this address only.
 fn network(text: &str) -> Result<IpNet, Why> {
     let malformed = || {
         format!(
@@ -107,7 +108,7 @@ fn network(text: &str) -> Result<IpNet, Why> {
         Some((address, length)) => (address, Some(length)),
         None => (text, None),
     };
-    // IpNet's own parser also takes octets like 010, which some programs read as octal.
+    // IpNet's own parser also accepts octets like 010, which some programs read as octal.
     let address: IpAddr = address.parse().map_err(|_| malformed())?;
     let Some(length) = length else {
         return Ok(address.into());

@@ -1,4 +1,4 @@
-//! Texts that are values of options, where no type of its own reads them.
+//! Parsers for option values that have no type of their own.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -11,28 +11,28 @@ use quictun_link::units::{Delay, Rate, Size};
 
 use crate::options::Why;
 
-/// Any text.
+/// Accepts any text, without a check.
 pub fn text(text: &str) -> Result<String, Why> {
     Ok(text.to_owned())
 }
 
-/// A path.
+/// Accepts any text as a path.
 pub fn path(text: &str) -> Result<PathBuf, Why> {
     Ok(text.into())
 }
 
-/// What a type reads itself.
+/// Parses the text with its type's own `FromStr`.
 pub fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, Why> {
     Ok(text.parse()?)
 }
 
-/// An IP address.
+/// Parses an IP address.
 pub fn address(text: &str) -> Result<IpAddr, Why> {
     let address = text.parse();
     address.map_err(|_| format!("{text:?} is no IP address").into())
 }
 
-/// The spellings that Go's `strconv.ParseBool` takes.
+/// Parses the spellings of a truth value that Go's `strconv.ParseBool` accepts.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -41,12 +41,12 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// The value of a switch.
+/// Parses the value of a switch.
 pub fn switch(text: &str) -> Result<bool, Why> {
     parse_bool(text).ok_or_else(|| format!("{text:?} is neither true nor false").into())
 }
 
-/// A whole number within limits.
+/// Parses a whole number within limits.
 pub fn number<T: FromStr + Display + PartialOrd>(
     text: &str,
     limits: RangeInclusive<T>,
@@ -58,7 +58,7 @@ pub fn number<T: FromStr + Display + PartialOrd>(
     })
 }
 
-/// A whole number within limits, or `None` for the word `auto`.
+/// Parses a whole number within limits, or returns `None` for the word `auto`.
 pub fn number_or_auto<T: FromStr + Display + PartialOrd>(
     text: &str,
     limits: RangeInclusive<T>,
@@ -72,29 +72,29 @@ pub fn number_or_auto<T: FromStr + Display + PartialOrd>(
     }
 }
 
-/// A time, such as `1.5ms`.
+/// Parses a time, such as `1.5ms`.
 pub fn time(text: &str) -> Result<Duration, Why> {
     let Delay(time) = text.parse()?;
     Ok(time)
 }
 
-/// A time between two others.
+/// Parses a time from `lowest` to `highest`.
 pub fn time_between(text: &str, lowest: &str, highest: &str) -> Result<Duration, Why> {
     between(text, lowest, highest).map(|Delay(time)| time)
 }
 
-/// A size in bytes, such as `64KiB`.
+/// Parses a size in bytes, such as `64KiB`.
 pub fn size(text: &str) -> Result<u64, Why> {
     let Size(bytes) = text.parse()?;
     Ok(bytes)
 }
 
-/// A size between two others.
+/// Parses a size from `lowest` to `highest`, bytes.
 pub fn size_between(text: &str, lowest: &str, highest: &str) -> Result<u64, Why> {
     between(text, lowest, highest).map(|Size(bytes)| bytes)
 }
 
-/// A rate between two others, bytes a second.
+/// Parses a rate from `lowest` to `highest`. Returns bytes per second.
 pub fn rate_between(text: &str, lowest: &str, highest: &str) -> Result<u64, Why> {
     between(text, lowest, highest).map(|Rate(bytes)| bytes)
 }

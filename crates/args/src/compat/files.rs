@@ -13,25 +13,25 @@ use crate::inputs::Inputs;
 use crate::layers::FileLayer;
 use crate::options::{Flag, Why, nearest};
 
-/// Extensions that are searched for and read, in the original's order.
+/// File extensions to search for, in the original's order.
 const EXTENSIONS: [&str; 4] = ["json", "toml", "yaml", "yml"];
 
-/// Extensions that the original reads as well.
+/// File extensions that only the original reads.
 const UNSUPPORTED: [&str; 7] = ["properties", "props", "prop", "hcl", "tfvars", "env", "ini"];
 
 const NOT_A_TABLE: &str = "not a table of KEY: VALUE lines";
 
-/// Keys and values as they stand in a file; `None`: the key alone, which says nothing.
+/// Keys and values of a file. `None` is a key without a value, which has no effect.
 type Table = BTreeMap<String, Option<Entry>>;
 
-/// A value, before its option is known.
+/// A value whose option is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     One(String),
     Many(Vec<String>),
 }
 
-/// Finds and reads the configuration file. `wanted` comes from `--config`.
+/// Finds and parses the configuration file. `wanted` is the value of `--config`.
 pub(super) fn find(
     program: &Program,
     wanted: Option<PathBuf>,
@@ -160,8 +160,8 @@ fn scalar(value: Value) -> Option<String> {
     }
 }
 
-/// Reads the events of a YAML document that is one flat mapping. Scalars stay the text that they are in the
-/// file, so that `off`, `0755` and `1e3` are not taken for something else on the way.
+/// Parses a YAML document that is one flat mapping. Scalars keep their text from the file, so that `off`, `0755` and
+/// `1e3` are not converted to another type on the way.
 fn parse_yaml(text: &str) -> Result<Table, Why> {
     let mut table = Table::new();
     let mut key: Option<String> = None;

@@ -1,4 +1,4 @@
-//! The flags of `quictun-client` and `quictun-server`: those of quic-tun v0.0.1 to v0.0.5, and ours.
+//! The flags of `quictun-client` and `quictun-server`: those of quic-tun v0.0.1 to v0.0.5, and additional ones.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -20,18 +20,18 @@ use crate::options::{Flag, Kind, Many, Maybe, One, Section, Switch, Table};
 use crate::values::{parse_bool, parsed, path, switch, text};
 use crate::{transport, tun_flags};
 
-/// One of the two programs.
+/// One of the two compatibility programs.
 #[derive(Debug)]
 pub struct Program {
-    /// Name of the program, and of its configuration file without extension.
+    /// The program's name, and the name of its configuration file without extension.
     pub name: &'static str,
-    /// The flags that it takes.
+    /// The flags that the program accepts.
     pub table: Table,
     about: &'static str,
     after_help: &'static str,
 }
 
-/// `quictun-client`.
+/// The definition of `quictun-client`.
 pub static CLIENT: Program = Program {
     name: "quictun-client",
     table: Table {
@@ -50,7 +50,7 @@ pub static CLIENT: Program = Program {
     after_help: include_str!("client_help.txt"),
 };
 
-/// `quictun-server`.
+/// The definition of `quictun-server`.
 pub static SERVER: Program = Program {
     name: "quictun-server",
     table: Table {
@@ -225,7 +225,7 @@ options! {
         NO_EFFECT
 }
 
-/// The kinds of token source that `--token-source-plugin` names.
+/// The kinds of token source for `--token-source-plugin`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plugin {
     Fixed,
@@ -243,16 +243,16 @@ pub(super) const NAMES: Names = Names {
     phrases: Phrases::Original,
 };
 
-/// Words that are no flags. The original takes and ignores them.
+/// The id of words that are not flags. The original accepts and ignores them.
 const STRAY: &str = "stray";
 
-/// The outcome of reading the command line.
+/// The parsed command line.
 #[derive(Debug)]
 pub(super) enum Line {
     Print(String),
-    /// The version, and the commit that only the program itself knows.
+    /// Print the version and the commit. Only the program itself knows the commit.
     Version,
-    /// Run, once the warnings are told.
+    /// Run, after reporting the warnings.
     Run {
         matches: ArgMatches,
         warnings: Vec<String>,
@@ -260,7 +260,7 @@ pub(super) enum Line {
 }
 
 impl Program {
-    /// The command, for help, man page and completion.
+    /// Builds the command for help, man page and completion.
     pub fn command(&self) -> Command {
         let command = Command::new(self.name)
             .version(env!("CARGO_PKG_VERSION"))
@@ -272,7 +272,7 @@ impl Program {
         self.table.add_to(command)
     }
 
-    /// Reads the command line.
+    /// Parses the command line.
     pub(super) fn read(&self, args: &[OsString]) -> Result<Line, Fault> {
         let mut warnings = Vec::new();
         let args = join_switch_words(&self.table, args, &mut warnings)?;
@@ -325,11 +325,11 @@ impl Program {
     }
 }
 
-/// Joins `--switch WORD` to `--switch=WORD` where the word is a truth value.
+/// Joins `--switch WORD` to `--switch=WORD` if the word is a truth value.
 ///
-/// Go's flag package takes the word for an argument of its own, so that `--insecure-skip-verify false` turned
-/// verification *off*. That flag means here what it says. With the others an "off" that turned things on can
-/// not be guessed at, and is refused.
+/// Go's flag package treats the word as a separate argument, so that `--insecure-skip-verify false` turned verification
+/// *off* in quic-tun. Here that flag takes the word as its value. For the other switches the intent of a false word,
+/// which turned the switch on in quic-tun, is ambiguous: it is refused.
 fn join_switch_words(
     table: &Table,
     args: &[OsString],

@@ -1,4 +1,4 @@
-//! An option whose value may be tables, where it needs more than a text each.
+//! Parses an option whose value may be tables, because each value may need more than one text.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 
 use super::{Fields, Texts};
 
-/// Texts, or tables with these keys, of which the first holds the text.
+/// Expects texts, or tables with these keys. The first key holds the text.
 pub(super) struct Either(pub(super) &'static [&'static str]);
 
 pub(super) struct TextsOrTables(pub(super) Vec<String>, pub(super) Vec<Fields>);

@@ -1,14 +1,14 @@
-//! The commands of `quictun`, but for those that measure.
+//! The commands of `quictun`, except the commands for measurements.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint};
 
 use super::flags;
 
-/// The program's name.
+/// Name of the program.
 pub const PROGRAM: &str = "quictun";
 
-/// The program without its commands.
+/// Builds the program without its commands.
 pub fn program() -> Command {
     parent(
         PROGRAM,
@@ -21,7 +21,7 @@ pub fn program() -> Command {
     .max_term_width(100)
 }
 
-/// The two ends of a tunnel: `quictun server` and `quictun client`.
+/// Builds the two ends of a tunnel: `quictun server` and `quictun client`.
 pub fn ends() -> [Command; 2] {
     [
         flags::SERVER.add_to(command(
@@ -37,7 +37,7 @@ pub fn ends() -> [Command; 2] {
     ]
 }
 
-/// The commands around a tunnel.
+/// Builds the commands around a tunnel.
 pub fn around() -> [Command; 10] {
     let dir = out("Directory for client.key and client.crt; made where it is missing");
     [
@@ -122,7 +122,7 @@ pub fn around() -> [Command; 10] {
     ]
 }
 
-/// The commands about this machine.
+/// Builds the commands about this machine.
 pub fn machine() -> [Command; 2] {
     [
         command(
@@ -146,7 +146,7 @@ pub fn machine() -> [Command; 2] {
     ]
 }
 
-/// Has `quictun doctor` print rules for this flag of the client.
+/// Builds an option of `quictun doctor` that prints rules for this flag of the client.
 fn rules(flag: &'static str, port: &'static str) -> Arg {
     let other = if flag == "redirect" {
         "tproxy"
@@ -163,7 +163,7 @@ fn rules(flag: &'static str, port: &'static str) -> Arg {
         .help(format!("Only print the nftables commands that lead connections to `quictun client --{flag} PORT`"))
 }
 
-/// The commands about this program.
+/// Builds the commands about this program.
 pub fn about() -> [Command; 3] {
     let shells = PossibleValuesParser::new(["bash", "zsh", "fish"]);
     let programs = PossibleValuesParser::new(["quictun", "quictun-server", "quictun-client"]);
@@ -277,12 +277,12 @@ fn config() -> Command {
     ))
 }
 
-/// A command with its help.
+/// Builds a command with its help.
 pub fn command(name: &'static str, about: &'static str, help: &'static str) -> Command {
     Command::new(name).about(about).after_help(help)
 }
 
-/// A command that does nothing without one of its own.
+/// Builds a command that requires a subcommand.
 pub fn parent(name: &'static str, about: &'static str, help: &'static str) -> Command {
     command(name, about, help)
         .subcommand_required(true)

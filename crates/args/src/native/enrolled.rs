@@ -1,4 +1,4 @@
-//! Clients that have joined by an invitation: a file for each in the state directory.
+//! Clients that have joined by an invitation. Each has a file in the state directory.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,17 @@ use crate::file;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 
-/// A client that has joined, and the file that says so.
+/// A client that has joined, and its file.
 #[derive(Clone, Debug)]
 pub struct Enrolled {
-    /// The client's name.
+    /// The client's name at this server.
     pub name: String,
-    /// The file.
+    /// Path of the client's file.
     pub path: PathBuf,
 }
 
 impl Enrolled {
-    /// The warning that the configuration has another client of this name.
+    /// Returns the warning that this client is left out, because the configuration has another client of the same name.
     pub(super) fn left_out(&self) -> String {
         let Self { name, path } = self;
         let path = path.display();
@@ -39,7 +39,7 @@ struct ClientFile {
     client: Vec<ClientTable>,
 }
 
-/// Reads the clients that have joined, and leaves out pending invitations.
+/// Reads the clients that have joined. Leaves out pending invitations.
 pub(super) fn read(
     layers: &Layers<'_>,
     state: &Path,
@@ -68,14 +68,14 @@ pub(super) fn read(
     Ok(clients)
 }
 
-/// The tables of one file; `None`: an invitation is pending there, or it has gone since the directory was read: revoked,
-/// or expired and removed.
+/// Reads the tables of one file. Returns `None` if the file is a pending invitation, or has disappeared since the
+/// directory was read: the client was revoked, or its invitation expired and was removed.
 fn tables(path: &Path, inputs: &Inputs<'_>) -> Result<Option<Vec<ClientTable>>, Fault> {
     let read: Option<ClientFile> = file::parse_unless(path, inputs, is_pending)?;
     Ok(read.map(|file| file.client))
 }
 
-/// How a client that has joined is known, for a list of all.
+/// Returns the public keys (pins) of a client that has joined, for a list of all clients.
 pub fn keys_of(client: &NamedClient) -> Vec<String> {
     let pins = client.proofs.iter().filter_map(|proof| match proof {
         ClientProof::Pin(pin) => Some(pin.to_string()),

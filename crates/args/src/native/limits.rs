@@ -11,15 +11,15 @@ use crate::file::Text;
 use crate::options::Why;
 use crate::values;
 
-/// Slower is no service: a packet would take seconds.
+/// Lowest rate. At a lower rate a packet would take seconds.
 const RATE_MIN: &str = "8kbit";
-/// Faster than any machine, and small enough for every sum.
+/// Highest rate: faster than any machine, and small enough that no sum overflows.
 const RATE_MAX: &str = "1000gbit";
 const QUOTA_MIN: &str = "1B";
 const QUOTA_MAX: &str = "1000000TB";
 const FLOWS_MAX: u64 = 10_000_000;
 
-/// Reads them; `what` names the table.
+/// Reads the limits of a client. `what` names the table in messages.
 pub(super) fn of(what: &str, table: &ClientTable) -> Result<ClientLimits, Fault> {
     let fault = |key: &str, why: &dyn Display| Fault::usage(what, format!("{key}: {why}"));
     let rate = |key: &str, text| {
