@@ -1,6 +1,6 @@
-//! What each named client may use, shared by all workers, and the same before and after a reload.
+//! The allowances of all named clients, shared by all workers and kept across reloads.
 //!
-//! Workers take an [`Allowance`] when a client connects or the rules change, not on the path of a byte.
+//! Workers take an [`Allowance`] when a client connects or the rules change, not for every byte.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use quictun_engine::{Allowance, Limits, Usage};
 use quictun_trust::access::Policy;
 use quictun_trust::limits::{ClientLimits, timestamp};
 
-/// Cheap to clone.
+/// The table of allowances. Cloning is cheap and shares the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowances {
     base: Instant,
@@ -22,12 +22,12 @@ pub(crate) struct Allowances {
 struct Known {
     allowance: Arc<Allowance>,
     expires: Option<SystemTime>,
-    /// The configuration names it.
+    /// The client is in the configuration.
     named: bool,
 }
 
 impl Allowances {
-    /// Without clients. No later call may have an earlier time.
+    /// Creates an empty table. No later call may pass a time before `base`.
     pub(crate) fn new(base: Instant) -> Self {
         Self {
             base,
@@ -35,7 +35,7 @@ impl Allowances {
         }
     }
 
-    /// Has the clients of these rules, with their limits. What they have used stays.
+    /// Applies the clients and limits of these rules. Each client's usage stays.
     pub(crate) fn apply(&self, policy: &Policy) {
         let mut clients = self.clients();
         for known in clients.values_mut() {
@@ -51,12 +51,12 @@ impl Allowances {
         }
     }
 
-    /// What a client may use.
+    /// Returns the allowance of a client.
     pub(crate) fn of(&self, name: &str) -> Arc<Allowance> {
         self.known(&mut self.clients(), name).allowance.clone()
     }
 
-    /// Every client of the configuration by name, and what it uses.
+    /// Returns the usage of each client in the configuration, ordered by name.
     pub(crate) fn uses(&self) -> Vec<ClientUse> {
         let now = SystemTime::now();
         let clients = self.clients();
@@ -71,7 +71,7 @@ impl Allowances {
             .collect()
     }
 
-    /// Every client that has used something, by name.
+    /// Returns the usage of each client that has moved any bytes, by name.
     pub(crate) fn used(&self) -> BTreeMap<String, Usage> {
         let clients = self.clients();
         let usages = clients
@@ -81,14 +81,14 @@ impl Allowances {
         used.map(|(name, usage)| (name.clone(), usage)).collect()
     }
 
-    /// Whether a client of the configuration has a quota.
+    /// Returns whether any client in the configuration has a quota.
     pub(crate) fn has_quotas(&self) -> bool {
         let clients = self.clients();
         let mut named = clients.values().filter(|known| known.named);
         named.any(|known| known.allowance.usage().limits.quota.is_some())
     }
 
-    /// What these clients have used before; all others nothing.
+    /// Sets the bytes that these clients have used before, and zero for all others.
     pub(crate) fn set_used(&self, used: &BTreeMap<String, u64>) {
         let mut clients = self.clients();
         for (name, &bytes) in used {

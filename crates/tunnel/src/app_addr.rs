@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppAddr {
     Ip(SocketAddr),
-    /// It came over a Unix socket, where clients have no address.
+    /// The application connected over a Unix socket, where clients have no address.
     Unix,
 }
 
 impl fmt::Display for AppAddr {
-    /// `ip:port` with IPv4 addresses in their own form, or `unix`.
+    /// Formats `ip:port` with IPv4-mapped addresses as IPv4, or `unix`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(addr) => SocketAddr::new(addr.ip().to_canonical(), addr.port()).fmt(f),

@@ -1,11 +1,11 @@
-//! Whether the server keeps bonds: said once where it does not, although this client would.
+//! Logs once that the server keeps no bonds although this client wants them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::info;
 
-/// What all workers of a client know of that.
+/// State of that message, shared by all workers of a client.
 #[derive(Debug)]
 pub(crate) struct Bonds {
     wanted: bool,
@@ -13,7 +13,7 @@ pub(crate) struct Bonds {
 }
 
 impl Bonds {
-    /// `wanted`: flows are to outlive their connection.
+    /// If `wanted`, flows are to outlive their connection.
     pub(crate) fn new(wanted: bool) -> Self {
         Self {
             wanted,
@@ -21,17 +21,17 @@ impl Bonds {
         }
     }
 
-    /// A server has let this client in.
+    /// Handles that a server has accepted this client, with or without a bond.
     pub(crate) fn handle_welcome(&self, remote: SocketAddr, bonded: bool) {
         if self.is_news(bonded) {
             info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "the server keeps no bonds: flows end with their connection");
         }
     }
 
-    /// Whether this is to be told: the first time, and again where it was otherwise meanwhile.
+    /// Returns whether to log the message: the first time, and again after a connection with a bond.
     fn is_news(&self, bonded: bool) -> bool {
         if bonded {
-            // Only a flag: no other memory hangs on it.
+            // Relaxed: the flag guards no other memory.
             self.told.store(false, Ordering::Relaxed);
         }
         self.wanted && !bonded && !self.told.swap(true, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! What a client's or a server's worker does beyond carrying bytes.
+//! The part of a worker that differs between client and server.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,30 +17,30 @@ pub(crate) trait Duty {
         Ok(())
     }
     fn handle_event(&mut self, io: &mut Io<'_>, event: Event);
-    /// A listener or a dial is ready.
+    /// Handles a listener or a dial that is ready.
     fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready);
-    /// A message that is not for the loop itself.
+    /// Handles a message that the loop itself does not consume.
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message);
-    /// The end of a turn: sends what is not the engine's to send. Tells whether the engine may have something to do.
+    /// Sends output that does not belong to the engine, at the end of a turn. Returns whether the engine may have work.
     fn flush(&mut self, _: &mut Io<'_>) -> bool {
         false
     }
-    /// Nothing of this process has run for so long after something was due: somebody has stopped it.
+    /// Handles a pause: the process did not run for this long after work was due. For example, it was stopped.
     fn handle_pause(&mut self, _: &mut Io<'_>, _: Duration) {}
     fn next_timeout(&self) -> Option<Instant>;
     fn handle_timeout(&mut self, io: &mut Io<'_>);
     fn stop_accepting(&mut self, _: &mut Io<'_>) {}
-    /// Why it can do nothing any more, and the process had better end.
+    /// Returns an error if the worker can do nothing more and the process should end.
     fn failure(&self) -> Option<io::Error> {
         None
     }
-    /// Whether what it runs for is over: the process drains and ends.
+    /// Returns whether the worker's purpose is fulfilled, so that the process drains and ends.
     fn is_over(&self) -> bool {
         false
     }
-    /// The process ends, and a peer has not confirmed that all of some flow has arrived.
+    /// Handles that the process ends while a peer has not confirmed all bytes of a flow.
     fn handle_unconfirmed(&mut self) {}
-    /// Whether something is under way that the engine does not know of yet.
+    /// Returns whether work is under way that the engine does not know of yet.
     fn is_busy(&self) -> bool {
         false
     }
@@ -54,14 +54,14 @@ pub(crate) struct Io<'a> {
 }
 
 impl Io<'_> {
-    /// Resets a flow, as where its application's socket has failed.
+    /// Resets a flow, for example because its application's socket failed.
     pub(crate) fn fail(&mut self, flow: FlowId) {
         self.engine
             .handle_socket(self.now, flow, false, false, true);
     }
 }
 
-/// How the controller sees the path, and what limits the sending: the words of `/v1/connections`.
+/// Logs the controller's view of the path, and the limit on sending, under the names of `/v1/connections`.
 pub(crate) fn log_congestion(event: &Event) {
     let Event::Congestion {
         connection,

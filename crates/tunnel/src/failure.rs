@@ -1,25 +1,25 @@
-//! Why a client or server has ended, other than by one signal.
+//! The error type of a client or server process.
 
 use std::io;
 
 use quictun_io::crash::Crash;
 use quictun_trust::access::AccessError;
 
-/// Why a client or server has ended, other than by one signal.
+/// Why a client or server ended, other than by one signal.
 #[derive(Debug)]
 pub enum Failure {
-    /// Rules, clients or their secrets cannot be used.
+    /// Rules, clients or their secrets are invalid.
     Access(AccessError),
-    /// A second signal cut the drain short: that was asked for.
+    /// A second signal interrupted the drain, on request.
     Interrupted,
-    /// A fault of the program itself.
+    /// The program has a bug.
     Crashed(anyhow::Error),
-    /// Something of the world stood in the way.
+    /// The environment caused the failure.
     Other(anyhow::Error),
 }
 
 impl Failure {
-    /// The end of the workers that failed.
+    /// Classifies the error of a failed worker.
     pub(crate) fn of_workers(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::Interrupted {
             return Self::Interrupted;

@@ -1,4 +1,4 @@
-//! What both sides do to start: sockets, threads, control plane.
+//! The start-up that both sides share: sockets, threads, control plane.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -39,10 +39,11 @@ use quictun_trust::enrolment::Directory;
 use quictun_trust::keeper;
 use quictun_trust::tls;
 
-/// Below this a burst of one round trip at 1 Gbit/s and 20 ms no longer fits.
+/// The receive buffer below which a hint is logged, bytes. A smaller buffer cannot hold the burst of one round trip at
+/// 1 Gbit/s and 20 ms.
 const UDP_BUFFER_HINT: usize = 2 << 20;
 
-/// What a side has made of its settings, before the process gives up its rights.
+/// The resources of a side, made from its settings before the process gives up its rights.
 pub(crate) struct Launch {
     pub(crate) side: Side,
     pub(crate) transport: TransportSettings,
@@ -50,25 +51,25 @@ pub(crate) struct Launch {
     pub(crate) log: quictun_control::log::Guard,
     pub(crate) ports: Vec<UdpPort>,
     pub(crate) path_mtu: PathMtu,
-    /// The process serves a device by itself, and keeps its rights for that.
+    /// The process serves a device by itself, and therefore keeps its rights.
     pub(crate) one_process: bool,
     pub(crate) sources: Sources,
     pub(crate) http: Option<rest::Bound>,
-    /// For `/v1/status`.
+    /// Facts to show in `/v1/status`.
     pub(crate) facts: Facts,
-    /// What SIGHUP reads again; `None`: nothing but log files.
+    /// The configuration that SIGHUP reads again. If `None`, SIGHUP reopens log files only.
     pub(crate) reload: Option<Reload>,
-    /// Has the workers told of changes of the network.
+    /// Notifies the workers of network changes.
     pub(crate) network: Option<NetworkWatch>,
-    /// Server: keeps what clients use.
+    /// Server: stores the clients' usage.
     pub(crate) usage: Option<UsageKeeper>,
-    /// Server: tells what clients use.
+    /// Server: reports the clients' usage.
     pub(crate) uses: Option<Uses>,
     pub(crate) lines: LineBudget,
     pub(crate) announce: Box<dyn FnOnce()>,
 }
 
-/// What a worker of either side is built from, on its own thread.
+/// The inputs to build a worker of either side, on the worker's own thread.
 pub(crate) struct Seat {
     pub(crate) index: usize,
     pub(crate) udp: UdpPort,
@@ -102,10 +103,12 @@ impl Seat {
     }
 }
 
-/// Starts the process that opens files again, where there is to be one. It comes first: what we hold by then, it holds.
+/// Starts the keeper process, which reopens files for this one, if confinement is on. Call it before other resources
+/// are opened, because the keeper inherits all of them.
 ///
-/// `reads` are files that are read one by one for as long as the process runs, each with the most that is read of it;
-/// `load` reads all that a reload reads; clients that join are enrolled in `clients`; `listen` makes listeners for clients.
+/// `reads` are files that are read repeatedly while the process runs, each with the maximum number of bytes to read.
+/// `load` reads everything that a reload reads. Clients that join are enrolled in `clients`. `listen` makes listeners
+/// for clients.
 pub(crate) fn start_keeper(
     control: &ControlSettings,
     reads: Vec<(PathBuf, u64)>,
@@ -119,27 +122,27 @@ pub(crate) fn start_keeper(
     let appends = quictun_control::log::files(&control.log.outputs);
     let appends = appends.map(Path::to_owned).collect();
     keeper::start(reads, appends, load, clients, listen)
-        .context("starting the process that opens files again")
+        .context("starting the keeper process, which reopens files")
 }
 
-/// Starts the logs, and sets the limits of descriptors and pages, before anything that can fail.
+/// Starts the logs, and sets the limits of descriptors and pages. Call it before anything that can fail.
 pub(crate) fn prepare(control: &ControlSettings) -> Result<quictun_control::log::Guard> {
     let guard = quictun_control::log::init(&control.log)?;
     if let Err(error) = use_small_pages() {
-        warn!(target: "quictun", %error, "memory comes in huge pages: more of it may be held than the budget says");
+        warn!(target: "quictun", %error, "cannot disable huge pages: memory use may exceed the budget");
     }
     if let Err(error) = raise_nofile_limit() {
-        warn!(target: "quictun", %error, "the limit of open files could not be raised");
+        warn!(target: "quictun", %error, "cannot raise the limit of open files");
     }
     Ok(guard)
 }
 
 pub(crate) fn descriptor_limit() -> u64 {
-    // What systems commonly grant, where this one does not let it be raised: that was said above.
+    // If the system does not allow to raise the limit, use the common default. `prepare` has logged the error.
     raise_nofile_limit().map_or(1024, |limit| limit.now)
 }
 
-/// The engines' view of the data path, a clone for each worker; the account of memory is one for all.
+/// Builds the engines' transport parameters. Each worker gets a clone; the memory account is shared.
 fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Result<Transport> {
     let mut transport = Transport::new(path_mtu);
     transport.congestion = match settings.congestion {
@@ -158,11 +161,11 @@ fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Result<Transpor
 }
 
 pub(crate) fn random() -> Result<[u8; 32]> {
-    quictun_sys::random().context("the system gives no random numbers")
+    quictun_sys::random().context("cannot get random numbers from the system")
 }
 
-/// Binds the UDP sockets of all workers to one address. One that is taken by another process is an
-/// error even where sharing among our own workers would hide it.
+/// Binds the UDP sockets of all workers to one address. An address used by another process is an error, even if sharing
+/// among this process's workers would hide the conflict.
 pub(crate) fn bind_udp(address: SocketAddr, workers: usize) -> io::Result<Vec<UdpSocket>> {
     if workers == 1 {
         return Ok(vec![udp_port::bind(address, false)?]);
@@ -175,12 +178,12 @@ pub(crate) fn bind_udp(address: SocketAddr, workers: usize) -> io::Result<Vec<Ud
         .collect()
 }
 
-/// Takes over a socket, with buffers beyond the system's usual ones where the process has the right to.
+/// Wraps a socket and enlarges its buffers, beyond the system's limits if the process has the right to.
 pub(crate) fn open_udp(socket: UdpSocket, settings: &TransportSettings) -> Result<UdpPort> {
-    UdpPort::new(socket, settings.udp_buffer, settings.gso).context("UDP socket options")
+    UdpPort::new(socket, settings.udp_buffer, settings.gso).context("setting UDP socket options")
 }
 
-/// Says how large the buffers of a socket are, and gives a hint where that is too small.
+/// Logs the sizes of a socket's buffers, with a hint if they are too small.
 pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
     let report = port.report();
     debug!(
@@ -209,14 +212,14 @@ pub(crate) fn tls(settings: &TransportSettings) -> Result<tls::Shared> {
 
 pub(crate) fn warn_of_key_log(settings: &TransportSettings) {
     if let Some(path) = &settings.key_log {
-        warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
+        warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, which lets its readers decrypt the traffic");
     }
 }
 
 impl Launch {
-    /// Gives up rights, starts a thread for each worker, and serves until all have ended; returns how they did.
+    /// Gives up rights, starts a thread for each worker, and serves until all workers have ended. Returns their result.
     ///
-    /// `make` is called for each worker, and what it returns builds the worker on its own thread.
+    /// `make` is called for each worker. The closure that it returns builds the worker on the worker's own thread.
     pub(crate) fn run<D, F>(
         mut self,
         make: impl FnMut(usize) -> Result<F>,
@@ -286,11 +289,11 @@ impl Launch {
             announce: crew.all_built.then_some(self.announce),
         };
         let result = runtime.block_on(control::serve(control, requests, joins, crew.ends));
-        // A look-up that hangs in the system's resolver must not hold up the end.
+        // A look-up that hangs in the system's resolver must not delay the end of the process.
         runtime.shutdown_background();
         for thread in crew.threads {
             if thread.join().is_err() {
-                warn!(target: "quictun", "a worker thread could not say how it ended");
+                warn!(target: "quictun", "a worker thread ended without a result");
             }
         }
         Ok(result)
@@ -303,7 +306,7 @@ struct Crew {
     ends: Receiver<WorkerEnd>,
 }
 
-/// Starts a thread for each worker, and waits until each has been built, or could not be.
+/// Starts a thread for each worker, and waits until each worker has been built or has failed.
 fn start<D, F>(workers: Vec<(Seat, F)>) -> Result<Crew>
 where
     D: Duty,
@@ -315,17 +318,18 @@ where
     for (seat, make) in workers {
         let (index, built, ended) = (seat.index, built_sender.clone(), end_sender.clone());
         let body = move || {
-            // A panic is our bug; the process must end all the same, not limp on without a worker.
+            // A panic is a bug in this program. The process must end nevertheless, rather than continue without a
+            // worker.
             let run = || {
                 let parts = make(seat).map_err(io::Error::other)?;
-                // The thread that waits for this may have failed.
+                // The receiving thread may have failed already.
                 built.send(()).ok();
                 drop(built);
                 worker::run(parts)
             };
             let result =
                 catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(Crash::Panic.into()));
-            // The control plane may have gone first.
+            // The control plane may have ended first.
             if ended.blocking_send((index, result)).is_err() {}
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));

@@ -1,4 +1,4 @@
-//! Local listeners: where applications connect to the client.
+//! Local listeners on which applications connect to the client.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,37 +15,37 @@ use crate::settings::ListenOn;
 use crate::transparent::{self, Way};
 use quictun_io::socket_path::make_room;
 
-/// Connections that may wait to be accepted.
+/// Length of a listener's queue of unaccepted connections.
 const BACKLOG: i32 = 4096;
 
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
-    /// To which connections are led that were made to somewhere else.
+    /// Accepts connections that the packet filter diverted from another destination.
     Transparent(TcpListener, Way),
 }
 
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Connection(AppSocket, AppAddr),
-    /// One that was made to this address.
+    /// A diverted connection and its original destination.
     Led(AppSocket, AppAddr, SocketAddr),
-    /// One that was made to the listener itself, and was reset.
+    /// A connection to a transparent listener itself. It was reset.
     Direct(AppAddr),
     Empty,
-    /// Descriptors or memory have run out; accepting goes on when some are free.
+    /// Descriptors or memory have run out. Accepting continues when some are free.
     Exhausted(io::Error),
-    /// This connection failed before it was ours; the next may not.
+    /// This connection failed before it was accepted. The next one may succeed.
     Failed,
 }
 
-/// Binds a listener. A Unix socket without a listener is replaced.
+/// Binds a listener. Replaces a Unix socket on which no process listens.
 pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
     bind_with(address, BACKLOG)
 }
 
-/// The same, where so many connections may wait to be accepted.
+/// Binds a listener with a queue of this length.
 pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener> {
     match address {
         ListenOn::Tcp(address) => {
@@ -99,7 +99,7 @@ impl Listener {
         address.unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// Whether only this machine reaches it.
+    /// Returns whether only this machine can reach the listener.
     pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Tcp(listener) => listener
@@ -140,7 +140,7 @@ impl Listener {
 }
 
 impl Listener {
-    /// Finds out where a connection was made to.
+    /// Finds the original destination of a diverted connection.
     fn led(
         listener: &TcpListener,
         way: Way,
@@ -148,7 +148,7 @@ impl Listener {
     ) -> io::Result<Accepted> {
         let listens = listener.local_addr()?;
         let peer = AppAddr::Ip(peer);
-        // An error says that the kernel knows of no other destination.
+        // An error means that the kernel knows no other destination.
         let destination = transparent::destination(&stream, way, listens);
         let mut socket = AppSocket::tcp(stream)?;
         let Some(destination) = destination.unwrap_or(None) else {
@@ -192,13 +192,13 @@ mod tests {
         let _queued = TcpStream::connect(address).expect("it listens");
         let inherited = Listener::Tcp(inherited);
         let Accepted::Connection(AppSocket::Tcp(accepted), _) = inherited.accept() else {
-            panic!("one waits");
+            panic!("a connection is queued");
         };
         assert_eq!(linger(&accepted), Some(Duration::ZERO));
         assert_eq!(linger(&inherited), None, "it stays as systemd made it");
     }
 
-    // Linux: what a listener accepts begins with its options. There is no moment in between.
+    // Linux: an accepted socket inherits the listener's options from its first moment.
     #[test]
     fn an_accepted_socket_inherits_what_closing_means() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -208,7 +208,7 @@ mod tests {
         bound.set_nonblocking(false).expect("an option");
         let address = bound.local_addr().expect("it is bound");
         let _queued = TcpStream::connect(address).expect("it listens");
-        let (accepted, _) = bound.accept().expect("one waits");
+        let (accepted, _) = bound.accept().expect("a connection is queued");
         assert_eq!(linger(&accepted), Some(Duration::ZERO));
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let second = bind(&on).expect("its owner is gone");
         let _queued = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
         let Accepted::Connection(AppSocket::Unix(_), AppAddr::Unix) = second.accept() else {
-            panic!("one waits");
+            panic!("a connection is queued");
         };
         drop(second);
         std::fs::remove_file(&path).expect("the file");

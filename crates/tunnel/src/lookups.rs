@@ -1,8 +1,8 @@
-//! Look-ups of targets that a worker has asked of the control plane.
+//! The look-ups of targets that a worker has requested from the control plane.
 //!
-//! A look-up has its place from [`Lookups::ask`] until its answer was taken ([`Lookups::answered`]), also where its
-//! flow has ended meanwhile ([`Lookups::forget`]): so the queues there and back have room for all of them. All workers
-//! share the places.
+//! A look-up holds its place from [`Lookups::ask`] until its answer is taken ([`Lookups::answered`]), even if its flow
+//! ends earlier ([`Lookups::forget`]). So the queues in both directions have room for all look-ups. All workers share
+//! the places.
 
 use std::collections::HashMap;
 
@@ -23,11 +23,11 @@ pub(crate) struct Lookups {
 #[derive(Debug)]
 struct Lookup {
     holder: Holder,
-    /// The client and the target. `None`: the answer is no longer wanted.
+    /// The client and the target. `None` if the answer is no longer wanted.
     wanted: Option<(Peer, Target, oneshot::Receiver<()>)>,
 }
 
-/// Places for look-ups in a process, of which one client alone may have half.
+/// Creates the places for look-ups of a process. A single client gets at most half of them.
 pub(crate) fn places() -> CommonShares {
     CommonShares::new(REQUESTS, 1)
 }
@@ -40,7 +40,7 @@ impl Lookups {
         }
     }
 
-    /// Begins a look-up; `None`: its client has as many as it may.
+    /// Begins a look-up. Returns `None` if its client has its maximum already.
     pub(crate) fn ask(
         &mut self,
         flow: FlowId,
@@ -60,7 +60,7 @@ impl Lookups {
         Some(wanted)
     }
 
-    /// The rules have changed, and this is who asked.
+    /// Replaces the client's identity, because the rules have changed.
     pub(crate) fn set_peer(&mut self, flow: FlowId, peer: Peer) {
         if let Some(Lookup {
             wanted: Some((asked_by, ..)),
@@ -71,14 +71,14 @@ impl Lookups {
         }
     }
 
-    /// The flow has ended: the control plane is told that its look-up is not wanted.
+    /// Cancels the look-up of a flow that has ended. The control plane sees that the answer is not wanted.
     pub(crate) fn forget(&mut self, flow: FlowId) {
         if let Some(lookup) = self.asked.get_mut(&flow) {
             lookup.wanted = None;
         }
     }
 
-    /// The answer has come. Returns the client and the target where it is still wanted.
+    /// Handles the answer. Returns the client and the target if the answer is still wanted.
     pub(crate) fn answered(&mut self, flow: FlowId) -> Option<(Peer, Target)> {
         let lookup = self.asked.remove(&flow)?;
         self.places.give_back(&lookup.holder);
@@ -104,7 +104,7 @@ mod tests {
         lookups.forget(FlowId(1));
         assert!(wanted.is_closed());
         assert_eq!(lookups.answered(FlowId(1)), None);
-        // Too late, or never asked.
+        // Too late, or without a request.
         lookups.forget(FlowId(1));
         assert_eq!(lookups.answered(FlowId(2)), None);
     }

@@ -1,8 +1,8 @@
-//! Moves of flows to the next connection of their bond: one line for all of a connection, not one for each flow.
+//! Groups the moves of flows to the next connection of their bond: one log line per connection, not one per flow.
 //!
 //! ```text
-//! Rejoined ─► waiting ─── Moved ───► moving ─── all have moved, or none did for a while ───► told
-//!                └────────── Disconnected ──────────┴─► told, as far as they had moved
+//! Rejoined ─► waiting ─── Moved ───► moving ─── all have moved, or none did for a while ───► logged
+//!                └────────── Disconnected ──────────┴─► logged, as far as they had moved
 //! ```
 
 use std::collections::BTreeMap;
@@ -11,31 +11,32 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::{ConnectionId, Left};
 
-/// Time without another move after which those so far are told. A thousand flows move within two seconds, without a pause.
+/// Time without another move after which the moves so far are logged. A thousand flows move within two seconds, without
+/// a pause.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Connections that flows move to.
+/// The connections to which flows are moving.
 #[derive(Debug, Default)]
 pub(crate) struct Moves(BTreeMap<ConnectionId, Move>);
 
-/// A move of flows to one connection.
+/// The move of flows to one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) connection: ConnectionId,
     pub(crate) remote: SocketAddr,
-    /// Flows that have moved.
+    /// Number of flows that have moved.
     pub(crate) flows: usize,
-    /// The longest time without progress of one of them.
+    /// The longest time without progress of any of these flows.
     pub(crate) without: Duration,
-    /// Reason for which they left their earlier connection.
+    /// The reason why the flows left their earlier connection.
     pub(crate) left: Left,
-    /// Flows that have still to come.
+    /// Number of flows that have not moved yet.
     missing: usize,
     quiet_at: Option<Instant>,
 }
 
 impl Moves {
-    /// A bond has its next connection, and so many flows to move.
+    /// Handles that a bond has its next connection, with this number of flows to move.
     pub(crate) fn handle_rejoined(
         &mut self,
         connection: ConnectionId,
@@ -57,7 +58,7 @@ impl Moves {
         }
     }
 
-    /// A flow has moved. Returns what is to be told, if it was the last one.
+    /// Handles that a flow has moved. Returns the move to log, if this was its last flow.
     pub(crate) fn handle_moved(
         &mut self,
         now: Instant,
@@ -74,7 +75,7 @@ impl Moves {
             .flatten()
     }
 
-    /// A connection has gone. Returns what had moved to it and is not told yet.
+    /// Handles the end of a connection. Returns the flows that moved to it and are not logged yet.
     pub(crate) fn handle_disconnected(&mut self, connection: ConnectionId) -> Option<Move> {
         let going = self.0.remove(&connection)?;
         (going.flows > 0).then_some(going)
@@ -84,7 +85,7 @@ impl Moves {
         self.0.values().filter_map(|going| going.quiet_at).min()
     }
 
-    /// Returns a move of which no flow has come for a while. Those that come later are another.
+    /// Returns a move without progress for a while. Flows that arrive later form another move.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Move> {
         let mut moves = self.0.values_mut();
         let going = moves.find(|going| going.quiet_at.is_some_and(|at| at <= now))?;
@@ -114,7 +115,7 @@ mod tests {
         moves
     }
 
-    /// The flows and the time of what is told.
+    /// Returns the number of flows and the longest time of a logged move.
     fn told(told: Option<Move>) -> Option<(usize, u64)> {
         told.map(|told| (told.flows, told.without_ms()))
     }
@@ -128,7 +129,7 @@ mod tests {
         let last = moves.handle_moved(now, TO, 800 * MS);
         assert_eq!(told(last), Some((3, 900)));
         assert_eq!(moves.next_timeout(), None);
-        assert_eq!(moves.handle_disconnected(TO), None, "it is told already");
+        assert_eq!(moves.handle_disconnected(TO), None, "it is logged already");
     }
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(told(moves.handle_timeout(quiet)), Some((2, 2)));
         assert_eq!(moves.handle_timeout(quiet), None);
         let late = moves.handle_moved(quiet, TO, 5 * MS);
-        assert_eq!(told(late), Some((1, 5)), "the third has come after all");
+        assert_eq!(told(late), Some((1, 5)), "a late flow has moved");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One flow for whose sake the process runs: `quictun connect`.
+//! The single flow of a process that runs only for it: `quictun connect`.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use quictun_wire::target::Target;
 
 use crate::app_socket::AppSocket;
 
-/// How the flow ended, for the thread that waits for that.
+/// The flow's outcome, for the thread that waits for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome(Arc<Mutex<Option<Result<(), String>>>>);
 
@@ -24,7 +24,7 @@ pub(crate) struct Once {
 }
 
 impl Outcome {
-    /// A reason is not taken back by an end in good order.
+    /// Sets the outcome. A success never replaces an earlier error.
     fn set(&self, outcome: Result<(), String>) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*held, Some(Err(_))) {
@@ -32,10 +32,10 @@ impl Outcome {
         }
     }
 
-    /// Why it has not ended as both sides wanted, where it has not.
+    /// Returns the outcome. The error says why the flow did not end as both sides intended.
     pub(crate) fn take(&self) -> Result<(), String> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = || Err("this program was ended before it was over".to_owned());
+        let ended = || Err("the program ended before the flow was over".to_owned());
         held.take().unwrap_or_else(ended)
     }
 }
@@ -51,7 +51,7 @@ impl Once {
         }
     }
 
-    /// What is to be opened, and for what; once.
+    /// Returns the socket and the token to open. Only the first call returns them.
     pub(crate) fn begin(&mut self) -> Option<(AppSocket, String)> {
         match AppSocket::unix(self.socket.take()?) {
             Ok(socket) => Some((socket, self.token.clone())),
@@ -62,11 +62,11 @@ impl Once {
         }
     }
 
-    /// The flow is open, or could not be.
+    /// Handles that the flow is open, or (`None`) that it could not be opened.
     pub(crate) fn handle_opened(&mut self, flow: Option<FlowId>) {
         self.flow = flow;
         if flow.is_none() {
-            self.end(Err("there is no memory for another flow".to_owned()));
+            self.end(Err("no memory for another flow".to_owned()));
         }
     }
 
@@ -79,7 +79,7 @@ impl Once {
         }
     }
 
-    /// The flow had ended here, but perhaps not all of it has arrived.
+    /// Handles that the flow ended here, while the peer has not confirmed all bytes.
     pub(crate) fn handle_unconfirmed(&mut self) {
         let why = "the server has not confirmed that everything has arrived";
         self.end(Err(why.to_owned()));

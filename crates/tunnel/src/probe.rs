@@ -1,8 +1,8 @@
 //! Asks the network why a server does not answer.
 //!
-//! QUIC's sockets are not connected, and the kernel tells only connected ones what ICMP says (`udp(7)`). So one more
-//! socket, made before the process is confined, connects to an address, sends one byte that no QUIC server answers
-//! (RFC 9000 section 17.2: a packet has the fixed bit, and is longer), and waits for an error.
+//! QUIC's sockets are not connected, and the kernel reports ICMP errors only on connected sockets (`udp(7)`). Therefore
+//! an additional socket, made before the process is confined, connects to an address and waits for an error. It sends
+//! one byte, which no QUIC server answers (RFC 9000 section 17.2: a packet has the fixed bit, and is longer).
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -10,24 +10,24 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// Time for an answer of ICMP: a router far away takes a few hundred milliseconds.
+/// Time to wait for an ICMP error. A distant router takes a few hundred milliseconds.
 const WAIT: Duration = Duration::from_millis(700);
 
-/// Addresses that are asked for, one after the other.
+/// Maximum number of addresses to probe, one after the other.
 const ADDRESSES: usize = 3;
 
-/// A socket for questions to the network.
+/// A socket that probes the network.
 #[derive(Debug)]
 pub(crate) struct Probe(tokio::net::UdpSocket);
 
 impl Probe {
-    /// Takes over a socket, which carries the mark that the tunnel's own have. Call it within the runtime.
+    /// Takes over a socket that has the same mark as the tunnel's own sockets. Call it within the runtime.
     pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self(tokio::net::UdpSocket::from_std(socket)?))
     }
 
-    /// Says for each address what came back: `192.0.2.1:7500: silence`.
+    /// Returns the result for each address, as in `192.0.2.1:7500: silence`.
     pub(crate) async fn ask(&self, addresses: &[SocketAddr]) -> String {
         let mut answers = Vec::new();
         for address in addresses.iter().take(ADDRESSES) {
@@ -62,7 +62,7 @@ fn in_words(error: &io::Error) -> String {
         ErrorKind::HostUnreachable => {
             "the host is unreachable (ICMP, or no answer to ARP)".to_owned()
         }
-        ErrorKind::NetworkUnreachable => "no route leads there".to_owned(),
+        ErrorKind::NetworkUnreachable => "no route to the network of the host".to_owned(),
         ErrorKind::PermissionDenied => "a packet filter on this machine forbids it".to_owned(),
         _ => error.to_string(),
     }

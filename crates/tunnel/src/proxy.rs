@@ -1,8 +1,8 @@
-//! A client's proxy: applications that say where they want to go before their bytes.
+//! A client's proxy, for applications that name their target before their bytes.
 //!
-//! A connection waits in [`Proxy`] until its request is complete ([`quictun_wire::proxy`]), then becomes a flow like any
-//! other, whose socket is a [`Proxied`]. That answers once the server has connected the target; where the server refuses,
-//! the socket comes back from the engine and is answered with the reason.
+//! A connection waits in [`Proxy`] until its request is complete ([`quictun_wire::proxy`]). Then it becomes a flow like
+//! any other, whose socket is a [`Proxied`]. The socket answers once the server has connected the target. If the server
+//! refuses, the engine returns the socket, and the proxy answers with the reason.
 //!
 //! ```text
 //!  accept ─► asking ── request ──► flow ── established ─► answered, bytes
@@ -32,23 +32,23 @@ use quictun_io::poller::{Key, Poller, Ready};
 pub(crate) use socket::Proxied;
 use socket::{Returned, Returns};
 
-/// Connections of one worker without a complete request, and such as were refused and are not gone yet. With the longest
-/// requests that is 64 MiB.
+/// Maximum number of connections of one worker that have no complete request, or were refused and are not closed yet.
+/// With the longest requests they take 64 MiB.
 const PENDING_MAX: usize = 4096;
 
-/// Time for a request: whoever is slower holds a place.
+/// Time limit for a request. A slow application would otherwise hold its place.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for an application to take a refusal and end.
+/// Time limit for an application to read a refusal and close.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most that is read of an application that was refused: twice the longest request.
+/// Maximum number of bytes to read from a refused application: twice the longest request.
 const LEAVE_MAX: usize = 2 * MAX_HEAD;
 
-/// Least time between two looks at deadlines.
+/// Minimum time between two checks of the deadlines.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// Least time between two warnings of the same thing.
+/// Minimum time between two warnings of the same kind.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// The connections of one worker that are not flows.
@@ -56,7 +56,7 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Proxy {
     logins: Option<Logins>,
     pending: Slab<Pending>,
-    /// Most of them.
+    /// Maximum number of pending connections.
     most: usize,
     returns: Returns,
     buffer: Vec<u8>,
@@ -75,7 +75,7 @@ struct Pending {
 #[derive(Debug)]
 enum Stage {
     Asking(Box<Handshake>),
-    /// It was refused; so many bytes may still be read.
+    /// The application was refused; holds the number of bytes that may still be read.
     Leaving(usize),
 }
 
@@ -84,11 +84,11 @@ enum Stage {
 pub(crate) struct Asked {
     pub(crate) socket: AppSocket,
     pub(crate) token: String,
-    /// What the poller knows the socket as, if it does.
+    /// The socket's key in the poller, if the poller watches it.
     pub(crate) watched: Option<Key>,
 }
 
-/// Where a connection stands after it was looked at.
+/// The next action for a connection.
 enum Next {
     Wait,
     Open(Request),
@@ -97,7 +97,7 @@ enum Next {
 }
 
 impl Proxy {
-    /// `logins`: whoever asks has to give one of them.
+    /// Creates a proxy. With `logins`, an application must present one of them.
     pub(crate) fn new(logins: Option<Logins>) -> Self {
         Self {
             logins,
@@ -111,7 +111,7 @@ impl Proxy {
         }
     }
 
-    /// An application has connected. Its request may be there already.
+    /// Handles a new connection of an application. The request may have arrived already.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
@@ -135,7 +135,7 @@ impl Proxy {
         self.advance(now, poller, pending, None)
     }
 
-    /// A connection is ready.
+    /// Handles a connection that is ready.
     pub(crate) fn handle_ready(
         &mut self,
         now: Instant,
@@ -145,12 +145,12 @@ impl Proxy {
         let Key::Asking(key) = ready.key else {
             return None;
         };
-        // It may have ended earlier in this turn.
+        // The connection may have ended earlier in this turn.
         let pending = self.pending.try_remove(key)?;
         self.advance(now, poller, pending, Some(ready.key))
     }
 
-    /// A flow is over. One that was never established is answered with the reason.
+    /// Handles the end of a flow. An application whose flow was never established gets an answer with the reason.
     pub(crate) fn handle_closed(
         &mut self,
         now: Instant,
@@ -162,7 +162,7 @@ impl Proxy {
             Ending::PeerReset(code) => code,
             Ending::Abandoned(code) => Some(code),
             Ending::NoConnection => Some(FlowCode::ConnectionLost),
-            // It has gone itself.
+            // The application itself has closed.
             Ending::AppReset | Ending::Finished => return self.returns.forget(flow),
         };
         if let Some(returned) = self.returns.take(flow) {
@@ -171,7 +171,7 @@ impl Proxy {
         }
     }
 
-    /// A socket has become a flow; it may be over already.
+    /// Assigns a flow to its socket. The flow may be over already.
     pub(crate) fn name(&self, io: &Io<'_>, flow: FlowId) {
         match io.engine.socket(flow) {
             Some(AppSocket::Proxied(socket)) => socket.name(flow),
@@ -180,7 +180,7 @@ impl Proxy {
         }
     }
 
-    /// The engine takes no more flows, and has given the socket back at once.
+    /// Handles that the engine takes no more flows and has returned the socket at once.
     pub(crate) fn handle_refused(&mut self, now: Instant, poller: &Poller, watched: Option<Key>) {
         if let Some(returned) = self.returns.take_nameless() {
             self.refuse(now, poller, returned, Some(FlowCode::Limit), watched);
@@ -195,13 +195,13 @@ impl Proxy {
         if self.sweep_at.is_none_or(|at| at > now) {
             return;
         }
-        // Whoever says nothing at all is reset without a word: nobody knows in which protocol.
+        // An application that sends nothing is reset without an answer, because its protocol is unknown.
         self.pending.retain(|_, pending| pending.deadline > now);
         let next = self.pending.iter().map(|(_, pending)| pending.deadline);
         self.sweep_at = next.min().map(|at| at.max(now + SWEEP));
     }
 
-    /// No more flows: those without a request are reset.
+    /// Resets the connections without a request, because the process takes no more flows.
     pub(crate) fn stop(&mut self) {
         self.pending.clear();
     }
@@ -223,7 +223,7 @@ impl Proxy {
         self.leave(now, poller, leaving, &answer, watched);
     }
 
-    /// Looks at a connection, and puts it where it belongs.
+    /// Advances a connection and stores it according to its new stage.
     fn advance(
         &mut self,
         now: Instant,
@@ -257,7 +257,7 @@ impl Proxy {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes and returns the next action.
     fn look(&mut self, now: Instant, pending: &mut Pending) -> Next {
         loop {
             self.buffer.clear();
@@ -291,8 +291,8 @@ impl Proxy {
         }
     }
 
-    /// Answers, ends the direction to the application, and reads on until that has ended, too: closing a socket with bytes
-    /// that were not read would be a reset, and that may take the answer away.
+    /// Answers, finishes the direction to the application, and reads on until the application finishes too. Closing a
+    /// socket with unread bytes would cause a reset, which may discard the answer.
     fn leave(
         &mut self,
         now: Instant,
@@ -305,7 +305,7 @@ impl Proxy {
         if !told || answer.is_empty() || pending.socket.finish().is_err() {
             return;
         }
-        // From here on a close delivers what was said.
+        // From here on a close delivers the answer.
         pending.socket.close();
         if self.pending.len() < self.most && matches!(self.look(now, &mut pending), Next::Wait) {
             self.keep(poller, pending, watched);
@@ -318,7 +318,7 @@ impl Proxy {
         let fd = pending.socket.descriptor();
         let done = match watched {
             None => poller.add_flow(fd, key),
-            // It was taken out a moment ago, and comes back to its place.
+            // The connection was taken out a moment ago, and returns to the same slot.
             Some(known) if known == key => Ok(()),
             Some(_) => poller.rename_flow(fd, key),
         };
@@ -332,7 +332,7 @@ impl Proxy {
     }
 }
 
-/// The server has connected the target of a flow.
+/// Handles that the server has connected the target of a flow.
 pub(crate) fn handle_established(io: &mut Io<'_>, flow: FlowId) {
     let told = match io.engine.socket(flow) {
         Some(AppSocket::Proxied(socket)) => socket.accept(),
@@ -343,7 +343,7 @@ pub(crate) fn handle_established(io: &mut Io<'_>, flow: FlowId) {
     }
 }
 
-/// Goes on with the conversation as far as what was read allows.
+/// Continues the handshake as far as the received bytes allow.
 fn talk(
     handshake: &mut Handshake,
     socket: &AppSocket,
@@ -377,7 +377,7 @@ fn talk(
     }
 }
 
-/// Counts what happens, and says now and then how often it did.
+/// Rate-limits a warning and counts its occurrences.
 #[derive(Debug, Default)]
 struct Occasional {
     told: Option<Instant>,
@@ -385,7 +385,7 @@ struct Occasional {
 }
 
 impl Occasional {
-    /// It has happened. Returns how often since it was told last, where it is to be told again.
+    /// Counts an occurrence. If a warning is due, returns the number of occurrences since the last one.
     fn note(&mut self, now: Instant) -> Option<u64> {
         self.since += 1;
         if self.told.is_some_and(|told| now < told + WARN_EVERY) {

@@ -1,7 +1,7 @@
-//! Files that `--qlog-dir` asks for: one for every connection, for qvis and its like.
+//! The files of `--qlog-dir`: one for each connection, for qvis and similar tools.
 //!
-//! They tell sizes and times of packets, no content. All of one process together have at most [`BYTES_MAX`],
-//! so that peers that open connections cannot fill the disk.
+//! The files contain sizes and times of packets, not their content. All files of one process together have at most
+//! [`BYTES_MAX`] bytes, so that peers that open connections cannot fill the disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -17,10 +17,10 @@ use quictun_engine::report::Side;
 use quictun_engine::{TraceWriter, Tracer};
 use tracing::warn;
 
-/// Most bytes of all files together.
+/// Maximum size of all files together, bytes.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Most files: empty ones cost something, too.
+/// Maximum number of files, because even an empty file takes space.
 const FILES_MAX: u64 = 10_000;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes `count` of what is left, or says once that nothing more is recorded.
+    /// Takes `count` from the remaining budget, or logs once that recording stops.
     fn take(&self, left: &AtomicU64, count: u64) -> bool {
         let taken = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(count));
         if taken.is_err() {
@@ -59,7 +59,7 @@ pub(crate) fn tracer(directory: &Path) -> Result<Tracer> {
         files: AtomicU64::new(FILES_MAX),
         told: AtomicBool::new(false),
     });
-    // Shows at start what would otherwise be noticed when the records are looked for.
+    // Detects an unusable directory at the start, rather than when a user looks for the records.
     let probe = directory.join(format!(".quictun-{}", std::process::id()));
     create(&probe)
         .and_then(|_| std::fs::remove_file(&probe))
@@ -83,7 +83,7 @@ pub(crate) fn tracer(directory: &Path) -> Result<Tracer> {
     }))
 }
 
-/// `TIME-SIDE-PEER-PROCESS-NUMBER.sqlog`, as sorts well.
+/// Returns the name `TIME-SIDE-PEER-PROCESS-NUMBER.sqlog`, which sorts by time.
 fn name(remote: SocketAddr, side: Side, number: u64) -> String {
     let time = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = time.map_or(0, |time| time.as_secs());
@@ -101,7 +101,7 @@ fn create(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// One connection's file, as long as there is room.
+/// The file of one connection, limited by the common budget.
 struct Records {
     file: BufWriter<File>,
     budget: Arc<Budget>,

@@ -1,4 +1,4 @@
-//! One question to a name server, as the engine's flow sees it.
+//! One question to a name server, as the socket of a flow.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,10 +16,10 @@ pub(crate) struct Reply {
     pub(crate) datagram: Datagram,
 }
 
-/// Replies on their way to programs, shared by all questions.
+/// Replies to send to programs, shared by all questions.
 pub(crate) type Replies = Rc<RefCell<VecDeque<Reply>>>;
 
-/// The application's side of one question's flow: it sends the question, and ends when it has its answer.
+/// The application's side of a question's flow. It sends the question, and finishes when it has the answer.
 #[derive(Debug)]
 pub(crate) struct QuestionSocket {
     number: u64,
@@ -71,7 +71,7 @@ impl Socket for QuestionSocket {
         into.extend_from_slice(&rest[..length]);
         self.sent += length;
         match length {
-            // Servers may take the end of what is sent for the end of the connection: it comes after the answer.
+            // A server may treat the end of the request as the end of the connection, so the end follows the answer.
             0 if self.replied => Ok(0),
             0 => Err(io::ErrorKind::WouldBlock.into()),
             length => Ok(length),
@@ -90,7 +90,7 @@ impl Socket for QuestionSocket {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        // Whatever it had to say, it has said.
+        // The server has finished; without an answer the question fails.
         let failure = self.query.failure();
         self.reply(failure);
         Ok(())

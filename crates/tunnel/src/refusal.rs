@@ -1,25 +1,25 @@
-//! A server that refuses this client: said once, not at every attempt.
+//! A server that refuses this client: logged once, not at every attempt.
 //!
-//! In TLS 1.3 a client has finished its handshake before the server has looked at its certificate. A refusal
-//! therefore comes as the end of a connection that seemed to be there, again and again while the client dials;
-//! one line says it, and another when a flow gets through.
+//! In TLS 1.3 a client finishes its handshake before the server has checked its certificate. A refusal therefore
+//! appears as the end of a connection that seemed established, again and again while the client dials. One line reports
+//! the refusal, and another one reports when a flow gets through.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quictun_engine::LossReason;
 
-/// Whether the server refuses this client at the moment; shared by all workers.
+/// Whether the server currently refuses this client. Shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Refused(AtomicBool);
 
 impl Refused {
-    /// It does; `true`: that is news.
+    /// Marks the refusal. Returns true on the first call since the last [`Refused::clear`].
     pub(crate) fn set(&self) -> bool {
-        // One flag on which no other memory hangs; the same below.
+        // Relaxed, as below: the flag guards no other memory.
         !self.0.swap(true, Ordering::Relaxed)
     }
 
-    /// It does not; `true`: that is news.
+    /// Clears the refusal. Returns true if it was set.
     pub(crate) fn clear(&self) -> bool {
         self.is_set() && self.0.swap(false, Ordering::Relaxed)
     }
@@ -29,7 +29,7 @@ impl Refused {
     }
 }
 
-/// Why the server refuses this client, where that is how the connection ended, and what to do about it.
+/// Returns why the server refuses this client and what to do about it, if the connection ended by a refusal.
 pub(crate) fn cause(reason: &LossReason) -> Option<&'static str> {
     match reason {
         LossReason::NotAuthorized => Some(
@@ -46,7 +46,7 @@ pub(crate) fn cause(reason: &LossReason) -> Option<&'static str> {
     }
 }
 
-/// The alerts of RFC 8446 section 6.2 that are about certificates.
+/// Maps the alerts of RFC 8446 section 6.2 that concern certificates.
 fn of_alert(number: u8) -> Option<&'static str> {
     match number {
         42 | 43 | 46 | 49 | 51 => Some("the server does not accept this client's certificate"),

@@ -1,4 +1,4 @@
-//! Reading the configuration again while the process runs: SIGHUP, `systemctl reload`.
+//! Reloading the configuration while the process runs: SIGHUP, `systemctl reload`.
 //!
 //! ```text
 //! signal ─► RELOADING=1 ─► read: file, secrets, keys, certificates ─┬─► bad: one line says why, nothing has changed ─┐
@@ -6,8 +6,8 @@
 //!                                                                       each judges all it has again, and answers ───┘
 //! ```
 //!
-//! [`run`] returns, and says so, only when every worker has answered: from then on nothing is accepted by the old
-//! rules. What a process can read again is a [`Source`]; [`Source::read`] does all the reading of files.
+//! [`run`] returns and logs the result only after every worker has answered. From then on, no worker applies the old
+//! rules. A [`Source`] defines what a process can read again; [`Source::read`] reads all files.
 
 pub(crate) mod change;
 pub(crate) mod client;
@@ -34,10 +34,10 @@ use source::{Prepared, Source};
 
 pub use error::{Read, ServerAgain, Unreadable};
 
-/// A worker that has not taken the new rules after this is stuck, which is worth a line.
+/// Time after which a worker that has not applied the new rules is reported as stuck.
 const SLOW: Duration = Duration::from_secs(10);
 
-/// Changes that get a line of their own; the rest is counted.
+/// Maximum number of changes that are logged one per line. Further changes are only counted.
 const LINES_MAX: usize = 64;
 
 #[derive(Clone)]
@@ -62,11 +62,11 @@ impl Reload {
         }
     }
 
-    /// Reads the configuration on a thread that may wait.
+    /// Reads the configuration on a thread that may block.
     pub(crate) async fn read(&self) -> Result<Prepared, ReloadError> {
         let source = self.source.clone();
         let mut reader = JoinSet::new();
-        // The files come from the keeper, where there is one.
+        // The keeper provides the files, if there is one.
         reader.spawn_blocking(move || keeper::again(|| source.read()));
         match reader.join_next().await {
             Some(Ok(Ok(read))) => read,
@@ -90,11 +90,11 @@ impl Reloadable for Reload {
     }
 }
 
-/// Reads the configuration again and puts it into force; says how that went, in the log and to the service manager.
+/// Reloads the configuration and applies it. Reports the result to the log and to the service manager.
 ///
 /// # Cancel safety
 ///
-/// Dropping it may leave new rules with some workers: only at the end of the process.
+/// If it is dropped, only some workers may have the new rules. Drop it only at the end of the process.
 pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
     systemd::notify_reloading();
     let outcome = match reload.read().await {
@@ -112,7 +112,7 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
     systemd::notify_ready();
 }
 
-/// Has every worker judge by new rules, and waits until all do.
+/// Sends the new rules to every worker, and waits until all workers apply them.
 async fn hand_out(rules: &Rules, mailboxes: &[Mailbox]) -> Ended {
     let (done, mut answers) = channel(mailboxes.len().max(1));
     for mailbox in mailboxes {
@@ -124,7 +124,7 @@ async fn hand_out(rules: &Rules, mailboxes: &[Mailbox]) -> Ended {
     }
     drop(done);
     let mut ended = Ended::default();
-    // `None`: all have answered, or have ended.
+    // `None` means that all workers have answered or ended.
     loop {
         match tokio::time::timeout(SLOW, answers.recv()).await {
             Ok(Some(answer)) => {

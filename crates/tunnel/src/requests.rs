@@ -1,4 +1,4 @@
-//! What workers ask of the control plane.
+//! Requests of workers to the control plane.
 
 use quictun_engine::FlowId;
 use quictun_engine::report::ServerId;
@@ -11,13 +11,13 @@ use crate::app_addr::AppAddr;
 use crate::reverse::holders::Number;
 use quictun_trust::shares::Holder;
 
-/// Connections of one worker that may wait for a token.
+/// Maximum number of connections of one worker that wait for a token.
 pub(crate) const WAITING_MAX: usize = 4096;
 
-/// What the control plane holds while it works on a look-up: it is closed once the answer is not wanted any more.
+/// The control plane holds this while it works on a look-up. It is closed once the answer is no longer wanted.
 pub(crate) type Wanted = oneshot::Sender<()>;
 
-/// Requests that may wait, and that may be under way.
+/// Maximum number of requests in the queue, and of requests under way.
 pub(crate) const REQUESTS: usize = 4096;
 
 #[derive(Debug)]
@@ -26,13 +26,13 @@ pub(crate) enum Request {
         worker: usize,
         server: ServerId,
     },
-    /// Nothing has come back from this server: ask the network why, and tell. There is no answer to the worker.
+    /// This server sends nothing back: ask the network why, and log the result. The worker gets no answer.
     Unanswered(ServerId),
     ResolveTarget {
         worker: usize,
         flow: FlowId,
         holder: Holder,
-        /// Closed once the flow has ended; the answer is sent all the same.
+        /// Closed once the flow has ended. The answer is sent even then.
         wanted: Wanted,
         host: String,
         port: u16,

@@ -1,13 +1,13 @@
-//! Name resolution: with a deadline, a bound on what runs at once, and both address families in turn.
+//! Name resolution with a deadline, a limit on concurrent look-ups, and alternating address families.
 //!
 //! The system's resolver blocks, so look-ups run on tokio's blocking threads. Make one [`Resolver`] for each class of
-//! callers (the client's server name, the targets dialled on a server): names that a slow DNS server holds up use the
-//! places of their own class only. Within a class the places are shared fairly between those who ask
-//! (`quictun_trust::shares`), who wait in turns (`crate::turns`). A look-up that was given up still occupies its place, and
-//! counts for who asked, until the system's resolver returns, which bounds the threads too.
+//! callers (the client's server name, the targets dialled on a server). Names on a slow DNS server then occupy only the
+//! places of their own class. Within a class the callers share the places fairly (`quictun_trust::shares`) and wait in
+//! turns (`crate::turns`). An abandoned look-up still occupies its place, and counts for its caller, until the system's
+//! resolver returns. This also limits the number of threads.
 //!
-//! Names that the machine knows by itself have places of their own: nobody who asks a silent DNS server keeps
-//! `localhost` from being found.
+//! Names that the machine knows by itself have separate places. A caller that asks a silent DNS server therefore cannot
+//! block the look-up of `localhost`.
 
 mod hosts;
 mod places;
@@ -25,20 +25,21 @@ use hosts::Hosts;
 use places::Places;
 use quictun_trust::shares::Holder;
 
-/// Longer than one lost packet to a DNS server, which resolvers repeat after 1 to 5 s; shorter than people wait.
+/// Time limit of a look-up. It survives one lost packet to a DNS server, which resolvers repeat after 1 to 5 s, and is
+/// shorter than people wait.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Look-ups of one class at once. Each holds a thread while a DNS server is silent, and tokio has 512 of them: more
-/// than both classes and their local names take together.
+/// Maximum number of concurrent look-ups of one class. Each occupies a thread while a DNS server is silent. tokio has
+/// 512 such threads, more than both classes and their local names need together.
 const MAX_LOOKUPS: usize = 64;
 
-/// Look-ups of names in the hosts file at once: each takes microseconds.
+/// Maximum number of concurrent look-ups of names in the hosts file. Each takes microseconds.
 const MAX_LOCAL: usize = 16;
 
-/// Addresses kept of one answer: more are never tried before a dial gives up.
+/// Maximum number of addresses from one answer. A dial gives up before it has tried more.
 const MAX_ADDRESSES: usize = 32;
 
-/// Longest DNS name in text form (RFC 1035 section 2.3.4), with a final dot.
+/// Maximum length of a DNS name in text form (RFC 1035 section 2.3.4), with a final dot.
 const MAX_NAME: usize = 254;
 
 type Lookup = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
@@ -60,7 +61,7 @@ pub(crate) enum ResolveError {
     Lookup(String, #[source] io::Error),
     #[error("no answer for {0} within {1:?}: is the DNS server reachable?")]
     TimedOut(String, Duration),
-    /// Too many look-ups of this class, or of who asked, are waiting for a slow resolver.
+    /// Too many look-ups of this class, or of this caller, are waiting for a slow resolver.
     #[error("{0} was not looked up within {1:?}: other look-ups wait for a slow DNS server")]
     Busy(String, Duration),
     #[error("{0} has no {family} address", family = family_name(*.1))]
@@ -83,18 +84,19 @@ impl Resolver {
         }
     }
 
-    /// Resolves `host` for `holder` to addresses of `family`, best first, the two families in turn (RFC 8305 section 4).
+    /// Resolves `host` for `holder` to addresses of `family`, best first, with alternating families (RFC 8305 section
+    /// 4).
     ///
-    /// Literals are answered at once. Never empty.
+    /// Returns address literals at once. The result is never empty.
     ///
     /// # Errors
     ///
-    /// [`ResolveError`]; within [`DEADLINE`] in any case.
+    /// Returns [`ResolveError`], within [`DEADLINE`] in any case.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: who waits for a place waits no more. A look-up under way keeps its place until the system's
-    /// resolver returns.
+    /// Safe to drop: a caller that waits for a place leaves the queue. A look-up under way keeps its place until the
+    /// system's resolver returns.
     pub(crate) async fn resolve(
         &self,
         holder: &Holder,
@@ -152,8 +154,8 @@ fn only(
     Ok(wanted)
 }
 
-/// Keeps the resolver's order (RFC 6724) within each family and lets the families take turns, that of the first
-/// address first: a host whose IPv6 is broken costs one attempt, not all of them.
+/// Keeps the resolver's order (RFC 6724) within each family and alternates the families, starting with that of the
+/// first address. A host whose IPv6 is broken costs one attempt then, not all attempts.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_ipv6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (leading, following): (Vec<_>, Vec<_>) = addresses

@@ -6,9 +6,9 @@
 //!                                               └─► Request::Listen ─► the keeper binds ─► Message::Bound
 //! ```
 //!
-//! A listener is the client's, wherever its connection is: [`holders`] joins all workers, and says which one accepts.
-//! [`bind`] makes listeners. What a server's worker does with them is in `server_duty/listeners.rs` and `server_duty/incoming.rs`, the client's part
-//! in `client_duty/reverse.rs`.
+//! A listener belongs to the client, whichever worker has its connection. [`holders`] is the table of all workers that
+//! says which one accepts. [`bind`] makes listeners. The code of a server's worker is in `server_duty/listeners.rs` and
+//! `server_duty/incoming.rs`, the client's part in `client_duty/reverse.rs`.
 
 pub(crate) mod bind;
 pub(crate) mod holders;

@@ -1,8 +1,8 @@
-//! Where the token of a new flow comes from, and what it says: quic-tun's plugins.
+//! Token sources and the token parser: quic-tun's plugins.
 //!
-//! On the client a [`TokenPlugin`] is made once per forward; for each new connection of an application
-//! the control thread takes [`TokenPlugin::fixed`], or awaits [`TokenPlugin::token`] where there is no
-//! fixed one. On the server [`parse_token`] turns what was received into a target.
+//! The client makes a [`TokenPlugin`] once per forward. For each new connection of an application the control thread
+//! takes [`TokenPlugin::fixed`], or awaits [`TokenPlugin::token`] if there is no fixed token. On the server,
+//! [`parse_token`] turns a received token into a target.
 
 mod file;
 mod http;
@@ -35,10 +35,10 @@ pub(crate) struct TokenPlugin {
 
 #[derive(Debug, Error)]
 pub(crate) enum TokenSourceError {
-    #[error("the token source {0:?} is no token")]
+    #[error("the token source {0:?} is not a valid token")]
     Fixed(String, #[source] PackError),
-    /// The URL, shown without credentials and query, cannot be asked.
-    #[error("the token source {0:?} is no URL that can be asked")]
+    /// The URL cannot be requested. It is shown without credentials and query.
+    #[error("the token source {0:?} is not a usable URL")]
     Url(String, #[source] UrlError),
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum TokenSourceError {
 pub(crate) enum TokenError {
     #[error("no token from the file {}", .0.display())]
     File(PathBuf, #[source] FileError),
-    /// The token server, shown without credentials and query, has none, or cannot be asked.
+    /// The token server has no token or cannot be requested. Its URL is shown without credentials and query.
     #[error("no token from {0}")]
     Http(String, #[source] HttpError),
     #[error("the token for {0} is unusable")]
@@ -63,7 +63,7 @@ enum Source {
 }
 
 impl TokenPlugin {
-    /// Makes the plugin. A token file need not be there yet; a URL is not asked yet.
+    /// Makes the plugin. A token file need not exist yet, and a URL is not requested yet.
     pub(crate) fn new(source: &TokenSource) -> Result<Self, TokenSourceError> {
         let source = match source {
             TokenSource::Fixed(token) => {
@@ -83,7 +83,7 @@ impl TokenPlugin {
         })
     }
 
-    /// The token that is the same for every flow, where there is such a one.
+    /// Returns the token, if it is the same for every flow.
     pub(crate) fn fixed(&self) -> Option<&str> {
         match &self.source {
             Source::Fixed(token) => Some(token),
@@ -91,13 +91,14 @@ impl TokenPlugin {
         }
     }
 
-    /// Finds the token for a flow of `app`; it can be sent as it is.
+    /// Finds the token for a flow of `app`. The token has been checked, so it can be sent unchanged.
     ///
-    /// Answers within 5 seconds where the source is a URL. Look-ups beyond 64 at once wait their turn.
+    /// If the source is a URL, it answers within 5 seconds. At most 64 look-ups run at once; others wait for their
+    /// turn.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the answer; a look-up that has begun ends by itself.
+    /// Dropping the future abandons the answer. A look-up that has begun ends by itself.
     pub(crate) async fn token(&self, app: &AppAddr) -> Result<String, TokenError> {
         let token = match &self.source {
             Source::Fixed(token) => return Ok(token.clone()),
@@ -115,7 +116,7 @@ impl TokenPlugin {
             .map_err(|(path, cause)| TokenError::File(path, cause))
     }
 
-    /// Runs one look-up on a thread that may wait, once there is a place for it.
+    /// Runs one look-up on a thread that may block, once a place for it is free.
     async fn look_up<T: Send + 'static>(
         &self,
         run: impl FnOnce() -> T + Send + 'static,
@@ -123,7 +124,7 @@ impl TokenPlugin {
         let permit = self.permits.clone().acquire_owned().await;
         let permit = permit.map_err(|_| TokenError::ShuttingDown)?;
         let found = spawn_blocking(move || {
-            // Held until the look-up is over, even if its answer is not awaited any more.
+            // Held until the look-up is over, even if its answer is no longer awaited.
             let _permit = permit;
             run()
         });
@@ -134,7 +135,7 @@ impl TokenPlugin {
         let failed = |cause| TokenError::Http(shown_url(&http.url), cause);
         let asked = http.clone();
         let answer = self.look_up(move || asked.token(app));
-        // The request has the same deadline; this one covers the wait for a turn.
+        // The request has the same deadline. This one also covers the wait for a turn.
         match tokio::time::timeout(http.deadline, answer).await {
             Ok(answer) => answer?.map_err(failed),
             Err(_) => Err(failed(HttpError::Deadline(http.deadline.as_secs()))),
@@ -142,6 +143,6 @@ impl TokenPlugin {
     }
 }
 
-/// Look-ups of one plugin at once: enough for a burst of a SPICE client's connections from several
-/// users, few enough that a slow source holds back no other work of the control thread's pool.
+/// Maximum number of concurrent look-ups of one plugin. It allows a burst of connections from several users' SPICE
+/// clients. It is small enough that a slow source does not block other work in the control thread's pool.
 const MAX_LOOK_UPS: usize = 64;

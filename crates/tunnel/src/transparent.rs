@@ -1,12 +1,13 @@
-//! Connections that the packet filter leads here although they were made to somewhere else: where to, is asked of the kernel.
+//! Connections that the packet filter diverts to this process. The kernel knows their original destination.
 //!
-//! | way | what leads here | where the destination is |
+//! | way | packet filter rule | source of the destination |
 //! |---|---|---|
-//! | [`Way::Redirect`] | `redirect to :PORT` (NAT) | in the table of connections (`SO_ORIGINAL_DST`) |
-//! | [`Way::Tproxy`] | `tproxy to :PORT` | it is the local address of the socket, which is transparent (`IP_TRANSPARENT`) |
+//! | [`Way::Redirect`] | `redirect to :PORT` (NAT) | the connection tracking table (`SO_ORIGINAL_DST`) |
+//! | [`Way::Tproxy`] | `tproxy to :PORT` | the local address of the socket, which is transparent (`IP_TRANSPARENT`) |
 //!
-//! Each family has a listener of its own, on all addresses, since packets keep theirs. Whoever connects to it directly,
-//! or is led here on the way to this very port, is refused: it would be carried to the listener for ever.
+//! Each family has its own listener on all addresses, since diverted packets keep their address. A connection to the
+//! listener itself, or a diverted one whose destination is this very port, is refused. It would be carried to the
+//! listener in an endless loop.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -16,16 +17,16 @@ use socket2::{SockRef, Socket};
 
 use crate::settings::{Forward, ForwardTo, ListenOn};
 
-/// How connections are led here.
+/// How connections are diverted to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Their destination was rewritten.
+    /// NAT rewrites the destination.
     Redirect,
-    /// They were taken as they are.
+    /// The packets keep their destination.
     Tproxy,
 }
 
-/// The forwards that take what is led to this port, one for each family.
+/// Returns the forwards for connections diverted to this port, one for each family.
 pub fn forwards(way: Way, port: u16) -> [Forward; 2] {
     let any = [
         SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
@@ -37,10 +38,10 @@ pub fn forwards(way: Way, port: u16) -> [Forward; 2] {
     })
 }
 
-/// Prepares a socket that is about to be bound. A transparent one needs `CAP_NET_ADMIN`.
+/// Prepares a socket before it is bound. A transparent socket needs `CAP_NET_ADMIN`.
 pub(crate) fn prepare(socket: &Socket, way: Way, at: SocketAddr) -> io::Result<()> {
     if at.is_ipv6() {
-        // IPv4 has its own.
+        // IPv4 has its own listener.
         socket.set_only_v6(true)?;
     }
     match (way, at) {
@@ -50,11 +51,11 @@ pub(crate) fn prepare(socket: &Socket, way: Way, at: SocketAddr) -> io::Result<(
     }
 }
 
-/// Where an accepted connection was made to; `None`: to the listener itself.
+/// Returns the original destination of an accepted connection, or `None` for a connection to the listener itself.
 ///
 /// # Errors
 ///
-/// The kernel does not know: the connection was not led here.
+/// Fails if the kernel does not know a destination: the connection was not diverted.
 pub(crate) fn destination(
     stream: &TcpStream,
     way: Way,
@@ -73,11 +74,11 @@ pub(crate) fn destination(
             found?.as_socket().ok_or_else(unknown)?
         }
     };
-    // Connections to the listener itself have its port, on whatever address of this machine.
+    // Connections to the listener itself have its port, on any address of this machine.
     Ok((asked.port() != listens.port()).then_some(asked))
 }
 
-/// The target of a connection that was made to this address.
+/// Returns the target for a connection to this address.
 pub(crate) fn target(address: SocketAddr) -> Target {
     Target::Tcp {
         family: Family::Any,
@@ -99,9 +100,9 @@ mod tests {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
             let address = listener.local_addr().expect("bound");
             let _queued = TcpStream::connect(address).expect("it listens");
-            let (stream, _) = listener.accept().expect("one waits");
+            let (stream, _) = listener.accept().expect("a connection is queued");
             let found = destination(&stream, way, address);
-            // Without a table of connections the kernel knows of none.
+            // Without connection tracking the kernel knows no destination.
             assert!(
                 found.is_err() || matches!(found, Ok(None)),
                 "{way:?}: {found:?}"

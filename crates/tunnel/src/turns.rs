@@ -1,20 +1,21 @@
-//! Who is next, where clients wait for places that they share.
+//! A fair queue for places that clients share.
 //!
-//! Each holder has a queue of its own, and the queues take turns: [`Turns::enter`], then [`Turns::next`] for as long
-//! as it gives somebody a place; the same after [`Turns::give_back`]. Who gives up waiting calls [`Turns::leave`]. How
-//! many wait is bounded by the caller.
+//! Each holder has its own queue, and the queues take turns. Call [`Turns::enter`], then [`Turns::next`] until it
+//! returns `None`. Do the same after [`Turns::give_back`]. A waiter that gives up calls [`Turns::leave`]. The caller
+//! limits the number of waiters.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use quictun_trust::shares::{Holder, Shares};
 
-/// Places, and those that wait for one, each known by a `T`.
+/// Places and the waiters for them. A `T` identifies a waiter.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     shares: Shares,
-    /// By ticket, which is the order of arrival. No queue is empty.
+    /// The waiters by ticket, which is the order of arrival. No queue is empty.
     waiting: HashMap<Holder, BTreeMap<u64, T>>,
-    /// Those with a queue, the next one first. Others may be among them, and are passed over.
+    /// The holders that have a queue, the next one first. Holders whose waiters have left may remain here and are
+    /// skipped.
     order: VecDeque<Holder>,
     tickets: u64,
 }
@@ -29,7 +30,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Waits, at the end of the holder's queue; the ticket is for [`Turns::leave`].
+    /// Appends a waiter to the holder's queue. Returns a ticket for [`Turns::leave`].
     pub(crate) fn enter(&mut self, holder: &Holder, who: T) -> u64 {
         self.tickets += 1;
         let queue = self.waiting.entry(holder.clone()).or_default();
@@ -40,7 +41,7 @@ impl<T> Turns<T> {
         self.tickets
     }
 
-    /// Waits no more; nothing happens where the turn has come already.
+    /// Removes a waiter. Has no effect if its turn has come already.
     pub(crate) fn leave(&mut self, holder: &Holder, ticket: u64) {
         if let Some(queue) = self.waiting.get_mut(holder) {
             queue.remove(&ticket);
@@ -54,7 +55,7 @@ impl<T> Turns<T> {
         for _ in 0..self.order.len() {
             let holder = self.order.pop_front()?;
             let Some(queue) = self.waiting.get_mut(&holder) else {
-                // All of them have left.
+                // All waiters of this holder have left.
                 continue;
             };
             if !self.shares.take(&holder) {
@@ -90,7 +91,7 @@ mod tests {
         Holder::at([192, 0, 2, number].into())
     }
 
-    /// `count` of each of these holders wait, one holder after the other.
+    /// Enters `count` waiters for each of these holders, one holder after the other.
     fn crowd(places: usize, counts: &[(u8, usize)]) -> Turns<usize> {
         let mut turns = Turns::new(Shares::new(places, 1));
         for &(number, count) in counts {
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(served(&mut turns), [(holder(2), 0)]);
         turns.leave(&holder(2), second);
         assert!(turns.order.is_empty() && turns.waiting.is_empty());
-        // Who comes and goes is in the order once.
+        // A holder that enters and leaves repeatedly is in the order only once.
         for _ in 0..10 {
             let ticket = turns.enter(&holder(1), 0);
             turns.leave(&holder(1), ticket);

@@ -1,9 +1,10 @@
-//! What clients have used this month, kept across restarts.
+//! Stores the clients' usage of the current month across restarts.
 //!
-//! A file in the state directory has it, replaced as a whole at most every [`EVERY`] seconds while it changes, when a client
-//! has used up its quota, and at the end: a process that is killed loses what moved since the last time. A damaged file is kept
-//! under another name, and counting begins at nothing. Where the system does not let it be read, nothing is stored either: the
-//! file has what was used. One line says each.
+//! A file in the state directory holds the usage. It is replaced as a whole, at most every [`EVERY`] seconds while the
+//! usage changes, when a client has used up its quota, and at the end. A process that is killed loses the usage since
+//! the last write. A damaged file is kept under another name, and counting starts at zero. If the system does not allow
+//! reading the file, nothing is written either, because the file still holds the usage. Each of these cases logs one
+//! line.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,45 +20,45 @@ use quictun_trust::enrolment::Directory;
 use quictun_trust::keeper::{self, ReadError};
 use quictun_trust::limits::Month;
 
-/// Ticks from one time to the next: less than the 10 s that may be lost at most.
+/// Ticks between two writes: less than the 10 s of usage that a crash may lose.
 const EVERY: u64 = 9;
 const TICK: Duration = Duration::from_secs(1);
 
-/// Ticks after which a month that is earlier than the stored one is believed: a clock that was wrong when the month began is right
-/// again by then. Six hours.
+/// Ticks after which a month earlier than the stored one is accepted: six hours. A clock that was wrong when the month
+/// began is correct by then.
 const BELIEVED: u64 = 6 * 3600;
 
-/// Most that is read: 100 000 clients.
+/// Maximum size of the file to read, bytes: 100 000 clients.
 const FILE_MAX: u64 = 16 << 20;
 
-/// What is stored.
+/// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stored {
     month: Month,
-    /// Bytes by name.
+    /// Used bytes by client name.
     clients: BTreeMap<String, u64>,
 }
 
-/// Keeps what clients have used.
+/// Stores the usage of clients.
 #[derive(Debug)]
 pub(crate) struct UsageKeeper {
     allowances: Allowances,
     directory: Directory,
     stored: Stored,
-    /// Clients that had used up their quota when it was stored.
+    /// Number of clients that had used up their quota at the last write.
     used_up: usize,
-    /// Ticks since then.
+    /// Ticks since the last write.
     ticks: u64,
     /// Ticks for which the clock has shown an earlier month than the stored one.
     earlier: u64,
-    /// It could not be stored, which was said.
+    /// The last write failed and was logged.
     fails: bool,
-    /// What was stored could not be read, and stays as it is.
+    /// The file could not be read, and stays unchanged.
     unread: bool,
 }
 
 impl UsageKeeper {
-    /// Reads what was stored. The process must still be able to open files.
+    /// Reads the file. Call it while the process can still open files.
     pub(crate) fn open(allowances: Allowances, directory: Directory) -> Self {
         let month = Month::of(SystemTime::now());
         let path = directory.usage_file();
@@ -78,7 +79,7 @@ impl UsageKeeper {
                 None
             }
         };
-        // A later month is kept: the clock may be wrong as a machine starts, and what was used was used.
+        // A later month is kept: the clock may be wrong at the start of a machine, and the usage is real.
         let stored = stored.filter(|stored| stored.month >= month);
         let clients = BTreeMap::new();
         let stored = stored.unwrap_or(Stored { month, clients });
@@ -95,11 +96,11 @@ impl UsageKeeper {
         }
     }
 
-    /// Stores what is used, and begins again with every month. Never ends.
+    /// Stores the usage periodically, and resets it every month. Never returns.
     ///
     /// # Cancel safety
     ///
-    /// What was not stored by then is for [`UsageKeeper::end`].
+    /// Safe to drop: [`UsageKeeper::end`] stores the remaining usage.
     pub(crate) async fn run(&mut self) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -113,14 +114,14 @@ impl UsageKeeper {
                 writer.spawn_blocking(move || keeper::store_usage(&directory, &content));
                 let written = writer.join_next().await;
                 let written = written.and_then(Result::ok).unwrap_or_else(|| {
-                    Err(io::Error::other("storing it has failed: this is a bug"))
+                    Err(io::Error::other("the writer has failed: this is a bug"))
                 });
                 self.note(stored, written);
             }
         }
     }
 
-    /// Stores the last of it. Waits for the disk.
+    /// Stores the remaining usage. Blocks on the disk.
     pub(crate) fn end(mut self) {
         let stored = self.now();
         if self.allowances.has_quotas() && !self.unread && stored != self.stored {
@@ -143,7 +144,7 @@ impl UsageKeeper {
         }
     }
 
-    /// What is to be stored now, if it is time to.
+    /// Returns the content to store now, if a write is due.
     fn due(&mut self) -> Option<Stored> {
         self.ticks += 1;
         if !self.allowances.has_quotas() || self.unread {
@@ -212,7 +213,7 @@ impl Stored {
     }
 }
 
-/// Keeps a file that is damaged out of the way of the next one, under a name that none before it has.
+/// Renames a damaged file, so that the next write does not replace it. The new name contains the time, so it is unique.
 fn set_aside(path: &Path) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut aside = path.as_os_str().to_owned();

@@ -1,8 +1,7 @@
 //! A worker: one thread, one epoll loop, one UDP socket, one engine.
 //!
-//! Each turn of the loop waits, gives the engine what has come (datagrams, socket readiness, messages,
-//! the time), sends what it has to say, and acts on its events. What differs between client and server is
-//! a [`Duty`].
+//! Each turn of the loop waits, passes input to the engine (datagrams, socket readiness, messages, the time), sends its
+//! output, and handles its events. A [`Duty`] contains the differences between client and server.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller, Ready};
 use quictun_io::udp_port::{UdpPort, other_worker};
 
-/// A turn that begins so late is not late by itself: turns take milliseconds.
+/// Delay of a turn that counts as a pause of the process. Turns take milliseconds, so a busy worker is never that late.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Parts<D> {
@@ -37,7 +36,7 @@ struct Worker<D> {
     siblings: Vec<Mailbox>,
     duty: D,
     poller: Poller,
-    /// The poller watches the UDP socket for room.
+    /// Whether the poller watches the UDP socket for room to send.
     wants_room: bool,
     draining: bool,
     closing: bool,
@@ -69,7 +68,7 @@ impl<D: Duty> Worker<D> {
 
     fn turn_until_closed(&mut self) -> io::Result<()> {
         let mut ready = Vec::new();
-        // The engine may want something before anything has come.
+        // The engine may have output before any input.
         let mut more = true;
         let mut turn = Instant::now();
         loop {
@@ -94,7 +93,7 @@ impl<D: Duty> Worker<D> {
             more = self.transmit();
             more |= self.handle_events(now);
             more |= self.duty(now, Duty::flush);
-            // Who drains ends anyway, and what else it carries may end in good order.
+            // A draining worker ends anyway, and its other flows may still end in good order.
             if !self.draining
                 && let Some(error) = self.duty.failure()
             {
@@ -115,7 +114,7 @@ impl<D: Duty> Worker<D> {
         }
     }
 
-    /// A turn begins `now` that should have by `until`.
+    /// Reports a pause if a turn begins at `now` much later than the due time `until`.
     fn note_late(&mut self, until: Option<Instant>, now: Instant) {
         let late = until.map(|until| now.saturating_duration_since(until));
         if let Some(pause) = late.filter(|late| *late >= PAUSE) {
@@ -161,8 +160,8 @@ impl<D: Duty> Worker<D> {
             let Some(other) = other_worker(&datagram.data, me, siblings.len()) else {
                 return Some(datagram);
             };
-            // The kernel chose by address; the connection id knows better. A full mailbox loses a datagram, as a full
-            // socket buffer would.
+            // The kernel chose the worker by address, but the connection id is authoritative. A full mailbox drops the
+            // datagram, as a full socket buffer would.
             let _lost = siblings[other].hand_over(datagram);
             None
         });
@@ -188,7 +187,7 @@ impl<D: Duty> Worker<D> {
         }
     }
 
-    /// Sends what the engine has; `true`: there is more.
+    /// Sends the engine's output. Returns `true` if there is more.
     fn transmit(&mut self) -> bool {
         let more = self.port.transmit();
         if self.port.has_refused_segments() {
@@ -198,19 +197,19 @@ impl<D: Duty> Worker<D> {
         more
     }
 
-    /// Has the poller say when there is room for the batch that waits for it.
+    /// Makes the poller report when there is room for the blocked batch.
     fn watch_for_room(&mut self) {
         let blocked = self.port.is_blocked();
         if std::mem::replace(&mut self.wants_room, blocked) == blocked {
             return;
         }
         if let Err(cause) = self.poller.set_output(&self.port.udp, Key::Udp, blocked) {
-            error!(target: "quictun", %cause, "the UDP socket cannot be watched");
+            error!(target: "quictun", %cause, "cannot watch the UDP socket");
             self.closing = true;
         }
     }
 
-    /// Acts on the engine's events; `true`: that may have given it something to send.
+    /// Handles the engine's events. Returns `true` if they may have given the engine something to send.
     fn handle_events(&mut self, now: Instant) -> bool {
         let events: Vec<Event> = std::iter::from_fn(|| self.port.engine.poll_event()).collect();
         let any = !events.is_empty();
@@ -237,9 +236,9 @@ impl<D: Duty> Worker<D> {
             clients: engine.client_reports(),
             udp: self.port.udp.report(),
         };
-        // Who asked may have given up waiting.
+        // The requester may have given up.
         if request.reply.send(snapshot).is_err() {
-            debug!(target: "quictun", "a snapshot came too late");
+            debug!(target: "quictun", "snapshot dropped: its requester has given up");
         }
     }
 

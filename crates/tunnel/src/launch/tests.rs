@@ -2,7 +2,7 @@ use super::*;
 use crate::client_duty::ClientDuty;
 use crate::failure::Failure;
 
-/// How a process with one worker ends that is made so.
+/// Runs a process with one worker from this maker, and returns its failure.
 fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
     let transport = TransportSettings::default();
     let socket = udp_port::bind(([127, 0, 0, 1], 0).into(), false).expect("a socket");
@@ -25,7 +25,7 @@ fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
         announce: Box::new(|| {}),
     };
     let ended = launch.run(|_| Ok(move |_: Seat| make()));
-    let ended = ended.expect("it starts").expect_err("there is no worker");
+    let ended = ended.expect("it starts").expect_err("the worker fails");
     Failure::of_workers(ended)
 }
 

@@ -1,4 +1,4 @@
-//! The application's side of a flow that it has asked a proxy for.
+//! The application's side of a flow that it requested from a proxy.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -9,7 +9,7 @@ use quictun_wire::proxy::Dialect;
 
 use crate::app_socket::AppSocket;
 
-/// A socket that the engine has given back without an answer.
+/// A socket that the engine returned before it was answered.
 #[derive(Debug)]
 pub(super) struct Returned {
     flow: Option<FlowId>,
@@ -17,20 +17,20 @@ pub(super) struct Returned {
     pub(super) dialect: Dialect,
 }
 
-/// Sockets on their way back, between the end of their flow and the engine's word about it.
+/// Returned sockets, kept from the end of their flow until the engine reports the reason.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Returns(Rc<RefCell<Vec<Returned>>>);
 
-/// Reads what followed the request before anything else, and writes the answer to it first.
+/// The application's socket. It reads the bytes after the request first, and writes the answer before anything else.
 #[derive(Debug)]
 pub(crate) struct Proxied {
-    /// Gone once it was given back.
+    /// `None` once the socket was returned.
     socket: Option<AppSocket>,
     flow: Cell<Option<FlowId>>,
     dialect: Dialect,
     answered: Cell<bool>,
     early: Vec<u8>,
-    /// How much of it was read.
+    /// How many of the early bytes were read.
     taken: usize,
     returns: Returns,
 }
@@ -40,12 +40,12 @@ impl Returns {
         self.find(|it| it.flow == Some(flow))
     }
 
-    /// One that has not become a flow.
+    /// Takes a returned socket that has no flow.
     pub(super) fn take_nameless(&self) -> Option<Returned> {
         self.find(|it| it.flow.is_none())
     }
 
-    /// One that has not become a flow has, and its flow is over.
+    /// Assigns a flow that is already over to the returned socket that has no flow.
     pub(super) fn name(&self, flow: FlowId) {
         let mut all = self.0.borrow_mut();
         if let Some(nameless) = all.iter_mut().find(|it| it.flow.is_none()) {
@@ -53,7 +53,7 @@ impl Returns {
         }
     }
 
-    /// Resets the socket of a flow, if it came back.
+    /// Resets the socket of a flow, if it was returned.
     pub(super) fn forget(&self, flow: FlowId) {
         drop(self.take(flow));
     }
@@ -83,12 +83,12 @@ impl Proxied {
         }
     }
 
-    /// Which flow it has become.
+    /// Assigns the flow of this socket.
     pub(crate) fn name(&self, flow: FlowId) {
         self.flow.set(Some(flow));
     }
 
-    /// Tells the application that its target is connected, unless it knows.
+    /// Tells the application that its target is connected, if it was not told yet.
     pub(super) fn accept(&self) -> io::Result<()> {
         if self.answered.replace(true) {
             return Ok(());
@@ -99,7 +99,7 @@ impl Proxied {
         }
     }
 
-    /// The application's connection.
+    /// Returns the application's connection.
     pub(crate) fn inner(&self) -> Option<&AppSocket> {
         self.socket.as_ref()
     }
@@ -128,7 +128,7 @@ impl Socket for Proxied {
     }
 
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
-        // The engine may have bytes before its word that the flow is established is heard.
+        // The engine may deliver bytes before its event that the flow is established.
         self.accept()?;
         self.socket()?.write(chunks)
     }
@@ -143,7 +143,7 @@ impl Socket for Proxied {
     }
 
     fn abort(&mut self) {
-        // Without an answer it is to have one, and comes back when it is dropped.
+        // An application without an answer must still get one: the socket is returned when this is dropped.
         if let (true, Some(socket)) = (self.answered.get(), &mut self.socket) {
             socket.abort();
         }

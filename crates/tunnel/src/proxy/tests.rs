@@ -8,7 +8,7 @@ use super::*;
 
 const REQUEST: &[u8] = b"\x05\x01\x00\x05\x01\x00\x03\x02db\x00\x16early";
 
-/// A proxy, and what makes its sockets ready.
+/// A proxy and the poller that watches its sockets.
 struct Stage {
     proxy: Proxy,
     poller: Poller,
@@ -24,7 +24,7 @@ impl Stage {
         }
     }
 
-    /// An application that has connected and sent this.
+    /// Connects an application that has sent these bytes.
     fn connect(&mut self, said: &[u8]) -> (UnixStream, Option<Asked>) {
         let (mut application, ours) = UnixStream::pair().expect("descriptors");
         application.write_all(said).expect("it has room");
@@ -33,7 +33,7 @@ impl Stage {
         (application, asked)
     }
 
-    /// Handles whatever is ready.
+    /// Handles all ready sockets.
     fn turn(&mut self) -> Option<Asked> {
         let mut ready = Vec::new();
         let none = Patience::default();
@@ -54,7 +54,7 @@ impl Stage {
         }
     }
 
-    /// The socket is that of flow 7, and the flow has ended so.
+    /// Makes the socket that of flow 7, and ends this flow.
     fn end(&mut self, asked: Asked, ending: Ending) {
         if let AppSocket::Proxied(socket) = &asked.socket {
             socket.name(FlowId(7));
@@ -70,7 +70,7 @@ impl Stage {
     }
 }
 
-/// All that an application is sent up to the end.
+/// Reads everything that the application receives until the end.
 fn read_all(application: &mut UnixStream) -> Vec<u8> {
     let mut all = Vec::new();
     application.read_to_end(&mut all).expect("an end");
@@ -146,10 +146,10 @@ fn a_refused_flow_is_answered_with_what_the_server_said() {
         stage.end(asked.expect("the request was whole"), ending);
         let said = read_all(&mut application);
         assert_eq!(said, [&[5, 0, 5, code, 0, 1], &[0; 6][..]].concat());
-        assert_eq!(stage.proxy.pending.len(), 1, "it has not gone yet");
+        assert_eq!(stage.proxy.pending.len(), 1, "it is still open");
         drop(application);
         stage.turn();
-        assert_eq!(stage.proxy.pending.len(), 0, "it has");
+        assert_eq!(stage.proxy.pending.len(), 0, "it has closed");
     }
 }
 
@@ -167,13 +167,13 @@ fn an_application_that_has_gone_is_told_nothing_and_one_that_was_connected_no_se
     assert_eq!(stage.proxy.pending.len(), 0);
 }
 
-// A reset would take the answer away: what the application has sent meanwhile is read before the close.
+// A reset would discard the answer, so the proxy reads what the application has sent before it closes.
 #[test]
 fn a_refusal_over_tcp_arrives_although_the_application_goes_on_sending() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let mut application = TcpStream::connect(address).expect("it listens");
-    let (ours, _) = listener.accept().expect("one waits");
+    let (ours, _) = listener.accept().expect("a connection is queued");
     let body = vec![b'x'; MAX_HEAD / 2];
     application
         .write_all(&[b"POST / HTTP/1.1\r\n\r\n", &body[..]].concat())
@@ -208,7 +208,7 @@ fn whoever_is_slow_or_one_too_many_is_let_go_and_others_are_served() {
     slow.write_all(b"\x00\x05").expect("it has room");
     stage.turn();
     assert_eq!(stage.proxy.pending.len(), 2);
-    // Progress buys no time.
+    // Progress does not extend the deadline.
     stage.pass(REQUEST_TIMEOUT / 2);
     assert_eq!(stage.proxy.pending.len(), 1);
     assert_eq!(read_all(&mut slow), b"\x05\x00");
@@ -241,12 +241,12 @@ fn connections_without_a_request_have_a_limit() {
     let mut stage = Stage::new();
     stage.proxy.most = 2;
     let (_first, _) = stage.connect(b"\x05");
-    // One that is refused counts as long as it stays, and is answered at the limit all the same.
+    // A refused connection counts while it stays, and gets its answer even at the limit.
     let (_second, _) = stage.connect(b"GET / HTTP/1.1\r\n");
     assert_eq!(stage.proxy.pending.len(), 2);
     let (mut third, asked) = stage.connect(REQUEST);
     assert!(asked.is_none());
-    // It has not been read.
+    // Its request was not read.
     let gone = third.read(&mut [0]).expect_err("it was reset");
     assert_eq!(gone.kind(), ErrorKind::ConnectionReset);
     stage.pass(REQUEST_TIMEOUT);

@@ -1,4 +1,4 @@
-//! New rules on their way to the workers.
+//! Messages that carry new rules to the workers.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub(crate) enum Rules {
 }
 
 impl Rules {
-    /// One sentence for each change that `new` makes.
+    /// Returns one sentence for each change from these rules to `new`.
     pub(super) fn changes(&self, new: &Self) -> Vec<String> {
         match (self, new) {
             (Self::Server(old), Self::Server(new)) => old.changes(new),
             (Self::Client(old), Self::Client(new)) => old.changes(new),
-            // A process stays what it is.
+            // A process never changes from client to server or back.
             _ => Vec::new(),
         }
     }
@@ -38,9 +38,9 @@ pub(crate) struct Ended {
 }
 
 impl Change {
-    /// The worker judges by the new rules from now on.
+    /// Reports that the worker applies the new rules from now on.
     pub(crate) fn done(self, ended: Ended) {
-        // There is room for every worker's answer. At the end of the process it may find no reader.
+        // The channel has room for every worker's answer. At the end of the process the receiver may be gone.
         if self.done.try_send(ended).is_err() {}
     }
 }

@@ -1,4 +1,4 @@
-//! How a configuration is read again, and why it cannot be.
+//! Types for reloading a configuration, and the reasons why it fails.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use quictun_trust::identity::IdentityError;
 use quictun_trust::psk::PskError;
 use quictun_trust::tls::TlsError;
 
-/// Why a configuration cannot be read again, as its reader says it.
+/// Why the configuration cannot be read again, as its reader reports it.
 pub type Unreadable = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads the configuration: what the process would run with if it were started now.
+/// Reads the configuration and returns the settings with which the process would start now.
 pub type Read<S> = Arc<dyn Fn() -> Result<S, Unreadable> + Send + Sync>;
 
-/// A server's configuration, read while it runs.
+/// A server's configuration, read while the server runs.
 #[derive(Clone, Debug)]
 pub struct ServerAgain {
-    /// The settings as they would be if the process were started now.
+    /// The settings with which the process would start now.
     pub settings: ServerSettings,
-    /// Keys whose values differ from those at the start, and that a running server does not change.
+    /// Keys whose values differ from those at the start, and need a restart.
     pub restart: Vec<&'static str>,
-    /// For a person to know, one line each.
+    /// Warnings for a person, one line each.
     pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Error)]
 pub(crate) enum ReloadError {
-    /// The configuration file, or a flag or variable beside it, cannot be read.
+    /// The configuration file, or a flag or variable besides it, cannot be read.
     #[error(transparent)]
     Configuration(#[from] Unreadable),
     #[error(transparent)]
@@ -40,21 +40,21 @@ pub(crate) enum ReloadError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A server that lets everyone in has no rules to read.
-    #[error("this configuration lets every client in: it cannot be changed without a restart")]
+    /// A server that accepts every client has no rules to read.
+    #[error("this configuration accepts every client: changing it needs a restart")]
     Open,
     /// The process that reads files for this one does not answer.
-    #[error("the files cannot be read")]
+    #[error("the keeper process cannot read the files")]
     Keeper(#[source] std::io::Error),
     /// The thread that reads has panicked.
-    #[error("reading the configuration has failed: this is a bug")]
+    #[error("the thread that reads the configuration panicked: this is a bug")]
     Panicked,
 }
 
 impl ReloadError {
     pub(crate) fn one_line(&self) -> String {
         let text = match self {
-            // These are transparent: their own chain is the whole of it.
+            // These variants are transparent, so their own error chain is complete.
             Self::Configuration(error) => quictun_trust::error_chain(error.as_ref()),
             other => quictun_trust::error_chain(other),
         };
@@ -62,7 +62,8 @@ impl ReloadError {
     }
 }
 
-/// Several lines as one. The picture that the TOML library draws of the place is left out: its number is in the text.
+/// Joins several lines into one. Leaves out the TOML library's excerpt of the file, because the text has the line
+/// number.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim);
     let lines = lines.filter(|line| {

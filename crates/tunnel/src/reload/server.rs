@@ -1,4 +1,4 @@
-//! The rules of a server: clients, their rules, secrets and authorities, and its own certificate and key.
+//! The rules of a server: clients, their rules, secrets and authorities, and the server's own certificate and key.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use quictun_trust::identity::Identity;
 use quictun_trust::settings::{Access, NamedClient, Pin};
 use quictun_trust::tls;
 
-/// What a server's workers judge by, and what the server shows of itself.
+/// The rules that a server's workers apply, and the certificate that the server presents.
 #[derive(Debug)]
 pub(crate) struct ServerRules {
     pub(crate) policy: Arc<Policy>,
@@ -34,8 +34,8 @@ impl ServerRules {
         })
     }
 
-    /// The same with this client and its rules. What is asked for in the handshake stays as it is until the next reload: it already
-    /// takes clients with any key.
+    /// Returns the same rules with this client added. The TLS configuration stays as it is until the next reload: it
+    /// already accepts clients with any key.
     pub(super) fn with_client(&self, client: &NamedClient) -> Result<Self, AccessError> {
         Ok(Self {
             policy: Arc::new(self.policy.with_client(client)?),

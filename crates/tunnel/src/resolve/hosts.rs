@@ -1,7 +1,7 @@
-//! Names that the machine knows by itself: those in its hosts file.
+//! The names that the machine knows by itself: those in its hosts file.
 //!
-//! The file tells only which names need no DNS server; their addresses are the system resolver's to find, as
-//! nsswitch.conf says.
+//! The file is only used to find out which names need no DNS server. The system's resolver finds their addresses, as
+//! nsswitch.conf configures.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub(super) struct Hosts {
 
 #[derive(Debug, Default)]
 struct Read {
-    /// When the file was changed, and how long it is; `None`: there is none.
+    /// Modification time and length of the file. `None` if there is no readable file.
     version: Option<(SystemTime, u64)>,
     names: HashSet<String>,
 }
@@ -40,15 +40,15 @@ impl Hosts {
         Self::at(PathBuf::new())
     }
 
-    /// Whether the file has this name, as it is written and in any case: `localhost.` is asked of DNS.
+    /// Returns whether the file has exactly this name, in any case. `localhost.` with a dot is a question for DNS.
     pub(super) fn know(&self, name: &str) -> bool {
-        // A file that cannot be read has no version and names nothing: harmless, DNS is asked.
+        // A file that cannot be read has no version and no names. That is harmless, because DNS is asked.
         let version = std::fs::metadata(&self.path)
             .and_then(|file| Ok((file.modified()?, file.len())))
             .ok();
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if read.version != version {
-            // One that cannot be read names nothing: DNS is asked, in its own places.
+            // An unreadable file has no names: DNS is asked, in its own places.
             let text = std::fs::read(&self.path).unwrap_or_default();
             read.names = names(&String::from_utf8_lossy(&text));
             read.version = version;

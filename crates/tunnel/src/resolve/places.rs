@@ -1,4 +1,4 @@
-//! Places for look-ups, and waiting for one.
+//! Places for look-ups, and the queue for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,13 +10,13 @@ use quictun_trust::shares::{Holder, Shares};
 #[derive(Clone)]
 pub(super) struct Places(Arc<Mutex<Turns<oneshot::Sender<Place>>>>);
 
-/// One place. It is free again when this is dropped, on whatever thread.
+/// One place. It becomes free when this is dropped, on any thread.
 pub(super) struct Place {
     places: Places,
     holder: Holder,
 }
 
-/// A place in a queue, which is left when this is dropped.
+/// A position in the queue. Dropping it leaves the queue.
 struct Waiting<'a> {
     places: &'a Places,
     holder: &'a Holder,
@@ -28,15 +28,15 @@ impl Places {
         Self(Arc::new(Mutex::new(Turns::new(Shares::new(count, WEIGHT)))))
     }
 
-    /// Waits for a place; `None` does not happen while this is awaited.
+    /// Waits for a place. It never returns `None` while it is awaited.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the queue goes on without it.
+    /// Safe to drop: the queue continues without this caller.
     pub(super) async fn place(&self, holder: &Holder) -> Option<Place> {
         let (who, turn) = oneshot::channel();
         let ticket = self.turns().enter(holder, who);
-        // Dropped before `turn` is: no place goes to a caller that waits no more.
+        // Dropped before `turn`, so that no place goes to a caller that no longer waits.
         let _waiting = Waiting {
             places: self,
             holder,
@@ -48,7 +48,7 @@ impl Places {
 
     fn serve(&self) {
         loop {
-            // The lock is free again before a place is handed over, or dropped.
+            // The lock is released before a place is handed over or dropped.
             let next = self.turns().next();
             let Some((holder, who)) = next else {
                 return;
@@ -57,7 +57,7 @@ impl Places {
                 places: self.clone(),
                 holder,
             };
-            // A place that was not taken goes to the next by being dropped.
+            // Dropping a place that was not taken passes it to the next caller.
             drop(who.send(place));
         }
     }
@@ -80,7 +80,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// See `quictun_trust::shares`: one holder alone has half of the places.
+/// A single holder gets half of the places (see `quictun_trust::shares`).
 const WEIGHT: usize = 1;
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let mut first = pin!(places.place(&Holder::Own));
         let Poll::Ready(Some(place)) = first.as_mut().poll(&mut context) else {
-            panic!("the first one waits");
+            panic!("the first caller gets the place");
         };
         {
             let mut second = pin!(places.place(&Holder::Own));
@@ -104,7 +104,7 @@ mod tests {
             assert_eq!(places.turns().waiting(), 1);
         }
         assert_eq!(places.turns().waiting(), 0);
-        // A place that was handed over and not taken is free for the next.
+        // A place that was handed over and not taken is free for the next caller.
         {
             let mut third = pin!(places.place(&Holder::Own));
             assert!(third.as_mut().poll(&mut context).is_pending());

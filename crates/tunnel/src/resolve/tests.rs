@@ -1,4 +1,4 @@
-//! What is asked of the system's resolver, in which order, and what its answers come to.
+//! Tests which names the system's resolver is asked for, in which order, and how its answers are used.
 
 use super::*;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ fn run<F: Future>(future: F) -> F::Output {
         .build()
         .expect("a runtime");
     let output = runtime.block_on(future);
-    // Does not wait for look-ups that were given up.
+    // Does not wait for abandoned look-ups.
     runtime.shutdown_background();
     output
 }
@@ -22,7 +22,7 @@ fn addresses(text: &str) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// A resolver on a machine that knows no names by itself.
+/// Returns a resolver on a machine without names in its hosts file.
 fn with(lookup: Lookup, deadline: Duration, places: usize) -> Resolver {
     Resolver::with(lookup, deadline, places, Hosts::none())
 }
@@ -116,7 +116,7 @@ fn the_resolvers_answer_is_passed_on_with_the_name() {
     assert_eq!(error.to_string(), "empty.example has no IP address");
 }
 
-/// A resolver whose look-ups wait until the sender sends or is gone.
+/// Returns a resolver whose look-ups wait until the sender sends or is dropped.
 fn held(deadline: Duration, places: usize) -> (Resolver, mpsc::Sender<()>) {
     let (release, held) = mpsc::channel();
     let held = Mutex::new(held);
@@ -135,7 +135,7 @@ fn a_silent_resolver_is_given_up_at_the_deadline() {
     let (resolver, release) = held(Duration::from_millis(20), 1);
     let begun = Instant::now();
     let error = run(resolver.resolve(&Holder::Own, "slow.example", 22, Family::Any))
-        .expect_err("nobody answers");
+        .expect_err("the resolver is silent");
     assert!(matches!(error, ResolveError::TimedOut { .. }), "{error}");
     assert!(begun.elapsed() >= Duration::from_millis(20));
     drop(release);
@@ -148,7 +148,7 @@ fn a_look_up_that_was_given_up_keeps_its_place_until_it_ends() {
         let first = resolver
             .resolve(&Holder::Own, "slow.example", 22, Family::Any)
             .await
-            .expect_err("nobody answers");
+            .expect_err("the resolver is silent");
         assert!(matches!(first, ResolveError::TimedOut { .. }), "{first}");
         let second = resolver
             .resolve(&Holder::Own, "other.example", 22, Family::Any)
@@ -182,13 +182,13 @@ fn the_systems_resolver_knows_localhost() {
     );
 }
 
-/// A resolver that never hears of `slow.example`, and knows all other names at once.
+/// Returns a resolver that gets no answer for `slow.example`, and resolves all other names at once.
 fn silent_on_slow(places: usize, hosts: Hosts) -> (Resolver, mpsc::Sender<()>) {
     let (release, held) = mpsc::channel();
     let held = Mutex::new(held);
     let lookup = move |host: &str, _| {
         if host == "slow.example" {
-            // Fails once the sender is gone, which is what is waited for.
+            // `recv` fails once the sender is dropped, which ends the wait.
             held.lock().expect("not poisoned").recv().ok();
         }
         Ok(addresses("1.1.1.1"))
@@ -197,7 +197,7 @@ fn silent_on_slow(places: usize, hosts: Hosts) -> (Resolver, mpsc::Sender<()>) {
     (resolver, release)
 }
 
-/// Starts look-ups of `slow.example` for that client, and returns once all have asked for a place.
+/// Starts look-ups of `slow.example` for this client. Returns once all of them have requested a place.
 async fn hang(resolver: &Resolver, number: u8, count: usize) -> tokio::task::JoinSet<()> {
     let mut hanging = tokio::task::JoinSet::new();
     for _ in 0..count {
@@ -208,7 +208,7 @@ async fn hang(resolver: &Resolver, number: u8, count: usize) -> tokio::task::Joi
             slow.await.ok();
         });
     }
-    // The tasks of this runtime take turns: each has had its first one.
+    // The tasks of this runtime take turns, so each has run once.
     tokio::task::yield_now().await;
     hanging
 }

@@ -1,7 +1,7 @@
-//! Who has which listener: all workers of a server, in one table (PROTOCOL REVERSE-6, REVERSE-7).
+//! The holders of all listeners: one table for all workers of a server (PROTOCOL REVERSE-6, REVERSE-7).
 //!
-//! A worker asks the table at LISTEN, at UNLISTEN, when a connection ends, and before it accepts. It never waits for more
-//! than another worker's look into the table, and no byte of a flow passes here.
+//! A worker consults the table at LISTEN, at UNLISTEN, when a connection ends, and before it accepts. It waits at most
+//! for another worker's access to the table. The bytes of flows do not pass through it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,23 +13,23 @@ use quictun_wire::listening::{HOLDER_LEN, Listen, ListenAddress, ListenId};
 
 use crate::listener::Listener;
 
-/// Listeners of one client: more than a client has forwards, and few enough to look at each time.
+/// Maximum number of listeners of one client: more than a client has forwards, and few enough for a linear search.
 pub(crate) const LISTENERS_MAX: usize = 64;
 
-/// Listeners that are being made. Each has a place in its worker's mailbox.
+/// Maximum number of listeners being made. Each has a reserved place in its worker's mailbox.
 pub(crate) const BINDING_MAX: usize = 1024;
 
-/// Names a listener in the process; never used twice.
+/// Identifies a listener in the process. Numbers are never reused.
 pub(crate) type Number = u64;
 
-/// Where the holder of a listener is connected.
+/// The worker and connection of a listener's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) worker: usize,
     pub(crate) connection: ConnectionId,
 }
 
-/// The table. Clones are the same one.
+/// The table of all listeners. Clones share the same table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holders(Arc<Mutex<Table>>);
 
@@ -46,19 +46,19 @@ struct Held {
     holder: [u8; HOLDER_LEN],
     id: ListenId,
     asked: ListenAddress,
-    /// `None`: it is being made.
+    /// `None` while the listener is being made.
     bound: Option<(Arc<Listener>, ListenAddress)>,
     place: Place,
-    /// Its connection has ended; it is kept until then.
+    /// Set once the connection has ended: the listener is kept until then.
     until: Option<Instant>,
 }
 
-/// What becomes of a LISTEN.
+/// The outcome of a LISTEN.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The listener is to be made, under this number.
+    /// The caller must make the listener, with this number.
     Bind(Number),
-    /// It is there.
+    /// The listener exists already.
     Have(Box<Have>),
     Refused(ListenCode),
 }
@@ -69,21 +69,21 @@ pub(crate) struct Have {
     pub(crate) listener: Arc<Listener>,
     pub(crate) asked: ListenAddress,
     pub(crate) bound: ListenAddress,
-    /// Where it was before, if elsewhere.
+    /// The previous holder's place, if it was another one.
     pub(crate) before: Option<Before>,
 }
 
-/// Who had a listener until now.
+/// The previous holder of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Before {
     pub(crate) place: Place,
     pub(crate) id: ListenId,
-    /// Another process of the client: it is told.
+    /// The previous holder is another process of the client, which must be notified.
     pub(crate) other: bool,
 }
 
 impl Holders {
-    /// A client asks, and its rules allow the address.
+    /// Handles a client's LISTEN. The caller has checked that the rules allow the address.
     pub(crate) fn ask(
         &self,
         client: &Arc<str>,
@@ -125,7 +125,7 @@ impl Holders {
         Answer::Bind(number)
     }
 
-    /// The listener that was to be made is there. `None`: it is not wanted any more.
+    /// Stores a new listener. Returns `None` if it is no longer wanted.
     pub(crate) fn bound(
         &self,
         number: Number,
@@ -140,32 +140,33 @@ impl Holders {
         Some(listener)
     }
 
-    /// It could not be made.
+    /// Handles that the listener could not be made.
     pub(crate) fn failed(&self, number: Number) {
         let mut table = self.table();
         table.binding = table.binding.saturating_sub(1);
         table.remove(number);
     }
 
-    /// It is not wanted any more, and is being made still.
+    /// Forgets a listener that is still being made.
     pub(crate) fn forget(&self, number: Number) {
         self.table().remove(number);
     }
 
-    /// Whether this place is the one that accepts.
+    /// Returns whether this place is the one that accepts.
     pub(crate) fn is_at(&self, number: Number, place: Place) -> bool {
         let mut table = self.table();
         table.find(number).is_some_and(|held| held.place == place)
     }
 
-    /// The connection has ended: the listener is kept for its holder until then. `false`: it is elsewhere.
+    /// Handles the end of the connection: the listener is kept for its holder until then. Returns `false` if the
+    /// listener has another place by now.
     pub(crate) fn lose(&self, number: Number, place: Place, until: Instant) -> bool {
         let mut table = self.table();
         let held = table.find(number).filter(|held| held.place == place);
         held.map(|held| held.until = Some(until)).is_some()
     }
 
-    /// Nobody needs it any more. `false`: it is elsewhere.
+    /// Removes a listener that is no longer needed. Returns `false` if the listener has another place by now.
     pub(crate) fn release(&self, number: Number, place: Place) -> bool {
         let mut table = self.table();
         let here = table.find(number).is_some_and(|held| held.place == place);
@@ -175,14 +176,15 @@ impl Holders {
         here
     }
 
-    /// The table is consistent whatever panicked while it was locked: each change of it is one step.
+    /// Locks the table. It stays consistent even if a thread panicked while it held the lock, because each change is
+    /// one step.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    /// A listener that the client has already: of the same process, or of another one.
+    /// Looks for a listener that the client has already, from the same process or another one.
     fn again(
         &mut self,
         client: &Arc<str>,
@@ -194,11 +196,11 @@ impl Table {
         let same = |held: &Held| (held.holder, held.id) == (listen.holder, listen.id);
         let index = match own.iter().position(same) {
             Some(index) if own[index].asked == *address && own[index].bound.is_some() => index,
-            // PROTOCOL REVERSE-4: for another address it has to give this one up first.
+            // PROTOCOL REVERSE-4: the client must give up this listener before it may ask for another address.
             Some(index) if own[index].bound.is_some() => {
                 return Some(Answer::Refused(ListenCode::InUse));
             }
-            // Its first request has not been answered where it was.
+            // Its first request has not been answered at its previous place.
             Some(index) => {
                 own.remove(index);
                 own.iter().position(|held| held.is_for(address))?
@@ -248,7 +250,8 @@ impl Table {
 }
 
 impl Held {
-    /// Whether it is, or will be, at this address. A port that the system chooses is one of its own each time.
+    /// Returns whether the listener is, or will be, at this address. A port that the system chooses never matches,
+    /// because each request gets another port.
     fn is_for(&self, address: &ListenAddress) -> bool {
         let any = matches!(address, ListenAddress::Tcp(at) if at.port() == 0);
         let bound = self.bound.as_ref().map(|(_, bound)| bound);
@@ -292,14 +295,14 @@ mod tests {
     }
 
     impl World {
-        /// A listener of the process `HOME` at (0, 1).
+        /// Makes a listener of the process `HOME` at (0, 1).
         fn new() -> (Self, Number, ListenAddress) {
             let world = Self {
                 holders: Holders::default(),
                 client: "home".into(),
             };
             let Answer::Bind(number) = world.ask(HOME, 1, false, &any(), place(0, 1)) else {
-                panic!("it is new");
+                panic!("the listener is new");
             };
             let (listener, bound) = for_client(&any()).expect("a free port");
             let made = world.holders.bound(number, listener, &bound);
@@ -347,7 +350,7 @@ mod tests {
         };
         assert_eq!(again.before, Some(before));
         assert!(world.holders.is_at(number, place(1, 2)));
-        // What the connection before says is void.
+        // A report from the previous connection has no effect.
         assert!(!world.holders.lose(number, place(0, 1), Instant::now()));
         assert!(!world.holders.release(number, place(0, 1)));
         let same = have(world.ask(HOME, 1, true, &any(), place(1, 2)));
@@ -372,12 +375,12 @@ mod tests {
             other: true,
         };
         assert_eq!((taken.number, taken.before), (number, Some(before)));
-        // The one before asks again, now with the other mode, as often as it likes.
+        // The previous holder may ask again in the other mode, any number of times.
         for _ in 0..3 {
             let code = refused(world.ask(HOME, 1, true, &bound, place(0, 1)));
             assert_eq!(code, ListenCode::Taken);
         }
-        // While it is kept for its holder nobody else gets it by waiting.
+        // While the listener is kept for its holder, no other process gets it by waiting.
         let until = Instant::now() + Duration::from_secs(1);
         assert!(world.holders.lose(number, place(0, 2), until));
         assert_eq!(
@@ -404,7 +407,7 @@ mod tests {
         assert!(matches!(made, Answer::Bind(_)));
         let answer = world.holders.ask(&other, &asked, &fixed, place(1, 9));
         assert_eq!(refused(answer), ListenCode::InUse);
-        // Ports that the system chooses are no conflict.
+        // Ports that the system chooses never conflict.
         assert!(matches!(
             world.holders.ask(&other, &asked, &any(), place(1, 9)),
             Answer::Bind(_)
@@ -454,18 +457,18 @@ mod tests {
     fn a_listener_that_is_made_too_late_is_nobodys() {
         let world = World::new().0;
         let Answer::Bind(first) = world.ask(HOME, 2, false, &any(), place(0, 1)) else {
-            panic!("it is new");
+            panic!("the listener is new");
         };
-        // It asks again, on another connection, before the first one is there.
+        // The client asks again, on another connection, before the first listener is made.
         let Answer::Bind(second) = world.ask(HOME, 2, false, &any(), place(1, 2)) else {
-            panic!("it is new");
+            panic!("the listener is new");
         };
         let (listener, bound) = for_client(&any()).expect("a free port");
         assert!(world.holders.bound(first, listener, &bound).is_none());
         let (listener, bound) = for_client(&any()).expect("a free port");
         assert!(world.holders.bound(second, listener, &bound).is_some());
         let Answer::Bind(third) = world.ask(HOME, 3, false, &any(), place(0, 1)) else {
-            panic!("it is new");
+            panic!("the listener is new");
         };
         world.holders.forget(third);
         let (listener, bound) = for_client(&any()).expect("a free port");

@@ -1,18 +1,18 @@
-//! New rules while clients are connected: everything is judged again, and only what is no longer allowed ends.
+//! Applies new rules while clients are connected: everything is judged again, and only what is no longer allowed ends.
 //!
-//! When [`ServerDuty::apply`] returns, no flow of this worker goes on, is dialled or is looked up by the old rules:
+//! When [`ServerDuty::apply`] returns, no flow of this worker continues, is dialled or is looked up by the old rules:
 //!
-//! | what | judged by |
+//! | item | judged by |
 //! |---|---|
 //! | a connection | the certificates and the proof that its client has shown; it is closed with [`CloseCode::Revoked`] |
 //! | a flow, open or being dialled | its target, and the address that it is connected to |
-//! | the addresses of a dial | each address; the dial goes on with the rest |
-//! | a look-up | its target now, its addresses when they come |
+//! | the addresses of a dial | each address; the dial continues with the remaining ones |
+//! | a look-up | its target now, its addresses when they arrive |
 //! | a listener of a client | its client's name, and the address that it asked for; its flows end with it |
-//! | a flow whose connection has gone, and which waits for another one or is still being delivered | its target, by the rules of its client's name, since nothing else is left of that |
+//! | a flow whose connection has gone, and which waits for another one or is still being delivered | its target, by the rules of its client's name, since nothing else is left of that connection |
 //!
-//! A certificate must have been valid when the connection began. That it has expired since ends nothing: a reload
-//! must not cut what the same rules allow.
+//! A certificate must have been valid when the connection began. A certificate that has expired since ends nothing,
+//! because a reload must not cut connections that the same rules allow.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
@@ -35,8 +35,8 @@ impl ServerDuty {
     pub(super) fn apply(&mut self, io: &mut Io<'_>, rules: &ServerRules) -> Ended {
         self.policy = rules.policy.clone();
         if let Err(cause) = io.engine.set_server_crypto(&rules.crypto) {
-            // It was tried before it was sent here.
-            error!(target: "quictun", %cause, "new connections go on with the old certificate");
+            // The configuration was tested before it was sent to this worker.
+            error!(target: "quictun", %cause, "cannot set the new certificate: new connections use the old one");
         }
         self.allowances.apply(&self.policy);
         self.know_clients(io);
@@ -93,7 +93,7 @@ impl ServerDuty {
 
     fn judge_flow(&mut self, io: &mut Io<'_>, asked: &Asked, ended: &mut Ended) {
         let peer = self.peers.get(&asked.connection);
-        // A flow may go on, or wait, without a connection.
+        // A flow may continue, or wait, without a connection.
         let by_name = || match self.asked.peer(asked.flow)? {
             Peer::Named(client) => {
                 let again = self.policy.by_name(client.name());
@@ -102,7 +102,7 @@ impl ServerDuty {
             Peer::Anyone => Some(Peer::Anyone),
             Peer::Unknown => None,
         };
-        // What has no client was not let in: it ends by itself.
+        // A flow without a client was never admitted: it ends by itself.
         let Some(peer) = peer.cloned().or_else(by_name) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! What connects to the listeners of this worker's clients: it becomes a flow, or waits in the listener's queue.
+//! Connections to the listeners of this worker's clients: each becomes a flow, or waits in the listener's queue.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::duty::Io;
 use crate::listener::Accepted;
 use quictun_io::poller::Key;
 
-/// Connections taken from one listener before others have their turn.
+/// Maximum number of connections to accept from one listener before other work gets its turn.
 const ACCEPT_BURST: usize = 64;
 
-/// How long each waits for the client (PROTOCOL REVERSE-11).
+/// How long each connection waits for the client (PROTOCOL REVERSE-11).
 const PENDING_TIME: Duration = Duration::from_secs(10);
 
 impl ServerDuty {
@@ -35,7 +35,7 @@ impl ServerDuty {
             let rest = State::Resting(io.now + REST);
             let place = self.listeners.place(connection);
             if !self.listeners.holders.is_at(number, place) {
-                // Another worker has it, and the message about that is still on its way.
+                // Another worker holds the listener, and the message about it has not arrived yet.
                 return self.listeners.rest(io.poller, key, rest);
             }
             if !self.listeners.has_room(connection) {
@@ -47,7 +47,7 @@ impl ServerDuty {
                 None => match own.listener.accept() {
                     Accepted::Connection(socket, from) => (socket, from, io.now + PENDING_TIME),
                     Accepted::Empty => return self.listeners.watch(io.poller, io.now, key),
-                    // No listener of a client's is one for what is led elsewhere.
+                    // A client's listener never receives diverted connections.
                     Accepted::Led(..) | Accepted::Direct(_) | Accepted::Failed => continue,
                     Accepted::Exhausted(cause) => {
                         warn!(target: "quictun", %cause, "no descriptors or memory for new connections: accepting pauses; raise the limit (ulimit -n, LimitNOFILE=)");
@@ -59,11 +59,11 @@ impl ServerDuty {
                 return self.listeners.rest(io.poller, key, rest);
             }
         }
-        // Others have their turn, and this one again: the poller tells of what is left.
+        // Other work gets its turn. The poller reports the remaining connections again.
         self.listeners.watch(io.poller, io.now, key);
     }
 
-    /// Makes a flow of what has connected. `false`: the client takes no more for now.
+    /// Opens a flow for an accepted connection. Returns `false` if the client takes no more flows for now.
     fn open_incoming(
         &mut self,
         io: &mut Io<'_>,
@@ -133,14 +133,14 @@ impl ServerDuty {
         true
     }
 
-    /// A client has accepted a flow, or the flow is over: it may take another one.
+    /// Handles that a client has accepted a flow, or that the flow is over: the client may take another one.
     pub(super) fn handle_incoming_answered(&mut self, io: &mut Io<'_>, flow: FlowId, over: bool) {
         if let Some(connection) = self.listeners.answered(flow, over) {
             self.wake_listeners(io, connection);
         }
     }
 
-    /// A client lets more flows be opened.
+    /// Handles that a client allows more flows.
     pub(super) fn wake_listeners(&mut self, io: &mut Io<'_>, connection: ConnectionId) {
         let resting =
             |own: &Own| own.connection == connection && matches!(own.state, State::Resting(_));

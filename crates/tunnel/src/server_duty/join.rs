@@ -18,8 +18,9 @@ use quictun_trust::identity::pin_of;
 use quictun_trust::shares::Holder;
 
 impl ServerDuty {
-    /// A client shows an invitation's code. One whose key is known by another name is only told that name. One whose key
-    /// is known by this name may have been revoked and invited again since the rules were read (PROTOCOL JOIN-5).
+    /// Handles a client that shows an invitation's code. If its key is known by another name, it only gets a grant for
+    /// that name. If its key is known by this name, it may have been revoked and invited again since the rules were
+    /// read (PROTOCOL JOIN-5).
     pub(super) fn handle_join(
         &mut self,
         io: &mut Io<'_>,
@@ -52,13 +53,13 @@ impl ServerDuty {
             attempt,
         };
         if self.joins.try_send(joining).is_err() {
-            // Many try at once. The code is still good, and the client comes again.
+            // Too many clients try to join at once. The code stays valid, and the client tries again.
             io.engine
                 .close_connection(io.now, connection, CloseCode::TooManyConnections);
         }
     }
 
-    /// The attempt was decided on, and where it succeeded this worker has the client among its rules already.
+    /// Handles the decision on an attempt. After a success the client is already among this worker's rules.
     pub(super) fn handle_joined(&mut self, io: &mut Io<'_>, joined: Joined) {
         let Joined {
             connection,
@@ -73,7 +74,7 @@ impl ServerDuty {
             }
         };
         let Some(client) = self.policy.by_pin(&attempt.pin) else {
-            // Revoked in the same moment.
+            // The client was revoked in the same moment.
             return self.refuse_join(
                 io,
                 connection,
@@ -86,7 +87,7 @@ impl ServerDuty {
         if outcome == Outcome::Enrolled {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name, %pin }, "a client has joined by its invitation");
         }
-        // It may have gone meanwhile: it comes again, and is known.
+        // The connection may have gone meanwhile. The client then connects again and is known.
         let is_new = io.engine.awaits_identity(connection);
         io.engine
             .answer_join(io.now, connection, Some(self.grant(&client)));
@@ -112,7 +113,7 @@ impl ServerDuty {
             let (client, cause) = (Foreign(name), quictun_trust::error_chain(refused));
             warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %client, cause, lines_left_out = line.left_out() }, "an attempt to join was refused");
         }
-        // Where its key could not be stored the code is still good: the client comes again.
+        // If its key could not be stored, the code stays valid, and the client tries again.
         let code = match refused {
             Refused::Store(_) => CloseCode::TooManyConnections,
             _ => CloseCode::NotAuthorized,
@@ -121,7 +122,7 @@ impl ServerDuty {
     }
 }
 
-/// `None`: the client shows no key.
+/// Returns `None` if the client shows no key.
 fn attempt(io: &Io<'_>, connection: ConnectionId, join: &Join) -> Option<Attempt> {
     let shown = io.engine.credentials(connection)?;
     Some(Attempt {

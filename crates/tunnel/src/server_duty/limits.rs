@@ -1,13 +1,13 @@
-//! What named clients may use: flows at once, bytes in a month, and until when they may come at all. Rates are the engine's.
+//! The limits of named clients: concurrent flows, bytes per month, and an expiry date. The engine enforces rates.
 //!
-//! | limit | where it is seen | what happens |
+//! | limit | checked when | effect |
 //! |---|---|---|
-//! | `max_flows` | a client asks for a flow | it is refused with [`FlowCode::Limit`]; open ones go on |
-//! | `quota` | the last byte of it has moved (none moves after it), a client asks for a flow, or once a second | its flows end, and new ones are refused, with [`FlowCode::Quota`] |
+//! | `max_flows` | a client asks for a flow | it is refused with [`FlowCode::Limit`]; open ones continue |
+//! | `quota` | its last byte has moved (no byte moves after it), a client asks for a flow, or once a second | its flows end, and new ones are refused, with [`FlowCode::Quota`] |
 //! | `expires` | a client connects, or once a second | its connections end with [`CloseCode::Expired`], and its listeners close |
 //!
-//! Flows to a client's listeners count as those that it asks for. What connects to a listener when no flow may be opened
-//! is reset.
+//! Flows to a client's listeners count like flows that the client asks for. If no flow may be opened, a connection to a
+//! listener is reset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,14 +23,14 @@ use crate::duty::Io;
 use quictun_trust::access::{Client, Peer};
 use quictun_trust::limits::timestamp;
 
-/// Time between two looks at clients whose time or quota may be over without a byte that says so: a date passes for
-/// flows that rest, and a quota is used up in another worker.
+/// Time between two checks for events that no byte reports: an expiry date passes while flows are idle, or another
+/// worker uses up a quota.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A worker's part in limits.
+/// A worker's state of the limits.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// Flows that count against their client's number.
+    /// Flows that count against their client's `max_flows`.
     pub(super) places: BTreeMap<FlowId, FlowPlace>,
     look_at: Option<Instant>,
 }
@@ -40,7 +40,7 @@ impl Held {
         self.look_at
     }
 
-    /// A client is there that has to be looked at now and then.
+    /// Starts the periodic check if this client needs it.
     pub(super) fn watch(&mut self, now: Instant, client: &Client) {
         let limits = client.limits();
         if limits.expires.is_some() || limits.quota.is_some() {
@@ -50,7 +50,7 @@ impl Held {
 }
 
 impl ServerDuty {
-    /// Takes a place for a flow among those of its client.
+    /// Takes a place for a flow among its client's flows.
     pub(super) fn enter(&mut self, flow: FlowId, peer: &Peer) -> Result<(), Refusal> {
         if let Some(place) = self.place_of(peer)? {
             self.held.places.insert(flow, place);
@@ -58,7 +58,7 @@ impl ServerDuty {
         Ok(())
     }
 
-    /// A place for one flow more of a client; a client without a name needs none.
+    /// Takes a place for one more flow of a client. A client without a name needs no place.
     pub(super) fn place_of(&self, peer: &Peer) -> Result<Option<FlowPlace>, Refusal> {
         let Peer::Named(client) = peer else {
             return Ok(None);
@@ -80,7 +80,7 @@ impl ServerDuty {
         Ok(Some(place))
     }
 
-    /// Whether a client's time is over; then its connection is closed.
+    /// Returns whether a client has expired. If so, closes its connection.
     pub(super) fn refuse_expired(
         &self,
         io: &mut Io<'_>,
@@ -103,7 +103,7 @@ impl ServerDuty {
         true
     }
 
-    /// A client has used up its quota: its flows in this worker end.
+    /// Ends the flows of a client in this worker, because it has used up its quota.
     pub(super) fn end_flows_of(&self, io: &mut Io<'_>, name: &str) {
         let flows = self.asked.flows_of(name);
         if flows.is_empty() {
@@ -116,7 +116,7 @@ impl ServerDuty {
         }
     }
 
-    /// Ends what no longer may go on, once a second.
+    /// Ends connections and flows that exceed a limit, once a second.
     pub(super) fn look_at_limits(&mut self, io: &mut Io<'_>) {
         if self.held.look_at.is_none_or(|at| at > io.now) {
             return;

@@ -1,10 +1,11 @@
-//! Listeners of this worker's clients (PROTOCOL section 5.9): which are watched, and what connects to them.
+//! The listeners of this worker's clients (PROTOCOL section 5.9): which of them are watched, and what happens to their
+//! connections.
 //!
 //! ```text
 //!  LISTEN ─► Holders ─► watched ◄──────────────┐
 //!                         │ ▲                  │ the client takes more, or 100 ms have passed
 //!       it connects       ▼ │ 64 unanswered,   │
-//!                       a flow, no stream, no descriptor ─► at rest: what connects waits in the listener's queue
+//!                       a flow, no stream, no descriptor ─► at rest: connections wait in the listener's queue
 //!                         │
 //!                         └─► its connection has ended ─► kept for its holder, at rest ─► closed
 //! ```
@@ -34,11 +35,11 @@ use quictun_control::log::Foreign;
 use quictun_io::poller::{Key, Poller};
 use quictun_trust::access::Peer;
 
-/// Connections of one client that it has not accepted (PROTOCOL REVERSE-11).
+/// Maximum number of connections that one client has not accepted yet (PROTOCOL REVERSE-11).
 const PENDING_MAX: usize = 64;
 
-/// Rest of a listener whose client takes nothing for now, or for which there are no descriptors: short enough not to be
-/// felt where nobody tells of the end.
+/// Time for which a listener rests if its client takes no flows for now, or if there are no descriptors. It is short
+/// enough to go unnoticed if no event ends the rest earlier.
 pub(super) const REST: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -48,18 +49,18 @@ pub(crate) struct Listeners {
     ttl: Duration,
     siblings: Vec<Mailbox>,
     pub(super) own: Slab<Own>,
-    /// Listeners that are being made: who has asked.
+    /// Listeners that are being made, with the client that asked.
     asked: HashMap<Number, AskedFor>,
-    /// Flows that listeners have brought.
+    /// Flows from connections to listeners.
     pub(super) flows: HashMap<FlowId, Brought>,
-    /// Flows that a connection's client has not accepted yet.
+    /// For each connection, the number of flows that its client has not accepted yet.
     pub(super) pending: HashMap<ConnectionId, usize>,
-    /// When one of them may want something.
+    /// Next time at which a listener may need an action.
     pub(super) at: Option<Instant>,
     stopped: bool,
 }
 
-/// A listener that this worker has.
+/// A listener that this worker holds.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) number: Number,
@@ -70,7 +71,7 @@ pub(super) struct Own {
     pub(super) bound: ListenAddress,
     pub(super) connection: ConnectionId,
     pub(super) state: State,
-    /// One that was accepted before it turned out that the client takes no more.
+    /// A connection accepted before the client turned out to take no more flows.
     pub(super) next: Option<(AppSocket, AppAddr, Instant)>,
 }
 
@@ -78,7 +79,7 @@ pub(super) struct Own {
 pub(super) enum State {
     Watched,
     Resting(Instant),
-    /// Its connection has ended.
+    /// The client's connection has ended; holds the time at which the listener closes.
     Lost(Instant),
 }
 
@@ -93,7 +94,7 @@ struct AskedFor {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Brought {
     pub(super) number: Number,
-    /// The connection whose client has not accepted it yet.
+    /// The connection whose client has not accepted the flow yet.
     pub(super) pending: Option<ConnectionId>,
 }
 
@@ -159,7 +160,7 @@ impl Listeners {
         own.state = State::Watched;
     }
 
-    /// Watches it no more: what connects waits in its queue.
+    /// Stops watching a listener. New connections wait in its queue.
     pub(super) fn rest(&mut self, poller: &Poller, key: usize, state: State) {
         let Some(own) = self.own.get_mut(key) else {
             return;
@@ -175,7 +176,7 @@ impl Listeners {
         }
     }
 
-    /// Forgets it; the descriptor closes where nobody else has it.
+    /// Forgets a listener. Its descriptor closes if no other worker holds it.
     fn forget(&mut self, poller: &Poller, key: usize) -> Option<Own> {
         self.rest(poller, key, State::Lost(Instant::now()));
         let mut own = self.own.try_remove(key)?;
@@ -189,7 +190,7 @@ impl Listeners {
         self.pending.get(&connection).copied().unwrap_or_default() < PENDING_MAX
     }
 
-    /// A flow is accepted, or over. Returns the connection whose client takes another one.
+    /// Handles that a flow is accepted or over. Returns the connection whose client may take another flow.
     pub(super) fn answered(&mut self, flow: FlowId, over: bool) -> Option<ConnectionId> {
         let brought = self.flows.get_mut(&flow)?;
         let connection = brought.pending.take();
@@ -207,7 +208,7 @@ impl Listeners {
     }
 }
 
-/// What clients ask.
+/// Requests of clients: LISTEN and UNLISTEN.
 impl ServerDuty {
     pub(super) fn handle_listen(
         &mut self,
@@ -290,7 +291,7 @@ impl ServerDuty {
             return Err((code, code.to_string()));
         }
         let Peer::Named(client) = peer else {
-            // Nobody else has rules.
+            // Only named clients have rules.
             return Err((ListenCode::NotAllowed, String::new()));
         };
         let place = self.listeners.place(connection);
@@ -372,7 +373,7 @@ impl ServerDuty {
                 if self.peers.contains_key(&connection) {
                     listeners.watch(io.poller, io.now, key);
                 } else {
-                    // It has gone meanwhile.
+                    // The connection has ended meanwhile.
                     return self.lose_listener(io, key);
                 }
                 info!(target: "quictun", client = &*client, listen = %bound, "listening for a client");
@@ -405,7 +406,8 @@ impl ServerDuty {
             .answer_listen(connection, ListenAck { id, result });
     }
 
-    /// The listener is elsewhere now: whoever had it stops accepting, and another process of the client is told.
+    /// Notifies the previous holder that the listener has moved: its worker stops accepting, and another process of the
+    /// client gets a `LISTEN_ACK`.
     fn tell_before(&mut self, io: &mut Io<'_>, number: Number, before: Before) {
         let Before { place, id, other } = before;
         if place.worker != self.index {
@@ -421,7 +423,7 @@ impl ServerDuty {
         }
     }
 
-    /// Another worker has taken it over.
+    /// Handles that another worker has taken the listener over.
     pub(super) fn handle_listener_taken(
         &mut self,
         io: &mut Io<'_>,
@@ -433,7 +435,7 @@ impl ServerDuty {
         let connection = self.listeners.own[key].connection;
         let place = self.listeners.place(connection);
         if self.listeners.holders.is_at(number, place) {
-            // It has come back since.
+            // The listener has come back to this worker since.
             return;
         }
         self.listeners.forget(io.poller, key);
@@ -454,7 +456,7 @@ impl ServerDuty {
         for key in self.listeners.keys_where(of) {
             self.close_listener(io, key, None);
         }
-        // One that is being made is closed as soon as it is there.
+        // A listener that is being made is closed as soon as it exists.
         let Listeners { asked, holders, .. } = &mut self.listeners;
         asked.retain(|number, asked| {
             let meant = asked.connection == connection && ids.contains(&asked.id);
@@ -466,9 +468,9 @@ impl ServerDuty {
     }
 }
 
-/// What happens to connections, rules and the process.
+/// Events of connections, rules and the process.
 impl ServerDuty {
-    /// A connection has ended, and its listeners wait for their holders, unless those have gone for good.
+    /// Handles the end of a connection. Its listeners are kept for their holder, unless the holder has gone for good.
     pub(super) fn lose_listeners(
         &mut self,
         io: &mut Io<'_>,
@@ -478,7 +480,7 @@ impl ServerDuty {
         let shutdown = CloseCode::Shutdown.to_u64();
         let for_good = match reason {
             LossReason::ClosedByPeer(code) => *code == shutdown,
-            // Its key or secret counts no more; or it has broken the protocol.
+            // The client has violated the protocol. `judge_listeners` closes the listeners of a revoked client.
             LossReason::Violation(_) => true,
             _ => false,
         };
@@ -508,7 +510,7 @@ impl ServerDuty {
         }
     }
 
-    /// Closes a listener, and tells its client why where there is a code.
+    /// Closes a listener. If there is a code, reports it to the client.
     pub(super) fn close_listener(&mut self, io: &mut Io<'_>, key: usize, code: Option<ListenCode>) {
         let Some(own) = self.listeners.forget(io.poller, key) else {
             return;
@@ -527,14 +529,14 @@ impl ServerDuty {
         }
     }
 
-    /// A client may come no longer.
+    /// Closes the listeners of a client that may no longer connect.
     pub(super) fn close_listeners_of(&mut self, io: &mut Io<'_>, client: &str) {
         for key in self.listeners.keys_where(|own| &*own.client == client) {
             self.close_listener(io, key, None);
         }
     }
 
-    /// The process takes no more flows.
+    /// Closes all listeners, because the process takes no more flows.
     pub(super) fn stop_listeners(&mut self, io: &mut Io<'_>) {
         self.listeners.stopped = true;
         for key in self.listeners.keys_where(|_| true) {
@@ -542,7 +544,8 @@ impl ServerDuty {
         }
     }
 
-    /// The rules have changed: closes what they no longer allow, and ends its flows. Returns how many these were.
+    /// Applies changed rules: closes listeners that are no longer allowed, and ends their flows. Returns the number of
+    /// these flows.
     pub(super) fn judge_listeners(&mut self, io: &mut Io<'_>) -> usize {
         let mut ended = 0;
         for key in self.listeners.keys_where(|_| true) {

@@ -1,10 +1,10 @@
-//! Tokens from a file: lines of `CLIENT-ADDRESS TOKEN`, read again for each flow.
+//! Tokens from a file with lines of `CLIENT-ADDRESS TOKEN`. The file is read again for each flow.
 //!
-//! Any number of spaces and tabs stands between the two; what follows the token is ignored, as the
-//! original does; `#` begins a comment line. An address is compared as an address, IPv6 with or
-//! without brackets. A line with the address of the application wins, then for Unix-socket clients a
-//! line `unix`, then a line `*`; of several equal lines the first. Lines without meaning do not get
-//! in the way of the others; where no other line fits, the error names the first of them.
+//! Any number of spaces and tabs separates the two words. Text after the token is ignored, as by the original. `#`
+//! begins a comment line. Addresses are compared by value, IPv6 with or without brackets. A line with the application's
+//! address has priority, then a line `unix` for Unix-socket clients, then a line `*`. Of several equal lines the first
+//! one counts. Invalid lines do not affect the others. If no other line matches, the error names the first invalid
+//! line.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -25,16 +25,16 @@ pub(crate) enum FileError {
         "line {0} has an address but no token: write ADDRESS TOKEN, as in '10.0.0.1 tcp:127.0.0.1:22'"
     )]
     NoToken(usize),
-    /// No line fits, and one has no meaning: it may be the one that was meant.
+    /// No line matches, and one line is invalid: it may be the one that the user meant.
     #[error(
-        "no line for {app}, and line {line} begins with {found:?}, which is no address: write an IP address without port or network, 'unix' or '*'"
+        "no line for {app}, and line {line} begins with {found:?}, which is not an address: write an IP address without port or network, 'unix' or '*'"
     )]
     NoAddress {
         app: AppAddr,
         line: usize,
         found: String,
     },
-    /// No line fits; one that does would begin with the text.
+    /// No line matches. A matching line would begin with the text.
     #[error("no line for {0}: add '{1} TOKEN', or '* TOKEN' for everyone without a line")]
     NoLine(AppAddr, String),
 }
@@ -42,7 +42,7 @@ pub(crate) enum FileError {
 pub(super) fn token(path: &Path, app: AppAddr) -> Result<String, FileError> {
     let content = keeper::read(path, MAX_FILE).map_err(FileError::Read)?;
     let text = std::str::from_utf8(&content).map_err(|e| {
-        // The damaged line is the last of those that begin before the damage.
+        // The damaged line is the last line that begins before the damage.
         let line = content[..e.valid_up_to()]
             .split(|byte| *byte == b'\n')
             .count();
@@ -80,7 +80,7 @@ fn find(text: &str, app: AppAddr) -> Result<&str, FileError> {
     }
 }
 
-/// How well a line's address fits an application, best last.
+/// How well a line's address matches an application, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Everyone,
@@ -129,7 +129,8 @@ fn parse_address(text: &str) -> Option<IpAddr> {
     Some(addr.to_canonical())
 }
 
-/// Some twenty thousand lines: read for every flow, so it must stay quick.
+/// Maximum size of a token file, bytes: some twenty thousand lines. The file is read for every flow, so reading must
+/// stay quick.
 pub(crate) const MAX_FILE: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Tokens from a web service: `GET <url>?addr=<ip:port>` answers `{"token": "..."}`.
 //!
-//! The request runs on a thread that may block; the caller bounds how many there are. Proxies are
-//! taken from the environment, authorities for https from the system.
+//! The request runs on a thread that may block. The caller limits the number of concurrent requests. Proxies come from
+//! the environment, and authorities for https from the system.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ pub(super) struct HttpSource {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum UrlError {
-    /// Another scheme, or none.
+    /// The URL has another scheme, or none.
     #[error("write http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH")]
     Scheme,
-    /// Spaces, no host and the like.
+    /// The URL is malformed: it has spaces, no host or the like.
     #[error("it is malformed: write special characters as %XX")]
     Malformed,
 }
 
 #[derive(Debug, Error)]
 pub(crate) enum HttpError {
-    /// No whole answer in this many seconds.
+    /// No complete answer arrived within this many seconds.
     #[error("no answer within {0} s: is the service overloaded, or a firewall in between?")]
     Deadline(u64),
     #[error("the request failed")]
@@ -44,7 +44,7 @@ pub(crate) enum HttpError {
     Status(StatusCode),
     #[error("the answer is larger than {MAX_BODY} bytes: a token has at most 512")]
     TooLarge,
-    #[error("the answer is no JSON object: {{\"token\": \"...\"}} is expected")]
+    #[error("the answer is not a JSON object: {{\"token\": \"...\"}} is expected")]
     NotJson(#[source] serde_json::Error),
     #[error("the answer has no text \"token\": {{\"token\": \"...\"}} is expected")]
     NoToken,
@@ -59,7 +59,7 @@ impl HttpSource {
         Self::with(url, roots.collect::<Vec<_>>().into(), DEADLINE)
     }
 
-    /// Makes a source that trusts these authorities and waits this long.
+    /// Makes a source with these authorities and this deadline.
     pub(super) fn with(url: &str, roots: RootCerts, deadline: Duration) -> Result<Self, UrlError> {
         let url = url.split('#').next().unwrap_or(url);
         let parsed: Uri = url.parse().map_err(|_| UrlError::Malformed)?;
@@ -80,7 +80,7 @@ impl HttpSource {
             .tls_config(tls)
             .timeout_global(Some(deadline))
             .http_status_as_error(false)
-            // A service restarted between two flows must not cost the second its token.
+            // No connection is reused: a service restarted between two flows must not make the second request fail.
             .max_idle_connections(0)
             .user_agent(concat!("quictun/", env!("CARGO_PKG_VERSION")));
         if is_this_machine(host) {
@@ -102,7 +102,7 @@ impl HttpSource {
         if response.status() != StatusCode::OK {
             return Err(HttpError::Status(response.status()));
         }
-        // The reader takes a body that ends just at its limit for one that goes on.
+        // The reader treats a body that ends exactly at its limit as too long.
         let body = response
             .body_mut()
             .with_config()
@@ -126,14 +126,14 @@ impl HttpSource {
     }
 }
 
-/// Whether a host needs no proxy: like Go's client, which ignores `HTTP_PROXY` for these.
+/// Returns whether a host needs no proxy. Go's client also ignores `HTTP_PROXY` for these hosts.
 fn is_this_machine(host: &str) -> bool {
     let literal = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost")
         || literal.is_ok_and(|addr| addr.to_canonical().is_loopback())
 }
 
-/// Adds `addr` to the URL's query, unless it has one.
+/// Adds `addr` to the URL's query, unless the query has it already.
 fn url_for(url: &str, app: AppAddr) -> String {
     let query = url.split_once('?').map(|(_, query)| query);
     let has_addr = |query: &str| {
@@ -148,8 +148,8 @@ fn url_for(url: &str, app: AppAddr) -> String {
         Some(_) => "&",
         None => "?",
     };
-    // The only characters of an address that a query does not take as they are (RFC 3986 section 3.4
-    // allows ':', but Go's encoder, which services were written against, escapes it).
+    // An address has only these characters that need escaping in a query. RFC 3986 section 3.4 allows ':', but Go's
+    // encoder escapes it, and existing services were written for it.
     let addr = app
         .to_string()
         .replace(':', "%3A")
@@ -158,10 +158,10 @@ fn url_for(url: &str, app: AppAddr) -> String {
     format!("{url}{separator}addr={addr}")
 }
 
-/// An application waits for its connection meanwhile; longer than this it has given up.
+/// Time limit of a request. The application waits for its connection meanwhile, and would give up after a longer time.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Room for a token, its JSON and whatever else a service says, bytes.
+/// Maximum size of an answer, bytes: room for a token, its JSON and other fields.
 const MAX_BODY: u64 = 64 * 1024;
 
 #[cfg(test)]

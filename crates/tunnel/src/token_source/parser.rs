@@ -1,4 +1,4 @@
-//! What a token says: the target, in clear or in base64 (`--token-parser-key base64`).
+//! Parses a token into a target: clear text or base64 (`--token-parser-key base64`).
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -15,12 +15,12 @@ pub(crate) enum ParseTokenError {
     NotBase64(#[source] base64::DecodeError),
     #[error("the token is base64 of something that is not UTF-8 text")]
     NotText,
-    #[error("the token is no target")]
+    #[error("the token is not a valid target")]
     Target(#[from] TargetError),
 }
 
 impl ParseTokenError {
-    /// The code that the client is told.
+    /// Returns the code that the client receives.
     pub(crate) fn code(&self) -> FlowCode {
         match self {
             Self::NotBase64(_) | Self::NotText => FlowCode::BadOpen,
@@ -33,7 +33,7 @@ pub(crate) fn parse_token(parser: TokenParser, token: &str) -> Result<Target, Pa
     match parser {
         TokenParser::Cleartext => Ok(Target::parse(token)?),
         TokenParser::Base64 => {
-            // base64(1) and Go's decoder agree that line breaks say nothing.
+            // base64(1) and Go's decoder both ignore line breaks.
             let token: String = token
                 .chars()
                 .filter(|c| !matches!(c, '\r' | '\n'))
@@ -45,7 +45,7 @@ pub(crate) fn parse_token(parser: TokenParser, token: &str) -> Result<Target, Pa
     }
 }
 
-/// Go's `base64.StdEncoding`, by which existing tokens were made: padded, bits behind the last byte ignored.
+/// Go's `base64.StdEncoding`, which encoded existing tokens: padded, with the bits after the last byte ignored.
 const LIKE_GO: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()

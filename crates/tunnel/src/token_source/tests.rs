@@ -1,4 +1,4 @@
-//! The plugins as the control thread uses them, and the server's parser.
+//! Tests the plugins as the control thread uses them, and the server's parser.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -111,11 +111,11 @@ fn bad_url_is_refused_at_the_start() {
     assert!(matches!(error, TokenSourceError::Url { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "the token source \"tokens.example\" is no URL that can be asked"
+        "the token source \"tokens.example\" is not a usable URL"
     );
 }
 
-/// A plugin with a deadline and a bound of the test's choice.
+/// Makes a plugin with a deadline and a limit that the test chooses.
 fn http_plugin(url: &str, deadline: Duration, look_ups: usize) -> TokenPlugin {
     let roots = Vec::<ureq::tls::Certificate<'static>>::new().into();
     let http = HttpSource::with(url, roots, deadline).expect("a URL");
@@ -201,7 +201,7 @@ fn empty_and_oversize_http_tokens_are_refused() {
 
 #[test]
 fn waiting_for_a_turn_counts_towards_the_deadline() {
-    // Accepts by way of the backlog, and never answers: the one permit is taken for good.
+    // The backlog accepts the connection, and no answer follows: the only permit is taken for good.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/", silent.local_addr().expect("an address"));
     let plugin = http_plugin(&url, Duration::from_millis(300), 1);
@@ -233,7 +233,7 @@ fn look_ups_wait_while_all_turns_are_taken() {
     };
     run(async {
         let turns = plugin.permits.acquire_many(2).await.expect("open");
-        // The service would answer at once, if it were asked.
+        // The service would answer a request at once.
         let error = plugin.token(&app()).await.expect_err("no turn");
         assert!(
             matches!(error, TokenError::Http(_, HttpError::Deadline { .. })),
@@ -273,7 +273,7 @@ fn base64_token_is_what_go_and_base64_write() {
             "{token:?}"
         );
     }
-    // One and two bytes in the last group; Go ignores the bits behind them.
+    // One and two bytes in the last group. Go ignores the bits after them.
     let ssh = Target::parse("tcp:db:22").expect("a target");
     assert_eq!(
         parse_token(TokenParser::Base64, "ZGI6MjI="),

@@ -1,4 +1,4 @@
-//! The loop itself, with a duty that does nothing but note what it is told.
+//! Tests the loop itself, with a duty that only records its calls.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -15,18 +15,18 @@ use quictun_wire::code::FlowCode;
 use super::*;
 use crate::mailbox::mailbox;
 
-/// Notes every call; ends what it is asked to end.
+/// Records every call. Its fields configure its answers.
 #[derive(Debug, Default)]
 struct Noting {
     calls: Vec<&'static str>,
-    /// Connections to it are its reason to end.
+    /// A connection to this listener makes the duty fail.
     listener: Option<TcpListener>,
     timeout: Option<Instant>,
     busy: bool,
     failed: bool,
 }
 
-/// Hands the notes out when the worker is gone.
+/// Sends the recorded calls when the worker is dropped.
 #[derive(Debug)]
 struct Handing(Noting, std::sync::mpsc::Sender<Vec<&'static str>>);
 
@@ -117,7 +117,7 @@ fn engine() -> Engine<AppSocket> {
     .expect("an engine")
 }
 
-/// A worker that has not started, its mailbox, and the other end of a sibling's.
+/// A worker that has not started, its mailbox, and the receiving end of a sibling's mailbox.
 struct Set {
     parts: Parts<Handing>,
     mailbox: Mailbox,
@@ -150,10 +150,10 @@ fn set(duty: Noting) -> Set {
     }
 }
 
-/// Runs to the end; what the duty was told.
+/// Runs the worker to its end. Returns the result and the recorded calls.
 fn outcome(set: Set) -> (io::Result<()>, Vec<&'static str>) {
     let result = run(set.parts);
-    (result, set.calls.recv().expect("its notes"))
+    (result, set.calls.recv().expect("the recorded calls"))
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_datagram_of_another_workers_connection_is_handed_over() {
     drop(calls);
 }
 
-/// Waits for the bell, as a worker does; `None`: it does not ring.
+/// Waits for the mailbox's wake-up, as a worker does. Returns `None` if there is none.
 fn next_datagram(inbox: &mut Inbox) -> Option<udp_port::Received> {
     let mut poller = Poller::new().expect("a poller");
     poller

@@ -1,4 +1,4 @@
-//! Token files against applications.
+//! Tests token files with various applications.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn check(file: &str, from: &str, expected: &str) {
     assert_eq!(find(file, app(from)).expect("a token"), expected);
 }
 
-/// The error's text.
+/// Checks the error's text.
 #[track_caller]
 fn check_error(file: &str, from: &str, expected: &str) {
     assert_eq!(
@@ -151,7 +151,7 @@ fn lines_without_meaning_are_named_only_where_no_other_fits() {
     check_error(
         file,
         "10.0.0.2:1",
-        "no line for 10.0.0.2:1, and line 1 begins with \"10.0.0.0/8\", which is no address: write an IP address without port or network, 'unix' or '*'",
+        "no line for 10.0.0.2:1, and line 1 begins with \"10.0.0.0/8\", which is not an address: write an IP address without port or network, 'unix' or '*'",
     );
     for no_address in [
         "10.0.0.2:1",

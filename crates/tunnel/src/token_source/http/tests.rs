@@ -1,4 +1,4 @@
-//! Token services on loopback: what is asked, and what each answer makes of it.
+//! Tests token services on the loopback interface: the requests, and the results of various answers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -100,7 +100,7 @@ fn loopback_services_are_asked_without_a_proxy() {
     }
 }
 
-/// Serves one connection with these bytes and gives back what was asked.
+/// Serves one connection with these bytes and returns the request.
 fn serve(answer: Vec<u8>) -> (SocketAddr, JoinHandle<String>) {
     serve_on(answer, |stream| stream)
 }
@@ -118,7 +118,7 @@ fn serve_on<S: Read + Write>(
         while !request.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
             request.push(byte[0]);
         }
-        // The client may have hung up by now; what it thinks of the answer is what is tested.
+        // The client may have hung up already. The test checks only the client's result.
         let _sent = stream.write_all(&answer).and_then(|()| stream.flush());
         String::from_utf8(request).expect("text")
     });
@@ -225,7 +225,7 @@ fn answers_that_are_not_the_json_expected_are_errors() {
     }
     let (error, _) = ask(b"hello\r\n\r\n".to_vec());
     assert!(matches!(error, Err(HttpError::Request(_))), "{error:?}");
-    // A body that was cut off is not taken for a whole one.
+    // A truncated body is an error.
     let (error, _) =
         ask(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"token\": \"t\"}".to_vec());
     assert!(matches!(error, Err(HttpError::Request(_))), "{error:?}");
@@ -259,7 +259,7 @@ fn service_that_is_not_there_is_an_error() {
 #[test]
 fn silent_and_dripping_services_end_at_the_deadline() {
     let deadline = Duration::from_millis(200);
-    // Accepts by way of the backlog, and never answers.
+    // The backlog accepts the connection, and no answer follows.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = silent.local_addr().expect("an address");
     let error = source(&format!("http://{addr}/"), deadline).token(AppAddr::Unix);
@@ -268,7 +268,7 @@ fn silent_and_dripping_services_end_at_the_deadline() {
         "{error:?}"
     );
 
-    // The deadline is for the whole answer, not for each piece of it.
+    // The deadline applies to the whole answer, not to each piece.
     let dripping = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = dripping.local_addr().expect("an address");
     let served = std::thread::spawn(move || {
@@ -276,7 +276,7 @@ fn silent_and_dripping_services_end_at_the_deadline() {
         let mut piece = b"HTTP/1.1 200 OK\r\n".as_slice();
         while stream.write_all(piece).is_ok() {
             piece = b"x: y\r\n";
-            // Only a pace: faster, and the limit on headers would end it.
+            // Paces the pieces: without a pause the limit on headers would end the request first.
             std::thread::park_timeout(Duration::from_millis(20));
         }
     });
