@@ -13,6 +13,8 @@ use quictun_congestion::{Auto, Loss, Model};
 use quictun_link::{Fate, Link, LinkConfig, Queue};
 
 const SIZE: u64 = 1200;
+const LENGTH: usize = 1200;
+const BYTES: f64 = 1200.0;
 /// A packet takes this long there, and its acknowledgement takes no time.
 const DELAY: Duration = Duration::from_millis(40);
 /// A sender notices a loss when later packets have been acknowledged.
@@ -31,20 +33,20 @@ fn main() {
     let mut auto = Auto::new(start, 1200);
     // What the sender will learn: when, about the packet sent at which time, and whether it arrived.
     let mut news: BTreeMap<(Instant, Instant), bool> = BTreeMap::new();
-    let (mut now, mut in_flight, mut tokens, mut arrived) = (start, 0, 0.0, 0);
+    let (mut now, mut in_flight, mut tokens, mut arrived) = (start, 0, 0.0, 0.0);
     let mut report = start + Duration::from_millis(500);
     while now < start + Duration::from_secs(5) {
         now += Duration::from_micros(100);
         let limits = auto.limits();
         let rate = limits.rate.unwrap_or(f64::INFINITY);
-        tokens = (tokens + rate * 1e-4).min(3.0 * SIZE as f64);
+        tokens = (tokens + rate * 1e-4).min(3.0 * BYTES);
         // No two packets have the same send time, so that the time identifies a packet.
         let mut sent = now;
-        while tokens >= SIZE as f64 && in_flight + SIZE <= limits.window {
-            tokens -= SIZE as f64;
+        while tokens >= BYTES && in_flight + SIZE <= limits.window {
+            tokens -= BYTES;
             in_flight += SIZE;
             auto.on_sent(sent, SIZE, true);
-            match link.send(now, SIZE as usize) {
+            match link.send(now, LENGTH) {
                 Fate::Delivered { at, .. } => news.insert((at, sent), true),
                 Fate::Dropped(_) => news.insert((now + NOTICE, sent), false),
             };
@@ -54,7 +56,7 @@ fn main() {
             let ((_, sent), has_arrived) = entry.remove_entry();
             in_flight -= SIZE;
             if has_arrived {
-                arrived += SIZE;
+                arrived += BYTES;
                 auto.on_acked(now, sent, SIZE);
                 auto.on_ack_end(now, in_flight);
             } else {
@@ -66,12 +68,12 @@ fn main() {
             }
         }
         if now >= report {
-            let mbit = arrived as f64 * 8.0 / 0.5 / 1e6;
+            let mbit = arrived * 8.0 / 0.5 / 1e6;
             let (phase, seconds) = (auto.view().phase, (now - start).as_secs_f64());
             println!(
                 "{seconds:>4.1} s: {mbit:>5.1} Mbit/s, {in_flight:>6} bytes in flight, {phase}"
             );
-            arrived = 0;
+            arrived = 0.0;
             report += Duration::from_millis(500);
         }
     }
