@@ -31,7 +31,7 @@ impl Pipe {
                 }
                 self.under_way.insert((at, self.sent), message);
             }
-            Fate::Dropped(reason) => println!("  dropped: {message} ({reason})"),
+            Fate::Dropped(reason) => println!("  dropped: {message} ({reason:?})"),
         }
     }
 
