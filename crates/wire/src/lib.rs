@@ -14,6 +14,7 @@
 //! | [`invitation`], [`join`] | codes that invite a client, and how it joins by one | 5.7 |
 //! | [`bond`], [`moving`] | flows that outlive their connection | 5.8 |
 //! | [`listening`] | listeners of the server for its clients | 5.9 |
+//! | [`proxy_header`] | the PROXY protocol's header, which the server writes to targets (haproxy's, not ours) | 5.10 |
 //! | [`code`] | error codes of streams, connections and listeners | 6 |
 //! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
 //! | [`proxy`] | what applications say to a proxy: SOCKS5, SOCKS4A, HTTP CONNECT (not protocols of ours) | - |
@@ -43,6 +44,7 @@ pub mod moving;
 pub mod open;
 pub mod opening;
 pub mod proxy;
+pub mod proxy_header;
 pub mod spice;
 pub mod target;
 pub mod token;
