@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use quictun_congestion::Verdict;
-use quictun_flow::{Allowance, ConnectionId, ConnectionKey, FlowId, Socket};
+use quictun_flow::{Allowance, ConnectionId, ConnectionKey, FlowId, FlowRequest, Socket};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::join::Grant;
 use quinn_proto::{Endpoint, EndpointConfig, Event as QuicEvent, StreamEvent};
@@ -374,7 +374,7 @@ impl<S: Socket> Engine<S> {
 
 /// Commands: operations that the caller requests.
 impl<S: Socket> Engine<S> {
-    /// Client: carries `socket` to the target that `token` names. The application's bytes follow the request at once.
+    /// Client: carries `socket` to the target that the request names. The application's bytes follow the request at once.
     /// Until there is a connection, the flow waits, and its socket is not read.
     ///
     /// Returns `None` if the flow is refused; the socket is then reset.
@@ -382,14 +382,13 @@ impl<S: Socket> Engine<S> {
         &mut self,
         now: Instant,
         mut socket: S,
-        token: String,
-        client_app: String,
+        request: FlowRequest,
     ) -> Option<FlowId> {
         let Role::Client(client) = &mut self.role else {
             socket.abort();
             return None;
         };
-        client.open_flow(now, &mut self.traffic, socket, token, client_app)
+        client.open_flow(now, &mut self.traffic, socket, request)
     }
 
     /// Client: sets the TLS configuration and the proof for new connections to `server`. New flows on open connections

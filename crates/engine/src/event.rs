@@ -271,6 +271,8 @@ pub struct Opened {
     pub token: String,
     /// Proof of a pre-shared secret, as sent.
     pub proof: Option<[u8; 32]>,
+    /// The application's address, as the client states it (PROTOCOL section 5.10).
+    pub source: Option<SocketAddr>,
     /// The protocol of the connection.
     pub protocol: Protocol,
 }

@@ -86,7 +86,8 @@ pub use loss::{LocalError, LossReason, ProtocolError};
 pub use path::Path;
 pub use quictun_congestion::{Algorithm, PathMemory, View};
 pub use quictun_flow::{
-    Account, Allowance, ConnectionId, Ending, FlowId, FlowPlace, FlowSummary, Limits, Socket, Usage,
+    Account, Allowance, ConnectionId, Ending, FlowId, FlowPlace, FlowRequest, FlowSummary, Limits,
+    Socket, Usage,
 };
 pub use revoke::{Asked, Credentials};
 pub use strangers::places_for_strangers;

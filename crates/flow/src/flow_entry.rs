@@ -1,5 +1,6 @@
 //! A flow as the engine keeps it, from the request for it to its last byte.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use crate::ids::{ConnectionKey, FlowId};
 use crate::inlet::Inlet;
 use crate::pinned::Kept;
 use crate::report::{FlowReport, FlowSummary};
+use crate::request::FlowRequest;
 use crate::salvage::{Carried, IDLE_MAX, Salvage};
 use crate::socket::Socket;
 use crate::tally::Tally;
@@ -49,6 +51,8 @@ pub struct FlowEntry<S, T> {
     token: String,
     client_app: String,
     server_app: String,
+    /// Client: the address of the application, if the server is told.
+    source: Option<SocketAddr>,
     opened: Instant,
     established: bool,
     /// The server opened the flow, for an application that connected to a listener (PROTOCOL section 5.9).
@@ -116,11 +120,12 @@ pub enum Phase<S> {
 
 /// Creation, phases and end.
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// Client: makes a flow that waits for a connection.
-    pub fn waiting(id: FlowId, socket: S, token: String, client_app: String, now: Instant) -> Self {
+    /// Client: creates a flow that waits for a connection.
+    pub fn waiting(id: FlowId, socket: S, request: FlowRequest, now: Instant) -> Self {
         Self {
-            token,
-            client_app,
+            token: request.token,
+            client_app: request.client_app,
+            source: request.source,
             ..Self::new(id, None, Phase::Waiting(socket), now)
         }
     }
@@ -161,6 +166,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             token: String::new(),
             client_app: String::new(),
             server_app: String::new(),
+            source: None,
             opened: now,
             established: false,
             incoming: false,
@@ -196,6 +202,11 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// The token or target of the flow.
     pub fn token(&self) -> &str {
         &self.token
+    }
+
+    /// Client: returns the application's address, if the server is told.
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.source
     }
 
     /// The application's address on the server, if known.

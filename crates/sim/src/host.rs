@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use quictun_engine::report::ServerId;
 use quictun_engine::{
-    ClientRole, Engine, EngineConfig, Event, FlowId, Opening, Resolved, ServerRole, Socket,
+    ClientRole, Engine, EngineConfig, Event, FlowId, FlowRequest, Opening, Resolved, ServerRole,
+    Socket,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::listening::{Incoming, IncomingPeer};
@@ -82,6 +83,8 @@ pub struct Host {
     /// The result of resolving each server's name.
     resolved: Vec<Resolved>,
     resolve_after: Duration,
+    /// Client: the address of its applications that it states to servers.
+    source: Option<SocketAddr>,
     agenda: BTreeMap<(Instant, u64), Task>,
     tasks: u64,
     events: Vec<(Instant, Event)>,
@@ -126,6 +129,7 @@ impl Host {
             targets: BTreeMap::new(),
             resolved: Vec::new(),
             resolve_after: Duration::ZERO,
+            source: None,
             agenda: BTreeMap::new(),
             tasks: 0,
             events: Vec::new(),
@@ -149,6 +153,11 @@ impl Host {
     pub fn set_resolver(&mut self, resolved: Resolved, after: Duration) {
         self.resolved.fill(resolved);
         self.resolve_after = after;
+    }
+
+    /// Client: sets the address that it states to servers for applications that connect from now on.
+    pub fn set_source(&mut self, source: SocketAddr) {
+        self.source = Some(source);
     }
 
     /// Blocks or unblocks the UDP socket. While it is blocked, the host does not poll the engine for datagrams.
@@ -193,9 +202,12 @@ impl Host {
 
     pub(crate) fn open(&mut self, now: Instant, token: &str, script: Script) -> usize {
         let (index, socket) = self.connect(now, token, script);
-        let flow = self
-            .engine
-            .open_flow(now, socket, token.to_owned(), format!("app:{index}"));
+        let request = FlowRequest {
+            token: token.to_owned(),
+            client_app: format!("app:{index}"),
+            source: self.source,
+        };
+        let flow = self.engine.open_flow(now, socket, request);
         self.attach(index, flow);
         index
     }

@@ -17,6 +17,7 @@ mod changes;
 mod client;
 mod closed;
 mod denied;
+mod headed;
 mod listen;
 mod own_http;
 mod register;
@@ -36,6 +37,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 pub use client::Client;
 pub use closed::Closed;
 pub use denied::{Denial, Denied};
+pub use headed::{Dialled, HeaderRule, HeaderRuleError, HeaderTargets};
 pub use listen::{ListenDenied, ListenRule, ListenRuleError};
 pub use own_http::OwnHttp;
 pub use register::AccessError;
@@ -51,6 +53,7 @@ use register::Register;
 pub struct Policy {
     mode: Mode,
     own_http: Option<OwnHttp>,
+    headed: HeaderTargets,
 }
 
 /// Who is at the other end of a connection.
@@ -92,6 +95,7 @@ impl Policy {
         Ok(Self {
             mode,
             own_http: None,
+            headed: HeaderTargets::default(),
         })
     }
 
@@ -110,6 +114,7 @@ impl Policy {
         Ok(Self {
             mode: Mode::Named(register),
             own_http: self.own_http.clone(),
+            headed: self.headed.clone(),
         })
     }
 
@@ -117,6 +122,29 @@ impl Policy {
     #[must_use]
     pub fn with_own_http(self, own_http: Option<OwnHttp>) -> Self {
         Self { own_http, ..self }
+    }
+
+    /// The same policy in a process that writes the header to these targets.
+    #[must_use]
+    pub fn with_header_targets(self, headed: HeaderTargets) -> Self {
+        Self { headed, ..self }
+    }
+
+    /// Whether what is dialled gets a PROXY header (PROTOCOL HEADER-1).
+    pub fn heads(&self, dialled: Dialled<'_>) -> bool {
+        self.headed.names(dialled)
+    }
+
+    /// Whether the header may have the address that the client tells (PROTOCOL SOURCE-3). A client is who it is by name: the
+    /// rules may have changed since it asked.
+    pub fn believes_sources(&self, peer: &Peer) -> bool {
+        match peer {
+            Peer::Named(client) => {
+                let client = self.by_name(client.name());
+                client.is_some_and(|client| client.names_sources)
+            }
+            Peer::Anyone | Peer::Unknown => false,
+        }
     }
 
     /// Says who showed these certificates, the own one first; `None`: none were shown.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 pub use crate::access::ListenRule;
 pub use crate::access::rule::TargetRule;
+pub use crate::access::{HeaderRule, HeaderTargets};
 pub use crate::limits::ClientLimits;
 
 /// Protocols offered by the client, best first.
@@ -113,6 +114,8 @@ pub struct NamedClient {
     pub listen: Vec<ListenRule>,
     /// What it may use.
     pub limits: ClientLimits,
+    /// Whether it may name the address of its application that a target's PROXY header has.
+    pub names_sources: bool,
 }
 
 /// A way in which a client proves itself.

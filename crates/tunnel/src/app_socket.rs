@@ -1,7 +1,7 @@
 //! Application sockets: TCP and Unix streams as the engine sees them.
 
 use std::io::{self, IoSlice, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -67,6 +67,15 @@ impl AppSocket {
             Self::Remote(socket) => socket.client.to_string(),
             Self::Question(socket) => socket.client().to_string(),
             Self::Proxied(socket) => socket.inner().map(Self::peer).unwrap_or_default(),
+        }
+    }
+
+    /// The address from which an application has connected to a listener, where it has one.
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Proxied(socket) => socket.inner()?.peer_address(),
+            Self::Unix(_) | Self::Stack(_) | Self::Remote(_) | Self::Question(_) => None,
         }
     }
 

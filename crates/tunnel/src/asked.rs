@@ -29,6 +29,8 @@ pub(crate) struct AskedFlows {
 struct Asked {
     peer: Peer,
     remote: SocketAddr,
+    /// The address of its application, as the client says.
+    source: Option<SocketAddr>,
     /// Why it was refused. Without a line, nothing is logged of it.
     refused: Option<(Refusal, Option<Line>)>,
 }
@@ -92,9 +94,23 @@ impl AskedFlows {
             Asked {
                 peer,
                 remote,
+                source: None,
                 refused,
             },
         );
+    }
+
+    /// The client says from where its application has connected.
+    pub(crate) fn set_source(&mut self, flow: FlowId, source: Option<SocketAddr>) {
+        if let Some(asked) = self.flows.get_mut(&flow) {
+            asked.source = source;
+        }
+    }
+
+    /// The client that has asked for a flow, the address that it had, and the one that it tells of its application.
+    pub(crate) fn whose(&self, flow: FlowId) -> Option<(&Peer, SocketAddr, Option<SocketAddr>)> {
+        let asked = self.flows.get(&flow)?;
+        Some((&asked.peer, asked.remote, asked.source))
     }
 
     /// The client that has asked for a flow, as it was known then.
@@ -128,6 +144,7 @@ impl AskedFlows {
             peer,
             remote,
             refused: Some((refused, Some(_))),
+            ..
         }) = self.flows.get(&flow)
         else {
             return;
@@ -219,6 +236,7 @@ mod tests {
             allow: Vec::new(),
             listen: Vec::new(),
             limits: ClientLimits::default(),
+            names_sources: false,
         };
         let policy = Policy::new(&Access::Named {
             clients: vec![client],

@@ -183,6 +183,7 @@ mod tests {
                 .collect(),
             listen: Vec::new(),
             limits: quictun_trust::settings::ClientLimits::default(),
+            names_sources: false,
         }
     }
 

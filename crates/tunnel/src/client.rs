@@ -53,7 +53,7 @@ use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::settings::{TunDevice, TunSettings};
 use quictun_trust::identity;
 use quictun_trust::logins::Logins;
-use quictun_trust::settings::ServerTrust;
+use quictun_trust::settings::{HeaderTargets, ServerTrust};
 use quictun_trust::tls;
 use quictun_wire::listening::HOLDER_LEN;
 use quictun_wire::target::Target;
@@ -169,6 +169,7 @@ fn serve(
     });
     let shown = ReverseForwards::default();
     let mut reverse = Some(settings.reverse.clone());
+    let (headed, sends_sources) = (settings.headed.clone(), settings.sends_sources);
     let launch = Launch {
         side: Side::Client,
         log,
@@ -218,6 +219,8 @@ fn serve(
             logins: logins.clone(),
             once,
             reverse,
+            headed: headed.clone(),
+            sends_sources,
         };
         Ok(move |seat| build(seat, role, apps, tun, servers, phrases))
     })?;
@@ -340,6 +343,8 @@ struct Apps {
     logins: Option<Logins>,
     once: Option<Once>,
     reverse: (Vec<Reverse>, ReverseForwards),
+    headed: HeaderTargets,
+    sends_sources: bool,
 }
 
 fn build(
@@ -358,7 +363,14 @@ fn build(
         forwards: apps.forwards,
         proxy: Proxy::new(apps.logins),
         once: apps.once,
-        reverse: Reverses::new(seat.index, seat.requests.clone(), reverse, holder, shown),
+        reverse: Reverses::new(
+            seat.index,
+            seat.requests.clone(),
+            (reverse, apps.headed),
+            holder,
+            shown,
+        ),
+        sends_sources: apps.sends_sources,
         incoming: HashMap::new(),
         tun: tun.map(|tun| tun.build(phrases)).transpose()?,
         control: seat.requests.clone(),

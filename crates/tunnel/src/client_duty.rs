@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_engine::report::ServerId;
-use quictun_engine::{Event, FlowId, FlowSummary, LossReason};
+use quictun_engine::{Event, FlowId, FlowRequest, FlowSummary, LossReason};
 use slab::Slab;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
@@ -49,6 +49,8 @@ pub(crate) struct ClientDuty {
     pub(crate) forwards: Vec<ForwardDuty>,
     /// The connections to forwards that are proxies.
     pub(crate) proxy: Proxy,
+    /// The server is told from where applications have connected to listeners.
+    pub(crate) sends_sources: bool,
     /// The flow for whose sake the process runs, if it is for one.
     pub(crate) once: Option<Once>,
     /// Reverse forwards, all in one worker.
@@ -451,9 +453,13 @@ impl ClientDuty {
             "Starting handshake with server endpoint",
             "asking the server for a flow"
         );
-        let opened = io
-            .engine
-            .open_flow(io.now, asked.socket, asked.token, client_app);
+        let source = asked.socket.peer_address();
+        let request = FlowRequest {
+            token: asked.token,
+            client_app,
+            source: source.filter(|_| self.sends_sources),
+        };
+        let opened = io.engine.open_flow(io.now, asked.socket, request);
         let Some(flow) = opened else {
             warn!(target: "quictun", "too many connections wait for the server: one was reset");
             return None;

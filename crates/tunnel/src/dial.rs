@@ -1,11 +1,18 @@
 //! Dials to targets, many at once, none of which holds up another.
 //!
 //! A dial tries the addresses of its target one after the other, each with a share of the time that is
-//! left, until one connects, the deadline has come, or its flow has ended. Clients share the places for dials:
-//! `quictun_trust::shares`.
+//! left, until one connects, the deadline has come, or its flow has ended. Where the target gets a PROXY header
+//! (PROTOCOL section 5.10) the dial goes on until the socket has taken all of it: no other byte can come before. Clients
+//! share the places for dials: `quictun_trust::shares`.
+//!
+//! ```text
+//! resolving ─► connecting ─► heading ─► the flow's
+//!                  │ ▲ next address
+//!                  └─┘
+//! ```
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -51,6 +58,12 @@ enum State {
         address: SocketAddr,
         next: VecDeque<SocketAddr>,
     },
+    /// It is connected. The rest of the header waits for room.
+    Heading {
+        socket: AppSocket,
+        address: SocketAddr,
+        rest: Vec<u8>,
+    },
 }
 
 #[derive(Debug)]
@@ -93,7 +106,9 @@ impl Dials {
         let Some(&key) = self.by_flow.get(&flow) else {
             return;
         };
-        if let State::Connecting { mut socket, .. } = self.remove(key).state {
+        if let State::Connecting { mut socket, .. } | State::Heading { mut socket, .. } =
+            self.remove(key).state
+        {
             // A target that has just accepted sees a reset. Where none has, nothing is sent.
             socket.abort();
         }
@@ -125,40 +140,59 @@ impl Dials {
         permits: impl Fn(IpAddr) -> bool,
     ) -> Option<Dialed> {
         let key = *self.by_flow.get(&flow)?;
-        let State::Connecting {
-            socket,
-            address,
-            next,
-        } = &mut self.pending[key].state
+        let state = &mut self.pending[key].state;
+        let next = match state {
+            State::Connecting { next, .. } => {
+                next.retain(|address| permits(address.ip()));
+                next.clone()
+            }
+            State::Resolving | State::Heading { .. } => VecDeque::new(),
+        };
+        let (State::Connecting {
+            socket, address, ..
+        }
+        | State::Heading {
+            socket, address, ..
+        }) = state
         else {
             return None;
         };
-        next.retain(|address| permits(address.ip()));
         if permits(address.ip()) {
             return None;
         }
         socket.abort();
-        let next = std::mem::take(next);
         self.connect_next(now, poller, key, next, FlowCode::Revoked)
     }
 
+    /// A socket has connected, has failed, or has room. `header` makes the header for a target at an address; `None`: that
+    /// target gets none.
     pub(crate) fn handle_ready(
         &mut self,
         now: Instant,
         poller: &Poller,
         key: usize,
+        header: impl FnOnce(FlowId, SocketAddr) -> Option<Vec<u8>>,
     ) -> Option<Dialed> {
         let dial = self.pending.get_mut(key)?;
-        let State::Connecting { socket, next, .. } = &mut dial.state else {
-            return None;
-        };
-        match socket.take_error() {
-            Ok(None) => Some(self.connected(poller, key)),
-            Ok(Some(error)) | Err(error) => {
-                let next = std::mem::take(next);
-                self.connect_next(now, poller, key, next, code_of(&error))
-            }
+        match &mut dial.state {
+            State::Resolving => return None,
+            State::Connecting {
+                socket,
+                address,
+                next,
+            } => match socket.take_error() {
+                Ok(None) => {
+                    let rest = header(dial.flow, *address).unwrap_or_default();
+                    self.connected(key, rest);
+                }
+                Ok(Some(error)) | Err(error) => {
+                    let next = std::mem::take(next);
+                    return self.connect_next(now, poller, key, next, code_of(&error));
+                }
+            },
+            State::Heading { .. } => {}
         }
+        self.head(poller, key)
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
@@ -174,7 +208,9 @@ impl Dials {
             let dial = &mut self.pending[key];
             let next = match &mut dial.state {
                 State::Connecting { next, .. } if now < dial.deadline => std::mem::take(next),
-                State::Connecting { .. } | State::Resolving => VecDeque::new(),
+                State::Connecting { .. } | State::Resolving | State::Heading { .. } => {
+                    VecDeque::new()
+                }
             };
             let ended = self.connect_next(now, poller, key, next, FlowCode::DialTimeout);
             if ended.is_some() {
@@ -204,9 +240,13 @@ impl Dials {
                 Err(error) => reason = code_of(&error),
             }
         }
+        Some(self.fail(key, reason))
+    }
+
+    fn fail(&mut self, key: usize, reason: FlowCode) -> Dialed {
         let flow = self.remove(key).flow;
         let result = Err(reason);
-        Some(Dialed { flow, result })
+        Dialed { flow, result }
     }
 
     fn wait_for(
@@ -231,19 +271,49 @@ impl Dials {
         };
     }
 
-    fn connected(&mut self, poller: &Poller, key: usize) -> Dialed {
+    /// The socket is connected: no other address is tried, and what is left of the dial's time is the header's.
+    fn connected(&mut self, key: usize, rest: Vec<u8>) {
+        let dial = &mut self.pending[key];
+        self.timeouts.remove(&(dial.timeout, key));
+        dial.timeout = dial.deadline;
+        self.timeouts.insert((dial.timeout, key));
+        let state = std::mem::replace(&mut dial.state, State::Resolving);
+        if let State::Connecting {
+            socket, address, ..
+        } = state
+        {
+            dial.state = State::Heading {
+                socket,
+                address,
+                rest,
+            };
+        }
+    }
+
+    /// Writes what there is room for of the header; the socket is the flow's once it has all of it.
+    fn head(&mut self, poller: &Poller, key: usize) -> Option<Dialed> {
+        if let State::Heading { socket, rest, .. } = &mut self.pending.get_mut(key)?.state {
+            while !rest.is_empty() {
+                match socket.write(&[IoSlice::new(rest)]) {
+                    Ok(0) => return Some(self.fail(key, FlowCode::Unreachable)),
+                    Ok(written) => drop(rest.drain(..written)),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                    Err(error) => return Some(self.fail(key, code_of(&error))),
+                }
+            }
+        }
         let dial = self.remove(key);
         let result = match dial.state {
-            State::Resolving => Err(FlowCode::Internal),
-            State::Connecting {
+            State::Heading {
                 socket, address, ..
             } => poller
                 .rename_flow(socket.descriptor(), Key::Flow(dial.flow))
                 .map(|()| (socket, address.to_string()))
                 .map_err(|_| FlowCode::Internal),
+            State::Resolving | State::Connecting { .. } => Err(FlowCode::Internal),
         };
         let flow = dial.flow;
-        Dialed { flow, result }
+        Some(Dialed { flow, result })
     }
 
     fn remove(&mut self, key: usize) -> Dial {
@@ -255,12 +325,16 @@ impl Dials {
     }
 }
 
-pub(crate) fn dial_unix(path: &str) -> Result<AppSocket, FlowCode> {
+/// Connects to a Unix socket, and writes the header, where there is one, before any other byte.
+pub(crate) fn dial_unix(path: &str, header: Option<Vec<u8>>) -> Result<AppSocket, FlowCode> {
     // A full backlog would block a blocking socket; a non-blocking one says so.
     let connect = || -> io::Result<AppSocket> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.connect(&SockAddr::unix(path)?)?;
-        AppSocket::unix(UnixStream::from(std::os::fd::OwnedFd::from(socket)))
+        let socket = AppSocket::unix(UnixStream::from(std::os::fd::OwnedFd::from(socket)))?;
+        // A Unix socket takes as much, or nothing, where nothing was written before.
+        header.map_or(Ok(()), |header| socket.say(&header))?;
+        Ok(socket)
     };
     connect().map_err(|error| code_of(&error))
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use quictun_engine::FlowId;
+use quictun_engine::{FlowId, FlowRequest};
 use quictun_netstack::Datagram;
 use quictun_wire::dns::Query;
 use quictun_wire::target::Target;
@@ -73,8 +73,12 @@ impl NameQuestions {
             return;
         }
         let socket = AppSocket::Question(Box::new(socket));
-        let target = self.target.clone();
-        if let Some(flow) = io.engine.open_flow(io.now, socket, target, client) {
+        let request = FlowRequest {
+            token: self.target.clone(),
+            client_app: client,
+            source: None,
+        };
+        if let Some(flow) = io.engine.open_flow(io.now, socket, request) {
             self.open.insert(flow, number);
             self.flows.insert(number, flow);
             self.deadlines.push_back((io.now + PATIENCE, flow));

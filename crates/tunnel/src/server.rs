@@ -27,7 +27,7 @@ use crate::reload::{self, Read, Reload, ServerAgain};
 use crate::reverse::bind;
 use crate::reverse::holders::Holders;
 use crate::server_duty::listeners::Listeners;
-use crate::server_duty::{Held, ServerDuty};
+use crate::server_duty::{Headers, Held, ServerDuty};
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
 use crate::usage::UsageKeeper;
 use crate::worker::Parts;
@@ -91,7 +91,9 @@ fn serve(
     // The policy has to know where it is before anyone can ask for it.
     let http = rest::bind(&settings.control)?;
     let own_http = http.as_ref().map(rest::Bound::as_target).transpose()?;
-    let policy = policy.with_own_http(own_http.clone());
+    let policy = policy
+        .with_own_http(own_http.clone())
+        .with_header_targets(settings.headed.clone());
     let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
     let rules = Arc::new(rules);
     let role = role(&settings.transport, &rules, workers);
@@ -244,6 +246,7 @@ impl Common {
             ),
             allowances: self.allowances,
             held: Held::default(),
+            headers: Headers::default(),
         };
         Ok(seat.parts(Engine::server(config)?, duty))
     }

@@ -2,6 +2,7 @@
 
 mod again;
 mod dialling;
+mod headers;
 mod incoming;
 mod join;
 mod limits;
@@ -39,11 +40,12 @@ use quictun_control::line_budget::{Line, LineBudget};
 use quictun_control::log::Foreign;
 use quictun_control::settings::Phrases;
 use quictun_io::poller::{Key, Ready};
-use quictun_trust::access::{Peer, Policy};
+use quictun_trust::access::{Dialled, Peer, Policy};
 use quictun_trust::descriptors::Descriptors;
 use quictun_trust::enrolment::Directory;
 use quictun_trust::shares::Holder;
 
+pub(crate) use headers::Headers;
 pub(crate) use limits::Held;
 
 #[derive(Debug)]
@@ -67,6 +69,7 @@ pub(crate) struct ServerDuty {
     /// What named clients may use.
     pub(crate) allowances: Allowances,
     pub(crate) held: Held,
+    pub(crate) headers: Headers,
 }
 
 impl Duty for ServerDuty {
@@ -186,7 +189,11 @@ impl Duty for ServerDuty {
     fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready) {
         match ready.key {
             Key::Dial(key) => {
-                let dialed = self.dials.handle_ready(io.now, io.poller, key);
+                let header = |flow, address| {
+                    let dialled = Dialled::Tcp(address);
+                    self.headers.of(&self.policy, &self.asked, flow, dialled)
+                };
+                let dialed = self.dials.handle_ready(io.now, io.poller, key, header);
                 self.answer(io, dialed);
             }
             Key::Listener(key) => self.accept(io, key),
@@ -372,6 +379,7 @@ impl ServerDuty {
             .map_err(Refusal::from)
             .and_then(|target| self.judge(flow, &peer, &holder, target));
         self.asked.ask(flow, peer.clone(), opened.remote);
+        self.asked.set_source(flow, opened.source);
         let verdict = verdict.map_err(|refusal| {
             let code = refusal.code;
             (code, self.asked.refuse(io.now, flow, refusal))

@@ -11,7 +11,9 @@ use std::time::Duration;
 use crate::transparent::Way;
 use quictun_control::settings::ControlSettings;
 use quictun_stackd::settings::TunSettings;
-use quictun_trust::settings::{Access, Aead, ClientIdentity, Offer, ServerIdentity, ServerTrust};
+use quictun_trust::settings::{
+    Access, Aead, ClientIdentity, HeaderTargets, Offer, ServerIdentity, ServerTrust,
+};
 use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Target;
 
@@ -30,6 +32,10 @@ pub struct ClientSettings {
     pub proxy_users: Option<PathBuf>,
     /// Listeners of the server and where each leads, from here.
     pub reverse: Vec<Reverse>,
+    /// Targets of the latter that get a PROXY header.
+    pub headed: HeaderTargets,
+    /// Whether the server is told from which addresses applications connect.
+    pub sends_sources: bool,
     /// A TUN device whose connections are carried, each to where it wants to.
     pub tun: Option<TunSettings>,
     /// Which protocols are offered in the TLS handshake.
@@ -80,6 +86,8 @@ pub struct ServerSettings {
     pub access: Access,
     /// The state directory, whose `clients` have joined or are invited; `None`: nobody is invited to this server.
     pub clients_in: Option<PathBuf>,
+    /// Targets that get a PROXY header.
+    pub headed: HeaderTargets,
     /// How a token becomes a target.
     pub token_parser: TokenParser,
     /// How long a dial to a target may take.

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
 use quictun_control::log_beginning;
-use quictun_engine::FlowId;
+use quictun_engine::{FlowId, FlowRequest};
 use quictun_netstack::{Datagram, Event, FlowId as StackFlow};
 use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
@@ -329,7 +329,13 @@ impl TunPort {
             "Starting handshake with server endpoint",
             "asking the server for a flow"
         );
-        let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
+        let request = FlowRequest {
+            token,
+            client_app,
+            // An address of the device's network says nothing to a target.
+            source: None,
+        };
+        let Some(flow) = io.engine.open_flow(io.now, socket, request) else {
             warn!(target: "quictun", "too many connections wait for the server: one was refused");
             return;
         };

@@ -11,6 +11,8 @@
 //! it gives [`Decoded::Done`]; an error is the code that ends the flow. The receiver never needs to
 //! collect more than [`MAX_OPEN_FRAME`] or [`MAX_OPEN_ACK_FRAME`] bytes.
 
+use std::net::{IpAddr, SocketAddr};
+
 use crate::code::FlowCode;
 use crate::target::MAX_TARGET;
 use crate::varint;
@@ -37,9 +39,10 @@ const TYPE_OPEN: u64 = 0x01;
 const TYPE_OPEN_ACK: u64 = 0x02;
 pub(crate) const OPTION_PROOF: u64 = 0x02;
 const OPTION_FLOW: u64 = 0x04;
+const OPTION_SOURCE: u64 = 0x06;
 
 /// The client's request: connect this stream to a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Open {
     /// Target or token, 1 to [`MAX_TARGET`] bytes. Opaque here; the server parses it.
     pub target: String,
@@ -47,6 +50,9 @@ pub struct Open {
     pub proof: Option<[u8; PROOF_LEN]>,
     /// The flow's number in the bond (PROTOCOL section 5.8); `None`: it ends with its connection.
     pub number: Option<u64>,
+    /// The address from which the application has connected, where the client tells it (PROTOCOL section 5.10). A decoded
+    /// address is never an IPv4 one in IPv6 form.
+    pub source: Option<SocketAddr>,
 }
 
 /// The server's answer: the target is connected.
@@ -72,7 +78,7 @@ impl Open {
     /// Appends the frame to `out`, which is unchanged where the target is empty or too long.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), FlowCode> {
         check_target(self.target.len())?;
-        let mut body = Vec::with_capacity(self.target.len() + PROOF_LEN + 4 + 10);
+        let mut body = Vec::with_capacity(self.target.len() + PROOF_LEN + 4 + 10 + 20);
         put_bytes(self.target.as_bytes(), &mut body);
         if let Some(proof) = &self.proof {
             put_option(OPTION_PROOF, proof, &mut body);
@@ -81,6 +87,9 @@ impl Open {
             let mut value = Vec::with_capacity(varint::MAX_LEN);
             varint::encode(number, &mut value);
             put_option(OPTION_FLOW, &value, &mut body);
+        }
+        if let Some(source) = self.source {
+            put_option(OPTION_SOURCE, &source_value(source), &mut body);
         }
         varint::encode(TYPE_OPEN, out);
         put_bytes(&body, out);
@@ -96,13 +105,32 @@ impl Open {
         let (target, options) = take_bytes(body)?;
         check_target(target.len())?;
         let target = std::str::from_utf8(target).map_err(|_| FlowCode::BadOpen)?;
-        let (proof, number) = options_of(options)?;
-        let frame = Self {
+        let mut frame = Self {
             target: target.to_owned(),
-            proof,
-            number,
+            ..Self::default()
         };
+        frame.read_options(options)?;
         Ok(Decoded::Done { frame, consumed })
+    }
+
+    fn read_options(&mut self, mut options: &[u8]) -> Result<(), FlowCode> {
+        while let Some((option, value, rest)) = split_option(options)? {
+            options = rest;
+            match option {
+                OPTION_PROOF => {
+                    let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
+                    once(&mut self.proof, value)?;
+                }
+                OPTION_FLOW => {
+                    let (value, left) = varint::decode(value).ok_or(FlowCode::BadOpen)?;
+                    left.is_empty().then_some(()).ok_or(FlowCode::BadOpen)?;
+                    once(&mut self.number, value)?;
+                }
+                OPTION_SOURCE => once(&mut self.source, read_source(value)?)?,
+                other => skip(other)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -132,25 +160,26 @@ impl OpenAck {
     }
 }
 
-/// PROOF and FLOW among the options of OPEN.
-fn options_of(mut options: &[u8]) -> Result<(Option<[u8; PROOF_LEN]>, Option<u64>), FlowCode> {
-    let (mut proof, mut number) = (None, None);
-    while let Some((option, value, rest)) = split_option(options)? {
-        options = rest;
-        match option {
-            OPTION_PROOF => {
-                let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
-                once(&mut proof, value)?;
-            }
-            OPTION_FLOW => {
-                let (value, left) = varint::decode(value).ok_or(FlowCode::BadOpen)?;
-                left.is_empty().then_some(()).ok_or(FlowCode::BadOpen)?;
-                once(&mut number, value)?;
-            }
-            other => skip(other)?,
-        }
-    }
-    Ok((proof, number))
+/// An address, then a port, both in network byte order.
+fn source_value(source: SocketAddr) -> Vec<u8> {
+    let mut value = match source.ip().to_canonical() {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    value.extend(source.port().to_be_bytes());
+    value
+}
+
+/// PROTOCOL SOURCE-1.
+fn read_source(value: &[u8]) -> Result<SocketAddr, FlowCode> {
+    let (address, port) = value.split_last_chunk().ok_or(FlowCode::BadOpen)?;
+    let v4 = <[u8; 4]>::try_from(address).map(IpAddr::from);
+    let v6 = <[u8; 16]>::try_from(address).map(IpAddr::from);
+    let address = v4.or(v6).map_err(|_| FlowCode::BadOpen)?;
+    Ok(SocketAddr::new(
+        address.to_canonical(),
+        u16::from_be_bytes(*port),
+    ))
 }
 
 /// PROTOCOL OPTION-2.

@@ -24,26 +24,16 @@ pub fn answer_max(protocol: Protocol) -> usize {
     }
 }
 
-/// The bytes with which a client asks. A flow of a bond has a `number` there, which the native protocol alone can say.
-pub fn request(
-    protocol: Protocol,
-    target: &str,
-    proof: Option<[u8; 32]>,
-    number: Option<u64>,
-) -> Result<Vec<u8>, FlowCode> {
+/// The bytes with which a client asks. What is beside the target the native protocol alone can say.
+pub fn request(protocol: Protocol, open: &Open) -> Result<Vec<u8>, FlowCode> {
     match protocol {
         Protocol::Native => {
-            let open = Open {
-                target: target.to_owned(),
-                proof,
-                number,
-            };
             let mut frame = Vec::new();
             open.encode(&mut frame)?;
             Ok(frame)
         }
         Protocol::Compat => {
-            let block = token::pack(target).map_err(|_| FlowCode::BadOpen)?;
+            let block = token::pack(&open.target).map_err(|_| FlowCode::BadOpen)?;
             Ok(block.to_vec())
         }
         Protocol::Raw => Ok(Vec::new()),
@@ -62,8 +52,7 @@ pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<Open>, F
     };
     let frame = Open {
         target,
-        proof: None,
-        number: None,
+        ..Open::default()
     };
     Ok(Decoded::Done { frame, consumed })
 }

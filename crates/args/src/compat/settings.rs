@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use quictun_control::log::without_credentials;
 use quictun_trust::settings::{
-    Access, CertificateFiles, ClientIdentity, Guard, ServerIdentity, ServerTrust,
+    Access, CertificateFiles, ClientIdentity, Guard, HeaderTargets, ServerIdentity, ServerTrust,
 };
 use quictun_tunnel::settings::{ClientSettings, Forward, ForwardTo, ServerSettings, TokenSource};
 use quictun_wire::token;
@@ -123,6 +123,8 @@ fn client_settings(
     };
     Ok(ClientSettings {
         reverse: Vec::new(),
+        headed: HeaderTargets::default(),
+        sends_sources: false,
         tun,
         server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
@@ -152,6 +154,7 @@ fn server_settings(
     };
     Ok(ServerSettings {
         clients_in: None,
+        headed: HeaderTargets::default(),
         listen: layers.get(&flags::SERVER_LISTEN_ON)?,
         identity,
         access: access(layers, warnings)?,

@@ -51,6 +51,9 @@ pub(super) struct ClientTable {
     pub(super) rate_down: Option<Text>,
     pub(super) quota: Option<Text>,
     pub(super) expires: Option<Date>,
+    /// Whether it names the addresses of its applications in PROXY headers.
+    #[serde(default)]
+    pub(super) proxy_protocol: bool,
 }
 
 /// A date or time, as text or as TOML has it.

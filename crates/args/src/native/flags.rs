@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use quictun_control::settings::{HttpListen, LogFormat, Phrases};
-use quictun_trust::settings::{Offer, Pin};
+use quictun_trust::settings::{HeaderRule, Offer, Pin};
 use quictun_tunnel::settings::{Forward, HostPort, ListenOn, Reverse};
 
 use crate::address::{PORT, Wildcard, parse_forward_listen, parse_listen_or_port, parse_server_at};
@@ -93,7 +93,7 @@ pub static RECONNECT: Table = Table {
 
 static SERVER_TUNNEL: Section = Section {
     heading: "Tunnel",
-    options: &[&LISTEN, &ALLOW, &LISTEN_FOR],
+    options: &[&LISTEN, &ALLOW, &LISTEN_FOR, &PROXY_PROTOCOL],
 };
 
 static SERVER_TRUST: Section = Section {
@@ -111,6 +111,8 @@ static CLIENT_TUNNEL: Section = Section {
         &REVERSE,
         &REDIRECT,
         &TPROXY,
+        &SEND_APP_ADDRESSES,
+        &PROXY_PROTOCOL,
         &tun_flags::TUN,
         &tun_flags::ROUTE,
         &tun_flags::EXCLUDE,
@@ -155,6 +157,8 @@ options! {
         "A target that the client 'default' may reach; repeatable"
     pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;
         "Where the client 'default' may have this server listen for it; repeatable"
+    pub(super) PROXY_PROTOCOL: Many<HeaderRule> = "proxy-protocol" "RULE", by parsed, key "proxy_protocol", reloads true;
+        "Targets dialled from here that get a PROXY header: ADDRESS:PORT, NETWORK/BITS:PORT, *:PORT or unix:/PATH; repeatable"
     pub(super) STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "identity.state_dir", reloads true;
         "Where the key and secrets made on the first run are kept"
     pub(super) SERVER_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "identity.cert", reloads true;
@@ -178,6 +182,8 @@ options! {
         "Carry connections that nftables redirects to PORT to where they were made; `quictun doctor --redirect PORT` prints the rules"
     pub(super) TPROXY: Maybe<u16> = "tproxy" "PORT", by |text| number(text, 1..=u16::MAX), key "tproxy";
         "As --redirect, without rewriting addresses: see `quictun doctor --tproxy`; needs CAP_NET_ADMIN"
+    pub(super) SEND_APP_ADDRESSES: Switch = "send-app-addresses" "BOOL", by switch, key "send_app_addresses";
+        "Tell the server from which addresses applications connect, for the PROXY headers that it writes"
     pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
         "Protocols offered: native (quictun/1), compat (quic-tun) or both"
     pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins";

@@ -177,6 +177,9 @@ fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
         let rules: Vec<String> = client.listen.iter().map(ToString::to_string).collect();
         line(out, "listen", &Value::from(rules), &origin);
     }
+    if client.names_sources {
+        line(out, "proxy_protocol", &Value::from(true), &origin);
+    }
     let limits = &client.limits;
     let rate = |bytes: u64| Value::from(Rate(bytes).to_string());
     let number = |number: u64| Value::from(i64::try_from(number).unwrap_or(i64::MAX));

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use quictun_trust::settings::{
-    Access, ClientIdentity, ClientLimits, ClientProof, ListenRule, NamedClient, Offer, Pin,
-    ServerIdentity, ServerTrust, TargetRule,
+    Access, ClientIdentity, ClientLimits, ClientProof, HeaderTargets, ListenRule, NamedClient,
+    Offer, Pin, ServerIdentity, ServerTrust, TargetRule,
 };
 use quictun_tunnel::settings::{
     ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings, TokenParser,
@@ -84,6 +84,7 @@ pub(super) fn server(
         identity,
         access: Access::Named { clients, ca },
         clients_in: Some(state_dir.clone()),
+        headed: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),
         token_parser: TokenParser::Cleartext,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
         transport: transport::settings(layers)?,
@@ -166,6 +167,8 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         forwards,
         proxy_users: proxy_users(layers)?,
         reverse,
+        headed: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),
+        sends_sources: layers.get(&flags::SEND_APP_ADDRESSES)?,
         tun,
         offer,
         trust: first.trust,
@@ -215,6 +218,7 @@ pub(super) fn named_client(
         allow: rules(&table.name, &table.allow, checked)?,
         listen: listen_rules(&table.name, &table.listen, checked)?,
         limits: limits::of(&what, table)?,
+        names_sources: table.proxy_protocol,
     })
 }
 
@@ -275,6 +279,7 @@ fn allow_default(
         allow,
         listen,
         limits: ClientLimits::default(),
+        names_sources: false,
     });
     Some(psk)
 }

@@ -49,6 +49,12 @@ fn flags_become_settings() {
     let base = lines(&world, &minimal());
     for (flags, name, value) in [
         ("--offer both", "offer", "Both".to_owned()),
+        ("--send-app-addresses", "sends_sources", "true".to_owned()),
+        (
+            "--proxy-protocol *:80,unix:/a",
+            "headed",
+            "*:80 unix:/a".to_owned(),
+        ),
         ("--compat-json", "compat_json", "true".to_owned()),
         ("--no-confine", "confine", "false".to_owned()),
         ("--log-output a,b", "log.outputs", "a b".to_owned()),

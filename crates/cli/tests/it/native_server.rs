@@ -387,6 +387,56 @@ fn a_client_that_may_reach_nothing_is_pointed_out() {
     );
 }
 
+#[test]
+fn targets_get_headers_by_flag_and_file_and_no_rule_is_a_name() {
+    let base = lines(&World::default(), "server");
+    let flags = "server --proxy-protocol 127.0.0.1:80 --proxy-protocol unix:/run/web";
+    let expected = [("headed", "127.0.0.1:80 unix:/run/web")];
+    differ(&lines(&World::default(), flags), &base, &expected, flags);
+    let world = World::default().file(
+        "s.toml",
+        "proxy_protocol = ['127.0.0.1:80', 'unix:/run/web']",
+    );
+    let file = "server --config s.toml";
+    let mut found = lines(&world, file);
+    let file_only = lines(&World::default().file("s.toml", ""), file);
+    differ(&found, &file_only, &expected, file);
+    found = lines(&world, "server --config s.toml --proxy-protocol *:81");
+    assert_eq!(found["headed"], "*:81");
+    for rule in ["db.internal:5432", "unix:/run/web/*"] {
+        let line = format!("server --proxy-protocol {rule}");
+        let fault = World::default().native_server(&line).expect_err(rule);
+        assert!(fault.to_string().contains("the header"), "{fault}");
+    }
+}
+
+#[test]
+fn a_client_may_name_its_applications_where_its_table_says_so() {
+    let table = |more: &str| format!("[[client]]\nname = 'x'\nkey = '{PIN}'\n{more}");
+    for (more, believed) in [
+        ("", false),
+        ("proxy_protocol = true", true),
+        ("proxy_protocol = false", false),
+    ] {
+        let world = World::default().file("s.toml", &table(more));
+        let server = world
+            .native_server("server --config s.toml")
+            .expect("a server");
+        let Access::Named { clients, .. } = &server.settings.access else {
+            panic!("{:?}", server.settings.access)
+        };
+        assert_eq!(clients[0].names_sources, believed, "{more}");
+        let printed = world.printed("config print --server s.toml");
+        assert_eq!(
+            printed.contains("proxy_protocol = true"),
+            believed,
+            "{printed}"
+        );
+    }
+    let world = World::default().file("s.toml", &table("proxy_protocol = ['127.0.0.1:80']"));
+    assert!(world.native_server("server --config s.toml").is_err());
+}
+
 fn example() -> World {
     World::default()
         .file("server.toml", EXAMPLE)

@@ -208,6 +208,8 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
         forwards,
         proxy_users,
         reverse,
+        headed,
+        sends_sources,
         tun,
         offer,
         trust,
@@ -226,6 +228,8 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
                 .join("; "),
         ),
         ("reverse", format!("{reverse:?}")),
+        ("headed", headed.texts().collect::<Vec<_>>().join(" ")),
+        ("sends_sources", sends_sources.to_string()),
         ("server_addresses", format!("{server_addresses:?}")),
         ("proxy_users", format!("{proxy_users:?}")),
         ("other_servers", format!("{other_servers:?}")),
@@ -247,6 +251,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> Lines {
         access,
         // Follows from the state directory, which is in `identity`.
         clients_in: _,
+        headed,
         token_parser,
         dial_timeout,
         transport,
@@ -256,6 +261,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> Lines {
         ("listen", listen.to_string()),
         ("identity", format!("{identity:?}")),
         ("access", format!("{access:?}")),
+        ("headed", headed.texts().collect::<Vec<_>>().join(" ")),
         ("token_parser", format!("{token_parser:?}")),
         ("dial_timeout", format!("{dial_timeout:?}")),
     ]);

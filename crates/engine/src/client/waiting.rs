@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, FlowId, FlowKey, Phase, Socket};
+use quictun_flow::{ConnectionKey, FlowId, FlowKey, FlowRequest, Phase, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::Client;
@@ -19,13 +19,12 @@ impl Client {
         now: Instant,
         traffic: &mut Traffic<S>,
         socket: S,
-        token: String,
-        client_app: String,
+        request: FlowRequest,
     ) -> Option<FlowId> {
         traffic.talk.note_opening(now);
         let deadline = now + self.role.wait_timeout;
         let full = self.waiting.len() >= WAITING_MAX;
-        let (id, key) = traffic.add_waiting(now, deadline, full, socket, token, client_app)?;
+        let (id, key) = traffic.add_waiting(now, deadline, full, socket, request)?;
         self.waiting.push_back(key);
         self.place_waiting(now, traffic);
         Some(id)

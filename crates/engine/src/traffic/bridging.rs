@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Bonded, Ending, FlowId, FlowKey, Inlet, Phase, ReadEnd, Socket};
+use quictun_flow::{Bonded, Ending, FlowId, FlowKey, FlowRequest, Inlet, Phase, ReadEnd, Socket};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
 use quictun_wire::moving::{self, MAX_MOVE_FRAME};
-use quictun_wire::open::Decoded;
+use quictun_wire::open::{Decoded, Open};
 use quictun_wire::opening;
 
 use super::Traffic;
@@ -27,8 +27,7 @@ impl<S: Socket> Traffic<S> {
         deadline: Instant,
         full: bool,
         mut socket: S,
-        token: String,
-        client_app: String,
+        request: FlowRequest,
     ) -> Option<(FlowId, FlowKey)> {
         if self.draining || full || !self.lease.try_charge(FLOW_COST) {
             socket.abort();
@@ -38,7 +37,7 @@ impl<S: Socket> Traffic<S> {
         let mut name = None;
         let make = |id| {
             name = Some(id);
-            FlowEntry::waiting(id, socket, token, client_app, now)
+            FlowEntry::waiting(id, socket, request, now)
         };
         let key = self.flows.insert(&mut self.ids, deadline, make);
         self.totals.flows_opened += 1;
@@ -65,8 +64,13 @@ impl<S: Socket> Traffic<S> {
         let (Some(connection), Some(entry)) = (connection, self.flows.get_mut(key)) else {
             return;
         };
-        let proof = connection.prove(prover);
-        let request = opening::request(protocol, entry.token(), proof, number);
+        let open = Open {
+            target: entry.token().to_owned(),
+            proof: connection.prove(prover),
+            number,
+            source: entry.source(),
+        };
+        let request = opening::request(protocol, &open);
         let refused = request.is_err();
         if !entry.open_on(
             lane,
@@ -226,6 +230,7 @@ impl<S: Socket> Traffic<S> {
                     remote: connection.remote(),
                     token: open.target,
                     proof: open.proof,
+                    source: open.source,
                     protocol,
                 };
                 if let Some(bond) = bond

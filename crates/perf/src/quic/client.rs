@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ClientRole, Ending, Engine, EngineConfig, Event, ServerToDial};
+use quictun_engine::{ClientRole, Ending, Engine, EngineConfig, Event, FlowRequest, ServerToDial};
 use rustls::ClientConfig;
 
 use super::driver::Driver;
@@ -170,7 +170,7 @@ impl Asker<'_> {
             .driver
             .port
             .engine
-            .open_flow(now, socket, String::new(), String::new());
+            .open_flow(now, socket, FlowRequest::default());
         self.driver.hurry();
         opened.map(drop).ok_or(PerfError::Cut)
     }

@@ -98,8 +98,8 @@ impl Greedy {
     fn open(&mut self, world: &mut World, target: &str, number: u64) {
         let open = Open {
             target: target.to_owned(),
-            proof: None,
             number: Some(number),
+            ..Open::default()
         };
         let mut bytes = Vec::new();
         open.encode(&mut bytes).expect("a short target");

@@ -132,7 +132,7 @@ fn a_client_without_a_control_stream_may_prove_itself_with_a_flow() {
     let open = quictun_wire::open::Open {
         target: "echo".to_owned(),
         proof: Some(config::PROOF),
-        number: None,
+        ..quictun_wire::open::Open::default()
     };
     let mut bytes = Vec::new();
     open.encode(&mut bytes).expect("a short target");

@@ -1,5 +1,6 @@
 //! Opening flows: latency, refusals, fragments, and independence of the flows from each other.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -357,4 +358,38 @@ fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
         .exporter(connection)
         .expect("the connection is up");
     assert_eq!(proof, Some(exported.map(|byte| byte ^ 0x55)));
+}
+
+/// The addresses of applications that the server was told, in the order of their flows.
+fn told(world: &mut World) -> Vec<Option<SocketAddr>> {
+    let host = world.network.host(world.server);
+    let told = host.events().iter().filter_map(|(_, event)| match event {
+        Event::Open(opened) => Some(opened.source),
+        _ => None,
+    });
+    told.collect()
+}
+
+// PROTOCOL SOURCE-2.
+#[test]
+fn the_address_of_an_application_is_told_where_the_client_wants_it_and_quictun_1_is_spoken() {
+    let source = SocketAddr::from(([192, 0, 2, 7], 40_000));
+    for protocols in PROTOCOLS {
+        let mut world = World::new(Seed::fixed(1), protocols, wire(10 * MS));
+        world.connect();
+        world
+            .network
+            .host(world.server)
+            .serve("asked", Dial::connects(), answers(1));
+        let silent = world.network.open(world.client, "asked", asks(1));
+        world.network.run_for(SECOND);
+        world.network.host(world.client).set_source(source);
+        let telling = world.network.open(world.client, "asked", asks(1));
+        world.network.run_for(SECOND);
+        for app in [silent, telling] {
+            assert!(world.network.outcome(app).is_clean());
+        }
+        let native = protocols == config::NATIVE;
+        assert_eq!(told(&mut world), [None, native.then_some(source)]);
+    }
 }

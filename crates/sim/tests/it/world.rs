@@ -128,8 +128,7 @@ pub(crate) fn request(protocols: &[&[u8]], target: &str) -> Vec<u8> {
     }
     let open = Open {
         target: target.to_owned(),
-        proof: None,
-        number: None,
+        ..Open::default()
     };
     let mut bytes = Vec::new();
     open.encode(&mut bytes).expect("a short target");

@@ -10,11 +10,13 @@ impl Policy {
     ///
     /// Secrets are compared, and never shown.
     pub fn changes(&self, new: &Self) -> Vec<String> {
+        let headed = |policy: &Self| policy.headed.texts().map(str::to_owned).collect();
+        let headed = difference("proxy_protocol", &headed(self), &headed(new));
         let (Mode::Named(old), Mode::Named(new)) = (&self.mode, &new.mode) else {
             return Vec::new();
         };
         let names: BTreeSet<&String> = old.described.keys().chain(new.described.keys()).collect();
-        let mut changes = Vec::new();
+        let mut changes: Vec<String> = headed.into_iter().collect();
         if old.anchors != new.anchors {
             changes.push("ca: the certificate authorities are others".to_owned());
         }
@@ -53,6 +55,9 @@ fn parts(old: &Described, new: &Described) -> Vec<String> {
     parts.extend(difference("listen", &old.listen, &new.listen));
     let words = |described: &Described| described.client.limits.words().into_iter().collect();
     parts.extend(difference("limits", &words(old), &words(new)));
+    if old.client.names_sources != new.client.names_sources {
+        parts.push(format!("proxy_protocol = {}", new.client.names_sources));
+    }
     parts
 }
 

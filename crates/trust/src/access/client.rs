@@ -20,6 +20,8 @@ pub struct Client {
     pub(super) rules: Vec<Rule>,
     pub(super) listen: Vec<ListenRule>,
     pub(super) limits: ClientLimits,
+    /// What it tells of its applications' addresses is believed.
+    pub(super) names_sources: bool,
 }
 
 impl Client {

@@ -45,7 +45,7 @@ impl OwnHttp {
 ///
 /// Nothing is sent. Where the kernel does not say no, the address counts as local: so does every address where
 /// `net.ipv4.ip_nonlocal_bind` is set.
-fn is_local(addr: IpAddr) -> bool {
+pub(super) fn is_local(addr: IpAddr) -> bool {
     match UdpSocket::bind((addr, 0)) {
         Ok(_) => true,
         Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,

@@ -90,6 +90,7 @@ impl Register {
             rules: rules.collect(),
             listen: settings.listen.clone(),
             limits: settings.limits,
+            names_sources: settings.names_sources,
         });
         let mut described = Described {
             client: client.clone(),

@@ -215,7 +215,7 @@ impl Rule {
         matches!(self, Self::UnixPath(named) if named == path)
     }
 
-    fn network_for(&self, port: u16) -> Option<Network> {
+    pub(super) fn network_for(&self, port: u16) -> Option<Network> {
         match self {
             Self::Tcp {
                 host: HostPattern::Network(net),
@@ -289,7 +289,7 @@ const LINK_LOCAL: [Network; 3] = [
 ];
 
 impl Network {
-    fn just(addr: IpAddr) -> Self {
+    pub(super) fn just(addr: IpAddr) -> Self {
         let base = addr.to_canonical();
         Self {
             base,
@@ -299,6 +299,11 @@ impl Network {
 
     fn is_one(self) -> bool {
         self.len == if self.base.is_ipv4() { 32 } else { 128 }
+    }
+
+    /// Its address, where it has but one.
+    pub(super) fn just_one(self) -> Option<IpAddr> {
+        self.is_one().then_some(self.base)
     }
 
     fn is_link_local(self) -> bool {

@@ -49,6 +49,7 @@ fn settings(name: &str, proofs: Vec<ClientProof>, rules: &[&str]) -> NamedClient
             .collect(),
         listen: Vec::new(),
         limits: ClientLimits::default(),
+        names_sources: false,
     }
 }
 

@@ -3,14 +3,19 @@
 //! One worker has all of them, and asks on one connection, the *carrier*: the first whose server agrees. Where that ends
 //! or does not answer, the next one takes its place.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use quictun_control::rest::{ReverseForward, ReverseForwards};
 use quictun_engine::{ConnectionId, FlowId, Taken};
-use quictun_trust::access::{Peer, dialled_as};
+use quictun_trust::access::{Dialled, HeaderTargets, Peer, dialled_as};
 use quictun_trust::shares::Holder;
 use quictun_wire::code::{FlowCode, ListenCode};
-use quictun_wire::listening::{HOLDER_LEN, Listen, ListenAck, ListenAddress, ListenId};
+use quictun_wire::listening::{
+    HOLDER_LEN, IncomingPeer, Listen, ListenAck, ListenAddress, ListenId,
+};
+use quictun_wire::proxy_header;
 use quictun_wire::target::Target;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
@@ -41,6 +46,10 @@ pub(crate) struct Reverses {
     told_of_old_server: bool,
     dials: Dials,
     lookups: Lookups,
+    /// Targets that get a PROXY header.
+    headed: HeaderTargets,
+    /// The addresses for these headers: of the application that has connected to the server, or of the server.
+    sources: HashMap<FlowId, SocketAddr>,
     shown: ReverseForwards,
 }
 
@@ -65,7 +74,7 @@ impl Reverses {
     pub(crate) fn new(
         worker: usize,
         control: Sender<Request>,
-        forwards: Vec<Reverse>,
+        (forwards, headed): (Vec<Reverse>, HeaderTargets),
         holder: [u8; HOLDER_LEN],
         shown: ReverseForwards,
     ) -> Self {
@@ -88,6 +97,8 @@ impl Reverses {
             told_of_old_server: false,
             dials: Dials::new(),
             lookups: Lookups::new(lookups::places()),
+            headed,
+            sources: HashMap::new(),
             shown,
         };
         if !new.forwards.is_empty() {
@@ -270,6 +281,11 @@ impl Reverses {
         let target = one.target.clone();
         let text = target.to_string();
         io.engine.name_target(flow, text.clone());
+        let source = match taken.incoming.peer {
+            IncomingPeer::Ip(address) => Some(address),
+            IncomingPeer::Unix => io.engine.remote(taken.connection),
+        };
+        self.sources.extend(source.map(|source| (flow, source)));
         if let Err(code) = self.dial(io, flow, target) {
             io.engine.handle_dialed(io.now, flow, Err(code));
         }
@@ -280,7 +296,8 @@ impl Reverses {
         let literal = target.ip_literal();
         let (host, port, family) = match &target {
             Target::Unix { path } => {
-                let socket = dial_unix(path)?;
+                let header = header(&self.headed, &self.sources, flow, Dialled::Unix(path));
+                let socket = dial_unix(path, header)?;
                 let added = io.poller.add_flow(socket.descriptor(), Key::Flow(flow));
                 added.map_err(|_| FlowCode::Limit)?;
                 let result = Ok((socket, target.to_string()));
@@ -294,7 +311,7 @@ impl Reverses {
             return Err(FlowCode::Limit);
         }
         if let Some(ip) = literal {
-            let address = dialled_as(std::net::SocketAddr::new(ip, port));
+            let address = dialled_as(SocketAddr::new(ip, port));
             let dialed = self
                 .dials
                 .handle_resolved(io.now, io.poller, flow, Ok(vec![address]));
@@ -324,7 +341,7 @@ impl Reverses {
         &mut self,
         io: &mut Io<'_>,
         flow: FlowId,
-        result: Result<Vec<std::net::SocketAddr>, FlowCode>,
+        result: Result<Vec<SocketAddr>, FlowCode>,
     ) {
         self.lookups.answered(flow);
         let dialed = self.dials.handle_resolved(io.now, io.poller, flow, result);
@@ -332,7 +349,11 @@ impl Reverses {
     }
 
     pub(crate) fn handle_ready(&mut self, io: &mut Io<'_>, dial: usize) {
-        let dialed = self.dials.handle_ready(io.now, io.poller, dial);
+        let header = |flow, address| {
+            let dialled = Dialled::Tcp(address);
+            header(&self.headed, &self.sources, flow, dialled)
+        };
+        let dialed = self.dials.handle_ready(io.now, io.poller, dial, header);
         answer(io, dialed);
     }
 
@@ -340,6 +361,7 @@ impl Reverses {
     pub(crate) fn handle_closed(&mut self, flow: FlowId) {
         self.dials.cancel(flow);
         self.lookups.forget(flow);
+        self.sources.remove(&flow);
     }
 }
 
@@ -358,6 +380,20 @@ impl OneReverse {
             },
         }
     }
+}
+
+/// Makes the header for the target of a flow; `None`: the target gets none (PROTOCOL HEADER-4).
+fn header(
+    headed: &HeaderTargets,
+    sources: &HashMap<FlowId, SocketAddr>,
+    flow: FlowId,
+    dialled: Dialled<'_>,
+) -> Option<Vec<u8>> {
+    if !headed.names(dialled) {
+        return None;
+    }
+    let source = sources.get(&flow).copied();
+    Some(proxy_header::encode(source, dialled.address()))
 }
 
 /// When to ask again after a refusal; `None`: on the next connection.

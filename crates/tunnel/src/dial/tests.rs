@@ -1,4 +1,5 @@
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 
 use quictun_io::poller::Patience;
 
@@ -42,7 +43,7 @@ fn a_target_whose_dial_is_cancelled_sees_a_reset() {
     let (mut accepted, _) = target.accept().expect("it connects");
     dials.cancel(FlowId(1));
     assert!(is_idle(&dials));
-    let end = io::Read::read(&mut accepted, &mut [0]).expect_err("no ordinary end");
+    let end = accepted.read(&mut [0]).expect_err("no ordinary end");
     assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
 }
 
@@ -97,21 +98,32 @@ fn one_client_has_half_of_the_places_and_others_find_some() {
 
 /// Waits for the poller and hands on what it finds until the dial ends.
 fn end_of(dials: &mut Dials, poller: &mut Poller) -> Dialed {
-    let until = Instant::now() + DEADLINE;
-    let mut ready = Vec::new();
+    end_with(dials, poller, None)
+}
+
+/// Does so with this header for every target.
+fn end_with(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Dialed {
     loop {
-        let waited = poller.wait(Some(until), Patience::default(), &mut ready);
-        waited.expect("it waits");
-        assert!(!ready.is_empty(), "nothing happens");
-        for event in &ready {
-            let Key::Dial(key) = event.key else {
-                panic!("{event:?}");
-            };
-            if let Some(dialed) = dials.handle_ready(Instant::now(), poller, key) {
-                return dialed;
-            }
+        if let Some(dialed) = look(dials, poller, header) {
+            return dialed;
         }
     }
+}
+
+/// Waits for the poller once.
+fn look(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Option<Dialed> {
+    let until = Instant::now() + DEADLINE;
+    let mut ready = Vec::new();
+    let waited = poller.wait(Some(until), Patience::default(), &mut ready);
+    waited.expect("it waits");
+    assert!(!ready.is_empty(), "nothing happens");
+    ready.iter().find_map(|event| {
+        let Key::Dial(key) = event.key else {
+            panic!("{event:?}");
+        };
+        let header = |_, _| header.map(<[u8]>::to_vec);
+        dials.handle_ready(Instant::now(), poller, key, header)
+    })
 }
 
 #[test]
@@ -131,7 +143,7 @@ fn where_one_address_refuses_the_next_is_tried_and_its_socket_is_the_flows() {
     assert!(is_idle(&dials));
     let (mut accepted, _) = target.accept().expect("it has connected");
     // From now on the poller knows it as the flow's.
-    io::Write::write_all(&mut accepted, b"x").expect("room");
+    accepted.write_all(b"x").expect("room");
     let mut ready = Vec::new();
     let until = Some(Instant::now() + DEADLINE);
     let waited = poller.wait(until, Patience::default(), &mut ready);
@@ -199,4 +211,149 @@ fn a_name_that_is_not_found_in_time_is_a_timeout_and_one_without_addresses_is_un
         Some(FlowCode::NameNotFound)
     );
     assert!(is_idle(&dials));
+}
+
+/// More than a socket takes at once: a header of our own size never waits.
+const LONG: usize = 8 << 20;
+
+fn pattern() -> Vec<u8> {
+    (0..251).cycle().take(LONG).collect()
+}
+
+/// A dial that waits for room for the rest of a header, with another address behind; the target's end of it.
+fn heading(dials: &mut Dials, poller: &mut Poller, now: Instant) -> (TcpListener, TcpStream) {
+    let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = target.local_addr().expect("bound");
+    assert!(dials.resolve(FlowId(1), &client(1), now + DEADLINE));
+    let begun = dials.handle_resolved(now, poller, FlowId(1), Ok(vec![address, address]));
+    assert!(begun.is_none(), "{begun:?}");
+    let (accepted, _) = target.accept().expect("it connects");
+    let dialed = look(dials, poller, Some(&pattern()));
+    assert!(dialed.is_none(), "{dialed:?}");
+    (target, accepted)
+}
+
+// PROTOCOL HEADER-3.
+#[test]
+fn a_header_is_the_first_that_a_target_reads_and_is_asked_for_by_the_address_that_connected() {
+    let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
+    let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let good = target.local_addr().expect("bound");
+    let refusing = SocketAddr::from(([127, 0, 0, 2], good.port()));
+    let (flow, now) = (FlowId(1 << 32), Instant::now());
+    assert!(dials.resolve(flow, &client(1), now + DEADLINE));
+    let begun = dials.handle_resolved(now, &poller, flow, Ok(vec![refusing, good]));
+    assert!(begun.is_none(), "{begun:?}");
+    let mut asked = Vec::new();
+    let dialed = loop {
+        let mut ready = Vec::new();
+        let waited = poller.wait(Some(now + DEADLINE), Patience::default(), &mut ready);
+        waited.expect("it waits");
+        let dialed = ready.iter().find_map(|event| {
+            let Key::Dial(key) = event.key else {
+                panic!("{event:?}");
+            };
+            dials.handle_ready(now, &poller, key, |flow, address| {
+                asked.push((flow, address));
+                Some(b"header".to_vec())
+            })
+        });
+        if let Some(dialed) = dialed {
+            break dialed;
+        }
+    };
+    assert_eq!(asked, [(flow, good)]);
+    let (mut socket, _) = dialed.result.expect("it connects");
+    socket.write(&[IoSlice::new(b"application")]).expect("room");
+    socket.close();
+    drop(socket);
+    let mut read = String::new();
+    let (mut accepted, _) = target.accept().expect("it has connected");
+    accepted.read_to_string(&mut read).expect("an end");
+    assert_eq!(read, "headerapplication");
+}
+
+// PROTOCOL HEADER-3.
+#[test]
+fn where_a_header_waits_for_room_the_flow_waits_for_its_socket() {
+    let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
+    let (_target, mut accepted) = heading(&mut dials, &mut poller, Instant::now());
+    let reader = std::thread::spawn(move || {
+        let mut read = Vec::new();
+        accepted.read_to_end(&mut read).map(|_| read)
+    });
+    let dialed = end_with(&mut dials, &mut poller, None);
+    assert!(is_idle(&dials));
+    let (mut socket, _) = dialed.result.expect("it connects");
+    // The target reads on, and has everything in the end.
+    let more = loop {
+        match socket.write(&[IoSlice::new(b"application")]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+            written => break written.expect("it reads on"),
+        }
+    };
+    socket.close();
+    drop(socket);
+    let read = reader.join().expect("it ran").expect("an end");
+    assert!(read[..LONG] == pattern()[..], "the header is another one");
+    assert_eq!(&read[LONG..], &b"application"[..more]);
+}
+
+// PROTOCOL HEADER-3.
+#[test]
+fn a_target_that_does_not_take_the_header_in_time_is_reset_and_no_other_address_is_tried() {
+    let now = Instant::now();
+    for end in ["deadline", "cancel", "revoked"] {
+        let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
+        let (target, mut accepted) = heading(&mut dials, &mut poller, now);
+        assert!(
+            dials
+                .judge_again(now, &poller, FlowId(1), |_| true)
+                .is_none()
+        );
+        let half = dials.handle_timeout(now + DEADLINE / 2, &poller);
+        assert!(half.is_none(), "{half:?}");
+        let ended = match end {
+            "deadline" => dials.handle_timeout(now + DEADLINE, &poller),
+            "revoked" => dials.judge_again(now, &poller, FlowId(1), |_| false),
+            _ => {
+                dials.cancel(FlowId(1));
+                None
+            }
+        };
+        let code = match end {
+            "deadline" => Some(FlowCode::DialTimeout),
+            "revoked" => Some(FlowCode::Revoked),
+            _ => None,
+        };
+        assert_eq!(ended.and_then(|ended| ended.result.err()), code, "{end}");
+        assert!(is_idle(&dials), "{end}");
+        let mut read = Vec::new();
+        let cut = accepted
+            .read_to_end(&mut read)
+            .expect_err("no ordinary end");
+        assert_eq!(cut.kind(), io::ErrorKind::ConnectionReset, "{end}");
+        target.set_nonblocking(true).expect("an option");
+        let other = target.accept().map(drop).expect_err("none connects");
+        assert_eq!(other.kind(), io::ErrorKind::WouldBlock, "{end}");
+    }
+}
+
+// PROTOCOL HEADER-3.
+#[test]
+fn a_unix_socket_reads_the_header_first() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("target.sock");
+    let target = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+    for (header, read) in [(Some(&b"header"[..]), "header-"), (None, "-")] {
+        let header = header.map(<[u8]>::to_vec);
+        let socket = dial_unix(path.to_str().expect("UTF-8"), header);
+        let socket = socket.expect("it connects");
+        socket.say(b"-").expect("room");
+        drop(socket);
+        let (mut accepted, _) = target.accept().expect("it has connected");
+        let mut told = String::new();
+        accepted.read_to_string(&mut told).expect("an end");
+        assert_eq!(told, read);
+    }
 }

@@ -119,6 +119,7 @@ async fn enrol(
         allow: allow.map_err(|_| Refused::NotInForce)?,
         listen: Vec::new(),
         limits: ClientLimits::default(),
+        names_sources: false,
     };
     let rules = match reload.source.with_client(&client) {
         Ok(rules) => rules,

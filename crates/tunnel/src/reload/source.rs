@@ -136,7 +136,9 @@ pub(crate) fn of_server(
         if matches!(settings.access, Access::Open { .. }) {
             return Err(ReloadError::Open);
         }
-        let policy = Policy::new(&settings.access)?.with_own_http(own_http.clone());
+        let policy = Policy::new(&settings.access)?
+            .with_own_http(own_http.clone())
+            .with_header_targets(settings.headed.clone());
         let identity = match &settings.identity {
             ServerIdentity::Files(files) => identity::load_files(files)?,
             // None is made: a key that has gone is a slip.

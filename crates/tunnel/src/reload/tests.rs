@@ -15,7 +15,7 @@ use quictun_control::settings::ControlSettings;
 use quictun_trust::access::{Denied, OwnHttp, Peer, Policy};
 use quictun_trust::identity;
 use quictun_trust::settings::{
-    Access, CertificateFiles, ClientProof, NamedClient, Pin, ServerIdentity,
+    Access, CertificateFiles, ClientProof, HeaderTargets, NamedClient, Pin, ServerIdentity,
 };
 use quictun_trust::tls;
 
@@ -39,6 +39,7 @@ fn client(name: &str, proof: ClientProof, allow: &[&str]) -> NamedClient {
             .collect(),
         listen: Vec::new(),
         limits: quictun_trust::settings::ClientLimits::default(),
+        names_sources: false,
     }
 }
 
@@ -48,6 +49,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
         identity: ServerIdentity::State(dir.to_owned()),
         access: Access::Named { clients, ca: None },
         clients_in: None,
+        headed: HeaderTargets::default(),
         token_parser: TokenParser::Cleartext,
         dial_timeout: Duration::from_secs(10),
         transport: TransportSettings::default(),

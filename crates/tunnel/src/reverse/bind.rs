@@ -115,6 +115,7 @@ mod tests {
                 .map(|rule| rule.parse().expect(rule))
                 .collect(),
             limits: quictun_trust::settings::ClientLimits::default(),
+            names_sources: false,
         };
         Access::Named {
             clients: vec![client],

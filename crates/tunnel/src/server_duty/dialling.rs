@@ -16,7 +16,7 @@ use crate::duty::Io;
 use crate::requests::Request;
 use quictun_control::settings::Phrases;
 use quictun_io::poller::Key;
-use quictun_trust::access::{Peer, dialled_as};
+use quictun_trust::access::{Dialled, Peer, dialled_as};
 use quictun_trust::shares::Holder;
 
 impl ServerDuty {
@@ -31,7 +31,9 @@ impl ServerDuty {
         let flow = opened.flow;
         let (host, port, family) = match &target {
             Target::Unix { path } => {
-                let result = dial_unix(path).and_then(|socket| {
+                let dialled = Dialled::Unix(path);
+                let header = self.headers.of(&self.policy, &self.asked, flow, dialled);
+                let result = dial_unix(path, header).and_then(|socket| {
                     io.poller
                         .add_flow(socket.descriptor(), Key::Flow(flow))
                         .map_err(|_| FlowCode::Limit)?;

@@ -16,6 +16,7 @@ fn allowances() -> Allowances {
             quota: Some(1000),
             ..ClientLimits::default()
         },
+        names_sources: false,
     };
     let policy = Policy::new(&Access::Named {
         clients: vec![client],

@@ -12,7 +12,7 @@ fn open(target: &str, proof: Option<[u8; PROOF_LEN]>) -> Open {
     Open {
         target: target.to_owned(),
         proof,
-        number: None,
+        ..Open::default()
     }
 }
 
@@ -265,15 +265,51 @@ fn a_flow_number_is_one_number_and_comes_once() {
     assert_eq!(twice, Err(FlowCode::BadOpen));
 }
 
+// PROTOCOL OPTION-2, SOURCE-1.
+#[test]
+fn a_source_is_an_address_and_a_port_and_comes_once() {
+    let sourced = |source: &str| Open {
+        source: Some(source.parse().expect("an address")),
+        ..open("a", None)
+    };
+    let v4 = sourced("192.0.2.1:258");
+    assert_eq!(
+        encoded(&v4),
+        b"\x01\x0a\x01a\x06\x06\xc0\x00\x02\x01\x01\x02"
+    );
+    let v6 = sourced("[2001:db8::1]:258");
+    let address = b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01\x01\x02";
+    let v6_bytes = [&b"\x01\x16\x01a\x06\x12"[..], address].concat();
+    assert_eq!(encoded(&v6), v6_bytes);
+    // IPv4 in disguise is IPv4, whichever side writes it.
+    assert_eq!(encoded(&sourced("[::ffff:192.0.2.1]:258")), encoded(&v4));
+    let mapped = b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\x00\x02\x01\x01\x02";
+    for (value, read) in [(&encoded(&v4)[6..], &v4), (address, &v6), (mapped, &v4)] {
+        let decoded = decode_options(&[(0x10, b"x"), (6, value)]);
+        assert!(
+            matches!(&decoded, Ok(Decoded::Done { frame, .. }) if frame == read),
+            "{value:02x?}"
+        );
+    }
+    for len in [0, 1, 2, 5, 7, 17, 19] {
+        let decoded = decode_options(&[(6, &vec![3; len])]);
+        assert_eq!(decoded, Err(FlowCode::BadOpen), "{len}");
+    }
+    let twice = decode_options(&[(6, &[1; 6]), (6, &[1; 6])]);
+    assert_eq!(twice, Err(FlowCode::BadOpen));
+}
+
 proptest! {
     #[test]
     fn round_trip(
         target in ".{1,200}",
         proof: Option<[u8; PROOF_LEN]>,
         number in proptest::option::of(0..=varint::MAX),
+        source: Option<(IpAddr, u16)>,
         rest: Vec<u8>,
     ) {
-        let sent = Open { target, proof, number };
+        let source = source.map(|(ip, port)| SocketAddr::new(ip.to_canonical(), port));
+        let sent = Open { target, proof, number, source };
         let mut bytes = encoded(&sent);
         let consumed = bytes.len();
         bytes.extend(rest);

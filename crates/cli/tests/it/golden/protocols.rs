@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
@@ -64,12 +64,23 @@ fn golden_wire() {
         "token block of {} bytes, {used} and zeros",
         block.len()
     ));
-    for (proof, number) in [(None, None), (Some([0xaa; 32]), None), (None, Some(300))] {
-        let open = Open {
-            target: "tcp:h:1".to_owned(),
-            proof,
-            number,
-        };
+    let plain = Open {
+        target: "tcp:h:1".to_owned(),
+        ..Open::default()
+    };
+    let proven = Open {
+        proof: Some([0xaa; 32]),
+        ..plain.clone()
+    };
+    let numbered = Open {
+        number: Some(300),
+        ..plain.clone()
+    };
+    let sourced = Open {
+        source: Some(SocketAddr::from(([192, 0, 2, 1], 40_000))),
+        ..plain.clone()
+    };
+    for open in [plain, proven, numbered, sourced] {
         let mut bytes = Vec::new();
         open.encode(&mut bytes).expect("a short target");
         line(format!("OPEN {}", hex(&bytes)));

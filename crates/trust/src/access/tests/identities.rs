@@ -331,3 +331,48 @@ fn the_files_of_keygen_make_a_client_that_is_known() {
     );
     assert!(dialled(&policy, &peer, &target("tcp:127.0.0.1:23"), None).is_err());
 }
+
+// PROTOCOL SOURCE-3.
+#[test]
+fn addresses_of_applications_are_believed_of_clients_whose_rules_say_so_now() {
+    let policy_with = |names_sources| {
+        let client = NamedClient {
+            names_sources,
+            ..settings("laptop", vec![ClientProof::Pin(Pin([1; 32]))], &["*"])
+        };
+        policy(vec![client], None).expect("a policy")
+    };
+    let peer = |policy: &Policy| Peer::Named(policy.by_name("laptop").expect("a client"));
+    let (no, yes) = (policy_with(false), policy_with(true));
+    assert!(yes.believes_sources(&peer(&yes)) && !no.believes_sources(&peer(&no)));
+    // The client has asked before a reload, and the rules are others now.
+    assert!(yes.believes_sources(&peer(&no)) && !no.believes_sources(&peer(&yes)));
+    assert!(!yes.believes_sources(&Peer::Anyone) && !yes.believes_sources(&Peer::Unknown));
+    assert!(!open(Guard::default()).believes_sources(&Peer::Anyone));
+    assert_eq!(
+        no.changes(&yes),
+        ["client \"laptop\": proxy_protocol = true"]
+    );
+}
+
+// PROTOCOL HEADER-1.
+#[test]
+fn another_client_or_another_rule_of_a_client_changes_no_headers() {
+    let client = || settings("laptop", vec![ClientProof::Pin(Pin([1; 32]))], &[]);
+    let headed = HeaderTargets::new(vec!["192.0.2.7:80".parse().expect("a rule")]);
+    let policy = policy(vec![], None)
+        .expect("a policy")
+        .with_header_targets(headed);
+    let more = policy.with_client(&client()).expect("a new client");
+    let at = Dialled::Tcp(([192, 0, 2, 7], 80).into());
+    assert!(policy.heads(at) && more.heads(at));
+    let none = more.with_header_targets(HeaderTargets::default());
+    assert!(!none.heads(at));
+    assert_eq!(
+        policy
+            .with_client(&client())
+            .expect("a new client")
+            .changes(&none),
+        ["proxy_protocol -192.0.2.7:80"]
+    );
+}

@@ -188,6 +188,7 @@ fn access_settings_decide_what_is_asked() {
         allow: vec![],
         listen: Vec::new(),
         limits: ClientLimits::default(),
+        names_sources: false,
     };
     let clients = vec![
         named(

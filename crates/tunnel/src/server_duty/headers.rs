@@ -1,0 +1,45 @@
+//! PROXY headers: which targets get one, and which address they are told (PROTOCOL section 5.10).
+
+use std::collections::BTreeSet;
+
+use quictun_engine::FlowId;
+use quictun_wire::proxy_header;
+use tracing::info;
+
+use crate::asked::{AskedFlows, name_of};
+use quictun_trust::access::{Dialled, Policy};
+
+/// Remembers which lines the log has about headers: at most one for each client of the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Headers {
+    /// Clients whose word on addresses was not taken.
+    unbelieved: BTreeSet<String>,
+}
+
+impl Headers {
+    /// Makes the header for the target of a flow; `None`: the target gets none.
+    pub(super) fn of(
+        &mut self,
+        policy: &Policy,
+        asked: &AskedFlows,
+        flow: FlowId,
+        dialled: Dialled<'_>,
+    ) -> Option<Vec<u8>> {
+        if !policy.heads(dialled) {
+            return None;
+        }
+        let Some((peer, remote, told)) = asked.whose(flow) else {
+            return Some(proxy_header::encode(None, dialled.address()));
+        };
+        let mut source = remote;
+        if let Some(told) = told {
+            if policy.believes_sources(peer) {
+                source = told;
+            } else if self.unbelieved.insert(name_of(peer).to_owned()) {
+                let client = name_of(peer);
+                info!(target: "quictun", client, "the client tells addresses of its applications, and PROXY headers have its own: proxy_protocol = true in its table would let it");
+            }
+        }
+        Some(proxy_header::encode(Some(source), dialled.address()))
+    }
+}
