@@ -87,7 +87,7 @@ impl Knowing {
 }
 
 /// What `quictun keygen` makes: pin, certificate and key.
-fn keygen(home: &Home, name: &str) -> Result<(String, [String; 2])> {
+pub(crate) fn keygen(home: &Home, name: &str) -> Result<(String, [String; 2])> {
     let mut command = home.command(&Machine::here(), "quictun")?;
     let printed = run(command.args(["keygen", "--out", name]))?;
     let [key, certificate, pin] = &printed.lines().collect::<Vec<_>>()[..] else {

@@ -38,6 +38,7 @@ mod network_change;
 mod outage;
 mod perf;
 mod proxy;
+mod proxy_headers;
 mod published;
 mod quotas;
 mod reach;
