@@ -17,6 +17,7 @@
 //! | [`proxy_header`] | the PROXY protocol's header, which the server writes to targets (haproxy's, not ours) | 5.10 |
 //! | [`code`] | error codes of streams, connections and listeners | 6 |
 //! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
+//! | [`srv`] | questions for the SRV records of a service, and their answers (not a protocol of ours) | - |
 //! | [`proxy`] | what applications say to a proxy: SOCKS5, SOCKS4A, HTTP CONNECT (not protocols of ours) | - |
 //! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
 //!
@@ -46,6 +47,7 @@ pub mod opening;
 pub mod proxy;
 pub mod proxy_header;
 pub mod spice;
+pub mod srv;
 pub mod target;
 pub mod token;
 pub mod varint;

@@ -128,9 +128,15 @@ fn every_corpus_is_replayed() {
         "open_decode",
         "proxy",
         "spice_classify",
+        "srv",
         "target_parse",
         "token_unpack",
         "varint",
     ];
     assert_eq!(names, replayed);
+}
+
+#[test]
+fn srv() {
+    replay("srv", check::srv);
 }

@@ -15,6 +15,7 @@ use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
 use crate::proxy::{Credentials, Handshake, MAX_HEAD, Step};
 use crate::spice::{self, Spice};
+use crate::srv::{Answer as SrvAnswer, RECORDS_MAX, ServiceName};
 use crate::target::Target;
 use crate::token::{self, TOKEN_LEN};
 use crate::varint;
@@ -294,6 +295,33 @@ pub fn dns(bytes: &[u8]) {
     ] {
         assert_eq!(told[..2], question[..2], "another number");
         assert!(told.len() >= 12 && told[2] & 0x80 != 0, "no answer");
+    }
+}
+
+/// Input: an answer to question 0 for the records of `example.com`, and the name of a service.
+///
+/// Records name hosts that a resolver can be asked for, and a name that is accepted makes a question.
+pub fn srv(bytes: &[u8]) {
+    let service = ServiceName::parse("example.com").expect("a service");
+    if let Ok(SrvAnswer::Records { records, .. }) = service.answer(0, bytes) {
+        assert!((1..=RECORDS_MAX).contains(&records.len()));
+        for record in records {
+            assert!(record.port != 0 && (1..=253).contains(&record.target.len()));
+            let is_part = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+            assert!(record.target.bytes().all(is_part), "{}", record.target);
+        }
+    }
+    let Ok(service) = str::from_utf8(bytes).map(ServiceName::parse) else {
+        return;
+    };
+    if let Ok(service) = service {
+        assert!(service.owner().ends_with(service.domain()));
+        let mut echoed = service.question(0);
+        echoed[2] |= 0x80;
+        assert_eq!(service.answer(0, &echoed), Ok(SrvAnswer::NoRecord));
+        let again = service.to_string();
+        let again = again.strip_prefix("srv:").map(ServiceName::parse);
+        assert_eq!(again, Some(Ok(service)));
     }
 }
 

@@ -1,0 +1,235 @@
+//! Servers by SRV records (RFC 2782): the name of a service, the question for its records, and what an answer comes to.
+//!
+//! Answers are read by a library, and nothing of one is believed: it has to repeat the question, names are those that a
+//! resolver can be asked for, and at most [`RECORDS_MAX`] records are looked at.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr as _;
+
+use domain::base::iana::{Class, Rcode};
+use domain::base::name::{Name, ParsedName};
+use domain::base::{Message, MessageBuilder, Rtype};
+use domain::rdata::Srv;
+
+/// The service that is asked for where only a domain was written.
+const SERVICE: &str = "_quictun._udp.";
+
+/// Longest name in text form, without a final dot (RFC 1035 section 2.3.4: 255 bytes on the wire).
+const MAX_NAME: usize = 253;
+
+/// Largest answer that is asked for in a datagram: what arrives unfragmented (RFC 9715).
+pub const DATAGRAM_MAX: u16 = 1232;
+
+/// Records of one answer that are looked at. A client has 16 servers at most; chosen arbitrarily, to bound the work for an
+/// answer that may fill 64 KiB.
+pub const RECORDS_MAX: usize = 256;
+
+/// A service, as a person wrote it behind `srv:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceName {
+    written: String,
+    owner: String,
+    domain: String,
+}
+
+/// Why a text names no service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceNameError {
+    /// It has more than 253 characters, a part of it has more than 63 or none, or other characters than host names have.
+    #[error("it is not a domain name: write srv:DOMAIN or srv:_quictun._udp.DOMAIN")]
+    NoName,
+    /// A port was written.
+    #[error("a service has no port, its records name those of its servers: write srv:DOMAIN")]
+    Port,
+    /// The full name is not that of a service over UDP.
+    #[error(
+        "its name does not begin as that of a service over UDP: write srv:_quictun._udp.DOMAIN"
+    )]
+    NotUdp,
+}
+
+/// One record: a server and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Servers with the lowest number are to be used.
+    pub priority: u16,
+    /// Part of the clients, among the servers of one priority.
+    pub weight: u16,
+    /// UDP port.
+    pub port: u16,
+    /// Host name in lower case, without a final dot.
+    pub target: String,
+}
+
+/// What an answer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Records, in no order; at least one.
+    Records {
+        /// The records.
+        records: Vec<Record>,
+        /// Seconds for which they hold.
+        ttl_s: u32,
+    },
+    /// It did not fit into a datagram: ask over TCP.
+    Truncated,
+    /// The name does not exist.
+    NoName,
+    /// The name has no SRV record that could be used.
+    NoRecord,
+    /// A record says that there is no such service (RFC 2782, the target ".").
+    NotAvailable,
+    /// The name server does not say, and gives this code (RFC 1035 section 4.1.1).
+    Failed(u8),
+}
+
+/// The message is no answer to the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the message is not an answer to this question")]
+pub struct NotAnAnswer;
+
+impl ServiceName {
+    /// Reads what stands behind `srv:`: a domain, or the full name of a service.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceNameError`].
+    pub fn parse(text: &str) -> Result<Self, ServiceNameError> {
+        if text.contains(':') {
+            return Err(ServiceNameError::Port);
+        }
+        let written = text.strip_suffix('.').unwrap_or(text);
+        let (owner, domain) = if written.starts_with('_') {
+            let rest = written.split_once('.').map(|(_, rest)| rest);
+            let domain = rest.and_then(|rest| rest.strip_prefix("_udp."));
+            (written.to_owned(), domain.ok_or(ServiceNameError::NotUdp)?)
+        } else {
+            (format!("{SERVICE}{written}"), written)
+        };
+        let is_address = domain.parse::<Ipv4Addr>().is_ok();
+        if is_address || domain.starts_with('_') || !is_host_name(&owner) {
+            return Err(ServiceNameError::NoName);
+        }
+        Ok(Self {
+            owner: owner.to_ascii_lowercase(),
+            domain: domain.to_ascii_lowercase(),
+            written: written.to_owned(),
+        })
+    }
+
+    /// The name whose records are asked for: `_quictun._udp.example.com`.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// The domain that the person trusts, which certificates have to name.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The question for its records, with this number.
+    pub fn question(&self, id: u16) -> Vec<u8> {
+        let name = self.name();
+        let mut message = MessageBuilder::new_vec();
+        message.header_mut().set_id(id);
+        message.header_mut().set_rd(true);
+        let mut question = message.question();
+        question
+            .push((&name, Rtype::SRV, Class::IN))
+            .expect("invariant: a question fits into 64 KiB");
+        let mut additional = question.additional();
+        additional
+            .opt(|options| {
+                options.set_udp_payload_size(DATAGRAM_MAX);
+                Ok(())
+            })
+            .expect("invariant: and so does the size that is announced");
+        additional.finish()
+    }
+
+    /// Reads the answer to the question with this number.
+    ///
+    /// # Errors
+    ///
+    /// The message is something else, or makes no sense.
+    pub fn answer(&self, id: u16, message: &[u8]) -> Result<Answer, NotAnAnswer> {
+        let message = Message::from_slice(message).map_err(|_| NotAnAnswer)?;
+        let header = message.header();
+        let asked = message.sole_question().map_err(|_| NotAnAnswer)?;
+        let is_it = asked.qtype() == Rtype::SRV && asked.qclass() == Class::IN;
+        if !header.qr() || header.id() != id || !is_it || *asked.qname() != self.name() {
+            return Err(NotAnAnswer);
+        }
+        if header.tc() {
+            return Ok(Answer::Truncated);
+        }
+        match header.rcode() {
+            Rcode::NOERROR => read_records(message),
+            Rcode::NXDOMAIN => Ok(Answer::NoName),
+            other => Ok(Answer::Failed(other.to_int())),
+        }
+    }
+
+    fn name(&self) -> Name<Vec<u8>> {
+        Name::from_str(&self.owner).expect("invariant: parse() has looked at its parts")
+    }
+}
+
+/// Writes it as a person does: `srv:example.com`.
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "srv:{}", self.written)
+    }
+}
+
+fn read_records(message: &Message<[u8]>) -> Result<Answer, NotAnAnswer> {
+    // The records may be another name's, to which an alias leads.
+    let owner = message.canonical_name().ok_or(NotAnAnswer)?;
+    let (mut records, mut ttl_s, mut not_available) = (Vec::new(), u32::MAX, false);
+    let section = message.answer().map_err(|_| NotAnAnswer)?;
+    for record in section.take(RECORDS_MAX) {
+        let record = record.map_err(|_| NotAnAnswer)?;
+        ttl_s = ttl_s.min(record.ttl().as_secs());
+        if record.owner() != owner || record.class() != Class::IN {
+            continue;
+        }
+        let Ok(Some(record)) = record.into_record::<Srv<ParsedName<_>>>() else {
+            continue;
+        };
+        let srv = record.data();
+        if srv.target().is_root() {
+            not_available = true;
+            continue;
+        }
+        let target = srv.target().to_string().to_ascii_lowercase();
+        if srv.port() != 0 && is_host_name(&target) {
+            records.push(Record {
+                priority: srv.priority(),
+                weight: srv.weight(),
+                port: srv.port(),
+                target,
+            });
+        }
+    }
+    Ok(match (records.is_empty(), not_available) {
+        (false, _) => Answer::Records { records, ttl_s },
+        (true, true) => Answer::NotAvailable,
+        (true, false) => Answer::NoRecord,
+    })
+}
+
+/// Whether a resolver may be asked for it: parts of 1 to 63 letters, digits, hyphens and underscores.
+fn is_host_name(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let mut bytes = part.bytes();
+        (1..=63).contains(&part.len())
+            && !part.starts_with('-')
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    text.len() <= MAX_NAME && text.split('.').all(is_part)
+}
+
+#[cfg(test)]
+mod tests;
