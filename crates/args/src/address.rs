@@ -3,7 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use quictun_tunnel::settings::{HostPort, ListenOn};
+use quictun_tunnel::settings::{Address, HostPort, ListenOn};
+use quictun_wire::srv::ServiceName;
 
 use crate::options::Why;
 
@@ -37,6 +38,22 @@ pub fn parse_server_at(text: &str, port: u16) -> Result<HostPort, Why> {
         server((text, port))
     } else {
         parse_server(text)
+    }
+}
+
+/// What stands before the name of a service, whose SRV records name servers.
+const SERVICE: &str = "srv:";
+
+/// Reads a server as [`parse_server_at`] does, or a service: `srv:DOMAIN`.
+pub fn parse_address(text: &str) -> Result<Address, Why> {
+    // A host may have that name, and a port is no domain.
+    let is_port = |name: &str| !name.is_empty() && name.bytes().all(|it| it.is_ascii_digit());
+    match text.strip_prefix(SERVICE) {
+        Some(name) if !is_port(name) => {
+            let why = |error| Why(format!("{text:?}: {error}"));
+            ServiceName::parse(name).map(Address::Service).map_err(why)
+        }
+        _ => parse_server_at(text, PORT).map(Address::At),
     }
 }
 
@@ -209,6 +226,31 @@ mod tests {
             ListenOn::Transparent(..) => "no forward of a person's".to_owned(),
         };
         parse_network_listen(text).map(show).map_err(|Why(why)| why)
+    }
+
+    #[test]
+    fn an_address_is_a_server_or_a_service() {
+        let shown = |text| {
+            let address = parse_address(text).map_err(|Why(why)| why);
+            address.map(|address| (address.to_string(), address.at().is_some()))
+        };
+        for (text, expected, is_server) in [
+            ("example.com", "example.com:7500", true),
+            ("srv.example.com", "srv.example.com:7500", true),
+            ("srv:7501", "srv:7501", true),
+            ("srv:example.com", "srv:example.com", false),
+            (
+                "srv:_quictun._udp.example.com",
+                "srv:_quictun._udp.example.com",
+                false,
+            ),
+        ] {
+            assert_eq!(shown(text), Ok((expected.to_owned(), is_server)), "{text}");
+        }
+        assert_eq!(
+            shown("srv:example.com:7500"),
+            Err("\"srv:example.com:7500\": a service has no port, its records name those of its servers: write srv:DOMAIN".to_owned())
+        );
     }
 
     #[test]

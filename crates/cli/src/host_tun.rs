@@ -29,7 +29,7 @@ pub(crate) fn wanted(settings: &ClientSettings) -> Option<Host<'_>> {
     let tun = settings.tun.as_ref().filter(|tun| !tun.one_process)?;
     match &tun.device {
         TunDevice::Own(routes) => Some(Host {
-            server: &settings.server,
+            server: settings.server.at()?,
             tun,
             routes,
         }),

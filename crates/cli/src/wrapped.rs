@@ -19,7 +19,7 @@ use quictun_sys::{
     Came, FirstProcess, Identity, Inside, NetNamespace, Network, Outcome, Side, Tun, contain,
     refusal,
 };
-use quictun_tunnel::settings::HostPort;
+use quictun_tunnel::settings::Address;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::exit::{self, Failed, say};
@@ -44,7 +44,7 @@ pub struct Wrapped {
     /// The name server that the command asks.
     pub dns: Option<IpAddr>,
     /// The server, which is looked up before.
-    server: HostPort,
+    server: Address,
     /// The network stack is in the client's process.
     one_process: bool,
 }
@@ -158,10 +158,12 @@ fn run(plan: &Wrapped, inside: Inside) -> Result<u8, Failed> {
     Ok(code)
 }
 
-fn server_addresses(server: &HostPort) -> Vec<IpAddr> {
+fn server_addresses(server: &Address) -> Vec<IpAddr> {
     // Where that fails the client tries again for ever.
-    let found = (server.host.as_str(), server.port).to_socket_addrs();
-    found.map_or_else(|_| Vec::new(), |found| found.map(|it| it.ip()).collect())
+    let found = server
+        .at()
+        .and_then(|at| (at.host.as_str(), at.port).to_socket_addrs().ok());
+    found.map_or_else(Vec::new, |found| found.map(|it| it.ip()).collect())
 }
 
 /// The device and the processes that serve it.

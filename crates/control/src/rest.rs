@@ -23,6 +23,7 @@ mod readiness;
 mod reconnect;
 mod reverse;
 pub(crate) mod sample;
+mod server_names;
 mod servers;
 mod state;
 mod status;
@@ -47,6 +48,7 @@ pub use listen::{Bound, ListenError, Listener, bind};
 pub use readiness::Readiness;
 pub use reconnect::Replace;
 pub use reverse::{ReverseForward, ReverseForwards};
+pub use server_names::{ServerName, ServerNames, ServerRecord};
 pub use state::{Facts, RestState};
 
 use crate::metrics::{self, Format};

@@ -21,6 +21,7 @@ mod bonds;
 mod choice;
 mod haste;
 mod network_change;
+mod places;
 mod race;
 mod servers;
 mod slot;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionKey, FlowKey, Socket};
+use quictun_wire::code::FlowCode;
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
@@ -71,7 +73,8 @@ impl Client {
     pub(crate) fn new(role: ClientRole, rng: ChaCha20Rng) -> Result<Self, LossReason> {
         let servers = Servers::new(&role.servers)?;
         let wanted = |server| (0..role.connections.max(1)).map(move |_| Slot::new(server, false));
-        let slots = servers.ids().flat_map(wanted).collect();
+        let dialled = |server: &ServerId| servers.place(*server).is_some_and(|it| it.wanted);
+        let slots = servers.ids().filter(dialled).flat_map(wanted).collect();
         Ok(Self {
             role,
             servers,
@@ -276,7 +279,7 @@ impl Client {
             let refused = ended.reason.is_refusal();
             if let Some(bond) = self.slots[index].bond.filter(|_| refused) {
                 // The server will not let the flows move.
-                traffic.give_up_waiting(now, bond);
+                traffic.give_up_waiting(now, bond, FlowCode::Unauthenticated);
             }
             if ended.established {
                 let server = self.slots[index].server;

@@ -9,6 +9,7 @@ use quictun_congestion::{Algorithm, PathMemory};
 use quictun_flow::Account;
 use quictun_wire::join::Join;
 
+use crate::report::ServerId;
 use crate::trace::Tracer;
 
 /// The complete configuration of an engine.
@@ -61,6 +62,40 @@ pub struct ServerToDial {
     pub name: String,
     /// Computes the proof of a pre-shared secret from a TLS exporter value.
     pub prover: Option<Prover>,
+    /// What it is to the client at first.
+    pub place: ServerPlace,
+}
+
+/// What a server is to a client, which [`crate::Engine::set_place`] changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerPlace {
+    /// It is dialled and takes new flows. A server that is not keeps the flows that it has.
+    pub wanted: bool,
+    /// Number of the server among those that have had this place: flows to an earlier one end.
+    pub tenant: u32,
+    /// What its record in the DNS says of it; `None`: it stands for itself.
+    pub rank: Option<Rank>,
+}
+
+impl Default for ServerPlace {
+    fn default() -> Self {
+        Self {
+            wanted: true,
+            tenant: 0,
+            rank: None,
+        }
+    }
+}
+
+/// Where a server stands among the others of its service (RFC 2782).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// The service: the first server of it.
+    pub service: ServerId,
+    /// No server with a higher number is used while one with a lower number answers.
+    pub priority: u16,
+    /// Position among those of its priority, which was drawn by their weights.
+    pub order: usize,
 }
 
 /// Configuration of a client.

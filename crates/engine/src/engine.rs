@@ -22,7 +22,7 @@ use rand_core::{RngCore, SeedableRng};
 
 use crate::cid::WorkerCids;
 use crate::client::{Client, Resolved};
-use crate::config::{ClientRole, EngineConfig, Prover, ServerRole};
+use crate::config::{ClientRole, EngineConfig, Prover, ServerPlace, ServerRole};
 use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::loss::{LocalError, LossReason};
@@ -408,6 +408,13 @@ impl<S: Socket> Engine<S> {
         match &mut self.role {
             Role::Client(client) => client.set_identity(server, crypto, fallback, prover),
             Role::Server(_) => Err(LocalError::NotAClient.into()),
+        }
+    }
+
+    /// Client: changes the server at one place of its list.
+    pub fn set_place(&mut self, now: Instant, server: ServerId, place: ServerPlace) {
+        if let Role::Client(client) = &mut self.role {
+            client.set_place(now, &mut self.traffic, server, place);
         }
     }
 

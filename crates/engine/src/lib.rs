@@ -75,7 +75,8 @@ pub mod report;
 pub use cid::worker_of;
 pub use client::Resolved;
 pub use config::{
-    ClientRole, EngineConfig, Joiner, PathMtu, Prover, ServerRole, ServerToDial, Transport,
+    ClientRole, EngineConfig, Joiner, PathMtu, Prover, Rank, ServerPlace, ServerRole, ServerToDial,
+    Transport,
 };
 pub use datagrams::Datagrams;
 pub use engine::Engine;

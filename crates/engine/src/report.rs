@@ -126,10 +126,16 @@ pub enum Why {
     First,
     /// The server that was chosen before does not answer.
     Gone,
+    /// No record names the server that was chosen before any more.
+    Left,
     /// The server is faster than the one before.
     Faster,
     /// The server is about as fast as the one before, and precedes it in the configuration.
     Before,
+    /// No server was chosen before, and the server is the first of its service by priority and weight.
+    Record,
+    /// The server's record has a lower priority number than that of the server before.
+    Priority,
 }
 
 impl Why {
@@ -138,8 +144,11 @@ impl Why {
         match self {
             Self::First => "it answered first",
             Self::Gone => "the other does not answer",
+            Self::Left => "no record names the other any more",
             Self::Faster => "it is faster",
             Self::Before => "as fast, and written first",
+            Self::Record => "first by priority and weight",
+            Self::Priority => "its priority comes first",
         }
     }
 }

@@ -10,13 +10,14 @@ use quictun_wire::target::Family;
 use tokio::task::JoinSet;
 use tracing::warn;
 
-use crate::mailbox::Message;
+use crate::mailbox::{Mailbox, Message};
 use crate::probe::Probe;
 use crate::requests::Request;
 use crate::resolve::Resolver;
 use crate::reverse::bind;
 use crate::servers::Servers;
-use crate::settings::HostPort;
+use crate::service::Services;
+use crate::settings::{Address, HostPort};
 use crate::token_source::TokenPlugin;
 use crate::trouble;
 use quictun_control::line_budget::LineBudget;
@@ -26,7 +27,9 @@ use quictun_trust::shares::Holder;
 /// What a client knows of its servers, and where it gets tokens; a server has nothing of it.
 #[derive(Default)]
 pub(crate) struct Sources {
-    pub(crate) servers: Vec<HostPort>,
+    pub(crate) servers: Vec<Address>,
+    /// Those of them that SRV records name.
+    pub(crate) services: Services,
     /// The addresses of the first one, where its name is not to be looked up again.
     pub(crate) server_known: Vec<SocketAddr>,
     /// A socket to ask the network with why a server does not answer, and what is known of that.
@@ -57,6 +60,11 @@ impl Answers {
             targets: Resolver::new(),
             lines,
         }
+    }
+
+    /// Looks the records of services up, again and again.
+    pub(crate) async fn keep_services(&self, mailboxes: Vec<Mailbox>) {
+        self.sources.services.keep(mailboxes).await;
     }
 
     /// Answers; `None`: the worker needs no answer.
@@ -128,16 +136,14 @@ impl Answers {
     }
 
     async fn tell_of_silence(&self, id: ServerId) {
-        let Some(server) = self.sources.servers.get(id.0) else {
-            return;
-        };
         let Ok(addresses) = self.server(id).await else {
             // That is told by itself.
             return;
         };
-        let mut network_says = None;
+        let (mut network_says, mut name) = (None, None);
         if let Some((probe, servers)) = &self.probe {
             network_says = Some(probe.ask(&addresses).await);
+            name = Some(servers.name(id));
             let standing = servers.get(id);
             if standing.is_some_and(|it| !it.trouble.goes_on()) {
                 // The server has answered while the network was asked.
@@ -145,18 +151,20 @@ impl Answers {
             }
         }
         let after_s = trouble::PATIENCE.as_secs();
-        warn!(target: "quictun", %server, after_s, network_says, check = trouble::CHECK_PATH, "the server does not answer; dialling goes on");
+        warn!(target: "quictun", server = name, after_s, network_says, check = trouble::CHECK_PATH, "the server does not answer; dialling goes on");
     }
 
     async fn server(&self, server: ServerId) -> Result<Vec<SocketAddr>, String> {
-        let Some(HostPort { host, port }) = self.sources.servers.get(server.0) else {
-            return Err("no server is configured".to_owned());
+        let HostPort { host, port } = match self.sources.servers.get(server.0) {
+            Some(Address::At(at)) => at.clone(),
+            Some(Address::Service(_)) => self.sources.services.target(server).await?,
+            None => return Err("no server is configured".to_owned()),
         };
         if server == ServerId(0) && !self.sources.server_known.is_empty() {
             return Ok(self.sources.server_known.clone());
         }
         self.servers
-            .resolve(&Holder::Own, host, *port, Family::Any)
+            .resolve(&Holder::Own, &host, port, Family::Any)
             .await
             .map_err(|error| error.to_string())
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use quictun_control::settings::HttpListen;
 use quictun_trust::settings::{Access, ClientProof, NamedClient, Pin};
 
-use crate::settings::HostPort;
+use crate::settings::Address;
 
 /// The port that `quictun client` dials where none is given.
 const PORT: u16 = 7500;
@@ -106,8 +106,8 @@ impl ServerBanner<'_> {
 }
 
 /// Writes a client's lines: each listener and its target.
-pub(crate) fn client(servers: &[HostPort], forwards: &[(String, String)]) -> String {
-    let servers: Vec<String> = servers.iter().map(HostPort::to_string).collect();
+pub(crate) fn client(servers: &[Address], forwards: &[(String, String)]) -> String {
+    let servers: Vec<String> = servers.iter().map(Address::to_string).collect();
     let mut out = format!("quictun client, to {}\n\n", servers.join(" or "));
     let width = forwards.iter().map(|(listen, _)| listen.len()).max();
     let width = width.unwrap_or_default();
@@ -169,6 +169,7 @@ fn forward(rule: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::HostPort;
 
     fn named(name: &str, secret: Option<&str>, rules: &[&str]) -> NamedClient {
         NamedClient {
@@ -221,10 +222,10 @@ mod tests {
 
     #[test]
     fn a_client_says_what_each_listener_leads_to() {
-        let server = HostPort {
+        let server = Address::At(HostPort {
             host: "example.net".to_owned(),
             port: 7500,
-        };
+        });
         let pair = |listen: &str, to: &str| (listen.to_owned(), to.to_owned());
         let forwards = [
             pair("127.0.0.1:2222", "tcp:127.0.0.1:22"),

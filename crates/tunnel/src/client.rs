@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::{ServerId, Side};
-use quictun_engine::{ClientRole, Engine, PathMtu, ServerToDial};
+use quictun_engine::{ClientRole, Engine, PathMtu, ServerPlace, ServerToDial};
 use quictun_sys::{Tun, set_mark};
 use slab::Slab;
 use socket2::{Domain, Socket, Type};
@@ -33,8 +33,9 @@ use crate::reload::client::ClientRules;
 use crate::reload::source::Source;
 use crate::reload::{self, Read, Reload};
 use crate::servers::Servers;
+use crate::service::{Services, places};
 use crate::settings::{
-    BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, HostPort, ListenOn, Reverse, TokenSource,
+    Address, BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, ListenOn, Reverse, TokenSource,
 };
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
 use crate::transparent::Way;
@@ -43,7 +44,7 @@ use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::log::shown_url;
-use quictun_control::rest::{self, Facts, ReverseForwards};
+use quictun_control::rest::{self, Facts, ReverseForwards, ServerName, ServerNames};
 use quictun_control::settings::Phrases;
 use quictun_control::systemd::{self, Activated};
 use quictun_io::udp_port::{self, UdpPort};
@@ -132,8 +133,9 @@ fn serve(
     launch::tell_of_udp(&ports[0], &settings.transport);
     let shared = launch::tls(&settings.transport)?;
     let aead = shared.suites.to_string();
-    let servers: Vec<HostPort> = server_names(&settings);
-    let rules = Arc::new(ClientRules::new(&settings, &servers, &shared)?);
+    let servers = server_names(&settings);
+    let dialled = places::each(&servers);
+    let rules = Arc::new(ClientRules::new(&settings, &dialled, &shared)?);
     warn_of_unsafe(&settings);
     for server in settings.servers() {
         identity::warn_of_wide(server.identity.psk_file.as_deref());
@@ -146,7 +148,7 @@ fn serve(
     let mut detour = detour(&settings)?;
     let mut tun = tun_plan(&settings, detour.as_ref())?;
     let role = ClientRole {
-        servers: servers_to_dial(&servers, &rules),
+        servers: servers_to_dial(&dialled, &rules),
         connections: connections.div_ceil(workers),
         joiner: None,
         reverse: !settings.reverse.is_empty(),
@@ -155,14 +157,16 @@ fn serve(
         compat_streams: COMPAT_STREAMS,
     };
     let reload = read_again.map(|read| {
-        let load = reload::source::of_client(read, servers.clone(), shared);
+        let load = reload::source::of_client(read, dialled.clone(), shared);
         Reload::new(Source::new(load, Rules::Client(rules)))
     });
     let listen: Vec<String> = listeners.iter().map(Listener::address).collect();
     let started = Arc::new(AtomicBool::new(false));
     let phrases = settings.control.log.phrases;
-    let names = servers_shown(&settings);
-    let standings = Arc::new(Servers::new(names.clone(), !role.bond_ttl.is_zero()));
+    let names = servers_shown(&settings, &dialled);
+    let at_first: Vec<_> = role.servers.iter().map(|server| server.place).collect();
+    let bonds = !role.bond_ttl.is_zero();
+    let standings = Arc::new(Servers::new(&at_first, names.clone(), bonds));
     let banner = settings.control.banner.map(|say| Banner {
         say,
         servers: servers.clone(),
@@ -179,7 +183,8 @@ fn serve(
         sources: Sources {
             server_known: server_known(&settings, detour.as_ref()),
             probe: Some((marked_socket(&servers, mark)?, standings.clone())),
-            servers,
+            services: Services::new(&dialled, &standings),
+            servers: dialled,
             plugins,
         },
         http,
@@ -238,48 +243,57 @@ fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) 
         return Ok(());
     }
     let load = read.map(|read| {
-        let (servers, shared) = (server_names(settings), tls::Shared::default());
+        let servers = places::each(&server_names(settings));
+        let shared = tls::Shared::default();
         reload::source::reads(reload::source::of_client(read.clone(), servers, shared))
     });
     launch::start_keeper(&settings.control, token_files(settings), load, None, None)
 }
 
-fn server_names(settings: &ClientSettings) -> Vec<HostPort> {
+fn server_names(settings: &ClientSettings) -> Vec<Address> {
     let servers = settings.servers().into_iter();
     servers.map(|server| server.server).collect()
 }
 
-fn servers_to_dial(servers: &[HostPort], rules: &ClientRules) -> Vec<ServerToDial> {
+fn servers_to_dial(servers: &[Address], rules: &ClientRules) -> Vec<ServerToDial> {
     let dialled = servers.iter().enumerate().filter_map(|(index, server)| {
         let rules = rules.of(ServerId(index))?;
+        // Records are looked up once the first place of a service is dialled.
+        let wanted = index == 0 || server.at().is_some() || servers[index - 1] != *server;
         Some(ServerToDial {
             crypto: rules.crypto.clone(),
             fallback: rules.fallback.clone(),
-            name: server.host.clone(),
+            name: server.name().to_owned(),
             prover: rules.prover.clone(),
+            place: ServerPlace {
+                wanted,
+                ..ServerPlace::default()
+            },
         })
     });
     dialled.collect()
 }
 
 /// The servers as people are told of them: as they were given, and the addresses of a name where they are known.
-fn servers_shown(settings: &ClientSettings) -> Vec<String> {
-    let mut names = server_names(settings).into_iter();
-    let first = names.next().map(|server| {
-        let addresses = &settings.server_addresses;
-        if addresses.is_empty() || server.host.parse::<IpAddr>().is_ok() {
-            return server.to_string();
-        }
-        let addresses: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
-        format!("{server} ({})", addresses.join(", "))
-    });
-    let others = names.map(|server| server.to_string());
-    first.into_iter().chain(others).collect()
+fn servers_shown(settings: &ClientSettings, dialled: &[Address]) -> ServerNames {
+    let known = &settings.server_addresses;
+    let named = |(index, server): (usize, &Address)| {
+        let has_name = server.name().parse::<IpAddr>().is_err();
+        let name = if index == 0 && !known.is_empty() && has_name {
+            let addresses: Vec<_> = known.iter().map(IpAddr::to_string).collect();
+            format!("{server} ({})", addresses.join(", "))
+        } else {
+            server.to_string()
+        };
+        let is_first = index == 0 || server.at().is_some() || dialled[index - 1] != *server;
+        is_first.then_some(ServerName { name, record: None })
+    };
+    ServerNames::new(dialled.iter().enumerate().map(named).collect())
 }
 
 /// The addresses of the server, where its name is not to be looked up again.
 fn server_known(settings: &ClientSettings, detour: Option<&Detour>) -> Vec<SocketAddr> {
-    let port = settings.server.port;
+    let port = settings.server.at().map_or(0, |server| server.port);
     let given = settings.server_addresses.iter();
     match detour {
         Some(detour) => detour.server().to_vec(),
@@ -312,7 +326,7 @@ fn announce(
 /// Tells a person at a terminal what has started.
 struct Banner {
     say: fn(&str),
-    servers: Vec<HostPort>,
+    servers: Vec<Address>,
 }
 
 fn destination(forward: &Forward) -> String {
@@ -457,8 +471,15 @@ fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
     });
     let names = settings.tun.as_ref().is_some_and(|tun| tun.dns.is_some());
     let made = own.map(|routes| {
-        let server = (settings.server.host.as_str(), settings.server.port);
-        Detour::new(routes, names, server)
+        let server = settings
+            .server
+            .at()
+            .context("a device carries packets to one server")?;
+        anyhow::Ok(Detour::new(
+            routes,
+            names,
+            (server.host.as_str(), server.port),
+        )?)
     });
     let made = made.transpose()?;
     for note in made.iter().flat_map(Detour::notes) {
@@ -474,11 +495,13 @@ fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
     let led = |forward: &Forward| matches!(forward.listen, ListenOn::Transparent(..));
     let Some(tun) = &settings.tun else {
         // The rules that lead connections here leave marked packets alone. They take no UDP either: it goes without.
-        let probe = any_socket(&server_names(settings)).context("UDP socket")?;
+        let probe =
+            any_socket(server_names(settings).iter().map(Address::name)).context("UDP socket")?;
         let marked = settings.forwards.iter().any(led) && set_mark(&probe, detour::MARK).is_ok();
         return Ok(marked.then_some(detour::MARK));
     };
-    let probe = any_socket(&server_names(settings)).context("UDP socket")?;
+    let probe =
+        any_socket(server_names(settings).iter().map(Address::name)).context("UDP socket")?;
     match set_mark(&probe, detour::MARK) {
         Ok(()) => Ok(Some(detour::MARK)),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => match tun.device {
@@ -509,8 +532,8 @@ fn udp_ports(
     Ok((ports, path_mtu))
 }
 
-fn marked_socket(servers: &[HostPort], mark: Option<u32>) -> Result<UdpSocket> {
-    let socket = any_socket(servers).context("UDP socket")?;
+fn marked_socket(servers: &[Address], mark: Option<u32>) -> Result<UdpSocket> {
+    let socket = any_socket(servers.iter().map(Address::name)).context("UDP socket")?;
     if let Some(mark) = mark {
         set_mark(&socket, mark).context("marking a UDP socket")?;
     }
@@ -527,11 +550,13 @@ fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
 }
 
 /// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.
-pub(crate) fn any_socket(servers: &[HostPort]) -> std::io::Result<UdpSocket> {
+pub(crate) fn any_socket<'a>(
+    servers: impl Iterator<Item = &'a str> + Clone,
+) -> std::io::Result<UdpSocket> {
     let v4: SocketAddr = ([0, 0, 0, 0], 0).into();
     let v6: SocketAddr = (std::net::Ipv6Addr::UNSPECIFIED, 0).into();
     let all = |is: fn(&IpAddr) -> bool| {
-        let mut literals = servers.iter().map(|server| server.host.parse());
+        let mut literals = servers.clone().map(str::parse);
         literals.all(|literal| literal.is_ok_and(|literal| is(&literal)))
     };
     if all(IpAddr::is_ipv4) {

@@ -274,6 +274,11 @@ impl Duty for ClientDuty {
             Message::ServerResolved(server, resolved) => {
                 io.engine.handle_resolved(io.now, server, &resolved);
             }
+            Message::PlacesChanged(untaken) => {
+                // From here on another change is news.
+                drop(untaken);
+                self.set_places(io);
+            }
             Message::Rules(change) => {
                 if let Rules::Client(rules) = &change.rules {
                     self.set_rules(io, rules);

@@ -72,6 +72,8 @@ pub(crate) async fn serve(
     if let Some(network) = control.network.take() {
         watches.spawn(network.run(control.mailboxes.clone()));
     }
+    let (answers, mailboxes) = (control.answers.clone(), control.mailboxes.clone());
+    watches.spawn(async move { answers.keep_services(mailboxes).await });
     let announce = control.announce.take();
     let mut usage = control.usage.take();
     let result = {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{
-    ClientRole, Engine, EngineConfig, Event, LossReason, ServerToDial, Transport,
+    ClientRole, Engine, EngineConfig, Event, LossReason, ServerPlace, ServerToDial, Transport,
 };
 use quictun_wire::join::Grant;
 use thiserror::Error;
@@ -130,7 +130,7 @@ struct Client {
 impl Client {
     fn new(joining: Joining) -> Result<Self, JoinError> {
         let socket =
-            any_socket(std::slice::from_ref(&joining.server)).map_err(JoinError::Socket)?;
+            any_socket([joining.server.host.as_str()].into_iter()).map_err(JoinError::Socket)?;
         let udp = UdpPort::new(socket, BUFFER, false);
         let udp = udp.map_err(JoinError::Socket)?;
         let poller = Poller::new().map_err(JoinError::Socket)?;
@@ -262,6 +262,7 @@ fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
                 fallback,
                 name: joining.server.host,
                 prover: None,
+                place: ServerPlace::default(),
             }],
             connections: 1,
             joiner: Some(Arc::new(move |exporter| secret.join(&name, exporter, own))),

@@ -47,6 +47,7 @@ mod resolve;
 mod reverse;
 mod server_duty;
 mod servers;
+mod service;
 mod terminal;
 mod token_source;
 mod trouble;

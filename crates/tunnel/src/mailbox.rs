@@ -37,7 +37,7 @@ use quictun_io::udp_port::Received;
 /// until they have taken the answers, [`REQUESTS`] at most. A client's has one token under way for each connection
 /// that waits for one, [`WAITING_MAX`] at most, and one look-up of each server, of which there are 16. Drains and closes come
 /// from the first two signals, the end of the drain, and the failure of another worker, of which there are 256. Of
-/// changes of the rules and of the network there is one at a time, and of attempts to join there are 17. Listeners that
+/// changes of the rules, of the network and of the servers there is one at a time, and of attempts to join there are 17. Listeners that
 /// are being made have their places, and as many may change their worker: one that is not told of in time finds out when it
 /// accepts.
 const MESSAGES: usize = if REQUESTS > WAITING_MAX {
@@ -90,6 +90,8 @@ pub(crate) enum Message {
     },
     /// Client: this machine has other routes or addresses, or has slept. Dropped before the worker acts upon it.
     NetworkChanged(Untaken),
+    /// Client: the records of a service name other servers, or say other things of them. Dropped before the worker acts upon it.
+    PlacesChanged(Untaken),
     /// The configuration was read again: judge by this from now on, and say when that is done.
     Rules(Change),
     /// Server: how an attempt to join went.

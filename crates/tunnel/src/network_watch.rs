@@ -77,7 +77,7 @@ impl NetworkWatch {
             } else {
                 debug!(target: "quictun", "the network has changed: asking the server at once");
             }
-            workers.tell();
+            workers.tell(Message::NetworkChanged);
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -111,22 +111,22 @@ async fn nap(sleep: &mut AsyncFd<SleepWatch>) -> io::Result<Duration> {
 }
 
 /// All workers, each with the change that it has not taken yet.
-struct Workers(Vec<(Mailbox, Weak<()>)>);
+pub(crate) struct Workers(Vec<(Mailbox, Weak<()>)>);
 
 impl Workers {
-    fn new(mailboxes: Vec<Mailbox>) -> Self {
+    pub(crate) fn new(mailboxes: Vec<Mailbox>) -> Self {
         let workers = mailboxes.into_iter().map(|mailbox| (mailbox, Weak::new()));
         Self(workers.collect())
     }
 
     /// Leaves a message for each worker that has none of this kind: what it asks when it takes that, it asks of the network
     /// as it is then.
-    fn tell(&mut self) {
+    pub(crate) fn tell(&mut self, message: impl Fn(Untaken) -> Message) {
         for (mailbox, told) in &mut self.0 {
             if told.strong_count() == 0 {
                 let untaken = Untaken::default();
                 *told = Arc::downgrade(&untaken);
-                mailbox.send(Message::NetworkChanged(untaken));
+                mailbox.send(message(untaken));
             }
         }
     }
@@ -147,20 +147,20 @@ mod tests {
         let (mailbox, mut inbox) = mailbox(1 << 20).expect("a mailbox");
         let mut workers = Workers::new(vec![mailbox]);
         for _ in 0..10_000 {
-            workers.tell();
+            workers.tell(Message::NetworkChanged);
         }
         assert_eq!(taken(&mut inbox).len(), 1);
-        workers.tell();
+        workers.tell(Message::NetworkChanged);
         let mail = taken(&mut inbox);
         assert!(
             matches!(mail[..], [Mail::Message(Message::NetworkChanged(_))]),
             "{mail:?}"
         );
         // Taken, but not yet acted upon.
-        workers.tell();
+        workers.tell(Message::NetworkChanged);
         assert_eq!(taken(&mut inbox).len(), 0);
         drop(mail);
-        workers.tell();
+        workers.tell(Message::NetworkChanged);
         assert_eq!(taken(&mut inbox).len(), 1);
     }
 }

@@ -1,18 +1,23 @@
 //! The servers of a client, as all its workers know them: what keeps it from each, and which of them new flows go to.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use quictun_control::rest::{ServerName, ServerNames};
+use quictun_engine::ServerPlace;
 use quictun_engine::report::ServerId;
 
 use crate::bonds::Bonds;
 use crate::refusal::Refused;
 use crate::trouble::Trouble;
 
-/// All servers, in the order in which they were given.
+/// All servers, in the order in which they were given. A service has several places here, and a server in each that its
+/// records name.
 #[derive(Debug)]
 pub(crate) struct Servers {
     each: Vec<Standing>,
+    names: ServerNames,
     told: Mutex<Told>,
 }
 
@@ -22,6 +27,7 @@ pub(crate) struct Standing {
     pub(crate) trouble: Trouble,
     pub(crate) refused: Refused,
     pub(crate) bonds: Bonds,
+    place: Mutex<ServerPlace>,
 }
 
 #[derive(Debug, Default)]
@@ -32,14 +38,16 @@ struct Told {
 
 impl Servers {
     /// `bonds`: flows are to outlive their connections.
-    pub(crate) fn new(shown: impl IntoIterator<Item = String>, bonds: bool) -> Self {
-        let standing = |name| Standing {
-            trouble: Trouble::to(name),
+    pub(crate) fn new(places: &[ServerPlace], names: ServerNames, bonds: bool) -> Self {
+        let standing = |place: &ServerPlace| Standing {
+            trouble: Trouble::default(),
             refused: Refused::default(),
             bonds: Bonds::new(bonds),
+            place: Mutex::new(*place),
         };
         Self {
-            each: shown.into_iter().map(standing).collect(),
+            each: places.iter().map(standing).collect(),
+            names,
             told: Mutex::default(),
         }
     }
@@ -53,14 +61,51 @@ impl Servers {
         self.each.get(server.0)
     }
 
-    pub(crate) fn name(&self, server: ServerId) -> &str {
-        self.get(server).map_or("", |it| it.trouble.server.as_str())
+    pub(crate) fn name(&self, server: ServerId) -> String {
+        let name = self.names.get(server.0);
+        name.map_or_else(String::new, |name| name.name)
     }
 
     /// All of them, for a line.
     pub(crate) fn shown(&self) -> String {
-        let names = self.each.iter().map(|it| it.trouble.server.as_str());
-        names.collect::<Vec<_>>().join(", ")
+        let names = self.names.all().into_iter();
+        names.map(|(_, it)| it.name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What a server is to all workers.
+    pub(crate) fn place(&self, server: ServerId) -> Option<ServerPlace> {
+        let place = self.get(server)?.place.lock();
+        Some(*place.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Says what a server is from now on; `None`: there is none in this place.
+    pub(crate) fn set_place(&self, server: ServerId, place: ServerPlace, name: Option<ServerName>) {
+        let Some(standing) = self.get(server) else {
+            return;
+        };
+        self.names.set(server.0, name);
+        let mut known = standing
+            .place
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *known, place);
+        drop(known);
+        if before.tenant != place.tenant || before.rank.is_none() != place.rank.is_none() {
+            // What was known of another server says nothing of this one.
+            standing.trouble.forget();
+            standing.refused.clear();
+        }
+    }
+
+    /// Whether each of these that there is has failed, and none has answered since.
+    pub(crate) fn all_fail(&self, servers: Range<usize>) -> bool {
+        let there = servers.filter(|&server| self.names.get(server).is_some());
+        let fails = |server| {
+            let standing = self.get(ServerId(server));
+            standing.is_some_and(|it| it.trouble.cause().is_some())
+        };
+        let each: Vec<bool> = there.map(fails).collect();
+        !each.is_empty() && each.into_iter().all(|fails| fails)
     }
 
     /// New flows of a worker go to this server. Returns whether that is news: each worker chooses for itself, but as a rule
@@ -72,14 +117,14 @@ impl Servers {
     /// An attempt to reach a server has failed, or has had no answer for long. Returns what was tried where none of several is
     /// left: once, until one answers.
     pub(crate) fn none_left(&self) -> Option<String> {
-        if self.count() < 2 {
+        let names = self.names.all();
+        if names.len() < 2 {
             return None;
         }
         let mut tried = String::new();
-        for standing in &self.each {
-            let cause = standing.trouble.cause()?;
+        for (server, ServerName { name, .. }) in names {
+            let cause = self.get(ServerId(server))?.trouble.cause()?;
             let separator = if tried.is_empty() { "" } else { "; " };
-            let name = &standing.trouble.server;
             write!(tried, "{separator}{name}: {cause}")
                 .expect("invariant: a String takes whatever is written to it");
         }
@@ -104,7 +149,8 @@ mod tests {
     use super::*;
 
     fn servers(names: &[&str]) -> Servers {
-        Servers::new(names.iter().map(|name| (*name).to_owned()), true)
+        let places = vec![ServerPlace::default(); names.len()];
+        Servers::new(&places, names.iter().copied().collect(), true)
     }
 
     #[test]
@@ -139,5 +185,40 @@ mod tests {
         let servers = servers(&["a:1", "b:2"]);
         let told = [0, 0, 1, 1, 0].map(|server| servers.is_news(ServerId(server)));
         assert_eq!(told, [true, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_place_without_a_server_is_neither_told_of_nor_waited_for() {
+        let servers = servers(&["a:1", "b:2", "c:3"]);
+        let now = Instant::now();
+        servers.set_place(ServerId(1), ServerPlace::default(), None);
+        assert_eq!(servers.shown(), "a:1, c:3");
+        assert!(!servers.all_fail(0..3));
+        for server in [0, 2] {
+            let standing = servers.get(ServerId(server)).expect("a server");
+            standing.trouble.failed(now, "no answer");
+        }
+        assert!(servers.all_fail(0..3) && servers.all_fail(2..3));
+        assert!(!servers.all_fail(1..2), "none is there");
+        let all = servers.none_left();
+        assert_eq!(all.as_deref(), Some("a:1: no answer; c:3: no answer"));
+        // Another server in the place of one that failed.
+        let next = ServerPlace {
+            tenant: 1,
+            ..ServerPlace::default()
+        };
+        let name = ServerName {
+            name: "d:4".to_owned(),
+            record: None,
+        };
+        servers.set_place(ServerId(0), next, Some(name));
+        assert_eq!(
+            (
+                servers.name(ServerId(0)).as_str(),
+                servers.place(ServerId(0))
+            ),
+            ("d:4", Some(next))
+        );
+        assert!(!servers.all_fail(0..3));
     }
 }

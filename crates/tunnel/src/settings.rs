@@ -15,13 +15,14 @@ use quictun_trust::settings::{
     Access, Aead, ClientIdentity, HeaderTargets, Offer, ServerIdentity, ServerTrust,
 };
 use quictun_wire::listening::ListenAddress;
+use quictun_wire::srv::ServiceName;
 use quictun_wire::target::Target;
 
 /// Everything `quictun-client` and `quictun client` need.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// The server to dial. Resolved again on every attempt.
-    pub server: HostPort,
+    pub server: Address,
     /// Its addresses, where it is not to be resolved.
     pub server_addresses: Vec<IpAddr>,
     /// Further servers, of which one serves where this one does not, or serves better.
@@ -54,7 +55,7 @@ pub struct ClientSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerToDial {
     /// The server. Resolved again on every attempt.
-    pub server: HostPort,
+    pub server: Address,
     /// How it is recognised.
     pub trust: ServerTrust,
     /// How this client proves to it who it is.
@@ -96,6 +97,47 @@ pub struct ServerSettings {
     pub transport: TransportSettings,
     /// REST, metrics and logs.
     pub control: ControlSettings,
+}
+
+/// Servers of a client at most, with those that records name. Each has its connections and is asked for a sign of life; chosen
+/// arbitrarily, to bound both.
+pub const SERVERS_MAX: usize = 16;
+
+/// A server, or several, as a person writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// One server.
+    At(HostPort),
+    /// The servers that the SRV records of a service name.
+    Service(ServiceName),
+}
+
+impl Address {
+    /// The name that certificates have to show, and that is sent as SNI.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::At(server) => &server.host,
+            Self::Service(service) => service.domain(),
+        }
+    }
+
+    /// The one server; `None`: records name several.
+    pub fn at(&self) -> Option<&HostPort> {
+        match self {
+            Self::At(server) => Some(server),
+            Self::Service(_) => None,
+        }
+    }
+}
+
+/// Writes it as it was written: `HOST:PORT` or `srv:DOMAIN`.
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::At(server) => server.fmt(f),
+            Self::Service(service) => service.fmt(f),
+        }
+    }
 }
 
 /// A host name or address literal, and a port.

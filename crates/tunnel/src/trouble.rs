@@ -29,8 +29,6 @@ pub(crate) const NO_ANSWER: &str = "no answer";
 /// The causes that keep the workers of a client from their server.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
-    /// The server, as it was given.
-    pub(crate) server: String,
     outage: Mutex<Outage>,
 }
 
@@ -59,11 +57,6 @@ pub(crate) struct SoFar {
 }
 
 impl Trouble {
-    pub(crate) fn to(server: String) -> Self {
-        let outage = Mutex::default();
-        Self { server, outage }
-    }
-
     /// Notes a failed attempt. Returns the outage so far where a line is due.
     pub(crate) fn failed(&self, now: Instant, cause: &str) -> Option<SoFar> {
         let mut outage = self.lock();
@@ -101,6 +94,11 @@ impl Trouble {
         let lasts = outage.lasts(now);
         let failures = outage.failures;
         (failures > 0).then_some(SoFar { failures, lasts })
+    }
+
+    /// Forgets the outage: another server is meant from now on.
+    pub(crate) fn forget(&self) {
+        *self.lock() = Outage::default();
     }
 
     fn lock(&self) -> MutexGuard<'_, Outage> {

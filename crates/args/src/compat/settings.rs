@@ -7,7 +7,9 @@ use quictun_control::log::without_credentials;
 use quictun_trust::settings::{
     Access, CertificateFiles, ClientIdentity, Guard, HeaderTargets, ServerIdentity, ServerTrust,
 };
-use quictun_tunnel::settings::{ClientSettings, Forward, ForwardTo, ServerSettings, TokenSource};
+use quictun_tunnel::settings::{
+    Address, ClientSettings, Forward, ForwardTo, ServerSettings, TokenSource,
+};
 use quictun_wire::token;
 
 use super::files;
@@ -126,7 +128,7 @@ fn client_settings(
         headed: HeaderTargets::default(),
         sends_sources: false,
         tun,
-        server,
+        server: Address::At(server),
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
         other_servers: Vec::new(),
         forwards,

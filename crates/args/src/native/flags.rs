@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use quictun_control::settings::{HttpListen, LogFormat, Phrases};
 use quictun_trust::settings::{HeaderRule, Offer, Pin};
-use quictun_tunnel::settings::{Forward, HostPort, ListenOn, Reverse};
+use quictun_tunnel::settings::{Address, Forward, ListenOn, Reverse};
 
-use crate::address::{PORT, Wildcard, parse_forward_listen, parse_listen_or_port, parse_server_at};
+use crate::address::{Wildcard, parse_address, parse_forward_listen, parse_listen_or_port};
 use crate::control::{
     COMPAT_JSON, LOG_LEVEL, NO_CONFINE, Names, Verbosity, parse_http, parse_mode, parse_name,
 };
@@ -168,8 +168,8 @@ options! {
     pub(super) SERVER_CA: Maybe<PathBuf> = "ca" "FILE", by path, key "ca", reloads true;
         "Authorities for clients known by the name in their certificate, PEM"
 
-    pub(super) SERVER_TO_DIAL: Many<HostPort> = "server" "HOST[:PORT]", by |text| parse_server_at(text, PORT), key "server";
-        "The server to dial, at port 7500 if none is given; repeatable: new flows take the best"
+    pub(super) SERVER_TO_DIAL: Many<Address> = "server" "HOST[:PORT]", by parse_address, key "server";
+        "The server to dial, at port 7500 if none is given, or srv:DOMAIN for those that its SRV records name; repeatable: new flows take the best"
     pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by forward::parse, short 'L';
         "Carry what connects to LISTEN to TARGET; repeatable"
     pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by parse_forward_listen, short 'D';

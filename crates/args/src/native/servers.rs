@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
-use quictun_tunnel::settings::{HostPort, ServerToDial};
+use quictun_tunnel::settings::{Address, SERVERS_MAX, ServerToDial};
 
 use super::flags;
 use crate::fault::Fault;
@@ -14,11 +14,8 @@ use crate::layers::{Layers, check_readable};
 /// The keys of a `[[server]]` table. What a table leaves out holds for all servers, as it stands outside the tables.
 pub(super) const KEYS: [&str; 6] = ["address", "pin", "ca", "cert", "key", "psk_file"];
 
-/// Servers of one client. Each has its connections and is asked for a sign of life; chosen arbitrarily, to bound both.
-const SERVERS_MAX: usize = 16;
-
 /// The addresses, in the order in which they are given.
-pub(super) fn addresses(layers: &Layers<'_>) -> Result<Vec<HostPort>, Fault> {
+pub(super) fn addresses(layers: &Layers<'_>) -> Result<Vec<Address>, Fault> {
     let option = &flags::SERVER_TO_DIAL;
     let addresses = layers.get(option)?;
     if addresses.is_empty() {
@@ -40,14 +37,20 @@ pub(super) fn addresses(layers: &Layers<'_>) -> Result<Vec<HostPort>, Fault> {
     Ok(addresses)
 }
 
-fn is_same(one: &HostPort, other: &HostPort) -> bool {
-    one.host.eq_ignore_ascii_case(&other.host) && one.port == other.port
+fn is_same(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::At(one), Address::At(other)) => {
+            one.host.eq_ignore_ascii_case(&other.host) && one.port == other.port
+        }
+        (Address::Service(one), Address::Service(other)) => one.owner() == other.owner(),
+        _ => false,
+    }
 }
 
 /// The first server, and the others. `trust` and `identity` hold for those whose table says nothing else.
 pub(super) fn servers(
     layers: &Layers<'_>,
-    addresses: Vec<HostPort>,
+    addresses: Vec<Address>,
     trust: Result<ServerTrust, Fault>,
     identity: &ClientIdentity,
 ) -> Result<(ServerToDial, Vec<ServerToDial>), Fault> {
@@ -83,7 +86,7 @@ impl Common<'_> {
         &self,
         layers: &Layers<'_>,
         path: &Path,
-        server: HostPort,
+        server: Address,
         table: &Fields,
     ) -> Result<ServerToDial, Fault> {
         let what = format!("{}: server {server}", path.display());

@@ -144,6 +144,13 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
             "a device carries packets to one server: keep one of them",
         ));
     }
+    let is_service = addresses.iter().any(|address| address.at().is_none());
+    if tun.is_some() && is_service {
+        return Err(layers.fault(
+            &flags::SERVER_TO_DIAL,
+            "a device carries packets to one server, and the records of a service may name several: name one by its host",
+        ));
+    }
     let mut forwards = forwards(layers)?;
     let trust = server_trust(layers);
     let identity = ClientIdentity {
@@ -160,6 +167,12 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     } else {
         reverse(layers, offer)?
     };
+    if first.server.at().is_none() && !reverse.is_empty() {
+        return Err(layers.fault(
+            &flags::REVERSE,
+            "the first server listens for reverse forwards, and the records of a service may name another one each time: put a server before it, by its host",
+        ));
+    }
     Ok(ClientSettings {
         server: first.server,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,

@@ -49,6 +49,11 @@ pub(super) struct Status {
 #[derive(Debug, Deserialize)]
 pub(super) struct Server {
     pub(super) name: String,
+    /// Of its SRV record. Programs before those have neither.
+    #[serde(default)]
+    pub(super) priority: Option<u16>,
+    #[serde(default)]
+    pub(super) weight: Option<u16>,
     pub(super) why: String,
     pub(super) flows: usize,
     pub(super) rtt_seconds: Option<f64>,

@@ -89,12 +89,36 @@ type Column = (&'static str, isize);
 
 const SERVER: [Column; 4] = [("SERVER", -29), ("RTT", 7), ("FLOWS", 5), ("STATE", -36)];
 
-/// Several servers; of one the connections say enough.
+const RECORD: [Column; 6] = [
+    ("SERVER", -25),
+    ("PRIO", 5),
+    ("WEIGHT", 6),
+    ("RTT", 7),
+    ("FLOWS", 5),
+    ("STATE", -27),
+];
+
+/// Several servers, or those of a service; of another one the connections say enough.
 fn servers_table(out: &mut String, servers: &[Server]) {
-    if servers.len() < 2 {
+    let have_records = servers.iter().any(|server| server.priority.is_some());
+    if servers.len() < 2 && !have_records {
         return;
     }
     writeln!(out, "\n{}", count(servers.len(), "server")).expect(TO_A_STRING);
+    if have_records {
+        let number = |number: Option<u16>| number.map(|it| it.to_string()).unwrap_or_default();
+        let rows = servers.iter().map(|server| {
+            [
+                server.name.clone(),
+                number(server.priority),
+                number(server.weight),
+                server.rtt_seconds.map(milliseconds).unwrap_or_default(),
+                server.flows.to_string(),
+                server.why.clone(),
+            ]
+        });
+        return table(out, &RECORD, rows);
+    }
     let rows = servers.iter().map(|server| {
         [
             server.name.clone(),

@@ -4,7 +4,7 @@ use quictun_args::compat::settings::Asked;
 use quictun_control::log::LogFilter;
 use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
 use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
-use quictun_tunnel::settings::{Forward, ForwardTo, HostPort, ListenOn, TokenSource};
+use quictun_tunnel::settings::{Address, Forward, ForwardTo, HostPort, ListenOn, TokenSource};
 
 use crate::world::{Lines, PIN, World, client_lines, default_transport, differ, run, usage};
 
@@ -27,10 +27,10 @@ fn the_published_command_line_works_verbatim() {
     let settings = ready.settings;
     assert_eq!(
         settings.server,
-        HostPort {
+        Address::At(HostPort {
             host: "192.168.26.129".to_owned(),
             port: 7500
-        }
+        })
     );
     let to = ForwardTo::Source(TokenSource::Fixed("tcp:127.0.0.1:5201".to_owned()));
     let listen = ListenOn::Tcp("127.0.0.1:6500".parse().expect("an address"));

@@ -494,6 +494,29 @@ fn several_servers_are_flags_a_list_or_tables() {
     assert_eq!(others(&World::default(), &minimal()), "[]");
 }
 
+#[test]
+fn a_service_is_a_server_among_others() {
+    let flags = format!("client --ca system {FLAG_FORWARD} --server srv:x.example --server b:2");
+    let tables = format!(
+        "ca = 'system'\n[[server]]\naddress = 'srv:x.example'\n[[server]]\naddress = 'b:2'\n{FORWARD}"
+    );
+    let world = World::default().file("c.toml", &tables);
+    for found in [
+        lines(&World::default(), &flags),
+        lines(&world, "client -c c.toml"),
+    ] {
+        assert_eq!(found["server"], "srv:x.example");
+        assert!(
+            found["other_servers"].contains("host: \"b\", port: 2"),
+            "{found:?}"
+        );
+    }
+    // It listens for reverse forwards at the server before it.
+    let reverse = format!("{FLAG_FORWARD} -R 8000=h:1 --server b:2 --server srv:x.example");
+    let found = lines(&World::default(), &format!("client --ca system {reverse}"));
+    assert_eq!(found["server"], "b 2");
+}
+
 const FLAG_FORWARD: &str = "-L 1=h:1";
 
 #[test]
@@ -544,6 +567,22 @@ fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
             "--server: a device carries packets to one server: keep one of them",
         ),
         (&many.join(" "), "--server: 17 servers: at most 16"),
+        (
+            "--server srv:x.example --server srv:_quictun._udp.X.example",
+            "--server: two servers have the address srv:_quictun._udp.X.example: keep one of them",
+        ),
+        (
+            "--server srv:x.example --tun",
+            "--server: a device carries packets to one server, and the records of a service may name several: name one by its host",
+        ),
+        (
+            "--server srv:x.example -R 8000=h:1",
+            "--reverse: the first server listens for reverse forwards, and the records of a service may name another one each time: put a server before it, by its host",
+        ),
+        (
+            "--server srv:x.example:7500",
+            "--server: \"srv:x.example:7500\": a service has no port, its records name those of its servers: write srv:DOMAIN",
+        ),
     ] {
         let line = format!("client --ca system {FLAG_FORWARD} {flags}");
         usage(world.native(&line), message, flags);

@@ -55,7 +55,7 @@ fn the_environment_alone_can_start_every_program() {
         .env("QUICTUN_CLIENT_INSECURE_SKIP_VERIFY", "true")
         .env("QUICTUN_CLIENT_LOG_OUTPUT_PATHS", "a, b");
     let settings = run(client.compat_client("")).settings;
-    assert_eq!(settings.server.host, "h");
+    assert_eq!(settings.server.name(), "h");
     assert_eq!(settings.control.log.outputs, ["a", "b"]);
 
     let server = World::default()

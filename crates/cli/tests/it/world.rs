@@ -15,7 +15,9 @@ use quictun_args::native::{Configured, settings as native_settings};
 use quictun_cli::native::{self, Action};
 use quictun_control::settings::ControlSettings;
 use quictun_trust::enrolment::Directory;
-use quictun_tunnel::settings::{ClientSettings, Congestion, ServerSettings, TransportSettings};
+use quictun_tunnel::settings::{
+    Address, ClientSettings, Congestion, ServerSettings, TransportSettings,
+};
 
 /// A pin that is one.
 pub(crate) const PIN: &str = "sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";
@@ -218,7 +220,13 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
         control,
     } = settings;
     let mut lines = Lines::from([
-        ("server", format!("{} {}", server.host, server.port)),
+        (
+            "server",
+            match server {
+                Address::At(at) => format!("{} {}", at.host, at.port),
+                Address::Service(service) => service.to_string(),
+            },
+        ),
         (
             "forwards",
             forwards

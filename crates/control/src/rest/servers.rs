@@ -5,13 +5,17 @@ use quictun_engine::report::{ServerReport, Why};
 use super::clock::seconds;
 use super::object::object;
 use super::sample::Sample;
+use super::server_names::{ServerName, ServerRecord};
 use super::state::RestState;
 
 object! {
-    pub(super) struct Server<'a>,
-    fn server(name: &'a str, known: &Known) {
-        name: &'a str = name,
-        why: String = known.why(),
+    pub(super) struct Server,
+    fn server(name: &ServerName, known: &Known, beside: &[ServerRecord]) {
+        name: String = name.name.clone(),
+        service: Option<String> = name.record.as_ref().map(|record| record.service.clone()),
+        priority: Option<u16> = name.record.as_ref().map(|record| record.priority),
+        weight: Option<u16> = name.record.as_ref().map(|record| record.weight),
+        why: String = known.why(name, beside),
         used_by_workers: usize = known.used_by,
         ready_connections: usize = known.ready,
         flows: usize = known.flows,
@@ -37,20 +41,28 @@ struct Known {
     failure: Option<String>,
 }
 
-pub(super) fn servers<'a>(state: &'a RestState, sample: &Sample) -> Vec<Server<'a>> {
-    let names = state.facts.servers.iter().enumerate();
-    let object = |(index, name): (usize, &'a String)| {
+pub(super) fn servers(state: &RestState, sample: &Sample) -> Vec<Server> {
+    let names = state.facts.servers.all();
+    let of = |(index, name): &(usize, ServerName)| {
         let snapshots = sample.collected.snapshots.iter();
         let mut known = Known {
-            only: state.facts.servers.len() == 1,
+            only: names.len() == 1 && name.record.is_none(),
             ..Known::default()
         };
-        for report in snapshots.filter_map(|snapshot| snapshot.servers.get(index)) {
+        for report in snapshots.filter_map(|snapshot| snapshot.servers.get(*index)) {
             known.add(report);
         }
-        server(name, &known)
+        known
     };
-    names.map(object).collect()
+    let all: Vec<Known> = names.iter().map(of).collect();
+    let answer = |(name, known): (&(usize, ServerName), &Known)| {
+        let record = name.1.record.clone();
+        record.filter(|_| known.ready > 0)
+    };
+    let answering: Vec<ServerRecord> = names.iter().zip(&all).filter_map(answer).collect();
+    let each = names.iter().zip(&all);
+    each.map(|((_, name), known)| server(name, known, &answering))
+        .collect()
 }
 
 impl Known {
@@ -68,13 +80,22 @@ impl Known {
         }
     }
 
-    fn why(&self) -> String {
+    /// `answering`: the records of servers that answer.
+    fn why(&self, name: &ServerName, answering: &[ServerRecord]) -> String {
+        let record = name.record.as_ref();
+        let stands_back = record.is_some_and(|this| {
+            let mut others = answering.iter();
+            others.any(|it| it.service == this.service && it.priority < this.priority)
+        });
         match (self.ready, &self.failure, self.chosen) {
             (0, Some(failure), _) => format!("cannot be used: {failure}"),
             (0, None, _) if self.unready > 0 => "does not answer".to_owned(),
             (0, None, _) => "is being connected to".to_owned(),
             (_, _, Some(_)) if self.only => "in use".to_owned(),
             (_, _, Some(why)) => format!("in use: {}", why.text()),
+            (_, _, None) if stands_back => {
+                "stands by: one with a lower priority number answers".to_owned()
+            }
             (_, _, None) => "stands by: another serves as well".to_owned(),
         }
     }
@@ -108,7 +129,34 @@ mod tests {
         for report in reports {
             known.add(report);
         }
-        known.why()
+        known.why(&ServerName::default(), &[])
+    }
+
+    #[test]
+    fn a_server_whose_record_stands_behind_another_says_so() {
+        let record = |service: &str, priority| ServerRecord {
+            service: service.to_owned(),
+            priority,
+            weight: 0,
+        };
+        let name = ServerName {
+            name: "b.example:7500".to_owned(),
+            record: Some(record("srv:example", 20)),
+        };
+        let mut known = Known::default();
+        known.add(&report(None, 1, None));
+        let behind = "stands by: one with a lower priority number answers";
+        let beside = "stands by: another serves as well";
+        for (other, expected) in [
+            (record("srv:example", 19), behind),
+            (record("srv:example", 20), beside),
+            (record("srv:another", 19), beside),
+        ] {
+            assert_eq!(known.why(&name, &[other]), expected);
+        }
+        known.add(&report(Some(Why::Priority), 1, None));
+        let used = known.why(&name, &[record("srv:example", 19)]);
+        assert_eq!(used, "in use: its priority comes first");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::readiness::Readiness;
 use super::reconnect::{Reconnect, Replace};
 use super::reverse::ReverseForwards;
 use super::sample::{Ask, Sample};
+use super::server_names::ServerNames;
 use crate::flow_uuids::FlowUuids;
 use crate::reload::Reloadable;
 use crate::settings::ControlSettings;
@@ -54,8 +55,8 @@ pub struct Facts {
     pub listen: Vec<String>,
     /// The cipher suite that it prefers, and the library that computes it.
     pub aead: String,
-    /// Client: the names of its servers, in the order in which they were given.
-    pub servers: Vec<String>,
+    /// Client: its servers, in the order in which they were given.
+    pub servers: ServerNames,
     /// Client: its reverse forwards.
     pub reverse: ReverseForwards,
 }

@@ -46,7 +46,7 @@ object! {
         moves_refused: u64 = sample.counters.iter().map(|it| it.totals.moves_refused).sum(),
         sent_bytes: u64 = sample.collected.connections().map(|it| it.bytes_sent).sum(),
         received_bytes: u64 = sample.collected.connections().map(|it| it.bytes_received).sum(),
-        servers: Vec<Server<'a>> = servers(state, sample),
+        servers: Vec<Server> = servers(state, sample),
         reload: Option<Latest> = state.reload.as_ref().map(|it| reloaded(it.state().latest())),
     }
 }

@@ -11,7 +11,7 @@ use quinn_proto::crypto::rustls::QuicClientConfig;
 use super::Client;
 use super::choice::{Choice, Facts};
 use super::slot::Slot;
-use crate::config::{Prover, ServerToDial};
+use crate::config::{Prover, ServerPlace, ServerToDial};
 use crate::connection::Connection;
 use crate::event::Event;
 use crate::loss::LossReason;
@@ -40,6 +40,7 @@ struct Dialled {
     fallback: Option<Arc<QuicClientConfig>>,
     name: String,
     prover: Option<Prover>,
+    place: ServerPlace,
     resolving: bool,
     /// Reason why the latest attempt or connection ended.
     failure: Option<LossReason>,
@@ -65,6 +66,27 @@ impl Servers {
 
     fn is_one(&self) -> bool {
         self.each.len() == 1
+    }
+
+    /// What a server is at the moment; `None`: there is no such server.
+    pub(super) fn place(&self, server: ServerId) -> Option<ServerPlace> {
+        Some(self.each.get(server.0)?.place)
+    }
+
+    /// Returns what it was before. What was known of an earlier tenant is forgotten.
+    pub(super) fn set_place(
+        &mut self,
+        server: ServerId,
+        place: ServerPlace,
+    ) -> Option<ServerPlace> {
+        let dialled = self.get(server)?;
+        let before = std::mem::replace(&mut dialled.place, place);
+        if before.tenant != place.tenant {
+            dialled.resolving = false;
+            dialled.failure = None;
+            dialled.bandwidth = None;
+        }
+        Some(before)
     }
 
     fn get(&mut self, server: ServerId) -> Option<&mut Dialled> {
@@ -147,6 +169,9 @@ impl Servers {
             else {
                 continue;
             };
+            if !dialled.place.wanted {
+                continue;
+            }
             let rtt = connection.rtt();
             known.rtt = Some(known.rtt.map_or(rtt, |least| least.min(rtt)));
             dialled.failure = None;
@@ -157,6 +182,9 @@ impl Servers {
         for (dialled, known) in self.each.iter().zip(&mut facts) {
             let bandwidth = dialled.bandwidth.filter(|&(_, until)| now < until);
             known.bandwidth = bandwidth.map(|(bandwidth, _)| bandwidth);
+            known.rank = dialled.place.rank;
+            known.left = !dialled.place.wanted;
+            known.hopeless = known.left || dialled.failure.is_some();
         }
         facts
     }
@@ -219,6 +247,7 @@ impl Dialled {
             fallback: server.fallback.as_ref().map(quic_crypto).transpose()?,
             name: server.name.clone(),
             prover: server.prover.clone(),
+            place: server.place,
             resolving: false,
             failure: None,
             flows_opened: 0,

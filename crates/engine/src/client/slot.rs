@@ -97,6 +97,11 @@ impl Slot {
         self.spare
     }
 
+    /// It is kept for the sake of its flows only.
+    pub(super) fn become_spare(&mut self) {
+        self.spare = true;
+    }
+
     pub(super) fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
     }

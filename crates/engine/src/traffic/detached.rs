@@ -217,13 +217,13 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Client: ends the waiting flows of a bond, because the server no longer admits this client.
-    pub(crate) fn give_up_waiting(&mut self, now: Instant, bond: BondKey) {
+    /// Client: ends the waiting flows of a bond with `code`, because no connection will come for them.
+    pub(crate) fn give_up_waiting(&mut self, now: Instant, bond: BondKey, code: FlowCode) {
         let found = self.bonds.get(bond);
         let flows: Vec<FlowKey> = found.map_or_else(Vec::new, |bond| bond.flows().collect());
         for flow in flows {
             if self.is_detached(flow) {
-                self.give_up(now, flow, FlowCode::Unauthenticated);
+                self.give_up(now, flow, code);
             }
         }
     }

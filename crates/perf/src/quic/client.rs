@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ClientRole, Ending, Engine, EngineConfig, Event, FlowRequest, ServerToDial};
+use quictun_engine::{
+    ClientRole, Ending, Engine, EngineConfig, Event, FlowRequest, ServerPlace, ServerToDial,
+};
 use rustls::ClientConfig;
 
 use super::driver::Driver;
@@ -91,6 +93,7 @@ fn engine<'e>(
                 fallback: None,
                 name: server.ip().to_string(),
                 prover: None,
+                place: ServerPlace::default(),
             }],
             connections: match plan.mode {
                 Mode::Crr => 1,

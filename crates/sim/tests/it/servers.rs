@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::Event;
 use quictun_sim::engine::report::{ServerId, Why};
+use quictun_sim::engine::{Event, Rank, ServerPlace};
 use quictun_sim::{
     AppId, Dial, HostId, Incoming, LinkConfig, Network, Outgoing, Script, Seed, Write, config,
 };
@@ -29,6 +29,10 @@ fn server_config(seed: u64) -> quictun_sim::engine::EngineConfig<quictun_sim::en
 
 impl<const N: usize> Several<N> {
     fn new(links: [LinkConfig; N]) -> Self {
+        Self::in_places(links, [ServerPlace::default(); N])
+    }
+
+    fn in_places(links: [LinkConfig; N], places: [ServerPlace; N]) -> Self {
         let mut network = Network::new(Seed::fixed(1));
         let servers = std::array::from_fn(|index| {
             let seed = 10 + index as u64;
@@ -36,7 +40,13 @@ impl<const N: usize> Several<N> {
         });
         let mut client = config::client_speaking(config::NATIVE, 1);
         client.role.bond_ttl = Duration::from_mins(30);
-        client.role.servers = vec![client.role.servers[0].clone(); N];
+        let server = client.role.servers[0].clone();
+        let dialled = places.map(|place| {
+            let mut server = server.clone();
+            server.place = place;
+            server
+        });
+        client.role.servers = dialled.to_vec();
         let client = network.add_client_of("client", client, &servers);
         for (server, link) in servers.into_iter().zip(links) {
             network.link(client, server, link.clone(), link);
@@ -91,6 +101,13 @@ impl<const N: usize> Several<N> {
         let client = self.client;
         self.network
             .command(client, |engine, now| engine.server_reports(now))
+    }
+
+    fn set_place(&mut self, server: usize, place: ServerPlace) {
+        let client = self.client;
+        self.network.command(client, |engine, now| {
+            engine.set_place(now, ServerId(server), place);
+        });
     }
 
     fn cut(&mut self, server: usize, loss: f64) {
@@ -262,4 +279,122 @@ fn flows_wait_while_no_server_answers_and_go_to_the_first_that_does() {
     assert_eq!(several.latest().0, 1);
     assert_eq!(several.reports()[1].server, ServerId(1));
     assert_eq!(several.reports()[1].chosen, Some(Why::Gone));
+}
+
+/// A server of the only service, by its priority.
+fn of_priority(priority: u16) -> ServerPlace {
+    ServerPlace {
+        rank: Some(Rank {
+            service: ServerId(0),
+            priority,
+            order: 0,
+        }),
+        ..ServerPlace::default()
+    }
+}
+
+/// A place that no record gives to a server.
+fn vacant() -> ServerPlace {
+    ServerPlace {
+        wanted: false,
+        ..ServerPlace::default()
+    }
+}
+
+#[test]
+fn a_server_of_a_lower_priority_number_is_used_however_far_and_again_when_it_is_back() {
+    let places = [of_priority(10), of_priority(20)];
+    let mut several = Several::in_places([wire(80 * MS), wire(10 * MS)], places);
+    several.open_for(10 * SECOND);
+    assert_eq!(several.asked()[1], 0, "{:?}", several.switches());
+    several.cut(0, 1.0);
+    several.open_for(10 * SECOND);
+    assert_eq!(several.latest().0, 1);
+    several.cut(0, 0.0);
+    let back_at = several.network.elapsed();
+    several.open_for(30 * SECOND);
+    let (again, why, back) = several.latest();
+    assert_eq!((again, why), (0, Why::Priority), "{:?}", several.switches());
+    assert!(back < back_at + 30 * SECOND, "{back:?} after {back_at:?}");
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+}
+
+#[test]
+fn a_server_that_no_record_names_keeps_its_flows_and_gets_no_new_ones() {
+    let places = [of_priority(10), vacant()];
+    let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);
+    assert_eq!(several.reports()[1].ready, 0, "it is not dialled");
+    let script = Script::echoed(1).write([Write::Send(20_000_000), Write::Finish]);
+    let bulk = several.network.open(several.client, "echo", script);
+    several.network.run_for(100 * MS);
+    several.set_place(1, of_priority(10));
+    several.network.run_for(SECOND);
+    let before = several.asked()[0];
+    several.set_place(0, vacant());
+    several.open_for(5 * SECOND);
+    assert_eq!(several.asked()[0], before);
+    assert_eq!((several.latest().0, several.latest().1), (1, Why::Left));
+    several
+        .network
+        .run_until(60 * SECOND, |network| network.outcome(bulk).is_over());
+    let outcome = several.network.outcome(bulk);
+    assert_eq!(outcome.received, 20_000_000);
+    // Once nothing needs it, the connection goes.
+    several.network.run_for(90 * SECOND);
+    let left = &several.reports()[0];
+    assert_eq!((left.ready, left.unready, left.flows), (0, 0, 0));
+    several.open_for(SECOND);
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    // It comes back as any server does.
+    several.set_place(0, of_priority(5));
+    several.open_for(20 * SECOND);
+    assert_eq!((several.latest().0, several.latest().1), (0, Why::Priority));
+}
+
+#[test]
+fn flows_that_wait_for_a_server_that_no_record_names_still_go_on_there() {
+    let places = [of_priority(10), of_priority(20)];
+    let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);
+    let script = Script::echoed(1).write([Write::Send(20_000_000), Write::Finish]);
+    let bulk = several.network.open(several.client, "echo", script);
+    several.network.run_for(100 * MS);
+    several.cut(0, 1.0);
+    several.network.run_for(90 * SECOND);
+    several.set_place(0, vacant());
+    several.network.run_for(10 * SECOND);
+    several.cut(0, 0.0);
+    several
+        .network
+        .run_until(60 * SECOND, |network| network.outcome(bulk).is_over());
+    let outcome = several.network.outcome(bulk);
+    assert_eq!(
+        (outcome.incoming, outcome.received),
+        (Incoming::Fin, 20_000_000)
+    );
+}
+
+#[test]
+fn another_server_in_a_place_ends_the_flows_of_the_one_before() {
+    let places = [of_priority(10), of_priority(20)];
+    let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);
+    let script = Script::echoed(1).write([Write::Send(20_000_000)]);
+    let bulk = several.network.open(several.client, "echo", script);
+    several.network.run_for(100 * MS);
+    several.set_place(0, vacant());
+    several.network.run_for(SECOND);
+    assert!(!several.network.outcome(bulk).is_over());
+    let next = ServerPlace {
+        tenant: 1,
+        ..of_priority(10)
+    };
+    several.set_place(0, next);
+    several.network.run_for(SECOND);
+    assert!(several.network.outcome(bulk).is_over());
+    assert_eq!(several.reports()[0].ready, 1, "it is dialled anew");
+    several.open_for(20 * SECOND);
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    assert_eq!(several.latest().0, 0);
 }

@@ -2,7 +2,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
-use quictun_engine::Transport;
+use quictun_engine::{ServerPlace, Transport};
 use quictun_ipc::{Message, Server, WaitPolicy};
 
 use super::*;
@@ -45,6 +45,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
             fallback: None,
             name: "server.invalid".to_owned(),
             prover: None,
+            place: ServerPlace::default(),
         }],
         connections: 1,
         joiner: None,
@@ -61,7 +62,8 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     let (sender, ended) = channel();
     std::thread::spawn(move || {
         let run = || {
-            let servers = Servers::new(["server.invalid:7500".to_owned()], false);
+            let names = ["server.invalid:7500"].into_iter().collect();
+            let servers = Servers::new(&[ServerPlace::default()], names, false);
             let (servers, phrases) = (Arc::new(servers), Phrases::default());
             let apps = Apps::default();
             let parts = build(seat, role, apps, Some(tun), servers, phrases)?;

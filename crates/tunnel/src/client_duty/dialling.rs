@@ -97,7 +97,7 @@ impl ClientDuty {
             return;
         };
         if let Some(SoFar { failures, lasts }) = standing.trouble.failed(now, &cause) {
-            let name = || standing.trouble.server.clone();
+            let name = || self.servers.name(server);
             let at = remote.map_or_else(name, |remote| remote.to_string());
             let reason = Foreign(cause);
             let failures = (failures > 1).then_some(failures);
@@ -174,6 +174,20 @@ impl ClientDuty {
             Some(cause) => {
                 debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client still");
             }
+        }
+    }
+
+    /// The records of a service are other ones than before, perhaps.
+    pub(super) fn set_places(&mut self, io: &mut Io<'_>) {
+        for index in 0..self.dialling.len() {
+            let server = ServerId(index);
+            let Some(place) = self.servers.place(server) else {
+                continue;
+            };
+            if !place.wanted {
+                self.dialling[index] = Dialling::default();
+            }
+            io.engine.set_place(io.now, server, place);
         }
     }
 

@@ -8,7 +8,7 @@ use quictun_engine::report::ServerId;
 use rustls::ClientConfig;
 
 use super::error::ReloadError;
-use crate::settings::{ClientSettings, HostPort, ServerToDial};
+use crate::settings::{Address, ClientSettings, ServerToDial};
 use quictun_trust::identity;
 use quictun_trust::psk::{self, Secret};
 use quictun_trust::settings::{Offer, Pin, ServerTrust};
@@ -17,7 +17,7 @@ use quictun_trust::tls;
 /// The rules for each server that the process was started with.
 #[derive(Debug)]
 pub(crate) struct ClientRules {
-    each: Vec<Option<ServerRules>>,
+    each: Vec<Option<Arc<ServerRules>>>,
 }
 
 /// The rules for one server.
@@ -36,11 +36,11 @@ impl ClientRules {
     /// servers there are only a restart changes.
     pub(crate) fn new(
         settings: &ClientSettings,
-        started_with: &[HostPort],
+        started_with: &[Address],
         shared: &tls::Shared,
     ) -> Result<Self, ReloadError> {
         let named = settings.servers();
-        let of = |at: &HostPort| {
+        let of = |at: &Address| {
             let found = named.iter().find(|server| server.server == *at);
             // The only one is itself under any name.
             let only = (named.len() == 1 && started_with.len() == 1).then(|| &named[0]);
@@ -49,14 +49,23 @@ impl ClientRules {
                 .map(|server| ServerRules::new(server, settings.offer, shared))
                 .transpose()
         };
-        let each = started_with.iter().map(of);
-        Ok(Self {
-            each: each.collect::<Result<_, _>>()?,
-        })
+        let mut each: Vec<Option<Arc<ServerRules>>> = Vec::new();
+        for (index, at) in started_with.iter().enumerate() {
+            // All servers of a service have the same rules.
+            let same = index
+                .checked_sub(1)
+                .filter(|&before| started_with[before] == *at);
+            let rules = match same {
+                Some(before) => each[before].clone(),
+                None => of(at)?.map(Arc::new),
+            };
+            each.push(rules);
+        }
+        Ok(Self { each })
     }
 
     pub(crate) fn of(&self, server: ServerId) -> Option<&ServerRules> {
-        self.each.get(server.0)?.as_ref()
+        self.each.get(server.0)?.as_deref()
     }
 
     pub(super) fn changes(&self, new: &Self) -> Vec<String> {

@@ -7,7 +7,8 @@ use super::client::ClientRules;
 use super::error::{Read, ReloadError, ServerAgain};
 use super::joining::Standing;
 use super::server::ServerRules;
-use crate::settings::{ClientSettings, HostPort};
+use crate::service::places;
+use crate::settings::{Address, ClientSettings};
 use quictun_control::reload::Changes;
 use quictun_trust::access::{AccessError, OwnHttp, Policy};
 use quictun_trust::enrolment::Attempt;
@@ -102,15 +103,15 @@ pub(crate) fn reads(load: Load) -> Box<dyn Fn()> {
 /// The servers are those that the process was `started_with`.
 pub(crate) fn of_client(
     read: Read<ClientSettings>,
-    started_with: Vec<HostPort>,
+    started_with: Vec<Address>,
     shared: tls::Shared,
 ) -> Load {
     Box::new(move || {
         let settings = read()?;
         let rules = ClientRules::new(&settings, &started_with, &shared)?;
-        let named = settings.servers().into_iter().map(|server| server.server);
+        let named: Vec<Address> = settings.servers().into_iter().map(|it| it.server).collect();
         let several = started_with.len() > 1 || !settings.other_servers.is_empty();
-        let others = several && !named.eq(started_with.iter().cloned());
+        let others = several && places::each(&named) != started_with;
         Ok(Loaded {
             rules: Rules::Client(Arc::new(rules)),
             restart: if others { vec!["server"] } else { Vec::new() },

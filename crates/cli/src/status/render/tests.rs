@@ -117,6 +117,35 @@ far.example:7500                          3 cannot be used: the connection time�
 }
 
 #[test]
+fn servers_of_a_service_are_shown_with_their_priority_and_weight() {
+    let mut client = status(&json!(null));
+    let server = |name: &str, record: [Option<u16>; 2], why: &str| {
+        let [priority, weight] = record;
+        json!({
+            "name": name, "service": "srv:example", "priority": priority, "weight": weight,
+            "why": why, "flows": 3, "rtt_seconds": 0.02,
+        })
+    };
+    let used = "in use: first by priority and weight";
+    let stands_by = "stands by: one with a lower priority number answers";
+    client["servers"] = json!([
+        server("one.example:7500", [Some(10), Some(65_535)], used),
+        server("two.example:7500", [Some(20), Some(0)], stands_by),
+        server("far.example:7500", [None, None], "is being connected to"),
+    ]);
+    let nothing = json!({"connections": [], "workers_silent": []});
+    let text = shown(client, nothing, json!({"tunnels": []}));
+    let expected = "
+3 servers
+SERVER                     PRIO WEIGHT     RTT FLOWS STATE
+one.example:7500             10  65535   20 ms     3 in use: first by priority …
+two.example:7500             20      0   20 ms     3 stands by: one with a lowe…
+far.example:7500                         20 ms     3 is being connected to
+";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn what_is_wrong_is_in_capitals_and_nothing_acts_on_the_terminal() {
     let reload = json!({
         "reloaded_at": "2026-08-01T12:09:59Z", "reload_error": "bad\u{1b}[31m file", "changes": [],

@@ -12,7 +12,7 @@ fn reloadable(would: Result<Changes, String>, was: Option<Outcome>) -> RestState
         facts: Facts {
             listen: vec!["udp [::]:7500".to_owned()],
             aead: "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)".to_owned(),
-            servers: Vec::new(),
+            servers: ServerNames::default(),
             reverse: reverse(),
         },
         reload: Some(fake::reload(would, was)),
@@ -55,7 +55,7 @@ fn v1_status_is_as_documented() {
         side: Side::Client,
         facts: Facts {
             listen: vec!["127.0.0.1:2222".to_owned()],
-            servers: vec!["a.example:7500".to_owned(), "b.example:7500".to_owned()],
+            servers: ["a.example:7500", "b.example:7500"].into_iter().collect(),
             ..state.facts
         },
         ..state

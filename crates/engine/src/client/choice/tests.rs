@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::ServerId;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -7,7 +8,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn round_trips<const N: usize>(ms: [u64; N]) -> [Facts; N] {
     ms.map(|ms| Facts {
         rtt: (ms > 0).then(|| Duration::from_millis(ms)),
-        bandwidth: None,
+        ..Facts::default()
     })
 }
 
@@ -195,4 +196,134 @@ fn nothing_is_due_while_no_server_answers_and_a_pending_switch_begins_anew_after
     run.now += 60 * SECOND;
     assert_eq!(run.judge(&faster), None, "it must be faster for 3 s again");
     assert!(run.choice.next_timeout().is_some_and(|due| due > run.now));
+}
+
+/// Servers of one service by their priorities, in the order of their weights; the first ones stand for themselves.
+fn with_records<const N: usize>(mut facts: [Facts; N], priorities: &[u16]) -> [Facts; N] {
+    let first = N - priorities.len();
+    for (order, priority) in priorities.iter().enumerate() {
+        facts[first + order].rank = Some(Rank {
+            service: ServerId(first),
+            priority: *priority,
+            order,
+        });
+    }
+    facts
+}
+
+/// A choice in which nothing was chosen yet.
+fn begin() -> Run {
+    let start = Instant::now();
+    Run {
+        choice: Choice::default(),
+        start,
+        now: start,
+    }
+}
+
+#[test]
+fn of_a_service_the_first_by_priority_and_weight_is_chosen_although_another_is_faster() {
+    let mut run = begin();
+    let facts = with_records(round_trips([90, 80, 10]), &[1, 1, 2]);
+    let first = run.judge(&facts).expect("all answer");
+    assert_eq!((first.to, first.why), (0, Why::Record));
+}
+
+#[test]
+fn the_first_choice_waits_for_a_server_before_it_unless_that_has_failed() {
+    let mut run = begin();
+    let facts = with_records(round_trips([0, 20]), &[1, 2]);
+    let waited = run.pass(60 * SECOND, &facts);
+    assert_eq!(waited, [(1600 * MS, 1, Why::Record)]);
+
+    let mut run = begin();
+    assert_eq!(run.judge(&facts), None);
+    let due = run.choice.next_timeout();
+    assert_eq!(due, Some(run.now + HEAD_START));
+    let both = with_records(round_trips([300, 20]), &[1, 2]);
+    assert_eq!(run.judge(&both).expect("a choice").to, 0);
+
+    let mut run = begin();
+    let mut failed = facts;
+    failed[0].hopeless = true;
+    assert_eq!(run.judge(&failed).expect("at once").to, 1);
+}
+
+#[test]
+fn a_higher_priority_number_is_used_only_while_no_lower_one_answers() {
+    let mut run = begin();
+    let all = with_records(round_trips([100, 5]), &[10, 20]);
+    run.judge(&all).expect("a choice");
+    assert_eq!(run.pass(60 * SECOND, &all), [], "however fast it is");
+    let gone = with_records(round_trips([0, 5]), &[10, 20]);
+    let switch = run.judge(&gone).expect("at once");
+    assert_eq!((switch.to, switch.why), (1, Why::Gone));
+    let since = run.now - run.start;
+    let back = run.pass(60 * SECOND, &all);
+    assert_eq!(back, [(since + 10_100 * MS, 0, Why::Priority)]);
+}
+
+#[test]
+fn servers_of_one_priority_are_measured_against_each_other() {
+    let mut run = begin();
+    let all = with_records(round_trips([60, 20, 5]), &[10, 10, 20]);
+    assert_eq!(run.judge(&all).expect("a choice").to, 0);
+    let faster = run.pass(60 * SECOND, &all);
+    assert_eq!(faster, [(3100 * MS, 1, Why::Faster)]);
+    let even = with_records(round_trips([20, 20, 5]), &[10, 10, 20]);
+    let since = run.now - run.start;
+    let before = run.pass(60 * SECOND, &even);
+    assert_eq!(before, [(since + 10_100 * MS, 0, Why::Before)]);
+}
+
+#[test]
+fn when_a_server_goes_the_next_by_weight_takes_its_flows_and_not_the_fastest() {
+    let mut run = begin();
+    let all = with_records(round_trips([20, 40, 10]), &[10, 10, 10]);
+    run.judge(&all).expect("a choice");
+    let gone = with_records(round_trips([0, 40, 10]), &[10, 10, 10]);
+    assert_eq!(run.judge(&gone).expect("a switch").to, 1);
+}
+
+#[test]
+fn a_server_with_a_lower_priority_number_is_preferred_to_a_faster_one_elsewhere() {
+    let mut run = begin();
+    // Server 0 stands for itself; of the others 2 is the one of the lower number.
+    let mut facts = with_records(round_trips([0, 30, 0]), &[20, 10]);
+    facts[2].hopeless = true;
+    assert_eq!(run.judge(&facts).expect("a choice").to, 1);
+    let mut back = with_records(round_trips([5, 30, 30]), &[20, 10]);
+    let switches = run.pass(60 * SECOND, &back);
+    let expected = [
+        (10_100 * MS, 2, Why::Priority),
+        (20_100 * MS, 0, Why::Faster),
+    ];
+    assert_eq!(switches, expected);
+    // A backup counts for nothing while its service has better ones.
+    back[0].rtt = Some(30 * MS);
+    back[1].rtt = Some(MS);
+    assert_eq!(run.pass(60 * SECOND, &back), []);
+}
+
+#[test]
+fn a_place_without_a_server_is_not_waited_for() {
+    let mut run = begin();
+    let mut facts = with_records(round_trips([0, 20]), &[2]);
+    facts[0].hopeless = true;
+    assert_eq!(run.judge(&facts).expect("at once").to, 1);
+}
+
+#[test]
+fn a_server_that_no_record_names_any_more_is_left_for_that_reason() {
+    let mut run = begin();
+    run.judge(&with_records(round_trips([20, 20]), &[1, 1]))
+        .expect("a choice");
+    let mut facts = with_records(round_trips([0, 20]), &[1, 1]);
+    facts[0].rank = None;
+    facts[0].left = true;
+    let switch = run.judge(&facts).expect("at once");
+    assert_eq!(
+        (switch.from, switch.to, switch.why),
+        (Some(0), 1, Why::Left)
+    );
 }

@@ -1,0 +1,264 @@
+//! Servers by SRV records (RFC 2782): each service has places among the servers of the client, which its records fill.
+//!
+//! The records are looked up when the client starts, again when their time is over, and sooner when all servers that they name
+//! fail. What was found once stays in use until other records are found: neither an outage of the DNS nor a mistake in a zone
+//! cuts a tunnel that works.
+
+mod ask;
+mod name_servers;
+mod order;
+pub(crate) mod places;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quictun_control::rest::{ServerName, ServerRecord};
+use quictun_engine::report::ServerId;
+use quictun_wire::srv::{Record, ServiceName};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use crate::mailbox::{Mailbox, Message};
+use crate::network_watch::Workers;
+use crate::servers::Servers;
+use crate::settings::{Address, HostPort};
+use ask::Found;
+use places::Places;
+
+/// Bounds of the time for which records hold, whatever they say: a name server is not asked all the time, and a server that has
+/// moved is found within an hour.
+const TTL_MIN: Duration = Duration::from_secs(30);
+const TTL_MAX: Duration = Duration::from_hours(1);
+
+/// Least time between two look-ups, and the time for which one that has failed is not repeated.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long the first look-up may take: that of three silent name servers, twice.
+const FIRST: Duration = Duration::from_secs(15);
+
+/// All services of a client.
+#[derive(Default)]
+pub(crate) struct Services(Vec<Arc<Service>>);
+
+/// One of them.
+struct Service {
+    name: ServiceName,
+    first: ServerId,
+    count: usize,
+    servers: Arc<Servers>,
+    state: Mutex<State>,
+    /// Counts the wishes for a look-up, and the look-ups that have ended.
+    wishes: watch::Sender<u64>,
+    ended: watch::Sender<u64>,
+}
+
+struct State {
+    places: Places,
+    /// Why the latest look-up has failed, and when that was.
+    failure: Option<(Instant, String)>,
+}
+
+impl Services {
+    /// The services among what is dialled, each as often as it has places.
+    pub(crate) fn new(dialled: &[Address], servers: &Arc<Servers>) -> Self {
+        let mut services: Vec<Arc<Service>> = Vec::new();
+        for (index, address) in dialled.iter().enumerate() {
+            let Address::Service(name) = address else {
+                continue;
+            };
+            if index == 0 || dialled[index - 1] != *address {
+                let count = dialled.iter().filter(|other| *other == address).count();
+                let service = Service::new(name.clone(), ServerId(index), count, servers.clone());
+                services.push(Arc::new(service));
+            }
+        }
+        Self(services)
+    }
+
+    /// The host and port that has a place. Waits for the first look-up of its service.
+    pub(crate) async fn target(&self, server: ServerId) -> Result<HostPort, String> {
+        let found = self.0.iter().find(|service| service.has(server));
+        match found {
+            Some(service) => service.target(server).await,
+            None => Err("no service has this place".to_owned()),
+        }
+    }
+
+    /// Looks records up, again and again, and has the workers told of changes. Ends only where there is no service.
+    pub(crate) async fn keep(&self, mailboxes: Vec<Mailbox>) {
+        let workers = Arc::new(Mutex::new(Workers::new(mailboxes)));
+        let mut tasks = JoinSet::new();
+        for service in &self.0 {
+            tasks.spawn(service.clone().keep(workers.clone()));
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+impl Service {
+    fn new(name: ServiceName, first: ServerId, count: usize, servers: Arc<Servers>) -> Self {
+        Self {
+            name,
+            first,
+            count,
+            servers,
+            state: Mutex::new(State {
+                places: Places::new(first, count),
+                failure: None,
+            }),
+            wishes: watch::Sender::new(0),
+            ended: watch::Sender::new(0),
+        }
+    }
+
+    fn has(&self, server: ServerId) -> bool {
+        (self.first.0..self.first.0 + self.count).contains(&server.0)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn target(&self, server: ServerId) -> Result<HostPort, String> {
+        let mut ended = self.ended.subscribe();
+        let known = self.known(server, Instant::now());
+        if let Some(target) = known {
+            return target;
+        }
+        self.wishes.send_modify(|count| *count += 1);
+        // Also where nothing has ended by then: the state says what there is.
+        timeout(FIRST, ended.changed()).await.ok();
+        let state = self.state();
+        let failure = || match &state.failure {
+            Some((_, why)) => why.clone(),
+            None => format!("the records of {} are still being looked up", self.name),
+        };
+        state.places.target(server).ok_or_else(failure)
+    }
+
+    /// What is to be said of a place without waiting.
+    fn known(&self, server: ServerId, now: Instant) -> Option<Result<HostPort, String>> {
+        let state = self.state();
+        if let Some(target) = state.places.target(server) {
+            drop(state);
+            if self
+                .servers
+                .all_fail(self.first.0..self.first.0 + self.count)
+            {
+                self.wishes.send_modify(|count| *count += 1);
+            }
+            return Some(Ok(target));
+        }
+        let recent = |(at, _): &&(Instant, String)| now < *at + PAUSE;
+        let failure = state.failure.as_ref().filter(recent);
+        failure.map(|(_, why)| Err(why.clone()))
+    }
+
+    async fn keep(self: Arc<Self>, workers: Arc<Mutex<Workers>>) {
+        let mut wishes = self.wishes.subscribe();
+        loop {
+            let servers = name_servers::of_system();
+            let outcome = ask::ask(&self.name, &servers, number).await;
+            let outcome = outcome.map_err(|error| error.to_string());
+            let pause = self.take(Instant::now(), outcome, &mut draw, &workers);
+            self.ended.send_modify(|count| *count += 1);
+            wishes.mark_unchanged();
+            let wished = async {
+                sleep(PAUSE).await;
+                wishes.changed().await
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                wished = wished => if wished.is_err() { return },
+            }
+        }
+    }
+
+    /// Takes what a look-up has brought. Returns the time until the next one.
+    fn take(
+        &self,
+        now: Instant,
+        outcome: Result<Found, String>,
+        draw: &mut dyn FnMut(u32) -> u32,
+        workers: &Mutex<Workers>,
+    ) -> Duration {
+        let mut state = self.state();
+        let (records, ttl_s) = match outcome {
+            Ok(found) => found,
+            Err(why) => {
+                let is_news = state.failure.replace((now, why.clone())).is_none();
+                // Where none are known, the first place of the service fails, which is told as of any server.
+                if is_news && state.places.is_known() {
+                    warn!(target: "quictun", service = %self.name, reason = why, "the records of a service cannot be looked up: its servers stay as they are");
+                }
+                return TTL_MIN;
+            }
+        };
+        state.failure = None;
+        let ttl = Duration::from_secs(ttl_s.into()).clamp(TTL_MIN, TTL_MAX);
+        if !state.places.update(now, records, draw) {
+            return ttl;
+        }
+        let mut lines = Vec::new();
+        for held in state.places.held() {
+            let name = held.record.as_ref().map(|record| self.name_of(record));
+            lines.extend(held.record.map(|record| (record.priority, shown(&record))));
+            self.servers.set_place(held.server, held.place, name);
+        }
+        drop(state);
+        lines.sort();
+        let lines: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
+        // Names of hosts, of which a parser has looked at each byte.
+        let servers = lines.join(", ");
+        info!(target: "quictun", service = %self.name, servers, ttl_s = ttl.as_secs(), "the records of a service name these servers");
+        let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.tell(Message::PlacesChanged);
+        ttl
+    }
+
+    fn name_of(&self, record: &Record) -> ServerName {
+        ServerName {
+            name: format!("{}:{}", record.target, record.port),
+            record: Some(ServerRecord {
+                service: self.name.to_string(),
+                priority: record.priority,
+                weight: record.weight,
+            }),
+        }
+    }
+}
+
+/// One record, in a line.
+fn shown(record: &Record) -> String {
+    let Record {
+        priority,
+        weight,
+        port,
+        target,
+    } = record;
+    format!("{target}:{port} (priority {priority}, weight {weight})")
+}
+
+/// A number from 0 to `most` of the system's random numbers. Without any it is always 0, which draws some server all the same.
+fn draw(most: u32) -> u32 {
+    let Some(numbers) = numbers() else {
+        return 0;
+    };
+    let drawn = u64::from_le_bytes(numbers) % (u64::from(most) + 1);
+    u32::try_from(drawn).unwrap_or_default()
+}
+
+/// A number for a question. Without random ones the name server's address and our port are all that a forger has to guess.
+fn number() -> u16 {
+    let [one, other, ..] = numbers().unwrap_or_default();
+    u16::from_le_bytes([one, other])
+}
+
+fn numbers() -> Option<[u8; 8]> {
+    quictun_sys::random().ok()?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests;

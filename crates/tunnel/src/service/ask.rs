@@ -1,0 +1,134 @@
+//! A question for the records of a service, as name servers are asked it: in a datagram, and over TCP where the answer does not fit
+//! into one.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use quictun_wire::srv::{Answer, DATAGRAM_MAX, Record, ServiceName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+/// Time that one name server has for its answer, as over each of UDP and TCP.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often all name servers are asked: a datagram may be lost.
+const ROUNDS: usize = 2;
+
+/// Why no records of a service are known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    #[error(
+        "{0} does not exist in the DNS: give it SRV records, or name a server with --server HOST"
+    )]
+    NoName(String),
+    #[error(
+        "{0} has no SRV record that names a server: give it one, or name a server with --server HOST"
+    )]
+    NoRecord(String),
+    #[error(
+        "the SRV record of {0} says that there is no such service (its target is \".\"): ask the administrator of that domain, or name a server with --server HOST"
+    )]
+    NotAvailable(String),
+    #[error(
+        "no name server can say which SRV records {name} has: {server} answers {answer}", answer = rcode(*.code)
+    )]
+    Failed {
+        name: String,
+        server: SocketAddr,
+        code: u8,
+    },
+    #[error(
+        "no name server has answered a question for the SRV records of {name} ({asked}): is the DNS server reachable?"
+    )]
+    Silent { name: String, asked: String },
+}
+
+/// Records that were found, and the seconds for which they hold.
+pub(super) type Found = (Vec<Record>, u32);
+
+/// Asks these name servers, one after the other, until one says what there is. `number` gives a number for each question that
+/// cannot be guessed.
+pub(super) async fn ask(
+    service: &ServiceName,
+    servers: &[SocketAddr],
+    number: impl Fn() -> u16,
+) -> Result<Found, AskError> {
+    let name = || service.owner().to_owned();
+    let mut failed = None;
+    for server in servers.iter().cycle().take(servers.len() * ROUNDS) {
+        match exchange(service, *server, number()).await {
+            Ok(Answer::Records { records, ttl_s }) => return Ok((records, ttl_s)),
+            Ok(Answer::NoName) => return Err(AskError::NoName(name())),
+            Ok(Answer::NoRecord) => return Err(AskError::NoRecord(name())),
+            Ok(Answer::NotAvailable) => return Err(AskError::NotAvailable(name())),
+            Ok(Answer::Failed(code)) => failed = Some((*server, code)),
+            // An answer that is cut over TCP, too, says as little as none.
+            Ok(Answer::Truncated) | Err(_) => {}
+        }
+    }
+    let name = name();
+    Err(match failed {
+        Some((server, code)) => AskError::Failed { name, server, code },
+        None => {
+            let asked: Vec<String> = servers.iter().map(|it| it.ip().to_string()).collect();
+            let asked = asked.join(", ");
+            AskError::Silent { name, asked }
+        }
+    })
+}
+
+async fn exchange(service: &ServiceName, server: SocketAddr, number: u16) -> io::Result<Answer> {
+    let answer = timeout(PATIENCE, by_datagram(service, server, number)).await??;
+    if answer != Answer::Truncated {
+        return Ok(answer);
+    }
+    timeout(PATIENCE, by_stream(service, server, number)).await?
+}
+
+async fn by_datagram(service: &ServiceName, server: SocketAddr, number: u16) -> io::Result<Answer> {
+    let any: SocketAddr = match server {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).await?;
+    // The kernel takes datagrams of this name server only, and tells where none listens.
+    socket.connect(server).await?;
+    socket.send(&service.question(number)).await?;
+    let mut buffer = [0; DATAGRAM_MAX as usize];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        // Others may be forged, or late: the right one may follow.
+        if let Ok(answer) = service.answer(number, &buffer[..length]) {
+            return Ok(answer);
+        }
+    }
+}
+
+/// RFC 7766: the length first, in two bytes, which bound the answer.
+async fn by_stream(service: &ServiceName, server: SocketAddr, number: u16) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(server).await?;
+    let question = service.question(number);
+    let length = u16::try_from(question.len()).map_err(io::Error::other)?;
+    stream.write_all(&length.to_be_bytes()).await?;
+    stream.write_all(&question).await?;
+    let length = stream.read_u16().await?;
+    let mut answer = vec![0; usize::from(length)];
+    stream.read_exact(&mut answer).await?;
+    service.answer(number, &answer).map_err(io::Error::other)
+}
+
+/// The names of RFC 6895 section 2.3.
+fn rcode(code: u8) -> String {
+    match code {
+        1 => "FORMERR".to_owned(),
+        2 => "SERVFAIL".to_owned(),
+        4 => "NOTIMP".to_owned(),
+        5 => "REFUSED".to_owned(),
+        other => format!("with the code {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

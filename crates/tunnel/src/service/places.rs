@@ -1,0 +1,202 @@
+//! The places of a service: which of its servers has which number in the engines.
+//!
+//! A server keeps its place as long as a record names it. One that is not named any more leaves its place, and keeps its flows
+//! until another server needs that. Pure: times and draws are arguments.
+
+use std::time::Instant;
+
+use quictun_engine::report::ServerId;
+use quictun_engine::{Rank, ServerPlace};
+use quictun_wire::srv::Record;
+
+use super::order::order;
+use crate::settings::{Address, HostPort, SERVERS_MAX};
+
+/// What is dialled: each server, and each service as often as it has places.
+pub(crate) fn each(addresses: &[Address]) -> Vec<Address> {
+    let services = addresses.iter().filter(|address| address.at().is_none());
+    let services = services.count();
+    let left = SERVERS_MAX.saturating_sub(addresses.len() - services);
+    let places = left.checked_div(services).unwrap_or_default().max(1);
+    let each = addresses.iter().flat_map(|address| {
+        let count = address.at().map_or(places, |_| 1);
+        std::iter::repeat_n(address.clone(), count)
+    });
+    each.collect()
+}
+
+/// The places of one service.
+#[derive(Debug)]
+pub(super) struct Places {
+    first: ServerId,
+    each: Vec<Place>,
+    /// All records, in the order that was drawn. As many of them are used as there are places.
+    ordered: Vec<Record>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// The server that has it, or had it last.
+    target: Option<HostPort>,
+    tenant: u32,
+    /// Its record; `None`: none names it.
+    record: Option<(Record, usize)>,
+    left_at: Option<Instant>,
+}
+
+/// What a place is, for the engines and for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) server: ServerId,
+    pub(super) place: ServerPlace,
+    /// The server by its record; `None`: no record names one.
+    pub(super) record: Option<Record>,
+}
+
+impl Places {
+    pub(super) fn new(first: ServerId, count: usize) -> Self {
+        Self {
+            first,
+            each: vec![Place::default(); count],
+            ordered: Vec::new(),
+        }
+    }
+
+    /// The server to dial in a place.
+    pub(super) fn target(&self, server: ServerId) -> Option<HostPort> {
+        let index = server.0.checked_sub(self.first.0)?;
+        self.each.get(index)?.target.clone()
+    }
+
+    /// Whether records are known.
+    pub(super) fn is_known(&self) -> bool {
+        !self.ordered.is_empty()
+    }
+
+    /// Takes what an answer has. Returns whether anything is other than before. `draw`: see [`order`].
+    pub(super) fn update(
+        &mut self,
+        now: Instant,
+        records: Vec<Record>,
+        draw: &mut dyn FnMut(u32) -> u32,
+    ) -> bool {
+        let ordered = self.order_again(without_doubles(records), draw);
+        if ordered.is_empty() || ordered == self.ordered {
+            return false;
+        }
+        self.ordered = ordered;
+        let count = self.each.len();
+        for place in &mut self.each {
+            let Some(target) = &place.target else {
+                continue;
+            };
+            let mut used = self.ordered.iter().take(count);
+            let named = used.position(|record| is_of(record, target));
+            if named.is_none() && place.record.is_some() {
+                place.left_at = Some(now);
+            }
+            place.record = named.map(|order| (self.ordered[order].clone(), order));
+        }
+        for order in 0..self.ordered.len().min(count) {
+            self.seat(order);
+        }
+        true
+    }
+
+    /// What each place is now.
+    pub(super) fn held(&self) -> impl Iterator<Item = Held> {
+        let is_known = self.is_known();
+        self.each.iter().enumerate().map(move |(index, place)| {
+            let rank = place.record.as_ref().map(|(record, order)| Rank {
+                service: self.first,
+                priority: record.priority,
+                order: *order,
+            });
+            Held {
+                server: ServerId(self.first.0 + index),
+                place: ServerPlace {
+                    wanted: rank.is_some() || (index == 0 && !is_known),
+                    tenant: place.tenant,
+                    rank,
+                },
+                record: place.record.as_ref().map(|(record, _)| record.clone()),
+            }
+        })
+    }
+
+    /// Gives a place to a record that has none.
+    fn seat(&mut self, order: usize) {
+        let record = &self.ordered[order];
+        let has_one = |place: &Place| {
+            let held = place.record.as_ref();
+            held.is_some_and(|(_, held)| *held == order)
+        };
+        if self.each.iter().any(has_one) {
+            return;
+        }
+        // One that has never been used, or else the one that was left first: its flows have had the longest time to end.
+        let free = self.each.iter_mut().filter(|place| place.record.is_none());
+        let Some(place) = free.min_by_key(|place| place.left_at) else {
+            return;
+        };
+        if place.target.is_some() {
+            place.tenant += 1;
+        }
+        place.target = Some(HostPort {
+            host: record.target.clone(),
+            port: record.port,
+        });
+        place.record = Some((record.clone(), order));
+        place.left_at = None;
+    }
+
+    /// Orders records, and keeps the order of those of a priority where all of them are the same as before.
+    fn order_again(
+        &self,
+        mut records: Vec<Record>,
+        draw: &mut dyn FnMut(u32) -> u32,
+    ) -> Vec<Record> {
+        let of = |all: &[Record], priority: u16| -> Vec<Record> {
+            let all = all.iter().filter(|record| record.priority == priority);
+            all.cloned().collect()
+        };
+        let by_name = |mut all: Vec<Record>| {
+            all.sort_by(|one, other| key(one).cmp(&key(other)));
+            all
+        };
+        records.sort_by_key(|record| record.priority);
+        let mut ordered = Vec::new();
+        while ordered.len() < records.len() {
+            let priority = records[ordered.len()].priority;
+            let (new, known) = (of(&records, priority), of(&self.ordered, priority));
+            let is_same = by_name(new.clone()) == by_name(known.clone());
+            ordered.extend(if is_same { known } else { order(new, draw) });
+        }
+        ordered
+    }
+}
+
+fn key(record: &Record) -> (&str, u16, u16) {
+    (&record.target, record.port, record.weight)
+}
+
+fn is_of(record: &Record, target: &HostPort) -> bool {
+    record.target == target.host && record.port == target.port
+}
+
+/// Of records that name one server the first stays, by priority.
+fn without_doubles(mut records: Vec<Record>) -> Vec<Record> {
+    records.sort_by_key(|record| record.priority);
+    let mut kept: Vec<Record> = Vec::new();
+    for record in records {
+        let is_double =
+            |other: &Record| (&other.target, other.port) == (&record.target, record.port);
+        if !kept.iter().any(is_double) {
+            kept.push(record);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests;

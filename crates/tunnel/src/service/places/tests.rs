@@ -1,0 +1,162 @@
+use quictun_wire::srv::ServiceName;
+
+use super::*;
+
+/// Draws nothing: records stay in the order in which they are given, but for those without a weight.
+fn none(_: u32) -> u32 {
+    1
+}
+
+fn record(priority: u16, weight: u16, target: &str) -> Record {
+    Record {
+        priority,
+        weight,
+        port: 7500,
+        target: target.to_owned(),
+    }
+}
+
+/// What the places hold: the target, its tenant and its order, `-` where nobody is wanted.
+fn shown(places: &Places) -> Vec<String> {
+    let held = places.held().map(|held| {
+        let target = places.target(held.server).map(|target| target.host);
+        let target = target.unwrap_or_else(|| "?".to_owned());
+        let tenant = held.place.tenant;
+        match held.place.rank {
+            Some(rank) => format!("{target} {tenant} {}:{}", rank.priority, rank.order),
+            None if held.place.wanted => "first".to_owned(),
+            None => format!("{target} {tenant} -"),
+        }
+    });
+    held.collect()
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn places_are_shared_out_to_services_and_there_are_sixteen_in_all() {
+    let service = |name: &str| Address::Service(ServiceName::parse(name).expect("a service"));
+    let server = |number: usize| {
+        Address::At(HostPort {
+            host: format!("host-{number}"),
+            port: 7500,
+        })
+    };
+    let counts = |addresses: &[Address]| {
+        let each = each(addresses);
+        let of = |address| each.iter().filter(|other| *other == address).count();
+        addresses.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(counts(&[service("a")]), [16]);
+    assert_eq!(counts(&[server(0), service("a")]), [1, 15]);
+    assert_eq!(counts(&[service("a"), server(0), service("b")]), [7, 1, 7]);
+    assert_eq!(counts(&[server(0), server(1)]), [1, 1]);
+    let mut full: Vec<Address> = (0..15).map(server).collect();
+    full.push(service("a"));
+    assert_eq!(counts(&full), [1; 16]);
+}
+
+#[test]
+fn before_records_are_known_the_first_place_stands_for_all() {
+    let places = Places::new(ServerId(3), 3);
+    assert!(!places.is_known());
+    assert_eq!(shown(&places), ["first", "? 0 -", "? 0 -"]);
+    let of: Vec<ServerId> = places.held().map(|held| held.server).collect();
+    assert_eq!(of, [ServerId(3), ServerId(4), ServerId(5)]);
+    assert_eq!(places.target(ServerId(2)), None);
+    assert_eq!(places.target(ServerId(6)), None);
+}
+
+#[test]
+fn a_server_keeps_its_place_while_a_record_names_it() {
+    let mut places = Places::new(ServerId(0), 3);
+    let first = vec![record(10, 1, "a"), record(20, 1, "b")];
+    assert!(places.update(now(), first.clone(), &mut none));
+    assert_eq!(shown(&places), ["a 0 10:0", "b 0 20:1", "? 0 -"]);
+    assert!(!places.update(now(), first, &mut none), "nothing is new");
+    let second = vec![record(5, 1, "b"), record(10, 1, "c")];
+    assert!(places.update(now(), second, &mut none));
+    assert_eq!(shown(&places), ["a 0 -", "b 0 5:0", "c 0 10:1"]);
+    // One that was left is used again once there is no other.
+    let third = vec![record(5, 1, "b"), record(10, 1, "d")];
+    assert!(places.update(now(), third, &mut none));
+    assert_eq!(shown(&places), ["d 1 10:1", "b 0 5:0", "c 0 -"]);
+    // The server that was there last comes back without being another one.
+    let fourth = vec![record(5, 1, "b"), record(10, 1, "c")];
+    assert!(places.update(now(), fourth, &mut none));
+    assert_eq!(shown(&places), ["d 1 -", "b 0 5:0", "c 0 10:1"]);
+}
+
+#[test]
+fn of_several_places_the_one_that_was_left_first_is_used_again() {
+    let (mut places, start) = (Places::new(ServerId(0), 3), now());
+    let at = |seconds| start + std::time::Duration::from_secs(seconds);
+    let all = ["a", "b", "c"].map(|name| record(1, 1, name));
+    places.update(at(0), all.to_vec(), &mut none);
+    places.update(at(1), vec![record(1, 1, "a"), record(1, 1, "c")], &mut none);
+    places.update(at(2), vec![record(1, 1, "c")], &mut none);
+    places.update(at(3), vec![record(1, 1, "c"), record(1, 1, "d")], &mut none);
+    assert_eq!(shown(&places)[..2], ["a 0 -", "d 1 1:1"]);
+}
+
+#[test]
+fn records_are_kept_where_an_answer_has_none() {
+    let mut places = Places::new(ServerId(0), 2);
+    places.update(now(), vec![record(1, 1, "a")], &mut none);
+    assert!(!places.update(now(), Vec::new(), &mut none));
+    assert_eq!(shown(&places), ["a 0 1:0", "? 0 -"]);
+}
+
+#[test]
+fn the_order_is_drawn_again_only_for_a_priority_that_has_changed() {
+    let mut places = Places::new(ServerId(0), 4);
+    let mut drawn = Vec::new();
+    let mut draw = |most| {
+        drawn.push(most);
+        1
+    };
+    let two = vec![record(1, 3, "a"), record(1, 4, "b")];
+    let mut all = two.clone();
+    all.push(record(2, 9, "c"));
+    places.update(now(), all.clone(), &mut draw);
+    all.reverse();
+    assert!(!places.update(now(), all, &mut draw), "in another order");
+    let mut changed = two;
+    changed.push(record(2, 8, "c"));
+    assert!(places.update(now(), changed, &mut draw));
+    assert_eq!(drawn, [7, 4, 9, 8]);
+}
+
+#[test]
+fn of_more_records_than_places_the_same_ones_stay_in_use() {
+    let mut places = Places::new(ServerId(0), 2);
+    let records = ["a", "b", "c"].map(|name| record(1, 1, name)).to_vec();
+    assert!(places.update(now(), records.clone(), &mut none));
+    let first = shown(&places);
+    let mut last = |most| most;
+    assert!(!places.update(now(), records, &mut last), "nothing is new");
+    assert_eq!(shown(&places), first);
+}
+
+#[test]
+fn one_server_has_one_place_and_no_more_records_are_taken_than_there_are_places() {
+    for (given, expected) in [(16, 16), (17, 16)] {
+        let mut places = Places::new(ServerId(0), 16);
+        let mut records: Vec<Record> = (0..given)
+            .map(|number| record(100 - number, 1, &format!("h{number}")))
+            .collect();
+        records.push(record(200, 1, "h0"));
+        places.update(now(), records, &mut none);
+        let used = places.held().filter(|held| held.place.wanted);
+        assert_eq!(used.count(), expected);
+        // It has the highest number.
+        let first = HostPort {
+            host: "h0".to_owned(),
+            port: 7500,
+        };
+        let has = (0..16).any(|server| places.target(ServerId(server)).as_ref() == Some(&first));
+        assert_eq!(has, given == 16, "{given}");
+    }
+}
