@@ -19,13 +19,13 @@ const SOME: Payload = Payload {
 const REFUSES: &str = "the server refuses this client";
 
 /// A certificate authority, with its certificate in a file of `home`.
-struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    file: String,
+    pub(crate) file: String,
 }
 
 impl Authority {
-    fn new(home: &Home, name: &str) -> Result<Self> {
+    pub(crate) fn new(home: &Home, name: &str) -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -39,7 +39,7 @@ impl Authority {
     }
 
     /// The files of a certificate for `name` and of its key, under the name `stem`.
-    fn issue(&self, home: &Home, stem: &str, name: &str) -> Result<[String; 2]> {
+    pub(crate) fn issue(&self, home: &Home, stem: &str, name: &str) -> Result<[String; 2]> {
         let key = KeyPair::generate()?;
         let params = CertificateParams::new(vec![name.to_owned()])?;
         let certificate = params.signed_by(&key, &self.issuer)?;

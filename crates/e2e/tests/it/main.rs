@@ -49,6 +49,7 @@ mod reverse;
 mod scale;
 mod servers;
 mod service;
+mod srv;
 mod status;
 mod transparent;
 mod tutorial;
