@@ -137,10 +137,7 @@ fn serve(
     let dialled = places::each(&servers);
     let rules = Arc::new(ClientRules::new(&settings, &dialled, &shared)?);
     warn_of_unsafe(&settings);
-    for server in settings.servers() {
-        identity::warn_of_wide(server.identity.psk_file.as_deref());
-    }
-    identity::warn_of_wide(settings.proxy_users.as_deref());
+    warn_of_wide_files(&settings);
     let leads = settings.forwards.iter().map(leads);
     let leads = leads.collect::<Result<Vec<_>, _>>()?;
     let (leads, plugins): (Vec<_>, Vec<_>) = leads.into_iter().unzip();
@@ -496,12 +493,12 @@ fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
     let Some(tun) = &settings.tun else {
         // The rules that lead connections here leave marked packets alone. They take no UDP either: it goes without.
         let probe =
-            any_socket(server_names(settings).iter().map(Address::name)).context("UDP socket")?;
+            any_socket(&server_names(settings).iter().map(Address::name)).context("UDP socket")?;
         let marked = settings.forwards.iter().any(led) && set_mark(&probe, detour::MARK).is_ok();
         return Ok(marked.then_some(detour::MARK));
     };
     let probe =
-        any_socket(server_names(settings).iter().map(Address::name)).context("UDP socket")?;
+        any_socket(&server_names(settings).iter().map(Address::name)).context("UDP socket")?;
     match set_mark(&probe, detour::MARK) {
         Ok(()) => Ok(Some(detour::MARK)),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => match tun.device {
@@ -533,7 +530,7 @@ fn udp_ports(
 }
 
 fn marked_socket(servers: &[Address], mark: Option<u32>) -> Result<UdpSocket> {
-    let socket = any_socket(servers.iter().map(Address::name)).context("UDP socket")?;
+    let socket = any_socket(&servers.iter().map(Address::name)).context("UDP socket")?;
     if let Some(mark) = mark {
         set_mark(&socket, mark).context("marking a UDP socket")?;
     }
@@ -551,7 +548,7 @@ fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
 
 /// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.
 pub(crate) fn any_socket<'a>(
-    servers: impl Iterator<Item = &'a str> + Clone,
+    servers: &(impl Iterator<Item = &'a str> + Clone),
 ) -> std::io::Result<UdpSocket> {
     let v4: SocketAddr = ([0, 0, 0, 0], 0).into();
     let v6: SocketAddr = (std::net::Ipv6Addr::UNSPECIFIED, 0).into();
@@ -653,6 +650,14 @@ fn cannot_listen(address: &ListenOn) -> String {
         }
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }
+}
+
+/// Warns of files with secrets that other users may read.
+fn warn_of_wide_files(settings: &ClientSettings) {
+    for server in settings.servers() {
+        identity::warn_of_wide(server.identity.psk_file.as_deref());
+    }
+    identity::warn_of_wide(settings.proxy_users.as_deref());
 }
 
 fn warn_of_unsafe(settings: &ClientSettings) {

@@ -130,7 +130,7 @@ struct Client {
 impl Client {
     fn new(joining: Joining) -> Result<Self, JoinError> {
         let socket =
-            any_socket([joining.server.host.as_str()].into_iter()).map_err(JoinError::Socket)?;
+            any_socket(&[joining.server.host.as_str()].into_iter()).map_err(JoinError::Socket)?;
         let udp = UdpPort::new(socket, BUFFER, false);
         let udp = udp.map_err(JoinError::Socket)?;
         let poller = Poller::new().map_err(JoinError::Socket)?;

@@ -1,5 +1,6 @@
 //! PROXY headers, version 2, as targets read them (PROTOCOL section 5.10).
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -89,9 +90,10 @@ impl Site {
             let secret = at(name);
             fs::write(&secret, format!("a secret that {name} knows\n"))?;
             fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
-            configuration += &format!(
+            write!(
+                configuration,
                 "[[client]]\nname = \"{name}\"\npsk_file = \"{secret}\"\nallow = [\"*\", \"localhost:{port}\"]\n{more}"
-            );
+            )?;
         }
         let (configuration, file) = (configuration, at("server.toml"));
         fs::write(&file, configuration)?;
@@ -122,8 +124,8 @@ impl Site {
         let before = self.server.count(CONNECTED);
         let client = Client::from_command(Home::new()?, command.args(["--http", "off"]))?;
         deadline::until(CONNECTED, SOON, || self.server.count(CONNECTED) > before)?;
-        let lines = self.server.lines().into_iter();
-        let line = lines.filter(|line| line.contains(CONNECTED)).next_back();
+        let mut lines = self.server.lines().into_iter();
+        let line = lines.rfind(|line| line.contains(CONNECTED));
         let line = line.context("it has connected")?;
         let address = between(&line, "\"Client-Endpoint-Addr\": \"", '"')?;
         Ok((client, address.parse()?))
@@ -199,6 +201,9 @@ fn a_target_is_told_the_clients_address_and_the_applications_where_the_client_ma
     Ok(())
 }
 
+/// Writes an address of the client as the header has it.
+type Written = fn(SocketAddr) -> String;
+
 // PROTOCOL HEADER-1, HEADER-2.
 #[test]
 fn a_target_gets_the_header_however_it_is_written() -> Result<()> {
@@ -210,7 +215,7 @@ fn a_target_gets_the_header_however_it_is_written() -> Result<()> {
     std::os::unix::fs::symlink(&socket, &link)?;
     let v6 = |peer: SocketAddr| format!("[::ffff:{}]:{}", peer.ip(), peer.port());
     let v4 = |peer: SocketAddr| peer.to_string();
-    let ways: [(String, fn(SocketAddr) -> String, String); 7] = [
+    let ways: [(String, Written, String); 7] = [
         (format!("127.0.0.1:{port}"), v4, format!("127.0.0.1:{port}")),
         (
             format!("tcp4:localhost:{port}"),

@@ -69,14 +69,12 @@ pub(super) async fn ask(
         }
     }
     let name = name();
-    Err(match failed {
-        Some((server, code)) => AskError::Failed { name, server, code },
-        None => {
-            let asked: Vec<String> = servers.iter().map(|it| it.ip().to_string()).collect();
-            let asked = asked.join(", ");
-            AskError::Silent { name, asked }
-        }
-    })
+    if let Some((server, code)) = failed {
+        return Err(AskError::Failed { name, server, code });
+    }
+    let asked: Vec<String> = servers.iter().map(|it| it.ip().to_string()).collect();
+    let asked = asked.join(", ");
+    Err(AskError::Silent { name, asked })
 }
 
 async fn exchange(service: &ServiceName, server: SocketAddr, number: u16) -> io::Result<Answer> {
