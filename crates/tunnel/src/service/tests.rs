@@ -20,14 +20,14 @@ fn service() -> Service {
     Service::new(name, ServerId(0), 4, servers)
 }
 
-fn found(targets: &[&str], ttl_s: u32) -> Result<Found, String> {
+fn found(targets: &[&str], ttl_s: u32) -> Found {
     let record = |target: &&str| Record {
         priority: 10,
         weight: 1,
         port: 7500,
         target: (*target).to_owned(),
     };
-    Ok((targets.iter().map(record).collect(), ttl_s))
+    (targets.iter().map(record).collect(), ttl_s)
 }
 
 fn take(service: &Service, outcome: Result<Found, String>) -> Duration {
@@ -51,7 +51,7 @@ fn records_hold_for_as_long_as_they_say_within_bounds() {
         (3601, 3600),
         (u32::MAX, 3600),
     ] {
-        let pause = take(&service, found(&["one.example"], ttl_s));
+        let pause = take(&service, Ok(found(&["one.example"], ttl_s)));
         assert_eq!(pause, Duration::from_secs(pause_s), "{ttl_s} s");
     }
 }
@@ -69,7 +69,7 @@ fn why_a_look_up_has_failed_is_told_at_once_for_a_while_and_then_it_is_repeated(
 #[test]
 fn what_was_found_stays_in_use_when_look_ups_fail() {
     let service = service();
-    take(&service, found(&["one.example", "two.example"], 60));
+    take(&service, Ok(found(&["one.example", "two.example"], 60)));
     let expected = "one.example:7500, two.example:7500";
     assert_eq!(service.servers.shown(), expected);
     take(&service, Err("no such name".to_owned()));
@@ -80,7 +80,7 @@ fn what_was_found_stays_in_use_when_look_ups_fail() {
     );
     let place = service.servers.place(ServerId(1)).expect("a place");
     assert!(place.wanted && place.rank.is_some());
-    take(&service, found(&["two.example"], 60));
+    take(&service, Ok(found(&["two.example"], 60)));
     assert_eq!(service.servers.shown(), "two.example:7500");
     let left = service.servers.place(ServerId(0)).expect("a place");
     assert!(!left.wanted);
@@ -89,7 +89,7 @@ fn what_was_found_stays_in_use_when_look_ups_fail() {
 #[test]
 fn records_are_looked_up_again_once_all_their_servers_fail() {
     let service = service();
-    take(&service, found(&["one.example", "two.example"], 3600));
+    take(&service, Ok(found(&["one.example", "two.example"], 3600)));
     let wishes = service.wishes.subscribe();
     for (server, wished) in [(0, false), (1, true)] {
         let standing = service.servers.get(ServerId(server)).expect("a server");
@@ -112,7 +112,7 @@ fn who_asks_before_the_first_look_up_has_ended_waits_for_it() {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { waiting.target(ServerId(0)).await });
         tokio::task::yield_now().await;
-        take(&known, found(&["one.example"], 60));
+        take(&known, Ok(found(&["one.example"], 60)));
         known.ended.send_modify(|count| *count += 1);
         let answer = tasks.join_next().await.expect("a task").expect("its end");
         assert_eq!(
