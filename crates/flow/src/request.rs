@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-/// The wish for a flow.
+/// The parameters of a flow that a client opens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowRequest {
-    /// Token or target.
+    /// The token or target that is sent to the server.
     pub token: String,
-    /// The application, as reports name it.
+    /// The application's name in reports.
     pub client_app: String,
-    /// The address from which the application has connected, where the server is to be told (PROTOCOL section 5.10).
+    /// The address from which the application has connected, if the server is to learn it (PROTOCOL section 5.10).
     pub source: Option<SocketAddr>,
 }

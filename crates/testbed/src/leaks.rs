@@ -8,7 +8,7 @@ use std::fmt;
 /// The kind of a packet, as the tap classifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// A TCP segment.
+    /// A TCP segment, of any connection.
     Tcp,
     /// A UDP datagram, except DNS queries.
     Udp,

@@ -76,7 +76,7 @@ enum LinkName {
 enum Load {
     /// Holds idle flows: measures resident memory per flow, processor time and wake-ups.
     Idle {
-        /// Number of flows.
+        /// Number of idle flows to hold.
         #[arg(long, default_value_t = 10_000)]
         flows: usize,
         /// Resident KiB that a flow may cost at each end.
