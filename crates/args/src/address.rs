@@ -1,5 +1,5 @@
-//! Addresses as people write them: servers to dial, and local addresses to listen on. Each message says what to write
-//! instead.
+//! Parses addresses as people write them: servers to dial, and local addresses to listen on. Each error message says
+//! what to write instead.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,24 +11,24 @@ use crate::options::Why;
 /// Longest DNS name, bytes (RFC 1035 section 2.3.4).
 const MAX_NAME: usize = 253;
 
-/// What `0.0.0.0` means to a listener.
+/// The meaning of `0.0.0.0` for a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wildcard {
     /// All addresses of both families, as in Go: the same as `[::]`.
     BothFamilies,
-    /// All IPv4 addresses.
+    /// The addresses of IPv4 only, as the text says.
     AsWritten,
 }
 
-/// The UDP port that `quictun server` listens on, and that `quictun client` dials, where no other is given.
+/// The UDP port that `quictun server` listens on and `quictun client` dials if no other is given.
 pub const PORT: u16 = 7500;
 
-/// Reads a server to dial: `HOST:PORT`, `ADDRESS:PORT`, `[IPV6]:PORT`.
+/// Parses a server to dial: `HOST:PORT`, `ADDRESS:PORT`, `[IPV6]:PORT`.
 pub fn parse_server(text: &str) -> Result<HostPort, Why> {
     server(split_port(text, 1)?)
 }
 
-/// Reads the same where the port may be left out: `port` then.
+/// Parses a server as [`parse_server`] does, with an optional port: `port` is its default.
 pub fn parse_server_at(text: &str, port: u16) -> Result<HostPort, Why> {
     let is_bare = match text.strip_prefix('[') {
         Some(literal) => literal.ends_with(']'),
@@ -41,12 +41,12 @@ pub fn parse_server_at(text: &str, port: u16) -> Result<HostPort, Why> {
     }
 }
 
-/// What stands before the name of a service, whose SRV records name servers.
+/// The prefix of a service name, whose SRV records name servers.
 const SERVICE: &str = "srv:";
 
-/// Reads a server as [`parse_server_at`] does, or a service: `srv:DOMAIN`.
+/// Parses a server as [`parse_server_at`] does, or a service: `srv:DOMAIN`.
 pub fn parse_address(text: &str) -> Result<Address, Why> {
-    // A host may have that name, and a port is no domain.
+    // A host may be named `srv`, and a port is not a domain.
     let is_port = |name: &str| !name.is_empty() && name.bytes().all(|it| it.is_ascii_digit());
     match text.strip_prefix(SERVICE) {
         Some(name) if !is_port(name) => {
@@ -81,7 +81,7 @@ fn server((host, port): (&str, u16)) -> Result<HostPort, Why> {
     Ok(HostPort { host, port })
 }
 
-/// Reads a local address to listen on: `ADDRESS:PORT`, `localhost:PORT`, and `:PORT` or `*:PORT` for all.
+/// Parses a local address to listen on: `ADDRESS:PORT`, `localhost:PORT`, and `:PORT` or `*:PORT` for all addresses.
 pub fn parse_listen(text: &str, wildcard: Wildcard) -> Result<SocketAddr, Why> {
     let (host, port) = split_port(text, 0)?;
     let address: IpAddr = match (host, in_brackets(host)) {
@@ -98,7 +98,7 @@ pub fn parse_listen(text: &str, wildcard: Wildcard) -> Result<SocketAddr, Why> {
     Ok(SocketAddr::new(address, port))
 }
 
-/// Reads the same, and a port alone, which is all addresses at that port.
+/// Parses an address as [`parse_listen`] does, or a port alone, which means that port on all addresses.
 pub fn parse_listen_or_port(text: &str) -> Result<SocketAddr, Why> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(SocketAddr::new(
@@ -109,7 +109,7 @@ pub fn parse_listen_or_port(text: &str) -> Result<SocketAddr, Why> {
     parse_listen(text, Wildcard::AsWritten)
 }
 
-/// Reads quic-tun's `NETWORK:ADDRESS` of a local listener, `tcp:127.0.0.1:6500` or `unix:/run/app.sock`.
+/// Parses quic-tun's `NETWORK:ADDRESS` of a local listener: `tcp:127.0.0.1:6500` or `unix:/run/app.sock`.
 pub fn parse_network_listen(text: &str) -> Result<ListenOn, Why> {
     let unsupported = |network: &str| {
         format!("unsupported network {network:?}: write tcp:ADDRESS:PORT or unix:/PATH")
@@ -133,7 +133,7 @@ pub fn parse_network_listen(text: &str) -> Result<ListenOn, Why> {
     Ok(ListenOn::Tcp(address))
 }
 
-/// Reads the left side of a native forward: `PORT`, `ADDRESS:PORT`, `unix:/PATH`. A port alone is on 127.0.0.1.
+/// Parses the left side of a native forward: `PORT`, `ADDRESS:PORT`, `unix:/PATH`. A port alone is on 127.0.0.1.
 pub fn parse_forward_listen(text: &str) -> Result<ListenOn, Why> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket(path);
@@ -153,7 +153,8 @@ fn socket(path: &str) -> Result<ListenOn, Why> {
     Ok(ListenOn::Unix(path.into()))
 }
 
-/// `lowest` is 1 for what is dialled; 0, the system's choice, is fine for what listens.
+/// Splits a text at its port. `lowest` is 1 for an address to dial, and 0 for a listener, where it means the system's
+/// choice.
 fn split_port(text: &str, lowest: u16) -> Result<(&str, u16), Why> {
     let missing = || format!("{text:?} is not HOST:PORT: write both, as in 127.0.0.1:7500");
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {

@@ -125,7 +125,7 @@ mod tests {
         for (text, part) in [
             ("ssh:db:22", "bad port \"ssh\""),
             ("8001:db:ssh", "bad port \"ssh\""),
-            ("nobody:8001:db:22", "not an address of this machine"),
+            ("elsewhere:8001:db:22", "not an address of this machine"),
             ("8001::22", "no host"),
             ("=db:22", "bad port \"\""),
             ("2222=", "the target is empty"),

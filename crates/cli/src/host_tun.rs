@@ -1,7 +1,7 @@
-//! `client --tun`: a device for the whole host, and whoever serves it.
+//! `client --tun`: a device for the whole host, and the processes that serve it.
 //!
-//! This process makes the device and its routes, starts the two that carry what goes there ([`crate::pair`]), and does
-//! nothing else: it is the only one with rights.
+//! This process makes the device and its routes, starts the two processes that carry its traffic ([`crate::pair`]), and
+//! does nothing else. It is the only one with privileges.
 
 use std::ffi::OsString;
 use std::io;
@@ -24,7 +24,7 @@ use crate::supervisor::{End, Ended, For, Role, Step, Supervisor};
 /// A client that ends by itself sooner than this has not served anything: its flags or files are at fault.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// The device that a client asks for, where it is one for the host that another process serves.
+/// Returns the device of a client, if it is one for the whole host that another process serves.
 pub(crate) fn wanted(settings: &ClientSettings) -> Option<Host<'_>> {
     let tun = settings.tun.as_ref().filter(|tun| !tun.one_process)?;
     match &tun.device {
@@ -43,7 +43,7 @@ pub(crate) struct Host<'a> {
     routes: &'a Routes,
 }
 
-/// `quictun down`: removes what a client that was killed has left behind.
+/// `quictun down`: removes the remains of a client that was killed.
 pub(crate) fn down() -> anyhow::Result<()> {
     let text = if detour::remove()? {
         "removed the device, rules and packet filter of a client that was killed: traffic leaves beside the tunnel again\n"
@@ -54,13 +54,13 @@ pub(crate) fn down() -> anyhow::Result<()> {
 }
 
 impl Host<'_> {
-    /// Runs until it is told to end; `arguments` are those of this process, which its client gets as well.
+    /// Runs until a signal ends it. `arguments` are those of this process, and its client gets them as well.
     pub(crate) fn main(&self, program: &str, arguments: Vec<OsString>) -> ExitCode {
         exit::code(program, self.run(arguments).map_err(Failed::from))
     }
 
     fn run(&self, mut arguments: Vec<OsString>) -> anyhow::Result<u8> {
-        // Before there are children.
+        // Signals are set up before there are child processes.
         let signals = Signals::of_parents()?;
         let server = (self.server.host.as_str(), self.server.port);
         let names = self.tun.dns.is_some();
@@ -86,7 +86,7 @@ impl Host<'_> {
     }
 }
 
-/// Has the device served until that is to end.
+/// Has the pair of processes serve the device until the end, and restarts the pair if one of them dies.
 fn serve(
     detour: &mut Detour,
     names: bool,
@@ -99,7 +99,7 @@ fn serve(
     loop {
         match supervisor.next(Instant::now()) {
             Step::Signal(role, signal) => both.signal(role, signal)?,
-            // While there is a device: without one nothing tells their programs.
+            // The programs' connections are reset while the device exists; without it, nothing would tell the programs.
             Step::Reset => pair::end_flows(),
             Step::Tell(role) => {
                 let what = match role {
@@ -111,12 +111,12 @@ fn serve(
                 ));
             }
             Step::Start => {
-                // Whatever ended the pair may have been done to the device.
+                // The cause of the pair's death may have changed the device.
                 detour.restore()?;
                 both = Both::start(detour, names, arguments)?;
             }
             Step::Wait(until) => {
-                // Held back first and asked for then: an end cannot fall in between.
+                // Signals are blocked first and children are checked afterwards, so that no end of a child is missed.
                 let ended = both.ended()?;
                 if ended != told {
                     told = ended;
@@ -129,7 +129,7 @@ fn serve(
                     supervisor.signal(came.signal);
                 }
             }
-            // A host's client takes all with it.
+            // This step occurs only for a command. If a host's client ends by itself, everything ends.
             Step::LetGo => {}
             Step::End(end) => return Ok(end),
         }
@@ -145,7 +145,7 @@ impl Both {
     fn start(detour: &Detour, names: bool, arguments: &[OsString]) -> anyhow::Result<Self> {
         let mut client = Command::new(pair::this_program()?);
         client.args(arguments);
-        // The same program under the same name: it reads the same flags.
+        // The program keeps its name, because the name selects the flags that it reads.
         if let Some(name) = std::env::args_os().next() {
             client.arg0(name);
         }
@@ -163,7 +163,7 @@ impl Both {
         Ok(Self { netstackd, client })
     }
 
-    /// The stack is asked for first: where it has ended because its client did, the client's end is seen as well.
+    /// Checks the network stack first: if it has ended because its client did, the client's end is seen as well.
     fn ended(&mut self) -> io::Result<Ended> {
         Ok(Ended {
             netstackd: self.netstackd.try_wait()?.map(exit_code),
@@ -179,7 +179,7 @@ impl Both {
         if child.try_wait()?.is_some() {
             return Ok(());
         }
-        // It was not waited for yet: no other process has its number.
+        // The child was not waited for yet, so no other process has its number.
         let pid = Pid::from_raw(child.id().cast_signed());
         pid.map_or(Ok(()), |pid| Ok(kill_process(pid, signal)?))
     }
@@ -188,7 +188,7 @@ impl Both {
 impl Drop for Both {
     fn drop(&mut self) {
         for child in [&mut self.client, &mut self.netstackd] {
-            // They may have ended, and then there is nothing to be done.
+            // The children may have ended already, and then there is nothing to do.
             if child.kill().is_ok() && child.wait().is_err() {}
         }
     }

@@ -1,7 +1,7 @@
 //! `quictun run`: one command whose connections all go through the tunnel.
 //!
-//! The command runs in a network of its own with one device in it. The other end of the device has a process that is in
-//! no network, and that one's client is in the network that we came from: see [`crate::pair`].
+//! The command runs in its own network namespace with a single device. The other end of the device belongs to a process
+//! without any network, whose client runs in the original namespace: see [`crate::pair`].
 
 mod ways_around;
 
@@ -31,21 +31,21 @@ use quictun_args::native;
 
 const PROGRAM: &str = "quictun run";
 
-/// How long the client has to end by itself.
+/// Time that the client has to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What to run, and how to reach the server.
+/// The command to run, and the way to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrapped {
-    /// Flags of `quictun client`.
+    /// The flags of `quictun client`.
     pub flags: Vec<String>,
     /// The command and its arguments.
     pub command: Vec<String>,
     /// The name server that the command asks.
     pub dns: Option<IpAddr>,
-    /// The server, which is looked up before.
+    /// The server, whose name is looked up before the command starts.
     server: Address,
-    /// The network stack is in the client's process.
+    /// Whether the network stack runs in the client's process.
     one_process: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn command() -> clap::Command {
         )
 }
 
-/// Reads what follows `quictun run`, and finds out whether a client could be started so.
+/// Parses the arguments of `quictun run`, and checks that a client could be started with them.
 pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped, Fault> {
     let words = matches.get_many::<String>("words").into_iter().flatten();
     let mut flags: Vec<String> = words.cloned().collect();
@@ -79,7 +79,7 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
             "there is no command behind `--`",
         ));
     }
-    // Which descriptor it will be is known later.
+    // The descriptor's number is not known yet.
     let words: Vec<String> = ["--tun=false", "--tun-fd=0"]
         .map(str::to_owned)
         .into_iter()
@@ -108,14 +108,14 @@ fn contained(plan: &Wrapped) -> Result<u8, Failed> {
 }
 
 fn run(plan: &Wrapped, inside: Inside) -> Result<u8, Failed> {
-    // Before there are threads.
+    // This must happen before the process has threads.
     let mut first = FirstProcess::new(inside)?;
     let host = NetNamespace::current().context("the network we are in")?;
     let network = NetNamespace::new().context("a network for the command")?;
     let tun = network.within(device).map_err(|error| no_device(&error))?;
     let mut served = Served {
         plan,
-        // Names are looked up as the host looks them up: here, and before that changes.
+        // The name is looked up with the host's resolver, here, before the resolver is replaced.
         server: server_addresses(&plan.server),
         host,
         nowhere: NetNamespace::new().context("a network without anything")?,
@@ -127,7 +127,7 @@ fn run(plan: &Wrapped, inside: Inside) -> Result<u8, Failed> {
     served.start(&mut first)?;
     let one_process = plan.one_process;
     let mut supervisor = Supervisor::new(For::Command { one_process }, Instant::now());
-    // The client was started before: it finds the server as the host finds names.
+    // The client was started before, so it finds the server by the host's resolver.
     ways_around::close(plan.dns)?;
     let (program, arguments) = plan
         .command
@@ -159,7 +159,7 @@ fn run(plan: &Wrapped, inside: Inside) -> Result<u8, Failed> {
 }
 
 fn server_addresses(server: &Address) -> Vec<IpAddr> {
-    // Where that fails the client tries again for ever.
+    // If the look-up fails, the result is empty, and the client keeps trying.
     let found = server
         .at()
         .and_then(|at| (at.host.as_str(), at.port).to_socket_addrs().ok());
@@ -171,13 +171,13 @@ struct Served<'a> {
     plan: &'a Wrapped,
     server: Vec<IpAddr>,
     host: NetNamespace,
-    /// Where nothing can be reached.
+    /// A network namespace without any interface in use, for the network stack.
     nowhere: NetNamespace,
-    /// The command's.
+    /// The network namespace of the command.
     network: NetNamespace,
-    /// As long as a process serves it, or will.
+    /// The device, as long as this process has to pass it on.
     tun: Option<Tun>,
-    /// Those that serve it, by process id.
+    /// The processes that serve the device, by process id.
     running: Vec<(Role, u32)>,
     ended: Ended,
 }
@@ -191,11 +191,11 @@ impl Served<'_> {
             let mut command = self.client()?;
             let number = tun.pass_on().context("handing the device over")?;
             command.args(["--tun-fd", &number.to_string()]);
-            // What the terminal tells the command is not for it.
+            // Input and signals of the terminal are for the command, not for its client.
             command.stdin(Stdio::null()).process_group(0);
             let client = first.start(&self.host, &mut command);
             self.running = vec![(Role::Client, client.context("starting the client")?)];
-            // The client has it now, and ends it.
+            // The client has the device now, and closes it.
             self.tun = None;
             return Ok(());
         }
@@ -211,7 +211,8 @@ impl Served<'_> {
         Ok(())
     }
 
-    /// This program once more, to be started where the server can be reached; its log goes where errors go.
+    /// Returns the command that runs this program as a client, in a namespace that reaches the server. Its log goes to
+    /// standard error.
     fn client(&self) -> anyhow::Result<Command> {
         let flags = &self.plan.flags;
         let mut command = Command::new(pair::this_program()?);
@@ -227,7 +228,7 @@ impl Served<'_> {
         }
         let errors = io::stderr().as_fd().try_clone_to_owned();
         command
-            // A file may speak of a device for the whole host.
+            // A configuration file may ask for a device for the whole host.
             .arg("--tun=false")
             .arg("--for-command")
             .stdout(Stdio::from(errors.context("a log")?));
@@ -270,7 +271,7 @@ impl Served<'_> {
                         }
                         (pid, Outcome::Ended(code)) => {
                             self.note(pid, code);
-                            // The other one may have ended as well, and before this one.
+                            // The other process may have ended as well, and before this one.
                             for (_, pid) in self.running.clone() {
                                 if let Outcome::Ended(code) =
                                     first.wait(pid, Some(Instant::now()))?
@@ -299,14 +300,14 @@ impl Served<'_> {
     fn signal(&self, role: Role, signal: Signal) -> anyhow::Result<()> {
         for (_, pid) in self.running.iter().filter(|(of, _)| *of == role) {
             let process = Pid::from_raw(pid.cast_signed());
-            // It was not waited for yet: no other process has its number.
+            // The process was not waited for yet, so no other process has its number.
             kill_process(process.context("invariant: it has a number")?, signal)?;
         }
         Ok(())
     }
 }
 
-/// The error where there is no TUN device to be had, with the remedy.
+/// Returns the error for a missing TUN device, with the remedy.
 fn no_device(error: &io::Error) -> Fault {
     let fault = Fault::failure("a TUN device for the command", error);
     match error.kind() {
@@ -320,7 +321,7 @@ fn no_device(error: &io::Error) -> Fault {
     }
 }
 
-/// The device, and nothing else to go through.
+/// Creates the device, and routes everything through it.
 fn device() -> io::Result<Tun> {
     let mut network = Network::open()?;
     network.set_up("lo")?;

@@ -1,11 +1,12 @@
-//! The HTTP interface: what runs through the tunnel, how the process is doing, metrics.
+//! The HTTP interface: flows and connections, the state of the process, and metrics.
 //!
-//! Make a [`RestState`] and a listener, and run [`serve`] on the control plane's runtime; set [`RestState::readiness`]
-//! when the program listens and when it drains. `docs/REST.md` describes every resource, `docs/METRICS.md` every metric.
+//! Make a [`RestState`] and a listener, and run [`serve`] on the control plane's runtime. Set [`RestState::readiness`]
+//! when the program listens and when it drains. `docs/REST.md` describes every resource, `docs/METRICS.md` every
+//! metric.
 //!
-//! Nothing here blocks a worker: see [`crate::snapshot`] for how they are asked, and `rest/sample.rs` for how
-//! seldom. Access control is the address listened on, 127.0.0.1 unless told otherwise, or the mode of a Unix socket;
-//! web pages are kept out by `rest/guard.rs`.
+//! Nothing here blocks a worker: see [`crate::snapshot`] for how workers are asked, and `rest/sample.rs` for the
+//! interval between requests. Access control is the listening address, 127.0.0.1 by default, or the mode of a Unix
+//! socket. `rest/guard.rs` refuses requests of web pages.
 
 mod clients;
 mod clock;
@@ -57,11 +58,11 @@ use guard::Guard;
 use sample::Sampler;
 use state::App;
 
-/// Serves the interface on `listener` until `shutdown` is ready; open requests then have a second to finish.
+/// Serves the interface on `listener` until `shutdown` completes. Open requests then have one second to finish.
 ///
 /// # Cancel safety
 ///
-/// Dropping it closes the listener and all connections at once.
+/// Dropping the future closes the listener and all connections at once.
 pub async fn serve(listener: Listener, state: Arc<RestState>, shutdown: impl Future) {
     let (asks, questions) = mpsc::channel(state.limits.connections);
     let app = Arc::new(App {
@@ -73,7 +74,7 @@ pub async fn serve(listener: Listener, state: Arc<RestState>, shutdown: impl Fut
         Listener::Unix(_) => Guard::Unix,
     };
     let sampler = Sampler::new(&state.workers, state.rate_window);
-    // The sampler ends when the last handler is gone; it never ends before the server.
+    // The sampler ends when the last handler is gone, so never before the server.
     tokio::join!(
         http::serve(listener, router(app), guard, state.limits, shutdown),
         sampler.run(questions)

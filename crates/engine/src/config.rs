@@ -62,18 +62,18 @@ pub struct ServerToDial {
     pub name: String,
     /// Computes the proof of a pre-shared secret from a TLS exporter value.
     pub prover: Option<Prover>,
-    /// What it is to the client at first.
+    /// The server's place at first.
     pub place: ServerPlace,
 }
 
-/// What a server is to a client, which [`crate::Engine::set_place`] changes.
+/// The place of a server among those of a client. [`crate::Engine::set_place`] changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerPlace {
-    /// It is dialled and takes new flows. A server that is not keeps the flows that it has.
+    /// Whether the server is dialled and takes new flows. If false, it only keeps the flows that it has.
     pub wanted: bool,
-    /// Number of the server among those that have had this place: flows to an earlier one end.
+    /// Number of the server among those that have had this place. A new number ends the flows of the previous server.
     pub tenant: u32,
-    /// What its record in the DNS says of it; `None`: it stands for itself.
+    /// Rank of the server by its SRV record, or `None` if it does not belong to a service.
     pub rank: Option<Rank>,
 }
 
@@ -87,14 +87,14 @@ impl Default for ServerPlace {
     }
 }
 
-/// Where a server stands among the others of its service (RFC 2782).
+/// The rank of a server among those of its service (RFC 2782).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// The service: the first server of it.
+    /// The number of the service's first server, which identifies the service.
     pub service: ServerId,
-    /// No server with a higher number is used while one with a lower number answers.
+    /// The record's priority. While a server with a lower number answers, those with higher numbers are not used.
     pub priority: u16,
-    /// Position among those of its priority, which was drawn by their weights.
+    /// Position among the servers of the same priority, drawn by their weights.
     pub order: usize,
 }
 

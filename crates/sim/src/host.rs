@@ -83,7 +83,7 @@ pub struct Host {
     /// The result of resolving each server's name.
     resolved: Vec<Resolved>,
     resolve_after: Duration,
-    /// Client: the address of its applications that it states to servers.
+    /// Client: the address of its applications, which it reports to servers.
     source: Option<SocketAddr>,
     agenda: BTreeMap<(Instant, u64), Task>,
     tasks: u64,
@@ -155,7 +155,7 @@ impl Host {
         self.resolve_after = after;
     }
 
-    /// Client: sets the address that it states to servers for applications that connect from now on.
+    /// Client: sets the address that it reports to servers for applications that connect from now on.
     pub fn set_source(&mut self, source: SocketAddr) {
         self.source = Some(source);
     }
@@ -479,7 +479,7 @@ impl Guest for Host {
 /// Formats an event as a transcript line. The line contains nothing that differs between two runs of one seed.
 fn describe(event: &Event) -> Option<String> {
     let line = match event {
-        // Its values change with every change of a controller's arithmetic.
+        // The values of this event change with every change of a controller's arithmetic.
         Event::Congestion { .. } => return None,
         Event::Resolve {
             server: ServerId(0),

@@ -1,16 +1,16 @@
-//! Who a client is, and which targets it may reach.
+//! Identifies clients, and decides which targets each may reach.
 //!
-//! For each connection, once its handshake is done: [`Policy::identify`] with the certificates the
-//! client showed. For each flow: where the OPEN carries a proof, [`Policy::identify_by_proof`]; then
-//! [`Policy::may_reach`] with the parsed target; then, for **every** address that is about to be
-//! dialled, [`Policy::may_reach_addr`]. The last step is never left out: only it sees where a name leads.
+//! For each connection, call [`Policy::identify`] with the client's certificates once the handshake is done. For each
+//! flow, call [`Policy::identify_by_proof`] if the OPEN carries a proof, then [`Policy::may_reach`] with the parsed
+//! target, then [`Policy::may_reach_addr`] for **every** address about to be dialled. The last step must never be left
+//! out: only it sees the addresses of a name.
 //!
-//! Open mode is quic-tun's: anyone, anywhere, but for what the guard closes. Named mode denies by
-//! default: nothing is reached that no rule of the client names.
+//! Open mode is quic-tun's: every client may reach every target, except those that the guard closes. Named mode denies
+//! by default: a client reaches only targets that one of its rules names.
 //!
 //! In both modes some addresses are closed ([`Closed`]) in every spelling: link-local ones, metadata services of
-//! clouds, and the server's own HTTP interface. A rule opens them if it names the address itself; in open mode,
-//! `--allow-link-local` opens link-local ones and nothing the others.
+//! clouds, and the server's own HTTP interface. A rule opens them if it names the address itself. In open mode,
+//! `--allow-link-local` opens link-local ones, and nothing opens the others.
 
 mod address;
 mod changes;
@@ -48,7 +48,7 @@ use crate::settings::{Access, Guard, NamedClient, Pin};
 use crate::tls;
 use register::Register;
 
-/// Decides who is who and who may go where. Built once, shared by all workers.
+/// Identifies clients and decides which targets each may reach. Built once, shared by all workers.
 #[derive(Debug)]
 pub struct Policy {
     mode: Mode,
@@ -56,14 +56,14 @@ pub struct Policy {
     headed: HeaderTargets,
 }
 
-/// Who is at the other end of a connection.
+/// The identity of the client of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Open mode: it does not matter who.
+    /// Any client, in open mode, which does not identify clients.
     Anyone,
     /// A client that the configuration names.
     Named(Arc<Client>),
-    /// Unknown so far: a proof in an OPEN may still tell.
+    /// A client that is unknown so far: a proof in an OPEN may still identify it.
     Unknown,
 }
 
@@ -73,7 +73,7 @@ impl Policy {
         let mode = match access {
             Access::Open { ca, guard } => {
                 if let Some(ca) = ca {
-                    // The handshake will hold clients against them.
+                    // The handshake verifies clients against these authorities, so they must load.
                     tls::authorities_verifier(ca)?;
                 }
                 Mode::Open {
@@ -99,11 +99,11 @@ impl Policy {
         })
     }
 
-    /// The same policy with one client more, or with a client that is known by nothing but this key and has other rules now.
+    /// Returns the same policy with one more client, or with other rules for a client that is known by this key alone.
     ///
     /// # Errors
     ///
-    /// Its name, key or secret is that of another client; an open policy names no clients.
+    /// Returns an error if its name, key or secret belongs to another client, and in open mode, which names no clients.
     pub fn with_client(&self, client: &NamedClient) -> Result<Self, AccessError> {
         let Mode::Named(register) = &self.mode else {
             return Err(AccessError::Open);
@@ -118,25 +118,25 @@ impl Policy {
         })
     }
 
-    /// The same policy in a process whose HTTP interface is there.
+    /// Returns the same policy for a process whose HTTP interface is at this address.
     #[must_use]
     pub fn with_own_http(self, own_http: Option<OwnHttp>) -> Self {
         Self { own_http, ..self }
     }
 
-    /// The same policy in a process that writes the header to these targets.
+    /// Returns the same policy for a process that writes the header to these targets.
     #[must_use]
     pub fn with_header_targets(self, headed: HeaderTargets) -> Self {
         Self { headed, ..self }
     }
 
-    /// Whether what is dialled gets a PROXY header (PROTOCOL HEADER-1).
+    /// Returns whether this address or socket gets a PROXY header (PROTOCOL HEADER-1).
     pub fn heads(&self, dialled: Dialled<'_>) -> bool {
         self.headed.names(dialled)
     }
 
-    /// Whether the header may have the address that the client tells (PROTOCOL SOURCE-3). A client is who it is by name: the
-    /// rules may have changed since it asked.
+    /// Returns whether the header may contain the address that the client reports (PROTOCOL SOURCE-3). The client is
+    /// looked up by name, because the rules may have changed since its request.
     pub fn believes_sources(&self, peer: &Peer) -> bool {
         match peer {
             Peer::Named(client) => {
@@ -147,18 +147,19 @@ impl Policy {
         }
     }
 
-    /// Says who showed these certificates, the own one first; `None`: none were shown.
+    /// Identifies a client by the certificates that it presented, its own first; `None` means that it presented none.
     ///
     /// The handshake has proven possession of the first one's key.
     pub fn identify(&self, peer_certs: Option<&[CertificateDer<'_>]>) -> Peer {
         self.identify_at(peer_certs, UnixTime::now())
     }
 
-    /// The same at another time: certificates that were shown before the rules changed must have been valid then.
+    /// Identifies a client as of another time: certificates presented before the rules changed must have been valid
+    /// then.
     pub fn identify_at(&self, peer_certs: Option<&[CertificateDer<'_>]>, at: UnixTime) -> Peer {
         let shown = peer_certs.and_then(<[_]>::split_first);
         match (&self.mode, shown) {
-            // The handshake requires the certificate; this says it again should it ever not.
+            // The handshake requires the certificate already; this check is a second line of defence.
             (
                 Mode::Open {
                     needs_certificate, ..
@@ -172,12 +173,12 @@ impl Policy {
         }
     }
 
-    /// Whether a client without a known certificate may still turn out to be one with a known secret.
+    /// Returns whether a client without a known certificate may still prove that it knows a secret.
     pub fn accepts_proofs(&self) -> bool {
         matches!(&self.mode, Mode::Named(register) if !register.by_secret.is_empty())
     }
 
-    /// The client of this name: for flows that are still being delivered after their connection has gone.
+    /// Returns the client of this name, for flows whose data is still being delivered after their connection has ended.
     pub fn by_name(&self, name: &str) -> Option<Arc<Client>> {
         match &self.mode {
             Mode::Named(register) => Some(register.described.get(name)?.client.clone()),
@@ -185,7 +186,7 @@ impl Policy {
         }
     }
 
-    /// The names of all clients, in order; none in open mode.
+    /// Returns the names of all clients, in order; none in open mode.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let register = match &self.mode {
             Mode::Named(register) => Some(register),
@@ -195,7 +196,7 @@ impl Policy {
         names.map(String::as_str)
     }
 
-    /// The client with this key.
+    /// Returns the client with this key.
     pub fn by_pin(&self, pin: &Pin) -> Option<Arc<Client>> {
         match &self.mode {
             Mode::Named(register) => register.by_pin.get(pin).cloned(),
@@ -203,7 +204,7 @@ impl Policy {
         }
     }
 
-    /// The rules of the client of this name, as they are configured, in order.
+    /// Returns the rules of the client of this name, in the order of the configuration.
     pub fn rules_of(&self, name: &str) -> Vec<String> {
         let described = match &self.mode {
             Mode::Named(register) => register.described.get(name),
@@ -213,18 +214,18 @@ impl Policy {
         allow.unwrap_or_default()
     }
 
-    /// Whether clients have to show who they are before they are served.
+    /// Returns whether clients must prove their identity before they are served.
     pub fn asks_who(&self) -> bool {
         matches!(&self.mode, Mode::Named(_))
     }
 
-    /// Says whose secret made this proof over the connection's exported bytes.
+    /// Returns the client whose secret made this proof over the connection's exported bytes.
     pub fn identify_by_proof(&self, exporter: &[u8; 32], proof: &[u8; 32]) -> Option<Arc<Client>> {
         let Mode::Named(register) = &self.mode else {
             return None;
         };
         let mut found = None;
-        // Every secret is tried, so that the time taken does not say which one it was.
+        // All secrets are tried, so that the time taken does not reveal which one matched.
         for (secret, client) in &register.by_secret {
             if psk::verify(secret.as_bytes(), exporter, proof) {
                 found = Some(client);
@@ -235,7 +236,7 @@ impl Policy {
 
     /// Decides on a target before its name is resolved.
     ///
-    /// `Ok` for a name means only that resolving it is worth while: [`Policy::may_reach_addr`] follows.
+    /// `Ok` for a name means only that its resolution makes sense: [`Policy::may_reach_addr`] must follow.
     pub fn may_reach(&self, peer: &Peer, target: &Target) -> Result<(), Denied> {
         if let Some(addr) = target.ip_literal() {
             return self.may_reach_addr(peer, target, addr);
@@ -264,7 +265,7 @@ impl Policy {
 
     /// Decides on one address that is about to be dialled for a TCP target (PROTOCOL AUTH-7, AUTH-8).
     ///
-    /// IPv4 addresses in IPv6 clothes (`::ffff:0:0/96`) are judged as IPv4, and [dialled](dialled_as) so.
+    /// IPv4-mapped IPv6 addresses (`::ffff:0:0/96`) are judged as IPv4, and [dialled](dialled_as) as such.
     pub fn may_reach_addr(&self, peer: &Peer, target: &Target, addr: IpAddr) -> Result<(), Denied> {
         let Target::Tcp { host, port, .. } = target else {
             return self.may_reach(peer, target);
@@ -288,11 +289,12 @@ impl Policy {
         }
     }
 
-    /// Decides where a client may have the server listen (PROTOCOL REVERSE-3).
+    /// Decides whether a client may have the server listen on this address (PROTOCOL REVERSE-3).
     ///
     /// # Errors
     ///
-    /// No rule of the client's names the address, or the server knows it by no name.
+    /// Returns an error if no rule of the client names the address, or if the server does not know the client by a
+    /// name.
     pub fn may_listen(&self, peer: &Peer, address: &ListenAddress) -> Result<(), ListenDenied> {
         match (&self.mode, peer) {
             (Mode::Named(_), Peer::Named(client)) => client.may_listen(address),
@@ -306,11 +308,11 @@ impl Policy {
     }
 }
 
-/// The address that is dialled for one that was judged: IPv4-mapped addresses become IPv4.
+/// Returns the address to dial for an address that was judged: IPv4-mapped addresses become IPv4.
 pub fn dialled_as(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         v4 @ IpAddr::V4(_) => SocketAddr::new(v4, address.port()),
-        // With its zone.
+        // An IPv6 address keeps its zone.
         IpAddr::V6(_) => address,
     }
 }

@@ -1,4 +1,5 @@
-//! Who is trusted: the server by its clients, clients by the server, and what each may reach.
+//! Settings of trust: how clients recognise the server, how the server identifies clients, and the targets of each
+//! client.
 
 use std::path::PathBuf;
 
@@ -7,38 +8,39 @@ pub use crate::access::rule::TargetRule;
 pub use crate::access::{HeaderRule, HeaderTargets};
 pub use crate::limits::ClientLimits;
 
-/// Protocols offered by the client, best first.
+/// Protocols offered by the client, in order of preference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offer {
-    /// `quictun/1`, then `quic-tun`.
+    /// Offer `quictun/1` first, then `quic-tun`.
     #[default]
     Both,
-    /// `quictun/1` only: native mode, where the server enforces who may reach what.
+    /// Offer `quictun/1` only: native mode, in which the server enforces the rules of each client.
     Native,
-    /// `quic-tun` only.
+    /// Offer `quic-tun` only, for a server of that protocol.
     Compat,
 }
 
 /// The library that computes the AEAD of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aead {
-    /// The faster one, by measurement at start.
+    /// The faster library, as measured at start.
     #[default]
     Auto,
-    /// ring.
+    /// The library `ring`, always.
     Ring,
-    /// aws-lc.
+    /// The library `aws-lc`, always.
     AwsLc,
 }
 
 /// How the client recognises its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerTrust {
-    /// Anyone will do (quic-tun's default). Unsafe; said at start.
+    /// The client accepts any server (quic-tun's default). Unsafe, so the start prints a warning.
     Insecure,
-    /// Only these public keys.
+    /// The client accepts only these public keys.
     Pins(Vec<Pin>),
-    /// A certificate chain to one of the file's authorities, or to the system's where `None`.
+    /// The server's certificate chain must end at one of the authorities in this file, or at one of the system's if
+    /// `None`.
     Authorities(Option<PathBuf>),
 }
 
@@ -46,12 +48,12 @@ pub enum ServerTrust {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pin(pub [u8; 32]);
 
-/// How the client proves who it is.
+/// How the client proves its identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientIdentity {
     /// Certificate and private key, PEM.
     pub certificate: Option<CertificateFiles>,
-    /// File holding a pre-shared secret; proven by an HMAC over the TLS exporter, never sent.
+    /// File with a pre-shared secret. The client proves it by an HMAC over the TLS exporter and never sends it.
     pub psk_file: Option<PathBuf>,
 }
 
@@ -64,66 +66,67 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// Where the server's key comes from.
+/// The source of the server's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerIdentity {
-    /// Given files.
+    /// The key and the certificate in these files.
     Files(CertificateFiles),
     /// `server.key` and `server.crt` in this directory, made on the first run.
     State(PathBuf),
 }
 
-/// Who may reach what.
+/// The clients of a server, and the targets that they may reach.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// quic-tun's way: every client may reach any target, but for what `guard` closes.
+    /// quic-tun's way: every client may reach any target, except those that `guard` closes.
     Open {
-        /// Client certificates must chain to these authorities, where given.
+        /// If given, client certificates must chain to these authorities.
         ca: Option<PathBuf>,
-        /// Which kinds of target stay closed.
+        /// The kinds of target that stay closed.
         guard: Guard,
     },
-    /// Deny by default: only named clients, each to its own targets.
+    /// Deny by default: only named clients, each with its own targets.
     Named {
-        /// The clients.
+        /// The named clients and their rules.
         clients: Vec<NamedClient>,
         /// Authorities for clients known by certificate name.
         ca: Option<PathBuf>,
     },
 }
 
-/// Targets that open mode refuses unless told otherwise.
+/// Targets that open mode refuses by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guard {
-    /// Allow `unix:` targets.
+    /// Whether `unix:` targets are allowed.
     pub allow_unix: bool,
-    /// Allow link-local addresses (169.254.0.0/16, `fe80::/10`: cloud metadata lives there).
+    /// Whether link-local addresses (169.254.0.0/16, `fe80::/10`) are allowed. Metadata services of clouds have such
+    /// addresses.
     pub allow_link_local: bool,
 }
 
-/// A client the server knows, and what it may reach.
+/// A client that the server knows, and the targets that it may reach.
 #[derive(Clone, Debug)]
 pub struct NamedClient {
-    /// Its name in logs, metrics and REST; with a CA, the DNS name in its certificate.
+    /// The client's name in logs, metrics and REST; with a CA, the DNS name in its certificate.
     pub name: String,
-    /// How it proves itself. Any one of them suffices.
+    /// The proofs of the client's identity. Any one of them suffices.
     pub proofs: Vec<ClientProof>,
-    /// Targets it may reach. Empty: none.
+    /// Targets that the client may reach. If empty, it may reach none.
     pub allow: Vec<TargetRule>,
-    /// Addresses on which it may have the server listen. Empty: none.
+    /// Addresses on which the client may have the server listen. If empty, it may have none.
     pub listen: Vec<ListenRule>,
-    /// What it may use.
+    /// The limits of the client's use.
     pub limits: ClientLimits,
-    /// Whether it may name the address of its application that a target's PROXY header has.
+    /// Whether a target's PROXY header may contain the application's address that the client reports.
     pub names_sources: bool,
 }
 
-/// A way in which a client proves itself.
+/// A way in which a client proves its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientProof {
     /// The public key of its certificate.
     Pin(Pin),
-    /// A certificate from the configured authorities that carries the client's name.
+    /// A certificate from the configured authorities that contains the client's name.
     CertificateName,
     /// Knowledge of the secret in this file.
     PskFile(PathBuf),

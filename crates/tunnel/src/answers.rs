@@ -1,4 +1,4 @@
-//! Answers to what workers ask: the addresses of names, and tokens.
+//! Answers the requests of workers: addresses of names, and tokens.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use quictun_control::line_budget::LineBudget;
 use quictun_control::log::Foreign;
 use quictun_trust::shares::Holder;
 
-/// What a client knows of its servers, and where it gets tokens; a server has nothing of it.
+/// The state behind the answers of a client: its servers and its token plugins. All fields are empty on a server.
 #[derive(Default)]
 pub(crate) struct Sources {
     pub(crate) servers: Vec<Address>,
-    /// Those of them that SRV records name.
+    /// The services among `servers`, whose servers SRV records name.
     pub(crate) services: Services,
-    /// The addresses of the first one, where its name is not to be looked up again.
+    /// The known addresses of the first server. If not empty, its name is not looked up.
     pub(crate) server_known: Vec<SocketAddr>,
-    /// A socket to ask the network with why a server does not answer, and what is known of that.
+    /// A socket for asking the network why a server does not answer, and the servers that the result is noted for.
     pub(crate) probe: Option<(UdpSocket, Arc<Servers>)>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
 }
@@ -40,17 +40,18 @@ pub(crate) struct Sources {
 pub(crate) struct Answers {
     sources: Sources,
     probe: Option<(Probe, Arc<Servers>)>,
-    /// Two classes, so that a slow name among the targets does not delay the way to the server.
+    /// Resolves the names of servers. It is separate from `targets` so that a slow target name does not delay a
+    /// server's.
     servers: Resolver,
     targets: Resolver,
     lines: LineBudget,
 }
 
 impl Answers {
-    /// Call it within the runtime.
+    /// Creates the state. Must be called within the tokio runtime.
     pub(crate) fn new(mut sources: Sources, lines: LineBudget) -> Self {
         Self {
-            // Without it a server that does not answer is told of all the same.
+            // If the probe cannot be made, the silence of a server is still logged, without the network's answer.
             probe: sources
                 .probe
                 .take()
@@ -62,12 +63,12 @@ impl Answers {
         }
     }
 
-    /// Looks the records of services up, again and again.
+    /// Keeps looking up the SRV records of the services.
     pub(crate) async fn keep_services(&self, mailboxes: Vec<Mailbox>) {
         self.sources.services.keep(mailboxes).await;
     }
 
-    /// Answers; `None`: the worker needs no answer.
+    /// Handles a request. Returns the worker and the message for it, or `None` if the worker needs no answer.
     pub(crate) async fn answer(&self, request: Request) -> Option<(usize, Message)> {
         let answer = match request {
             Request::ResolveServer { worker, server } => {
@@ -137,7 +138,7 @@ impl Answers {
 
     async fn tell_of_silence(&self, id: ServerId) {
         let Ok(addresses) = self.server(id).await else {
-            // That is told by itself.
+            // The failed look-up has its own log line.
             return;
         };
         let (mut network_says, mut name) = (None, None);
@@ -146,7 +147,7 @@ impl Answers {
             name = Some(servers.name(id));
             let standing = servers.get(id);
             if standing.is_some_and(|it| !it.trouble.goes_on()) {
-                // The server has answered while the network was asked.
+                // The server answered while the network was asked.
                 return;
             }
         }

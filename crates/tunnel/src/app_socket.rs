@@ -1,4 +1,4 @@
-//! Application sockets: TCP and Unix streams as the engine sees them.
+//! Application sockets: the TCP, Unix and user-space sockets that the engine reads and writes.
 
 use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,30 +16,30 @@ use crate::question_socket::QuestionSocket;
 use quictun_stackd::netstackd::RemoteSocket;
 use quictun_stackd::stack_socket::StackSocket;
 
-/// Unsent bytes in the kernel below which a TCP socket counts as writable. Less queued data means less
-/// delay for what follows; 128 KiB still lasts a local reader for several scheduler ticks.
+/// Number of unsent bytes in the kernel below which a TCP socket counts as writable. Less queued data means less delay
+/// for the data behind it; 128 KiB still lasts a local reader for several scheduler ticks.
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
-/// A connected, non-blocking application socket. Unless it was closed in good order, dropping it is a reset, and so is the
-/// death of the process (PROTOCOL CLOSE-11).
+/// A connected, non-blocking application socket. Dropping it resets the connection unless it was closed in good order.
+/// The kernel resets it likewise if the process dies (PROTOCOL CLOSE-11).
 #[derive(Debug)]
 pub(crate) enum AppSocket {
     Tcp(TcpStream),
-    /// Closing after an abort looks like an ordinary end here: Unix sockets have no reset.
+    /// A Unix stream socket. It has no reset, so closing it after an abort looks like an ordinary end.
     Unix(UnixStream),
-    /// Behind a TUN device.
+    /// A TCP connection of the user-space stack behind a TUN device.
     Stack(StackSocket),
-    /// Behind a TUN device of another process.
+    /// A TCP connection behind a TUN device that another process serves.
     Remote(RemoteSocket),
-    /// A question to a name server, behind a TUN device.
+    /// A question to a name server, from a program behind a TUN device.
     Question(Box<QuestionSocket>),
-    /// Asked for through the proxy: TCP or Unix inside.
+    /// A connection to a proxy. The inner socket is TCP or Unix.
     Proxied(Box<Proxied>),
 }
 
 impl AppSocket {
     pub(crate) fn tcp(stream: TcpStream) -> io::Result<Self> {
-        // One that a listener of systemd's has accepted has not inherited it.
+        // A socket accepted from one of systemd's listeners has not inherited the option.
         reset_on_close(&stream)?;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -70,7 +70,7 @@ impl AppSocket {
         }
     }
 
-    /// The address from which an application has connected to a listener, where it has one.
+    /// The remote address of a connection accepted by a listener, or `None` if the socket type has none.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
@@ -79,8 +79,8 @@ impl AppSocket {
         }
     }
 
-    /// Writes a few bytes of ours, all of them or none that anyone is to rely on. A socket on which little was written has
-    /// room for them.
+    /// Writes a few bytes of the tunnel's own. After an error, some of the bytes may have been written. A socket to
+    /// which little was written before has room for them.
     pub(crate) fn say(&self, bytes: &[u8]) -> io::Result<()> {
         let written = match self {
             Self::Tcp(stream) => (&*stream).write(bytes)?,
@@ -94,7 +94,7 @@ impl AppSocket {
         }
     }
 
-    /// What the kernel knows it by, where it does.
+    /// The descriptor to register with the poller, or `None` for a user-space socket.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Tcp(stream) => Some(stream.as_fd()),
@@ -173,7 +173,7 @@ impl Socket for AppSocket {
 
     fn is_sent(&self) -> bool {
         match self {
-            // A socket that cannot tell has failed: it will send nothing more.
+            // If the query fails, the socket has failed: it sends nothing more.
             Self::Tcp(stream) => quictun_sys::tcp_unsent(stream).unwrap_or_default() == 0,
             Self::Stack(socket) => socket.is_sent(),
             Self::Proxied(socket) => socket.is_sent(),
@@ -183,7 +183,7 @@ impl Socket for AppSocket {
 
     fn abort(&mut self) {
         match self {
-            // An error means that the socket has failed already: then there is nothing to reset.
+            // An error means that the socket has failed already, so there is nothing to reset.
             Self::Tcp(stream) => if reset_on_close(stream).is_err() {},
             Self::Stack(socket) => socket.abort(),
             Self::Remote(socket) => socket.abort(),
@@ -194,7 +194,7 @@ impl Socket for AppSocket {
 
     fn close(&mut self) {
         match self {
-            // An error means that the socket has failed already: then there is nothing to deliver.
+            // An error means that the socket has failed already, so there is nothing to deliver.
             Self::Tcp(stream) => if SockRef::from(&*stream).set_linger(None).is_err() {},
             Self::Stack(socket) => socket.close(),
             Self::Remote(socket) => socket.close(),
@@ -204,8 +204,9 @@ impl Socket for AppSocket {
     }
 }
 
-/// Makes closing a TCP socket a reset, whoever closes it: this process, or the kernel when this process dies. Before it
-/// listens or connects, so that there is no moment without; connections that a listener accepts inherit it.
+/// Makes closing a TCP socket a reset, whether this process closes it or the kernel does at the process's death. Set it
+/// before the socket listens or connects, so that it is in force at every moment. Accepted connections inherit it from
+/// their listener.
 pub(crate) fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_linger(Some(Duration::ZERO))
 }

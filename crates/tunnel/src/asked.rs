@@ -1,4 +1,4 @@
-//! Flows that clients asked a server for: whose they are, whether they were refused, and their lines in the log.
+//! The flows that clients asked a server for: the client of each, its refusal, and its log lines.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -29,9 +29,9 @@ pub(crate) struct AskedFlows {
 struct Asked {
     peer: Peer,
     remote: SocketAddr,
-    /// The address of its application, as the client says.
+    /// The application's address, as the client reports it.
     source: Option<SocketAddr>,
-    /// Why it was refused. Without a line, nothing is logged of it.
+    /// The reason of the refusal. If the line is `None`, the refusal is not logged.
     refused: Option<(Refusal, Option<Line>)>,
 }
 
@@ -100,25 +100,26 @@ impl AskedFlows {
         );
     }
 
-    /// The client says from where its application has connected.
+    /// Stores the address from which the application has connected, as the client reports it.
     pub(crate) fn set_source(&mut self, flow: FlowId, source: Option<SocketAddr>) {
         if let Some(asked) = self.flows.get_mut(&flow) {
             asked.source = source;
         }
     }
 
-    /// The client that has asked for a flow, the address that it had, and the one that it tells of its application.
+    /// Returns the client that asked for a flow, its address at that time, and the application's address that it
+    /// reported.
     pub(crate) fn whose(&self, flow: FlowId) -> Option<(&Peer, SocketAddr, Option<SocketAddr>)> {
         let asked = self.flows.get(&flow)?;
         Some((&asked.peer, asked.remote, asked.source))
     }
 
-    /// The client that has asked for a flow, as it was known then.
+    /// Returns the identity of the client that asked for a flow, as known at that time.
     pub(crate) fn peer(&self, flow: FlowId) -> Option<&Peer> {
         self.flows.get(&flow).map(|asked| &asked.peer)
     }
 
-    /// The flows of a client that were not refused, in order: those that it has asked for, and those to its listeners.
+    /// Returns, in order, the flows of a client that were not refused: those it asked for and those to its listeners.
     pub(crate) fn flows_of(&self, client: &str) -> Vec<FlowId> {
         let its = |asked: &Asked| matches!(&asked.peer, Peer::Named(it) if it.name() == client);
         let flows = self.flows.iter();
@@ -128,7 +129,8 @@ impl AskedFlows {
         flows
     }
 
-    /// Notes the refusal of a flow. Returns whether that is logged: strangers' refused flows count against their lines.
+    /// Notes the refusal of a flow. Returns whether it is logged: the refused flows of unknown clients use up their
+    /// line budget.
     pub(crate) fn refuse(&mut self, now: Instant, flow: FlowId, refusal: Refusal) -> bool {
         let Some(asked) = self.flows.get_mut(&flow) else {
             return false;
@@ -138,7 +140,7 @@ impl AskedFlows {
         line.is_some()
     }
 
-    /// Logs the refusal of a flow at once, as quic-tun does. Otherwise the flow's last line tells it.
+    /// Logs the refusal of a flow at once, as quic-tun does. Otherwise the flow's last line reports it.
     pub(crate) fn log_refusal(&self, flow: FlowId) {
         let Some(Asked {
             peer,
@@ -161,7 +163,8 @@ impl AskedFlows {
         }
     }
 
-    /// The flow is over: logs its last line. `known` is the client of its connection, for a flow that asked nothing.
+    /// Logs the last line of a flow that is over. `known` is the client of the connection, for a flow without a
+    /// request.
     pub(crate) fn close(&mut self, now: Instant, summary: &FlowSummary, known: Peer) {
         let asked = self.flows.remove(&summary.flow);
         if self.log.phrases == Phrases::Own && asked.is_none() && asked_nothing(summary) {
@@ -174,7 +177,7 @@ impl AskedFlows {
         };
         let line = match (&refused, remote) {
             (Some((_, line)), _) => *line,
-            // Without a request it cost its client nothing.
+            // A flow without a request cost its client nothing, so it counts against the line budget.
             (None, Some(remote)) if summary.token.is_empty() => {
                 line(&self.lines, now, &peer, remote)
             }
@@ -183,7 +186,7 @@ impl AskedFlows {
         let Some(line) = line else {
             return;
         };
-        // A token that cannot be parsed was refused and logged with the reason; its line here has no target.
+        // A token that cannot be parsed was refused and logged with the reason, so its line here has no target.
         let target = parse_token(self.token_parser, &summary.token).ok();
         let target = target.map(|target| target.to_string());
         let known = Known {
@@ -197,13 +200,14 @@ impl AskedFlows {
     }
 }
 
-/// Whether a stream ended with its connection before a request came: as where a client ends while it connects.
+/// Returns whether a stream ended with its connection before a request came, as happens if a client ends while it
+/// connects.
 fn asked_nothing(summary: &FlowSummary) -> bool {
     summary.token.is_empty() && summary.ending == Ending::Abandoned(FlowCode::ConnectionLost)
 }
 
-/// Asks for the line about a flow that cost its client nothing. Those of known clients are their audit trail: none is
-/// left out.
+/// Takes a line from the budget for a flow that cost its client nothing. Lines about known clients are an audit trail
+/// and are never left out.
 fn line(lines: &LineBudget, now: Instant, peer: &Peer, remote: SocketAddr) -> Option<Line> {
     match peer {
         Peer::Named(_) => Some(Line::default()),
@@ -247,7 +251,7 @@ mod tests {
         peer
     }
 
-    /// How many of 1000 refused flows of this peer are logged.
+    /// Returns how many of 1000 refused flows of this peer are logged.
     fn logged(peer: &Peer) -> usize {
         let log = FlowLog::new(Side::Server, 0, Phrases::Own);
         let mut flows = AskedFlows::new(log, LineBudget::default(), TokenParser::Cleartext);
@@ -283,7 +287,7 @@ mod tests {
         let lost = Ending::Abandoned(FlowCode::ConnectionLost);
         assert!(ended("", lost));
         assert!(!ended("tcp:192.0.2.1:1", lost));
-        // What breaks the protocol, or is too slow, is told.
+        // Protocol violations and time-outs are logged.
         assert!(!ended("", Ending::Abandoned(FlowCode::BadOpen)));
         assert!(!ended("", Ending::PeerReset(None)));
     }

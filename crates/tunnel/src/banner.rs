@@ -1,7 +1,7 @@
-//! The lines that a person reads at a terminal once a server or a client has started.
+//! The lines that a terminal shows once a server or a client has started.
 //!
-//! They take the place of the start's log lines there: where it listens, its key, who may reach what, and the command
-//! for the client, ready to copy, in 80 columns.
+//! At a terminal they replace the log lines of the start. They show the listening address, the key, the targets of each
+//! client, and the command for the client, ready to copy, in 80 columns.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -12,13 +12,13 @@ use quictun_trust::settings::{Access, ClientProof, NamedClient, Pin};
 
 use crate::settings::Address;
 
-/// The port that `quictun client` dials where none is given.
+/// Port that `quictun client` dials if none is given.
 const PORT: u16 = 7500;
 
-/// Clients that are listed.
+/// Number of clients listed.
 const CLIENTS: usize = 8;
 
-/// Forwards in the command for the client.
+/// Number of forwards in the client's command.
 const FORWARDS: usize = 3;
 
 const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
@@ -27,7 +27,7 @@ const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 #[derive(Debug)]
 pub(crate) struct ServerBanner<'a> {
     pub(crate) listen: SocketAddr,
-    /// The address under which this machine reaches others, where it has one.
+    /// The address under which other machines reach this one, or `None` if it has none.
     pub(crate) own_address: Option<IpAddr>,
     pub(crate) pin: Pin,
     pub(crate) access: &'a Access,
@@ -85,7 +85,7 @@ impl ServerBanner<'_> {
         out.push('\n');
     }
 
-    /// The words behind `--server`.
+    /// Returns the argument of `--server`.
     fn server(&self) -> String {
         let ip = self.listen.ip();
         let ip = if ip.is_unspecified() {
@@ -105,7 +105,7 @@ impl ServerBanner<'_> {
     }
 }
 
-/// Writes a client's lines: each listener and its target.
+/// Formats the lines of a client: each listener and its target.
 pub(crate) fn client(servers: &[Address], forwards: &[(String, String)]) -> String {
     let servers: Vec<String> = servers.iter().map(Address::to_string).collect();
     let mut out = format!("quictun client, to {}\n\n", servers.join(" or "));
@@ -118,10 +118,10 @@ pub(crate) fn client(servers: &[Address], forwards: &[(String, String)]) -> Stri
     out
 }
 
-/// The address that this machine sends from; nothing is sent to find it.
+/// Returns the source address of packets along the default route. No packet is sent to find it.
 pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // An address of documentation (RFC 5737): the default route leads to it.
+    // An address for documentation (RFC 5737), which the default route matches.
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     let own = socket.local_addr().ok()?.ip();
     (!own.is_loopback() && !own.is_unspecified()).then_some(own)
@@ -151,7 +151,7 @@ fn with_secrets(clients: &[NamedClient]) -> impl Iterator<Item = (&NamedClient, 
     secrets.take(1)
 }
 
-/// The forward that leads to what a rule names, where it names one target.
+/// Returns the forward to the target of a rule, or `None` if the rule does not name exactly one target.
 fn forward(rule: &str) -> Option<String> {
     let (host, port) = rule.rsplit_once(':')?;
     let port: u16 = port.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The client process.
+//! The client process: starts the workers, the control plane, listeners and devices, and runs them until the end.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -59,20 +59,21 @@ use quictun_trust::tls;
 use quictun_wire::listening::HOLDER_LEN;
 use quictun_wire::target::Target;
 
-/// How long an application waits for a connection to the server before it is reset: longer than the
-/// longest pause between two attempts.
+/// How long an application waits for a connection to the server before it is reset. It exceeds the longest pause
+/// between two attempts.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Streams on one connection to an original server, which stops at 100 and leaks some.
+/// Number of streams on one connection to an original server, which stops at 100 and leaks some of them.
 const COMPAT_STREAMS: usize = 80;
 
-/// Runs a client until a signal ends it. It listens first and dials the server for ever. SIGHUP has it read its
-/// configuration by `read_again`, where that is given, for the connections that it makes from then on.
+/// Runs a client until a signal ends it. The client listens first, then dials the server and never gives up. On SIGHUP
+/// it reads its configuration again by `read_again`, if given, and applies it to the connections that it makes from
+/// then on.
 ///
 /// # Errors
 ///
-/// Whatever keeps it from starting, with the remedy: addresses in use, keys and secrets that cannot be
-/// read, token sources that make no sense; later only the failure of a worker.
+/// Returns the reason why the client cannot start, with the remedy: addresses in use, unreadable keys and secrets,
+/// invalid token sources. Once it has started, only the failure of a worker is an error.
 pub fn run(
     settings: ClientSettings,
     read_again: Option<Read<ClientSettings>>,
@@ -80,12 +81,12 @@ pub fn run(
     serve(settings, read_again, None)?
 }
 
-/// One flow for whose sake a client runs.
+/// A single flow, and a client process that runs for it alone.
 pub struct Connect {
-    /// Where it leads.
+    /// The target of the flow.
     pub target: Target,
-    /// Gives the application's end, whose other end the caller has. It is called once everything is ready, and may start
-    /// threads.
+    /// Returns the application's end of a socket pair; the caller keeps the other end. It is called once everything is
+    /// ready, and may start threads.
     pub start: Box<dyn FnOnce() -> std::io::Result<UnixStream> + Send>,
 }
 
@@ -97,11 +98,11 @@ impl std::fmt::Debug for Connect {
     }
 }
 
-/// Runs a client for one flow, until that is over and all of it has arrived.
+/// Runs a client for one flow, until the flow is over and all its data has arrived.
 ///
 /// # Errors
 ///
-/// As of [`run`]; [`Failure::Other`] where the flow was refused or cut.
+/// Returns the errors of [`run`], and [`Failure::Other`] if the flow was refused or cut.
 pub fn connect(settings: ClientSettings, connect: Connect) -> Result<(), Failure> {
     let outcome = Outcome::default();
     let target = connect.target.to_string();
@@ -233,7 +234,8 @@ fn serve(
     Ok(outcome)
 }
 
-/// Starts the process that opens files again. One that keeps the device keeps its rights, too, and opens files itself.
+/// Starts the process that opens files again. A client that keeps the device also keeps its privileges and opens files
+/// itself, so it needs no keeper.
 fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) -> Result<()> {
     let apart = |tun: &TunSettings| matches!(tun.device, TunDevice::Apart(_));
     if !settings.tun.as_ref().is_none_or(apart) {
@@ -255,7 +257,7 @@ fn server_names(settings: &ClientSettings) -> Vec<Address> {
 fn servers_to_dial(servers: &[Address], rules: &ClientRules) -> Vec<ServerToDial> {
     let dialled = servers.iter().enumerate().filter_map(|(index, server)| {
         let rules = rules.of(ServerId(index))?;
-        // Records are looked up once the first place of a service is dialled.
+        // Dialling the first place of a service starts the look-up of its records.
         let wanted = index == 0 || server.at().is_some() || servers[index - 1] != *server;
         Some(ServerToDial {
             crypto: rules.crypto.clone(),
@@ -271,7 +273,7 @@ fn servers_to_dial(servers: &[Address], rules: &ClientRules) -> Vec<ServerToDial
     dialled.collect()
 }
 
-/// The servers as people are told of them: as they were given, and the addresses of a name where they are known.
+/// Returns the servers in the form that people see: as given, with the addresses of a name if they are known.
 fn servers_shown(settings: &ClientSettings, dialled: &[Address]) -> ServerNames {
     let known = &settings.server_addresses;
     let named = |(index, server): (usize, &Address)| {
@@ -288,7 +290,7 @@ fn servers_shown(settings: &ClientSettings, dialled: &[Address]) -> ServerNames 
     ServerNames::new(dialled.iter().enumerate().map(named).collect())
 }
 
-/// The addresses of the server, where its name is not to be looked up again.
+/// Returns the known addresses of the first server. If there are any, its name is not looked up.
 fn server_known(settings: &ClientSettings, detour: Option<&Detour>) -> Vec<SocketAddr> {
     let port = settings.server.at().map_or(0, |server| server.port);
     let given = settings.server_addresses.iter();
@@ -320,7 +322,7 @@ fn announce(
     })
 }
 
-/// Tells a person at a terminal what has started.
+/// Prints the start's lines at a terminal.
 struct Banner {
     say: fn(&str),
     servers: Vec<Address>,
@@ -337,7 +339,7 @@ fn destination(forward: &Forward) -> String {
     }
 }
 
-/// Leaves the device's rules and filter as they are where the tunnel has failed by itself.
+/// Leaves the device's routing rules and packet filter in place if the tunnel has failed by itself.
 fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
     let failed = !matches!(outcome, Ok(()) | Err(Failure::Interrupted));
     if let Some(detour) = detour.filter(|_| failed)
@@ -347,7 +349,7 @@ fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
     }
 }
 
-/// Which applications a worker serves.
+/// The applications that a worker serves.
 #[derive(Default)]
 struct Apps {
     forwards: Vec<ForwardDuty>,
@@ -396,19 +398,19 @@ fn build(
         log: FlowLog::new(Side::Client, seat.index, phrases),
     };
     let mut parts = seat.parts(Engine::client(config)?, duty);
-    // Each worker has an address of its own: no datagram can reach the wrong one.
+    // Each worker has its own address, so no datagram reaches the wrong worker.
     parts.siblings.truncate(1);
     Ok(parts)
 }
 
-/// Names this process to the server, as the holder of its listeners.
+/// Returns the identifier of this process, by which the server knows the holder of its listeners.
 fn holder() -> Result<[u8; HOLDER_LEN]> {
     let mut holder = [0; HOLDER_LEN];
     holder.copy_from_slice(&launch::random()?[..HOLDER_LEN]);
     Ok(holder)
 }
 
-/// Whose packets are carried, and which name server is asked.
+/// The origin of the packets that are carried, and the name server that is asked.
 #[derive(Debug)]
 struct TunPlan {
     source: TunSource,
@@ -419,7 +421,7 @@ struct TunPlan {
 #[derive(Debug)]
 enum TunSource {
     Device(Tun),
-    /// The process that has the device is at the other end of this socket.
+    /// Another process has the device; it is at the other end of this socket.
     Apart(OwnedFd),
 }
 
@@ -485,13 +487,14 @@ fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
     Ok(made)
 }
 
-/// The mark that sockets towards the server get, so that a device for the whole host does not take their packets.
+/// Returns the mark of sockets towards the server, so that a device for the whole host does not take their packets.
 ///
-/// Without the right to set it there is none: a client behind a device for one command needs none.
+/// Without the right to set a mark, the result is `None`: a client behind a device for one command needs no mark.
 fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
     let led = |forward: &Forward| matches!(forward.listen, ListenOn::Transparent(..));
     let Some(tun) = &settings.tun else {
-        // The rules that lead connections here leave marked packets alone. They take no UDP either: it goes without.
+        // The rules that lead connections to the listeners leave marked packets alone. They do not take UDP, so the
+        // client also works without a mark.
         let probe =
             any_socket(&server_names(settings).iter().map(Address::name)).context("UDP socket")?;
         let marked = settings.forwards.iter().any(led) && set_mark(&probe, detour::MARK).is_ok();
@@ -509,7 +512,7 @@ fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
     }
 }
 
-/// A UDP socket for each worker, and what tells the MTU of routes towards the server for them.
+/// Opens a UDP socket for each worker, and the source of path MTUs of the routes towards the server.
 fn udp_ports(
     settings: &ClientSettings,
     mark: Option<u32>,
@@ -566,7 +569,7 @@ pub(crate) fn any_socket<'a>(
     both.or_else(|_| udp_port::bind(v4, false))
 }
 
-/// Where the connections of a forward lead, and the plugin that gives their token or is asked for each.
+/// Returns the destination of a forward's connections, and the plugin that gives their token once or for each of them.
 fn leads(forward: &Forward) -> Result<(Leads, Option<TokenPlugin>), TokenSourceError> {
     match &forward.to {
         ForwardTo::Target(target) => Ok((Leads::To(target.to_string()), None)),
@@ -580,8 +583,8 @@ fn leads(forward: &Forward) -> Result<(Leads, Option<TokenPlugin>), TokenSourceE
     }
 }
 
-/// The users of the proxies. Without any, a proxy serves this machine alone: a listener that systemd has made may be one for
-/// others, whatever the configuration says.
+/// Reads the users of the proxies. Without users, a proxy must listen on a loopback address. A listener that systemd
+/// has made may be open to other machines, whatever the configuration says.
 fn logins(
     users: Option<&Path>,
     forwards: &[Forward],
@@ -600,7 +603,7 @@ fn logins(
     Ok(None)
 }
 
-/// One listener for each forward: inherited from systemd in their order, or bound.
+/// Returns one listener for each forward: inherited from systemd in the order of the forwards, or bound here.
 fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
     let mut inherited = Vec::new();
     for (name, activated) in systemd::listen_fds()? {
@@ -615,7 +618,7 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
     let mut inherited = inherited.into_iter();
     let mut listeners = Vec::new();
     for forward in &settings.forwards {
-        // What is led here comes to a socket that was made for it.
+        // Redirected connections need a socket with its own options, so no inherited one is used.
         let given = match forward.listen {
             ListenOn::Transparent(..) => None,
             ListenOn::Tcp(_) | ListenOn::Unix(_) => inherited.next(),
@@ -630,7 +633,8 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
     Ok(listeners)
 }
 
-/// What is led here comes by both families, of which a kernel may lack one.
+/// Returns whether the kernel supports the address family of a forward. Redirected connections come in both families,
+/// and a kernel may lack one.
 fn is_possible(forward: &Forward) -> bool {
     match forward.listen {
         ListenOn::Transparent(_, at) => {

@@ -1,4 +1,4 @@
-//! What a client's worker does: it accepts applications and asks for tokens.
+//! A client's worker: accepts application connections, asks for tokens and opens flows.
 
 mod dialling;
 pub(crate) mod reverse;
@@ -35,29 +35,29 @@ use quictun_control::settings::Phrases;
 use quictun_io::poller::{Key, Ready};
 use reverse::Reverses;
 
-/// Of several servers, the one that listens for reverse forwards: the first that was named.
+/// The server that listens for reverse forwards if there are several: the first one given.
 const LISTENING: ServerId = ServerId(0);
 
-/// Connections taken from one listener before others have their turn.
+/// Limit of connections accepted from one listener before other listeners have their turn.
 const ACCEPT_BURST: usize = 64;
 
-/// Pause after descriptors ran out: long enough for some to be closed, short enough not to be felt.
+/// Pause after descriptors ran out: long enough for some to be closed, short enough not to be noticed.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct ClientDuty {
     pub(crate) index: usize,
     pub(crate) forwards: Vec<ForwardDuty>,
-    /// The connections to forwards that are proxies.
+    /// The connections to proxy listeners that have not named a target yet.
     pub(crate) proxy: Proxy,
-    /// The server is told from where applications have connected to listeners.
+    /// Whether the server learns the addresses from which applications have connected to listeners.
     pub(crate) sends_sources: bool,
-    /// The flow for whose sake the process runs, if it is for one.
+    /// The single flow that the process runs for, if any.
     pub(crate) once: Option<Once>,
-    /// Reverse forwards, all in one worker.
+    /// The reverse forwards. One worker has all of them.
     pub(crate) reverse: Reverses,
     /// The targets of flows that the server has opened, for the log.
     pub(crate) incoming: HashMap<FlowId, String>,
-    /// The device whose connections are carried, in one worker.
+    /// The TUN device whose connections are carried. One worker has it.
     pub(crate) tun: Option<TunPort>,
     pub(crate) control: Sender<Request>,
     pub(crate) waiting: Slab<Waiting>,
@@ -65,10 +65,10 @@ pub(crate) struct ClientDuty {
     pub(crate) paused: Option<Instant>,
     pub(crate) stopped: bool,
     pub(crate) servers: Arc<Servers>,
-    /// How this worker fares with each server.
+    /// This worker's dialling state for each server.
     pub(crate) dialling: Vec<Dialling>,
     pub(crate) moves: Moves,
-    /// Somebody has connected to a listener for what is led there, which was said.
+    /// Whether the warning about a connection made directly to a redirection listener was logged.
     pub(crate) direct: bool,
     pub(crate) log: FlowLog,
 }
@@ -79,16 +79,16 @@ pub(crate) struct ForwardDuty {
     pub(crate) leads: Leads,
 }
 
-/// Where the connections of a forward lead.
+/// The destination of a forward's connections.
 #[derive(Clone, Debug)]
 pub(crate) enum Leads {
-    /// The token of every connection.
+    /// Every connection gets this token.
     To(String),
-    /// The plugin is asked for each.
+    /// A plugin gives a token for each connection.
     Asked,
-    /// Each says so itself.
+    /// Each connection names its target itself, by a proxy protocol.
     Proxy,
-    /// To where each was made: [`Accepted::Led`].
+    /// Each connection leads to its original destination: [`Accepted::Led`].
     Destination,
 }
 
@@ -260,7 +260,7 @@ impl Duty for ClientDuty {
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
         match message {
             Message::NetworkChanged(untaken) => {
-                // From here on another change is news.
+                // From here on, another change sends another message.
                 drop(untaken);
                 io.engine.handle_network_change(io.now);
             }
@@ -275,7 +275,7 @@ impl Duty for ClientDuty {
                 io.engine.handle_resolved(io.now, server, &resolved);
             }
             Message::PlacesChanged(untaken) => {
-                // From here on another change is news.
+                // From here on, another change sends another message.
                 drop(untaken);
                 self.set_places(io);
             }
@@ -348,12 +348,12 @@ impl Duty for ClientDuty {
         self.stopped = true;
         self.reverse.stop(io);
         if let Some(tun) = &mut self.tun {
-            // New ones are refused by the engine, which takes no more flows.
+            // The engine refuses new connections, because it takes no more flows.
             tun.stop_accepting(io);
         }
         self.pause(io, None);
         self.proxy.stop();
-        // The descriptors close here: who connects from now on is refused at once.
+        // The descriptors close here, so later connections are refused at once.
         self.forwards.clear();
     }
 
@@ -417,7 +417,7 @@ impl ClientDuty {
         }
     }
 
-    /// An application has connected. The words of the original are searched for as they are.
+    /// Logs that an application has connected. Users search for the original's phrases, so they stay word for word.
     fn log_accepted(&self, app: &AppAddr) {
         match self.log.phrases {
             Phrases::Original => {
@@ -438,7 +438,7 @@ impl ClientDuty {
         self.open_watched(io, asked)
     }
 
-    /// Opens the flow that an application has asked the proxy for, if it has.
+    /// Opens the flow that an application has asked the proxy for, if any.
     fn open_asked(&mut self, io: &mut Io<'_>, asked: Option<Asked>) {
         let Some(asked) = asked else {
             return;
@@ -534,10 +534,10 @@ fn reset(mut socket: AppSocket) {
     quictun_engine::Socket::abort(&mut socket);
 }
 
-/// Changes the local UDP port. A device on the path may drop everything from the old one, and a new connection from there would
-/// fail, too. Returns whether it has changed.
+/// Changes the local UDP port. A device on the path may drop everything from the old port, from where a new connection
+/// would fail, too. Returns whether the port has changed.
 fn leave_from_another_port(io: &Io<'_>) -> bool {
-    // Connections that are answered would have to follow.
+    // Connections that still work would have to migrate to the new port.
     if io.engine.is_connected() {
         return false;
     }
@@ -548,7 +548,7 @@ fn leave_from_another_port(io: &Io<'_>) -> bool {
     renewed.is_ok()
 }
 
-/// Changes the local UDP port and connects from there.
+/// Changes the local UDP port and starts a connection from there.
 fn connect_from_another_port(io: &mut Io<'_>) {
     if leave_from_another_port(io) {
         io.engine.handle_new_port(io.now);

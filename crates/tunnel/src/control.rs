@@ -1,7 +1,7 @@
 //! The control plane: one tokio thread beside the workers.
 //!
-//! It resolves names and asks token sources for the workers, serves HTTP, and turns signals into a drain.
-//! Nothing here is on the path of a byte.
+//! It resolves names and asks token sources for the workers, serves HTTP, and turns signals into a drain. No byte of a
+//! flow passes through it.
 
 use std::future::pending;
 use std::io;
@@ -31,7 +31,7 @@ use quictun_control::systemd;
 use quictun_io::crash::Crash;
 use quictun_trust::keeper;
 
-/// Longer than any drain.
+/// A time beyond the end of any drain.
 const FAR: Duration = Duration::from_hours(8760);
 
 pub(crate) struct Control {
@@ -41,21 +41,21 @@ pub(crate) struct Control {
     pub(crate) http: Option<rest::Bound>,
     pub(crate) drain: Duration,
     pub(crate) log_files: LogFiles,
-    /// What SIGHUP reads again; `None`: nothing but log files.
+    /// The configuration that SIGHUP reads again. If `None`, SIGHUP only opens log files again.
     pub(crate) reload: Option<Reload>,
-    /// Has the workers told of changes of the network.
+    /// Notifies the workers of changes of the network.
     pub(crate) network: Option<NetworkWatch>,
-    /// Server: keeps what clients use.
+    /// On a server: stores the usage of clients.
     pub(crate) usage: Option<UsageKeeper>,
     pub(crate) lines: LineBudget,
     pub(crate) terminal: Terminal,
-    /// Says that the process has started; `None`: not all of it has.
+    /// Announces that the process has started. `None` if a worker could not be built.
     pub(crate) announce: Option<Box<dyn FnOnce()>>,
 }
 
 pub(crate) type WorkerEnd = (usize, io::Result<()>);
 
-/// Serves until all workers have ended; the first error of one of them is returned.
+/// Serves until all workers have ended. Returns the first error of a worker.
 pub(crate) async fn serve(
     mut control: Control,
     requests: Receiver<Request>,
@@ -86,7 +86,7 @@ pub(crate) async fn serve(
     if let Some(usage) = usage {
         usage.end();
     }
-    // The HTTP server may have ended by itself.
+    // An error means that the HTTP server has ended already.
     let _gone = stop_http.send(());
     http.shutdown().await;
     watches.shutdown().await;
@@ -115,7 +115,7 @@ async fn serve_workers(
     let mut reports = tokio::time::interval(line_budget::REPORT);
     let mut run = Run::new(control);
     if let Some(announce) = announce {
-        // A program that reads this line may ask, and may send a signal.
+        // A program that reads this line may query the status, and may send a signal.
         control.rest.readiness.set_listening();
         announce();
         systemd::notify_ready();
@@ -127,7 +127,7 @@ async fn serve_workers(
                 let (answers, mailboxes) = (control.answers.clone(), control.mailboxes.clone());
                 tasks.spawn(async move {
                     if let Some((worker, message)) = answers.answer(request).await {
-                        // The worker may have ended meanwhile.
+                        // An error means that the worker has ended meanwhile.
                         mailboxes[worker].send(message);
                     }
                 });
@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Keeps the first error.
+    /// Stores an error as the result of the run, unless an earlier one is stored.
     fn fail(&mut self, error: io::Error) {
         if self.result.is_ok() {
             self.result = Err(error);
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
 
     fn tell_all(&self, message: impl Fn() -> Message) {
         for mailbox in &self.control.mailboxes {
-            // A worker that has ended already need not be told.
+            // An error means that the worker has ended already.
             mailbox.send(message());
         }
     }
@@ -199,7 +199,7 @@ impl<'a> Run<'a> {
 
     fn handle_hangup(&mut self) {
         if self.control.terminal.has_gone() {
-            // The kernel and the shell may both say so: the second time is nobody's wish to end at once.
+            // Both the kernel and the shell may send SIGHUP, so the second one is not a request to end at once.
             if self.signals == 0 {
                 info!(target: "quictun", "SIGHUP: the terminal has gone");
                 self.handle_signal();
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
         if self.keeper_is_gone {
             error!(target: "quictun", "the process that opens files again, quictun-keeper, has died: ending");
             self.fail(Crash::Keeper.into());
-            // As where a person asks for it, unless one has.
+            // Begins a drain, as a signal does, unless a signal has come already.
             if self.signals == 0 {
                 self.handle_signal();
             }
@@ -230,11 +230,11 @@ impl<'a> Run<'a> {
         self.deadline.as_mut().reset(Instant::now() + FAR);
     }
 
-    /// The first signal drains, the second ends.
+    /// Begins a drain on the first signal, and ends at once on the second.
     fn handle_signal(&mut self) {
         self.signals += 1;
         if self.signals > 2 {
-            // Each message has its place in a mailbox: more of the same would take others'.
+            // Each message has a reserved place in a mailbox: further ones would take the place of other messages.
             return;
         }
         self.control.rest.readiness.set_draining();
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Reloads and clients that join: one at a time, and one reload more after it where a signal has come meanwhile.
+/// Reloads and attempts to join. They run one at a time, followed by one more reload if a signal has come meanwhile.
 #[derive(Default)]
 struct Reloads {
     running: JoinSet<()>,
@@ -273,9 +273,9 @@ impl Reloads {
         }
     }
 
-    /// To be called while nothing runs.
+    /// Starts an attempt to join. Must be called only while nothing else runs.
     fn join(&mut self, control: &Control, joining: Joining) {
-        // Without one the server has no clients that could join, and no worker asks.
+        // Without a reload the server has no clients that could join, and no worker asks.
         if let Some(reload) = &control.reload {
             let mailboxes = control.mailboxes.clone();
             self.running
@@ -290,7 +290,7 @@ impl Reloads {
     }
 }
 
-/// SIGHUP: what rotates logs asks for new files.
+/// Opens log files again on SIGHUP, by which log rotation asks for new files.
 fn reopen_logs(control: &Control) {
     let files = &control.log_files;
     let errors = files.reopen();

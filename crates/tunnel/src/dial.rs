@@ -1,9 +1,9 @@
-//! Dials to targets, many at once, none of which holds up another.
+//! Dials to targets: many at once, and none delays another.
 //!
-//! A dial tries the addresses of its target one after the other, each with a share of the time that is
-//! left, until one connects, the deadline has come, or its flow has ended. Where the target gets a PROXY header
-//! (PROTOCOL section 5.10) the dial goes on until the socket has taken all of it: no other byte can come before. Clients
-//! share the places for dials: `quictun_trust::shares`.
+//! A dial tries the addresses of its target one after the other, each with a share of the remaining time, until one
+//! connects, the deadline passes, or its flow ends. If the target gets a PROXY header (PROTOCOL section 5.10), the dial
+//! continues until the socket has taken all of it: no other byte can come before. Clients share the places for dials:
+//! see `quictun_trust::shares`.
 //!
 //! ```text
 //! resolving ─► connecting ─► heading ─► the flow's
@@ -27,10 +27,10 @@ use crate::app_socket::{AppSocket, reset_on_close};
 use quictun_io::poller::{Key, Poller};
 use quictun_trust::shares::{Holder, Shares};
 
-/// Dials under way in one worker, of which one client alone may have half: a crowd that comes at once.
+/// Limit of dials under way in one worker, for a crowd that comes at once. One client may have at most half of them.
 const MAX: usize = 16384;
 
-/// Where several addresses are to be tried, none gets less than this.
+/// Minimum time for an address while several are to be tried.
 const SHARE_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ enum State {
         address: SocketAddr,
         next: VecDeque<SocketAddr>,
     },
-    /// It is connected. The rest of the header waits for room.
+    /// The socket is connected, and the rest of the header waits for room in its send buffer.
     Heading {
         socket: AppSocket,
         address: SocketAddr,
@@ -69,7 +69,7 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Dialed {
     pub(crate) flow: FlowId,
-    /// The connected socket, in the poller under the flow's key, and its address.
+    /// The connected socket, registered in the poller under the flow's key, and its address.
     pub(crate) result: Result<(AppSocket, String), FlowCode>,
 }
 
@@ -83,7 +83,7 @@ impl Dials {
         }
     }
 
-    /// Begins a dial whose addresses are being looked up; `false`: its client has as many as it may.
+    /// Begins a dial whose addresses are being looked up. Returns `false` if its client has as many dials as it may.
     pub(crate) fn resolve(&mut self, flow: FlowId, holder: &Holder, deadline: Instant) -> bool {
         if !self.shares.take(holder) {
             return false;
@@ -101,7 +101,7 @@ impl Dials {
         true
     }
 
-    /// The flow has ended, and its dial with it, if it has one (PROTOCOL OPEN-12).
+    /// Cancels the dial of a flow that has ended, if it has one (PROTOCOL OPEN-12).
     pub(crate) fn cancel(&mut self, flow: FlowId) {
         let Some(&key) = self.by_flow.get(&flow) else {
             return;
@@ -109,12 +109,12 @@ impl Dials {
         if let State::Connecting { mut socket, .. } | State::Heading { mut socket, .. } =
             self.remove(key).state
         {
-            // A target that has just accepted sees a reset. Where none has, nothing is sent.
+            // A target that has just accepted sees a reset. If no target has accepted, nothing is sent.
             socket.abort();
         }
     }
 
-    /// The look-up's answer, already judged by the policy. One that comes too late is ignored.
+    /// Handles the answer of a look-up, which the policy has judged already. A late answer is ignored.
     pub(crate) fn handle_resolved(
         &mut self,
         now: Instant,
@@ -130,8 +130,8 @@ impl Dials {
         self.connect_next(now, poller, key, next, reason)
     }
 
-    /// The rules have changed: the dial of a flow goes on with those of its addresses that `permits` names. `Some`: none
-    /// is left. One whose addresses are still being looked up is judged when they come.
+    /// Applies new rules: the dial of a flow continues with those of its addresses that `permits` accepts. Returns
+    /// `Some` if none is left. A dial whose addresses are still being looked up is judged when they come.
     pub(crate) fn judge_again(
         &mut self,
         now: Instant,
@@ -164,8 +164,8 @@ impl Dials {
         self.connect_next(now, poller, key, next, FlowCode::Revoked)
     }
 
-    /// A socket has connected, has failed, or has room. `header` makes the header for a target at an address; `None`: that
-    /// target gets none.
+    /// Handles a socket that has connected, has failed, or has room. `header` makes the header for a target at an
+    /// address; it returns `None` if that target gets none.
     pub(crate) fn handle_ready(
         &mut self,
         now: Instant,
@@ -219,7 +219,7 @@ impl Dials {
         }
     }
 
-    /// Tries the next address; `Some`: there is none left, for this reason.
+    /// Tries the next address. Returns the reason of the failure if no address is left.
     fn connect_next(
         &mut self,
         now: Instant,
@@ -271,7 +271,7 @@ impl Dials {
         };
     }
 
-    /// The socket is connected: no other address is tried, and what is left of the dial's time is the header's.
+    /// Handles a connected socket: no other address is tried, and the remaining time of the dial is for the header.
     fn connected(&mut self, key: usize, rest: Vec<u8>) {
         let dial = &mut self.pending[key];
         self.timeouts.remove(&(dial.timeout, key));
@@ -290,7 +290,7 @@ impl Dials {
         }
     }
 
-    /// Writes what there is room for of the header; the socket is the flow's once it has all of it.
+    /// Writes as much of the header as fits. The flow gets the socket once the socket has taken all of it.
     fn head(&mut self, poller: &Poller, key: usize) -> Option<Dialed> {
         if let State::Heading { socket, rest, .. } = &mut self.pending.get_mut(key)?.state {
             while !rest.is_empty() {
@@ -325,14 +325,14 @@ impl Dials {
     }
 }
 
-/// Connects to a Unix socket, and writes the header, where there is one, before any other byte.
+/// Connects to a Unix socket, and writes the header, if any, before any other byte.
 pub(crate) fn dial_unix(path: &str, header: Option<Vec<u8>>) -> Result<AppSocket, FlowCode> {
-    // A full backlog would block a blocking socket; a non-blocking one says so.
+    // With a full backlog a blocking connect would wait; a non-blocking one fails at once.
     let connect = || -> io::Result<AppSocket> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.connect(&SockAddr::unix(path)?)?;
         let socket = AppSocket::unix(UnixStream::from(std::os::fd::OwnedFd::from(socket)))?;
-        // A Unix socket takes as much, or nothing, where nothing was written before.
+        // A Unix socket to which nothing was written before takes a header whole or not at all.
         header.map_or(Ok(()), |header| socket.say(&header))?;
         Ok(socket)
     };

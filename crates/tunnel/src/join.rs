@@ -1,4 +1,4 @@
-//! `quictun join`: one connection to a server, by which this machine becomes a client of it (PROTOCOL section 5.7).
+//! `quictun join`: one connection to a server, over which this machine becomes a named client (PROTOCOL section 5.7).
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -25,51 +25,52 @@ use quictun_trust::identity::{self, IdentityError};
 use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
 use quictun_trust::tls::{self, TlsError};
 
-/// Until the answer, the look-up of the name included. Long enough for an attempt whose first packets are lost, and for the second kind of `ClientHello`.
+/// Time limit until the answer, name look-up included. It is long enough for an attempt whose first packets are lost,
+/// and for the second kind of `ClientHello`.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A handshake and a frame: the system's own buffers would do.
+/// Size of the socket buffers, bytes. A handshake and one frame would also fit the system's default.
 const BUFFER: usize = 256 << 10;
 
-/// What a code says, and the key that this machine has made for itself.
+/// The contents of a code, and the key that this machine has made for itself.
 #[derive(Debug)]
 pub struct Joining {
-    /// The server.
+    /// The server's host and port.
     pub server: HostPort,
-    /// The same as the code writes it, for errors.
+    /// The server as the code writes it, for error messages.
     pub written: String,
-    /// Its key.
+    /// The pin of the server's key.
     pub pin: Pin,
-    /// The name of the client that was invited.
+    /// The name of the invited client.
     pub name: String,
-    /// The one-time secret.
+    /// The one-time secret of the invitation, by which the client proves that it has the code.
     pub secret: Secret,
     /// The client's own certificate and key.
     pub own: CertificateFiles,
 }
 
-/// Why this machine has not become a client.
+/// The reasons why this machine has not become a client.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The key that was made cannot be read.
+    /// The new key cannot be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The TLS library wants something else.
+    /// The TLS library refuses the configuration.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The system has no socket, or no random numbers.
+    /// The system provides no socket or no random numbers.
     #[error("cannot open a UDP socket")]
     Socket(#[source] io::Error),
-    /// The engine could not be started.
+    /// The engine could not start.
     #[error(transparent)]
     Engine(anyhow::Error),
-    /// The server cannot be found, or is another one.
+    /// The server cannot be found, or its key has another pin.
     #[error("cannot connect to {server}: {reason}")]
     Connect {
         /// The server, as the code names it.
         server: String,
-        /// Why.
+        /// The end of the attempt.
         reason: LossReason,
     },
     /// The server does not answer.
@@ -80,15 +81,15 @@ pub enum JoinError {
         /// The end of the latest attempt.
         reason: LossReason,
     },
-    /// The code was used, has expired, was revoked, or is not of this server.
+    /// The code was used, has expired, was revoked, or belongs to another server.
     #[error("the server {0} refuses this code: it was used, has expired or was revoked")]
     Refused(String),
-    /// The server is too old, or lets everyone in.
+    /// The server is too old, or accepts every client.
     #[error(
         "the server {0} does not take invitations: it is older than this program, or no `quictun server`"
     )]
     NotTaken(String),
-    /// The key is known to the server as another client's.
+    /// The server knows the key as another client's.
     #[error(
         "the server knows this key as that of the client {known:?}, and the code is for {invited:?}"
     )]
@@ -100,16 +101,16 @@ pub enum JoinError {
     },
 }
 
-/// Joins, and returns what the server lets this client reach.
+/// Joins a server, and returns the rules of this client: the targets that it may reach.
 ///
 /// # Errors
 ///
-/// Why it did not come about. Where it was no refusal it may be tried again with the same code and the same key.
+/// Returns why the attempt failed. Unless the server refused it, it can be repeated with the same code and key.
 pub fn run(joining: Joining) -> Result<Grant, JoinError> {
     let invited = joining.name.clone();
     let mut client = Client::new(joining)?;
     let outcome = client.until_answered();
-    // The server hears that this was all.
+    // Tells the server that the connection is over.
     client.port.engine.close(Instant::now());
     client.port.transmit();
     let grant = outcome?;
@@ -208,7 +209,7 @@ impl Client {
     }
 }
 
-/// Tells whether a second attempt a moment later would end the same way.
+/// Returns whether a second attempt a moment later would end the same way.
 fn is_final(reason: &LossReason) -> bool {
     matches!(
         reason,
@@ -219,7 +220,8 @@ fn is_final(reason: &LossReason) -> bool {
     )
 }
 
-/// Looks the server up. The system's resolver may take much longer, and cannot be stopped: its thread ends with the process.
+/// Looks the server's name up. The system's resolver may take much longer than the limit and cannot be stopped: its
+/// thread ends with the process.
 fn resolve<A: Iterator<Item = SocketAddr>>(
     server: &HostPort,
     deadline: Instant,
@@ -229,7 +231,7 @@ fn resolve<A: Iterator<Item = SocketAddr>>(
     let (answer, answered) = sync_channel(1);
     let look = move || {
         let found = lookup(&host, port).map(Iterator::collect);
-        // The receiver has gone once the deadline has passed.
+        // The receiver is gone once the deadline has passed.
         answer.send(found).ok();
     };
     let host = &server.host;
@@ -267,7 +269,7 @@ fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
             connections: 1,
             joiner: Some(Arc::new(move |exporter| secret.join(&name, exporter, own))),
             reverse: false,
-            // Nothing is carried.
+            // The connection carries no flows.
             wait_timeout: PATIENCE,
             bond_ttl: Duration::ZERO,
             compat_streams: 1,
@@ -295,10 +297,10 @@ mod tests {
 
     #[test]
     fn a_resolver_that_hangs_is_not_waited_for() {
-        // It hangs until the test ends.
+        // The look-up hangs until the test ends.
         let (end, ended) = sync_channel::<()>(0);
         let hang = move |_: &str, _| {
-            // An error: the test has ended, and that is what it waits for.
+            // An error means that the test has ended, which is what this thread waits for.
             ended.recv().ok();
             Ok(Vec::new().into_iter())
         };

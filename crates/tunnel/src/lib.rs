@@ -1,13 +1,14 @@
 //! The tunnel around the engine: workers, listeners, dials, token sources, reloads.
 //!
-//! Two threads of control never meet on the path of a byte. Each *worker* is one thread with one epoll
-//! loop, one UDP socket and one engine ([`quictun_engine::Engine`]). The *control plane* is tokio on the
-//! calling thread: names, token sources, HTTP, signals. They talk through bounded queues.
+//! Each *worker* is one thread with one epoll loop, one UDP socket and one engine ([`quictun_engine::Engine`]); a byte
+//! of a flow never crosses to another thread. The *control plane* runs tokio on the calling thread and handles names,
+//! token sources, HTTP and signals. Workers and control plane communicate through bounded queues.
 //!
 //! # Order of use
 //!
-//! Build [`settings::ClientSettings`] or [`settings::ServerSettings`], then call [`client::run`], [`client::connect`] or
-//! [`server::run`]; each returns when the process should end, with a [`failure::Failure`] where that was not asked for.
+//! Build [`settings::ClientSettings`] or [`settings::ServerSettings`], then call [`client::run`], [`client::connect`]
+//! or [`server::run`]. Each returns when the process should end, with a [`failure::Failure`] if the end was not
+//! requested.
 #![forbid(unsafe_code)]
 
 pub mod client;

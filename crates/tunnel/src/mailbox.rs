@@ -1,14 +1,14 @@
-//! How other threads reach a worker: three bounded lanes, and an eventfd that wakes its loop.
+//! Mailboxes, through which other threads reach a worker: three bounded lanes, and an eventfd that wakes its loop.
 //!
-//! | lane | what is in it | when it is full |
+//! | lane | contents | when full |
 //! | --- | --- | --- |
-//! | messages | answers that the worker waits for, drain, close | never: each has its place, see [`MESSAGES`] |
-//! | snapshots | requests of the HTTP interface | who asks is told, and reports a silent worker |
-//! | datagrams | those that the kernel gave to a sibling, within a part of the memory budget | one is lost, as a full socket buffer would lose it |
+//! | messages | answers that the worker waits for, drain, close | never: each message has a reserved place, see [`MESSAGES`] |
+//! | snapshots | requests of the HTTP interface | the caller learns of it, and reports a silent worker |
+//! | datagrams | datagrams that the kernel gave to a sibling, within a part of the memory budget | the datagram is lost, as if a socket buffer were full |
 //!
-//! The worker takes them in this order, and no more than [`TURN`] of them before it looks at its other
-//! descriptors: neither does a flood of datagrams lose or delay a message, nor do siblings that keep sending keep
-//! the worker.
+//! The worker takes them in this order, and no more than [`TURN`] of them before it looks at its other descriptors. A
+//! flood of datagrams therefore neither loses nor delays a message, and siblings that keep sending cannot occupy the
+//! worker.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,13 +33,13 @@ use crate::reverse::holders::{BINDING_MAX, Number};
 use quictun_control::snapshot::SnapshotRequest;
 use quictun_io::udp_port::Received;
 
-/// Messages that may wait for one worker: as many as can ever be under way. A server's workers count their look-ups
-/// until they have taken the answers, [`REQUESTS`] at most. A client's has one token under way for each connection
-/// that waits for one, [`WAITING_MAX`] at most, and one look-up of each server, of which there are 16. Drains and closes come
-/// from the first two signals, the end of the drain, and the failure of another worker, of which there are 256. Of
-/// changes of the rules, of the network and of the servers there is one at a time, and of attempts to join there are 17. Listeners that
-/// are being made have their places, and as many may change their worker: one that is not told of in time finds out when it
-/// accepts.
+/// Limit of messages that wait for one worker: the maximum that can be under way at once. A server's worker counts its
+/// look-ups until it has taken the answers, at most [`REQUESTS`]. A client's worker has one token under way for each
+/// connection that waits for one, at most [`WAITING_MAX`], and one look-up for each of at most 16 servers. Drains and
+/// closes come from the first two signals, the end of the drain, and the failure of another worker, of which there are
+/// 256. Changes of the rules, of the network and of the servers occur one at a time each, and attempts to join number
+/// 17. Listeners that are being made have their places. As many listeners may move to another worker: if the message
+/// about that is late, the old worker notices when it accepts.
 const MESSAGES: usize = if REQUESTS > WAITING_MAX {
     REQUESTS
 } else {
@@ -47,58 +47,62 @@ const MESSAGES: usize = if REQUESTS > WAITING_MAX {
 } + 2 * BINDING_MAX
     + 512;
 
-/// Requests for a snapshot that may wait: the HTTP interface asks one at a time, and gives each up after half a second.
+/// Limit of snapshot requests that wait. The HTTP interface asks for one at a time, and abandons each after half a
+/// second.
 const SNAPSHOTS: usize = 16;
 
-/// Datagrams that may wait: what 1 Gbit/s brings in 50 ms, longer than a worker's turn.
+/// Limit of datagrams that wait: the arrivals of 50 ms at 1 Gbit/s, which is longer than a worker's turn.
 const DATAGRAMS: usize = 4096;
 
-/// Their memory, as a part of the budget, but at least [`DATAGRAMS_BYTES_MIN`]. The lane fills while its worker waits for a
-/// processor.
+/// The memory for waiting datagrams, as a fraction of the budget, but at least [`DATAGRAMS_BYTES_MIN`]. The lane fills
+/// while its worker waits for a processor.
 const DATAGRAMS_PART: u64 = 256;
 const DATAGRAMS_BYTES_MIN: usize = 64 * 1024;
 
-/// Taken in one turn of the worker's loop: four GRO batches, less than a round of its own receive buffers.
+/// Limit of items taken in one turn of the worker's loop: four GRO batches, less than a round of its own receive
+/// buffers.
 const TURN: usize = 256;
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Client: a server's addresses.
+    /// Client: the addresses of a server.
     ServerResolved(ServerId, Resolved),
     /// Server: the addresses of a target.
     TargetResolved {
-        /// The flow that is dialled; it may have ended.
+        /// The flow that is being dialled; it may have ended.
         flow: FlowId,
         result: Result<Vec<SocketAddr>, FlowCode>,
     },
-    /// Server: the listener that was to be made for a client.
+    /// Server: the listener that was made for a client.
     Bound {
         number: Number,
         result: Result<Bound, ListenCode>,
     },
-    /// Server: another worker has the listener now. Its holder there is another process of the client (`other`), or the same.
+    /// Server: another worker has the listener now. Its holder there is another process of the client if `other` is
+    /// true, else the same process.
     ListenerTaken {
         number: Number,
         id: ListenId,
         other: bool,
     },
-    /// Client: the token of an accepted connection; `None`: there is none, which was logged.
+    /// Client: the token of an accepted connection. `None` means that there is none, which was logged.
     Token {
         key: usize,
         ticket: u64,
         token: Option<String>,
     },
-    /// Client: this machine has other routes or addresses, or has slept. Dropped before the worker acts upon it.
+    /// Client: the routes or addresses of this machine have changed, or it has slept. Drop the value before acting on
+    /// it.
     NetworkChanged(Untaken),
-    /// Client: the records of a service name other servers, or say other things of them. Dropped before the worker acts upon it.
+    /// Client: the SRV records of a service have changed. Drop the value before acting on it.
     PlacesChanged(Untaken),
-    /// The configuration was read again: judge by this from now on, and say when that is done.
+    /// The configuration was read again: apply these rules from now on, and confirm when that is done.
     Rules(Change),
-    /// Server: how an attempt to join went.
+    /// Server: the outcome of an attempt to join.
     Joined(Box<Joined>),
     /// Client: replace every connection.
     Reconnect,
-    /// Take no more flows; end once the open ones are done.
+    /// Take no more flows, and end once the open ones are done.
     Drain,
     Close,
 }
@@ -121,7 +125,7 @@ pub(crate) struct Mailbox {
     bell: Bell,
 }
 
-/// Memory of the datagrams that wait, bytes.
+/// The memory of waiting datagrams, bytes.
 #[derive(Debug)]
 struct Waiting {
     bytes: AtomicUsize,
@@ -139,7 +143,7 @@ pub(crate) struct Inbox {
     left: usize,
 }
 
-/// Makes both ends; `budget` is the memory of the process, bytes.
+/// Creates both ends of a mailbox. `budget` is the memory of the process, bytes.
 pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
     let bell = Bell::new()?;
     let part = usize::try_from(budget / DATAGRAMS_PART).unwrap_or(usize::MAX);
@@ -172,7 +176,7 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
 }
 
 impl Mailbox {
-    /// Leaves a message and wakes the worker. Nothing is lost unless the worker has ended.
+    /// Leaves a message and wakes the worker. A message is lost only if the worker has ended.
     pub(crate) fn send(&self, message: Message) {
         match self.messages.try_send(message) {
             Ok(()) => self.bell.ring(),
@@ -184,14 +188,15 @@ impl Mailbox {
         }
     }
 
-    /// Has a client's worker replace its connections. Several before it has done so count once: they take no place.
+    /// Has a client's worker replace its connections. Calls before the worker has done so count as one, and take no
+    /// place in a lane.
     pub(crate) fn reconnect(&self) {
-        // The bell orders it.
+        // The write to the eventfd orders this store.
         self.reconnect.store(true, Ordering::Relaxed);
         self.bell.ring();
     }
 
-    /// Asks for a snapshot; `false`: the worker has ended, or is stuck.
+    /// Requests a snapshot. Returns `false` if the worker has ended or is stuck.
     pub(crate) fn ask(&self, request: SnapshotRequest) -> bool {
         let asked = self.snapshots.try_send(request).is_ok();
         if asked {
@@ -200,7 +205,7 @@ impl Mailbox {
         asked
     }
 
-    /// Hands over a datagram; `false`: it is lost.
+    /// Hands a datagram over. Returns `false` if it is lost.
     pub(crate) fn hand_over(&self, datagram: Received) -> bool {
         let bytes = memory(&datagram);
         if !self.waiting.enter(bytes) {
@@ -216,14 +221,14 @@ impl Mailbox {
     }
 }
 
-/// Memory that a datagram keeps, bytes: it may be the beginning of a larger buffer.
+/// Returns the memory that a datagram keeps, bytes. The datagram may be the beginning of a larger buffer.
 fn memory(datagram: &Received) -> usize {
     datagram.data.capacity() + size_of::<Received>()
 }
 
 impl Waiting {
     fn enter(&self, bytes: usize) -> bool {
-        // Only a sum: no other memory hangs on it. The same below.
+        // The counter is only a sum and guards no other memory, so `Relaxed` suffices, here and below.
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = before + bytes <= self.most;
         if !fits {
@@ -238,13 +243,14 @@ impl Waiting {
 }
 
 impl Inbox {
-    /// Begins a turn and lets the loop sleep again after it. To be called before [`Inbox::receive`].
+    /// Begins a turn, and lets the loop sleep again after it. Must be called before [`Inbox::receive`].
     pub(crate) fn begin_turn(&mut self) {
         self.bell.hush();
         self.left = TURN;
     }
 
-    /// Takes what comes next; `None`: nothing is left, or this turn is over and the loop will be woken again.
+    /// Takes the next item. Returns `None` if nothing is left, or if this turn is over and the loop will be woken
+    /// again.
     pub(crate) fn receive(&mut self) -> Option<Mail> {
         if self.left == 0 {
             self.bell.ring();
@@ -284,13 +290,13 @@ impl Bell {
     }
 
     fn ring(&self) {
-        // It fails only when the counter is about to overflow, and then the worker is awake.
+        // The write fails only if the counter is about to overflow, and then the worker is awake.
         let _full = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
     fn hush(&self) {
         let mut counter = [0; 8];
-        // Would-block means that it did not ring.
+        // Would-block means that the bell did not ring.
         let _empty = rustix::io::read(&*self.0, &mut counter);
     }
 }
@@ -311,7 +317,7 @@ mod tests {
         }
     }
 
-    /// A turn's mail, by the names of its variants.
+    /// Takes a turn's mail, and returns the names of its variants.
     fn turn(inbox: &mut Inbox) -> Vec<String> {
         inbox.begin_turn();
         let mut taken = Vec::new();
@@ -352,7 +358,7 @@ mod tests {
         };
         let taken = (0..1000).filter(|_| mailbox.hand_over(large())).count();
         assert_eq!(taken, DATAGRAMS_BYTES_MIN / memory(&large()));
-        // What was taken out leaves room for as many again.
+        // Items that were taken out leave room for as many again.
         assert_eq!(turn(&mut inbox).len(), taken);
         let again = (0..1000).filter(|_| mailbox.hand_over(large())).count();
         assert_eq!(again, taken);
@@ -368,7 +374,7 @@ mod tests {
         }
         assert!(rings(&inbox));
         assert_eq!(turn(&mut inbox).len(), TURN);
-        assert!(rings(&inbox), "one is left");
+        assert!(rings(&inbox), "one item is left");
         assert_eq!(turn(&mut inbox).len(), 1);
         assert!(!rings(&inbox));
     }
@@ -380,7 +386,7 @@ mod tests {
             mailbox.send(Message::Close);
         }
         mailbox.send(Message::Drain);
-        // One above what can be: an error in the log, and nothing else is lost by it.
+        // One message above the maximum: it is logged as an error, and no other message is lost.
         mailbox.send(Message::Close);
         let mut messages = Vec::new();
         while rings(&inbox) {

@@ -1,5 +1,5 @@
-//! Questions that programs behind a TUN device ask name servers: each is carried over a flow of its own, as DNS over
-//! TCP (RFC 7766), to the one server that was chosen.
+//! Questions from programs behind a TUN device to name servers. Each is carried over its own flow, as DNS over TCP (RFC
+//! 7766), to the one name server that was chosen.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,10 +17,10 @@ use crate::duty::Io;
 use crate::question_socket::{QuestionSocket, Replies};
 use quictun_stackd::tun_device::PORT;
 
-/// Questions under way; chosen arbitrarily, to bound what a program in a loop can take.
+/// Limit of questions under way. The number is arbitrary; it bounds the resources of a program that asks in a loop.
 const QUESTIONS_MAX: usize = 256;
 
-/// How long an answer may take: programs ask again after 5 s, and once more after that.
+/// Time limit of an answer: programs ask again after 5 s, and once more after that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct NameQuestions {
     open: BTreeMap<FlowId, u64>,
     flows: BTreeMap<u64, FlowId>,
     asked: u64,
-    /// In the order in which they were asked, which is that of their deadlines.
+    /// The deadlines, in the order in which the questions were asked, which is the order of the deadlines.
     deadlines: VecDeque<(Instant, FlowId)>,
     replies: Replies,
 }
@@ -54,7 +54,7 @@ impl NameQuestions {
         self.resolver
     }
 
-    /// A program asks; what is no question is dropped.
+    /// Opens a flow for a program's question. A datagram that is not a question is dropped.
     pub(crate) fn ask(&mut self, io: &mut Io<'_>, asked: Datagram) {
         let query = match Query::parse(&asked.payload) {
             Ok(query) => query,
@@ -68,7 +68,7 @@ impl NameQuestions {
         let number = self.asked;
         let socket = QuestionSocket::new(number, asked, query, self.replies.clone());
         if self.open.len() >= QUESTIONS_MAX {
-            // Dropping it is the answer.
+            // Dropping the socket fails the question.
             warn!(target: "quictun", "too many questions wait for the name server: one failed");
             return;
         }
@@ -106,7 +106,7 @@ impl NameQuestions {
         self.deadlines.front().map(|(at, _)| *at)
     }
 
-    /// Gives up what has waited for too long; its program is told as its flow ends.
+    /// Abandons questions that have waited for too long. Their programs get an error as the flows end.
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
         while let Some((at, flow)) = self.deadlines.front().copied()
             && at <= io.now
@@ -122,14 +122,14 @@ impl NameQuestions {
         self.open.contains_key(&flow)
     }
 
-    /// Gives up all questions; their programs are told as the flows end.
+    /// Abandons all questions. Their programs get an error as the flows end.
     pub(crate) fn give_up(&self, io: &mut Io<'_>) {
         for flow in self.open.keys() {
             io.fail(*flow);
         }
     }
 
-    /// What the next program is sent. Its flow may have something to do after that.
+    /// Returns the next reply to a program. Its flow may have work to do afterwards.
     pub(crate) fn poll_reply(&mut self, io: &mut Io<'_>) -> Option<Datagram> {
         let reply = self.replies.borrow_mut().pop_front()?;
         if let Some(flow) = self.flows.get(&reply.number) {

@@ -1,7 +1,7 @@
-//! Notices that this machine has other routes or addresses, or that it has slept, and has the workers ask the server at
-//! once: their timers would take seconds.
+//! Notices that the routes or addresses of this machine have changed, or that it has slept, and has the workers probe
+//! the server at once: their timers would take seconds.
 //!
-//! [`NetworkWatch::open`] comes before the process is confined, [`NetworkWatch::run`] within the runtime.
+//! [`NetworkWatch::open`] must run before the process is confined, and [`NetworkWatch::run`] within the runtime.
 
 use std::future::pending;
 use std::io;
@@ -15,27 +15,28 @@ use tracing::{debug, info, warn};
 
 use crate::mailbox::{Mailbox, Message};
 
-/// Pause after the workers were told. A network comes up in many small changes, of which the last is told too; asked
-/// more often than every 200 ms, far servers would hear a second question before their first answer has arrived.
+/// Pause after the workers were notified. A network comes up in many small changes, and the last one is reported too.
+/// With probes more often than every 200 ms, a far server would get a second probe before its answer to the first one
+/// has arrived.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What the kernel tells of the network and of sleep.
+/// The kernel's notifications about the network and about sleep.
 #[derive(Debug)]
 pub(crate) struct NetworkWatch {
-    /// `None`: this system does not tell.
+    /// The notifications about routes and addresses, or `None` if this system has none.
     routes: Option<RouteWatch>,
     sleep: SleepWatch,
 }
 
-/// A change that a worker has been told of and has not taken yet.
+/// A change that a worker was notified of and has not taken yet.
 pub(crate) type Untaken = Arc<()>;
 
 impl NetworkWatch {
-    /// Hears what changes from now on in the network namespace of the calling thread.
+    /// Starts to listen for changes in the network namespace of the calling thread.
     ///
     /// # Errors
     ///
-    /// The system has no timers.
+    /// Returns an error if the system has no timers.
     pub(crate) fn open() -> io::Result<Self> {
         let routes = RouteWatch::open();
         if let Err(cause) = &routes {
@@ -47,8 +48,8 @@ impl NetworkWatch {
         })
     }
 
-    /// Tells the workers of each change, at most once in [`PAUSE`] and of the last one too. Ends only where the system
-    /// does not tell any more.
+    /// Notifies the workers of each change, at most once in [`PAUSE`], and of the last change in any case. Returns only
+    /// if the system stops to report changes.
     pub(crate) async fn run(self, mailboxes: Vec<Mailbox>) {
         if let Err(cause) = self.tell(Workers::new(mailboxes)).await {
             warn!(target: "quictun", %cause, "this system tells no more of changes of the network: a new path to the server is found later");
@@ -83,7 +84,7 @@ impl NetworkWatch {
     }
 }
 
-/// Waits for a change of the network. Where it is cancelled, no change is forgotten.
+/// Waits for a change of the network. Cancel safe: no change is lost.
 async fn change(routes: Option<&mut AsyncFd<RouteWatch>>) -> io::Result<()> {
     let Some(routes) = routes else {
         return pending().await;
@@ -91,14 +92,14 @@ async fn change(routes: Option<&mut AsyncFd<RouteWatch>>) -> io::Result<()> {
     loop {
         let mut ready = routes.readable_mut().await?;
         if ready.get_inner_mut().drain()? {
-            // More may be there.
+            // The socket may hold more notifications, so it stays marked as readable.
             return Ok(());
         }
         ready.clear_ready();
     }
 }
 
-/// Waits until this machine has slept. Where it is cancelled, no sleep is forgotten.
+/// Waits until this machine has slept. Cancel safe: no sleep is lost.
 async fn nap(sleep: &mut AsyncFd<SleepWatch>) -> io::Result<Duration> {
     loop {
         let mut ready = sleep.readable_mut().await?;
@@ -119,8 +120,8 @@ impl Workers {
         Self(workers.collect())
     }
 
-    /// Leaves a message for each worker that has none of this kind: what it asks when it takes that, it asks of the network
-    /// as it is then.
+    /// Leaves a message for each worker that does not have one of this kind. The worker looks at the network's state
+    /// only when it takes the message, so one message stands for all changes until then.
     pub(crate) fn tell(&mut self, message: impl Fn(Untaken) -> Message) {
         for (mailbox, told) in &mut self.0 {
             if told.strong_count() == 0 {
@@ -156,7 +157,7 @@ mod tests {
             matches!(mail[..], [Mail::Message(Message::NetworkChanged(_))]),
             "{mail:?}"
         );
-        // Taken, but not yet acted upon.
+        // The message is taken, but not yet acted upon.
         workers.tell(Message::NetworkChanged);
         assert_eq!(taken(&mut inbox).len(), 0);
         drop(mail);

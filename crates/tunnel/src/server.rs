@@ -1,4 +1,4 @@
-//! The server process.
+//! The server process: starts the workers, the control plane and the sockets, and runs them until the end.
 
 use std::collections::HashMap;
 use std::net::UdpSocket;
@@ -45,18 +45,18 @@ use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
 use quictun_trust::shares::CommonShares;
 use quictun_trust::tls;
 
-/// Handshakes in progress, over all workers, from which on clients must prove their address first.
+/// Number of handshakes in progress, over all workers, above which clients must prove their address first.
 const RETRY_ABOVE: usize = 256;
 
-/// Time for a client to say what a stream is for.
+/// Time limit for a client to send the request of a stream.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs a server until a signal ends it. SIGHUP has it read its configuration by `read_again`, where that is given.
+/// Runs a server until a signal ends it. On SIGHUP it reads its configuration again by `read_again`, if given.
 ///
 /// # Errors
 ///
-/// Whatever keeps it from starting, with the remedy: addresses in use, keys that cannot be read, rules
-/// that make no sense; later only the failure of a worker.
+/// Returns the reason why the server cannot start, with the remedy: addresses in use, unreadable keys, invalid rules.
+/// Once it has started, only the failure of a worker is an error.
 pub fn run(settings: ServerSettings, read_again: Option<Read<ServerAgain>>) -> Result<(), Failure> {
     let load = read_again.clone().map(|read| {
         let shared = tls::Shared::default();
@@ -65,12 +65,12 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerAgain>>) -> R
     let clients = clients(&settings, read_again.as_ref());
     let listen = bind::by_rules(&settings.access, read_again.as_ref());
     launch::start_keeper(&settings.control, Vec::new(), load, clients, Some(listen))?;
-    // Rules, secrets and authorities are judged before anything is made on disk.
+    // Rules, secrets and authorities are checked before the server creates any file.
     let policy = Policy::new(&settings.access)?;
     serve(settings, policy, read_again)?
 }
 
-/// The inner result is that of the workers.
+/// Starts and runs the workers. The inner result is the outcome of the workers.
 fn serve(
     settings: ServerSettings,
     policy: Policy,
@@ -88,7 +88,7 @@ fn serve(
     let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
     let ports = ports.collect::<Result<Vec<_>>>()?;
     launch::tell_of_udp(&ports[0], &settings.transport);
-    // The policy has to know where it is before anyone can ask for it.
+    // The policy has to know the address of the HTTP interface before a client can ask for it.
     let http = rest::bind(&settings.control)?;
     let own_http = http.as_ref().map(rest::Bound::as_target).transpose()?;
     let policy = policy
@@ -117,7 +117,7 @@ fn serve(
     let usage = clients.clone();
     let usage = usage.map(|clients| UsageKeeper::open(allowances.clone(), clients));
     let pin = identity.pin;
-    // From here on the key is where the TLS library keeps it.
+    // From here on only the TLS library keeps the key.
     drop(identity);
     let access = settings.access;
     let control = settings.control.clone();
@@ -175,13 +175,14 @@ fn serve(
     Ok(ended.map_err(Failure::of_workers))
 }
 
-/// Where clients are that have been invited; `None`: none can join. Who joins is taken into rules that can change.
+/// Returns the directory of invited clients, or `None` if none can join. Joining needs rules that can change at run
+/// time.
 fn clients(settings: &ServerSettings, read_again: Option<&Read<ServerAgain>>) -> Option<Directory> {
     let state = settings.clients_in.as_deref();
     state.filter(|_| read_again.is_some()).map(Directory::of)
 }
 
-/// Each worker's part of what the whole server may hold.
+/// Returns each worker's share of the limits of the whole server.
 fn role(settings: &TransportSettings, rules: &ServerRules, workers: usize) -> ServerRole {
     let strangers_max = places_for_strangers(settings.memory_budget);
     let known = rules.policy.asks_who();
@@ -252,7 +253,7 @@ impl Common {
     }
 }
 
-/// The sockets of all workers: inherited from systemd, or bound.
+/// Returns the sockets of all workers: inherited from systemd, or bound here.
 fn sockets(settings: &ServerSettings) -> Result<Vec<UdpSocket>> {
     for (name, activated) in systemd::listen_fds()? {
         if let Activated::Udp(socket) = activated {
@@ -265,7 +266,7 @@ fn sockets(settings: &ServerSettings) -> Result<Vec<UdpSocket>> {
         .with_context(|| format!("cannot listen on UDP {}", settings.listen))
 }
 
-/// The server's key: given, or made on the first run.
+/// Returns the server's key: given, or made on the first run.
 fn server_identity(settings: &ServerSettings) -> Result<Identity> {
     let is_open = matches!(settings.access, Access::Open { .. });
     let identity = match &settings.identity {
@@ -295,7 +296,8 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
     Ok(identity)
 }
 
-/// Stateless reset tokens must survive a restart, and change with the key.
+/// Derives the key of stateless reset tokens from the server's key: it must survive a restart, and change with that
+/// key.
 fn reset_key(identity: &Identity) -> [u8; 32] {
     let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, identity.key.secret_der());
     let tag = aws_lc_rs::hmac::sign(&key, b"quictun stateless reset");
@@ -330,7 +332,7 @@ fn secrets(access: &Access) -> impl Iterator<Item = &Path> {
     })
 }
 
-/// The line to type on the client, for each client that has a secret or none else to say.
+/// Logs the command line for the client, for each secret in the rules.
 fn print_client_line(access: &Access, pin: Pin, port: u16) {
     for path in secrets(access) {
         let name = path.file_name().map_or(Path::new("client.psk"), Path::new);

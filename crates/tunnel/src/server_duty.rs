@@ -1,4 +1,4 @@
-//! What a server's worker does: it judges requests and dials targets.
+//! A server's worker: judges requests and dials targets.
 
 mod again;
 mod dialling;
@@ -56,7 +56,7 @@ pub(crate) struct ServerDuty {
     pub(crate) dial_timeout: Duration,
     pub(crate) control: Sender<Request>,
     pub(crate) joins: Sender<Joining>,
-    /// Where clients are that have been invited; `None`: none can join.
+    /// The directory of invited clients, or `None` if none can join.
     pub(crate) clients: Option<Directory>,
     pub(crate) dials: Dials,
     pub(crate) peers: HashMap<ConnectionId, Peer>,
@@ -66,7 +66,7 @@ pub(crate) struct ServerDuty {
     pub(crate) asked: AskedFlows,
     pub(crate) lines: LineBudget,
     pub(crate) listeners: Listeners,
-    /// What named clients may use.
+    /// The allowances of named clients.
     pub(crate) allowances: Allowances,
     pub(crate) held: Held,
     pub(crate) headers: Headers,
@@ -285,7 +285,7 @@ impl ServerDuty {
     ) {
         let peer = self.policy.identify(certificates);
         if peer == Peer::Unknown {
-            // It may prove to know a secret, or join, in the protocol that has a place for that.
+            // The client may still prove that it knows a secret, or join, if the protocol provides for that.
             let may_join = self.clients.is_some() && certificates.is_some();
             let may_prove = self.policy.accepts_proofs() || may_join;
             let may_prove = may_prove && protocol == Protocol::Native;
@@ -305,7 +305,7 @@ impl ServerDuty {
             .close_connection(io.now, connection, CloseCode::NotAuthorized);
     }
 
-    /// The client on a connection is known, or need not be.
+    /// Accepts the client on a connection: it is known, or need not be.
     fn welcome(
         &mut self,
         io: &mut Io<'_>,
@@ -336,7 +336,7 @@ impl ServerDuty {
         io.engine.admit(io.now, connection);
     }
 
-    /// An unknown client says who it is (PROTOCOL AUTH-4).
+    /// Handles the hello of an unknown client, which may prove its identity (PROTOCOL AUTH-4).
     fn handle_hello(
         &mut self,
         io: &mut Io<'_>,
@@ -345,7 +345,7 @@ impl ServerDuty {
         proof: Option<[u8; 32]>,
     ) {
         if !io.engine.awaits_identity(connection) {
-            // Its certificate has told, in the same turn.
+            // The certificate has identified the client in the same turn.
             return;
         }
         let known = proof.and_then(|proof| self.by_proof(io, connection, proof));
@@ -396,13 +396,13 @@ impl ServerDuty {
         };
         log_beginning!(self.phrases(), { "Server-App-Addr" = %target }, "starting connect to server app", { %target, flow = self.asked.log.id(flow) }, "dialling the target");
         if let Err(refusal) = self.dial(io, opened, peer, &holder, target) {
-            // The dial, where it has begun, ends with the flow.
+            // If the dial has begun, it ends with the flow.
             let code = self.refuse(io.now, flow, refusal);
             io.engine.handle_dialed(io.now, flow, Err(code));
         }
     }
 
-    /// Notes and logs a refusal; returns the code that the client is told.
+    /// Notes and logs a refusal. Returns the code that is sent to the client.
     fn refuse(&mut self, now: Instant, flow: FlowId, refusal: Refusal) -> FlowCode {
         let code = refusal.code;
         self.asked.refuse(now, flow, refusal);
@@ -410,7 +410,7 @@ impl ServerDuty {
         code
     }
 
-    /// Whether a flow may be dialled, as far as can be told before its name is looked up.
+    /// Decides whether a flow may be dialled, as far as that is known before the look-up of its name.
     fn judge(
         &mut self,
         flow: FlowId,
@@ -433,7 +433,8 @@ impl ServerDuty {
         known.cloned().unwrap_or(Peer::Unknown)
     }
 
-    /// Who asks: known by certificate since the handshake, or by the proof in this request.
+    /// Returns the client behind a request: identified by its certificate in the handshake, or by the proof in this
+    /// request.
     fn peer_of(&mut self, io: &mut Io<'_>, opened: &Opened) -> Peer {
         let known = self.known(opened.connection);
         let (Peer::Unknown, Some(proof)) = (&known, opened.proof) else {
@@ -476,7 +477,7 @@ impl ServerDuty {
                 return;
             }
         }
-        // On a connection whose client did not say who it is, no stream became a flow.
+        // If the client of a connection did not identify itself, no stream became a flow.
         if flows == 0 || *peer == Peer::Unknown {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
         } else {
@@ -494,7 +495,7 @@ impl ServerDuty {
         }
     }
 
-    /// Has the engine count for every client of the configuration, whether or not it ever comes.
+    /// Has the engine keep counters for every client of the configuration, even before it first connects.
     fn know_clients(&self, io: &mut Io<'_>) {
         for name in self.policy.names() {
             io.engine.know_client(name);
@@ -511,7 +512,8 @@ impl ServerDuty {
         self.lines.take(&holder, now)
     }
 
-    /// Asks for a line about a stranger, which costs its address nothing where such lines are not written.
+    /// Takes a line about an unknown client from the budget of its address. If debug lines are off, it costs the
+    /// address nothing.
     fn debug_line(&self, now: Instant, remote: SocketAddr) -> Option<Line> {
         tracing::enabled!(target: "quictun", tracing::Level::DEBUG)
             .then(|| self.lines.take(&Holder::at(remote.ip()), now))

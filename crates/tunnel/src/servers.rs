@@ -1,4 +1,5 @@
-//! The servers of a client, as all its workers know them: what keeps it from each, and which of them new flows go to.
+//! The servers of a client, shared by all its workers: the causes that keep it from each, and the server that new flows
+//! go to.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -12,8 +13,8 @@ use crate::bonds::Bonds;
 use crate::refusal::Refused;
 use crate::trouble::Trouble;
 
-/// All servers, in the order in which they were given. A service has several places here, and a server in each that its
-/// records name.
+/// All servers, in the order given. A service has several places here; its records put a server into each of them or
+/// leave it empty.
 #[derive(Debug)]
 pub(crate) struct Servers {
     each: Vec<Standing>,
@@ -21,7 +22,7 @@ pub(crate) struct Servers {
     told: Mutex<Told>,
 }
 
-/// One of them.
+/// One server of the list, or one place of a service.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(crate) trouble: Trouble,
@@ -37,7 +38,7 @@ struct Told {
 }
 
 impl Servers {
-    /// `bonds`: flows are to outlive their connections.
+    /// Creates the list. `bonds` says whether flows may outlive their connections.
     pub(crate) fn new(places: &[ServerPlace], names: ServerNames, bonds: bool) -> Self {
         let standing = |place: &ServerPlace| Standing {
             trouble: Trouble::default(),
@@ -56,7 +57,7 @@ impl Servers {
         self.each.len()
     }
 
-    /// What is known of a server; nothing, where there is no such server.
+    /// Returns the standing of a server, or `None` if the number is unknown.
     pub(crate) fn get(&self, server: ServerId) -> Option<&Standing> {
         self.each.get(server.0)
     }
@@ -66,19 +67,19 @@ impl Servers {
         name.map_or_else(String::new, |name| name.name)
     }
 
-    /// All of them, for a line.
+    /// Returns all names, for a log line.
     pub(crate) fn shown(&self) -> String {
         let names = self.names.all().into_iter();
         names.map(|(_, it)| it.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// What a server is to all workers.
+    /// Returns the place of a server as the engines need it.
     pub(crate) fn place(&self, server: ServerId) -> Option<ServerPlace> {
         let place = self.get(server)?.place.lock();
         Some(*place.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Says what a server is from now on; `None`: there is none in this place.
+    /// Sets the server in a place. `name` is `None` if the place is empty.
     pub(crate) fn set_place(&self, server: ServerId, place: ServerPlace, name: Option<ServerName>) {
         let Some(standing) = self.get(server) else {
             return;
@@ -91,13 +92,13 @@ impl Servers {
         let before = std::mem::replace(&mut *known, place);
         drop(known);
         if before.tenant != place.tenant || before.rank.is_none() != place.rank.is_none() {
-            // What was known of another server says nothing of this one.
+            // The failures of the previous server do not apply to the new one.
             standing.trouble.forget();
             standing.refused.clear();
         }
     }
 
-    /// Whether each of these that there is has failed, and none has answered since.
+    /// Returns whether every server in this range has failed and none has answered since. Empty places are ignored.
     pub(crate) fn all_fail(&self, servers: Range<usize>) -> bool {
         let there = servers.filter(|&server| self.names.get(server).is_some());
         let fails = |server| {
@@ -108,14 +109,14 @@ impl Servers {
         !each.is_empty() && each.into_iter().all(|fails| fails)
     }
 
-    /// New flows of a worker go to this server. Returns whether that is news: each worker chooses for itself, but as a rule
-    /// all choose the same.
+    /// Notes that a worker's new flows go to this server. Returns whether the choice has changed: each worker chooses
+    /// for itself, but as a rule all choose the same.
     pub(crate) fn is_news(&self, server: ServerId) -> bool {
         self.told().chosen.replace(server) != Some(server)
     }
 
-    /// An attempt to reach a server has failed, or has had no answer for long. Returns what was tried where none of several is
-    /// left: once, until one answers.
+    /// Notes that an attempt to reach a server has failed or has had no answer for long. If all of several servers
+    /// fail, returns the causes, once until a server answers.
     pub(crate) fn none_left(&self) -> Option<String> {
         let names = self.names.all();
         if names.len() < 2 {
@@ -132,7 +133,7 @@ impl Servers {
         (!told).then_some(tried)
     }
 
-    /// A server has let this client in.
+    /// Notes that a server has accepted this client.
     pub(crate) fn one_answers(&self) {
         self.told().none_left = false;
     }
@@ -161,15 +162,15 @@ mod tests {
             standing.trouble.failed(now, cause);
             servers.none_left()
         };
-        assert_eq!(fail(0, "no answer"), None, "the other may be there");
+        assert_eq!(fail(0, "no answer"), None, "the other may answer");
         let all = fail(1, "no such name");
         assert_eq!(all.as_deref(), Some("a:1: no answer; b:2: no such name"));
-        assert_eq!(fail(0, "no answer"), None, "told already");
+        assert_eq!(fail(0, "no answer"), None, "only once");
         let first = servers.get(ServerId(0)).expect("a server");
         first.trouble.connected(now);
         servers.one_answers();
-        assert_eq!(fail(1, "no such name"), None, "one answers");
-        assert!(fail(0, "refused").is_some(), "and does not any more");
+        assert_eq!(fail(1, "no such name"), None, "one server answers");
+        assert!(fail(0, "refused").is_some(), "that server fails again");
     }
 
     #[test]
@@ -199,10 +200,10 @@ mod tests {
             standing.trouble.failed(now, "no answer");
         }
         assert!(servers.all_fail(0..3) && servers.all_fail(2..3));
-        assert!(!servers.all_fail(1..2), "none is there");
+        assert!(!servers.all_fail(1..2), "the place is empty");
         let all = servers.none_left();
         assert_eq!(all.as_deref(), Some("a:1: no answer; c:3: no answer"));
-        // Another server in the place of one that failed.
+        // Another server takes the place of one that failed.
         let next = ServerPlace {
             tenant: 1,
             ..ServerPlace::default()

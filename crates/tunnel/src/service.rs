@@ -1,8 +1,8 @@
-//! Servers by SRV records (RFC 2782): each service has places among the servers of the client, which its records fill.
+//! Servers by SRV records (RFC 2782): each service has places among the client's servers, and its records fill them.
 //!
-//! The records are looked up when the client starts, again when their time is over, and sooner when all servers that they name
-//! fail. What was found once stays in use until other records are found: neither an outage of the DNS nor a mistake in a zone
-//! cuts a tunnel that works.
+//! The records are looked up when the client starts, again when their time to live is over, and sooner when all servers
+//! that they name fail. Records once found stay in use until other records are found, so neither an outage of the DNS
+//! nor a mistake in a zone cuts a working tunnel.
 
 mod ask;
 mod name_servers;
@@ -27,41 +27,41 @@ use crate::settings::{Address, HostPort};
 use ask::Found;
 use places::Places;
 
-/// Bounds of the time for which records hold, whatever they say: a name server is not asked all the time, and a server that has
-/// moved is found within an hour.
+/// Bounds of the records' time to live, whatever they say. The lower one spares the name server; by the upper one the
+/// client finds a server that has moved within an hour.
 const TTL_MIN: Duration = Duration::from_secs(30);
 const TTL_MAX: Duration = Duration::from_hours(1);
 
-/// Least time between two look-ups, and the time for which one that has failed is not repeated.
+/// Minimum time between two look-ups, and the time for which a failed look-up is not repeated.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long the first look-up may take: that of three silent name servers, twice.
+/// Time limit of the first look-up: that of three silent name servers, asked twice.
 const FIRST: Duration = Duration::from_secs(15);
 
 /// All services of a client.
 #[derive(Default)]
 pub(crate) struct Services(Vec<Arc<Service>>);
 
-/// One of them.
+/// One service, its places and its look-ups.
 struct Service {
     name: ServiceName,
     first: ServerId,
     count: usize,
     servers: Arc<Servers>,
     state: Mutex<State>,
-    /// Counts the wishes for a look-up, and the look-ups that have ended.
+    /// Counts the requests for a look-up; `ended` counts the look-ups that have ended.
     wishes: watch::Sender<u64>,
     ended: watch::Sender<u64>,
 }
 
 struct State {
     places: Places,
-    /// Why the latest look-up has failed, and when that was.
+    /// The time and the cause of the latest failed look-up.
     failure: Option<(Instant, String)>,
 }
 
 impl Services {
-    /// The services among what is dialled, each as often as it has places.
+    /// Creates the services among the addresses dialled, in which each service occurs once for each of its places.
     pub(crate) fn new(dialled: &[Address], servers: &Arc<Servers>) -> Self {
         let mut services: Vec<Arc<Service>> = Vec::new();
         for (index, address) in dialled.iter().enumerate() {
@@ -77,7 +77,7 @@ impl Services {
         Self(services)
     }
 
-    /// The host and port that has a place. Waits for the first look-up of its service.
+    /// Returns the host and port in a place. Waits for the first look-up of its service.
     pub(crate) async fn target(&self, server: ServerId) -> Result<HostPort, String> {
         let found = self.0.iter().find(|service| service.has(server));
         match found {
@@ -86,7 +86,7 @@ impl Services {
         }
     }
 
-    /// Looks records up, again and again, and has the workers told of changes. Ends only where there is no service.
+    /// Looks the records up again and again, and notifies the workers of changes. Returns only if there is no service.
     pub(crate) async fn keep(&self, mailboxes: Vec<Mailbox>) {
         let workers = Arc::new(Mutex::new(Workers::new(mailboxes)));
         let mut tasks = JoinSet::new();
@@ -128,7 +128,7 @@ impl Service {
             return target;
         }
         self.wishes.send_modify(|count| *count += 1);
-        // Also where nothing has ended by then: the state says what there is.
+        // After a time-out the state is read all the same: it says that the look-up is still under way.
         timeout(FIRST, ended.changed()).await.ok();
         let state = self.state();
         let failure = || match &state.failure {
@@ -138,7 +138,7 @@ impl Service {
         state.places.target(server).ok_or_else(failure)
     }
 
-    /// What is to be said of a place without waiting.
+    /// Returns the server of a place, or the latest failure, if either is known without waiting.
     fn known(&self, server: ServerId, now: Instant) -> Option<Result<HostPort, String>> {
         let state = self.state();
         if let Some(target) = state.places.target(server) {
@@ -176,7 +176,7 @@ impl Service {
         }
     }
 
-    /// Takes what a look-up has brought. Returns the time until the next one.
+    /// Applies the result of a look-up. Returns the time until the next one.
     fn take(
         &self,
         now: Instant,
@@ -189,7 +189,7 @@ impl Service {
             Ok(found) => found,
             Err(why) => {
                 let is_news = state.failure.replace((now, why.clone())).is_none();
-                // Where none are known, the first place of the service fails, which is told as of any server.
+                // If no records are known, the first place of the service fails, which is logged as for any server.
                 if is_news && state.places.is_known() {
                     warn!(target: "quictun", service = %self.name, reason = why, "the records of a service cannot be looked up: its servers stay as they are");
                 }
@@ -210,7 +210,7 @@ impl Service {
         drop(state);
         lines.sort();
         let lines: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
-        // Names of hosts, of which a parser has looked at each byte.
+        // The names of hosts are safe to log: the parser has checked each byte.
         let servers = lines.join(", ");
         info!(target: "quictun", service = %self.name, servers, ttl_s = ttl.as_secs(), "the records of a service name these servers");
         let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +230,7 @@ impl Service {
     }
 }
 
-/// One record, in a line.
+/// Formats one record for a log line.
 fn shown(record: &Record) -> String {
     let Record {
         priority,
@@ -241,7 +241,7 @@ fn shown(record: &Record) -> String {
     format!("{target}:{port} (priority {priority}, weight {weight})")
 }
 
-/// A number from 0 to `most` of the system's random numbers. Without any it is always 0, which draws some server all the same.
+/// Returns a random number from 0 to `most`. If the system provides none, it returns 0, which still draws a server.
 fn draw(most: u32) -> u32 {
     let Some(numbers) = numbers() else {
         return 0;
@@ -250,7 +250,8 @@ fn draw(most: u32) -> u32 {
     u32::try_from(drawn).unwrap_or_default()
 }
 
-/// A number for a question. Without random ones the name server's address and our port are all that a forger has to guess.
+/// Returns the number of a question. Without random numbers, a forger has to guess only the name server's address and
+/// the local port.
 fn number() -> u16 {
     let [one, other, ..] = numbers().unwrap_or_default();
     u16::from_le_bytes([one, other])

@@ -1,8 +1,7 @@
-//! What the programs run with, after flags, environment, files and defaults were merged and checked.
+//! The settings of the programs, after flags, environment, files and defaults were merged and checked.
 //!
-//! The command line builds these once; nothing below it sees a flag or a file format. A value that
-//! is here has been validated: what can be wrong later is only the world (a port in use, a name that
-//! does not resolve).
+//! The command line builds these once; no code below it sees a flag or a file format. All values have been validated,
+//! so later errors come only from the environment: a port in use, a name that does not resolve.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -18,34 +17,35 @@ use quictun_wire::listening::ListenAddress;
 use quictun_wire::srv::ServiceName;
 use quictun_wire::target::Target;
 
-/// Everything `quictun-client` and `quictun client` need.
+/// The settings of `quictun-client` and `quictun client`.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// The server to dial. Resolved again on every attempt.
+    /// The server to dial. Its name is resolved again on every attempt.
     pub server: Address,
-    /// Its addresses, where it is not to be resolved.
+    /// The addresses of the server. If not empty, its name is not resolved.
     pub server_addresses: Vec<IpAddr>,
-    /// Further servers, of which one serves where this one does not, or serves better.
+    /// Further servers. One of them is used if the first one does not answer, or if it serves better.
     pub other_servers: Vec<ServerToDial>,
-    /// Local listeners and where each leads.
+    /// Local listeners and the destinations of their connections.
     pub forwards: Vec<Forward>,
-    /// Users of the proxies among them, and their passwords; `None`: no proxy asks, and each serves this machine alone.
+    /// File with the users of the proxies and their passwords. If `None`, no proxy asks for a password, and each serves
+    /// this machine only.
     pub proxy_users: Option<PathBuf>,
-    /// Listeners of the server and where each leads, from here.
+    /// Listeners of the server, and the local targets of their connections.
     pub reverse: Vec<Reverse>,
-    /// Targets of the latter that get a PROXY header.
+    /// Targets of reverse forwards that get a PROXY header.
     pub headed: HeaderTargets,
-    /// Whether the server is told from which addresses applications connect.
+    /// Whether the server learns the addresses from which applications connect.
     pub sends_sources: bool,
-    /// A TUN device whose connections are carried, each to where it wants to.
+    /// A TUN device. Each connection through it is carried to its original destination.
     pub tun: Option<TunSettings>,
-    /// Which protocols are offered in the TLS handshake.
+    /// The protocols offered in the TLS handshake.
     pub offer: Offer,
     /// How the server is recognised.
     pub trust: ServerTrust,
-    /// How this client proves who it is.
+    /// How this client proves its identity.
     pub identity: ClientIdentity,
-    /// The data path.
+    /// Workers, connections, buffers and time-outs of the data path.
     pub transport: TransportSettings,
     /// REST, metrics and logs.
     pub control: ControlSettings,
@@ -54,16 +54,16 @@ pub struct ClientSettings {
 /// A server beside the first one, and how it is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerToDial {
-    /// The server. Resolved again on every attempt.
+    /// The server to dial. Its name is resolved again on every attempt.
     pub server: Address,
-    /// How it is recognised.
+    /// How this server is recognised.
     pub trust: ServerTrust,
-    /// How this client proves to it who it is.
+    /// How this client proves its identity to this server.
     pub identity: ClientIdentity,
 }
 
 impl ClientSettings {
-    /// All servers, in the order in which they were given.
+    /// Returns all servers, in the order given.
     pub fn servers(&self) -> Vec<ServerToDial> {
         let first = ServerToDial {
             server: self.server.clone(),
@@ -76,44 +76,45 @@ impl ClientSettings {
     }
 }
 
-/// Everything `quictun-server` and `quictun server` need.
+/// The settings of `quictun-server` and `quictun server`.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// UDP address to listen on.
     pub listen: SocketAddr,
-    /// Where the key and certificate come from.
+    /// The source of the key and certificate.
     pub identity: ServerIdentity,
-    /// Who may reach what.
+    /// The clients and the targets that they may reach.
     pub access: Access,
-    /// The state directory, whose `clients` have joined or are invited; `None`: nobody is invited to this server.
+    /// The state directory, whose `clients` holds the clients that have joined or are invited. If `None`, no client can
+    /// be invited.
     pub clients_in: Option<PathBuf>,
     /// Targets that get a PROXY header.
     pub headed: HeaderTargets,
     /// How a token becomes a target.
     pub token_parser: TokenParser,
-    /// How long a dial to a target may take.
+    /// Time limit of a dial to a target.
     pub dial_timeout: Duration,
-    /// The data path.
+    /// Workers, connections, buffers and time-outs of the data path.
     pub transport: TransportSettings,
     /// REST, metrics and logs.
     pub control: ControlSettings,
 }
 
-/// Servers of a client at most, with those that records name. Each has its connections and is asked for a sign of life; chosen
-/// arbitrarily, to bound both.
+/// Limit of a client's servers, those that records name included. Each has its own connections and keep-alives. The
+/// number is arbitrary; it bounds both.
 pub const SERVERS_MAX: usize = 16;
 
-/// A server, or several, as a person writes it.
+/// The address of one server or of a service, as a person writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// One server.
+    /// A single server, by host and port.
     At(HostPort),
     /// The servers that the SRV records of a service name.
     Service(ServiceName),
 }
 
 impl Address {
-    /// The name that certificates have to show, and that is sent as SNI.
+    /// Returns the name that certificates must contain, and that is sent as SNI.
     pub fn name(&self) -> &str {
         match self {
             Self::At(server) => &server.host,
@@ -121,7 +122,7 @@ impl Address {
         }
     }
 
-    /// The one server; `None`: records name several.
+    /// Returns the one server, or `None` if records name several.
     pub fn at(&self) -> Option<&HostPort> {
         match self {
             Self::At(server) => Some(server),
@@ -130,7 +131,7 @@ impl Address {
     }
 }
 
-/// Writes it as it was written: `HOST:PORT` or `srv:DOMAIN`.
+/// Formats the address as it was written: `HOST:PORT` or `srv:DOMAIN`.
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -145,11 +146,11 @@ impl std::fmt::Display for Address {
 pub struct HostPort {
     /// A DNS name, an IPv4 literal, or an IPv6 literal without brackets.
     pub host: String,
-    /// UDP port.
+    /// The UDP port of the host.
     pub port: u16,
 }
 
-/// Writes `HOST:PORT`, with brackets around IPv6.
+/// Formats `HOST:PORT`, with brackets around an IPv6 address.
 impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { host, port } = self;
@@ -161,56 +162,56 @@ impl std::fmt::Display for HostPort {
     }
 }
 
-/// One local listener and what its connections are carried to.
+/// A local listener and the destination of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Where local applications connect.
+    /// The local address to listen on.
     pub listen: ListenOn,
-    /// Where their connections lead.
+    /// The destination of its connections.
     pub to: ForwardTo,
 }
 
-/// One listener of the server for this client, and what its connections are carried to.
+/// A listener of the server for this client, and the target of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reverse {
-    /// Where the server is asked to listen.
+    /// The address that the server is asked to listen on.
     pub listen: ListenAddress,
-    /// What this client dials.
+    /// The target that this client dials.
     pub target: Target,
 }
 
 /// A local address on which applications connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenOn {
-    /// TCP address.
+    /// A TCP address to bind.
     Tcp(SocketAddr),
-    /// Unix stream socket path; a stale socket file is replaced.
+    /// The path of a Unix stream socket. A stale socket file is replaced.
     Unix(PathBuf),
-    /// TCP address to which the packet filter leads connections to other addresses.
+    /// A TCP address to which the packet filter redirects connections to other addresses.
     Transparent(Way, SocketAddr),
 }
 
-/// What a local connection is carried to.
+/// The destination of a local connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForwardTo {
     /// Always this target (native mode).
     Target(Target),
     /// A token source plugin decides for each connection (quic-tun's way).
     Source(TokenSource),
-    /// Each connection says where it wants to go: SOCKS5, SOCKS4A or HTTP CONNECT.
+    /// Each connection names its destination: by SOCKS5, SOCKS4A or HTTP CONNECT.
     Proxy,
-    /// To where the application has made it: of [`ListenOn::Transparent`] only.
+    /// The address that the application connected to; only for [`ListenOn::Transparent`].
     Destination,
 }
 
-/// Where the client gets the token of a new flow from (quic-tun's `--token-source-plugin`).
+/// The source of a new flow's token on the client (quic-tun's `--token-source-plugin`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSource {
-    /// This text, always.
+    /// The same text for every connection.
     Fixed(String),
-    /// A file read again for each connection: `CLIENT-ADDRESS TOKEN` lines.
+    /// A file of `CLIENT-ADDRESS TOKEN` lines, read again for each connection.
     File(PathBuf),
-    /// `GET <url>?addr=<client ip:port>` answering `{"token": "..."}`.
+    /// An HTTP server: `GET <url>?addr=<client ip:port>` returns `{"token": "..."}`.
     Http(String),
 }
 
@@ -224,66 +225,66 @@ pub enum TokenParser {
     Base64,
 }
 
-/// Time that flows of known clients wait for another connection.
+/// Default time that flows of known clients wait for another connection.
 pub const BOND_TTL: Duration = Duration::from_mins(30);
 
-/// The same where the server does not know its clients: anyone could make it hold sockets.
+/// Default of [`BOND_TTL`] on a server that does not know its clients: anyone could make it hold sockets.
 pub const BOND_TTL_OPEN: Duration = Duration::from_mins(1);
 
-/// The longest that a client waits, whatever the server lets it.
+/// Limit of the time that a client waits, even if the server allows more.
 pub const BOND_TTL_MAX: Duration = Duration::from_hours(24);
 
-/// The data path.
+/// The settings of the data path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportSettings {
     /// Worker threads, each with one epoll loop and one UDP socket.
     pub workers: usize,
-    /// Client: QUIC connections kept to the server, spread over the workers.
+    /// On a client: the number of QUIC connections kept to the server, spread over the workers.
     pub connections: usize,
-    /// Congestion controller.
+    /// The congestion controller of each connection.
     pub congestion: Congestion,
     /// Silence after which a connection is lost. Flows of a bond then wait for the next connection; others are reset.
     pub idle_timeout: Duration,
-    /// Time that a flow waits for another connection; 0: it ends with its own. `None`: a client waits for as long as the server
-    /// lets it, a server for [`BOND_TTL`] or [`BOND_TTL_OPEN`].
+    /// Time that a flow waits for another connection; with 0 it ends with its own connection. `None` means that a
+    /// client waits for as long as the server allows, and a server for [`BOND_TTL`] or [`BOND_TTL_OPEN`].
     pub bond_ttl: Option<Duration>,
-    /// Silence after which the peer is asked for a sign of life.
+    /// Silence after which a keep-alive is sent to the peer.
     pub keep_alive: Duration,
     /// Memory for buffered flow data in this process, bytes.
     pub memory_budget: u64,
-    /// Flows one peer may have open on one connection.
+    /// Limit of the flows that one peer may have open on one connection.
     pub max_flows: u32,
-    /// Connections a server accepts at once, finished handshakes.
+    /// Limit of a server's connections with a finished handshake.
     pub max_connections: usize,
-    /// Wanted UDP socket buffers, bytes; what the system grants is printed.
+    /// Requested size of the UDP socket buffers, bytes. The size that the system grants is printed.
     pub udp_buffer: usize,
-    /// Largest UDP payload tried by path MTU discovery, bytes; `None`: the interface's.
+    /// Largest UDP payload that path MTU discovery tries, bytes. `None` means the interface's limit.
     pub max_udp_payload: Option<u16>,
-    /// UDP segmentation offload.
+    /// Whether UDP segmentation offload is used.
     pub gso: bool,
-    /// Time given to open flows after SIGTERM.
+    /// Time for open flows to finish after SIGTERM.
     pub drain: Duration,
-    /// The library that seals packets.
+    /// The cryptographic library that seals packets.
     pub aead: Aead,
-    /// File to which TLS secrets are appended for Wireshark. Unsafe; said at start.
+    /// File to which TLS secrets are appended for Wireshark. Unsafe, so the start prints a warning.
     pub key_log: Option<PathBuf>,
     /// Directory for a qlog file of every connection.
     pub qlog_dir: Option<PathBuf>,
 }
 
-/// Congestion controllers behind the seam.
+/// The congestion controllers that can be selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// Ours: fills a lossy path, shares one where loss is congestion.
+    /// The default controller: fills a lossy path, and shares a path on which loss means congestion.
     #[default]
     Auto,
-    /// CUBIC (RFC 9438).
+    /// The controller of TCP in most systems, CUBIC (RFC 9438).
     Cubic,
-    /// `NewReno` (RFC 9002 section 7).
+    /// The controller of the QUIC standard, `NewReno` (RFC 9002 section 7).
     NewReno,
-    /// So many bytes per second.
+    /// A fixed rate, bytes per second.
     Fixed(u64),
-    /// What nobody else wants.
+    /// A controller that yields to all other traffic and takes only unused capacity.
     Background,
 }
 
@@ -291,7 +292,7 @@ pub enum Congestion {
 mod tests {
     use super::*;
 
-    /// What checks run with; the programs' own defaults are those of their flags.
+    /// The defaults of tests. The programs' own defaults are those of their flags.
     impl Default for TransportSettings {
         fn default() -> Self {
             Self {

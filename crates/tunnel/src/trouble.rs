@@ -1,8 +1,8 @@
-//! The server cannot be reached: each cause is told once, then counted.
+//! Outages of a server: each cause is logged once, and its repetitions are counted.
 //!
-//! All workers of a client dial, again and again. [`Trouble::failed`] decides which of their failures becomes a line:
-//! the first of each cause, and then one that counts all since, after 10 s, 20 s, 40 s and so on. [`Trouble::unanswered`]
-//! lets one worker per outage ask what the network says where nothing has come back. [`Trouble::connected`] ends the
+//! All workers of a client keep dialling. [`Trouble::failed`] decides which of their failures becomes a log line: the
+//! first of each cause, and then one that counts all since, after 10 s, 20 s, 40 s and so on. [`Trouble::unanswered`]
+//! lets one worker per outage ask the network for the reason if nothing has come back. [`Trouble::connected`] ends the
 //! outage. Nothing here waits, and the clock is an argument.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::LossReason;
 
-/// Time without an answer after which a person is told: a handshake takes one round trip, and a lost packet of it is
-/// sent again within a second.
+/// Time without an answer before the log says so. A handshake takes one round trip, and a lost packet of it is sent
+/// again within a second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Pause before a cause is told again; it doubles from line to line.
+/// Pause before a cause is logged again; it doubles from line to line.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The longest pause.
+/// Limit of the doubling pause between two lines of a cause.
 const PAUSE_MAX: Duration = Duration::from_mins(10);
 
-/// Causes that are told apart in one outage: those of a few addresses.
+/// Limit of causes that are distinguished in one outage: those of a few addresses.
 const CAUSES: usize = 8;
 
-/// The cause of all attempts that nothing came back to.
+/// The cause of all attempts that got no answer at all.
 pub(crate) const NO_ANSWER: &str = "no answer";
 
-/// The causes that keep the workers of a client from their server.
+/// The causes that keep a client's workers from their server.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     outage: Mutex<Outage>,
@@ -47,17 +47,17 @@ struct Cause {
     quiet_until: Instant,
 }
 
-/// The outage so far, for a line.
+/// The outage so far, for a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SoFar {
-    /// Attempts that have failed, of all workers, this one included.
+    /// Number of failed attempts of all workers, this one included.
     pub(crate) failures: u64,
-    /// Time since the first of them.
+    /// Time since the first failed attempt.
     pub(crate) lasts: Duration,
 }
 
 impl Trouble {
-    /// Notes a failed attempt. Returns the outage so far where a line is due.
+    /// Notes a failed attempt. Returns the outage so far if a line is due.
     pub(crate) fn failed(&self, now: Instant, cause: &str) -> Option<SoFar> {
         let mut outage = self.lock();
         outage.failures += 1;
@@ -68,14 +68,15 @@ impl Trouble {
             .then_some(SoFar { failures, lasts })
     }
 
-    /// Notes that nothing has come back for [`PATIENCE`]. Returns `true` where this worker is to ask what the network says.
+    /// Notes that nothing has come back for [`PATIENCE`]. Returns `true` if this worker is to ask the network for the
+    /// reason.
     pub(crate) fn unanswered(&self, now: Instant) -> bool {
         let mut outage = self.lock();
         let asked = std::mem::replace(&mut outage.asked, true);
         !asked && outage.is_news(now, NO_ANSWER)
     }
 
-    /// The causes of the outage that goes on, in words; `None`: there is none.
+    /// Returns the causes of the current outage in words, or `None` if there is no outage.
     pub(crate) fn cause(&self) -> Option<String> {
         let outage = self.lock();
         let causes = outage.causes.iter().map(|cause| cause.text.as_str());
@@ -83,12 +84,12 @@ impl Trouble {
         (!causes.is_empty()).then(|| causes.join(", "))
     }
 
-    /// Whether the network was asked in this outage, which goes on.
+    /// Returns whether the network was asked in the current outage.
     pub(crate) fn goes_on(&self) -> bool {
         self.lock().asked
     }
 
-    /// Ends the outage, since the server has answered. Returns its account where attempts have failed in it.
+    /// Ends the outage, since the server has answered. Returns its summary if attempts have failed in it.
     pub(crate) fn connected(&self, now: Instant) -> Option<SoFar> {
         let mut outage = std::mem::take(&mut *self.lock());
         let lasts = outage.lasts(now);
@@ -96,7 +97,7 @@ impl Trouble {
         (failures > 0).then_some(SoFar { failures, lasts })
     }
 
-    /// Forgets the outage: another server is meant from now on.
+    /// Forgets the outage, because the place has another server from now on.
     pub(crate) fn forget(&self) {
         *self.lock() = Outage::default();
     }
@@ -132,7 +133,7 @@ impl Outage {
     }
 }
 
-/// A cause in words, and what to look at.
+/// Returns a cause in words, and advice on what to check.
 pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
     match reason {
         LossReason::TimedOut => (NO_ANSWER.to_owned(), CHECK_PATH),
@@ -145,11 +146,12 @@ pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
     }
 }
 
-/// Advice where nothing comes back.
+/// Advice for attempts that get no answer.
 pub(crate) const CHECK_PATH: &str =
     "does the server run there, and do firewalls on the way let its UDP port through?";
 
-/// TLS hands on what a verifier of ours says as the debug text of an error within two others.
+/// Extracts the message of this program's certificate verifier. TLS passes it on as the debug text of an error within
+/// two others.
 fn of_handshake(text: &str) -> (String, &'static str) {
     let inner = text.split_once("Other(OtherError(");
     let ours = inner.and_then(|(_, rest)| rest.strip_suffix("))"));

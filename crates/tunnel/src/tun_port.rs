@@ -1,8 +1,8 @@
-//! A TUN device whose connections are carried: the user-space stack between it and the engine.
+//! A TUN device whose connections are carried: connects the user-space stack to the engine.
 //!
-//! What connects anywhere through the device becomes a flow to that address. The application's SYN is answered when the
-//! server has reached the target, and refused when it has not. Questions to name servers go to the one that was
-//! chosen, see [`crate::name_questions`]. The stack is here ([`OwnStack`]), or in a process of its own ([`Remote`]).
+//! Each connection through the device becomes a flow to its destination address. The application's SYN is answered once
+//! the server has reached the target, and refused if the server cannot. Questions to name servers go to the chosen one:
+//! see [`crate::name_questions`]. The stack is in this process ([`OwnStack`]) or in another one ([`Remote`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,18 +27,18 @@ use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::stack_socket::StackSocket;
 use quictun_stackd::tun_device;
 
-/// Rounds of sending and of what follows from it, before datagrams are looked at again.
+/// Limit of rounds of sending, and of the work that follows from it, before datagrams are read again.
 const ROUNDS: usize = 16;
 
 pub(crate) struct TunPort {
     place: Place,
     to_engine: BTreeMap<StackFlow, FlowId>,
     to_stack: BTreeMap<FlowId, StackFlow>,
-    /// Flows whose target the server has not reached yet: their applications have sent nothing.
+    /// Flows whose target the server has not reached yet. Their applications have sent nothing.
     unanswered: BTreeSet<FlowId>,
-    /// A command is behind the device, and it has ended when a drain begins.
+    /// Whether the device serves one command, which has ended when a drain begins.
     for_command: bool,
-    /// Those without an answer were given up, as was every question to a name server.
+    /// Whether the unanswered flows and all questions to a name server were abandoned.
     gave_up: bool,
     questions: Option<NameQuestions>,
     gone: bool,
@@ -51,7 +51,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Readable when there is something to do.
+    /// The descriptor is readable when the stack has work to do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Here(own) => own.frames.wire.as_fd(),
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// Returns whether there is more to be moved.
+    /// Advances the stack. Returns whether it has more to move.
     fn flush(&mut self, now: Instant) -> io::Result<bool> {
         match self {
             Self::Here(own) => {
@@ -153,17 +153,19 @@ impl TunPort {
         self.handle_events(io);
     }
 
-    /// Whether this serves a command of which no connection waits for an answer.
+    /// Returns whether this serves a command none of whose connections waits for an answer.
     pub(crate) fn keeps_nobody_waiting(&self) -> bool {
         self.for_command && self.unanswered.is_empty()
     }
 
-    /// Without the other process this one is of no use, and another pair has to take over the device.
+    /// Returns the failure if the other process is gone: this process is then useless, and another pair takes over the
+    /// device.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         (self.gone && matches!(self.place, Place::Apart(_))).then(|| Crash::Netstack.into())
     }
 
-    /// Whether connections are left: what the tunnel has delivered, and their ends, may still be on the way.
+    /// Returns whether connections are left. Data that the tunnel has delivered, and the ends of flows, may still be on
+    /// the way.
     pub(crate) fn is_busy(&self) -> bool {
         !self.gone
             && match &self.place {
@@ -190,7 +192,7 @@ impl TunPort {
         self.handle_events(io);
     }
 
-    /// The server has reached the target of a flow: now the application hears of it.
+    /// Answers the application of a flow whose target the server has reached.
     pub(crate) fn handle_established(&mut self, io: &mut Io<'_>, flow: FlowId) {
         if let Some(questions) = &self.questions {
             questions.handle_established(io, flow);
@@ -204,7 +206,7 @@ impl TunPort {
             Place::Here(own) => {
                 let accepted = own.shared.stack.borrow_mut().accept(io.now, id);
                 if let Err(cause) = accepted {
-                    // Its application has given up, or there are no buffers left.
+                    // The application has given up, or no buffers are left.
                     debug!(target: "quictun", %cause, "a connection could not be accepted");
                     io.fail(flow);
                 }
@@ -222,8 +224,8 @@ impl TunPort {
         }
     }
 
-    /// Behind a command that has ended, refuses what has no answer yet, so that a drain waits only for bytes that it has
-    /// sent. The programs of a host go on, and wait for their answers.
+    /// If the device serves a command, which has ended by now, refuses connections without an answer, so that a drain
+    /// waits only for bytes that the command has sent. The programs of a host keep running and wait for their answers.
     pub(crate) fn stop_accepting(&mut self, io: &mut Io<'_>) {
         if !self.for_command {
             return;
@@ -237,14 +239,14 @@ impl TunPort {
         }
     }
 
-    /// Whether a flow that has ended now is one of those that [`TunPort::stop_accepting`] gave up.
+    /// Returns whether [`TunPort::stop_accepting`] abandoned a flow that has now ended.
     pub(crate) fn has_given_up(&self, flow: FlowId) -> bool {
         let asks = |questions: &NameQuestions| questions.is_open(flow);
         self.gave_up
             && (self.unanswered.contains(&flow) || self.questions.as_ref().is_some_and(asks))
     }
 
-    /// Sends what the stack has. Tells whether the engine may have something to do after that.
+    /// Sends the stack's packets. Returns whether the engine may have work to do afterwards.
     pub(crate) fn flush(&mut self, io: &mut Io<'_>) -> bool {
         let mut any = false;
         for _ in 0..ROUNDS {
@@ -314,7 +316,7 @@ impl TunPort {
             Some(questions) if target == tun_device::STAND_IN => questions.resolver(),
             _ => target,
         };
-        // Written and read once, so that a target has one text wherever it comes from.
+        // The text is parsed and formatted, so that a target has one text wherever it comes from.
         let token = match Target::parse(&format!("tcp:{target}")) {
             Ok(target) => target.to_string(),
             Err(cause) => {
@@ -332,7 +334,7 @@ impl TunPort {
         let request = FlowRequest {
             token,
             client_app,
-            // An address of the device's network says nothing to a target.
+            // An address in the device's network is meaningless to a target.
             source: None,
         };
         let Some(flow) = io.engine.open_flow(io.now, socket, request) else {

@@ -1,30 +1,30 @@
-//! Byte formats: what quictun writes on QUIC streams and reads from them, and nothing else.
+//! Byte formats: the data that quictun writes to QUIC streams and reads from them, and nothing else.
 //!
-//! Everything here is a pure function of its input: no sockets, clocks, files or randomness. Parsers take
-//! what a peer sent, so none of them panics, allocates beyond its stated limit or accepts what it
-//! does not understand. `docs/PROTOCOL.md` is normative; the modules follow its sections:
+//! Everything here is a pure function of its input: no sockets, clocks, files or randomness. Parsers read what a peer
+//! sent, so none of them panics, allocates beyond its stated limit or accepts input that it does not understand.
+//! `docs/PROTOCOL.md` is normative; the modules follow its sections:
 //!
-//! | module | what | section |
+//! | module | contents | section |
 //! |---|---|---|
 //! | [`alpn`] | protocol names offered in the TLS handshake | 2.2 |
-//! | [`target`] | where a flow leads: `tcp:host:port`, `unix:/path` | 3 |
-//! | [`token`], [`ack`] | the `quic-tun` handshake: 512 bytes there, one byte back | 4 |
+//! | [`target`] | the target of a flow: `tcp:host:port`, `unix:/path` | 3 |
+//! | [`token`], [`ack`] | the `quic-tun` handshake: 512 bytes from the client, one byte back | 4 |
 //! | [`varint`], [`open`] | the `quictun/1` frames OPEN and `OPEN_ACK` | 5 |
 //! | [`control`] | the `quictun/1` frames of the control stream | 5.6 |
 //! | [`invitation`], [`join`] | codes that invite a client, and how it joins by one | 5.7 |
 //! | [`bond`], [`moving`] | flows that outlive their connection | 5.8 |
 //! | [`listening`] | listeners of the server for its clients | 5.9 |
-//! | [`proxy_header`] | the PROXY protocol's header, which the server writes to targets (haproxy's, not ours) | 5.10 |
+//! | [`proxy_header`] | haproxy's PROXY protocol: the header that the server writes to targets | 5.10 |
 //! | [`code`] | error codes of streams, connections and listeners | 6 |
-//! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
-//! | [`srv`] | questions for the SRV records of a service, and their answers (not a protocol of ours) | - |
-//! | [`proxy`] | what applications say to a proxy: SOCKS5, SOCKS4A, HTTP CONNECT (not protocols of ours) | - |
-//! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
+//! | [`dns`] | questions to name servers, which a client carries over streams (DNS) | - |
+//! | [`srv`] | questions for the SRV records of a service, and their answers (DNS) | - |
+//! | [`proxy`] | the requests of applications to a proxy: SOCKS5, SOCKS4A, HTTP CONNECT | - |
+//! | [`spice`] | recognising SPICE in the first bytes of a flow (for reports) | 9 |
 //!
-//! A server reads a `quictun/1` flow like so: collect bytes, call [`open::Open::decode`] until it says
-//! `Done`, parse [`open::Open::target`] with [`target::Target::parse`], and treat the bytes after
-//! `consumed` as the application's. A `quic-tun` flow: collect [`token::TOKEN_LEN`] bytes, [`token::unpack`],
-//! [`target::Target::parse`], answer [`ack::Ack::to_byte`].
+//! To read a `quictun/1` flow, a server collects bytes, calls [`open::Open::decode`] until it returns `Done`, parses
+//! [`open::Open::target`] with [`target::Target::parse`], and treats the bytes after `consumed` as the application's.
+//! For a `quic-tun` flow, it collects [`token::TOKEN_LEN`] bytes, calls [`token::unpack`] and
+//! [`target::Target::parse`], and answers with [`ack::Ack::to_byte`].
 
 #![forbid(unsafe_code)]
 

@@ -6,10 +6,10 @@
 //! option                       type, length, value
 //! ```
 //!
-//! All numbers are variable-length integers. Raw application bytes follow each frame at once; the client does
-//! not wait for `OPEN_ACK` before it sends them. To receive: collect bytes and call `decode` after each read until
-//! it gives [`Decoded::Done`]; an error is the code that ends the flow. The receiver never needs to
-//! collect more than [`MAX_OPEN_FRAME`] or [`MAX_OPEN_ACK_FRAME`] bytes.
+//! All numbers are variable-length integers. Raw application bytes follow each frame at once; the client does not wait
+//! for `OPEN_ACK` before it sends them. To receive a frame, collect bytes and call `decode` after each read until it
+//! returns [`Decoded::Done`]; an error is the code that ends the flow. The receiver never needs to collect more than
+//! [`MAX_OPEN_FRAME`] or [`MAX_OPEN_ACK_FRAME`] bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,16 +17,16 @@ use crate::code::FlowCode;
 use crate::target::MAX_TARGET;
 use crate::varint;
 
-/// Longest body of OPEN, bytes.
+/// Maximum length of OPEN's body, bytes.
 pub const MAX_OPEN: usize = 4096;
 
-/// Longest body of `OPEN_ACK`, bytes.
+/// Maximum length of `OPEN_ACK`'s body, bytes.
 pub const MAX_OPEN_ACK: usize = 256;
 
-/// Longest OPEN frame, bytes: two integers of the longest form, and the body.
+/// Maximum length of an OPEN frame, bytes: two integers of the longest form, and the body.
 pub const MAX_OPEN_FRAME: usize = 2 * varint::MAX_LEN + MAX_OPEN;
 
-/// Longest `OPEN_ACK` frame, bytes.
+/// Maximum length of an `OPEN_ACK` frame, bytes.
 pub const MAX_OPEN_ACK_FRAME: usize = 2 * varint::MAX_LEN + MAX_OPEN_ACK;
 
 /// Length of a proof, bytes: an HMAC-SHA256.
@@ -44,14 +44,14 @@ const OPTION_SOURCE: u64 = 0x06;
 /// The client's request: connect this stream to a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Open {
-    /// Target or token, 1 to [`MAX_TARGET`] bytes. Opaque here; the server parses it.
+    /// Target or token, 1 to [`MAX_TARGET`] bytes. It is opaque here; the server parses it.
     pub target: String,
     /// Proof that the client knows the pre-shared secret (PROTOCOL section 5.5).
     pub proof: Option<[u8; PROOF_LEN]>,
-    /// The flow's number in the bond (PROTOCOL section 5.8); `None`: it ends with its connection.
+    /// The flow's number in the bond (PROTOCOL section 5.8). If `None`, the flow ends with its connection.
     pub number: Option<u64>,
-    /// The address from which the application has connected, where the client tells it (PROTOCOL section 5.10). A decoded
-    /// address is never an IPv4 one in IPv6 form.
+    /// The address from which the application has connected, if the client reports it (PROTOCOL section 5.10). A
+    /// decoded address is never an IPv4-mapped one.
     pub source: Option<SocketAddr>,
 }
 
@@ -60,22 +60,22 @@ pub struct Open {
 #[non_exhaustive]
 pub struct OpenAck;
 
-/// What the bytes received so far amount to.
+/// The result of decoding the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<T> {
-    /// A valid beginning: call again with more bytes.
+    /// The bytes are a valid beginning: call again with more of them.
     Need,
-    /// A whole frame.
+    /// The bytes begin with a whole frame.
     Done {
-        /// The frame.
+        /// The frame that was decoded.
         frame: T,
-        /// The frame's length, bytes; what follows is the application's.
+        /// The frame's length, bytes; the bytes after it are the application's.
         consumed: usize,
     },
 }
 
 impl Open {
-    /// Appends the frame to `out`, which is unchanged where the target is empty or too long.
+    /// Appends the frame to `out`. If the target is empty or too long, `out` is unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), FlowCode> {
         check_target(self.target.len())?;
         let mut body = Vec::with_capacity(self.target.len() + PROOF_LEN + 4 + 10 + 20);
@@ -96,7 +96,7 @@ impl Open {
         Ok(())
     }
 
-    /// Reads the frame at the front of `bytes`.
+    /// Decodes the frame at the front of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
         let known = |kind| kind == TYPE_OPEN;
         let Some((_, body, consumed)) = split_frame(bytes, known, MAX_OPEN)? else {
@@ -146,7 +146,7 @@ impl OpenAck {
         put_bytes(&[], out);
     }
 
-    /// Reads the frame at the front of `bytes`.
+    /// Decodes the frame at the front of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
         let known = |kind| kind == TYPE_OPEN_ACK;
         let Some((_, options, consumed)) = split_frame(bytes, known, MAX_OPEN_ACK)? else {
@@ -160,7 +160,7 @@ impl OpenAck {
     }
 }
 
-/// An address, then a port, both in network byte order.
+/// Encodes an address and a port, both in network byte order.
 fn source_value(source: SocketAddr) -> Vec<u8> {
     let mut value = match source.ip().to_canonical() {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -170,7 +170,7 @@ fn source_value(source: SocketAddr) -> Vec<u8> {
     value
 }
 
-/// PROTOCOL SOURCE-1.
+/// Decodes an address and a port (PROTOCOL SOURCE-1).
 fn read_source(value: &[u8]) -> Result<SocketAddr, FlowCode> {
     let (address, port) = value.split_last_chunk().ok_or(FlowCode::BadOpen)?;
     let v4 = <[u8; 4]>::try_from(address).map(IpAddr::from);
@@ -182,7 +182,7 @@ fn read_source(value: &[u8]) -> Result<SocketAddr, FlowCode> {
     ))
 }
 
-/// PROTOCOL OPTION-2.
+/// Stores an option's value, or fails if the option occurs twice (PROTOCOL OPTION-2).
 pub(crate) fn once<T>(known: &mut Option<T>, value: T) -> Result<(), FlowCode> {
     let repeated = known.replace(value).is_some();
     if repeated {
@@ -192,7 +192,7 @@ pub(crate) fn once<T>(known: &mut Option<T>, value: T) -> Result<(), FlowCode> {
     }
 }
 
-/// Reads the rest of a body in which no option is known.
+/// Decodes the rest of a body in which no option is known.
 pub(crate) fn skip_all(mut options: &[u8]) -> Result<(), FlowCode> {
     while let Some((option, _, rest)) = split_option(options)? {
         skip(option)?;
@@ -201,7 +201,7 @@ pub(crate) fn skip_all(mut options: &[u8]) -> Result<(), FlowCode> {
     Ok(())
 }
 
-/// Options with the lowest bit set must be understood; others may be ignored.
+/// Skips an unknown option. One with the lowest bit set must be understood, so it is an error.
 pub(crate) fn skip(option: u64) -> Result<(), FlowCode> {
     if option & 1 == 1 {
         Err(FlowCode::Unsupported)
@@ -210,10 +210,10 @@ pub(crate) fn skip(option: u64) -> Result<(), FlowCode> {
     }
 }
 
-/// A type, the bytes that belong to it, and what else is known of them; `None` where there is nothing.
+/// A type, the bytes that belong to it, and further data about them; `None` if there is nothing.
 pub(crate) type Split<'a, T> = Result<Option<(u64, &'a [u8], T)>, FlowCode>;
 
-/// An option, its value, and what follows; `None` at the end of the body.
+/// Splits off an option: its type, its value, and the bytes after it. Returns `None` at the end of the body.
 pub(crate) fn split_option(bytes: &[u8]) -> Split<'_, &[u8]> {
     if bytes.is_empty() {
         return Ok(None);
@@ -223,7 +223,7 @@ pub(crate) fn split_option(bytes: &[u8]) -> Split<'_, &[u8]> {
     Ok(Some((option, value, rest)))
 }
 
-/// A length and so many bytes, and what follows.
+/// Splits off a length and as many bytes. Returns them and the rest.
 pub(crate) fn take_bytes(bytes: &[u8]) -> Result<(&[u8], &[u8]), FlowCode> {
     let (len, rest) = varint::decode(bytes).ok_or(FlowCode::BadOpen)?;
     let split = usize::try_from(len)
@@ -232,9 +232,9 @@ pub(crate) fn take_bytes(bytes: &[u8]) -> Result<(&[u8], &[u8]), FlowCode> {
     split.ok_or(FlowCode::BadOpen)
 }
 
-/// Splits off a frame: its type, its body and its length; `None` where bytes are missing.
+/// Splits off a frame: its type, its body and its length. Returns `None` if bytes are missing.
 ///
-/// Type and length are judged as soon as they are there, before the body is.
+/// Type and length are checked as soon as they have arrived, before the body has.
 pub(crate) fn split_frame(
     bytes: &[u8],
     known: impl FnOnce(u64) -> bool,

@@ -6,7 +6,7 @@ use crate::code::FlowCode;
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
 use crate::token::{self, TOKEN_LEN};
 
-/// Most bytes read from a stream before the request must be complete.
+/// Returns the maximum number of bytes to read before the request must be complete.
 pub fn request_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_FRAME,
@@ -15,7 +15,7 @@ pub fn request_max(protocol: Protocol) -> usize {
     }
 }
 
-/// Most bytes read from a stream before the answer must be complete.
+/// Returns the maximum number of bytes to read before the answer must be complete.
 pub fn answer_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_ACK_FRAME,
@@ -24,7 +24,7 @@ pub fn answer_max(protocol: Protocol) -> usize {
     }
 }
 
-/// The bytes with which a client asks. What is beside the target the native protocol alone can say.
+/// Encodes a client's request. Only the native protocol can carry more than the target.
 pub fn request(protocol: Protocol, open: &Open) -> Result<Vec<u8>, FlowCode> {
     match protocol {
         Protocol::Native => {
@@ -40,7 +40,7 @@ pub fn request(protocol: Protocol, open: &Open) -> Result<Vec<u8>, FlowCode> {
     }
 }
 
-/// Reads a request from the beginning of a stream.
+/// Decodes a request at the beginning of a stream.
 pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<Open>, FlowCode> {
     let (target, consumed) = match protocol {
         Protocol::Native => return Open::decode(bytes),
@@ -57,7 +57,7 @@ pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<Open>, F
     Ok(Decoded::Done { frame, consumed })
 }
 
-/// The bytes with which a server accepts.
+/// Encodes the answer of a server that accepts.
 pub fn acceptance(protocol: Protocol) -> Vec<u8> {
     match protocol {
         Protocol::Native => {
@@ -70,7 +70,8 @@ pub fn acceptance(protocol: Protocol) -> Vec<u8> {
     }
 }
 
-/// Reads the answer from the beginning of a stream. An error: the server refuses, or speaks nonsense.
+/// Decodes the answer at the beginning of a stream. An error means that the server refuses, or that the answer is
+/// invalid.
 pub fn read_answer(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<OpenAck>, FlowCode> {
     let consumed = match protocol {
         Protocol::Native => return OpenAck::decode(bytes),

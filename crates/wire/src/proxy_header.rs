@@ -1,6 +1,8 @@
-//! The PROXY protocol's header of version 2, which tells a target who connects (PROTOCOL section 5.10).
+//! The header of the PROXY protocol, version 2, which tells a target the source of a connection (PROTOCOL section
+//! 5.10).
 //!
-//! Format, and sections cited here: haproxy's `doc/proxy-protocol.txt`, section 2.2. We write it and never read it.
+//! The format and the sections cited here are those of haproxy's `doc/proxy-protocol.txt`, section 2.2. quictun writes
+//! the header and never reads it.
 //!
 //! ```text
 //! signature (12)   version 2, command PROXY   family and TCP   length (2)
@@ -8,11 +10,11 @@
 //! ```
 //!
 //! The command is always PROXY: LOCAL is for connections that a proxy makes for itself. The family is UNSPEC, which
-//! receivers may reject, only where the source is not known.
+//! receivers may reject, only if the source is unknown.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Length of the longest header, that for IPv6, bytes.
+/// Length of the longest header, which is the one for IPv6, bytes.
 pub const MAX_HEADER: usize = 16 + 2 * 16 + 2 * 2;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
@@ -25,10 +27,10 @@ const UNKNOWN: u8 = 0x00;
 const TCP_OVER_IPV4: u8 = 0x11;
 const TCP_OVER_IPV6: u8 = 0x21;
 
-/// Writes the header of a connection from `source`, where that is known. `destination` is the target's address; `None`: it
-/// has none that a connection over IP could lead to.
+/// Encodes the header of a connection from `source`, if known. `destination` is the target's address, or `None` if the
+/// target has no IP address.
 ///
-/// Where the families differ both addresses are written as IPv6, the IPv4 one IPv4-mapped.
+/// If the families differ, both addresses are written as IPv6, the IPv4 one IPv4-mapped.
 pub fn encode(source: Option<SocketAddr>, destination: Option<SocketAddr>) -> Vec<u8> {
     let Some(source) = source else {
         return [&SIGNATURE[..], &[VERSION_AND_COMMAND, UNKNOWN, 0, 0]].concat();

@@ -1,7 +1,8 @@
-//! Servers by SRV records (RFC 2782): the name of a service, the question for its records, and what an answer comes to.
+//! Servers by SRV records (RFC 2782): the name of a service, the question for its records, and the meaning of an
+//! answer.
 //!
-//! Answers are read by a library, and nothing of one is believed: it has to repeat the question, names are those that a
-//! resolver can be asked for, and at most [`RECORDS_MAX`] records are looked at.
+//! A library decodes answers, and none is trusted: an answer must repeat the question, its names must be ones that a
+//! resolver can be asked for, and at most [`RECORDS_MAX`] records are examined.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -12,20 +13,20 @@ use domain::base::name::{Name, ParsedName};
 use domain::base::{Message, MessageBuilder, Rtype};
 use domain::rdata::Srv;
 
-/// The service that is asked for where only a domain was written.
+/// The service that is asked for if only a domain was written.
 const SERVICE: &str = "_quictun._udp.";
 
 /// Longest name in text form, without a final dot (RFC 1035 section 2.3.4: 255 bytes on the wire).
 const MAX_NAME: usize = 253;
 
-/// Largest answer that is asked for in a datagram: what arrives unfragmented (RFC 9715).
+/// Largest answer that is requested in a datagram: a size that arrives unfragmented (RFC 9715).
 pub const DATAGRAM_MAX: u16 = 1232;
 
-/// Records of one answer that are looked at. A client has 16 servers at most; chosen arbitrarily, to bound the work for an
-/// answer that may fill 64 KiB.
+/// Limit of records of one answer that are examined. A client has at most 16 servers. The number is arbitrary; it
+/// bounds the work for an answer that may have 64 KiB.
 pub const RECORDS_MAX: usize = 256;
 
-/// A service, as a person wrote it behind `srv:`.
+/// A service, as a person wrote it after `srv:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceName {
     written: String,
@@ -33,14 +34,15 @@ pub struct ServiceName {
     domain: String,
 }
 
-/// Why a text names no service.
+/// The reasons why a text does not name a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceNameError {
-    /// It has more than 253 characters, a part of it has more than 63 or none, or other characters than host names have.
+    /// The text has more than 253 characters, a part with none or more than 63, or characters that host names do not
+    /// have.
     #[error("it is not a domain name: write srv:DOMAIN or srv:_quictun._udp.DOMAIN")]
     NoName,
-    /// A port was written.
+    /// The text has a port.
     #[error("a service has no port, its records name those of its servers: write srv:DOMAIN")]
     Port,
     /// The full name is not that of a service over UDP.
@@ -50,52 +52,52 @@ pub enum ServiceNameError {
     NotUdp,
 }
 
-/// One record: a server and where it stands.
+/// One record: a server with its priority and weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Servers with the lowest number are to be used.
+    /// The record's priority. Clients must use the servers with the lowest number first.
     pub priority: u16,
-    /// Part of the clients, among the servers of one priority.
+    /// The server's share of the clients, relative to the weights of the same priority.
     pub weight: u16,
-    /// UDP port.
+    /// The UDP port of the server.
     pub port: u16,
     /// Host name in lower case, without a final dot.
     pub target: String,
 }
 
-/// What an answer says.
+/// The meaning of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Records, in no order; at least one.
+    /// The service has records: at least one, in no particular order.
     Records {
-        /// The records.
+        /// The records that name a server.
         records: Vec<Record>,
-        /// Seconds for which they hold.
+        /// Time to live of the records, seconds.
         ttl_s: u32,
     },
-    /// It did not fit into a datagram: ask over TCP.
+    /// The answer did not fit into a datagram: ask over TCP.
     Truncated,
     /// The name does not exist.
     NoName,
-    /// The name has no SRV record that could be used.
+    /// The name has no usable SRV record.
     NoRecord,
     /// A record says that there is no such service (RFC 2782, the target ".").
     NotAvailable,
-    /// The name server does not say, and gives this code (RFC 1035 section 4.1.1).
+    /// The name server gives no answer, only this code (RFC 1035 section 4.1.1).
     Failed(u8),
 }
 
-/// The message is no answer to the question.
+/// The error for a message that does not answer the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message is not an answer to this question")]
 pub struct NotAnAnswer;
 
 impl ServiceName {
-    /// Reads what stands behind `srv:`: a domain, or the full name of a service.
+    /// Parses the text after `srv:`: a domain, or the full name of a service.
     ///
     /// # Errors
     ///
-    /// [`ServiceNameError`].
+    /// Returns a [`ServiceNameError`] if the text does not name a service.
     pub fn parse(text: &str) -> Result<Self, ServiceNameError> {
         if text.contains(':') {
             return Err(ServiceNameError::Port);
@@ -119,17 +121,17 @@ impl ServiceName {
         })
     }
 
-    /// The name whose records are asked for: `_quictun._udp.example.com`.
+    /// Returns the name whose records are asked for: `_quictun._udp.example.com`.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// The domain that the person trusts, which certificates have to name.
+    /// Returns the domain that the person trusts, which certificates must contain.
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// The question for its records, with this number.
+    /// Encodes the question for the service's records, with this number.
     pub fn question(&self, id: u16) -> Vec<u8> {
         let name = self.name();
         let mut message = MessageBuilder::new_vec();
@@ -149,11 +151,11 @@ impl ServiceName {
         additional.finish()
     }
 
-    /// Reads the answer to the question with this number.
+    /// Decodes the answer to the question with this number.
     ///
     /// # Errors
     ///
-    /// The message is something else, or makes no sense.
+    /// Returns [`NotAnAnswer`] if the message is something else, or malformed.
     pub fn answer(&self, id: u16, message: &[u8]) -> Result<Answer, NotAnAnswer> {
         let message = Message::from_slice(message).map_err(|_| NotAnAnswer)?;
         let header = message.header();
@@ -177,7 +179,7 @@ impl ServiceName {
     }
 }
 
-/// Writes it as a person does: `srv:example.com`.
+/// Formats the service as a person writes it: `srv:example.com`.
 impl fmt::Display for ServiceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "srv:{}", self.written)
@@ -185,7 +187,7 @@ impl fmt::Display for ServiceName {
 }
 
 fn read_records(message: &Message<[u8]>) -> Result<Answer, NotAnAnswer> {
-    // The records may be another name's, to which an alias leads.
+    // The records may belong to another name, to which an alias leads.
     let owner = message.canonical_name().ok_or(NotAnAnswer)?;
     let (mut records, mut ttl_s, mut not_available) = (Vec::new(), u32::MAX, false);
     let section = message.answer().map_err(|_| NotAnAnswer)?;
@@ -220,7 +222,7 @@ fn read_records(message: &Message<[u8]>) -> Result<Answer, NotAnAnswer> {
     })
 }
 
-/// Whether a resolver may be asked for it: parts of 1 to 63 letters, digits, hyphens and underscores.
+/// Returns whether a resolver may be asked for a name: its parts have 1 to 63 letters, digits, hyphens and underscores.
 fn is_host_name(text: &str) -> bool {
     let is_part = |part: &str| {
         let mut bytes = part.bytes();

@@ -97,7 +97,7 @@ fn spice_classify() {
     replay("spice_classify", check::spice_classify);
 }
 
-/// A fuzz target of this crate and a test belong together.
+/// Checks that each fuzz target of this crate has a test, and each test a fuzz target.
 #[test]
 fn every_corpus_is_replayed() {
     let targets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");

@@ -1,4 +1,4 @@
-//! What the compatibility programs run with.
+//! Reads the settings of the compatibility programs.
 
 use std::path::PathBuf;
 
@@ -23,34 +23,34 @@ use crate::{control, state_dir, transport, tun_flags};
 
 const CA_ALONE: &str = "--ca-file does nothing by itself: add --verify-remote-endpoint";
 
-/// What the user asked a program to do.
+/// The user's request to a program.
 #[derive(Debug)]
 pub enum Asked<T> {
-    /// Print this and end.
+    /// Print this text and end.
     Print(String),
     /// Print the version and the commit, and end.
     Version,
-    /// Run.
+    /// Run with these settings.
     Run(Ready<T>),
 }
 
-/// Everything known before a program runs.
+/// The result of reading flags, environment and files, before a program runs.
 #[derive(Debug)]
 pub struct Ready<T> {
-    /// What it runs with.
+    /// The settings that the program runs with.
     pub settings: T,
-    /// For the user to know, one line each.
+    /// Warnings to the user, one line each.
     pub warnings: Vec<String>,
-    /// The original's start-up lines; for the eyes of `--log-level debug` only.
+    /// The original's start-up lines. They are printed only with `--log-level debug`.
     pub startup: Vec<String>,
 }
 
-/// Reads everything that `quictun-client` is started with.
+/// Reads the flags, environment and files of `quictun-client`.
 pub fn client(inputs: &Inputs<'_>) -> Result<Asked<ClientSettings>, Fault> {
     ask(&CLIENT, inputs, client_settings)
 }
 
-/// Reads everything that `quictun-server` is started with.
+/// Reads the flags, environment and files of `quictun-server`.
 pub fn server(inputs: &Inputs<'_>) -> Result<Asked<ServerSettings>, Fault> {
     ask(&SERVER, inputs, server_settings)
 }
@@ -79,7 +79,7 @@ fn ask<T>(
     }))
 }
 
-/// What somebody may wait for in vain who sets up quic-tun's logging library.
+/// Returns warnings about options of quic-tun's logging library that have no effect.
 fn missed(layers: &Layers<'_>) -> Result<Vec<String>, Fault> {
     let mut missed = Vec::new();
     let mut miss = |flag: &dyn Flag, why: &str| missed.push(layers.fault(flag, why).to_string());
@@ -287,7 +287,7 @@ fn certificate(
     )
 }
 
-/// The lines that the original prints at every start.
+/// Returns the lines that the original prints at every start.
 fn startup_lines(layers: &Layers<'_>, inputs: &Inputs<'_>) -> Vec<String> {
     let mut settings: Vec<(&str, String)> = layers
         .options()

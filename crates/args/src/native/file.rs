@@ -1,4 +1,5 @@
-//! The TOML files of `quictun server` and `quictun client`: the options, and one table each that no flag can say.
+//! Reads the TOML files of `quictun server` and `quictun client`: the options, and one table each that no flag
+//! expresses.
 //!
 //! `docs/examples/` shows every key.
 
@@ -28,7 +29,7 @@ static CLIENT: Schema = Schema {
     tables: Some(("server", &servers::KEYS)),
 };
 
-/// `[[client]]` in the server's file: who may reach what.
+/// `[[client]]` in the server's file: a client and the targets that it may reach.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClientTable {
@@ -36,33 +37,33 @@ pub(super) struct ClientTable {
     #[serde(default, alias = "keys")]
     pub(super) key: Texts,
     pub(super) psk_file: Option<PathBuf>,
-    /// Whether a certificate from `ca` that carries its name is proof.
+    /// Whether a certificate from `ca` that contains the client's name is a proof.
     #[serde(default)]
     pub(super) certificate: bool,
     #[serde(default)]
     pub(super) allow: Vec<String>,
-    /// Where it may have the server listen for it.
+    /// The addresses on which the client may have the server listen.
     #[serde(default)]
     pub(super) listen: Vec<String>,
     pub(super) max_flows: Option<Text>,
-    /// Both ways, each.
+    /// The rate limit of each direction.
     pub(super) rate: Option<Text>,
     pub(super) rate_up: Option<Text>,
     pub(super) rate_down: Option<Text>,
     pub(super) quota: Option<Text>,
     pub(super) expires: Option<Date>,
-    /// Whether it names the addresses of its applications in PROXY headers.
+    /// Whether the PROXY headers of its flows contain the addresses that it reports for its applications.
     #[serde(default)]
     pub(super) proxy_protocol: bool,
 }
 
-/// A date or time, as text or as TOML has it.
+/// A date or time, as text or as TOML's own type.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Date {
-    /// In quotes.
+    /// A text in quotes.
     Text(String),
-    /// Without.
+    /// A TOML date or time, without quotes.
     Toml(toml::value::Datetime),
 }
 
@@ -72,7 +73,7 @@ pub(super) enum Date {
 struct ForwardTable {
     listen: Text,
     target: Option<String>,
-    /// In place of a target: each connection says where it wants to go.
+    /// Given in place of a target: each connection names its destination by a proxy protocol.
     #[serde(default)]
     proxy: bool,
 }
@@ -81,7 +82,7 @@ pub(super) fn server(path: &Path, inputs: &Inputs<'_>) -> Result<File<Vec<Client
     SERVER.read(path, inputs)
 }
 
-/// Reads a client's file; `[[forward]]` becomes what `-L` and `-D` take.
+/// Reads a client's file. `[[forward]]` tables become the arguments of `-L` and `-D`.
 pub(super) fn client(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
     let file: File<Vec<ForwardTable>> = CLIENT.read(path, inputs)?;
     let mut layer = file.layer;

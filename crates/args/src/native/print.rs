@@ -1,6 +1,6 @@
-//! `quictun config print`: every value that holds, and the layer it comes from.
+//! `quictun config print`: every value in force, and the layer it comes from.
 //!
-//! What is printed is a configuration file itself: the same settings come out of it.
+//! The output is a configuration file itself: reading it gives the same settings.
 
 use std::fmt::Write as _;
 
@@ -70,7 +70,7 @@ pub(super) fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
     out
 }
 
-/// The servers, where they are tables.
+/// Prints the servers if they are tables.
 fn server_tables(out: &mut String, layers: &Layers<'_>) {
     let Some((path, tables)) = layers.tables(&SERVER_TO_DIAL) else {
         return;
@@ -91,7 +91,7 @@ fn server_tables(out: &mut String, layers: &Layers<'_>) {
     }
 }
 
-/// The options, table by table: those without a table first, as TOML wants it.
+/// Prints the options, table by table. Those without a table come first, as TOML requires.
 fn tables(
     out: &mut String,
     layers: &Layers<'_>,
@@ -119,7 +119,7 @@ fn tables(
             } else if is(&STATE_DIR, "") {
                 items = state_dir.map(str::to_owned).into_iter().collect();
             }
-            // Read without a fault before.
+            // The level was parsed without an error before.
             let level = short_level(layers, NAMES.verbosity).ok().flatten();
             if let Some((flag, word)) =
                 level.filter(|_| std::ptr::eq(option.spec(), LOG_LEVEL.spec()))
@@ -131,7 +131,7 @@ fn tables(
             if is_tables && layers.tables(option).is_some() {
                 continue;
             }
-            // Unset; the empty text would mean the same, but reads as if somebody had said so.
+            // The option is unset. Empty text would have the same effect, but would look as if it had been set.
             if items.iter().all(String::is_empty) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The servers of a client: `--server`, once or more often, or `[[server]]` tables in its file.
+//! The servers of a client: one or more `--server` options, or `[[server]]` tables in its file.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -11,10 +11,10 @@ use crate::fault::Fault;
 use crate::file::Fields;
 use crate::layers::{Layers, check_readable};
 
-/// The keys of a `[[server]]` table. What a table leaves out holds for all servers, as it stands outside the tables.
+/// The keys of a `[[server]]` table. A key that a table lacks has the value given outside the tables, for all servers.
 pub(super) const KEYS: [&str; 6] = ["address", "pin", "ca", "cert", "key", "psk_file"];
 
-/// The addresses, in the order in which they are given.
+/// Returns the addresses of the servers, in the order given.
 pub(super) fn addresses(layers: &Layers<'_>) -> Result<Vec<Address>, Fault> {
     let option = &flags::SERVER_TO_DIAL;
     let addresses = layers.get(option)?;
@@ -47,7 +47,7 @@ fn is_same(one: &Address, other: &Address) -> bool {
     }
 }
 
-/// The first server, and the others. `trust` and `identity` hold for those whose table says nothing else.
+/// Returns the first server, and the others. `trust` and `identity` apply to servers whose tables do not override them.
 pub(super) fn servers(
     layers: &Layers<'_>,
     addresses: Vec<Address>,
@@ -75,7 +75,7 @@ pub(super) fn servers(
     Ok((first, others))
 }
 
-/// Trust and identity that servers inherit where their tables name none.
+/// The trust and the identity of servers whose tables give none.
 struct Common<'a> {
     trust: Result<ServerTrust, Fault>,
     identity: &'a ClientIdentity,

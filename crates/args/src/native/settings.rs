@@ -1,4 +1,4 @@
-//! What `quictun server` and `quictun client` run with.
+//! Reads the settings of `quictun server` and `quictun client`.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,28 +23,28 @@ use crate::file::Texts;
 use crate::layers::{Kept, Layers, Origin, check_readable};
 use crate::{state_dir, transport, tun_flags};
 
-/// The client that `--allow` speaks of.
+/// The name of the client to which `--allow` applies.
 pub(super) const DEFAULT_CLIENT: &str = "default";
 
-/// What a server runs with.
+/// The result of reading a server's flags, environment and files.
 #[derive(Debug)]
 pub struct Server {
     /// The settings that the server runs with.
     pub settings: ServerSettings,
     /// The settings that only a restart changes.
     pub kept: Kept,
-    /// Secret of the default client, to be made before the server runs.
+    /// File with the secret of the default client, to be made before the server runs.
     pub make_psk: Option<PathBuf>,
-    /// For the user to know, one line each.
+    /// Warnings to the user, one line each.
     pub warnings: Vec<String>,
-    /// Where the server keeps its key, and clients that are invited or have joined.
+    /// The directory with the server's key, and with the clients that are invited or have joined.
     pub state_dir: PathBuf,
     /// Clients that have joined by an invitation.
     pub enrolled: Vec<Enrolled>,
 }
 
-/// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables; `checked` is the
-/// file that is only checked, which a fault in a rule then names.
+/// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables. `checked` is a
+/// file that is only checked; an error about a rule names it.
 pub(super) fn server(
     layers: &Layers<'_>,
     file: Option<(&Path, &[ClientTable])>,
@@ -69,7 +69,7 @@ pub(super) fn server(
     let make_psk = allow_default(allow, listen, &state_dir, &mut clients);
     let (mut enrolled, mut left_out) = (Vec::new(), Vec::new());
     for (file, client) in enrolled::read(layers, &state_dir, ca.is_some(), checked)? {
-        // The author of the table may not know of the client that joined; all other clients are to be served meanwhile.
+        // The author of the table may not know of the client that joined. Meanwhile all other clients must be served.
         if clients.iter().any(|known| known.name == client.name) {
             left_out.push(file.left_out());
             continue;
@@ -113,7 +113,7 @@ pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     Ok(client)
 }
 
-/// Reads the settings of a client for one flow: what it listens to, and how it is observed, is another client's.
+/// Reads the settings of a client for one flow. It has no listeners and no HTTP interface of its own.
 pub(super) fn connect(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let mut client = dialler(layers)?;
     (client.transport.connections, client.transport.workers) = (1, 1);
@@ -121,7 +121,7 @@ pub(super) fn connect(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let level = layers.setting(&control::LOG_LEVEL).origin;
     let is_asked = matches!(level, Origin::Flag | Origin::Environment(_));
     if !is_asked && !layers.get(&flags::VERBOSE)? {
-        // Standard error is that of another program, which says the last word.
+        // Standard error belongs to another program, which prints the last message itself.
         client.control.log.level = "error".parse().expect("invariant: a level");
     }
     Ok(client)
@@ -159,7 +159,7 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         psk_file,
     };
     let (first, other_servers) = servers::servers(layers, addresses, trust, &identity)?;
-    // A command's client reads the file of one that keeps running, and would take its listeners over.
+    // The client of a command reads the file of a client that keeps running, and would take over its listeners.
     let is_for_command = tun.as_ref().is_some_and(|tun| tun.for_command);
     let reverse = if is_for_command {
         forwards.retain(|forward| forward.to != ForwardTo::Destination);
@@ -262,7 +262,8 @@ fn rules_of<R: FromStr<Err: std::fmt::Display>>(
     texts.iter().map(rule).collect()
 }
 
-/// Gives the default client the rules of `--allow` and `--listen-for`; says which secret has to be made for it.
+/// Gives the default client the rules of `--allow` and `--listen-for`. Returns the file of the secret that has to be
+/// made for it.
 fn allow_default(
     allow: Vec<TargetRule>,
     listen: Vec<ListenRule>,
@@ -297,7 +298,7 @@ fn allow_default(
     Some(psk)
 }
 
-/// Clients without rules beside others that have some. Where none has any, the server itself says so.
+/// Returns a warning for each client without rules. If no client has rules, the server itself prints a warning.
 fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
     let may_nothing = |client: &&NamedClient| client.allow.is_empty() && client.listen.is_empty();
     if clients.iter().all(|client| may_nothing(&client)) {
@@ -313,7 +314,7 @@ fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
     .collect()
 }
 
-/// Listeners of one client (PROTOCOL REVERSE-4): more are refused here already.
+/// Limit of one client's listeners on a server (PROTOCOL REVERSE-4). More are refused here already.
 const REVERSE_MAX: usize = 64;
 
 fn reverse(layers: &Layers<'_>, offer: Offer) -> Result<Vec<Reverse>, Fault> {
@@ -354,7 +355,7 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
         to: ForwardTo::Proxy,
     }));
     for (n, forward) in forwards.iter().enumerate() {
-        // Port 0 is a port of its own each time.
+        // Port 0 is another port each time.
         let again = |other: &Forward| other.listen == forward.listen && !is_any_port(forward);
         if forwards.iter().skip(n + 1).any(again) {
             let items = layers.setting(&flags::FORWARD).items;
@@ -376,7 +377,7 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
     Ok(forwards)
 }
 
-/// The users of the proxies; without any, a proxy for others would be an open one.
+/// Returns the file of the proxies' users. Without users, a proxy that other machines reach would be an open proxy.
 fn proxy_users(layers: &Layers<'_>) -> Result<Option<PathBuf>, Fault> {
     let users = layers.readable(&flags::PROXY_USERS)?;
     let is_for_others = |listen: &&ListenOn| match listen {

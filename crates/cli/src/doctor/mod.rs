@@ -54,7 +54,7 @@ pub(crate) fn main(options: Options) -> ExitCode {
 /// The job of one `quictun doctor` command.
 #[derive(Clone, Copy, Debug)]
 pub enum Options {
-    /// Examine this machine.
+    /// Examines this machine, and prints a report.
     Examine {
         /// Prints the report as JSON.
         json: bool,

@@ -1,4 +1,4 @@
-//! The answers of the HTTP interface, as far as they are shown. `docs/REST.md` explains each field.
+//! The fields of the HTTP interface's answers that `quictun status` shows. `docs/REST.md` explains each of them.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::quantities::{age, time};
 use crate::ask::{self, AskError};
 
-/// One round of questions.
+/// The answers to one round of requests.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: Status,
@@ -18,7 +18,7 @@ pub(super) struct Answer {
     pub(super) bonds: Bonds,
 }
 
-/// `GET /v1/status`.
+/// The answer to `GET /v1/status`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Status {
     pub(super) version: String,
@@ -40,7 +40,7 @@ pub(super) struct Status {
     pub(super) move_seconds_p50: Option<f64>,
     pub(super) move_seconds_p99: Option<f64>,
     pub(super) moves_refused: u64,
-    /// Of a client. Programs before several servers have none.
+    /// The servers of a client. Older programs, which know only one server, do not send the list.
     #[serde(default)]
     pub(super) servers: Vec<Server>,
     pub(super) reload: Option<Latest>,
@@ -49,7 +49,7 @@ pub(super) struct Status {
 #[derive(Debug, Deserialize)]
 pub(super) struct Server {
     pub(super) name: String,
-    /// Of its SRV record. Programs before those have neither.
+    /// The priority and weight of its SRV record. Programs without support for SRV records send neither.
     #[serde(default)]
     pub(super) priority: Option<u16>,
     #[serde(default)]
@@ -67,7 +67,7 @@ pub(super) struct Latest {
     pub(super) restart: Vec<String>,
 }
 
-/// `GET /v1/connections`.
+/// The answer to `GET /v1/connections`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Connections {
     pub(super) connections: Vec<Connection>,
@@ -94,7 +94,7 @@ pub(super) struct Connection {
     pub(super) packets_lost: u64,
 }
 
-/// `GET /v1/tunnels`.
+/// The answer to `GET /v1/tunnels`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Tunnels {
     pub(super) tunnels: Vec<Tunnel>,
@@ -115,7 +115,7 @@ pub(super) struct Tunnel {
     pub(super) to_app_bytes: u64,
 }
 
-/// `GET /v1/bonds`.
+/// The answer to `GET /v1/bonds`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Bonds {
     pub(super) bonds: Vec<Bond>,
@@ -131,7 +131,7 @@ pub(super) struct Bond {
 }
 
 impl Status {
-    /// Moves of flows, in words; nothing where there were none.
+    /// Returns the moves of flows in words, or `None` if there were none.
     pub(super) fn moves_told(&self) -> Option<String> {
         let mut text = match (self.moves, self.moves_refused) {
             (0, 0) => return None,
@@ -154,7 +154,7 @@ impl Status {
 }
 
 impl Tunnel {
-    /// The application at this end, where it is known; what the flow waits for, where it does.
+    /// Returns the application at this side, if known, or the state of a flow that waits.
     pub(super) fn application(&self) -> Cow<'_, str> {
         let app = self.client_app.as_deref().or(self.server_app.as_deref());
         match self.detached_seconds {
@@ -165,12 +165,12 @@ impl Tunnel {
     }
 }
 
-/// Asks for all of it. Connections come last: a first question for flows waits a second for their rates, and counters
-/// of bytes should be as old as the answer.
+/// Requests all answers. Connections come last: the first request for flows waits one second for their rates, and byte
+/// counters should be as old as the answer.
 ///
 /// # Errors
 ///
-/// Those of [`ask::get`].
+/// Returns the errors of [`ask::get`].
 pub(super) fn ask(at: &HttpListen) -> Result<Answer, AskError> {
     let status = ask::get(at, "/v1/status")?;
     let tunnels = ask::get(at, "/v1/tunnels")?;
@@ -182,11 +182,11 @@ pub(super) fn ask(at: &HttpListen) -> Result<Answer, AskError> {
     })
 }
 
-/// Asks for all of it, and gives it as it came, in one object.
+/// Requests all answers, and returns them unchanged in one object.
 ///
 /// # Errors
 ///
-/// Those of [`ask::get`], also where it is not what [`ask`] could read.
+/// Returns the errors of [`ask::get`], also for an answer that [`ask`] could not parse.
 pub(super) fn ask_json(at: &HttpListen) -> Result<serde_json::Value, AskError> {
     let status = object::<Status>(at, "/v1/status")?;
     let connections = object::<Connections>(at, "/v1/connections")?;
@@ -201,7 +201,7 @@ pub(super) fn ask_json(at: &HttpListen) -> Result<serde_json::Value, AskError> {
     }))
 }
 
-/// An answer that holds a `T`.
+/// Parses an answer as a `T`.
 fn object<T: DeserializeOwned>(
     at: &HttpListen,
     path: &'static str,

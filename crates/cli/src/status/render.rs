@@ -1,4 +1,4 @@
-//! The answers of the HTTP interface as text of 80 columns.
+//! Renders the answers of the HTTP interface as text of 80 columns.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use super::cells::{cut, left, right};
 use super::quantities::{age, bytes, count, milliseconds, percent};
 use crate::ask::plain;
 
-/// Columns of a terminal that nobody has made wider.
+/// Default width of a terminal, columns.
 const WIDTH: usize = 80;
 
-/// Rows of a table: the rest is counted.
+/// Limit of a table's rows. The rest is counted.
 const ROWS_MAX: usize = 20;
 
 const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
@@ -84,7 +84,7 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
     }
 }
 
-/// The heading of a column and its width, which is negative where cells are flush left.
+/// The heading of a column and its width, which is negative if its cells are aligned to the left.
 type Column = (&'static str, isize);
 
 const SERVER: [Column; 4] = [("SERVER", -29), ("RTT", 7), ("FLOWS", 5), ("STATE", -36)];
@@ -98,7 +98,7 @@ const RECORD: [Column; 6] = [
     ("STATE", -27),
 ];
 
-/// Several servers, or those of a service; of another one the connections say enough.
+/// Renders the table of several servers, or of a service's servers. For a single server, the connections say enough.
 fn servers_table(out: &mut String, servers: &[Server]) {
     let have_records = servers.iter().any(|server| server.priority.is_some());
     if servers.len() < 2 && !have_records {
@@ -178,7 +178,7 @@ const BOND: [Column; 5] = [
     ("KEPT", 9),
 ];
 
-/// Bonds without a connection; of the others the number is enough.
+/// Renders the bonds without a connection. Of the other bonds, only the number is shown.
 fn bonds_table(out: &mut String, status: &Status, found: &Bonds) {
     if status.bonds == 0 && status.moves == 0 {
         return;

@@ -1,4 +1,4 @@
-//! `quictun-client`: command lines of quic-tun v0.0.1 to v0.0.5, and ours.
+//! `quictun-client`: command lines of quic-tun v0.0.1 to v0.0.5, and the options added since.
 
 use quictun_args::compat::settings::Asked;
 use quictun_control::log::LogFilter;
@@ -79,7 +79,7 @@ fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
     );
 }
 
-/// Flag, value, and the one setting that it changes.
+/// Each line has a flag, a value, and the one setting that it changes.
 const FLAGS: &[(&str, &str, (&str, &str))] = &[
     ("server-endpoint", "[::1]:1", ("server", "::1 1")),
     (

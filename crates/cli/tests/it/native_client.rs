@@ -77,7 +77,7 @@ fn flags_become_settings() {
     );
 }
 
-/// The settings of a client with these flags beside the minimum.
+/// Returns the settings of a client with these flags beside the minimum.
 fn client(flags: &str) -> ClientSettings {
     let world = World::default().file("f", "");
     let line = format!("{} {flags}", minimal());
@@ -301,7 +301,7 @@ fn run_takes_the_flags_of_a_client_and_a_command() {
     assert_eq!(plan.dns, Some([192, 0, 2, 53].into()));
 }
 
-/// Command line, and the message.
+/// Each line has a command line and its error message.
 const BAD: &[(&str, &str)] = &[
     (
         "client",
@@ -474,7 +474,7 @@ fn flags_take_the_place_of_the_files_forwards() {
 
 const FORWARD: &str = "[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
 
-/// A pin beside [`PIN`].
+/// A pin other than [`PIN`].
 const OTHER: &str = "sha256:n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg";
 
 #[test]
@@ -511,7 +511,7 @@ fn a_service_is_a_server_among_others() {
             "{found:?}"
         );
     }
-    // It listens for reverse forwards at the server before it.
+    // The client listens for reverse forwards at the server before the service.
     let reverse = format!("{FLAG_FORWARD} -R 8000=h:1 --server b:2 --server srv:x.example");
     let found = lines(&World::default(), &format!("client --ca system {reverse}"));
     assert_eq!(found["server"], "b 2");
@@ -534,7 +534,7 @@ fn a_server_table_has_its_own_pin_and_secret_or_those_of_all() {
     assert!(found["psk_file"].contains("\"f\""), "{found:?}");
     let other = &found["other_servers"];
     assert!(other.contains(PIN) && other.contains("\"g\""), "{other}");
-    // Flags replace the file's servers, and what holds for all holds for those.
+    // Flags replace the file's servers. Options for all servers then apply to the servers of the flags.
     let flags = lines(&world, "client -c c.toml --server x");
     assert_eq!(flags["other_servers"], "[]");
     assert!(flags["trust"].contains(PIN), "{flags:?}");
@@ -715,7 +715,7 @@ fn the_example_says_what_its_comments_say() {
         format!("Target(Tcp {{ family: Any, host: \"{host}\", port: {port} }})")
     };
     let mut base = lines(&World::default(), &minimal());
-    // Its values are the defaults; what has none is given here.
+    // The example's values are the defaults; values without a default are listed here.
     base.insert("httpd_is_default", "false".to_owned());
     differ(
         &found,

@@ -21,7 +21,7 @@ fn lines(world: &World, line: &str) -> Lines {
     )
 }
 
-/// Clients as `name: proofs -> rules`.
+/// Returns the clients as `name: proofs -> rules`.
 fn clients(world: &World, line: &str) -> Vec<String> {
     let settings = world
         .native_server(line)
@@ -112,10 +112,10 @@ fn allow_stands_beside_the_files_clients_and_replaces_its_default_clients_rules(
     let server = world
         .native_server("server --config default.toml --allow c:3")
         .expect("a server");
-    assert_eq!(server.make_psk, None, "its secret is the file's matter");
+    assert_eq!(server.make_psk, None, "the file names its secret");
 }
 
-// PROTOCOL JOIN-5: who has joined is a client after a restart, and an invitation that nobody has used is none.
+// PROTOCOL JOIN-5: a client that has joined is a client after a restart, and an unused invitation is not.
 #[test]
 fn clients_that_have_joined_stand_beside_those_of_the_file() {
     let joined =
@@ -279,7 +279,7 @@ fn a_setting_that_needs_a_restart_is_told_by_its_value_and_not_by_its_text() {
     }
 }
 
-/// Command line, and the message.
+/// Each line has a command line and its error message.
 const BAD: &[(&str, &str)] = &[
     (
         "server --listen 127.0.0.1",
@@ -448,7 +448,8 @@ fn example() -> World {
 fn the_example_says_what_its_comments_say() {
     let mut found = lines(&example(), "server --config server.toml");
     let mut base = lines(&World::default(), "server");
-    // Its values are the defaults, down to the state directory of a process without a home; but they are given.
+    // The example's values are the defaults, including the state directory of a process without a home, but they are
+    // given explicitly.
     base.insert("httpd_is_default", "false".to_owned());
     let access = found.remove("access").expect("a line");
     base.remove("access");

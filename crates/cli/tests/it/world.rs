@@ -1,5 +1,5 @@
-//! A made-up process: arguments, environment and files that exist nowhere else; and settings as lines of
-//! text, so that a test can say what differs from the defaults.
+//! A made-up process: arguments, environment and files that exist nowhere else. Its settings are lines of text, so that
+//! a test can state the difference from the defaults.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use quictun_tunnel::settings::{
     Address, ClientSettings, Congestion, ServerSettings, TransportSettings,
 };
 
-/// A pin that is one.
+/// A valid pin: the hash of empty input.
 pub(crate) const PIN: &str = "sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";
 
 #[derive(Clone, Debug, Default)]
@@ -65,7 +65,7 @@ impl World {
         self
     }
 
-    /// A file that a directory has named and that has gone since.
+    /// Adds a file that a directory lists but that cannot be opened, because it was removed since.
     pub(crate) fn gone_file(mut self, path: &str) -> Self {
         let gone = Err(ErrorKind::NotFound);
         self.files.0.insert(path.into(), gone);
@@ -126,7 +126,7 @@ impl World {
     }
 }
 
-/// Splits at spaces; `''` is the empty word.
+/// Splits a line at spaces; `''` is the empty word.
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace()
         .map(|word| {
@@ -146,7 +146,7 @@ pub(crate) fn run<T: Debug>(asked: Result<Asked<T>, Fault>) -> Ready<T> {
     }
 }
 
-/// The whole of what a user reads about a fault, and the exit code.
+/// Returns the whole text of an error that a user reads, and the exit code.
 pub(crate) fn fault<T: Debug>(outcome: Result<T, Fault>) -> (String, Exit) {
     match outcome {
         Err(fault) => {
@@ -176,7 +176,7 @@ pub(crate) fn failure<T: Debug>(outcome: Result<T, Fault>, expected: &str, conte
     );
 }
 
-/// The data path as it is where nothing is said about it.
+/// Returns the settings of the data path without any options.
 pub(crate) fn default_transport() -> TransportSettings {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     TransportSettings {
@@ -257,7 +257,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> Lines {
         listen,
         identity,
         access,
-        // Follows from the state directory, which is in `identity`.
+        // The value follows from the state directory, which is in `identity`.
         clients_in: _,
         headed,
         token_parser,

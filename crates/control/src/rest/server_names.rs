@@ -2,50 +2,50 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A list that the process changes and the interface shows: a server for each that the engines know, by its number there.
-/// Clones are the same one.
+/// The names of all servers, indexed by their numbers in the engines. The process changes the list, and the interface
+/// shows it. Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames(Arc<Mutex<Vec<Option<ServerName>>>>);
 
-/// One server.
+/// The name of one server, and its SRV record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerName {
-    /// As it was given, or the host and port of its record.
+    /// The name as it was given, or the host and port of the record.
     pub name: String,
-    /// What its record says, where it was found by one.
+    /// The server's SRV record, or `None` if the server was given by name.
     pub record: Option<ServerRecord>,
 }
 
-/// What the SRV record of a server says.
+/// The contents of a server's SRV record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerRecord {
     /// The service, as it was given.
     pub service: String,
-    /// No server with a higher number is used while one with a lower number answers.
+    /// The record's priority. While a server with a lower number answers, those with higher numbers are not used.
     pub priority: u16,
-    /// Part of the clients, among the servers of one priority.
+    /// The server's share of the clients, relative to the weights of the same priority.
     pub weight: u16,
 }
 
 impl ServerNames {
-    /// The list of these servers; `None`: there is none with this number at the moment.
+    /// Creates the list. `None` means that there is no server with this number at the moment.
     pub fn new(names: Vec<Option<ServerName>>) -> Self {
         Self(Arc::new(Mutex::new(names)))
     }
 
-    /// Shows this in place of a server.
+    /// Replaces the name of a server. An unknown number is ignored.
     pub fn set(&self, server: usize, name: Option<ServerName>) {
         if let Some(known) = self.lock().get_mut(server) {
             *known = name;
         }
     }
 
-    /// One server.
+    /// Returns the name of a server, or `None` if there is none with this number.
     pub fn get(&self, server: usize) -> Option<ServerName> {
         self.lock().get(server).cloned().flatten()
     }
 
-    /// All, by their numbers.
+    /// Returns all servers with their numbers.
     pub fn all(&self) -> Vec<(usize, ServerName)> {
         let names = self.lock();
         let known = names.iter().enumerate();
@@ -54,12 +54,12 @@ impl ServerNames {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Option<ServerName>>> {
-        // Each name is replaced whole: a thread that panicked with the lock left the old or the new one.
+        // Each name is replaced as a whole: a thread that panicked with the lock left the old or the new one.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Servers that stand for themselves.
+/// Creates a list of servers that were given by name.
 impl<S: Into<String>> FromIterator<S> for ServerNames {
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         let named = |name: S| ServerName {

@@ -1,4 +1,4 @@
-//! The servers of a client in `/v1/status`: which of them new flows go to, and why.
+//! The servers of a client in `/v1/status`: the server that new flows go to, and the reason.
 
 use quictun_engine::report::{ServerReport, Why};
 
@@ -25,10 +25,10 @@ object! {
     }
 }
 
-/// State of one server, summed over all workers.
+/// The state of one server, summed over all workers.
 #[derive(Debug, Default)]
 struct Known {
-    /// It is the only one.
+    /// Whether the client has no other server.
     only: bool,
     used_by: usize,
     chosen: Option<Why>,
@@ -80,7 +80,7 @@ impl Known {
         }
     }
 
-    /// `answering`: the records of servers that answer.
+    /// Returns the state of a server in words. `answering` has the records of servers that answer.
     fn why(&self, name: &ServerName, answering: &[ServerRecord]) -> String {
         let record = name.record.as_ref();
         let stands_back = record.is_some_and(|this| {

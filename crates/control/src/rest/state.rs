@@ -1,4 +1,4 @@
-//! What the handlers work with.
+//! The state that the handlers share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,50 +21,50 @@ use crate::reload::Reloadable;
 use crate::settings::ControlSettings;
 use crate::snapshot::{Detail, Workers};
 
-/// Rates are over one second, as the original's.
+/// The time over which rates are measured: one second, as in the original.
 const RATE_WINDOW: Duration = Duration::from_secs(1);
 
-/// What the HTTP interface shows.
+/// The data and settings behind the HTTP interface.
 #[derive(Debug)]
 pub struct RestState {
-    /// The answer of `/readyz` depends on it; the program sets it.
+    /// The state that `/readyz` reports. The program sets it.
     pub readiness: Readiness,
     pub(super) side: Side,
-    /// Keeps the original's misspelt channel names in `/tunnels`.
+    /// Whether `/tunnels` keeps the original's misspelt channel names.
     pub(super) compat_json: bool,
     pub(super) workers: Workers,
     pub(super) clock: ProcessClock,
     pub(super) uuids: FlowUuids,
     pub(super) rate_window: Duration,
     pub(super) limits: Limits,
-    /// Names in `Host` headers that are answered, beside addresses and `localhost`.
+    /// Names that are accepted in `Host` headers, beside addresses and `localhost`.
     pub(super) names: Vec<String>,
     pub(super) facts: Facts,
     pub(super) reload: Option<Arc<dyn Reloadable>>,
     pub(super) preview: Preview,
-    /// Client: what replaces its connections.
+    /// On a client: replaces its connections.
     pub(super) reconnect: Option<Reconnect>,
-    /// Server: tells what clients use.
+    /// On a server: reports the usage of clients.
     pub(super) uses: Option<Told>,
 }
 
-/// Facts that a process has made of its settings, for `/v1/status`.
+/// Facts that follow from a process's settings, for `/v1/status`.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Where it listens.
+    /// The addresses that the process listens on.
     pub listen: Vec<String>,
-    /// The cipher suite that it prefers, and the library that computes it.
+    /// The preferred cipher suite, and the library that computes it.
     pub aead: String,
-    /// Client: its servers, in the order in which they were given.
+    /// On a client: its servers, in the order given.
     pub servers: ServerNames,
-    /// Client: its reverse forwards.
+    /// On a client: its reverse forwards.
     pub reverse: ReverseForwards,
 }
 
 impl RestState {
-    /// The state of a process that starts now and has these `workers`.
+    /// Creates the state of a process that starts now and has these `workers`.
     ///
-    /// `facts` are for `/v1/status`, and `reload` is what the process can read again.
+    /// `/v1/status` shows `facts`. `reload` gives access to the reloads of the process.
     pub fn new(
         side: Side,
         workers: Workers,
@@ -90,7 +90,7 @@ impl RestState {
         }
     }
 
-    /// The same, of a server that tells what its clients use.
+    /// Adds the usage of clients, for a server.
     #[must_use]
     pub fn with_uses(self, uses: Uses) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl RestState {
         }
     }
 
-    /// The same, of a process whose connections `replace` replaces.
+    /// Adds the function by which the process replaces its connections.
     #[must_use]
     pub fn with_reconnect(self, replace: Replace) -> Self {
         Self {
@@ -115,7 +115,8 @@ impl RestState {
         }
     }
 
-    /// What the application at the client's end is on this side: the local one on a client, the far one on a server.
+    /// Recognises SPICE in the first bytes of a flow. The application of the client's side is the local one on a
+    /// client, and the remote one on a server.
     pub(super) fn spice(&self, flow: &FlowReport) -> Option<Spice> {
         match self.side {
             Side::Client => spice::classify(&flow.head_from_app, &flow.head_to_app),

@@ -74,7 +74,7 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Response {
     Json(summary(&app.state, &sample, reason)).into_response()
 }
 
-/// How long the process had been running when the sample was taken.
+/// Returns how long the process had been running when the sample was taken.
 fn uptime(state: &RestState, sample: &Sample) -> Duration {
     let snapshots = sample.collected.snapshots.iter();
     let taken = snapshots.map(|snapshot| snapshot.taken).max();
@@ -96,7 +96,7 @@ fn reloaded(outcome: Option<Outcome>) -> Latest {
     }
 }
 
-/// What a reload would change; nothing is changed.
+/// Answers with the changes that a reload would make, without making them.
 pub(super) async fn reload(State(app): State<Arc<App>>) -> Response {
     let Some(reload) = &app.state.reload else {
         let text = "this process reads its configuration only when it starts";

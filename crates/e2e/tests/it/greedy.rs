@@ -1,4 +1,4 @@
-//! A client that wants everything: what it leaves behind, and what others get beside it.
+//! A client that takes all it can get: the resources that it leaves behind, and the service that other clients get.
 
 use std::io::{ErrorKind, Write as _};
 use std::net::UdpSocket;
@@ -16,9 +16,9 @@ use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, run};
 use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address, server_pin};
 
-/// Less than what a dial or a look-up waits by itself.
+/// A time limit below that of a dial or a look-up.
 const SOON: Duration = Duration::from_secs(4);
-/// For what has no time of its own, on a busy machine too.
+/// A time limit for steps without one of their own, on a busy machine too.
 const LATER: Duration = Duration::from_secs(20);
 const SOME: Payload = Payload {
     seed: 121,
@@ -31,7 +31,7 @@ struct Known {
     files: [String; 2],
 }
 
-/// `quictun server` that knows these clients.
+/// A `quictun server` that knows these clients.
 struct Knowing {
     program: Program,
     address: String,
@@ -41,7 +41,7 @@ struct Knowing {
 }
 
 impl Knowing {
-    /// `wrapper` is put before the command.
+    /// Starts the server. `wrapper` is put before the command.
     fn start(rules: &[(&'static str, String)], wrapper: &[&str]) -> Result<Self> {
         let home = Home::new()?;
         let mut known = Vec::new();
@@ -72,7 +72,7 @@ impl Knowing {
         })
     }
 
-    /// The client of that name, which leads to `target`.
+    /// Starts the client of that name, with a forward to `target`.
     fn client(&self, name: &str, target: &str) -> Result<Client> {
         let known = self.known.iter().find(|known| known.name == name);
         let known = known.context("no such client")?;
@@ -86,7 +86,7 @@ impl Knowing {
     }
 }
 
-/// What `quictun keygen` makes: pin, certificate and key.
+/// Runs `quictun keygen`. Returns the pin, and the files of the certificate and the key.
 pub(crate) fn keygen(home: &Home, name: &str) -> Result<(String, [String; 2])> {
     let mut command = home.command(&Machine::here(), "quictun")?;
     let printed = run(command.args(["keygen", "--out", name]))?;
@@ -100,8 +100,8 @@ pub(crate) fn keygen(home: &Home, name: &str) -> Result<(String, [String; 2])> {
     Ok(((*pin).to_owned(), [path(certificate)?, path(key)?]))
 }
 
-/// A name server that never answers, and the only one that this world knows.
-/// Each of `attempts` is waited for so long.
+/// Binds the only name server of this world, which never answers. The resolver waits for `timeout_s` in each of
+/// `attempts`.
 fn silent_name_server(home: &Home, timeout_s: u32, attempts: u32) -> Result<UdpSocket> {
     let list = home.path().join("resolv.conf");
     let options = format!("options timeout:{timeout_s} attempts:{attempts}");
@@ -112,17 +112,17 @@ fn silent_name_server(home: &Home, timeout_s: u32, attempts: u32) -> Result<UdpS
     Ok(socket)
 }
 
-/// Many connections, without those that were refused.
+/// Opens many connections, and returns those that were not refused.
 fn crowd(client: &Client, count: usize) -> Result<Vec<Connection>> {
     let connections = (0..count).map(|_| client.forward.connect());
-    // A refusal may come before the system says that the connection is there.
+    // A refusal may arrive before the system reports that the connection is up.
     let refused = |connection: &Result<Connection>| connection.as_ref().is_err_and(is_reset);
     connections
         .filter(|connection| !refused(connection))
         .collect()
 }
 
-/// TCP sockets of this world that wait for an answer to their SYN.
+/// Counts the TCP sockets of this world that wait for an answer to their SYN.
 fn syn_sent() -> Result<usize> {
     const SYN_SENT: &str = "02";
     let table = std::fs::read_to_string("/proc/net/tcp")?;
@@ -161,7 +161,7 @@ fn dials_end_with_their_flows() -> Result<()> {
 #[test]
 fn look_ups_that_wait_end_with_their_flows() -> Result<()> {
     isolated(|| {
-        // What is under way for one client alone; each asks for both families, once.
+        // The limit of one client's look-ups under way; each asks for both families, once.
         const QUESTIONS: usize = 2 * 32;
         let home = Home::new()?;
         let name_server = silent_name_server(&home, 4, 1)?;
@@ -179,7 +179,7 @@ fn look_ups_that_wait_end_with_their_flows() -> Result<()> {
         deadline::until("their end", SOON, || {
             server.program.count("handshake error!") >= 64
         })?;
-        // Its turn would come after theirs.
+        // The look-up for this flow would come after theirs.
         let _last = last.forward.connect()?;
         let mut asked = 0;
         let mut question = [0; 512];
@@ -192,7 +192,7 @@ fn look_ups_that_wait_end_with_their_flows() -> Result<()> {
         }
         ensure!(
             asked <= QUESTIONS,
-            "{asked} questions that nobody asks any more"
+            "{asked} questions of flows that have ended"
         );
         Ok(())
     })
@@ -254,13 +254,13 @@ fn a_client_that_holds_most_descriptors_leaves_some_for_others() -> Result<()> {
     let target = application.target();
     let rule = target.trim_start_matches("tcp:").to_owned();
     let rules = [("greedy", rule.clone()), ("modest", rule)];
-    // Nobody may raise it: the hard limit is the same.
+    // The process cannot raise its limit, because the hard limit is the same.
     let mut server = Knowing::start(&rules, &["prlimit", "--nofile=160:160", "--"])?;
     let mut greedy = server.client("greedy", &target)?;
     let modest = server.client("modest", &target)?;
     let mut crowd = crowd(&greedy, 300)?;
     for connection in &mut crowd {
-        // A reset may come before the byte is written.
+        // A reset may arrive before the byte is written.
         if connection.write_all(b"x").is_err() {}
     }
     greedy.program.wait_for("has reached a limit", LATER)?;

@@ -1,4 +1,4 @@
-//! Clients known by certificate or key: the right ones are served, the others are told why, once.
+//! Clients identified by certificate or key: the right ones are served, and each of the others learns the reason, once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Authority {
         })
     }
 
-    /// The files of a certificate for `name` and of its key, under the name `stem`.
+    /// Issues a certificate for `name`. Returns its file and that of its key, both named `stem`.
     pub(crate) fn issue(&self, home: &Home, stem: &str, name: &str) -> Result<[String; 2]> {
         let key = KeyPair::generate()?;
         let params = CertificateParams::new(vec![name.to_owned()])?;
@@ -56,7 +56,7 @@ fn text(path: PathBuf) -> Result<String> {
     path.ok().context("a path that is no text")
 }
 
-/// Refused by one line that names the cause, however often it dials, and nothing reaches the target.
+/// Checks that a client is refused, that one line names the cause however often it dials, and that its flow is reset.
 fn is_refused(mut client: Client, cause: &str) -> Result<()> {
     let said = client.program.wait_for(REFUSES, SOON)?;
     ensure!(said.contains(cause), "{said}");
@@ -110,7 +110,7 @@ fn quictun_server_lets_in_clients_of_its_authority_only() -> Result<()> {
     Ok(())
 }
 
-/// `quictun server` with this file.
+/// A `quictun server` with this file.
 struct Native {
     address: String,
     pin: String,
@@ -147,7 +147,7 @@ impl Native {
     }
 }
 
-/// What `quictun keygen` makes: pin, certificate and key.
+/// Runs `quictun keygen`. Returns the pin, and the files of the certificate and the key.
 fn keygen(home: &Home, name: &str) -> Result<(String, [String; 2])> {
     let mut command = home.command(&Machine::here(), "quictun")?;
     let printed = run(command.args(["keygen", "--out", name]))?;
@@ -225,7 +225,7 @@ fn a_client_that_was_refused_is_served_once_the_server_knows_it() -> Result<()> 
     command.args(["server", "-c", "server.toml", "--http", "off"]);
     let mut server = Program::start("server", &mut command)?;
     server.wait_for("Server endpoint start up successful", START)?;
-    // The first one may meet a connection to the server that is no more.
+    // The first flow may meet a connection that the new server does not know.
     served_within(&client.forward, SOME, SOON)?;
     client.program.wait_for("no longer refuses", SOON).map(drop)
 }

@@ -23,10 +23,11 @@ const SOON: Duration = Duration::from_secs(20);
 
 const CONNECTED: &str = "client connected";
 
-/// The server says so once of each client.
+/// Part of the log line about ignored addresses, which the server writes once for each client.
 const UNBELIEVED: &str = "PROXY headers have its own";
 
-/// Listens everywhere, and answers each line with the two addresses of the header that came first, and the line.
+/// Starts a target that listens on all addresses. It answers each line with the two addresses of the header that came
+/// first, followed by the line.
 fn target() -> Result<(Application, u16)> {
     let target = Application::tcp_on((Ipv6Addr::UNSPECIFIED, 0).into(), tell)?;
     let port = target.endpoint().port()?;
@@ -43,7 +44,7 @@ fn tell(connection: Connection) -> Result<()> {
     answers.finish()
 }
 
-/// Reads a header as section 2.2 of haproxy's specification tells receivers to.
+/// Reads a header as section 2.2 of haproxy's specification requires of receivers.
 fn header(from: &mut impl Read) -> Result<(SocketAddr, SocketAddr)> {
     let mut fixed = [0; 16];
     from.read_exact(&mut fixed)?;
@@ -70,7 +71,8 @@ fn header(from: &mut impl Read) -> Result<(SocketAddr, SocketAddr)> {
     ))
 }
 
-/// A server with two clients: what `trusted` says of its applications is believed, and what `plain` says is not.
+/// A server with two clients: it accepts the application addresses that `trusted` reports, and ignores those of
+/// `plain`.
 struct Site {
     server: Program,
     address: String,
@@ -79,7 +81,7 @@ struct Site {
 }
 
 impl Site {
-    /// Its targets on `port`, and the socket of its directory, get the header.
+    /// Starts the server. Its targets on `port`, and the socket in its directory, get the header.
     fn new(port: u16) -> Result<Self> {
         let home = Home::new()?;
         let at = |name: &str| home.path().join(name).display().to_string();
@@ -112,13 +114,13 @@ impl Site {
     fn command(&self, name: &str, arguments: &[&str]) -> Result<Command> {
         let mut command = self.home.command(&Machine::here(), "quictun")?;
         command.args(["client", "--server", &self.address, "--pin", &self.pin]);
-        // One connection: the server sees one address of the client.
+        // A single connection, so that the server sees one address of the client.
         command.args(["--psk-file", name, "--connections", "1"]);
         command.args(arguments);
         Ok(command)
     }
 
-    /// A client, and its address as the server sees it.
+    /// Starts a client, and returns its address as the server sees it.
     fn client(&self, name: &str, arguments: &[&str]) -> Result<(Client, SocketAddr)> {
         let mut command = self.command(name, arguments)?;
         let before = self.server.count(CONNECTED);
@@ -132,7 +134,7 @@ impl Site {
     }
 }
 
-/// What a target says to a line of an application that has connected.
+/// Sends a target a line, and returns its answer.
 fn ask(connection: &mut BufReader<TcpStream>, line: &str) -> Result<String> {
     writeln!(connection.get_mut(), "{line}")?;
     let mut answer = String::new();
@@ -147,7 +149,7 @@ fn connect(forward: &Endpoint) -> Result<(BufReader<TcpStream>, SocketAddr)> {
     Ok((BufReader::new(connection), source))
 }
 
-/// Connects through a proxy.
+/// Connects to a target through a proxy.
 fn connect_by(proxy: &Endpoint, target: &str) -> Result<(BufReader<TcpStream>, SocketAddr)> {
     let (mut connection, source) = connect(proxy)?;
     write!(
@@ -291,7 +293,7 @@ fn a_flow_that_moves_to_another_connection_has_one_header() -> Result<()> {
     Ok(())
 }
 
-// PROTOCOL HEADER-2: a client of quic-tun's protocol has no way to name its application.
+// PROTOCOL HEADER-2: a client of quic-tun's protocol cannot report its application's address.
 #[test]
 fn a_client_of_quic_tuns_protocol_reaches_a_target_with_the_header() -> Result<()> {
     let (_target, port) = target()?;

@@ -1,4 +1,4 @@
-//! A client of a service: its servers are those that SRV records name, in a world with a name server of its own.
+//! A client of a service: SRV records name its servers, in a world with a name server of its own.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,13 +24,13 @@ const SOME: Payload = Payload {
     bytes: 100_000,
 };
 
-/// The domain that a person writes, and that certificates have to name.
+/// The domain that a person writes, and that certificates must contain.
 const DOMAIN: &str = "tunnel.test";
 
-/// Its records: priority, weight, port and target; any other name has an address, which is this machine's.
+/// The records of the domain: priority, weight, port and target. Any other name has the address of this machine.
 type Zone = Arc<Mutex<Vec<(u16, u16, u16, &'static str)>>>;
 
-/// The only name server of this world. Its thread ends with the process.
+/// Starts the only name server of this world. Its thread ends with the process.
 fn name_server(home: &Home) -> Result<Zone> {
     let list = home.path().join("resolv.conf");
     std::fs::write(&list, "nameserver 127.0.0.1\n")?;
@@ -42,7 +42,7 @@ fn name_server(home: &Home) -> Result<Zone> {
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
             let records = records.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(answer) = answer(&buffer[..length], &records) {
-                // Whoever has gone needs no answer.
+                // An error means that the resolver has gone, and needs no answer.
                 socket.send_to(&answer, from).ok();
             }
         }
@@ -50,7 +50,7 @@ fn name_server(home: &Home) -> Result<Zone> {
     Ok(zone)
 }
 
-/// The answer to a question of one name; `None`: it makes no sense.
+/// Builds the answer to a question for one name, or returns `None` if the question is malformed.
 fn answer(question: &[u8], records: &[(u16, u16, u16, &str)]) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     const A: [u8; 2] = [0, 1];
@@ -120,7 +120,7 @@ impl Ground {
         bare(&self.application.target())
     }
 
-    /// A server whose certificate names `name`, and its port. All have one secret.
+    /// Starts a server whose certificate contains `name`, and returns its port too. All servers have one secret.
     fn server(&self, name: &str) -> Result<(NativeServer, u16)> {
         let [certificate, key] = self.authority.issue(&self.home, name, name)?;
         let state = self.home.path().join("state");
@@ -158,7 +158,7 @@ impl Ground {
     }
 }
 
-/// What `/v1/status` says of each server: its name, priority, and state.
+/// Returns the entries of `/v1/status` for each server: its name, priority, and state.
 fn states(program: &mut Program) -> Result<Vec<(String, u64, String)>> {
     let line = program.wait_for("HTTP interface\t", SOON)?;
     let at = listen_address(&line)?.parse()?;
@@ -243,7 +243,7 @@ fn a_server_whose_certificate_names_the_target_of_its_record_is_refused_and_abse
             ensure!(line.contains(reason), "{line}");
             client.program.hush();
         }
-        // A name that is trusted as it is written needs no service.
+        // A host's name that is trusted as written needs no service.
         let client = ground.client(&format!("one.hosts.test:{port}"))?;
         through_echo(&client.forward, SOME)?;
         ground.set(&[(0, 0, 0, ".")]);

@@ -1,4 +1,4 @@
-//! Servers that come and go while the client runs: those that the records of a service name.
+//! Servers that change while the client runs: those that the SRV records of a service name.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::report::ServerId;
 use crate::traffic::Traffic;
 
 impl Client {
-    /// Says what a server is from now on.
+    /// Sets the server in a place from now on. Another tenant ends the connections and flows of the one before.
     pub(crate) fn set_place<S: Socket>(
         &mut self,
         now: Instant,
@@ -41,7 +41,7 @@ impl Client {
         self.place_waiting(now, traffic);
     }
 
-    /// The server takes no new flows. It keeps those that it has, and is dialled for those that wait for it.
+    /// Retires a server from new flows. It keeps its open flows, and is dialled for those that wait for it.
     fn leave<S: Socket>(&mut self, traffic: &mut Traffic<S>, server: ServerId) {
         for slot in self.slots.iter_mut().filter(|slot| slot.server == server) {
             slot.become_spare();
@@ -52,7 +52,7 @@ impl Client {
         }
     }
 
-    /// Ends what there is with the tenant before.
+    /// Ends the attempts, connections and waiting flows of the previous tenant.
     fn end_all<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, server: ServerId) {
         let slots = std::mem::take(&mut self.slots);
         let (others, left): (Vec<Slot>, Vec<Slot>) =

@@ -68,12 +68,13 @@ impl Servers {
         self.each.len() == 1
     }
 
-    /// What a server is at the moment; `None`: there is no such server.
+    /// Returns the place of a server at the moment, or `None` if there is no such server.
     pub(super) fn place(&self, server: ServerId) -> Option<ServerPlace> {
         Some(self.each.get(server.0)?.place)
     }
 
-    /// Returns what it was before. What was known of an earlier tenant is forgotten.
+    /// Replaces the place of a server, and returns the previous one. A new tenant clears the measurements of the old
+    /// one.
     pub(super) fn set_place(
         &mut self,
         server: ServerId,

@@ -97,7 +97,7 @@ impl Slot {
         self.spare
     }
 
-    /// It is kept for the sake of its flows only.
+    /// Marks the slot as spare: it is kept only for the sake of its flows.
     pub(super) fn become_spare(&mut self) {
         self.spare = true;
     }

@@ -360,7 +360,7 @@ fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
     assert_eq!(proof, Some(exported.map(|byte| byte ^ 0x55)));
 }
 
-/// The addresses of applications that the server was told, in the order of their flows.
+/// Returns the application addresses that the server received, in the order of their flows.
 fn told(world: &mut World) -> Vec<Option<SocketAddr>> {
     let host = world.network.host(world.server);
     let told = host.events().iter().filter_map(|(_, event)| match event {

@@ -281,7 +281,7 @@ fn flows_wait_while_no_server_answers_and_go_to_the_first_that_does() {
     assert_eq!(several.reports()[1].chosen, Some(Why::Gone));
 }
 
-/// A server of the only service, by its priority.
+/// Returns the place of a server of the only service, by its priority.
 fn of_priority(priority: u16) -> ServerPlace {
     ServerPlace {
         rank: Some(Rank {
@@ -293,7 +293,7 @@ fn of_priority(priority: u16) -> ServerPlace {
     }
 }
 
-/// A place that no record gives to a server.
+/// Returns a place that no record fills.
 fn vacant() -> ServerPlace {
     ServerPlace {
         wanted: false,
@@ -340,14 +340,14 @@ fn a_server_that_no_record_names_keeps_its_flows_and_gets_no_new_ones() {
         .run_until(60 * SECOND, |network| network.outcome(bulk).is_over());
     let outcome = several.network.outcome(bulk);
     assert_eq!(outcome.received, 20_000_000);
-    // Once nothing needs it, the connection goes.
+    // Once no flow needs the connection, it ends.
     several.network.run_for(90 * SECOND);
     let left = &several.reports()[0];
     assert_eq!((left.ready, left.unready, left.flows), (0, 0, 0));
     several.open_for(SECOND);
     several.network.run_for(SECOND);
     assert_eq!(several.failed(0), 0);
-    // It comes back as any server does.
+    // The server returns as any new server does.
     several.set_place(0, of_priority(5));
     several.open_for(20 * SECOND);
     assert_eq!((several.latest().0, several.latest().1), (0, Why::Priority));

@@ -1,4 +1,4 @@
-//! What differs between two policies, in words for a log.
+//! The differences between two policies, in words for a log.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::register::{Described, Register};
 use super::{Mode, Policy};
 
 impl Policy {
-    /// One sentence for each client that `new` adds, removes or changes, in the order of their names.
+    /// Returns one sentence for each client that `new` adds, removes or changes, in the order of their names.
     ///
     /// Secrets are compared, and never shown.
     pub fn changes(&self, new: &Self) -> Vec<String> {
@@ -61,7 +61,7 @@ fn parts(old: &Described, new: &Described) -> Vec<String> {
     parts
 }
 
-/// `key -OLD +NEW`, where they differ.
+/// Formats `key -OLD +NEW` if the sets differ.
 fn difference(key: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) -> Option<String> {
     let mut text = key.to_owned();
     for item in old.difference(new) {

@@ -1,4 +1,4 @@
-//! A client that the server knows, and what its rules let it reach.
+//! A client that the server knows, and the targets that its rules let it reach.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,36 +13,36 @@ use super::listen::{self, ListenDenied, ListenRule};
 use super::rule::{self, Reach, Rule};
 use crate::limits::ClientLimits;
 
-/// A client the server knows.
+/// A client that the server knows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Client {
     pub(super) name: Arc<str>,
     pub(super) rules: Vec<Rule>,
     pub(super) listen: Vec<ListenRule>,
     pub(super) limits: ClientLimits,
-    /// What it tells of its applications' addresses is believed.
+    /// Whether the server accepts the addresses that the client reports for its applications.
     pub(super) names_sources: bool,
 }
 
 impl Client {
-    /// Its name in logs, metrics and REST.
+    /// Returns the client's name in logs, metrics and REST.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The same, to be kept by others.
+    /// Returns the client's name as a shared string, for callers that keep it.
     pub fn shared_name(&self) -> Arc<str> {
         self.name.clone()
     }
 
-    /// What it may use.
+    /// Returns the limits of the client's use.
     pub fn limits(&self) -> &ClientLimits {
         &self.limits
     }
 
-    /// PROTOCOL AUTH-3: a name that no rule can name is not looked up.
+    /// Decides on a target. A name that no rule can name is not looked up (PROTOCOL AUTH-3).
     pub(super) fn may_reach(&self, target: &Target) -> Result<(), Denied> {
-        // Where a TCP target is an address it does not come here.
+        // A TCP target that is an address literal is judged elsewhere.
         let looked_up = matches!(target, Target::Tcp { .. });
         let closed = looked_up && !self.rules.iter().any(Rule::names_hosts);
         let (mut reached, mut crooked) = (false, false);
@@ -64,7 +64,7 @@ impl Client {
         })
     }
 
-    /// For the Unix socket of the server's HTTP interface.
+    /// Decides on the Unix socket of the server's HTTP interface.
     pub(super) fn may_reach_own_path(&self, target: &Target, path: &str) -> Result<(), Denied> {
         if self.rules.iter().any(|rule| rule.names_path(path)) {
             return Ok(());
@@ -92,7 +92,7 @@ impl Client {
             Some(closed) if any(&|rule| rule.opens(port, addr, closed)) => Ok(()),
             Some(closed) if named => Err(Denied::ClosedByName(denial(), addr, closed)),
             None if by_address || by_name => Ok(()),
-            // A name server outside must not choose an address inside; who writes the address means it.
+            // An outside name server must not choose an inside address. The writer of an address literal has chosen it.
             None if by_wildcard && !is_literal && is_internal(addr) => {
                 let denial = self.denial(target, rule::naming(target));
                 Err(Denied::InternalByWildcard(denial, addr))

@@ -1,6 +1,6 @@
 //! Targets that get a PROXY header before the application's bytes (PROTOCOL section 5.10).
 //!
-//! | rule | what it names |
+//! | rule | targets that it names |
 //! | --- | --- |
 //! | `ADDRESS:PORT`, `[V6]:PORT` | that address at that port; `localhost` stands for 127.0.0.1 |
 //! | `NETWORK/BITS:PORT` | every address of the network at that port |
@@ -8,12 +8,14 @@
 //! | `unix:/path` | the socket to which that path leads |
 //! | `*` | every target |
 //!
-//! A target that expects the header takes the first bytes for it. So a target that a rule names must never be reached
-//! without it, and the verdict is given on what is dialled, in every spelling. For the same reason a rule names no hosts: the
-//! address behind a name could be dialled as such, and directories name no sockets that a link leads to.
+//! A target that expects the header parses the first bytes as one. So a target that a rule names must never be reached
+//! without it, and the decision is made on the address or socket that is dialled, in every spelling. For the same
+//! reason rules name neither hosts nor directories: the address behind a host's name could be dialled as such, and a
+//! link from elsewhere could lead to a socket in the directory.
 //!
-//! What listens at a port of this host cannot be told apart by address: one socket may take connections to all of them. A
-//! rule for one address of this host, or for a network, holds for all addresses of this host at that port.
+//! Listeners at one port of this host cannot be distinguished by address, since one socket may accept connections to
+//! all addresses. A rule for one address of this host, or for a network, therefore applies to all addresses of this
+//! host at that port.
 
 use std::fmt;
 use std::fs;
@@ -32,25 +34,25 @@ use super::rule::{HostPattern, Network, Rule, RuleError};
 /// A pattern of targets that get the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
-    /// As it was written, which is how it is shown.
+    /// The rule as it was written, which is also how it is shown.
     text: String,
     rule: Rule,
 }
 
-/// Why a text is no such rule. Each message says what to write instead.
+/// The reasons why a text is not such a rule. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HeaderRuleError {
-    /// A host by its name.
+    /// The rule has a host's name in place of an address.
     #[error(
         "{0:?} is a name, whose address could be dialled without the header: write the address, ADDRESS:PORT or NETWORK/BITS:PORT, or *:PORT for every target at that port"
     )]
     Name(String),
-    /// A directory of Unix sockets.
+    /// The rule names a directory of Unix sockets.
     #[error(
         "{0:?} is a directory, to whose sockets links may lead from elsewhere: write unix:/PATH for each socket"
     )]
     Directory(String),
-    /// A text that is no rule of any kind.
+    /// The text is not a rule of any kind.
     #[error(transparent)]
     Rule(#[from] RuleError),
 }
@@ -58,14 +60,14 @@ pub enum HeaderRuleError {
 /// An address or a socket that is dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialled<'a> {
-    /// A TCP address.
+    /// The address and port of a TCP target.
     Tcp(SocketAddr),
-    /// A Unix socket.
+    /// The path of a Unix socket.
     Unix(&'a str),
 }
 
 impl Dialled<'_> {
-    /// The address, where it has one.
+    /// Returns the address, or `None` for a Unix socket.
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(address),
@@ -110,14 +112,14 @@ impl fmt::Display for HeaderRule {
 }
 
 impl HeaderTargets {
-    /// The targets that at least one of these rules names.
+    /// Creates the set of targets that at least one of these rules names.
     pub fn new(rules: Vec<HeaderRule>) -> Self {
         Self(rules)
     }
 
-    /// Whether what is dialled gets the header (PROTOCOL HEADER-1).
+    /// Returns whether this address or socket gets the header (PROTOCOL HEADER-1).
     ///
-    /// Asks the kernel, where needed, whether an address is one of this host's, and what file a path leads to.
+    /// If needed, asks the kernel whether an address belongs to this host, and which file a path leads to.
     pub fn names(&self, dialled: Dialled<'_>) -> bool {
         match dialled {
             Dialled::Tcp(address) => self.names_address(address.ip(), address.port()),
@@ -129,7 +131,7 @@ impl HeaderTargets {
         }
     }
 
-    /// The rules as they were written, in their order.
+    /// Returns the rules as they were written, in their order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|rule| rule.text.as_str())
     }
@@ -143,7 +145,7 @@ impl HeaderTargets {
             return true;
         }
         let networks = || self.rules().filter_map(|rule| rule.network_for(port));
-        // Nothing is asked of the kernel where no rule has the port.
+        // The kernel is not asked unless a rule has this port.
         networks().next().is_some()
             && is_of_this_host(address)
             && networks().any(|network| network.just_one().is_none_or(is_of_this_host))
@@ -158,8 +160,8 @@ fn is_of_this_host(address: IpAddr) -> bool {
     is_this_host(address) || readings(address).any(is_local)
 }
 
-/// Whether two paths lead to one socket, through links, mounts and dots too. A path of a rule at which the system does not
-/// let this process look may lead anywhere.
+/// Returns whether two paths lead to the same socket, including through links, mounts and dots. If the system does not
+/// let this process examine the path of a rule, the path may lead anywhere, so the result is `true`.
 fn is_same_socket(named: &Path, path: &Path) -> bool {
     let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     named == path
@@ -243,7 +245,7 @@ mod tests {
                 assert!(!names(&[rule], address), "{rule} {address}");
             }
         }
-        // Another host's address says nothing of this one.
+        // A rule for another host's address does not apply to this host.
         assert!(!names(&["192.0.2.7:80"], "127.0.0.1:80"));
     }
 
@@ -269,7 +271,7 @@ mod tests {
         let path = |name: &str| format!("{}/{name}", dir.path().display());
         let rule = format!("unix:{}", path("web.sock"));
         let targets = targets(&[&rule]);
-        // Before anything is there.
+        // The socket does not exist yet.
         assert!(targets.names(Dialled::Unix(&path("web.sock"))));
         assert!(!targets.names(Dialled::Unix(&path("other.sock"))));
         let listen = |name: &str| std::os::unix::net::UnixListener::bind(path(name)).expect(name);

@@ -8,19 +8,20 @@ use std::path::{Path, PathBuf};
 
 use super::address::{is_this_host, readings};
 
-/// Where the HTTP interface of this process listens.
+/// The address at which the HTTP interface of this process listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnHttp {
-    /// On a TCP address, as bound.
+    /// A TCP address, as bound.
     Tcp(SocketAddr),
-    /// On a Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
 impl OwnHttp {
-    /// Whether a TCP connection to this address and port would reach it, in any spelling of the address.
+    /// Returns whether a TCP connection to this address and port would reach the interface, in any spelling of the
+    /// address.
     ///
-    /// Loopback and unspecified addresses with its port count whatever address it is bound to.
+    /// Loopback and unspecified addresses with its port count as its own, whatever address it is bound to.
     pub(super) fn is_at(&self, addr: IpAddr, port: u16) -> bool {
         let Self::Tcp(bound) = self else {
             return false;
@@ -31,7 +32,7 @@ impl OwnHttp {
         port == bound.port() && (is_this_host(addr) || readings(addr).any(reaches))
     }
 
-    /// Whether a path leads to its Unix socket: through links, mounts and dots too.
+    /// Returns whether a path leads to the interface's Unix socket, including through links, mounts and dots.
     pub(super) fn is_path(&self, path: &Path) -> bool {
         let Self::Unix(own) = self else {
             return false;
@@ -41,9 +42,9 @@ impl OwnHttp {
     }
 }
 
-/// Whether an address is one of this host's: only then a socket can be bound to it.
+/// Returns whether an address belongs to this host: only then can a socket be bound to it.
 ///
-/// Nothing is sent. Where the kernel does not say no, the address counts as local: so does every address where
+/// Nothing is sent. Unless the kernel refuses it, the address counts as local, as every address does if
 /// `net.ipv4.ip_nonlocal_bind` is set.
 pub(super) fn is_local(addr: IpAddr) -> bool {
     match UdpSocket::bind((addr, 0)) {

@@ -1,4 +1,4 @@
-//! The named clients: who is known by which key, certificate name and secret.
+//! The named clients, and the keys, certificate names and secrets that identify them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,36 +14,36 @@ use crate::psk::{self, PskError, Secret};
 use crate::settings::{ClientProof, NamedClient, Pin};
 use crate::tls::TlsError;
 
-/// Why the access settings cannot be enforced.
+/// The reasons why the access settings cannot be enforced.
 #[derive(Debug, Error)]
 pub enum AccessError {
-    /// Everyone may come, so that nobody has a name.
+    /// The server accepts every client, so no client has a name.
     #[error("this server lets every client in, and knows none by name")]
     Open,
-    /// Two clients of one name.
+    /// Two clients have the same name.
     #[error("two clients are named {0:?}: give each its own name")]
     DuplicateName(String),
-    /// A client without a name.
+    /// A client has no name.
     #[error("a client has no name: names appear in logs and metrics")]
     EmptyName,
-    /// Two clients with one key: it could not be said who comes.
+    /// Two clients have the same key, which would not identify either of them.
     #[error("the clients {:?} and {:?} have the same key {}: give each its own", .0[0], .0[1], .1)]
     DuplicateKey([String; 2], Pin),
-    /// Two clients with one secret: it could not be said who comes.
+    /// Two clients have the same secret, which would not identify either of them.
     #[error("the clients {:?} and {:?} have the same secret: give each its own", .0[0], .0[1])]
     DuplicateSecret([String; 2]),
-    /// A secret cannot be had.
+    /// The secret of a client cannot be loaded.
     #[error("the client {0:?} has no usable secret")]
     Secret(String, #[source] PskError),
-    /// Certificate names without anyone who vouches for them.
+    /// Clients are known by certificate names, but there are no authorities to verify the certificates.
     #[error(
         "the client {0:?} is known by its certificate's name but there are no authorities: name their file with ca, or pin the client's key"
     )]
     NameWithoutAuthorities(String),
-    /// A name that no certificate carries.
+    /// The name cannot occur in a certificate.
     #[error("the client {0:?} is known by its certificate's name, and that is no DNS name")]
     NotADnsName(String),
-    /// The authorities cannot be had.
+    /// The authorities cannot be loaded.
     #[error(transparent)]
     Authorities(#[from] TlsError),
 }
@@ -58,7 +58,7 @@ pub(super) struct Register {
     pub(super) anchors: Vec<TrustAnchor<'static>>,
 }
 
-/// One client as configured, to tell what a reload changes.
+/// One client as configured, for finding the changes of a reload.
 #[derive(Clone)]
 pub(super) struct Described {
     pub(super) client: Arc<Client>,
@@ -78,7 +78,7 @@ impl Register {
         self.anchors = anchors;
     }
 
-    /// Takes in one client; every key, secret and name must lead to one client only.
+    /// Adds one client. Each key, secret and name must identify one client only.
     pub(super) fn add(&mut self, settings: &NamedClient) -> Result<(), AccessError> {
         let name = settings.name.clone();
         if name.is_empty() {
@@ -121,7 +121,7 @@ impl Register {
         Ok(())
     }
 
-    /// Takes out the client of this name where it is known by the same keys and nothing else.
+    /// Removes the client of this name if it is known by the same keys and nothing else.
     pub(super) fn remove_same(&mut self, settings: &NamedClient) {
         let pins = settings.proofs.iter().map(|proof| match proof {
             ClientProof::Pin(pin) => Some(*pin),
@@ -172,7 +172,7 @@ impl Register {
         Ok(())
     }
 
-    /// Whose certificate this was `at` that time; `issuers` are those shown with it.
+    /// Returns the client whose certificate this was `at` that time; `issuers` are the certificates presented with it.
     pub(super) fn by_certificate(
         &self,
         own: &CertificateDer<'_>,
@@ -182,11 +182,12 @@ impl Register {
         if let Some(client) = self.by_pin.get(&pin_of(own).ok()?) {
             return Some(client.clone());
         }
-        // Verified here whatever the handshake did: a pinned or self-made certificate may carry any name.
+        // The certificate is verified here, whatever the handshake did: a pinned or self-made certificate may contain
+        // any name.
         let authorities = self.authorities.as_ref()?;
         authorities.verify_client_cert(own, issuers, at).ok()?;
         let parsed = webpki::EndEntityCert::try_from(own).ok()?;
-        // Compared letter by letter: a wildcard certificate is no client in particular.
+        // The comparison is literal: a wildcard certificate does not identify a single client.
         let carries = |client: &Client| {
             parsed
                 .valid_dns_names()

@@ -1,6 +1,6 @@
 //! One rule: a pattern of targets.
 //!
-//! | rule | what it names |
+//! | rule | targets that it names |
 //! | --- | --- |
 //! | `HOST:PORT` | a name as written, in any case, at that port; or one address |
 //! | `CIDR:PORT`, `[v6/len]:PORT` | every address of the network, however the target names it |
@@ -9,15 +9,15 @@
 //! | `unix:/dir/*` | any path below that directory, at any depth |
 //! | `*` | any host, any port, any Unix socket |
 //!
-//! Some addresses are closed (see `super::closed`): link-local ones, metadata services, this server's own HTTP
-//! interface. A name, `*` and a network around them do not open them; only a rule for the address itself does, or one
-//! for a network inside a link-local range.
+//! Some addresses are closed (see `super::closed`): link-local ones, metadata services, and this server's own HTTP
+//! interface. A name, `*` or a network that contains them does not open them. Only a rule for the address itself does,
+//! or one for a network inside a link-local range.
 //!
-//! A name that leads to a loopback, unspecified or private address is reached by a rule that has this very name, or by
-//! one that has the address; not by `*`.
+//! A name that resolves to a loopback, unspecified or private address can be reached by a rule with this very name or
+//! with the address, but not by `*`.
 //!
-//! Where at least one rule of a client names hosts (a name or `*`), its other names are looked up as well, to see
-//! whether they lead to an address that a rule names. Addresses and networks alone look up nothing.
+//! If at least one rule of a client names hosts (a name or `*`), other names are looked up as well, to see whether they
+//! resolve to an address that a rule names. Rules with only addresses and networks cause no look-ups.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -31,7 +31,7 @@ use super::closed::Closed;
 /// A pattern of targets: `HOST:PORT`, `CIDR:PORT`, `*:PORT`, `HOST:*`, `unix:/path`, `unix:/dir/*`, `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRule {
-    /// As it was written, which is how it is shown.
+    /// The rule as it was written, which is also how it is shown.
     text: String,
     pub(super) rule: Rule,
 }
@@ -68,7 +68,7 @@ pub(super) enum Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HostPattern {
     Any,
-    /// In lower case, without a dot at the end.
+    /// The name in lower case, without a dot at the end.
     Name(String),
     Network(Network),
 }
@@ -89,51 +89,51 @@ pub(super) struct Network {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     No,
-    /// Yes, for a Unix socket. A name is worth resolving: it may lead where the rule allows.
+    /// The rule names the Unix socket, or the name should be resolved: its address may be one that the rule permits.
     Yes,
-    /// The path begins with the rule's directory and may climb out of it.
+    /// The path begins with the rule's directory, but may leave it again.
     CrookedPath,
 }
 
-/// Why a text is no rule. Each message says what to write instead.
+/// The reasons why a text is not a rule. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RuleError {
-    /// No colon in it.
+    /// The text has no colon.
     #[error(
         "a port is missing: write HOST:PORT, NETWORK/BITS:PORT, [IPV6]:PORT, *:PORT, HOST:*, unix:/PATH, unix:/DIRECTORY/* or *"
     )]
     MissingPort,
-    /// `https://db.example/`: the text, and the rule that its writer may mean.
+    /// The text is a URL such as `https://db.example/`. The error holds it and the rule that the author may mean.
     #[error("{url:?} is an address of the web, not a target: write {instead:?}")]
     Url {
-        /// As given.
+        /// The URL as given.
         url: String,
-        /// Host and port of it.
+        /// The rule made of the URL's host and port.
         instead: String,
     },
-    /// 0, above 65535, or no number.
+    /// The port is 0, above 65535, or not a number.
     #[error("bad port {0:?}: write a number from 1 to 65535, or *")]
     BadPort(String),
-    /// `*.example.com`, `unix:/run/*.sock`.
+    /// The `*` stands for a part only, as in `*.example.com` or `unix:/run/*.sock`.
     #[error(
         "'*' stands for a whole host, a whole port or all of a directory: list the others one by one"
     )]
     PartialWildcard,
-    /// Neither a name nor an address, or a path that is none.
+    /// The host is neither a name nor an address, or the path is invalid.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// `10.0.0.0/33`, `db/8`.
+    /// The network is invalid, as in `10.0.0.0/33` or `db/8`.
     #[error("{0:?} is not a network: write ADDRESS/BITS, as in 10.0.0.0/8 or [fd00::/8]")]
     BadNetwork(String),
-    /// `10.1.2.3/8`: either the bits or the address are a slip.
+    /// The network has host bits, as in `10.1.2.3/8`: either its length or its address is a mistake.
     #[error("{network:?} has bits set behind its prefix: write {instead:?}")]
     HostBits {
         /// The network as given.
         network: String,
-        /// The network that it lies in.
+        /// The network that contains it.
         instead: String,
     },
-    /// A directory rule with `..` or the like.
+    /// A directory rule contains `..`, `.` or a doubled slash.
     #[error("{0:?} holds '.', '..' or a doubled slash: write the plain path of the directory")]
     CrookedDirectory(String),
 }
@@ -150,7 +150,7 @@ impl Rule {
             let (url, instead) = (text.to_owned(), of_url(scheme, rest));
             return Err(RuleError::Url { url, instead });
         }
-        // As it stands in a target; "tcp:80" alone is a host named tcp.
+        // The prefix is the same as in a target; "tcp:80" alone is a host named tcp.
         let address = text
             .strip_prefix("tcp:")
             .filter(|rest| rest.contains(':'))
@@ -165,9 +165,9 @@ impl Rule {
         })
     }
 
-    /// Whether this rule names a Unix socket, or a host by its name as far as can be told unresolved.
+    /// Returns whether this rule names a Unix socket, or a host by its name, as far as that is known before look-up.
     ///
-    /// Hosts written as addresses are for [`Rule::names_address`] and [`Rule::is_wildcard_for`].
+    /// Address literals are for [`Rule::names_address`] and [`Rule::is_wildcard_for`].
     pub(super) fn reach(&self, target: &Target) -> Reach {
         match (self, target) {
             (Self::Everything, _) => Reach::Yes,
@@ -195,15 +195,15 @@ impl Rule {
         }
     }
 
-    /// Whether this rule names an address, alone or in a network, rather than a name or a wildcard.
+    /// Returns whether this rule names an address, alone or in a network, rather than a name or a wildcard.
     ///
-    /// `addr` is in canonical form, as everything a rule holds.
+    /// `addr` must be in canonical form, as all addresses in rules are.
     pub(super) fn names_address(&self, port: u16, addr: IpAddr) -> bool {
         self.network_for(port).is_some_and(|net| net.contains(addr))
     }
 
-    /// Whether this rule names an address that is closed to other rules: the address itself, or, of link-local
-    /// addresses, a network of which all are link-local.
+    /// Returns whether this rule names an address that is closed to other rules: the address itself or, for a
+    /// link-local address, a network that lies wholly in a link-local range.
     pub(super) fn opens(&self, port: u16, addr: IpAddr, closed: Closed) -> bool {
         self.network_for(port).is_some_and(|net| {
             let narrow = net.is_one() || (closed == Closed::LinkLocal && net.is_link_local());
@@ -233,7 +233,7 @@ impl Rule {
         }
     }
 
-    /// Whether this rule has exactly the name that the target has, in any case, with or without the final dot.
+    /// Returns whether this rule has exactly the target's name, in any case, with or without the final dot.
     pub(super) fn names_host(&self, host: &str, port: u16) -> bool {
         matches!(
             self,
@@ -254,7 +254,7 @@ impl Rule {
     }
 }
 
-/// The narrowest rule that names a target.
+/// Returns the narrowest rule that names a target.
 pub(super) fn naming(target: &Target) -> String {
     match target {
         Target::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
@@ -272,7 +272,7 @@ impl PortPattern {
     }
 }
 
-/// RFC 3927, and the same behind NAT64 (RFC 6052); RFC 4291.
+/// Link-local networks: RFC 3927, the same behind NAT64 (RFC 6052), and RFC 4291.
 const LINK_LOCAL: [Network; 3] = [
     Network {
         base: IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)),
@@ -301,7 +301,7 @@ impl Network {
         self.len == if self.base.is_ipv4() { 32 } else { 128 }
     }
 
-    /// Its address, where it has but one.
+    /// Returns the address of a network that has only one.
     pub(super) fn just_one(self) -> Option<IpAddr> {
         self.is_one().then_some(self.base)
     }
@@ -343,7 +343,7 @@ fn parse_unix(path: &str) -> Result<Rule, RuleError> {
     Ok(Rule::UnixBelow(format!("{dir}/")))
 }
 
-/// Whether a path has no `.`, no `..` and no empty component, and so stays where its text says.
+/// Returns whether a path has no `.`, no `..` and no empty component, and so stays where its text says.
 fn is_plain(path: &str) -> bool {
     path.strip_prefix('/').is_some_and(|relative| {
         relative
@@ -352,7 +352,7 @@ fn is_plain(path: &str) -> bool {
     })
 }
 
-/// Host and port of a URL that follows its scheme, with the scheme's own port where it names none.
+/// Returns host and port of the part of a URL after its scheme, with the scheme's default port if it names none.
 fn of_url(scheme: &str, rest: &str) -> String {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit('@').next().unwrap_or_default();
@@ -382,7 +382,7 @@ fn parse_host(host: &str) -> Result<HostPattern, RuleError> {
     if host.contains('/') {
         return parse_network(host).map(HostPattern::Network);
     }
-    // A rule names what a target can be; any port will do to find out.
+    // A rule names only hosts that a target can have; any port will do for this check.
     match Target::parse(&format!("tcp:{host}:1"))? {
         Target::Tcp { host, .. } => Ok(match host.parse() {
             Ok(addr) => HostPattern::Network(Network::just(addr)),
@@ -392,7 +392,7 @@ fn parse_host(host: &str) -> Result<HostPattern, RuleError> {
     }
 }
 
-/// A name as it is compared: `db.example.` and `db.example` are the same.
+/// Removes the final dot for comparison: `db.example.` and `db.example` are the same name.
 fn without_root(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
@@ -421,7 +421,7 @@ fn parse_network(text: &str) -> Result<Network, RuleError> {
             instead,
         });
     }
-    // ::ffff:10.0.0.0/104 is 10.0.0.0/8. A shorter prefix holds IPv6 addresses alone.
+    // ::ffff:10.0.0.0/104 is 10.0.0.0/8. A shorter prefix contains IPv6 addresses only.
     Ok(match base.to_canonical() {
         v4 @ IpAddr::V4(_) if base.is_ipv6() && len >= 96 => Network {
             base: v4,
@@ -431,7 +431,7 @@ fn parse_network(text: &str) -> Result<Network, RuleError> {
     })
 }
 
-/// The first `len` bits of an address, the rest zero.
+/// Returns an address with its first `len` bits, the rest zero.
 fn mask(addr: IpAddr, len: u8) -> IpAddr {
     match addr {
         IpAddr::V4(v4) => {

@@ -1,4 +1,4 @@
-//! Who is who, and who may go where.
+//! Tests of identification and of the decisions on targets.
 
 mod closed_addresses;
 mod identities;
@@ -24,7 +24,7 @@ fn open(guard: Guard) -> Policy {
     Policy::new(&Access::Open { ca: None, guard }).expect("a policy")
 }
 
-/// A policy with one client that has these rules, and that client.
+/// Creates a policy with one client that has these rules. Returns the policy and the client's identity.
 fn named(rules: &[&str]) -> (Policy, Peer) {
     let client = settings("laptop", vec![ClientProof::Pin(Pin([1; 32]))], rules);
     let policy = Policy::new(&Access::Named {
@@ -53,7 +53,7 @@ fn settings(name: &str, proofs: Vec<ClientProof>, rules: &[&str]) -> NamedClient
     }
 }
 
-/// Whether a flow is dialled: the decision before the name is resolved, and the one after.
+/// Returns whether a flow would be dialled: the decision before the name is resolved, and the one after.
 fn dialled(
     policy: &Policy,
     peer: &Peer,

@@ -14,10 +14,11 @@ use crate::worker;
 use quictun_io::crash::Crash;
 use quictun_trust::settings::{ClientIdentity, Offer};
 
-/// Nothing here may take longer.
+/// Time limit of each wait in these tests.
 const SOON: Duration = Duration::from_mins(1);
 
-/// The end of a client's worker with the stack at the other end of a socket, and with a server that nobody can find.
+/// Runs a client's worker whose network stack is at the other end of a socket and whose server cannot be found. Returns
+/// its outcome.
 fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     let settings = TransportSettings::default();
     let socket = udp_port::bind(([127, 0, 0, 1], 0).into(), false).expect("a socket");
@@ -74,7 +75,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     ended
 }
 
-/// A process that should have a network stack, and answers every call with what no stack says.
+/// Starts a process in place of a network stack that answers every call with a message that no stack sends.
 fn senseless_stack(socket: OwnedFd) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let channel = quictun_ipc::accept(socket, SOON).expect("a client");
@@ -97,7 +98,7 @@ fn a_stack_that_says_what_makes_no_sense_ends_the_client_as_a_crash_does() {
     let ended = worker(here).recv_timeout(SOON);
     let error = ended
         .expect("its end")
-        .expect_err("it has no device any more");
+        .expect_err("the network stack is gone");
     assert_eq!(
         Crash::of(error.as_ref()),
         Some(Crash::Netstack),
@@ -106,7 +107,7 @@ fn a_stack_that_says_what_makes_no_sense_ends_the_client_as_a_crash_does() {
     stack.join().expect("it ended with the client");
 }
 
-// A listener that systemd has made may be one for others, whatever the configuration says.
+// A listener that systemd has made may be open to other machines, whatever the configuration says.
 #[test]
 fn a_proxy_that_others_reach_needs_users_whoever_made_its_listener() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! How a client's worker fares with the servers that it dials, and what people are told of that.
+//! The outcome of a worker's dials to the servers of a client, and the log lines about it.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use quictun_control::systemd;
 pub(crate) struct Dialling {
     /// Time of the warning that the server does not answer, while this worker dials without a connection.
     pub(super) silent_at: Option<Instant>,
-    /// The cause that the latest attempt failed by, where it is more than silence.
+    /// The cause of the latest failed attempt, unless the server was only silent.
     unreachable: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl ClientDuty {
         }
         let protocol = protocol.alpn();
         if standing.refused.is_set() {
-            // It may refuse again in a moment: see `crate::refusal`.
+            // The server may refuse again in a moment: see `crate::refusal`.
             debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
         } else {
             info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
@@ -107,9 +107,9 @@ impl ClientDuty {
         self.tell_if_none_is_left();
     }
 
-    /// Has the network asked about servers that have been silent for long.
+    /// Asks the control plane to question the network about servers that have been silent for long.
     pub(super) fn ask_about_silence(&mut self, now: Instant) {
-        // Later failures are told by themselves. The user of a command is told once one of its connections waits.
+        // Later failures have their own log lines. The user of a command sees one once one of its connections waits.
         let nobody_waits = self.tun.as_ref().is_some_and(TunPort::keeps_nobody_waiting);
         for (index, dialling) in self.dialling.iter_mut().enumerate() {
             if dialling.silent_at.is_none_or(|at| now < at) {
@@ -119,7 +119,7 @@ impl ClientDuty {
             let server = ServerId(index);
             let standing = self.servers.get(server);
             if !nobody_waits && standing.is_some_and(|it| it.trouble.unanswered(now)) {
-                // A control plane that has too much to do tells of it when the attempt fails.
+                // If the control plane is too busy, the failure of the attempt is logged instead.
                 self.control.try_send(Request::Unanswered(server)).ok();
                 self.tell_if_none_is_left();
                 return self.ask_about_silence(now);
@@ -134,7 +134,7 @@ impl ClientDuty {
         }
     }
 
-    /// The cause that keeps flows from any server, where it is known.
+    /// Returns the cause that keeps flows from every server, if known.
     pub(super) fn unreachable(&self) -> Option<String> {
         let each = self.dialling.iter().enumerate();
         let causes = each.filter_map(|(index, it)| Some((index, it.unreachable.as_deref()?)));
@@ -177,7 +177,7 @@ impl ClientDuty {
         }
     }
 
-    /// The records of a service are other ones than before, perhaps.
+    /// Applies the current records of a service to the engine's servers; they may have changed.
     pub(super) fn set_places(&mut self, io: &mut Io<'_>) {
         for index in 0..self.dialling.len() {
             let server = ServerId(index);
@@ -191,7 +191,7 @@ impl ClientDuty {
         }
     }
 
-    /// Connections that are made from now on trust and prove this.
+    /// Sets the trust and the proofs of connections made from now on.
     pub(super) fn set_rules(&self, io: &mut Io<'_>, rules: &ClientRules) {
         for index in 0..self.dialling.len() {
             let server = ServerId(index);

@@ -1,7 +1,8 @@
-//! The client's part of reverse forwards (PROTOCOL section 5.9): it asks the server to listen, and dials its targets.
+//! The client's part of reverse forwards (PROTOCOL section 5.9): asks the server to listen, and dials the local
+//! targets.
 //!
-//! One worker has all of them, and asks on one connection, the *carrier*: the first whose server agrees. Where that ends
-//! or does not answer, the next one takes its place.
+//! One worker has all reverse forwards and asks on one connection, the *carrier*: the first one whose server agrees. If
+//! the carrier ends or does not answer, the next connection takes its place.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -27,10 +28,10 @@ use crate::requests::Request;
 use crate::settings::Reverse;
 use quictun_io::poller::Key;
 
-/// How long a dial to a target of this client's may take.
+/// Limit of the time for a dial to one of this client's targets.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Waits before the server is asked again where another has the address (PROTOCOL REVERSE-8).
+/// First wait before the server is asked again if another process has the address (PROTOCOL REVERSE-8).
 const AGAIN_FIRST: Duration = Duration::from_secs(5);
 const AGAIN_MAX: Duration = Duration::from_mins(5);
 
@@ -41,14 +42,14 @@ pub(crate) struct Reverses {
     forwards: Vec<OneReverse>,
     /// Connections whose servers agree, the carrier first.
     agreed: Vec<ConnectionId>,
-    /// The next connection becomes the carrier: the others are to be replaced.
+    /// Whether the next connection becomes the carrier, because all others are being replaced.
     replace: bool,
     told_of_old_server: bool,
     dials: Dials,
     lookups: Lookups,
-    /// Targets that get a PROXY header.
+    /// The targets that get a PROXY header.
     headed: HeaderTargets,
-    /// The addresses for these headers: of the application that has connected to the server, or of the server.
+    /// The source addresses in these headers: of the application that has connected to the server, or of the server.
     sources: HashMap<FlowId, SocketAddr>,
     shown: ReverseForwards,
 }
@@ -56,10 +57,11 @@ pub(crate) struct Reverses {
 struct OneReverse {
     listen: ListenAddress,
     target: Target,
-    /// It was granted or taken away once: from then on it waits while another process has it (PROTOCOL REVERSE-7).
+    /// Whether the listener was granted or taken away once. From then on its request waits while another process has
+    /// the address (PROTOCOL REVERSE-7).
     waits: bool,
     state: State,
-    /// Wait before the next request, and the request's time.
+    /// The wait before the next request, and the time of that request.
     again: Option<(Duration, Instant)>,
 }
 
@@ -112,7 +114,7 @@ impl Reverses {
         again.chain(self.dials.next_timeout()).min()
     }
 
-    /// A connection has come about.
+    /// Handles a new connection: asks on it for the listeners if it becomes the carrier.
     pub(crate) fn handle_welcome(
         &mut self,
         io: &mut Io<'_>,
@@ -138,18 +140,18 @@ impl Reverses {
         }
     }
 
-    /// Every connection is to be replaced.
+    /// Handles a request to replace every connection.
     pub(crate) fn handle_reconnect(&mut self) {
         self.replace = !self.agreed.is_empty();
     }
 
-    /// A connection has ended, or does not answer while there is another one.
+    /// Handles a connection that has ended, or that does not answer while another one does.
     pub(crate) fn handle_lost(&mut self, io: &mut Io<'_>, connection: ConnectionId, ended: bool) {
         let Some(index) = self.agreed.iter().position(|agreed| *agreed == connection) else {
             return;
         };
         if !ended && self.agreed.len() == 1 {
-            // The one that is being made takes its place.
+            // The connection that is being made takes its place.
             self.replace = true;
             return;
         }
@@ -184,7 +186,7 @@ impl Reverses {
             holder: self.holder,
             address: one.listen.to_string(),
         };
-        // Where the connection has gone, the event about that follows.
+        // If the connection is gone, the event about its end follows.
         let _gone = io.engine.listen(*connection, listen);
     }
 
@@ -238,7 +240,7 @@ impl Reverses {
         self.shown.set(shown.collect());
     }
 
-    /// The process takes no more flows: the server need not wait for it to come again.
+    /// Gives the listeners back, because the process takes no more flows. The server need not wait for its return.
     pub(crate) fn stop(&mut self, io: &mut Io<'_>) {
         let ids: Vec<ListenId> = (0..self.forwards.len() as ListenId).collect();
         if let Some(connection) = std::mem::take(&mut self.agreed).first() {
@@ -246,7 +248,7 @@ impl Reverses {
                 io.engine.unlisten(*connection, ids.to_vec());
             }
         }
-        // A connection that is made while others finish asks for none.
+        // A connection made while open flows finish asks for no listener.
         self.forwards.clear();
     }
 
@@ -256,7 +258,7 @@ impl Reverses {
             if let Some((wait, at)) = one.again
                 && at <= io.now
             {
-                // In case no answer comes.
+                // The time-out in case no answer comes.
                 one.again = Some((wait, io.now + AGAIN_MAX));
                 self.ask(io, index);
             }
@@ -267,14 +269,14 @@ impl Reverses {
     }
 }
 
-/// Flows.
+/// Flows that the server opens to this client's targets.
 impl Reverses {
-    /// The server has opened a flow. Returns the text of its target, for the log.
+    /// Handles a flow that the server has opened. Returns the text of its target, for the log.
     pub(crate) fn handle_incoming(&mut self, io: &mut Io<'_>, taken: &Taken) -> Option<String> {
         let flow = taken.flow;
         let index = usize::try_from(taken.incoming.id).unwrap_or(usize::MAX);
         let Some(one) = self.forwards.get(index) else {
-            // PROTOCOL REVERSE-9.
+            // PROTOCOL REVERSE-9: a flow of an unknown listener is refused.
             io.engine.handle_dialed(io.now, flow, Err(FlowCode::NoFlow));
             return None;
         };
@@ -357,7 +359,7 @@ impl Reverses {
         answer(io, dialed);
     }
 
-    /// A flow has ended, and its dial with it (PROTOCOL OPEN-12).
+    /// Handles the end of a flow, and cancels its dial (PROTOCOL OPEN-12).
     pub(crate) fn handle_closed(&mut self, flow: FlowId) {
         self.dials.cancel(flow);
         self.lookups.forget(flow);
@@ -382,7 +384,7 @@ impl OneReverse {
     }
 }
 
-/// Makes the header for the target of a flow; `None`: the target gets none (PROTOCOL HEADER-4).
+/// Returns the header for the target of a flow, or `None` if the target gets none (PROTOCOL HEADER-4).
 fn header(
     headed: &HeaderTargets,
     sources: &HashMap<FlowId, SocketAddr>,
@@ -396,7 +398,7 @@ fn header(
     Some(proxy_header::encode(source, dialled.address()))
 }
 
-/// When to ask again after a refusal; `None`: on the next connection.
+/// Returns the wait before asking again after a refusal, or `None` if only the next connection asks again.
 fn again_after(code: ListenCode, before: Option<Duration>) -> Option<Duration> {
     match code {
         ListenCode::Taken | ListenCode::InUse | ListenCode::Failed => {

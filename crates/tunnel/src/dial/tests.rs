@@ -43,7 +43,7 @@ fn a_target_whose_dial_is_cancelled_sees_a_reset() {
     let (mut accepted, _) = target.accept().expect("it connects");
     dials.cancel(FlowId(1));
     assert!(is_idle(&dials));
-    let end = accepted.read(&mut [0]).expect_err("no ordinary end");
+    let end = accepted.read(&mut [0]).expect_err("a reset");
     assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
 }
 
@@ -63,7 +63,7 @@ fn a_dial_goes_on_with_the_addresses_that_are_still_permitted() {
         let flow = FlowId(flow);
         assert!(dials.resolve(flow, &client(1), now + DEADLINE));
         assert!(dials.judge_again(now, &poller, flow, permitted).is_none());
-        // Where nothing listens the first address may have failed by now, which is as good.
+        // If nothing listens at the first address, that attempt may have failed by now, which is as good.
         let begun = dials.handle_resolved(now, &poller, flow, Ok(addresses));
         let ended = begun.or_else(|| dials.judge_again(now, &poller, flow, permitted));
         assert_eq!(ended.is_some(), ends, "{ended:?}");
@@ -96,12 +96,12 @@ fn one_client_has_half_of_the_places_and_others_find_some() {
     assert!(dials.resolve(FlowId(0), &client(1), deadline));
 }
 
-/// Waits for the poller and hands on what it finds until the dial ends.
+/// Waits for the poller and hands its events to the dials until the dial ends.
 fn end_of(dials: &mut Dials, poller: &mut Poller) -> Dialed {
     end_with(dials, poller, None)
 }
 
-/// Does so with this header for every target.
+/// Does the same as [`end_of`], with this header for every target.
 fn end_with(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Dialed {
     loop {
         if let Some(dialed) = look(dials, poller, header) {
@@ -110,7 +110,7 @@ fn end_with(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Di
     }
 }
 
-/// Waits for the poller once.
+/// Waits for the poller once and hands its events to the dials.
 fn look(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Option<Dialed> {
     let until = Instant::now() + DEADLINE;
     let mut ready = Vec::new();
@@ -142,7 +142,7 @@ fn where_one_address_refuses_the_next_is_tried_and_its_socket_is_the_flows() {
     assert_eq!((dialed.flow, address), (flow, good.to_string()));
     assert!(is_idle(&dials));
     let (mut accepted, _) = target.accept().expect("it has connected");
-    // From now on the poller knows it as the flow's.
+    // From now on the poller has the socket under the flow's key.
     accepted.write_all(b"x").expect("room");
     let mut ready = Vec::new();
     let until = Some(Instant::now() + DEADLINE);
@@ -178,7 +178,7 @@ fn each_address_has_its_share_of_the_time_and_the_deadline_ends_all() {
     let now = Instant::now();
     assert!(dials.resolve(flow, &client(1), now + DEADLINE));
     assert_eq!(dials.next_timeout(), Some(now + DEADLINE));
-    // Nobody looks at the sockets: as if neither answered.
+    // No event reaches the dials, as if neither address answered.
     let begun = dials.handle_resolved(now, &poller, flow, Ok(vec![address, address]));
     assert!(begun.is_none(), "{begun:?}");
     let half = now + DEADLINE / 2;
@@ -213,14 +213,15 @@ fn a_name_that_is_not_found_in_time_is_a_timeout_and_one_without_addresses_is_un
     assert!(is_idle(&dials));
 }
 
-/// More than a socket takes at once: a header of our own size never waits.
+/// A length above what a socket takes at once. A real header is short and never waits.
 const LONG: usize = 8 << 20;
 
 fn pattern() -> Vec<u8> {
     (0..251).cycle().take(LONG).collect()
 }
 
-/// A dial that waits for room for the rest of a header, with another address behind; the target's end of it.
+/// Begins a dial that waits for room for the rest of a header and has one more address to try. Returns the target's
+/// listener and its end of the connection.
 fn heading(dials: &mut Dials, poller: &mut Poller, now: Instant) -> (TcpListener, TcpStream) {
     let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = target.local_addr().expect("bound");
@@ -285,7 +286,7 @@ fn where_a_header_waits_for_room_the_flow_waits_for_its_socket() {
     let dialed = end_with(&mut dials, &mut poller, None);
     assert!(is_idle(&dials));
     let (mut socket, _) = dialed.result.expect("it connects");
-    // The target reads on, and has everything in the end.
+    // The target reads on, and gets the whole header in the end.
     let more = loop {
         match socket.write(&[IoSlice::new(b"application")]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
@@ -295,7 +296,7 @@ fn where_a_header_waits_for_room_the_flow_waits_for_its_socket() {
     socket.close();
     drop(socket);
     let read = reader.join().expect("it ran").expect("an end");
-    assert!(read[..LONG] == pattern()[..], "the header is another one");
+    assert!(read[..LONG] == pattern()[..], "another header was read");
     assert_eq!(&read[LONG..], &b"application"[..more]);
 }
 
@@ -331,7 +332,7 @@ fn a_target_that_does_not_take_the_header_in_time_is_reset_and_no_other_address_
         let mut read = Vec::new();
         let cut = accepted
             .read_to_end(&mut read)
-            .expect_err("no ordinary end");
+            .expect_err("a reset, not FIN");
         assert_eq!(cut.kind(), io::ErrorKind::ConnectionReset, "{end}");
         target.set_nonblocking(true).expect("an option");
         let other = target.accept().map(drop).expect_err("none connects");

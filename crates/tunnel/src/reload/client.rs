@@ -1,4 +1,4 @@
-//! The rules by which a client makes connections: how it recognises its servers, and how it proves who it is.
+//! A client's rules for making connections: how it recognises its servers, and how it proves its identity.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct ClientRules {
 /// The rules for one server.
 pub(crate) struct ServerRules {
     pub(crate) crypto: Arc<ClientConfig>,
-    /// See [`quictun_engine::ServerToDial::fallback`].
+    /// The TLS configuration of the second kind of `ClientHello`: see [`quictun_engine::ServerToDial::fallback`].
     pub(crate) fallback: Option<Arc<ClientConfig>>,
     pub(crate) prover: Option<Prover>,
     trust: ServerTrust,
@@ -32,8 +32,8 @@ pub(crate) struct ServerRules {
 }
 
 impl ClientRules {
-    /// Reads the rules that the settings have for these servers. One that they do not name any more keeps its rules: which
-    /// servers there are only a restart changes.
+    /// Reads the rules that the settings have for these servers. A server that the settings no longer name keeps its
+    /// rules: the set of servers changes only by a restart.
     pub(crate) fn new(
         settings: &ClientSettings,
         started_with: &[Address],
@@ -42,7 +42,7 @@ impl ClientRules {
         let named = settings.servers();
         let of = |at: &Address| {
             let found = named.iter().find(|server| server.server == *at);
-            // The only one is itself under any name.
+            // A single server is the same one under any name.
             let only = (named.len() == 1 && started_with.len() == 1).then(|| &named[0]);
             let found = found.or(only);
             found
@@ -72,7 +72,7 @@ impl ClientRules {
         let pairs = self.each.iter().zip(&new.each);
         let pairs = pairs.filter_map(|(old, new)| Some(old.as_ref()?.changes(new.as_ref()?)));
         let mut lines: Vec<String> = pairs.flatten().collect();
-        // Servers may share a secret and a certificate.
+        // Servers may share a secret and a certificate, so lines may be equal.
         lines.sort();
         lines.dedup();
         lines

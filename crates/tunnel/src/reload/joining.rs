@@ -1,4 +1,4 @@
-//! A client that joins by an invitation, while the server runs.
+//! Joining: a client that is added by an invitation while the server runs.
 //!
 //! ```text
 //! worker: JOIN ─► Joining ─► keeper: the client's key is stored ─► rules in force, and this client ─► every worker
@@ -6,8 +6,8 @@
 //!           └────────────────────────────── Message::Joined ◄────────────────────────────────────────────┘
 //! ```
 //!
-//! Only this client is added, or gets the rules of its new invitation: what else has changed in the configuration waits
-//! for a reload. Attempts and reloads run one at a time, so that none puts rules into force that lack a client which the
+//! Only this client is added, or gets the rules of its new invitation. Other changes of the configuration wait for a
+//! reload. Attempts and reloads run one at a time, so that neither puts rules into force that lack a client which the
 //! other has added.
 
 use std::io;
@@ -24,13 +24,14 @@ use quictun_trust::enrolment::{Attempt, Directory, Enrolled, Refused};
 use quictun_trust::keeper;
 use quictun_trust::settings::{ClientLimits, ClientProof, NamedClient, TargetRule};
 
-/// Attempts that may wait, of all workers together: each takes milliseconds, and who comes when there are more comes again.
+/// Limit of attempts that wait, over all workers. Each takes milliseconds, and a client that finds the queue full tries
+/// again.
 const WAITING_MAX: usize = 16;
 
 /// An attempt to join.
 #[derive(Debug)]
 pub(crate) struct Joining {
-    /// The worker that is to be answered.
+    /// The worker that waits for the outcome.
     pub(crate) worker: usize,
     pub(crate) connection: ConnectionId,
     pub(crate) remote: SocketAddr,
@@ -38,7 +39,7 @@ pub(crate) struct Joining {
     pub(crate) attempt: Attempt,
 }
 
-/// The answer to it.
+/// The outcome of an attempt, for its worker.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) connection: ConnectionId,
@@ -47,25 +48,25 @@ pub(crate) struct Joined {
     pub(crate) outcome: Result<Outcome, Refused>,
 }
 
-/// How an attempt that was not refused ended.
+/// The outcome of an attempt that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The client's key was stored, and the invitation is used up by that.
+    /// The client's key was stored, which uses up the invitation.
     Enrolled,
     /// The key was known before, and no invitation was used.
     Known,
 }
 
-/// How the key and the name of an attempt stand to the rules in force.
+/// How the key and the name of an attempt relate to the rules in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Neither is known.
+    /// The rules contain neither the key nor the name.
     New,
-    /// The key is known by this name.
+    /// The rules contain the key under this name.
     Same,
-    /// The key is known by another name.
+    /// The rules contain the key under another name.
     OtherName,
-    /// The name is known, and not by this key.
+    /// The rules contain the name with another key.
     OtherKey,
 }
 
@@ -73,11 +74,11 @@ pub(crate) fn joins() -> (Sender<Joining>, Receiver<Joining>) {
     channel(WAITING_MAX)
 }
 
-/// Decides on an attempt, and puts the client into force.
+/// Decides on an attempt, and puts the client's rules into force.
 ///
 /// # Cancel safety
 ///
-/// Dropping it may leave the client with some workers: only at the end of the process.
+/// Dropping the future may leave the client known to some workers only. That happens only at the end of the process.
 pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>, joining: Joining) {
     let outcome = enrol(&reload, &mailboxes, &joining).await;
     let joined = Joined {
@@ -103,7 +104,8 @@ async fn enrol(
         Standing::OtherKey => return Err(Refused::Used),
     }
     let Enrolled { allow, before } = match store(joining.clients.clone(), attempt.clone()).await {
-        // There is nothing to join by: the answer to an earlier attempt was lost, or the client is one of the configuration.
+        // The key is known and the invitation is gone: the answer to an earlier attempt was lost, or the configuration
+        // names the client.
         Err(Refused::Used | Refused::Unknown) if standing == Standing::Same => {
             return Ok(Outcome::Known);
         }
@@ -123,7 +125,7 @@ async fn enrol(
     };
     let rules = match reload.source.with_client(&client) {
         Ok(rules) => rules,
-        // The configuration knows it by more than this key: that is what counts.
+        // The configuration has further proofs of this client, which take precedence over this key alone.
         Err(_) if standing == Standing::Same => return Ok(Outcome::Enrolled),
         Err(error) => {
             let cause = quictun_trust::error_chain(&error);
@@ -131,13 +133,13 @@ async fn enrol(
             return Err(Refused::NotInForce);
         }
     };
-    // A client more revokes nothing; one that was invited again may reach less than before.
+    // One more client revokes nothing. A client that was invited again may reach less than before.
     hand_out(&rules, mailboxes).await;
     reload.source.commit(&rules);
     Ok(Outcome::Enrolled)
 }
 
-/// Has the keeper store the client's key, on a thread that may wait for it.
+/// Has the keeper store the client's key, on a thread that may block.
 async fn store(clients: Directory, attempt: Attempt) -> Result<Enrolled, Refused> {
     let mut writer = JoinSet::new();
     writer.spawn_blocking(move || keeper::enrol(&clients, &attempt));

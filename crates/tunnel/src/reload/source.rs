@@ -1,4 +1,4 @@
-//! The reading of all that a process can read again.
+//! The source of a reload: reads everything that a process can read again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,13 +16,13 @@ use quictun_trust::identity;
 use quictun_trust::settings::{Access, NamedClient, ServerIdentity};
 use quictun_trust::tls;
 
-/// Reads the rules. It opens files and may wait: not for a thread that must not.
+/// Reads the rules. It opens files and may block, so it must not run on a worker or in an async task.
 pub(crate) type Load = Box<dyn Fn() -> Result<Loaded, ReloadError> + Send + Sync>;
 
 #[derive(Debug)]
 pub(crate) struct Loaded {
     rules: Rules,
-    /// Keys whose changes need a restart.
+    /// The keys of the configuration whose changes need a restart.
     restart: Vec<&'static str>,
     warnings: Vec<String>,
 }
@@ -65,11 +65,11 @@ impl Source {
         *self.in_force() = rules.clone();
     }
 
-    /// The rules in force, and this client with its rules.
+    /// Returns the rules in force, with this client and its rules added.
     pub(super) fn with_client(&self, client: &NamedClient) -> Result<Rules, AccessError> {
         match &*self.in_force() {
             Rules::Server(rules) => Ok(Rules::Server(Arc::new(rules.with_client(client)?))),
-            // Nobody joins a client.
+            // Only servers have clients that join.
             Rules::Client(_) => Err(AccessError::Open),
         }
     }
@@ -92,15 +92,15 @@ impl Source {
     }
 }
 
-/// Reads what a reload reads, for the keeper.
+/// Returns a function that reads the files of a reload, for the keeper.
 pub(crate) fn reads(load: Load) -> Box<dyn Fn()> {
-    // What is wrong with the files is told by the process that needs them.
+    // The process that needs the files reports their errors.
     Box::new(move || drop(load()))
 }
 
-/// The only place where a client's reload opens files.
+/// Returns the reload of a client. Its files are opened nowhere else.
 ///
-/// The servers are those that the process was `started_with`.
+/// `started_with` are the servers that the process was started with.
 pub(crate) fn of_client(
     read: Read<ClientSettings>,
     started_with: Vec<Address>,
@@ -120,9 +120,9 @@ pub(crate) fn of_client(
     })
 }
 
-/// The only place where a server's reload opens files.
+/// Returns the reload of a server. Its files are opened nowhere else.
 ///
-/// No rules but those for the address itself lead to `own_http`, which does not move.
+/// Only rules for the address itself permit the server's own HTTP interface, `own_http`, whose address stays the same.
 pub(crate) fn of_server(
     read: Read<ServerAgain>,
     own_http: Option<OwnHttp>,
@@ -142,7 +142,7 @@ pub(crate) fn of_server(
             .with_header_targets(settings.headed.clone());
         let identity = match &settings.identity {
             ServerIdentity::Files(files) => identity::load_files(files)?,
-            // None is made: a key that has gone is a slip.
+            // A reload never makes a key: a missing key is a mistake.
             ServerIdentity::State(dir) => identity::load(dir, "server")?,
         };
         let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;

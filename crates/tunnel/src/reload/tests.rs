@@ -1,4 +1,4 @@
-//! What a server reads again, and what it says of it.
+//! Tests of a server's reload: the rules that it reads, and the changes that it reports.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ use quictun_trust::settings::{
 };
 use quictun_trust::tls;
 
-/// A directory with a server's key and two secrets.
+/// Creates a directory with a server's key and two secrets.
 fn directory() -> TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     identity::generate(dir.path(), "server").expect("a key");
@@ -57,7 +57,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
     }
 }
 
-/// A server that was started with `old` and reads `new`.
+/// Returns the reload of a server that was started with `old` and reads `new`.
 fn source_of(
     old: &ServerSettings,
     new: impl Fn() -> Result<ServerSettings, Unreadable> + Send + Sync + 'static,
@@ -107,7 +107,7 @@ fn what_changes_is_named_client_by_client_and_secrets_are_not_shown() {
         ],
     );
     let source = source_of(&old, move || Ok(new.clone()));
-    let prepared = source.read().expect("all is in order");
+    let prepared = source.read().expect("the configuration is valid");
     let keys = [2, 5].map(|byte| Pin([byte; 32]));
     assert_eq!(
         prepared.changes.lines,
@@ -119,7 +119,7 @@ fn what_changes_is_named_client_by_client_and_secrets_are_not_shown() {
             "client \"secret\": psk_file: another secret".to_owned(),
         ]
     );
-    // Reading alone changes nothing; what is in force is what the next reading is held against.
+    // Reading alone changes nothing: the next reading is compared with the rules in force.
     assert_eq!(source.read().expect("as before").changes, prepared.changes);
     source.commit(&prepared.rules);
     let changes = source.read().expect("as before").changes;
@@ -137,7 +137,7 @@ fn new_rules_keep_the_http_interface_closed() {
     };
     let peer = rules.policy.by_name("c").map(Peer::Named);
     let target = Target::parse("tcp:127.0.0.1:8086").expect("a target");
-    let verdict = rules.policy.may_reach(&peer.expect("it is there"), &target);
+    let verdict = rules.policy.may_reach(&peer.expect("a client"), &target);
     assert!(
         matches!(verdict, Err(Denied::ClosedByName { .. })),
         "{verdict:?}"
@@ -180,7 +180,7 @@ fn a_new_key_or_certificate_is_said_and_a_setting_that_needs_a_restart_too() {
     };
     let renewed = settings(dir.path(), Vec::new());
     let source = source_of(&renewed.clone(), move || Ok(renewed.clone()));
-    fs::remove_file(&files.cert).expect("it is there");
+    fs::remove_file(&files.cert).expect("the certificate's file exists");
     identity::load_or_generate(dir.path(), "server").expect("made again");
     let changes = source.read().expect("in order").changes;
     assert_eq!(
@@ -194,7 +194,7 @@ fn what_cannot_be_read_is_an_error_of_one_line() {
     let dir = directory();
     let old = || settings(dir.path(), Vec::new());
     let reason = |read: Box<dyn Fn() -> Result<ServerSettings, Unreadable> + Send + Sync>| {
-        let error = source_of(&old(), read).read().expect_err("it is bad");
+        let error = source_of(&old(), read).read().expect_err("invalid");
         let line = error.one_line();
         assert!(!line.contains('\n'), "{line:?}");
         line

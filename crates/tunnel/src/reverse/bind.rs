@@ -1,4 +1,4 @@
-//! Making listeners for clients, in the process that may: the keeper, or this one where it is not confined.
+//! Making listeners for clients: in the keeper, or in this process if it is not confined.
 
 use std::io;
 use std::net::TcpListener;
@@ -16,15 +16,17 @@ use crate::listener::{self, Listener};
 use crate::reload::{Read, ServerAgain};
 use crate::settings::ListenOn;
 
-/// Connections that wait to be accepted (PROTOCOL REVERSE-11).
+/// Limit of connections that wait to be accepted (PROTOCOL REVERSE-11).
 const BACKLOG: i32 = 64;
 
-/// A listener, and where it is.
+/// A listener and its address.
 pub(crate) type Bound = (Listener, ListenAddress);
 
-/// The keeper's part: it listens where a rule names the address, as the rules are now.
+/// Returns the keeper's function that makes listeners. It listens only at addresses that a rule names, as the rules are
+/// now.
 ///
-/// It judges by itself: whoever has taken this process over can have it listen where some client may, and nowhere else.
+/// The keeper judges the address by itself: an attacker who controls this process can have it listen only at addresses
+/// that some client may use.
 pub(crate) fn by_rules(access: &Access, read_again: Option<&Read<ServerAgain>>) -> Bind {
     let (rules, read_again) = (rules_of(access), read_again.cloned());
     Box::new(move |text| {
@@ -59,13 +61,14 @@ fn bind(address: &ListenAddress) -> io::Result<OwnedFd> {
     match listener::bind_with(&on, BACKLOG) {
         Ok(Listener::Tcp(listener) | Listener::Transparent(listener, _)) => Ok(listener.into()),
         Ok(Listener::Unix(listener)) => Ok(listener.into()),
-        // Only numbers go from the keeper to this process.
+        // Only the error's number is passed from the keeper to this process.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Errno::ADDRINUSE.into()),
         Err(error) => Err(error),
     }
 }
 
-/// Listens for a client whose rules name the address. It waits for the keeper: not for a thread that must not.
+/// Makes a listener for a client whose rules name the address. It waits for the keeper, so it must not run on a worker
+/// or in an async task.
 pub(crate) fn for_client(address: &ListenAddress) -> Result<Bound, ListenCode> {
     let bound = keeper::listen(&address.to_string()).unwrap_or_else(|| bind(address));
     let bound = bound.and_then(|socket| match address {
@@ -148,7 +151,7 @@ mod tests {
         let any = ListenAddress::parse("tcp:127.0.0.1:0").expect("an address");
         let (first, address) = for_client(&any).expect("a free port");
         assert_eq!(
-            for_client(&address).expect_err("it is taken"),
+            for_client(&address).expect_err("the address is in use"),
             ListenCode::InUse
         );
         let ListenAddress::Tcp(at) = address else {
@@ -156,7 +159,7 @@ mod tests {
         };
         let _queued = TcpStream::connect(at).expect("it listens");
         assert!(matches!(first.accept(), Accepted::Connection(..)));
-        // No address of this machine.
+        // 192.0.2.1 is not an address of this machine.
         let far = ListenAddress::parse("tcp:192.0.2.1:0").expect("an address");
         assert_eq!(for_client(&far).expect_err("far"), ListenCode::BadAddress);
         let directory = tempfile::tempdir().expect("a directory");
@@ -165,6 +168,6 @@ mod tests {
         let bound = for_client(&path).expect("a free path");
         assert_eq!(for_client(&path).expect_err("taken"), ListenCode::InUse);
         drop(bound);
-        for_client(&path).expect("its owner is gone");
+        for_client(&path).expect("the previous listener is gone");
     }
 }

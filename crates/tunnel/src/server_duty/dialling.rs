@@ -1,4 +1,4 @@
-//! From a target that a client may reach to the target's socket: look-up, judgement of its addresses, dial.
+//! Dialling for a server's worker: name look-up, judgement of the addresses, dial.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -51,7 +51,7 @@ impl ServerDuty {
             ));
         }
         if let Some(ip) = target.ip_literal() {
-            // Judged by `may_reach` already.
+            // `may_reach` has judged the address already.
             let addresses = Ok(vec![dialled_as(SocketAddr::new(ip, port))]);
             let dialed = self
                 .dials
@@ -74,14 +74,14 @@ impl ServerDuty {
             family,
         };
         if self.control.try_send(request).is_err() {
-            // The queue has room for all look-ups that have a place: the control plane is gone.
+            // The queue has room for all look-ups that have a place, so an error means that the control plane is gone.
             self.lookups.answered(flow);
             return Err(Refusal::limit("names are not looked up any more"));
         }
         Ok(())
     }
 
-    /// Those of a name's addresses that the peer may be connected to, as they are dialled.
+    /// Returns the addresses of a name that the peer may be connected to, in the form in which they are dialled.
     pub(super) fn permitted(
         &mut self,
         now: Instant,

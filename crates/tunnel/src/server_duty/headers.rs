@@ -1,4 +1,4 @@
-//! PROXY headers: which targets get one, and which address they are told (PROTOCOL section 5.10).
+//! PROXY headers: which targets get one, and which source address it contains (PROTOCOL section 5.10).
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,15 @@ use tracing::info;
 use crate::asked::{AskedFlows, name_of};
 use quictun_trust::access::{Dialled, Policy};
 
-/// Remembers which lines the log has about headers: at most one for each client of the configuration.
+/// Remembers the log lines about headers, of which there is at most one for each client of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Headers {
-    /// Clients whose word on addresses was not taken.
+    /// Clients whose reported addresses were ignored, which was logged.
     unbelieved: BTreeSet<String>,
 }
 
 impl Headers {
-    /// Makes the header for the target of a flow; `None`: the target gets none.
+    /// Returns the header for the target of a flow, or `None` if the target gets none.
     pub(super) fn of(
         &mut self,
         policy: &Policy,

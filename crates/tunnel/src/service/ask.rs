@@ -1,4 +1,4 @@
-//! A question for the records of a service, as name servers are asked it: in a datagram, and over TCP where the answer does not fit
+//! A question to name servers for the SRV records of a service: in a datagram, and over TCP if the answer does not fit
 //! into one.
 
 use std::io;
@@ -10,13 +10,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-/// Time that one name server has for its answer, as over each of UDP and TCP.
+/// Time that one name server has for its answer, over each of UDP and TCP.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often all name servers are asked: a datagram may be lost.
+/// How often all name servers are asked, since datagrams may be lost.
 const ROUNDS: usize = 2;
 
-/// Why no records of a service are known.
+/// The reasons why no records of a service are known.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
     #[error(
@@ -45,11 +45,11 @@ pub(super) enum AskError {
     Silent { name: String, asked: String },
 }
 
-/// Records that were found, and the seconds for which they hold.
+/// The records that were found, and their time to live, seconds.
 pub(super) type Found = (Vec<Record>, u32);
 
-/// Asks these name servers, one after the other, until one says what there is. `number` gives a number for each question that
-/// cannot be guessed.
+/// Asks these name servers, one after the other, until one gives a definite answer. `number` returns an unpredictable
+/// number for each question.
 pub(super) async fn ask(
     service: &ServiceName,
     servers: &[SocketAddr],
@@ -64,7 +64,7 @@ pub(super) async fn ask(
             Ok(Answer::NoRecord) => return Err(AskError::NoRecord(name())),
             Ok(Answer::NotAvailable) => return Err(AskError::NotAvailable(name())),
             Ok(Answer::Failed(code)) => failed = Some((*server, code)),
-            // An answer that is cut over TCP, too, says as little as none.
+            // An answer that is truncated over TCP, too, counts as none.
             Ok(Answer::Truncated) | Err(_) => {}
         }
     }
@@ -91,20 +91,20 @@ async fn by_datagram(service: &ServiceName, server: SocketAddr, number: u16) -> 
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any).await?;
-    // The kernel takes datagrams of this name server only, and tells where none listens.
+    // A connected socket receives datagrams from this name server only, and reports an error if nothing listens there.
     socket.connect(server).await?;
     socket.send(&service.question(number)).await?;
     let mut buffer = [0; DATAGRAM_MAX as usize];
     loop {
         let length = socket.recv(&mut buffer).await?;
-        // Others may be forged, or late: the right one may follow.
+        // Other datagrams may be forged or late, and the right one may follow.
         if let Ok(answer) = service.answer(number, &buffer[..length]) {
             return Ok(answer);
         }
     }
 }
 
-/// RFC 7766: the length first, in two bytes, which bound the answer.
+/// Asks over TCP (RFC 7766): a length of two bytes comes first, and bounds the answer.
 async fn by_stream(service: &ServiceName, server: SocketAddr, number: u16) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(server).await?;
     let question = service.question(number);
@@ -117,7 +117,7 @@ async fn by_stream(service: &ServiceName, server: SocketAddr, number: u16) -> io
     service.answer(number, &answer).map_err(io::Error::other)
 }
 
-/// The names of RFC 6895 section 2.3.
+/// Returns the name of a response code (RFC 6895 section 2.3).
 fn rcode(code: u8) -> String {
     match code {
         1 => "FORMERR".to_owned(),

@@ -7,13 +7,14 @@ const LIST: &str = "/etc/resolv.conf";
 
 const PORT: u16 = 53;
 
-/// As many as the C library asks.
+/// Limit of name servers: as many as the C library asks.
 const NAME_SERVERS_MAX: usize = 3;
 
-/// Bytes of the list that are read: some hundred lines.
+/// Number of bytes of the file that are read: some hundred lines.
 const LIST_MAX: usize = 64 * 1024;
 
-/// The name servers, read anew: another network has other ones. Without a list it is this machine.
+/// Reads the list of name servers anew, since another network has other ones. Without a list, this machine is the name
+/// server.
 pub(super) fn of_system() -> Vec<SocketAddr> {
     let list = std::fs::read(Path::new(LIST)).unwrap_or_default();
     let list = list.get(..LIST_MAX).unwrap_or(&list);
@@ -24,7 +25,7 @@ fn read(list: &str) -> Vec<SocketAddr> {
     let servers = list.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let is_server = words.next() == Some("nameserver");
-        // An address with the name of an interface is left out: the list has others.
+        // An address with an interface's name is left out, since the list usually has others.
         let address: IpAddr = words.next().filter(|_| is_server)?.parse().ok()?;
         Some(SocketAddr::new(address, PORT))
     });

@@ -1,15 +1,15 @@
-//! The order in which the servers of a service are to be used (RFC 2782).
+//! The order in which the servers of a service are used (RFC 2782).
 
 use std::collections::VecDeque;
 
 use quictun_wire::srv::Record;
 
-/// Sorts records by priority, and those of one priority by a draw: each stands first in proportion to its weight, and those
-/// without one behind nearly always.
+/// Sorts records by priority, and draws the order within a priority. Each record comes first with a probability in
+/// proportion to its weight. Records without a weight nearly always come last.
 ///
-/// `draw` gives a number from 0 to the one that it is given, both included and all alike.
+/// `draw` returns a uniformly distributed number from 0 to its argument, inclusive.
 pub(super) fn order(mut records: Vec<Record>, draw: &mut dyn FnMut(u32) -> u32) -> Vec<Record> {
-    // Those without a weight first: only the number 0 draws them while another has one.
+    // Records without a weight come first in the list: only the number 0 draws them while another record has a weight.
     records.sort_by_key(|record| (record.priority, record.weight != 0));
     let mut left = VecDeque::from(records);
     let mut ordered = Vec::with_capacity(left.len());
@@ -43,7 +43,7 @@ mod tests {
         }
     }
 
-    /// Numbers that follow from a seed (Knuth's linear congruential generator).
+    /// Returns pseudo-random numbers from a seed (Knuth's linear congruential generator).
     fn draws(mut seed: u64) -> impl FnMut(u32) -> u32 {
         move |most| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005);
@@ -53,7 +53,7 @@ mod tests {
         }
     }
 
-    /// How often a record of each of these weights stands first, in so many draws.
+    /// Counts how often a record of each of these weights comes first in `times` draws.
     fn firsts(weights: &[u16], times: usize) -> Vec<usize> {
         let records: Vec<Record> = weights.iter().map(|&weight| record(10, weight)).collect();
         let mut draw = draws(82);
@@ -70,7 +70,7 @@ mod tests {
     fn records_of_one_priority_stand_first_in_proportion_to_their_weights() {
         let counts = firsts(&[10, 30, 60], 10_000);
         for (count, expected) in counts.iter().zip([1000, 3000, 6000]) {
-            // Five standard deviations of the largest.
+            // The tolerance is five standard deviations of the largest count.
             assert!(count.abs_diff(expected) < 250, "{counts:?}");
         }
     }

@@ -1,7 +1,7 @@
-//! The places of a service: which of its servers has which number in the engines.
+//! The places of a service: the number that each of its servers has in the engines.
 //!
-//! A server keeps its place as long as a record names it. One that is not named any more leaves its place, and keeps its flows
-//! until another server needs that. Pure: times and draws are arguments.
+//! A server keeps its place as long as a record names it. If no record names it any more, its place is free, but its
+//! flows continue until another server needs the place. The module is pure: times and draws are arguments.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use quictun_wire::srv::Record;
 use super::order::order;
 use crate::settings::{Address, HostPort, SERVERS_MAX};
 
-/// What is dialled: each server, and each service as often as it has places.
+/// Returns the addresses to dial: each server once, and each service once for each of its places.
 pub(crate) fn each(addresses: &[Address]) -> Vec<Address> {
     let services = addresses.iter().filter(|address| address.at().is_none());
     let services = services.count();
@@ -30,26 +30,26 @@ pub(crate) fn each(addresses: &[Address]) -> Vec<Address> {
 pub(super) struct Places {
     first: ServerId,
     each: Vec<Place>,
-    /// All records, in the order that was drawn. As many of them are used as there are places.
+    /// All records, in the drawn order. As many of them are used as there are places.
     ordered: Vec<Record>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Place {
-    /// The server that has it, or had it last.
+    /// The server in this place, or the last one that was in it.
     target: Option<HostPort>,
     tenant: u32,
-    /// Its record; `None`: none names it.
+    /// The record of the server and its index in the order, or `None` if no record names the server.
     record: Option<(Record, usize)>,
     left_at: Option<Instant>,
 }
 
-/// What a place is, for the engines and for people.
+/// The contents of a place, for the engines and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) server: ServerId,
     pub(super) place: ServerPlace,
-    /// The server by its record; `None`: no record names one.
+    /// The record of the server, or `None` if no record names it.
     pub(super) record: Option<Record>,
 }
 
@@ -62,18 +62,18 @@ impl Places {
         }
     }
 
-    /// The server to dial in a place.
+    /// Returns the server to dial in a place.
     pub(super) fn target(&self, server: ServerId) -> Option<HostPort> {
         let index = server.0.checked_sub(self.first.0)?;
         self.each.get(index)?.target.clone()
     }
 
-    /// Whether records are known.
+    /// Returns whether records are known.
     pub(super) fn is_known(&self) -> bool {
         !self.ordered.is_empty()
     }
 
-    /// Takes what an answer has. Returns whether anything is other than before. `draw`: see [`order`].
+    /// Applies the records of an answer. Returns whether anything has changed. For `draw` see [`order`].
     pub(super) fn update(
         &mut self,
         now: Instant,
@@ -103,7 +103,7 @@ impl Places {
         true
     }
 
-    /// What each place is now.
+    /// Returns the contents of each place.
     pub(super) fn held(&self) -> impl Iterator<Item = Held> {
         let is_known = self.is_known();
         self.each.iter().enumerate().map(move |(index, place)| {
@@ -124,7 +124,7 @@ impl Places {
         })
     }
 
-    /// Gives a place to a record that has none.
+    /// Puts a record into a place, unless it has one.
     fn seat(&mut self, order: usize) {
         let record = &self.ordered[order];
         let has_one = |place: &Place| {
@@ -134,7 +134,8 @@ impl Places {
         if self.each.iter().any(has_one) {
             return;
         }
-        // One that has never been used, or else the one that was left first: its flows have had the longest time to end.
+        // A place that was never used is taken first, then the one that was left first: its flows have had the longest
+        // time to end.
         let free = self.each.iter_mut().filter(|place| place.record.is_none());
         let Some(place) = free.min_by_key(|place| place.left_at) else {
             return;
@@ -150,7 +151,7 @@ impl Places {
         place.left_at = None;
     }
 
-    /// Orders records, and keeps the order of those of a priority where all of them are the same as before.
+    /// Orders the records. The order within a priority stays if its records are the same as before.
     fn order_again(
         &self,
         mut records: Vec<Record>,
@@ -184,7 +185,7 @@ fn is_of(record: &Record, target: &HostPort) -> bool {
     record.target == target.host && record.port == target.port
 }
 
-/// Of records that name one server the first stays, by priority.
+/// Removes duplicates: of records that name the same server, the one with the lowest priority value stays.
 fn without_doubles(mut records: Vec<Record>) -> Vec<Record> {
     records.sort_by_key(|record| record.priority);
     let mut kept: Vec<Record> = Vec::new();

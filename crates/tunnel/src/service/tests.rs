@@ -3,7 +3,7 @@ use quictun_engine::ServerPlace;
 
 use super::*;
 
-/// A client of one service, with four places for it.
+/// Creates a client's service with four places.
 fn service() -> Service {
     let name = ServiceName::parse("example.com").expect("a service");
     let shown = ServerName {
@@ -95,7 +95,7 @@ fn records_are_looked_up_again_once_all_their_servers_fail() {
         let standing = service.servers.get(ServerId(server)).expect("a server");
         standing.trouble.failed(Instant::now(), "no answer");
         assert!(target(&service).is_some_and(|target| target.is_ok()));
-        assert_eq!(wishes.has_changed().expect("it is there"), wished);
+        assert_eq!(wishes.has_changed().expect("a sender"), wished);
     }
 }
 
@@ -119,7 +119,7 @@ fn who_asks_before_the_first_look_up_has_ended_waits_for_it() {
             answer.map(|it| it.to_string()),
             Ok("one.example:7500".to_owned())
         );
-        // Where no look-up ends, that is what is told.
+        // If no look-up ends, the error says so.
         let fresh = service();
         let silent = fresh.target(ServerId(0)).await;
         let expected = "the records of srv:example.com are still being looked up";

@@ -5,7 +5,7 @@ use quictun_trust::settings::{Access, ClientLimits, ClientProof, NamedClient, Pi
 
 use super::*;
 
-/// A client with a quota of 1000 bytes, in a state directory.
+/// Creates the allowances of a client with a quota of 1000 bytes, in a state directory.
 fn allowances() -> Allowances {
     let client = NamedClient {
         name: "laptop".to_owned(),
@@ -68,7 +68,7 @@ fn it_is_stored_every_few_ticks_and_at_once_when_a_quota_is_used_up() {
     keeper.note(stored, Ok(()));
     assert_eq!(keeper.due(), None);
     allowance.set_used(1000);
-    let stored = keeper.due().expect("it is used up");
+    let stored = keeper.due().expect("the used-up quota is stored");
     assert_eq!(stored.clients["laptop"], 1000);
     keeper.note(stored, Ok(()));
     for _ in 0..2 * EVERY {
@@ -131,7 +131,7 @@ fn a_clock_that_is_wrong_at_first_gives_no_quota_anew() {
 fn a_file_that_the_system_does_not_let_read_stays() {
     let state = tempfile::tempdir().expect("a directory");
     let directory = Directory::of(state.path());
-    // What it is to be read from is a directory.
+    // A directory in place of the file makes reading fail.
     std::fs::create_dir(directory.usage_file()).expect("made");
     let mut keeper = open(&directory);
     keeper.allowances.of("laptop").set_used(1000);

@@ -16,7 +16,7 @@ fn open(target: &str, proof: Option<[u8; PROOF_LEN]>) -> Open {
     }
 }
 
-/// A frame of any type and body.
+/// Builds a frame of any type and body.
 fn frame(kind: u64, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::encode(kind, &mut out);
@@ -24,7 +24,7 @@ fn frame(kind: u64, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The body of an OPEN: target `a`, then options as given.
+/// Builds the body of an OPEN: target `a`, then these options.
 fn body_with_options(options: &[(u64, &[u8])]) -> Vec<u8> {
     let mut body = vec![1, b'a'];
     for (option, value) in options {
@@ -97,7 +97,7 @@ fn wrong_type_is_found_in_the_first_byte() {
     let refused = FlowCode::BadOpen;
     assert_eq!(Open::decode(&[0x02]), Err(refused));
     assert_eq!(OpenAck::decode(&[0x01]), Err(refused));
-    // quic-tun's token where OPEN belongs.
+    // A token of quic-tun in place of OPEN.
     assert_eq!(Open::decode(b"tcp:a:22"), Err(refused));
 }
 
@@ -121,7 +121,7 @@ fn body_lengths_at_and_after_the_limit() {
     );
     let too_long = Err(FlowCode::BadOpen);
     assert_eq!(Open::decode(&filled(MAX_OPEN + 1)), too_long);
-    // Refused as soon as it is announced.
+    // A frame that is too long is refused as soon as its length has arrived.
     assert_eq!(Open::decode(&filled(MAX_OPEN + 1)[..3]), too_long);
 
     let ack = |len: usize| {
@@ -195,7 +195,7 @@ fn a_target_must_be_text_but_need_not_be_a_target() {
 // PROTOCOL OPEN-8.
 #[test]
 fn a_body_that_ends_early_is_refused() {
-    // In the target's length, the target, and an option's type, length and value.
+    // Cut in the target's length, the target, and an option's type, length and value.
     let bodies: [&[u8]; 6] = [
         b"",
         b"\x40",
@@ -281,7 +281,7 @@ fn a_source_is_an_address_and_a_port_and_comes_once() {
     let address = b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01\x01\x02";
     let v6_bytes = [&b"\x01\x16\x01a\x06\x12"[..], address].concat();
     assert_eq!(encoded(&v6), v6_bytes);
-    // IPv4 in disguise is IPv4, whichever side writes it.
+    // An IPv4-mapped address becomes IPv4, whichever side writes it.
     assert_eq!(encoded(&sourced("[::ffff:192.0.2.1]:258")), encoded(&v4));
     let mapped = b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\x00\x02\x01\x01\x02";
     for (value, read) in [(&encoded(&v4)[6..], &v4), (address, &v6), (mapped, &v4)] {

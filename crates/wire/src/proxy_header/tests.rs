@@ -6,7 +6,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// The struct of section 2.2 for TCP over IPv4, field by field.
+/// Checks the struct of section 2.2 for TCP over IPv4, field by field.
 #[test]
 fn ipv4_byte_for_byte() {
     let header = encode(Some(at("192.168.0.1:56324")), Some(at("192.168.0.11:443")));
@@ -23,7 +23,7 @@ fn ipv4_byte_for_byte() {
     assert_eq!(header, expected.concat());
 }
 
-/// The same for TCP over IPv6.
+/// Checks the struct of section 2.2 for TCP over IPv6, field by field.
 #[test]
 fn ipv6_byte_for_byte() {
     let header = encode(
@@ -44,7 +44,8 @@ fn ipv6_byte_for_byte() {
     assert_eq!(header.len(), MAX_HEADER);
 }
 
-/// "The sender should use this family when dealing with unsupported protocol families"; the length is that of what follows.
+/// Section 2.2: "The sender should use this family when dealing with unsupported protocol families". The length counts
+/// the bytes after it.
 #[test]
 fn a_source_that_is_not_known_is_of_no_family() {
     for to in [None, Some(at("192.168.0.11:443"))] {
@@ -93,7 +94,8 @@ fn a_target_without_an_address_is_the_unspecified_one_of_the_sources_family() {
     }
 }
 
-/// Reads a header as section 2.2 tells receivers to, with nothing of the encoder's. `None`: it is none, or not all of it.
+/// Decodes a header as section 2.2 requires of receivers, without code of the encoder. Returns `None` if it is invalid
+/// or incomplete.
 fn decode(header: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let rest = header.strip_prefix(&[13, 10, 13, 10, 0, 13, 10, 81, 85, 73, 84, 10])?;
     let (&[version_command, family, high, low], block) = rest.split_first_chunk()?;
@@ -139,7 +141,7 @@ proptest! {
             Some(to) => prop_assert_eq!(plain(read_to), plain(to)),
             None => prop_assert!(read_to.ip().is_unspecified() && read_to.port() == 0),
         }
-        // IPv4 is told as IPv4 wherever both are.
+        // Two IPv4 addresses are written as IPv4.
         let both = plain(source).0.is_ipv4() && to.is_none_or(|to| plain(to).0.is_ipv4());
         prop_assert_eq!(header.len() == 28, both);
     }

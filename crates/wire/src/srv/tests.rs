@@ -17,7 +17,7 @@ fn name(text: &str) -> Name<Vec<u8>> {
 /// One record of an answer: owner, seconds, priority, weight, port, target.
 type Line<'a> = (&'a str, u32, u16, u16, u16, &'a str);
 
-/// An answer to the question of `example.com` with these records.
+/// Builds an answer to the question of `example.com` with these records.
 fn answer(rcode: Rcode, lines: &[Line<'_>]) -> Vec<u8> {
     let mut message = MessageBuilder::new_vec();
     message.header_mut().set_id(ID);
@@ -101,10 +101,10 @@ fn records_are_read_with_the_least_of_their_times() {
         &[
             (OWNER, 300, 10, 60, 7500, "One.Example.Net"),
             (OWNER, 60, 20, 0, 7501, "two.example.net"),
-            // Not a server that could be dialled.
+            // Port 0 cannot be dialled.
             (OWNER, 900, 10, 60, 0, "portless.example.net"),
             (OWNER, 900, 10, 60, 7500, "a\\032b.example.net"),
-            // Another name's.
+            // A record of another name.
             (
                 "_quictun._udp.example.org",
                 900,
@@ -147,7 +147,7 @@ fn an_alias_leads_to_the_records_of_another_name() {
     answer
         .push((owner, Class::IN, Ttl::from_secs(90), srv))
         .expect("room");
-    // Of another kind.
+    // A record of another type.
     let address = A::from_octets(192, 0, 2, 1);
     answer
         .push((name(OWNER), Class::IN, Ttl::from_secs(90), address))

@@ -1,7 +1,7 @@
-//! What must hold of every parser for every input: one function each, panicking where it does not.
+//! Properties that hold for every parser and every input: one function each, which panics if its property is violated.
 //!
-//! The fuzz targets in `fuzz/` call these, and so do the tests that replay the committed corpora: what
-//! fuzzing finds stays found. Not part of the crate's interface.
+//! The fuzz targets in `fuzz/` call these functions, and so do the tests that replay the committed corpora, so that
+//! faults found by fuzzing do not return. Not part of the crate's interface.
 
 use std::fmt::Debug;
 
@@ -20,7 +20,7 @@ use crate::target::Target;
 use crate::token::{self, TOKEN_LEN};
 use crate::varint;
 
-/// Decoding leaves the rest alone, and the shortest form is not longer than what was read.
+/// Checks that decoding leaves the rest alone, and that the shortest form is not longer than the bytes read.
 pub fn varint(bytes: &[u8]) {
     let Some((value, rest)) = varint::decode(bytes) else {
         assert!(
@@ -44,8 +44,8 @@ pub fn varint(bytes: &[u8]) {
     }
 }
 
-/// A control frame survives its own encoding, nothing is asked for beyond the limit, and a prefix of a
-/// frame is never another frame.
+/// Checks that a control frame survives its own encoding, that no more than the limit is requested, and that a prefix
+/// of a frame is never another frame.
 pub fn control(bytes: &[u8]) {
     match Frame::decode(bytes) {
         Ok(Decoded::Need) => assert!(bytes.len() < MAX_FRAME),
@@ -66,7 +66,8 @@ pub fn control(bytes: &[u8]) {
     }
 }
 
-/// A code that is read has a name that is safe as one of a file, and survives its own text; a refusal is safe to print.
+/// Checks that the name in a decoded code is safe as a file's name and that the code survives its own text, and that a
+/// refusal is safe to print.
 pub fn invitation(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -83,7 +84,8 @@ pub fn invitation(bytes: &[u8]) {
     }
 }
 
-/// An unpacked token is text without NUL that packs and unpacks to itself. Input is cut or padded to a block.
+/// Checks that an unpacked token is text without NUL that packs and unpacks to itself. The input is cut or padded to a
+/// block.
 pub fn token_unpack(bytes: &[u8]) {
     let mut block = [0; TOKEN_LEN];
     let len = bytes.len().min(TOKEN_LEN);
@@ -95,7 +97,7 @@ pub fn token_unpack(bytes: &[u8]) {
     }
 }
 
-/// A parsed target survives its canonical text; a refusal is safe to log.
+/// Checks that a parsed target survives its canonical text, and that a refusal is safe to log.
 pub fn target_parse(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -141,7 +143,8 @@ fn check_target(target: &Target) {
     }
 }
 
-/// Fragmentation changes nothing; a decoded request encodes to one that decodes to itself.
+/// Checks that fragmentation does not change the result, and that a decoded request encodes to one that decodes to
+/// itself.
 pub fn open_decode(bytes: &[u8]) {
     if let Some(open) = check_frame(bytes, MAX_OPEN_FRAME, Open::decode) {
         let mut again = Vec::new();
@@ -158,12 +161,13 @@ pub fn open_decode(bytes: &[u8]) {
     }
 }
 
-/// Fragmentation changes nothing.
+/// Checks that fragmentation does not change the result of decoding an `OPEN_ACK`.
 pub fn open_ack_decode(bytes: &[u8]) {
     check_frame(bytes, MAX_OPEN_ACK_FRAME, OpenAck::decode);
 }
 
-/// Fragmentation changes nothing; a decoded frame encodes to one that decodes to itself; and the first bytes tell the frame.
+/// Checks that fragmentation does not change the result, that a decoded frame encodes to one that decodes to itself,
+/// and that the first bytes identify the frame.
 pub fn move_decode(bytes: &[u8]) {
     if let Some(frame) = check_frame(bytes, MAX_MOVE_FRAME, Move::decode) {
         assert_eq!(moving::begins(bytes), Some(true));
@@ -175,7 +179,8 @@ pub fn move_decode(bytes: &[u8]) {
     }
 }
 
-/// Fragmentation changes nothing; a decoded frame encodes to one that decodes to itself.
+/// Checks that fragmentation does not change the result, and that a decoded frame encodes to one that decodes to
+/// itself.
 pub fn move_ack_decode(bytes: &[u8]) {
     if let Some(frame) = check_frame(bytes, MAX_MOVE_ACK_FRAME, MoveAck::decode) {
         let mut again = Vec::new();
@@ -189,7 +194,8 @@ pub fn move_ack_decode(bytes: &[u8]) {
     }
 }
 
-/// Fragmentation changes nothing; a decoded frame encodes to one that decodes to itself; who has connected is safe to print.
+/// Checks that fragmentation does not change the result, that a decoded frame encodes to one that decodes to itself,
+/// and that the application's address is safe to print.
 pub fn incoming_decode(bytes: &[u8]) {
     if let Some(frame) = check_frame(bytes, MAX_INCOMING_FRAME, Incoming::decode) {
         assert!(!frame.peer.to_string().contains(char::is_control));
@@ -207,7 +213,7 @@ pub fn incoming_decode(bytes: &[u8]) {
     }
 }
 
-/// An address to listen on survives its own text, which a frame has room for and a log may show.
+/// Checks that an address to listen on survives its own text, which fits into a frame and is safe to log.
 pub fn listen_address(text: &str) {
     if let Ok(address) = ListenAddress::parse(text) {
         let again = address.to_string();
@@ -216,7 +222,7 @@ pub fn listen_address(text: &str) {
     }
 }
 
-/// A BOND that is read, of either side, survives its own encoding, and a server's keeps its limit.
+/// Checks that a decoded BOND, of either side, survives its own encoding, and that a server's keeps its limit.
 pub fn bond(bytes: &[u8]) {
     if let Ok(ask) = Ask::decode(bytes) {
         assert_eq!(ask.encode(), bytes);
@@ -229,8 +235,8 @@ pub fn bond(bytes: &[u8]) {
     }
 }
 
-/// However the bytes arrive, the outcome is the same: a prefix gives `Need` or the final error, never more than
-/// `max` bytes are asked for, and what follows the frame does not matter.
+/// Checks that the outcome is the same however the bytes arrive: a prefix gives `Need` or the final error, no more than
+/// `max` bytes are requested, and the bytes after the frame do not matter.
 fn check_frame<T: Debug + PartialEq>(
     bytes: &[u8],
     max: usize,
@@ -273,7 +279,8 @@ fn check_frame<T: Debug + PartialEq>(
     }
 }
 
-/// Whatever a program asks and a server answers, what the program is sent answers what it asked.
+/// Checks that a reply to a program answers its question, for any question and any stream from the server.
+///
 /// Input: two bytes, the big-endian length of the question; the question; the stream from the server.
 pub fn dns(bytes: &[u8]) {
     let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
@@ -300,7 +307,7 @@ pub fn dns(bytes: &[u8]) {
 
 /// Input: an answer to question 0 for the records of `example.com`, and the name of a service.
 ///
-/// Records name hosts that a resolver can be asked for, and a name that is accepted makes a question.
+/// Checks that records name hosts that a resolver can be asked for, and that an accepted name makes a question.
 pub fn srv(bytes: &[u8]) {
     let service = ServiceName::parse("example.com").expect("a service");
     if let Ok(SrvAnswer::Records { records, .. }) = service.answer(0, bytes) {
@@ -325,9 +332,10 @@ pub fn srv(bytes: &[u8]) {
     }
 }
 
-/// Input: one byte, what the proxy wants and knows, and the size of the pieces; the application's bytes.
+/// Input: one byte, the settings of the proxy and the size of the pieces; the application's bytes.
 ///
-/// They mean the same in any pieces, and an end comes before more than the limit is held.
+/// Checks that the bytes have the same meaning in any pieces, and that the handshake ends before more than the limit is
+/// held.
 pub fn proxy(bytes: &[u8]) {
     let Some((&how, said)) = bytes.split_first() else {
         return;
@@ -343,13 +351,13 @@ pub fn proxy(bytes: &[u8]) {
             let target = request.target;
             assert_eq!(Target::parse(&target.to_string()), Ok(target));
         }
-        Step::More => assert!(said.len() < MAX_HEAD, "it waits for ever"),
+        Step::More => assert!(said.len() < MAX_HEAD, "the handshake waits for ever"),
         _ => {}
     }
 }
 
-/// Gives a handshake these bytes in pieces. Returns what was answered, and how it ended: with `More` where it did not. What
-/// follows a request is there whole.
+/// Feeds these bytes to a handshake in pieces. Returns the answers, and the end of the handshake, or `More` if it did
+/// not end. The bytes after a request are there whole.
 pub fn proxy_run(
     protected: bool,
     known: &dyn Fn(&Credentials) -> bool,

@@ -1,4 +1,4 @@
-//! What people read.
+//! Tests of the text that `quictun status` prints.
 
 use serde_json::json;
 
@@ -113,7 +113,7 @@ far.example:7500                          3 cannot be used: the connection timeâ
     assert!(text.contains(expected), "{text}");
     client["servers"].as_array_mut().expect("a list").pop();
     let text = shown(client, nothing, json!({"tunnels": []}));
-    assert!(!text.contains("SERVER"), "one says nothing: {text}");
+    assert!(!text.contains("SERVER"), "a table of one: {text}");
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Sort {
 /// The sort order and the visible part of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Index into [`Table::sorts`].
+    /// Index of the sort order in [`Table::sorts`].
     sort: usize,
     /// Index of the first visible row.
     pub(super) top: usize,

@@ -1,4 +1,5 @@
-//! What goes over a wire or into shared memory: names, numbers and first bytes. Peers of another version read them.
+//! The names, numbers and first bytes that are sent over a wire or stored in shared memory. Peers of another version
+//! read them.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};

@@ -6,7 +6,7 @@ use super::*;
 use crate::reload::{Changes, Outcome};
 use crate::rest::fake::check_document;
 
-/// A state that was reloaded, and what a reload would do now.
+/// Creates the state of a process with this latest reload, and with this outcome of a reload now.
 fn reloadable(would: Result<Changes, String>, was: Option<Outcome>) -> RestState {
     RestState {
         facts: Facts {
@@ -49,7 +49,7 @@ fn v1_status_is_as_documented() {
         at,
         result: Ok(changes),
     };
-    // A client has all the fields.
+    // A client's status has all the fields.
     let state = reloadable(Ok(Changes::default()), Some(was));
     let state = RestState {
         side: Side::Client,
@@ -67,7 +67,7 @@ fn v1_status_is_as_documented() {
     check_fields("GET /v1/status", &value);
     assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(value["pid"], std::process::id());
-    // As they stand in the documentation.
+    // The values are those in the documentation.
     value["version"] = "0.1.0".into();
     value["pid"] = 4711.into();
     let pretty = serde_json::to_string_pretty(&value).expect("JSON");
@@ -107,11 +107,11 @@ fn v1_reload_says_what_would_change_and_changes_nothing() {
         value["restart"],
         serde_json::json!(["transport.idle_timeout"])
     );
-    // It is not read again for everyone who asks.
+    // Frequent requests do not read the configuration each time.
     for _ in 0..20 {
         assert_eq!(server.get("/v1/reload").body, response.body);
     }
-    let reload = server.state.reload.as_ref().expect("it was given");
+    let reload = server.state.reload.as_ref().expect("a reload");
     assert!(reload.state().latest().is_none(), "nothing was reloaded");
     let bad = Server::start(reloadable(Err("bad".to_owned()), None));
     let response = bad.get("/v1/reload");

@@ -198,7 +198,8 @@ fn nothing_is_due_while_no_server_answers_and_a_pending_switch_begins_anew_after
     assert!(run.choice.next_timeout().is_some_and(|due| due > run.now));
 }
 
-/// Servers of one service by their priorities, in the order of their weights; the first ones stand for themselves.
+/// Adds SRV records to the last servers: one service, with these priorities, in the order of their weights. The first
+/// servers do not belong to it.
 fn with_records<const N: usize>(mut facts: [Facts; N], priorities: &[u16]) -> [Facts; N] {
     let first = N - priorities.len();
     for (order, priority) in priorities.iter().enumerate() {
@@ -211,7 +212,7 @@ fn with_records<const N: usize>(mut facts: [Facts; N], priorities: &[u16]) -> [F
     facts
 }
 
-/// A choice in which nothing was chosen yet.
+/// Creates a run in which no server was chosen yet.
 fn begin() -> Run {
     let start = Instant::now();
     Run {
@@ -254,7 +255,7 @@ fn a_higher_priority_number_is_used_only_while_no_lower_one_answers() {
     let mut run = begin();
     let all = with_records(round_trips([100, 5]), &[10, 20]);
     run.judge(&all).expect("a choice");
-    assert_eq!(run.pass(60 * SECOND, &all), [], "however fast it is");
+    assert_eq!(run.pass(60 * SECOND, &all), [], "priority first");
     let gone = with_records(round_trips([0, 5]), &[10, 20]);
     let switch = run.judge(&gone).expect("at once");
     assert_eq!((switch.to, switch.why), (1, Why::Gone));
@@ -288,7 +289,7 @@ fn when_a_server_goes_the_next_by_weight_takes_its_flows_and_not_the_fastest() {
 #[test]
 fn a_server_with_a_lower_priority_number_is_preferred_to_a_faster_one_elsewhere() {
     let mut run = begin();
-    // Server 0 stands for itself; of the others 2 is the one of the lower number.
+    // Server 0 does not belong to the service. Of the others, server 2 has the lower priority number.
     let mut facts = with_records(round_trips([0, 30, 0]), &[20, 10]);
     facts[2].hopeless = true;
     assert_eq!(run.judge(&facts).expect("a choice").to, 1);
@@ -299,7 +300,7 @@ fn a_server_with_a_lower_priority_number_is_preferred_to_a_faster_one_elsewhere(
         (20_100 * MS, 0, Why::Faster),
     ];
     assert_eq!(switches, expected);
-    // A backup counts for nothing while its service has better ones.
+    // A backup is ignored while its service has better servers.
     back[0].rtt = Some(30 * MS);
     back[1].rtt = Some(MS);
     assert_eq!(run.pass(60 * SECOND, &back), []);

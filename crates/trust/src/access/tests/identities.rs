@@ -1,4 +1,4 @@
-//! Certificates and secrets against the register of clients.
+//! Tests of certificates and secrets against the register of clients.
 
 use std::fs;
 
@@ -123,7 +123,7 @@ fn client_that_is_known_by_its_key_alone_gets_other_rules() {
     assert_eq!(changed.rules_of("one"), ["b:2"]);
     assert_eq!(policy.changes(&changed).len(), 1);
     assert_eq!(
-        with("new", 3).expect("a client more").rules_of("one"),
+        with("new", 3).expect("one more client").rules_of("one"),
         ["a:1"]
     );
     for (name, byte) in [("one", 3), ("new", 1), ("one", 2), ("two", 2)] {
@@ -152,7 +152,7 @@ fn client_is_known_by_the_name_in_a_certificate_of_the_authorities() {
     assert_eq!(identify(ca.issue(&["*.example"])), None);
     assert_eq!(identify(ca.issue(&[])), None);
     assert_eq!(identify(other.issue(&["phone"])), None);
-    // Whatever the handshake let in: a name that one gave oneself counts for nothing.
+    // A name in a self-made certificate identifies no client, even if the handshake accepts the certificate.
     assert_eq!(identify(self_made(&["phone"])), None);
 
     let mut expired = params(&["phone"]);
@@ -213,7 +213,7 @@ fn client_is_known_by_a_proof_of_its_secret() {
     }
     assert!(policy.accepts_proofs());
     assert!(!policy_of_pins().accepts_proofs());
-    // Heard on one connection, of no use on another.
+    // A proof heard on one connection is useless on another.
     let heard = psk::proof(b"0123456789abcdef", &exporter);
     assert_eq!(policy.identify_by_proof(&[8; 32], &heard), None);
 }
@@ -297,7 +297,7 @@ fn settings_that_cannot_be_enforced_are_errors() {
         "the client \"a\" is known by its certificate's name but there are no authorities: name their file with ca, or pin the client's key"
     );
     let ca = Authority::new(&dir, "ca").file;
-    let error = policy(vec![by_name("Bob's laptop")], Some(ca)).expect_err("no DNS name");
+    let error = policy(vec![by_name("Bob's laptop")], Some(ca)).expect_err("a bad name");
     assert!(
         matches!(error, AccessError::NotADnsName { .. }),
         "{error:?}"
@@ -345,7 +345,7 @@ fn addresses_of_applications_are_believed_of_clients_whose_rules_say_so_now() {
     let peer = |policy: &Policy| Peer::Named(policy.by_name("laptop").expect("a client"));
     let (no, yes) = (policy_with(false), policy_with(true));
     assert!(yes.believes_sources(&peer(&yes)) && !no.believes_sources(&peer(&no)));
-    // The client has asked before a reload, and the rules are others now.
+    // The client made its request before a reload, and the rules have changed since.
     assert!(yes.believes_sources(&peer(&no)) && !no.believes_sources(&peer(&yes)));
     assert!(!yes.believes_sources(&Peer::Anyone) && !yes.believes_sources(&Peer::Unknown));
     assert!(!open(Guard::default()).believes_sources(&Peer::Anyone));

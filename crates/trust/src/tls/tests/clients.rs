@@ -1,4 +1,4 @@
-//! Which client certificates a server accepts.
+//! Tests of the client certificates that a server accepts.
 
 use rustls::CertificateError;
 use rustls::client::ResolvesClientCert;
@@ -20,7 +20,7 @@ fn attempt(policy: &ClientCertPolicy, certificate: Option<&CertificateFiles>) ->
     )
 }
 
-/// The pin that the server saw, if any.
+/// Connects a client, and returns the pin that the server saw, if any.
 #[track_caller]
 fn seen(outcome: Outcome) -> Option<Pin> {
     let (_, server) = outcome.both();
@@ -76,7 +76,7 @@ fn authorities_and_pins_accept_each_their_own() {
     assert!(seen(attempt(&policy, Some(&pki.issue(&ca, "laptop")))).is_some());
 }
 
-// PROTOCOL JOIN-1: the certificate says nothing but its key, which an invitation may make known.
+// PROTOCOL JOIN-1: only the certificate's key counts, which an invitation may make known.
 #[test]
 fn a_certificate_that_a_client_has_issued_for_itself_shows_its_key_only() {
     let pki = Pki::new();

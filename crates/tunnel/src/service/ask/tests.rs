@@ -15,7 +15,7 @@ fn service() -> ServiceName {
     ServiceName::parse("example.com").expect("a service")
 }
 
-/// The answer to a question: with this code, and records of these priorities, ports and targets.
+/// Builds the answer to a question, with this code and with records of these priorities, ports and targets.
 fn answer(question: &[u8], rcode: u8, records: &[(u8, u16, &str)]) -> Vec<u8> {
     const OPTIONS: usize = 11;
     let mut message = question[..question.len() - OPTIONS].to_vec();
@@ -39,7 +39,7 @@ fn answer(question: &[u8], rcode: u8, records: &[(u8, u16, &str)]) -> Vec<u8> {
     message
 }
 
-/// A name server that answers one question with these datagrams.
+/// Starts a name server that answers one question with these datagrams.
 fn answers(what: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let socket = StdUdpSocket::bind(LOCAL).expect("a socket");
     let address = socket.local_addr().expect("bound");
@@ -88,7 +88,7 @@ fn a_forged_answer_is_not_taken_and_the_right_one_behind_it_is() {
 
 #[test]
 fn where_one_name_server_cannot_say_the_next_is_asked() {
-    // Nothing listens on the port of a socket that has gone.
+    // Nothing listens on the port of a socket that was closed.
     let gone = StdUdpSocket::bind(LOCAL).and_then(|socket| socket.local_addr());
     let gone = gone.expect("an address");
     let (failing, first) = answers(|question| vec![answer(question, SERVFAIL, &[])]);
@@ -101,7 +101,7 @@ fn where_one_name_server_cannot_say_the_next_is_asked() {
 
 #[test]
 fn an_answer_that_fits_into_no_datagram_is_asked_for_over_tcp() {
-    // Both sockets on one port, which may be taken for one of them.
+    // Both sockets need the same port, which may be in use for one of them.
     let (tcp, udp) = loop {
         let tcp = TcpListener::bind(LOCAL).expect("a listener");
         let at = tcp.local_addr().expect("bound");
@@ -162,8 +162,8 @@ fn what_is_absent_is_told_with_what_to_do() {
 fn name_servers_that_are_silent_are_asked_twice_and_given_up() {
     let silent = StdUdpSocket::bind(LOCAL).expect("a socket");
     let server = silent.local_addr().expect("bound");
-    // Its clock passes as soon as nothing else happens.
-    let error = run(&[server], true).expect_err("nobody answers");
+    // The test's clock advances as soon as nothing else happens.
+    let error = run(&[server], true).expect_err("no name server answers");
     let expected = "no name server has answered a question for the SRV records of _quictun._udp.example.com (127.0.0.1): is the DNS server reachable?";
     assert_eq!(error.to_string(), expected);
     silent.set_nonblocking(true).expect("a socket");
@@ -172,7 +172,7 @@ fn name_servers_that_are_silent_are_asked_twice_and_given_up() {
         let length = silent.recv(&mut buffer).expect("a question");
         assert_eq!(buffer[..length], service().question(7));
     }
-    assert!(silent.recv(&mut buffer).is_err(), "no more than that");
+    assert!(silent.recv(&mut buffer).is_err(), "asked once more");
 }
 
 #[test]

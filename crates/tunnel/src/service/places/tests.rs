@@ -2,7 +2,7 @@ use quictun_wire::srv::ServiceName;
 
 use super::*;
 
-/// Draws nothing: records stay in the order in which they are given, but for those without a weight.
+/// Always draws 0, which keeps the order of records given, except that records without a weight come first.
 fn none(_: u32) -> u32 {
     1
 }
@@ -16,7 +16,7 @@ fn record(priority: u16, weight: u16, target: &str) -> Record {
     }
 }
 
-/// What the places hold: the target, its tenant and its order, `-` where nobody is wanted.
+/// Formats each place: its target, tenant and order, with `-` if no record names the target.
 fn shown(places: &Places) -> Vec<String> {
     let held = places.held().map(|held| {
         let target = places.target(held.server).map(|target| target.host);
@@ -75,15 +75,15 @@ fn a_server_keeps_its_place_while_a_record_names_it() {
     let first = vec![record(10, 1, "a"), record(20, 1, "b")];
     assert!(places.update(now(), first.clone(), &mut none));
     assert_eq!(shown(&places), ["a 0 10:0", "b 0 20:1", "? 0 -"]);
-    assert!(!places.update(now(), first, &mut none), "nothing is new");
+    assert!(!places.update(now(), first, &mut none), "same records");
     let second = vec![record(5, 1, "b"), record(10, 1, "c")];
     assert!(places.update(now(), second, &mut none));
     assert_eq!(shown(&places), ["a 0 -", "b 0 5:0", "c 0 10:1"]);
-    // One that was left is used again once there is no other.
+    // A free place is used again once no unused place is left.
     let third = vec![record(5, 1, "b"), record(10, 1, "d")];
     assert!(places.update(now(), third, &mut none));
     assert_eq!(shown(&places), ["d 1 10:1", "b 0 5:0", "c 0 -"]);
-    // The server that was there last comes back without being another one.
+    // A server that returns to its last place does not count as another tenant.
     let fourth = vec![record(5, 1, "b"), record(10, 1, "c")];
     assert!(places.update(now(), fourth, &mut none));
     assert_eq!(shown(&places), ["d 1 -", "b 0 5:0", "c 0 10:1"]);
@@ -122,7 +122,7 @@ fn the_order_is_drawn_again_only_for_a_priority_that_has_changed() {
     all.push(record(2, 9, "c"));
     places.update(now(), all.clone(), &mut draw);
     all.reverse();
-    assert!(!places.update(now(), all, &mut draw), "in another order");
+    assert!(!places.update(now(), all, &mut draw), "another order");
     let mut changed = two;
     changed.push(record(2, 8, "c"));
     assert!(places.update(now(), changed, &mut draw));
@@ -136,7 +136,7 @@ fn of_more_records_than_places_the_same_ones_stay_in_use() {
     assert!(places.update(now(), records.clone(), &mut none));
     let first = shown(&places);
     let mut last = |most| most;
-    assert!(!places.update(now(), records, &mut last), "nothing is new");
+    assert!(!places.update(now(), records, &mut last), "same records");
     assert_eq!(shown(&places), first);
 }
 
@@ -151,7 +151,7 @@ fn one_server_has_one_place_and_no_more_records_are_taken_than_there_are_places(
         places.update(now(), records, &mut none);
         let used = places.held().filter(|held| held.place.wanted);
         assert_eq!(used.count(), expected);
-        // It has the highest number.
+        // This draw returns the highest number.
         let first = HostPort {
             host: "h0".to_owned(),
             port: 7500,
