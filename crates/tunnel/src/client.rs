@@ -137,8 +137,7 @@ fn serve(
     let servers = server_names(&settings);
     let dialled = places::each(&servers);
     let rules = Arc::new(ClientRules::new(&settings, &dialled, &shared)?);
-    warn_of_unsafe(&settings);
-    warn_of_wide_files(&settings);
+    warn_of_risks(&settings);
     let leads = settings.forwards.iter().map(leads);
     let leads = leads.collect::<Result<Vec<_>, _>>()?;
     let (leads, plugins): (Vec<_>, Vec<_>) = leads.into_iter().unzip();
@@ -664,7 +663,8 @@ fn warn_of_wide_files(settings: &ClientSettings) {
     identity::warn_of_wide(settings.proxy_users.as_deref());
 }
 
-fn warn_of_unsafe(settings: &ClientSettings) {
+fn warn_of_risks(settings: &ClientSettings) {
+    warn_of_wide_files(settings);
     let servers = settings.servers();
     let mut trusts = servers.iter().map(|server| &server.trust);
     if trusts.any(|trust| *trust == ServerTrust::Insecure) {

@@ -21,15 +21,9 @@ const BANNED: &[&str] = &[
 /// Documentation of so few words says no more than the name.
 const FEW_WORDS: usize = 3;
 
-/// Crates whose prose is still to be rewritten.
-const LATER: &[&str] = &["xtask"];
-
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let written = tree
-        .sources
+    tree.sources
         .iter()
-        .filter(|source| !LATER.contains(&source.package()));
-    written
         .flat_map(|source| {
             [
                 documentation(source),

@@ -303,7 +303,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ),
         (
             "--trace-up t --rate 1mbit",
-            "the link up: a trace says by itself",
+            "the link up: a trace already sets when bytes are sent",
         ),
         (
             "--trace-up plan.toml",

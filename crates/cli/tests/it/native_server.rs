@@ -403,10 +403,13 @@ fn targets_get_headers_by_flag_and_file_and_no_rule_is_a_name() {
     differ(&found, &file_only, &expected, file);
     found = lines(&world, "server --config s.toml --proxy-protocol *:81");
     assert_eq!(found["headed"], "*:81");
-    for rule in ["db.internal:5432", "unix:/run/web/*"] {
+    for (rule, remedy) in [
+        ("db.internal:5432", "*:PORT for every target"),
+        ("unix:/run/web/*", "unix:/PATH for each socket"),
+    ] {
         let line = format!("server --proxy-protocol {rule}");
         let fault = World::default().native_server(&line).expect_err(rule);
-        assert!(fault.to_string().contains("the header"), "{fault}");
+        assert!(fault.to_string().contains(remedy), "{fault}");
     }
 }
 
