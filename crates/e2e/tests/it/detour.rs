@@ -368,7 +368,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() -> Result<()> {
         let refused = output(&mut lan.command("10.1.0.2:7500", &["--tun"])?)?;
         let said = String::from_utf8_lossy(&refused.stderr);
         ensure!(
-            !refused.status.success() && said.contains("another rule of this host decides that"),
+            !refused.status.success() && said.contains("because of another rule of this host"),
             "{refused:?}"
         );
         machine::run("ip rule del priority 100")?;

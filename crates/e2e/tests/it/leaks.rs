@@ -339,7 +339,7 @@ fn with_fail_open_traffic_leaves_when_all_are_killed_and_the_next_start_cleans_u
         send_all(&targets()?, DEVICE)?;
         check_tight(&mut tap, "the next client")?;
         let (done, said) = quictun(&lan, &["down"])?;
-        ensure!(!done && said.contains("end that client first"), "{said}");
+        ensure!(!done && said.contains("stop that client first"), "{said}");
         end(client)?;
         let after = routing()?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
