@@ -16,7 +16,7 @@ options! {
     pub(crate) COMPAT_JSON: Switch = "compat-json" "BOOL", by switch, key "control.compat_json";
         "Keep quic-tun's misspellings in /tunnels (webdev, unknow)"
     pub(crate) NO_CONFINE: Switch = "no-confine" "BOOL", by switch;
-        "Keep all rights, files and system calls: for debugging only"
+        "Run without confinement, with all privileges, files and system calls; for debugging only"
     pub(crate) LOG_LEVEL: One<LogFilter> = "log-level" "LEVEL", by parsed, words &["trace", "debug", "info", "warn", "error", "off"], default "info", key "log.level";
         "trace, debug, info, warn, error, off; also MODULE=LEVEL,..."
 }

@@ -53,39 +53,39 @@ pub(crate) static BOTH: Section = Section {
 
 options! {
     pub(crate) CONNECTIONS: One<Option<usize>> = "connections" "N", by |text| number_or_auto(text, 1..=1024), default "auto", key "transport.connections";
-        "QUIC connections kept to the server; auto: one per core"
+        "QUIC connections to the server; auto: one per core"
     MAX_CONNECTIONS: One<usize> = "max-connections" "N", by |text| number(text, 1..=10_000_000), default "10000", key "transport.max_connections";
-        "QUIC connections accepted at once"
+        "Maximum number of QUIC connections at a time"
     pub(crate) DIAL_TIMEOUT: One<Duration> = "dial-timeout" "DURATION", by |text| time_between(text, "100ms", "1h"), default "10s", key "transport.dial_timeout";
-        "How long connecting to a target may take"
+        "Time limit for connecting to a target"
     pub(crate) WORKERS: One<Option<usize>> = "workers" "N", by |text| number_or_auto(text, 1..=MAX_WORKERS), default "auto", key "transport.workers";
         "Worker threads; auto: one per core"
     CONGESTION: One<Congestion> = "congestion" "NAME", by congestion, words &["auto", "cubic", "newreno", "background", "fixed:"], default "auto", key "transport.congestion";
         "auto, cubic, newreno, background or fixed:RATE"
     IDLE_TIMEOUT: One<Duration> = "idle-timeout" "DURATION", by |text| time_between(text, "1s", "1h"), default "60s", key "transport.idle_timeout";
-        "A connection silent for this long is dead"
+        "Silence after which a connection counts as dead"
     KEEP_ALIVE: One<Duration> = "keep-alive" "DURATION", by |text| time_between(text, "100ms", "1h"), default "2s", key "transport.keep_alive";
-        "Silence after which the peer is asked for a sign of life"
+        "Silence after which a keep-alive is sent to the peer"
     BOND_TTL: One<Option<Duration>> = "bond-ttl" "DURATION", by bond_ttl, words &["auto"], default "auto", key "transport.bond_ttl";
-        "How long a flow waits for another connection after it has lost its own; auto: 30m, and 60s where the server knows no clients; 0s: flows end with their connection. Where either process dies they are reset all the same"
+        "Time that a flow waits for a new connection after the loss of its own; auto: 30m (60s if the server knows no clients); 0s: flows end with their connection. If either process dies, its flows are reset in any case"
     MEMORY_BUDGET: One<u64> = "memory-budget" "SIZE", by |text| size_between(text, "1MiB", "1TiB"), default "1GiB", key "transport.memory_budget";
-        "Memory for buffered data, all flows together"
+        "Memory for the buffered data of all flows together"
     MAX_FLOWS: One<u32> = "max-flows" "N", by |text| number(text, 1..=10_000_000), default "16384", key "transport.max_flows";
-        "Flows that the peer may have open on one connection"
+        "Maximum number of open flows from the peer on one connection"
     UDP_BUFFER: One<u64> = "udp-buffer" "SIZE", by |text| size_between(text, "16KiB", "1GiB"), default "8MiB", key "transport.udp_buffer";
-        "Wanted UDP socket buffers; what the system grants is logged"
+        "Requested size of UDP socket buffers; the granted size is logged"
     MAX_UDP_PAYLOAD: One<Option<u16>> = "max-udp-payload" "BYTES", by |text| number_or_auto(text, 1200..=65_527), default "auto", key "transport.max_udp_payload";
-        "Largest UDP payload tried; auto: what the interface takes"
+        "Largest UDP payload to try; auto: the most that the interface allows"
     GSO: One<bool> = "gso" "on|off", choice &[("on", true), ("off", false)], default "on", key "transport.gso";
         "UDP segmentation offload"
     DRAIN: One<Duration> = "drain" "DURATION", by |text| time_between(text, "0s", "1h"), default "10s", key "transport.drain";
-        "Time that open flows are given to end after SIGTERM"
+        "Time for open flows to end after SIGTERM"
     AEAD: One<Aead> = "aead" "LIBRARY", choice &[("auto", Aead::Auto), ("ring", Aead::Ring), ("aws-lc", Aead::AwsLc)], default "auto", key "transport.aead";
-        "Library that seals packets; auto: the faster one, by measurement at start"
+        "Library that encrypts packets; auto: the faster one, as measured at start"
     KEY_LOG: Maybe<PathBuf> = "key-log" "FILE", by path, key "transport.key_log";
         "Append TLS secrets to FILE for Wireshark (unsafe)"
     QLOG_DIR: Maybe<PathBuf> = "qlog-dir" "DIR", by path, key "transport.qlog_dir";
-        "Record every connection there as qlog, at most 1 GiB in all"
+        "Write a qlog file of every connection to DIR, at most 1 GiB in total"
 }
 
 /// Reads the settings of the data path. Settings of the other side only keep their default.

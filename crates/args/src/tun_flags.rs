@@ -19,27 +19,27 @@ const CONFIRM_MAX: u64 = 86_400;
 
 options! {
     pub(crate) TUN: Switch = "tun" "BOOL", by switch, key "tun";
-        "Carry what this host connects to, through a TUN device; needs CAP_NET_ADMIN"
+        "Route this host's connections through the tunnel, with a TUN device; needs CAP_NET_ADMIN"
     pub(crate) ROUTE: Many<IpNet> = "route" "CIDR", by network, key "route";
-        "With --tun, networks that are reached through the tunnel; none: all"
+        "With --tun: networks to reach through the tunnel; unset: all"
     pub(crate) EXCLUDE: Many<IpNet> = "exclude" "CIDR", by network, key "exclude";
-        "With --tun, networks that are reached beside it"
+        "With --tun: networks to reach outside the tunnel"
     pub(crate) FAIL_OPEN: Switch = "fail-open" "BOOL", by switch, key "fail_open";
-        "With --tun, let traffic leave beside the tunnel when the client has been killed"
+        "With --tun: let traffic bypass the tunnel if the client is killed"
     pub(crate) CONFIRM: Maybe<Duration> = "confirm" "SECONDS", by seconds;
-        "With --tun, end and undo all unless `quictun confirm` or Enter comes within this time"
+        "With --tun: exit and undo all changes unless `quictun confirm` or Enter comes within this time"
     pub(crate) TUN_FD: Maybe<i32> = "tun-fd" "NUMBER", by |text| number(text, 0..=i32::MAX);
-        "Descriptor of a TUN device whose connections are carried, as `quictun run` makes one"
+        "Inherited descriptor of a TUN device to use, as `quictun run` passes it"
     pub(crate) ONE_PROCESS: Switch = "one-process" "BOOL", by switch;
-        "With a device, keep the network stack in the client's own process"
+        "With a TUN device: run the network stack in the client's own process"
     pub(crate) NETSTACK_FD: Maybe<i32> = "netstack-fd" "NUMBER", by |text| number(text, 0..=i32::MAX);
-        "Descriptor of a socket to quictun-netstackd, as --tun and `quictun run` make one"
+        "Inherited descriptor of a socket to quictun-netstackd, as --tun and `quictun run` pass it"
     pub(crate) FOR_COMMAND: Switch = "for-command" "BOOL", by switch, hidden true;
-        "What is behind the device is a command that has ended when the client drains, as `quictun run` does"
+        "The device serves one command, which has ended before the client drains, as with `quictun run`"
     pub(crate) SERVER_ADDRESS: Many<IpAddr> = "server-address" "ADDR", by address;
-        "Addresses of the server, which is not looked up then"
+        "Addresses of the server; replaces the name look-up"
     pub(crate) DNS: Maybe<IpAddr> = "dns" "ADDR", by address, key "dns";
-        "The name server that is asked in place of any other by what goes through a TUN device"
+        "Name server for all DNS questions that enter a TUN device, whichever server they are sent to"
 }
 
 /// Reads the client's settings for a TUN device, if it uses one.

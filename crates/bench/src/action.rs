@@ -29,7 +29,7 @@ impl Action {
 /// Returns the definition of the command line of `quictun bench`.
 pub fn command() -> Command {
     Command::new("bench")
-        .about("Measure what parts of this program cost on this machine")
+        .about("Measure the cost of parts of this program on this machine")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)

@@ -51,7 +51,7 @@ pub struct Wrapped {
 
 pub(crate) fn command() -> clap::Command {
     clap::Command::new("run")
-        .about("Run a command whose TCP connections all go through the tunnel")
+        .about("Run a command with all its TCP connections through the tunnel")
         .after_help(include_str!("wrapped_help.txt"))
         .override_usage("quictun run [FLAGS OF quictun client] -- COMMAND [ARGUMENT]...")
         .arg(
@@ -60,7 +60,7 @@ pub(crate) fn command() -> clap::Command {
                 .required(true)
                 .num_args(1..)
                 .allow_hyphen_values(true)
-                .help("How to reach the server, as `quictun client` is told, and what to run"),
+                .help("Flags of `quictun client` to reach the server, then the command to run"),
         )
 }
 

@@ -58,25 +58,25 @@ static MEASUREMENT: Section = Section {
 
 options! {
     pub(crate) REMOTE: Maybe<HostPort> = "remote" "HOST[:PORT]", by |text| parse_server_at(text, AGENT_PORT);
-        "Over the real path to an agent there; no link is emulated"
+        "Measure over the real path to the agent at HOST, without an emulated link"
     pub(crate) REMOTE_TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
-        "Holds the token that the agent knows, 16 bytes or more"
+        "File with the agent's token, 16 bytes or more"
     pub(crate) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| parse_listen(text, Wildcard::AsWritten), default "[::]:7610";
-        "TCP address; programs of arms take the two ports behind it, TCP and UDP"
+        "TCP address; measured programs use the next two ports, TCP and UDP"
     pub(crate) TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
-        "Holds the token of those who may measure, 16 bytes or more"
+        "File with the token that clients must have, 16 bytes or more"
     pub(crate) EMULATOR: Maybe<String> = "emulator" "COMMAND", by text;
-        "Across a link of another emulator too, started by this command: see docs/scenarios.md"
+        "Also measure across the link of another emulator, started by COMMAND; see docs/scenarios.md"
     pub(crate) QUICK: Switch = "quick" "BOOL", by switch;
-        "Fewer and shorter runs, as the scenario says: minutes"
+        "Fewer and shorter runs, as the scenario defines; takes minutes"
     pub(crate) REPS: Maybe<u32> = "reps" "N", by repetitions;
-        "Repetitions of each cell; unset: as the scenario says"
+        "Repetitions of each cell; unset: as the scenario defines"
     pub(crate) ONLY: Many<String> = "only" "NAMES", by text;
-        "These arms and cases only, separated by commas; repeatable"
+        "Measure only these arms and cases, separated by commas; repeatable"
     pub(crate) SEED: One<u64> = "seed" "N", by |text| number(text, 0..=u64::MAX), default "1";
-        "What order and losses follow from"
+        "Seed for the order of runs and for the losses"
     pub(crate) OUT: Maybe<PathBuf> = "out" "DIR", by path;
-        "Where to write, with a directory for each of several scenarios; unset: lab-results/NAME-TIME"
+        "Output directory, with a subdirectory per scenario if there are several; unset: lab-results/NAME-TIME"
 }
 
 fn repetitions(text: &str) -> Result<u32, Why> {
@@ -87,7 +87,7 @@ fn repetitions(text: &str) -> Result<u32, Why> {
 /// Returns the command `quictun lab` with its subcommands.
 pub fn command() -> Command {
     Command::new("lab")
-        .about("Measure what was published, and anything else, and say how far to trust it")
+        .about("Run the published measurements or your own, and judge how reliable the results are")
         .after_help(include_str!("help.txt"))
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -95,32 +95,31 @@ pub fn command() -> Command {
         .subcommands([
             Command::new("list").about("List the scenarios that come with the program"),
             Command::new("show")
-                .about("Print a scenario, to read it or to make another of it")
+                .about("Print a scenario, to read it or to base another on it")
                 .arg(scenario()),
             RUN.add_to(
                 Command::new("run")
-                    .about("Measure scenarios, one after the other, and write a report of each")
+                    .about("Measure scenarios one after the other, and write a report of each")
                     .after_help(include_str!("run_help.txt"))
                     .arg(scenario().num_args(1..)),
             ),
             Command::new("report")
-                .about("Make the report of a run again, from its raw data")
-                .arg(dir("dir", "Directory of a run, which holds run.json")),
+                .about("Write the report of a run again from its raw data")
+                .arg(dir("dir", "Directory of a run, with its run.json")),
             Command::new("compare")
-                .about("Compare what two runs have in common")
+                .about("Compare the measurements that two runs have in common")
                 .after_help(include_str!("compare_help.txt"))
-                .arg(dir("before", "Directory of the one run"))
-                .arg(dir("after", "Directory of the other")),
+                .arg(dir("before", "Directory of the first run"))
+                .arg(dir("after", "Directory of the second run")),
             CALIBRATE.add_to(Command::new("calibrate").about(
                 "Measure how fast a link this machine can emulate: the scenario `capacity`",
             )),
-            CROSSCHECK.add_to(
-                Command::new("crosscheck")
-                    .about("Measure with another program too, iperf3: the scenario `crosscheck`"),
-            ),
+            CROSSCHECK.add_to(Command::new("crosscheck").about(
+                "Repeat measurements with another program, iperf3: the scenario `crosscheck`",
+            )),
             AGENT.add_to(
                 Command::new("agent")
-                    .about("Be the far end of measurements over a real path")
+                    .about("Serve as the far end of measurements over a real path")
                     .after_help(include_str!("agent_help.txt")),
             ),
         ])
@@ -135,7 +134,7 @@ fn scenario() -> Arg {
         .hide_possible_values(true)
         .value_hint(ValueHint::FilePath)
         .required(true)
-        .help("A name that `quictun lab list` lists, or a file that ends in .toml")
+        .help("Name from `quictun lab list`, or a file whose name ends in .toml")
 }
 
 fn dir(name: &'static str, help: &'static str) -> Arg {

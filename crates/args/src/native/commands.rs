@@ -26,12 +26,12 @@ pub fn ends() -> [Command; 2] {
     [
         flags::SERVER.add_to(command(
             "server",
-            "Accept connections from clients and connect them to the targets that each may reach",
+            "Accept connections from clients and connect them to the targets that each client may reach",
             include_str!("server_help.txt"),
         )),
         flags::CLIENT.add_to(command(
             "client",
-            "Listen for local applications and carry their connections to a server",
+            "Listen for local applications and forward their connections through a server",
             include_str!("client_help.txt"),
         )),
     ]
@@ -39,12 +39,12 @@ pub fn ends() -> [Command; 2] {
 
 /// Builds the commands around a tunnel.
 pub fn around() -> [Command; 10] {
-    let dir = out("Directory for client.key and client.crt; made where it is missing");
+    let dir = out("Directory for client.key and client.crt; created if missing");
     [
         flags::CONNECT
             .add_to(command(
                 "connect",
-                "Carry standard input and output to one target: a ProxyCommand for ssh",
+                "Connect standard input and output to one target: a ProxyCommand for ssh",
                 include_str!("connect_help.txt"),
             ))
             .override_usage("quictun connect [FLAGS] TARGET")
@@ -52,10 +52,10 @@ pub fn around() -> [Command; 10] {
                 Arg::new("target")
                     .value_name("TARGET")
                     .required(true)
-                    .help("HOST:PORT, [IPV6]:PORT or unix:/PATH, as the server sees it"),
+                    .help("HOST:PORT, [IPV6]:PORT or unix:/PATH, as seen from the server"),
                 Arg::new("port")
                     .value_name("PORT")
-                    .help("The port, where TARGET is a host alone"),
+                    .help("Port, if TARGET is a host alone"),
             ]),
         command(
             "confirm",
@@ -64,37 +64,37 @@ pub fn around() -> [Command; 10] {
         ),
         command(
             "down",
-            "Remove what a killed `quictun client --tun` has left: device, routes, packet filter",
+            "Clean up after a killed `quictun client --tun`: device, routes, packet filter",
             include_str!("down_help.txt"),
         ),
         flags::STATUS.add_to(
             command(
                 "status",
-                "Show how a running server or client is: connections, tunnels, the latest reload",
+                "Show the state of a running server or client: connections, tunnels, the latest reload",
                 include_str!("status_help.txt"),
             )
             .arg(
                 switch(
                     "watch",
-                    "Show it again and again, with rates, until q or Ctrl-C",
+                    "Refresh the page, with rates, until q or Ctrl-C",
                 )
                 .short('w'),
             )
             .arg(switch(
                 "json",
-                "Print one JSON object; with --watch one on each line",
+                "Print one JSON object; with --watch, one per line",
             )),
         ),
         flags::RECONNECT.add_to(command(
             "reconnect",
-            "Have a running client replace its connections; flows move to the new ones",
+            "Make a running client replace its connections; flows move to the new ones",
             include_str!("reconnect_help.txt"),
         )),
         config(),
         invite(),
         command(
             "join",
-            "Become a client by the code of an invitation, and write the configuration for it",
+            "Join a server with an invitation code, and write the client's configuration",
             include_str!("join_help.txt"),
         )
         .arg(out(
@@ -102,22 +102,22 @@ pub fn around() -> [Command; 10] {
         )),
         command(
             "keygen",
-            "Make a client's key and certificate, and print the pin that the server knows it by",
+            "Create a client's key and certificate, and print the pin for the server's configuration",
             include_str!("keygen_help.txt"),
         )
         .arg(dir.required(true)),
         command(
             "demo",
-            "Run a server, a client and two applications on this machine, and show what happens",
+            "Run a server, a client and two applications on this machine, and show the results",
             include_str!("demo_help.txt"),
         )
         .arg(switch(
             "json",
-            "Print one JSON object at the end, and nothing before",
+            "Print only one JSON object, at the end",
         ))
         .arg(switch(
             "loopback",
-            "Use the loopback device in place of an emulated link: how fast this machine is",
+            "Use the loopback device instead of an emulated link, to show this machine's speed",
         )),
     ]
 }
@@ -127,7 +127,7 @@ pub fn machine() -> [Command; 2] {
     [
         command(
             "doctor",
-            "Tell what this machine can do for a tunnel and for measurements, and what is missing",
+            "Check what this machine supports for tunnels and measurements, and what is missing",
             include_str!("doctor_help.txt"),
         )
         .arg(json())
@@ -135,12 +135,12 @@ pub fn machine() -> [Command; 2] {
         .arg(rules("tproxy", "7502")),
         command(
             "tune",
-            "Show the settings of the system that matter, and set them if asked to",
+            "Show the system settings that affect a tunnel, and optionally change them",
             include_str!("tune_help.txt"),
         )
         .arg(switch(
             "apply",
-            "Change what should be different; needs root",
+            "Apply the recommended settings; needs root",
         ))
         .arg(json()),
     ]
@@ -160,7 +160,7 @@ fn rules(flag: &'static str, port: &'static str) -> Arg {
         .default_missing_value(port)
         .value_parser(clap::value_parser!(u16).range(1..))
         .conflicts_with_all([other, "json"])
-        .help(format!("Only print the nftables commands that lead connections to `quictun client --{flag} PORT`"))
+        .help(format!("Only print the nftables commands that direct connections to `quictun client --{flag} PORT`"))
 }
 
 /// Builds the commands about this program.
@@ -171,13 +171,13 @@ pub fn about() -> [Command; 3] {
         .value_name("SHELL")
         .value_parser(shells)
         .required(true)
-        .help("The shell");
+        .help("Shell that runs the script");
     let program = Arg::new("for")
         .long("for")
         .value_name("PROGRAM")
         .value_parser(programs)
         .default_value("quictun")
-        .help("The program to complete");
+        .help("Program to complete");
     [
         command(
             "completion",
@@ -186,7 +186,7 @@ pub fn about() -> [Command; 3] {
         )
         .args([shell, program]),
         Command::new("man")
-            .about("Print the manual page, or write those of all commands and programs")
+            .about("Print the manual page, or write the pages of all commands and programs")
             .arg(out("Write all pages into this directory")),
         Command::new("version").about("Print name and version"),
     ]
@@ -202,39 +202,42 @@ fn invite() -> Command {
     };
     command(
         "invite",
-        "Invite a client: print a code by which one machine can join this server, once",
+        "Invite a client: print a code with which one machine can join this server, once",
         include_str!("invite_help.txt"),
     )
     .args([
         Arg::new("name")
             .value_name("NAME")
-            .help("The client's name in logs, metrics and REST"),
+            .help("Name of the client in logs, metrics and REST"),
         value(
             "allow",
             "RULE",
-            "A target that the client may reach; repeatable",
+            "Target that the client may reach; repeatable",
         )
         .action(ArgAction::Append),
         value(
             "address",
             "HOST[:PORT]",
-            "Where clients reach this server [default: an address of this machine]",
+            "Address at which clients reach this server [default: an address of this machine]",
         ),
         value("valid", "DURATION", "Time until the code expires").default_value("1h"),
-        switch("list", "Show who is invited and who has joined"),
-        switch("revoke", "Take NAME back, whether it has joined or not"),
+        switch("list", "List the clients that are invited or have joined"),
+        switch(
+            "revoke",
+            "Revoke the client NAME, whether it has joined or not",
+        ),
         file(
             "config",
             "FILE",
             ValueHint::FilePath,
-            "The server's configuration file",
+            "Configuration file of the server",
         )
         .short('c'),
         file(
             "state-dir",
             "DIR",
             ValueHint::DirPath,
-            "The server's state directory",
+            "State directory of the server",
         ),
         json(),
     ])
@@ -247,11 +250,11 @@ fn config() -> Command {
             .long(side)
             .value_name("FILE")
             .value_hint(ValueHint::FilePath)
-            .help(format!("The file is one of quictun {side}"))
+            .help(format!("Configuration file of quictun {side}"))
     };
     let flags = Arg::new("flags")
         .value_name("FLAGS")
-        .help("Flags that the program would be started with")
+        .help("Flags with which the program would start")
         .action(ArgAction::Append)
         .last(true);
     let which = |name: &'static str, about: &'static str| {
@@ -264,17 +267,14 @@ fn config() -> Command {
     };
     parent(
         "config",
-        "Check a configuration file, or show what it comes to",
+        "Check a configuration file, or show the resulting values",
         include_str!("config_help.txt"),
     )
     .subcommand(which(
         "check",
-        "Say whether the programs would start with this file, and what a reload would change",
+        "Check whether the program would start with this file, and what a reload would change",
     ))
-    .subcommand(which(
-        "print",
-        "Print every value that would hold, and where it comes from",
-    ))
+    .subcommand(which("print", "Print every effective value and its source"))
 }
 
 /// Builds a command with its help.

@@ -154,72 +154,72 @@ options! {
     pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by parse_listen_or_port, default "[::]:7500", key "listen";
         "UDP address, or a port alone"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
-        "A target that the client 'default' may reach; repeatable"
+        "Target that the client 'default' may reach; repeatable"
     pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;
-        "Where the client 'default' may have this server listen for it; repeatable"
+        "Address on which the client 'default' may have this server listen; repeatable"
     pub(super) PROXY_PROTOCOL: Many<HeaderRule> = "proxy-protocol" "RULE", by parsed, key "proxy_protocol", reloads true;
-        "Targets dialled from here that get a PROXY header: ADDRESS:PORT, NETWORK/BITS:PORT, *:PORT or unix:/PATH; repeatable"
+        "Targets to which this side sends a PROXY header: ADDRESS:PORT, NETWORK/BITS:PORT, *:PORT or unix:/PATH; repeatable"
     pub(super) STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "identity.state_dir", reloads true;
-        "Where the key and secrets made on the first run are kept"
+        "Directory for the key and secrets that the first run creates"
     pub(super) SERVER_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "identity.cert", reloads true;
-        "Certificate chain, PEM, in place of one made on the first run"
+        "Certificate chain, PEM; replaces the one that the first run creates"
     pub(super) SERVER_KEY: Maybe<PathBuf> = "key" "FILE", by path, key "identity.key", reloads true;
-        "The certificate's private key, PEM"
+        "Private key of the certificate, PEM"
     pub(super) SERVER_CA: Maybe<PathBuf> = "ca" "FILE", by path, key "ca", reloads true;
-        "Authorities for clients known by the name in their certificate, PEM"
+        "CA certificates, PEM, for clients identified by the name in their certificate"
 
     pub(super) SERVER_TO_DIAL: Many<Address> = "server" "HOST[:PORT]", by parse_address, key "server";
-        "The server to dial, at port 7500 if none is given, or srv:DOMAIN for those that its SRV records name; repeatable: new flows take the best"
+        "Server to connect to, at port 7500 unless given, or srv:DOMAIN for the servers in its SRV records; repeatable: new flows take the best one"
     pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by forward::parse, short 'L';
-        "Carry what connects to LISTEN to TARGET; repeatable"
+        "Forward connections made to LISTEN to TARGET; repeatable"
     pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by parse_forward_listen, short 'D';
-        "Carry what connects to LISTEN to where it asks for by SOCKS5, SOCKS4a or HTTP CONNECT; repeatable"
+        "Run a proxy on LISTEN for SOCKS5, SOCKS4a and HTTP CONNECT; repeatable"
     pub(super) PROXY_USERS: Maybe<PathBuf> = "proxy-users" "FILE", by path, key "proxy_users";
-        "File with a line USER:PASSWORD for each who may use the proxy; without it, only this machine may"
+        "File with a line USER:PASSWORD for each user of the proxy; without it, only this machine may use the proxy"
     pub(super) REVERSE: Many<Reverse> = "reverse" "LISTEN=TARGET", by forward::parse_reverse, short 'R', key "reverse";
-        "Have the server listen on LISTEN, and carry what connects there to TARGET here; repeatable"
+        "Make the server listen on LISTEN, and forward connections made there to TARGET on this side; repeatable"
     pub(super) REDIRECT: Maybe<u16> = "redirect" "PORT", by |text| number(text, 1..=u16::MAX), key "redirect";
-        "Carry connections that nftables redirects to PORT to where they were made; `quictun doctor --redirect PORT` prints the rules"
+        "Forward connections that nftables redirects to PORT to their original destination; `quictun doctor --redirect PORT` prints the rules"
     pub(super) TPROXY: Maybe<u16> = "tproxy" "PORT", by |text| number(text, 1..=u16::MAX), key "tproxy";
-        "As --redirect, without rewriting addresses: see `quictun doctor --tproxy`; needs CAP_NET_ADMIN"
+        "Like --redirect, without rewriting addresses; see `quictun doctor --tproxy`; needs CAP_NET_ADMIN"
     pub(super) SEND_APP_ADDRESSES: Switch = "send-app-addresses" "BOOL", by switch, key "send_app_addresses";
-        "Tell the server from which addresses applications connect, for the PROXY headers that it writes"
+        "Send the addresses of local applications to the server, for its PROXY headers"
     pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
         "Protocols offered: native (quictun/1), compat (quic-tun) or both"
     pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins";
-        "The server's public key, sha256:..., as its start-up lines print it; repeatable"
+        "Pin of the server's public key, sha256:..., as the server prints it at start-up; repeatable"
     pub(super) CLIENT_CA: Maybe<PathBuf> = "ca" "FILE|system", by path, words &["system"], key "ca";
-        "Authorities that vouch for the server, PEM, or the system's"
+        "CA certificates that the server's certificate must chain to, PEM, or the system's"
     pub(super) CLIENT_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "cert";
         "This client's certificate chain, PEM"
     pub(super) CLIENT_KEY: Maybe<PathBuf> = "key" "FILE", by path, key "key";
-        "The certificate's private key, PEM"
+        "Private key of the certificate, PEM"
     pub(super) PSK_FILE: Maybe<PathBuf> = "psk-file" "FILE", by path, key "psk_file";
-        "File with a secret shared with the server"
+        "File with the secret shared with the server"
 
     pub(super) CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';
         "Configuration file, TOML"
     HTTP: One<Option<HttpListen>> = "http" "ADDR", by |text| parse_http(text, Wildcard::AsWritten), default "127.0.0.1:8086", key "control.http";
         "HTTP interface (/metrics, /v1/tunnels, ...), also unix:/PATH; off: none"
     HTTP_MODE: One<u32> = "http-mode" "MODE", by parse_mode, default "0600", key "control.http_mode";
-        "Permissions of its Unix socket: who may connect"
+        "Permissions of the Unix socket of --http, octal"
     HTTP_NAME: Many<String> = "http-name" "NAME", by parse_name, key "control.http_names";
-        "A name that it answers to, beside addresses and localhost; repeatable"
+        "Host name that --http answers to, besides addresses and localhost; repeatable"
     pub(super) VERBOSE: Switch = "verbose" "BOOL", by switch, short 'v';
-        "Log more: as --log-level debug"
+        "Log more: same as --log-level debug"
     QUIET: Switch = "quiet" "BOOL", by switch, short 'q';
-        "Log warnings and errors only: as --log-level warn"
+        "Log warnings and errors only: same as --log-level warn"
     LOG_FORMAT: One<LogFormat> = "log-format" "NAME", choice &[("text", LogFormat::Text), ("console", LogFormat::Console), ("json", LogFormat::Json)], default "text", key "log.format";
-        "text, console (the columns of quic-tun) or json"
+        "text, console (quic-tun's columns) or json"
     LOG_OUTPUT: Many<String> = "log-output" "PATHS", by text, words &["stdout", "stderr"], default "stderr", key "log.output";
         "stdout, stderr or files, separated by commas"
 
     pub ASKED_CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';
-        "Its configuration file: control.http there is asked"
+        "Configuration file of the process; control.http in it is the interface to query"
     pub ASKED_HTTP: One<Option<HttpListen>> = "http" "ADDR", by |text| parse_http(text, Wildcard::AsWritten), default "127.0.0.1:8086", key "control.http";
-        "Its HTTP interface, an address or unix:/PATH"
+        "HTTP interface of the process, an address or unix:/PATH"
     pub WATCH_INTERVAL: One<Duration> = "interval" "TIME", by |text| time_between(text, "200ms", "1h"), default "1s";
-        "With --watch: how often to ask"
+        "With --watch: time between two queries"
 }
 
 pub(super) const NAMES: Names = Names {

@@ -87,12 +87,12 @@ pub(crate) fn command() -> Command {
     Command::new("ipc")
         .about("Measure calls between two processes: asynchronous and synchronous, on one core and on two")
         .after_help(include_str!("help.txt"))
-        .arg(list("only", "Measure only these, not all").value_parser(Section::ALL.map(Section::word)))
+        .arg(list("only", "Measure only these parts; unset: all").value_parser(Section::ALL.map(Section::word)))
         .arg(numbers(
             "concurrency",
             "1,2,4,8,16,32,64,128,512",
             1..=4096,
-            "Calls under way at a time",
+            "Numbers of concurrent calls",
         ))
         .arg(
             Arg::new("policy")
@@ -100,14 +100,14 @@ pub(crate) fn command() -> Command {
                 .value_name("POLICY")
                 .value_parser(["interrupt", "polling", "hybrid"])
                 .default_value("hybrid")
-                .help("What both sides do when there is nothing to do"),
+                .help("Wait policy of both sides when idle"),
         )
-        .arg(number("repeats", "5", 1..=99, "Runs of each, of which the median counts"))
-        .arg(number("run-ms", "200", 1..=10_000, "Milliseconds of each run"))
-        .arg(number("idle-s", "5", 1..=3600, "Seconds in which both sides have nothing to do"))
+        .arg(number("repeats", "5", 1..=99, "Runs of each measurement; the result is the median"))
+        .arg(number("run-ms", "200", 1..=10_000, "Duration of each run, milliseconds"))
+        .arg(number("idle-s", "5", 1..=3600, "Duration of the idle measurement, seconds"))
         .arg(switch("json", "Print one JSON object"))
         .arg(switch("csv", "Print comma-separated values").conflicts_with("json"))
-        .arg(svg("Draw the figure into this file"))
+        .arg(svg("Draw the figure into FILE"))
         .arg(
             Arg::new(PEER)
                 .long(PEER)
@@ -116,7 +116,7 @@ pub(crate) fn command() -> Command {
                 .hide(true)
                 .help("Act as the server; only `quictun bench ipc` itself uses this"),
         )
-        .arg(switch("force", "Measure although the machine is busy, and say so in the result"))
+        .arg(switch("force", "Measure even if the machine is busy, and note that in the result"))
 }
 
 pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {

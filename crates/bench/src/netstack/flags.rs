@@ -46,37 +46,37 @@ pub(crate) enum Asked {
 pub(crate) fn command() -> Command {
     let modes = Mode::ALL.map(Mode::word);
     Command::new("netstack")
-        .about("Measure the user-space TCP stack: bulk and delay through a TUN device, and applications that reach it through calls")
+        .about("Measure the user-space TCP stack: throughput and delay through a TUN device, and applications that reach it through calls")
         .after_help(include_str!("help.txt"))
         .arg(
-            list("only", "Measure only these")
+            list("only", "Parts to measure")
                 .default_value("bulk,crowd,read,write,call")
                 .value_parser([&[BULK, CROWD][..], &modes].concat()),
         )
-        .arg(number(CROWD, "10000", 1..=CROWD_MAX, "Flows at a time, of which most are idle"))
-        .arg(numbers("flows", "1,8", 1..=64, "Bulk flows at a time"))
-        .arg(numbers("connections", "1,2,4,8,16,32", 1..=64, "Connections of an application at a time"))
+        .arg(number(CROWD, "10000", 1..=CROWD_MAX, "Concurrent flows, most of them idle"))
+        .arg(numbers("flows", "1,8", 1..=64, "Numbers of concurrent bulk flows"))
+        .arg(numbers("connections", "1,2,4,8,16,32", 1..=64, "Numbers of concurrent connections of an application"))
         .arg(
-            list("wire", "What is behind the stack of an application")
+            list("wire", "Wire below the stack of an application")
                 .default_value("memory,tun")
                 .value_parser(WireKind::ALL.map(WireKind::word)),
         )
         .arg(
-            list("poll", "When packets of an application go out")
+            list("poll", "When an application's packets are sent")
                 .default_value("each-send,batch")
                 .value_parser(Polling::ALL.map(Polling::word)),
         )
-        .arg(numbers("bytes", "1", 1..=64, "Bytes of an application's messages"))
-        .arg(number("repeats", "3", 1..=99, "Runs of each, of which the median counts"))
+        .arg(numbers("bytes", "1", 1..=64, "Sizes of an application's messages, bytes"))
+        .arg(number("repeats", "3", 1..=99, "Runs of each measurement; the result is the median"))
         .arg(number(
             "run-ms",
             "1000",
             1..=60_000,
-            "Milliseconds of each run; a quarter of it where there are many",
+            "Duration of each run, milliseconds; a quarter of it for read, write and call",
         ))
         .arg(switch("json", "Print one JSON object"))
         .arg(
-            svg("Draw what applications reach into this file"),
+            svg("Draw the results of applications into FILE"),
         )
         .arg(
             Arg::new(SERVE)
@@ -87,7 +87,7 @@ pub(crate) fn command() -> Command {
         )
         .arg(switch(
             "force",
-            "Measure although the machine is busy, and say so in the result",
+            "Measure even if the machine is busy, and note that in the result",
         ))
 }
 

@@ -77,54 +77,54 @@ const ON_OFF: &[(&str, bool)] = &[("on", true), ("off", false)];
 
 options! {
     pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| parse_listen(text, Wildcard::AsWritten), default "[::]:7600";
-        "TCP and UDP address; port 0: any, which is printed"
+        "TCP and UDP address; port 0: any free port, which is printed"
     pub(super) ONLY: Maybe<Transport> = "transport" "NAME", choice TRANSPORTS;
-        "Serve only this one: tcp, tls, quic or udp"
+        "Serve only this transport: tcp, tls, quic or udp"
     pub(super) SERVER_LOOP: Maybe<Loop> = "loop" "NAME", choice LOOPS;
-        "How the QUIC loop waits, whatever the client asks for"
+        "Wait strategy of the QUIC loop; overrides the client's"
     pub(super) NOTES: Maybe<PathBuf> = "json" "FILE", by path;
-        "Write one JSON object here for each measurement"
+        "Write one JSON object per measurement to FILE"
 
     pub(super) CONNECT: Maybe<HostPort> = "connect" "HOST:PORT", by parse_server;
-        "The server"
+        "Address of the server"
     pub(super) TRANSPORT: One<Transport> = "transport" "NAME", choice TRANSPORTS, default "tcp";
         "tcp, tls (TLS 1.3 over TCP, QUIC's cipher), quic (ALPN perf) or udp"
     pub(super) MODE: One<Mode> = "mode" "NAME", choice &[("stream", Mode::Stream), ("rr", Mode::Rr), ("crr", Mode::Crr)], default "stream";
-        "stream, rr (request and response), crr (each on its own connection)"
+        "stream, rr (request and response) or crr (one connection per request)"
     pub(super) DURATION: One<Duration> = "duration" "TIME", by time, default "5s";
-        "How long it counts"
+        "Measured time"
     pub(super) WARM_UP: One<Duration> = "warm-up" "TIME", by time, default "1s";
-        "What comes before, with --duration only"
+        "Time before the measurement begins; with --duration only"
     pub(super) BYTES: Maybe<u64> = "bytes" "SIZE", by size;
-        "So many bytes of a stream in place of a time: 100MB"
+        "Measure this number of bytes of a stream instead of a time: 100MB"
     pub(super) COUNT: Maybe<u64> = "count" "N", by parsed;
-        "So many transactions in place of a time"
+        "Measure this number of transactions instead of a time"
     pub(super) RR: One<(u64, u64)> = "rr" "REQ,RESP", by sizes, default "1,1";
-        "Bytes of each request and of each response"
+        "Size of each request and of each response, bytes"
     pub(super) RATE: Maybe<String> = "rate" "RATE", by text;
-        "Begin so many transactions per second, late or not: 1000/s; UDP stream: 100mbit"
+        "Transactions to begin per second, late or not: 1000/s; UDP stream: 100mbit"
     pub(super) FLOWS: One<u32> = "flows" "N", by |text| number(text, 1..=u32::MAX), default "1";
-        "Flows on each connection; TCP: a connection for each"
+        "Flows per connection; TCP: one connection per flow"
     pub(super) CONNECTIONS: One<u32> = "connections" "N", by |text| number(text, 1..=u32::MAX), default "1";
-        "Connections"
+        "Number of connections"
     pub(super) REVERSE: Switch = "reverse" "BOOL", by switch;
-        "Streams go from the server to the client"
+        "Send streams from the server to the client"
 
     pub(super) CONGESTION: Maybe<String> = "congestion" "NAME", by text, words &["auto", "cubic", "newreno", "background", "fixed:", "reno", "bbr"];
-        "Of the senders: what the kernel has; QUIC: auto (default), cubic, newreno, background, fixed:RATE"
+        "Congestion control of the senders, as the kernel has it; QUIC: auto (default), cubic, newreno, background, fixed:RATE"
     pub(super) MTU: Maybe<u32> = "mtu" "BYTES", by parsed;
-        "Longest packet, its IP header included; unset: the path's"
+        "Largest packet, including its IP header; unset: the path's MTU"
     pub(super) GSO: Maybe<bool> = "gso" "on|off", choice ON_OFF;
-        "UDP segmentation offload; unset: by --loop"
+        "UDP segmentation offload; unset: as --loop implies"
     pub(super) GRO: Maybe<bool> = "gro" "on|off", choice ON_OFF;
-        "UDP receive offload; unset: by --loop"
+        "UDP receive offload; unset: as --loop implies"
     pub(super) ACK_EVERY: One<u32> = "ack-every" "N", by |text| number(text, 1..=u32::MAX), default "10";
-        "QUIC packets after which to acknowledge"
+        "QUIC packets per acknowledgement"
     pub(super) LOOP: One<Loop> = "loop" "NAME", choice LOOPS, default "event+gso";
-        "How the QUIC loop waits; see below"
+        "Wait strategy of the QUIC loop; see below"
 
     pub(super) JSON: Maybe<PathBuf> = "json" "FILE|-", by path;
-        "Write the result here as JSON; -: to standard output, and nothing else there"
+        "Write the result to FILE as JSON; -: to standard output, without other output"
 }
 
 /// Parses two sizes such as `80000,80000` or `80kB,80kB`.
@@ -139,13 +139,17 @@ fn sizes(text: &str) -> Result<(u64, u64), Why> {
 pub fn command() -> Command {
     let server = commands::command(
         "server",
-        "Wait for clients, and measure with one after the other",
+        "Wait for clients, and measure with one at a time",
         include_str!("server_help.txt"),
     );
-    let client = commands::command("client", "Measure once", include_str!("client_help.txt"));
+    let client = commands::command(
+        "client",
+        "Run one measurement",
+        include_str!("client_help.txt"),
+    );
     commands::parent(
         "perf",
-        "Measure TCP, TLS, QUIC and UDP between two programs, every byte compared",
+        "Measure TCP, TLS, QUIC and UDP between two programs, and verify every byte",
         include_str!("help.txt"),
     )
     .subcommands([SERVER.add_to(server), CLIENT.add_to(client)])
