@@ -1,4 +1,4 @@
-# From a clone: `make`, then `sudo make install`. Neither needs the network once `cargo fetch --locked` has run.
+# In a clone, run `make`, then `sudo make install`. Neither needs the network after `cargo fetch --locked` has run.
 #
 #   make install PREFIX=/usr DESTDIR=/srv/root     for packages of distributions
 #   make uninstall

@@ -1,19 +1,20 @@
 #!/bin/sh
-# Installs quictun from the directory that this script is in, or takes it away again.
+# Installs quictun from the directory of this script, or removes it.
 #
 #   sudo ./install.sh                  into /usr/local
 #   PREFIX="$HOME/.local" ./install.sh without root: no service
 #   DESTDIR=/srv/root ./install.sh     below another root, for packages
-#   sudo ./install.sh --uninstall      leaves /etc/quictun and /var/lib/quictun
-#   sudo ./install.sh --purge          leaves nothing but the user quictun
+#   sudo ./install.sh --uninstall      keeps /etc/quictun and /var/lib/quictun
+#   sudo ./install.sh --purge          removes everything except the user quictun
 #
-# An installation over another one replaces it, and keeps configuration, keys and state.
+# A new installation replaces the previous one and keeps configuration, keys and state.
 set -eu
 
 PREFIX=${PREFIX:-/usr/local}
 DESTDIR=${DESTDIR:-}
 root=$DESTDIR$PREFIX
-# What was installed below the prefix, a path a line; directories that were made end with a slash.
+# The list of installed files below the prefix, one path per line. Directories that this script created end with a
+# slash.
 list=$root/share/quictun/installed
 units="quictun-server.service quictun-client.service quictun-client-tun.service"
 
@@ -22,7 +23,7 @@ fail() {
   exit 1
 }
 
-# Only an installation by root, below a prefix that systemd knows, touches the running system.
+# The script changes the running system only if root installs below a prefix that systemd searches.
 is_live() {
   [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ] && { [ "$PREFIX" = /usr ] || [ "$PREFIX" = /usr/local ]; }
 }
@@ -31,7 +32,7 @@ has_systemd() {
   is_live && [ -d /run/systemd/system ]
 }
 
-# Makes a directory below the prefix, and those above it; notes what it makes.
+# Creates a directory below the prefix and its parents, and records those that it creates.
 make_directory() {
   [ ! -d "$root/$1" ] || return 0
   case $1 in */*) make_directory "${1%/*}" ;; esac
@@ -70,28 +71,28 @@ case ${1-} in
     ;;
   --purge)
     uninstall
-    # Below a home there never was a service: its keys belong to another installation.
+    # An installation in a home directory has no service: the system's keys belong to another installation.
     if is_live || [ -n "$DESTDIR" ]; then
       rm -rf "$DESTDIR/etc/quictun" "$DESTDIR/var/lib/quictun"
     fi
     exit
     ;;
-  *) fail "there is no $1: there are --uninstall and --purge" ;;
+  *) fail "unknown option $1: use --uninstall or --purge" ;;
 esac
 
 cd "$(dirname "$0")"
 [ -x bin/quictun ] || fail "bin/quictun is missing: run install.sh where the archive was unpacked"
-# A program for another architecture or system is better not installed at all.
-[ -n "$DESTDIR" ] || bin/quictun version >/dev/null || fail "bin/quictun does not run here"
+# Do not install a program for another architecture or system.
+[ -n "$DESTDIR" ] || bin/quictun version >/dev/null || fail "bin/quictun does not run on this machine"
 
 mkdir -p "$root"
 new_list=$root/.quictun-installed.$$
 trap 'rm -f "$new_list"' EXIT
 grep '/$' "$list" 2>/dev/null >"$new_list" || :
-# Links come last: what they lead to is there by then.
+# Install links last, after their targets.
 for path in $(find bin lib share -type f | sort) $(find bin lib share -type l | sort); do
   make_directory "${path%/*}"
-  # Beside the old file, then in its place: a program that runs keeps the file that it was started from.
+  # Write the new file beside the old one, then rename it: a running program keeps the file that it was started from.
   new=$root/${path%/*}/.quictun-new.$$
   if [ -L "$path" ]; then
     ln -s "$(readlink "$path")" "$new"
@@ -108,7 +109,7 @@ for path in $(find bin lib share -type f | sort) $(find bin lib share -type l | 
   mv -f "$new" "$root/$path"
   echo "$path" >>"$new_list"
 done
-# What only the version before had.
+# Remove the files that only the previous version had.
 if [ -f "$list" ]; then
   grep -v '/$' "$list" | while IFS= read -r path; do
     grep -Fqx -e "$path" "$new_list" || rm -f "$root/$path"

@@ -1,6 +1,7 @@
-//! The facts about dependencies that `docs/DEPENDENCIES.md` states: `cargo xtask dependencies`.
+//! Implements `cargo xtask dependencies`: recomputes the facts about dependencies that `docs/DEPENDENCIES.md` states.
 //!
-//! [`report`] asks cargo for the packages that a build for this system has, and makes a row of each direct dependency.
+//! [`report`] asks cargo which packages a build for this system includes. It writes one table row for each direct
+//! dependency.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,10 +12,10 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::rules::dependency_rows;
 
-/// A package: name and version.
+/// A package's name and version, as `cargo tree` prints them.
 type Package<'a> = &'a str;
 
-/// What packages need, and their licences.
+/// The dependency graph of the workspace, with the licence of each package.
 #[derive(Debug, Default)]
 struct Graph<'a> {
     members: BTreeSet<Package<'a>>,
@@ -22,7 +23,7 @@ struct Graph<'a> {
     licences: BTreeMap<Package<'a>, &'a str>,
 }
 
-/// The table, and what is wrong in `document`.
+/// Returns the table of direct dependencies, and the errors in `document`.
 pub(crate) fn report(root: &Path, document: &str) -> Result<(String, Vec<String>)> {
     let tree = tree(root)?;
     let graph = Graph::new(&tree);
@@ -32,7 +33,7 @@ pub(crate) fn report(root: &Path, document: &str) -> Result<(String, Vec<String>
     let mut licences = BTreeMap::new();
     for (package, users) in &direct {
         let others = direct.keys().copied().filter(|other| other != package);
-        // The package itself is among them, unless another one needs it.
+        // The count includes the package itself, unless another direct dependency needs it.
         let brings = all.len() - graph.reached(others).len();
         let users: Vec<_> = users.iter().map(|user| name(user)).collect();
         let (name, users) = (name(package), users.join(", "));
@@ -50,7 +51,9 @@ pub(crate) fn report(root: &Path, document: &str) -> Result<(String, Vec<String>
     Ok((table, wrong))
 }
 
-/// Every package below each of ours: `DEPTH NAME VERSION|LICENCE`, and `(*)` where what it needs has been listed before.
+/// Returns the dependency tree of each workspace member, one package per line: `DEPTH NAME VERSION|LICENCE`.
+///
+/// A line ends with `(*)` if the dependencies of the package have been listed before.
 fn tree(root: &Path) -> Result<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--workspace", "--edges", "normal,build,dev"])
@@ -60,10 +63,10 @@ fn tree(root: &Path) -> Result<String> {
         .context("starting cargo tree")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "cargo tree: {errors}");
-    String::from_utf8(output.stdout).context("cargo tree prints text")
+    String::from_utf8(output.stdout).context("the output of cargo tree is not UTF-8")
 }
 
-/// A package's name; ours without what they all begin with.
+/// Returns a package's name, without the prefix `quictun-` of the workspace members.
 fn name(package: Package<'_>) -> &str {
     let name = package.split(' ').next().unwrap_or_default();
     name.trim_start_matches("quictun-")
@@ -89,7 +92,7 @@ impl<'a> Graph<'a> {
         graph
     }
 
-    /// Each package that one of ours names, and which of ours do.
+    /// Returns each foreign package that a workspace member depends on directly, with those members.
     fn direct(&self) -> BTreeMap<Package<'a>, BTreeSet<Package<'a>>> {
         let mut direct: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for member in &self.members {
@@ -102,7 +105,7 @@ impl<'a> Graph<'a> {
         direct
     }
 
-    /// These packages and all that they need.
+    /// Returns these packages and their transitive dependencies.
     fn reached(&self, from: impl Iterator<Item = Package<'a>>) -> BTreeSet<Package<'a>> {
         let mut reached = BTreeSet::new();
         let mut next: Vec<_> = from.collect();
@@ -115,11 +118,11 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Depth, package and licence.
+/// Parses a line of `cargo tree` into depth, package and licence.
 fn line(line: &str) -> Option<(usize, Package<'_>, &str)> {
     let (depth, rest) = line.split_once(' ')?;
     let (package, licence) = rest.split_once('|')?;
-    // A path, and whether it is a procedural macro, may follow.
+    // A path or the mark of a procedural macro may follow in parentheses.
     let package = package.split(" (").next()?;
     Some((
         depth.parse().ok()?,

@@ -1,7 +1,8 @@
-//! Everything that a release consists of: `cargo xtask dist`.
+//! Implements `cargo xtask dist`: builds every package of a release.
 //!
-//! Programs are built (`build`), or taken as they are with `--program`. Then every package is written here, from
-//! [`Files`] and one time, that of the commit: no tool of the machine takes part, and the same commit gives the same bytes.
+//! `build` compiles the programs, unless `--program` names finished ones. Then this module writes every package from
+//! [`Files`] and a single timestamp, that of the commit. It uses no packaging tool of the machine, so the same commit
+//! gives the same bytes everywhere.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,20 +30,20 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-/// What is asked for.
+/// The command line of `cargo xtask dist`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Where packages are written to.
+    /// The directory that receives the packages.
     out: PathBuf,
-    /// For which systems.
+    /// The systems to build packages for.
     targets: Vec<Target>,
-    /// Programs that have been built before.
+    /// Programs that are already built, with their targets.
     programs: Vec<(Target, PathBuf)>,
-    /// Write the files of the one target's archive into `out`, and nothing else.
+    /// If set, only the unpacked files of the single target's archive are written into `out`.
     is_tree: bool,
 }
 
-/// A package: file name and bytes.
+/// A package's file name and bytes.
 type Package = (String, Vec<u8>);
 
 impl Options {
@@ -72,7 +73,7 @@ impl Options {
                     let program = (Target::named(triple)?, PathBuf::from(path));
                     options.programs.push(program);
                 }
-                _ => bail!("there is no flag {flag}: there are --out, --target, --program, --tree"),
+                _ => bail!("unknown flag {flag}: use --out, --target, --program or --tree"),
             }
         }
         if options.targets.is_empty() {
@@ -90,7 +91,7 @@ impl Options {
     }
 }
 
-/// Makes all packages; returns what is to be said of them.
+/// Builds and writes all packages. Returns a list of the files and their sizes.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<String> {
     let release = Release::read(root)?;
     let mut programs = Vec::new();
@@ -143,19 +144,19 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String> {
     write(&options.out, made)
 }
 
-/// What packages are made of, beside programs.
+/// The inputs of all packages, apart from the programs.
 #[derive(Debug)]
 struct Sources<'a> {
     root: &'a Path,
     release: Release,
     written: Written,
-    /// Of the program and of what is in it.
+    /// The licence files of the program and of the libraries that it contains.
     licences: Files,
     third_party: String,
 }
 
 impl Sources<'_> {
-    /// An archive with an installer.
+    /// Builds a compressed tar archive that contains an installer.
     fn archive(&self, target: Target, program: &[u8]) -> Result<Package> {
         let name = format!("quictun-{}-{}", self.release.version, target.triple());
         let mut files = Files::default();
@@ -164,7 +165,7 @@ impl Sources<'_> {
         Ok((format!("{name}.tar.gz"), archive))
     }
 
-    /// What is in such an archive.
+    /// Returns the files of such an archive.
     fn unpacked(&self, program: &[u8]) -> Result<Files> {
         let mut files = contents::files(self.root, program, &self.written, Installer::Upstream)?;
         files.extend("share/licenses/quictun", &self.licences);
@@ -176,7 +177,7 @@ impl Sources<'_> {
         Ok(files)
     }
 
-    /// Writes the same files into a directory.
+    /// Writes the files of the archive into a directory.
     fn tree(&self, program: &[u8], out: &Path) -> Result<String> {
         let files = self.unpacked(program)?;
         files.write(out)?;
@@ -184,7 +185,7 @@ impl Sources<'_> {
     }
 }
 
-/// Writes packages and their digests.
+/// Writes the packages and the file `SHA256SUMS` into `out`. Returns a list of the files and their sizes.
 fn write(out: &Path, mut packages: Vec<Package>) -> Result<String> {
     packages.sort();
     let sums = packages.iter().map(|(name, bytes)| {

@@ -1,8 +1,8 @@
-//! The size and shape of the code: `cargo xtask house`.
+//! Implements `cargo xtask house`: reports the size and the structure of the code.
 //!
-//! [`report`] prints lines and public items by crate, the largest files and functions, cycles of files inside a crate,
-//! passages that are repeated, and the size of each program that has been built. It judges nothing: run it before and after a
-//! change of structure, and compare.
+//! [`report`] lists lines and public items by crate, the largest files and functions, dependency cycles between the
+//! files of a crate, repeated passages, and the size of each built program. It checks no limits: run it before and after
+//! a change of structure, and compare the reports.
 
 mod cycles;
 mod repeats;
@@ -18,31 +18,31 @@ use crate::tidy::Tree;
 
 use table::Table;
 
-/// Rows of each list of the largest.
+/// The number of rows in each list of the largest entries.
 const TOP: usize = 10;
 
 const PRODUCT: &str = "product";
 const TESTS: &str = "tests";
 const TOOLS: &str = "tools";
 
-/// Crates that are no product; their lines are counted apart.
+/// Crates that are not part of the product; their lines are counted separately.
 const KINDS_BESIDE: [([&str; 2], &str); 2] =
     [(["testbed", "e2e"], TESTS), (["xtask", "fuzz"], TOOLS)];
 
-/// Lines and items of one crate.
+/// Counts of lines, items and files of one crate.
 #[derive(Debug, Default)]
 struct Crate {
-    /// All lines of files that are no tests and no examples, without `#[cfg(test)]` items.
+    /// The lines of all files except tests and examples, without `#[cfg(test)]` items.
     product: usize,
-    /// The part of them with code.
+    /// The lines of `product` that contain code.
     code: usize,
     tests: usize,
-    /// Items that other crates can name.
+    /// The number of items declared `pub`.
     public: usize,
     files: usize,
 }
 
-/// The whole report, for the repository at `root`.
+/// Returns the whole report for the repository at `root`.
 pub(crate) fn report(tree: &Tree, root: &Path) -> String {
     let products: Vec<&Source> = tree.products().collect();
     let cycles = cycles::find(&products);
@@ -123,7 +123,7 @@ impl Crate {
     }
 }
 
-/// Lines of `#[cfg(test)]` items in a file of the product.
+/// Counts the lines of `#[cfg(test)]` items in a file of the product.
 fn test_lines(source: &Source) -> usize {
     let pairs = source.code.lines().zip(source.product.lines());
     pairs.filter(|(code, product)| code != product).count()
@@ -174,7 +174,7 @@ fn largest_functions(products: &[&Source]) -> Table {
     table
 }
 
-/// Programs of the release profile, as far as they have been built.
+/// Lists the sizes of the programs that have been built with the release profile.
 fn programs(root: &Path) -> Table {
     let mut table = Table::new(&["program (target/release)", "KiB"]);
     for name in ["quictun", "quictun-server", "quictun-client"] {

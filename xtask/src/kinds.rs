@@ -1,25 +1,25 @@
-//! What kind of crate each is.
+//! The kind of each crate, which determines the crates that it may depend on.
 
-/// What a crate is; arrows point from later to earlier, or stay.
+/// The kind of a crate. A crate depends only on crates of the same kind or of an earlier kind in this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A function of its input.
+    /// Pure functions of the input.
     Pure,
-    /// The same, with TLS keys and time as arguments.
+    /// Pure functions of the input that also take TLS keys and the time as arguments.
     SansIo,
-    /// Wrappers over the system.
+    /// Wrappers around the system's interfaces; only these crates contain `unsafe` code.
     Unsafe,
-    /// The running product: input and output.
+    /// The parts of the product that do input and output.
     Shell,
-    /// Flags, files and environment.
+    /// Command-line flags, configuration files and environment variables.
     Arguments,
-    /// Measurements and test beds; the product depends on none of them.
+    /// Measurements and test beds; the product does not depend on them.
     Measuring,
     /// Programs; no crate depends on them.
     Binary,
 }
 
-/// Every crate there is, or is going to be.
+/// The kind of every crate.
 const KINDS: &[(&str, Kind)] = &[
     ("wire flow congestion link lab netstack", Kind::Pure),
     ("engine sim", Kind::SansIo),

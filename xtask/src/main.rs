@@ -1,8 +1,12 @@
-//! Checks of this repository that no linter makes: `cargo xtask tidy`, or `cargo test -p xtask`. Two reports: `cargo xtask
-//! house`, the size and shape of the code, and `cargo xtask dependencies`, what `docs/DEPENDENCIES.md` states. And `cargo
-//! xtask mutate`: whether tests notice faults; `cargo xtask dist`: the packages of a release.
+//! The tasks of this repository:
+//!
+//! * `cargo xtask tidy` makes the checks that no linter makes; `cargo test -p xtask` makes them as well.
+//! * `cargo xtask house` reports the size and the structure of the code.
+//! * `cargo xtask dependencies` recomputes the facts in `docs/DEPENDENCIES.md`.
+//! * `cargo xtask mutate` checks that the tests notice faults.
+//! * `cargo xtask dist` builds the packages of a release.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "a program that reports")]
+#![expect(clippy::print_stdout, reason = "the tasks report on standard output")]
 
 mod dependencies;
 mod dist;

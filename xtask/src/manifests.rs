@@ -1,10 +1,10 @@
-//! Manifests as the rules read them.
+//! Reads the workspace's manifests for the rules.
 
 use toml::{Table, Value};
 
 use crate::tidy::Tree;
 
-/// Path and content of each `Cargo.toml`; an error where it is no TOML.
+/// Returns the path and the content of each `Cargo.toml`, or the error if the content is not valid TOML.
 pub(crate) fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, Result<Table, String>)> {
     let manifests = tree
         .texts
@@ -19,7 +19,7 @@ pub(crate) fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, Result<Table
     })
 }
 
-/// The crate that a manifest is of: its directory.
+/// Returns the crate of a manifest, which is the name of its directory.
 pub(crate) fn package(path: &str) -> &str {
     path.trim_start_matches("crates/")
         .split('/')
@@ -27,12 +27,12 @@ pub(crate) fn package(path: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// The real name of a dependency that may be renamed.
+/// Returns the package name of a dependency, which may be renamed in the manifest.
 pub(crate) fn real_name<'a>(name: &'a str, value: &'a Value) -> &'a str {
     value.get("package").and_then(Value::as_str).unwrap_or(name)
 }
 
-/// Each dependency of every table that has some: the table's name, the crate's, and what is said of it.
+/// Returns the dependencies in all tables of a manifest: the table's name, the dependency's name, and its value.
 pub(crate) fn dependencies(table: &Table) -> Vec<(&str, &str, &Value)> {
     let mut all = Vec::new();
     for (key, value) in table {

@@ -1,8 +1,8 @@
-//! Whether tests notice faults: `cargo xtask mutate`.
+//! Implements `cargo xtask mutate`: checks that the tests notice faults.
 //!
-//! `mutations.toml` lists faults, one change of a line each. [`run`] makes one after the other in a worktree of the last
-//! commit and runs the tests of the crate that it is in. A fault that they do not notice is printed as missed: it needs a
-//! test. A line is found by its text, in whatever file it is by now.
+//! `mutations.toml` lists faults; each one changes a line. [`run`] inserts one fault after the other in a worktree of
+//! the last commit, and runs the tests of the crate that contains it. If they pass, the fault is printed as missed and
+//! needs a test. The line is found by its text, so it may move to another file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,27 +14,27 @@ use crate::tidy::Tree;
 
 const LIST: &str = "xtask/mutations.toml";
 
-/// One fault.
+/// A fault to insert into the code.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mutation {
-    /// Part of a line, or lines, that stands in one file of the product only, and there once.
+    /// Part of a line, or several lines. The text occurs once in the product.
     text: String,
-    /// What stands there instead.
+    /// The text that replaces it.
     instead: String,
-    /// Arguments of `cargo test`; `None`: all tests of the crate.
+    /// The arguments of `cargo test`, or `None` to run all tests of the crate.
     test: Option<String>,
 }
 
-/// What became of it.
+/// The result of one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Caught,
     Missed,
-    /// It does not compile: the list needs another.
+    /// The changed code does not compile: the list needs another fault.
     Senseless,
 }
 
-/// Reads a list.
+/// Parses the list of faults.
 pub(crate) fn parse(text: &str) -> Result<Vec<Mutation>> {
     let table: toml::Table = text.parse()?;
     let list = table.get("mutation").and_then(toml::Value::as_array);
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutation>> {
 }
 
 impl Mutation {
-    /// The path of the one file with its text.
+    /// Returns the path of the file that contains the text. Fails unless the text occurs exactly once.
     fn find<'a>(&self, tree: &'a Tree) -> Result<&'a str> {
         let count = |source: &&crate::source::Source| source.raw.matches(&self.text).count();
         let mut found = tree.products().filter(|source| count(source) > 0);
@@ -62,14 +62,14 @@ impl Mutation {
         Ok(&first.path)
     }
 
-    /// Arguments of `cargo`, where it is in `path`.
+    /// Returns the arguments of `cargo` that test this fault in the file `path`.
     fn test(&self, path: &str) -> Result<Vec<String>> {
         let own = || {
             let package = path.strip_prefix("crates/")?.split('/').next()?;
             Some(format!("-p quictun-{package}"))
         };
         let test = self.test.clone().or_else(own);
-        let test = test.with_context(|| format!("{path} is in no crate: say `test`"))?;
+        let test = test.with_context(|| format!("{path} is not below crates/: set `test`"))?;
         let test = test.split_whitespace().map(str::to_owned);
         Ok(["test".to_owned(), "--quiet".to_owned()]
             .into_iter()
@@ -78,7 +78,9 @@ impl Mutation {
     }
 }
 
-/// Makes every fault of the list whose text or file holds `only`, and prints what became of it; `dry`: only where it is.
+/// Inserts every fault whose text or path contains `only`, and prints the results. Returns whether all were caught.
+///
+/// If `dry` is set, prints the location of each fault and changes nothing.
 pub(crate) fn run(root: &Path, only: &str, dry: bool) -> Result<bool> {
     let list = parse(&std::fs::read_to_string(root.join(LIST))?)?;
     let place = root.join("target/mutate");
@@ -121,11 +123,13 @@ pub(crate) fn run(root: &Path, only: &str, dry: bool) -> Result<bool> {
     Ok(missed + senseless + lost == 0)
 }
 
-/// A clean worktree of the last commit.
+/// Returns a clean worktree of the last commit, and creates it if necessary.
 fn worktree(root: &Path, place: &Path) -> Result<PathBuf> {
     let ground = place.join("tree");
     if !ground.exists() {
-        let path = ground.to_str().context("a path in UTF-8")?;
+        let path = ground
+            .to_str()
+            .context("the path of the worktree is not UTF-8")?;
         git(root, &["worktree", "prune"])?;
         git(
             root,
@@ -191,7 +195,7 @@ impl Outcome {
     }
 }
 
-/// The arguments behind `mutate`: a part of a path or text, and `--list`.
+/// Parses the arguments after `mutate`: either a part of a path or text, or `--list`.
 pub(crate) fn arguments<'a>(given: &[&'a str]) -> Result<(&'a str, bool)> {
     match *given {
         [] => Ok(("", false)),

@@ -1,4 +1,4 @@
-//! The rules, one file for each invariant: a function from the tree to what breaks it.
+//! The rules, one file for each. A rule is a function that takes the tree and returns the violations.
 
 mod arrow;
 mod banned_crate;
@@ -23,7 +23,7 @@ use crate::tidy::{Finding, Tree, finding};
 
 pub(crate) use dependency_row::rows as dependency_rows;
 
-/// Every rule there is.
+/// The check functions of all rules.
 pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     arrow::check,
     banned_crate::check,
@@ -43,12 +43,12 @@ pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     wait::check,
 ];
 
-/// Whether a file belongs to a crate that is a function of its input.
+/// Returns whether a file belongs to a pure crate, whose results depend on its input only.
 fn is_pure(source: &Source) -> bool {
     matches!(kind(source.package()), Some(Kind::Pure | Kind::SansIo)) && !source.is_example()
 }
 
-/// Each place where `text` holds one of the words `needles`.
+/// Finds each occurrence of one of the words `needles`, separated by spaces, in `text`.
 fn refused(
     rule: &'static str,
     source: &Source,

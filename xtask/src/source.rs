@@ -1,17 +1,17 @@
-//! Rust source as the rules read it: without comments and literals, without test code, line by line.
+//! Prepares Rust source for the rules: blanks comments, literals and test code, and keeps the line numbers.
 
-/// A file, in the two readings that rules need.
+/// A source file in the forms that the rules need.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// Path from the root of the repository.
+    /// The path from the root of the repository.
     pub(crate) path: String,
-    /// As it stands.
+    /// The unchanged text of the file.
     pub(crate) raw: String,
-    /// The same lines, with comments and literals blank.
+    /// The text with comments and literals replaced by spaces.
     pub(crate) code: String,
-    /// The same lines, with `#[cfg(test)]` items blank as well.
+    /// The text with `#[cfg(test)]` items replaced by spaces as well.
     pub(crate) product: String,
-    /// Modules that are declared for tests only.
+    /// The names of the modules that are declared for tests only.
     pub(crate) test_modules: Vec<String>,
 }
 
@@ -28,13 +28,13 @@ impl Source {
         }
     }
 
-    /// The crate's directory below `crates/`, or the first directory.
+    /// Returns the crate's directory below `crates/`, or else the first directory of the path.
     pub(crate) fn package(&self) -> &str {
         let path = self.path.strip_prefix("crates/").unwrap_or(&self.path);
         path.split('/').next().unwrap_or_default()
     }
 
-    /// Whether it is a test: by its place, or because `test_paths` hold it.
+    /// Returns whether the file is a test: it is below a directory `tests`, or `test_paths` contains it.
     pub(crate) fn is_test(&self, test_paths: &[String]) -> bool {
         let path = self.path.trim_end_matches(".rs").trim_end_matches("/mod");
         let starts_a_part = |rest: &str| rest.is_empty() || rest.starts_with('/');
@@ -42,12 +42,12 @@ impl Source {
         self.path.contains("/tests/") || test_paths.iter().any(below)
     }
 
-    /// A program that shows how a library is used.
+    /// Returns whether the file is an example of a library's use.
     pub(crate) fn is_example(&self) -> bool {
         self.path.contains("/examples/")
     }
 
-    /// The files that hold the modules of `test_modules`.
+    /// Returns the paths of the modules in `test_modules`, without the ending of a file.
     pub(crate) fn test_paths(&self) -> impl Iterator<Item = String> {
         let stem = self.path.trim_end_matches(".rs");
         let dir = match stem.rsplit_once('/') {
@@ -64,7 +64,7 @@ pub(crate) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Where `needle` stands in `text` and is not part of a longer word.
+/// Returns the offsets at which `needle` occurs in `text` and is not part of a longer word.
 pub(crate) fn words<'a>(text: &'a str, needle: &'a str) -> impl Iterator<Item = usize> + 'a {
     let word_at = |at: usize| text.as_bytes().get(at).copied().is_some_and(is_word);
     let found = text.match_indices(needle).map(|(at, _)| at);
@@ -76,12 +76,12 @@ pub(crate) fn words<'a>(text: &'a str, needle: &'a str) -> impl Iterator<Item = 
     })
 }
 
-/// The number of the line that holds byte `at`, from 1.
+/// Returns the number of the line that contains byte `at`, counted from 1.
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Each function: name, first line, number of lines.
+/// Returns the name, the first line and the number of lines of each function.
 pub(crate) fn functions(code: &str) -> Vec<(&str, usize, usize)> {
     let mut found = Vec::new();
     for at in words(code, "fn ") {
@@ -98,7 +98,7 @@ pub(crate) fn functions(code: &str) -> Vec<(&str, usize, usize)> {
     found
 }
 
-/// The end of an item that starts at `at`, and whether it has a body in braces.
+/// Returns the end of the item that starts at `at`, and whether the item has a body in braces.
 fn item_end(code: &[u8], at: usize) -> (usize, bool) {
     let (mut nested, mut braces) = (0_usize, 0_usize);
     for (offset, byte) in code[at..].iter().enumerate() {
@@ -132,7 +132,7 @@ fn blank_literals(raw: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The end of the comment or literal that starts at `at`; `at` where none does.
+/// Returns the end of the comment or literal that starts at `at`, or `at` if none starts there.
 fn literal_end(raw: &[u8], at: usize) -> usize {
     let rest = &raw[at..];
     let find = |from: usize, what: &[u8]| {
@@ -153,7 +153,7 @@ fn literal_end(raw: &[u8], at: usize) -> usize {
                 0..=0xef => 3,
                 _ => 4,
             };
-            // Otherwise it is a lifetime.
+            // Without the closing quote, this is a lifetime.
             if rest.get(1 + length) == Some(&b'\'') {
                 at + length + 2
             } else {
@@ -181,7 +181,7 @@ fn quoted_end(raw: &[u8], at: usize, quote: u8) -> usize {
     end + 1
 }
 
-/// Blanks every `#[cfg(test)]` item, and names the modules that are declared so.
+/// Blanks every `#[cfg(test)]` item, and returns the names of the modules among these items.
 fn blank_tests(code: &str) -> (String, Vec<String>) {
     let mut text = code.as_bytes().to_vec();
     let mut modules = Vec::new();

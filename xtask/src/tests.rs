@@ -1,4 +1,4 @@
-//! The tree is tidy; and each rule finds the fault in a small bad sample, and none in its good twin.
+//! Tests that the tree is tidy, and that each rule rejects a small bad sample and accepts a similar good one.
 
 use crate::tidy::{Tree, broken, findings};
 
@@ -14,7 +14,7 @@ fn the_tree_is_tidy() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// Lines on which `rule` is broken in one file, warnings left out.
+/// Returns the lines of one file that break `rule`, without warnings.
 #[track_caller]
 fn lines(rule: &str, path: &str, text: &str) -> Vec<usize> {
     in_tree(rule, &[(path, text)], path)
@@ -312,7 +312,6 @@ fn refused_crates_and_git_are_refused_wherever_they_hide() {
 
 #[test]
 fn comments_name_their_subject_and_say_more_than_the_name() {
-    // No crate of this name waits for its prose.
     const WRITTEN: &str = "crates/written/src/a.rs";
     for bad in [
         "/// Who has sent waits.\nfn f() {}",

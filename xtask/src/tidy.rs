@@ -1,6 +1,7 @@
-//! The tree, what is wrong with it, and the exceptions.
+//! Implements `cargo xtask tidy`: reads the tree, applies the rules and lists the exceptions.
 //!
-//! [`Tree::read`], then [`findings`]: the [`crate::rules`], less the exceptions below. An exception that excuses nothing is itself a finding.
+//! [`findings`] applies the [`crate::rules`] to the result of [`Tree::read`] and removes the exceptions below. An
+//! exception that matches nothing is itself a finding.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use anyhow::{Context as _, Result};
 use crate::rules;
 use crate::source::Source;
 
-/// Every exception there is: rule, file, part of the line (empty: every line), reason.
+/// All exceptions: rule, file, part of the line (empty for every line) and reason.
 const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
     (
         "pure",
@@ -34,7 +35,7 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
         "prose",
         "crates/engine/src/loss.rs",
         "Resolve(String)",
-        "the words of the system's resolver, whose errors have no type",
+        "the message of the system's resolver, whose errors have no type",
     ),
     (
         "prose",
@@ -64,19 +65,19 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
         "print",
         "crates/testbed/src/program.rs",
         "[{name}] {line}",
-        "what a program under test prints belongs into the test's captured output",
+        "copies the output of a program under test to the test's captured output",
     ),
 ];
 
-/// Something that breaks a rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) rule: &'static str,
     pub(crate) path: String,
-    /// From 1; 0 where the finding is about the file.
+    /// The line number, counted from 1, or 0 if the finding concerns the whole file.
     pub(crate) line: usize,
     pub(crate) text: String,
-    /// Worth a look, but no failure.
+    /// Whether the finding is a warning, which does not fail the check.
     pub(crate) warning: bool,
 }
 
@@ -94,11 +95,11 @@ impl fmt::Display for Finding {
 /// The files of the repository that the rules read.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// Paths of all files, in order.
+    /// The paths of all files, in order.
     pub(crate) paths: Vec<String>,
-    /// Rust source.
+    /// All files that are Rust source.
     pub(crate) sources: Vec<Source>,
-    /// Other text: path and content.
+    /// The path and the content of every other text file.
     pub(crate) texts: Vec<(String, String)>,
 }
 
@@ -142,7 +143,7 @@ impl Tree {
         }
     }
 
-    /// The content of a text file, or nothing.
+    /// Returns the content of a text file that is not Rust source, or an empty string if it does not exist.
     pub(crate) fn text(&self, path: &str) -> &str {
         self.texts
             .iter()
@@ -150,7 +151,7 @@ impl Tree {
             .map_or("", |(_, text)| text)
     }
 
-    /// Every text, Rust or not: path and content.
+    /// Returns the path and the content of every text file, including Rust source.
     pub(crate) fn all_texts(&self) -> impl Iterator<Item = (&str, &str)> {
         let sources = self
             .sources
@@ -163,7 +164,7 @@ impl Tree {
         sources.chain(texts)
     }
 
-    /// Source that is no test.
+    /// Returns the source files that are not tests.
     pub(crate) fn products(&self) -> impl Iterator<Item = &Source> {
         let tests = self.test_paths();
         self.sources
@@ -171,7 +172,7 @@ impl Tree {
             .filter(move |source| !source.is_test(&tests))
     }
 
-    /// The files, without ending, that are declared as modules for tests only.
+    /// Returns the paths, without ending, of the modules that are declared for tests only.
     pub(crate) fn test_paths(&self) -> Vec<String> {
         self.sources.iter().flat_map(Source::test_paths).collect()
     }
@@ -183,12 +184,12 @@ impl Tree {
     }
 }
 
-/// Everything that breaks a rule.
+/// Returns all violations of all rules.
 pub(crate) fn broken(tree: &Tree) -> Vec<Finding> {
     rules::ALL.iter().flat_map(|check| check(tree)).collect()
 }
 
-/// Everything that breaks a rule and is not excepted.
+/// Returns the violations that no exception covers, and the exceptions that match no violation.
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut all = broken(tree);
     let excused = |(rule, path, part, _): &(&str, &str, &str, &str), finding: &Finding| {
@@ -199,7 +200,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         .iter()
         .filter(|e| !all.iter().any(|f| excused(e, f)));
     let idle = idle.map(|(rule, path, part, _)| {
-        let text = format!("excuses nothing: {rule} {part:?}");
+        let text = format!("the exception matches no finding: {rule} {part:?}");
         finding("exception", path, 0, text)
     });
     let idle: Vec<Finding> = idle.collect();
@@ -209,7 +210,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     all
 }
 
-/// A failure.
+/// Creates a finding that fails the check.
 pub(crate) fn finding(
     rule: &'static str,
     path: &str,

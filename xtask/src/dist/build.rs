@@ -1,4 +1,4 @@
-//! Programs for packages, built so that the same source gives the same bytes wherever it lies.
+//! Builds the programs for packages reproducibly: the same source gives the same bytes in any directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,12 +8,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::release::Release;
 use super::target::Target;
 
-/// The profile of `Cargo.toml` for packages.
+/// The build profile of `Cargo.toml` that packages use.
 const PROFILE: &str = "dist";
-/// The C compiler for statically linked programs: zig has the headers of musl for every architecture.
+/// The command that installs the C compiler for statically linked programs. zig ships musl's headers for every
+/// architecture.
 const ZIG: &str = "python3 -m pip install ziglang cargo-zigbuild";
 
-/// Builds the program for a target; returns where it is. It needs no network.
+/// Builds the program for a target and returns its path. Needs no network.
 pub(crate) fn program(root: &Path, release: &Release, target: Target) -> Result<PathBuf> {
     check(root, target)?;
     let output = target_directory(root)?;
@@ -40,7 +41,7 @@ pub(crate) fn program(root: &Path, release: &Release, target: Target) -> Result<
     let triple = target.triple().replace('-', "_");
     cargo.env(format!("CFLAGS_{triple}"), for_c.join(" "));
     if target.is_static() {
-        // Rust brings musl and this linker; zig's would make the program one that lies at a fixed address.
+        // Rust ships musl and this linker. zig's linker would produce a program that loads at a fixed address.
         let linker = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase());
         cargo.env(linker, "rust-lld");
     }
@@ -49,13 +50,13 @@ pub(crate) fn program(root: &Path, release: &Release, target: Target) -> Result<
     let status = status.with_context(|| format!("building for {}", target.triple()))?;
     ensure!(
         status.success(),
-        "building for {} failed; where packages are missing: `cargo fetch --locked`",
+        "building for {} failed; if packages are missing, run `cargo fetch --locked`",
         target.triple()
     );
     Ok(output.join(target.triple()).join(PROFILE).join("quictun"))
 }
 
-/// Fails with the command that installs what is missing.
+/// Checks that the toolchain for `target` is installed. The error names the command that installs the missing part.
 fn check(root: &Path, target: Target) -> Result<()> {
     let triple = target.triple();
     let library = said(
@@ -65,26 +66,26 @@ fn check(root: &Path, target: Target) -> Result<()> {
     )?;
     ensure!(
         Path::new(library.trim()).exists(),
-        "Rust has no library for {triple} here: `rustup target add {triple}`"
+        "Rust's standard library for {triple} is not installed: run `rustup target add {triple}`"
     );
     if target.is_static() && said(root, "cargo-zigbuild", &["--version"]).is_err() {
-        bail!("a program for {triple} needs zig as its C compiler: `{ZIG}`");
+        bail!("a program for {triple} needs zig as its C compiler: run `{ZIG}`");
     }
     Ok(())
 }
 
-/// Directories of this machine whose names must not be in programs, and what stands for them.
+/// Returns the directories of this machine that must not appear in programs, each with its replacement.
 fn places(root: &Path, output: &Path) -> Result<Vec<(String, &'static str)>> {
     let home = match std::env::var_os("CARGO_HOME") {
         Some(home) => PathBuf::from(home),
         None => std::env::home_dir()
-            .context("there is no home directory: set CARGO_HOME")?
+            .context("the home directory is unknown: set CARGO_HOME")?
             .join(".cargo"),
     };
     let sysroot = said(root, "rustc", &["--print", "sysroot"])?;
     let root = root.canonicalize().context("the repository's directory")?;
     let text = |path: &Path| path.display().to_string();
-    // Of several that fit the last one holds.
+    // If several prefixes match a path, the compilers apply the last one.
     Ok(vec![
         (sysroot.trim().to_owned(), "/rust"),
         (text(&home), "/cargo"),
@@ -105,7 +106,7 @@ fn target_directory(root: &Path) -> Result<PathBuf> {
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
     let directory = metadata["target_directory"].as_str();
     Ok(PathBuf::from(
-        directory.context("cargo names no target directory")?,
+        directory.context("cargo metadata has no target_directory")?,
     ))
 }
 
@@ -115,5 +116,6 @@ fn said(root: &Path, program: &str, arguments: &[&str]) -> Result<String> {
     let output = output.with_context(|| format!("starting {program}"))?;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{program}: {error}");
-    String::from_utf8(output.stdout).with_context(|| format!("{program} prints text"))
+    String::from_utf8(output.stdout)
+        .with_context(|| format!("the output of {program} is not UTF-8"))
 }

@@ -1,4 +1,4 @@
-//! What a user installs: the program under its names, and all that belongs to it.
+//! The files that a user installs: the program, its other names, documents, units and completion scripts.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,18 +8,18 @@ use anyhow::{Context as _, Result, ensure};
 use super::files::{Entry, Files};
 use super::tarball::gzip;
 
-/// The other names of the program.
+/// The other names of the program, each a symbolic link to it.
 pub(crate) const NAMES: [&str; 2] = ["quictun-server", "quictun-client"];
-/// The units that are run as services, and restarted after an upgrade.
+/// The systemd units of the services; a package's scripts restart them after an upgrade.
 pub(crate) const UNITS: [&str; 3] = [
     "quictun-server.service",
     "quictun-client.service",
     "quictun-client-tun.service",
 ];
-/// The directory of the program in unit files, as they are in the repository.
+/// The program's directory in the unit files of the repository.
 const UNIT_BIN: &str = "/usr/local/bin/";
 
-/// Documents of the repository that are installed, where they are, and under which names.
+/// The installed documents: path in the repository, and path below the documentation directory.
 const DOCUMENTS: [(&str, &str); 7] = [
     ("CHANGELOG.md", "CHANGELOG.md"),
     ("docs/OPERATIONS.md", "OPERATIONS.md"),
@@ -30,17 +30,17 @@ const DOCUMENTS: [(&str, &str); 7] = [
     ("docs/examples/client.toml", "examples/client.toml"),
 ];
 
-/// Manual pages and completion scripts, which the program writes itself.
+/// Manual pages and completion scripts, which the program itself generates.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// Name and text of each manual page.
+    /// The file name and the text of each manual page.
     pub(crate) pages: Vec<(String, Vec<u8>)>,
-    /// Program, shell and text of each completion script.
+    /// The program, the shell and the text of each completion script.
     pub(crate) completions: Vec<(&'static str, &'static str, Vec<u8>)>,
 }
 
 impl Written {
-    /// Runs a program that this machine can run.
+    /// Runs `program` to generate its manual pages and completion scripts. This machine must be able to run it.
     pub(crate) fn by(program: &Path) -> Result<Self> {
         let dir = tempfile::tempdir().context("making a directory for manual pages")?;
         let path = dir.path().display().to_string();
@@ -63,16 +63,16 @@ impl Written {
     }
 }
 
-/// Who installs the files, which decides where some of them are.
+/// The installer of the files, which determines some of their paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Installer {
-    /// `install.sh`, and systems that follow the projects' own habits.
+    /// `install.sh`, and distributions that use the default paths of shells and manual pages.
     Upstream,
-    /// dpkg.
+    /// dpkg, with the paths and the compressed manual pages that Debian's policy asks for.
     Debian,
 }
 
-/// The files below a prefix (`/usr`, `/usr/local`).
+/// Returns the files below a prefix (`/usr`, `/usr/local`).
 pub(crate) fn files(
     root: &Path,
     program: &[u8],
@@ -113,7 +113,7 @@ pub(crate) fn files(
     Ok(files)
 }
 
-/// The files as a package of a system has them: below `/usr`, units included.
+/// Moves the files below `/usr`, as a distribution's package has them, and adapts the paths in the unit files.
 pub(crate) fn below_usr(files: &Files) -> Result<Files> {
     let mut below = Files::default();
     for (path, entry) in files.iter() {
@@ -130,12 +130,12 @@ pub(crate) fn below_usr(files: &Files) -> Result<Files> {
     Ok(below)
 }
 
-/// A file of the repository.
+/// Reads a file of the repository.
 pub(crate) fn read(root: &Path, path: &str) -> Result<Vec<u8>> {
     std::fs::read(root.join(path)).with_context(|| format!("reading {path}"))
 }
 
-/// What a program prints, without anything of this machine's configuration.
+/// Returns the output of a program that runs with an empty environment.
 fn said(program: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
     let mut command = Command::new(program);
     let output = command.args(arguments).env_clear().output();

@@ -1,4 +1,4 @@
-//! The `.deb`: an `ar` archive of a version, a control archive and a data archive (deb(5)).
+//! Writes the `.deb`: an `ar` archive of a version, a control archive and a data archive (deb(5)).
 
 use std::fmt::Write as _;
 
@@ -11,17 +11,17 @@ use super::tarball::{gzip, tar};
 use super::target::Target;
 use super::{Package, Sources, digest, elf};
 
-/// The number of the packaging, which starts anew with each version.
+/// The revision of the packaging. It starts again at 1 with each version.
 const REVISION: u32 = 1;
 
-/// Builds the package: its file name, and its bytes.
+/// Builds the Debian package of a target.
 pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Result<Package> {
     let Sources { root, release, .. } = sources;
     let version = format!("{}-{REVISION}", release.version);
     let data = data(sources, &version, program)?;
     let mut control = Files::default();
     let architecture = target.debian;
-    let libc = elf::libc(program).context("the program for packages is linked with no glibc")?;
+    let libc = elf::libc(program).context("the program for packages is not linked with glibc")?;
     let fields = fields(release, &version, architecture, &libc, data.size());
     control.text("control", fields);
     control.text("md5sums", md5sums(&data));
@@ -74,7 +74,7 @@ fn fields(release: &Release, version: &str, architecture: &str, libc: &str, size
          Section: net\nPriority: optional\nDescription: {SUMMARY}\n"
     );
     for line in DESCRIPTION.lines() {
-        writeln!(text, " {line}").expect("invariant: a String takes whatever is written to it");
+        writeln!(text, " {line}").expect("invariant: writing to a String does not fail");
     }
     text
 }
@@ -84,7 +84,7 @@ fn md5sums(data: &Files) -> String {
     data.contents().map(line).collect()
 }
 
-/// The common format of `ar`: a header of 60 bytes before each member, members at even places.
+/// Writes the common `ar` format: a header of 60 bytes before each member, and members at even offsets.
 fn ar(members: &[(&str, Vec<u8>)], date: u64) -> Result<Vec<u8>> {
     let mut archive = b"!<arch>\n".to_vec();
     for (name, content) in members {

@@ -1,11 +1,11 @@
-//! What an ELF program says of itself.
+//! Reads the required glibc version from an ELF program.
 
-/// The prefix of the versions of glibc's symbols.
+/// The prefix of glibc's symbol versions.
 const PREFIX: &[u8] = b"GLIBC_";
 
-/// The newest version of glibc that a program asks for, such as `2.34`; none where it is linked statically.
+/// Returns the newest glibc version that a program requires, such as `2.34`, or `None` if it is linked statically.
 ///
-/// The versions stand as strings in the program's table of dynamic strings, and nowhere else.
+/// The versions are strings in the program's table of dynamic strings, and occur nowhere else.
 pub(crate) fn libc(program: &[u8]) -> Option<String> {
     let found = program
         .windows(PREFIX.len())

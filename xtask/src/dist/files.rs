@@ -1,6 +1,6 @@
-//! Files as they are packed: names, modes and contents, without owner and time.
+//! The files of a package: names, modes and contents, without owner and time.
 //!
-//! Every writer of a format takes [`Files`] and a time, so that the same files give the same bytes on every machine.
+//! Every package writer takes [`Files`] and a timestamp, so that the same files give the same bytes on every machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -10,30 +10,30 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, Result};
 
-/// One name in a package. All but private directories belong to root.
+/// One entry of a package. Every entry except a private directory belongs to root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// Permissions and content.
+    /// A regular file with its permissions and content.
     File(u32, Rc<[u8]>),
-    /// What a symbolic link leads to.
+    /// A symbolic link with its target.
     Link(String),
     /// A directory with mode 0755.
     Directory,
-    /// A directory with mode 0700 of the user and group with this number.
+    /// A directory with mode 0700 that belongs to the user and group with this number.
     Private(u32),
 }
 
-/// Paths below the root of a package, without a slash at either end, in the order of their bytes.
+/// The entries of a package by path. Paths are relative to the root, have no slash at either end, and sort by bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files(BTreeMap<String, Entry>);
 
 impl Files {
-    /// Adds a file that is read.
+    /// Adds a file with mode 0644.
     pub(crate) fn text(&mut self, path: &str, content: impl AsRef<[u8]>) {
         self.insert(path, Entry::File(0o644, content.as_ref().into()));
     }
 
-    /// Adds a file that is executed.
+    /// Adds an executable file with mode 0755.
     pub(crate) fn program(&mut self, path: &str, content: impl AsRef<[u8]>) {
         self.insert(path, Entry::File(0o755, content.as_ref().into()));
     }
@@ -52,24 +52,24 @@ impl Files {
         self.0.insert(path.to_owned(), entry);
     }
 
-    /// Takes a file away.
+    /// Removes an entry, if it exists.
     pub(crate) fn remove(&mut self, path: &str) {
         self.0.remove(path);
     }
 
-    /// Adds all files of another tree below a directory.
+    /// Adds all entries of `others` below `directory`.
     pub(crate) fn extend(&mut self, directory: &str, others: &Files) {
         for (path, entry) in others.iter() {
             self.insert(&format!("{directory}/{path}"), entry.clone());
         }
     }
 
-    /// Every entry, directories before what they hold.
+    /// Iterates over all entries; a directory precedes its contents.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.0.iter().map(|(path, entry)| (path.as_str(), entry))
     }
 
-    /// The files among the entries, with their contents.
+    /// Iterates over the regular files and their contents.
     pub(crate) fn contents(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.iter().filter_map(|(path, entry)| match entry {
             Entry::File(_, content) => Some((path, &content[..])),
@@ -77,14 +77,14 @@ impl Files {
         })
     }
 
-    /// Bytes of all files.
+    /// Returns the total size of all files in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.contents()
             .map(|(_, content)| content.len() as u64)
             .sum()
     }
 
-    /// Makes the files below a directory, in place of those that were there.
+    /// Writes the entries below `directory`, whose previous contents are deleted.
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
         if directory.exists() {
             fs::remove_dir_all(directory)

@@ -1,4 +1,4 @@
-//! The licences of what is in the program, which ask to be handed on with it.
+//! Collects the licences of the linked libraries. They require that the program is distributed with their texts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use super::sbom::Package;
 
-/// How files with licences begin, in capitals.
+/// The prefixes of the names of licence files, in capitals.
 const BEGINNINGS: [&str; 6] = [
     "LICENSE",
     "LICENCE",
@@ -17,10 +17,10 @@ const BEGINNINGS: [&str; 6] = [
     "NOTICE",
     "UNLICENSE",
 ];
-/// Libraries in C that packages bring with them, and where their licences are.
+/// Packages that contain a C library, with the path of its licence.
 const WITHIN: [(&str, &str); 1] = [("aws-lc-sys", "aws-lc/LICENSE")];
 
-/// Every text once, after the packages that it is of.
+/// Returns a document with each licence text once, below the names of its packages.
 pub(crate) fn text<'a>(packages: impl Iterator<Item = &'a Package>) -> Result<String> {
     let mut by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for package in packages.filter(|package| !package.is_ours()) {
@@ -28,7 +28,7 @@ pub(crate) fn text<'a>(packages: impl Iterator<Item = &'a Package>) -> Result<St
         let dir = Path::new(&package.manifest).parent();
         let texts = texts(
             &package.name,
-            dir.context("a manifest without a directory")?,
+            dir.context("the path of the manifest has no directory")?,
         )?;
         for text in texts {
             let names = by_text.entry(text).or_default();
@@ -54,7 +54,7 @@ pub(crate) fn text<'a>(packages: impl Iterator<Item = &'a Package>) -> Result<St
     Ok(document)
 }
 
-/// The texts of one package.
+/// Reads the licence texts of one package from its directory.
 fn texts(name: &str, dir: &Path) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {

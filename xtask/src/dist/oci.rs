@@ -1,6 +1,7 @@
-//! The container image of an architecture: an OCI image layout in an archive, which old versions of Docker load as well.
+//! Writes the container image of an architecture: an OCI image layout in an archive, which old versions of Docker also
+//! load.
 //!
-//! An image has the program and nothing else that runs. Runtimes bring `/etc/resolv.conf` and `/etc/hosts`.
+//! The program is the only executable in the image. The container runtime provides `/etc/resolv.conf` and `/etc/hosts`.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -13,16 +14,16 @@ use super::tarball::{gzip, tar};
 use super::target::Target;
 use super::{Package, Sources};
 
-/// User and group that nothing else on a host has: the one that other images without root use.
+/// The number of the user and group, which nothing else on a host uses. Other images without root use the same number.
 const USER: u32 = 65532;
-/// The image's name before its version: of no registry, and so the same to Docker, podman and containerd.
+/// The image's name before its version. It names no registry, so Docker, podman and containerd read it the same way.
 const NAME: &str = "localhost/quictun";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Builds the archive: its file name, and its bytes.
+/// Builds the image archive of a target.
 pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Result<Package> {
     let Sources {
         release, licences, ..
@@ -58,7 +59,7 @@ pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Re
     });
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [image]});
     layout.text("index.json", index.to_string());
-    // Docker before version 29 looks for the image here, unless it keeps images in containerd.
+    // Docker before version 29 finds the image through this file, unless it stores images in containerd.
     let docker = json!([{"Config": path(&config), "RepoTags": [name], "Layers": [path(&layer)]}]);
     layout.text("manifest.json", docker.to_string());
     let version = json!({"imageLayoutVersion": "1.0.0"});
@@ -82,7 +83,7 @@ fn root(program: &[u8], licences: &Files) -> Files {
     files
 }
 
-/// How a container of the image runs unless it is told otherwise.
+/// Returns the default configuration of the image's containers.
 fn config(release: &Release) -> Value {
     const SECOND_NS: u64 = 1_000_000_000;
     json!({
@@ -93,7 +94,7 @@ fn config(release: &Release) -> Value {
         "ExposedPorts": {"7500/udp": {}},
         "Volumes": {"/var/lib/quictun": {}},
         "WorkingDir": "/",
-        // Not in OCI's specification: Docker reads it.
+        // An extension of Docker, which the OCI specification does not have.
         "Healthcheck": {
             "Test": ["CMD", "/usr/bin/quictun", "status"],
             "Interval": 30 * SECOND_NS,
@@ -113,7 +114,7 @@ fn add(layout: &mut Files, kind: &str, value: &Value) -> Value {
     blob(layout, kind, value.to_string().as_bytes())
 }
 
-/// Adds a blob under its digest; returns its descriptor.
+/// Adds a blob to the layout under its digest, and returns its descriptor.
 fn blob(layout: &mut Files, kind: &str, bytes: &[u8]) -> Value {
     let hash = sha256(bytes);
     let descriptor =
@@ -122,7 +123,7 @@ fn blob(layout: &mut Files, kind: &str, bytes: &[u8]) -> Value {
     descriptor
 }
 
-/// Where a blob is in the archive.
+/// Returns the path of a blob in the archive.
 fn path(descriptor: &Value) -> String {
     let digest = descriptor["digest"].as_str().unwrap_or_default();
     format!("blobs/{}", digest.replace(':', "/"))

@@ -1,4 +1,4 @@
-//! What is released: facts that every package states.
+//! The release's version, date and maintainer, and other facts that every package states.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 
-/// Names who answers for packages, as `NAME <ADDRESS>`.
+/// The environment variable that names the maintainer of the packages, as `NAME <ADDRESS>`.
 const MAINTAINER: &str = "QUICTUN_MAINTAINER";
-/// Maintainer where the variable is unset: an address that cannot exist (RFC 2606 section 2).
+/// The maintainer if the variable is unset. The address cannot exist (RFC 2606 section 2).
 const NOBODY: &str = "quictun maintainers <maintainers@quictun.invalid>";
 pub(crate) const LICENCE: &str = "MIT OR Apache-2.0";
 pub(crate) const SUMMARY: &str = "TCP connections carried over QUIC";
@@ -19,18 +19,20 @@ and a connection goes on after its network changes or the QUIC connection
 under it is lost. A server lets each client reach what its rules name.
 quictun-server and quictun-client speak the protocol of quic-tun.";
 
-/// A version and when its commit was made.
+/// The version, the date and the maintainer of a release.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     pub(crate) version: String,
-    /// Seconds since 1970: the time of everything in packages.
+    /// The timestamp of every file in the packages, in seconds since 1970.
     pub(crate) date: u64,
-    /// Maintainer of packages, as `NAME <ADDRESS>`.
+    /// The maintainer of the packages, as `NAME <ADDRESS>`.
     pub(crate) maintainer: String,
 }
 
 impl Release {
-    /// Reads the manifest, the variable `QUICTUN_MAINTAINER` and, unless `SOURCE_DATE_EPOCH` says it, the time of the commit.
+    /// Reads the version from the manifest, and the maintainer from the variable `QUICTUN_MAINTAINER`.
+    ///
+    /// The date is that of the last commit, unless the variable `SOURCE_DATE_EPOCH` sets another one.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let manifest = std::fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
         let manifest: toml::Table = manifest.parse().context("Cargo.toml")?;
@@ -44,20 +46,20 @@ impl Release {
         let date = date.trim().parse();
         Ok(Self {
             version: version.to_owned(),
-            date: date.context("SOURCE_DATE_EPOCH is no number of seconds")?,
+            date: date.context("SOURCE_DATE_EPOCH is not a number of seconds")?,
             maintainer: maintainer(std::env::var(MAINTAINER).ok().as_deref())?,
         })
     }
 
-    /// The date as `format` says it, in UTC.
+    /// Returns the date in UTC, formatted with `format` (as `strftime` does).
     pub(crate) fn date_as(&self, format: &str) -> Result<String> {
-        let seconds = i64::try_from(self.date).context("a date far from now")?;
-        let time = Timestamp::from_second(seconds).context("a date far from now")?;
+        let seconds = i64::try_from(self.date).context("the date is out of range")?;
+        let time = Timestamp::from_second(seconds).context("the date is out of range")?;
         Ok(time.strftime(format).to_string())
     }
 }
 
-/// Maintainer of packages. The variable must have the form that dpkg asks for.
+/// Returns the maintainer of the packages. `given` is the value of the variable, in the form that dpkg requires.
 pub(crate) fn maintainer(given: Option<&str>) -> Result<String> {
     let given = given.unwrap_or(NOBODY);
     let parts = given.strip_suffix('>').and_then(|all| all.split_once(" <"));
@@ -85,7 +87,7 @@ fn commit_date(root: &Path) -> Result<String> {
     let output = output.context("starting git for the commit's date; or set SOURCE_DATE_EPOCH")?;
     ensure!(
         output.status.success(),
-        "this is no clone: set SOURCE_DATE_EPOCH to the release's date, in seconds since 1970"
+        "this is not a git clone: set SOURCE_DATE_EPOCH to the release's date, in seconds since 1970"
     );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -1,4 +1,4 @@
-//! The `.rpm`: a lead, a header with digests, a header with everything else, and a payload (format 4).
+//! Writes the `.rpm` (format 4): a lead, a header with digests, a header with all other tags, and a payload.
 
 use anyhow::{Context as _, Result};
 
@@ -13,30 +13,31 @@ mod cpio;
 mod header;
 mod tags;
 
-/// The number of the packaging, which starts anew with each version.
+/// The revision of the packaging. It starts again at 1 with each version.
 const REVISION: u32 = 1;
 
-/// What an rpm holds at one path.
+/// One file, link or directory of an rpm.
 #[derive(Debug)]
 pub(crate) struct Node<'a> {
     path: String,
-    /// Kind and permissions, as in `st_mode`.
+    /// The file type and the permissions, as in `st_mode`.
     mode: u16,
     content: &'a [u8],
     target: &'a str,
 }
 
-/// Builds the package: its file name, and its bytes.
+/// Builds the RPM package of a target.
 pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Result<Package> {
     let Sources { root, release, .. } = sources;
     let files = contents::files(root, program, &sources.written, Installer::Upstream)?;
     let mut files = contents::below_usr(&files)?;
     files.extend("usr/share/licenses/quictun", &sources.licences);
     let nodes = nodes(&files);
-    let date = u32::try_from(release.date).context("a date that rpm can state")?;
+    let date =
+        u32::try_from(release.date).context("the date does not fit the 32 bits of an rpm")?;
     let plain = cpio::archive(&nodes, date);
     let payload = gzip(&plain)?;
-    let libc = elf::libc(program).context("the program for packages is linked with no glibc")?;
+    let libc = elf::libc(program).context("the program for packages is not linked with glibc")?;
     let mut facts = tags::package(release, REVISION, target.machine, date);
     facts.extend(tags::files(&nodes, date)?);
     facts.extend(tags::needs(&libc));
@@ -57,7 +58,7 @@ pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Re
     Ok((format!("{name}.{}.rpm", target.machine), package))
 }
 
-/// The files that an rpm owns: directories only where they are its own.
+/// Returns the entries that the rpm owns. It owns a directory only if the path contains a directory `quictun`.
 fn nodes<'a>(files: &'a Files) -> Vec<Node<'a>> {
     let is_own = |path: &str| path.ends_with("/quictun") || path.contains("/quictun/");
     let node = |(path, entry): (&str, &'a Entry)| {
@@ -77,13 +78,13 @@ fn nodes<'a>(files: &'a Files) -> Vec<Node<'a>> {
     files.iter().filter_map(node).collect()
 }
 
-/// What `file` recognises an rpm by; nothing else reads it.
+/// Returns the lead of 96 bytes. The tool `file` recognises an rpm by it; no other program reads it.
 fn lead(name: &str) -> Vec<u8> {
     let mut lead = vec![0xed, 0xab, 0xee, 0xdb, 3, 0, 0, 0, 0, 1];
     let name: Vec<u8> = name.bytes().take(65).collect();
     lead.extend(&name);
     lead.resize(76, 0);
-    // Linux, and a header with digests.
+    // Operating system 1 is Linux; signature type 5 is a header with digests.
     lead.extend([0, 1, 0, 5]);
     lead.resize(96, 0);
     lead

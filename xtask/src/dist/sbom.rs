@@ -1,4 +1,4 @@
-//! The list of what is in the program: a software bill of materials in the format `CycloneDX` 1.5.
+//! Writes a software bill of materials in the format `CycloneDX` 1.5: the list of packages in the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,25 +11,25 @@ use super::digest::sha256;
 use super::release::Release;
 use super::target::Target;
 
-/// The crate of the program.
+/// The crate that builds the program.
 const PROGRAM: &str = "quictun-cli";
 
-/// A package of the dependency graph.
+/// A package in cargo's dependency graph.
 #[derive(Debug, Default)]
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// An SPDX expression.
+    /// The licence, as an SPDX expression.
     pub(crate) licence: String,
-    /// Its manifest, beside which its licences are.
+    /// The path of the manifest; the licence files are in the same directory.
     pub(crate) manifest: String,
     is_ours: bool,
-    /// It runs in the compiler and is in no program.
+    /// Whether the package is a procedural macro, which runs in the compiler and is not part of the program.
     is_macro: bool,
     needs: Vec<String>,
 }
 
-/// The packages in the program on any of the targets, by cargo's identifier.
+/// Returns the packages that are in the program on any of the targets, by cargo's identifier.
 pub(crate) fn packages(root: &Path, targets: &[Target]) -> Result<BTreeMap<String, Package>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--format-version", "1", "--locked", "--offline"]);
@@ -44,12 +44,12 @@ pub(crate) fn packages(root: &Path, targets: &[Target]) -> Result<BTreeMap<Strin
     of_program(&metadata)
 }
 
-/// The same, from what `cargo metadata` prints.
+/// Returns the packages in the program, from the output of `cargo metadata`.
 pub(crate) fn of_program(metadata: &Value) -> Result<BTreeMap<String, Package>> {
     reached(graph(metadata)?)
 }
 
-/// The document, as JSON.
+/// Returns the bill of materials as a JSON document.
 pub(crate) fn document(
     release: &Release,
     packages: &BTreeMap<String, Package>,
@@ -84,7 +84,7 @@ pub(crate) fn document(
         "components": components,
         "dependencies": dependencies,
     });
-    // A number that is the same for the same list.
+    // Derive the serial number from the contents, so that the same list has the same number.
     let hash = sha256(document.to_string().as_bytes());
     let serial = format!(
         "urn:uuid:{}-{}-5{}-8{}-{}",
@@ -98,7 +98,7 @@ pub(crate) fn document(
     Ok(format!("{document:#}\n"))
 }
 
-/// Every package that cargo knows, by its identifier.
+/// Returns every package in cargo's metadata, by its identifier.
 fn graph(metadata: &Value) -> Result<BTreeMap<String, Package>> {
     let mut packages: BTreeMap<String, Package> = BTreeMap::new();
     for of in list(metadata, "packages") {
@@ -121,7 +121,7 @@ fn graph(metadata: &Value) -> Result<BTreeMap<String, Package>> {
     for node in list(&metadata["resolve"], "nodes") {
         let of = node["id"].as_str().unwrap_or_default();
         let package = packages.get_mut(of);
-        let package = package.with_context(|| format!("cargo names no package {of}"))?;
+        let package = package.with_context(|| format!("cargo metadata has no package {of}"))?;
         for need in list(node, "deps") {
             let mut kinds = list(need, "dep_kinds").iter();
             if kinds.any(|kind| kind["kind"].is_null()) {
@@ -134,10 +134,12 @@ fn graph(metadata: &Value) -> Result<BTreeMap<String, Package>> {
     Ok(packages)
 }
 
-/// The program and what it needs, without macros.
+/// Returns the program and its transitive dependencies, without procedural macros and the packages that
+/// only these need.
 fn reached(mut all: BTreeMap<String, Package>) -> Result<BTreeMap<String, Package>> {
     let program = all.iter().find(|(_, package)| package.name == PROGRAM);
-    let (program, _) = program.with_context(|| format!("cargo names no package {PROGRAM}"))?;
+    let (program, _) =
+        program.with_context(|| format!("cargo metadata has no package {PROGRAM}"))?;
     let mut next = vec![program.clone()];
     let mut reached = BTreeMap::new();
     while let Some(id) = next.pop() {
@@ -152,7 +154,7 @@ fn reached(mut all: BTreeMap<String, Package>) -> Result<BTreeMap<String, Packag
     Ok(reached)
 }
 
-/// Checksums of the registry's packages, by name and version.
+/// Returns the checksums of the registry's packages in the lockfile, by name and version.
 fn checksums(lock: &toml::Table) -> BTreeMap<(&str, &str), &str> {
     let packages = lock.get("package").and_then(toml::Value::as_array);
     let packages = packages.into_iter().flatten();
@@ -168,12 +170,12 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 }
 
 impl Package {
-    /// Whether it is one of this repository.
+    /// Returns whether the package belongs to this repository.
     pub(crate) fn is_ours(&self) -> bool {
         self.is_ours
     }
 
-    /// Its package URL, by which the document refers to it.
+    /// Returns the package URL, which the document uses as the identifier of the package.
     fn reference(&self) -> String {
         let Self { name, version, .. } = self;
         let kind = if self.is_ours { "generic" } else { "cargo" };

@@ -1,4 +1,4 @@
-//! Tar archives and their compression, without anything of the machine that writes them.
+//! Writes tar archives and compresses them. The result does not depend on the machine.
 
 use std::io::Write as _;
 
@@ -8,7 +8,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::files::{Entry, Files};
 
-/// An archive in which everything has the time `date`, in seconds since 1970.
+/// Returns a tar archive whose entries all have the timestamp `date`, in seconds since 1970.
 pub(crate) fn tar(files: &Files, date: u64) -> Result<Vec<u8>> {
     let mut archive = Builder::new(Vec::new());
     for (path, entry) in files.iter() {
@@ -44,7 +44,7 @@ pub(crate) fn tar(files: &Files, date: u64) -> Result<Vec<u8>> {
     archive.into_inner().context("closing an archive")
 }
 
-/// The bytes compressed by gzip, with neither name nor time in its header.
+/// Compresses the bytes with gzip. The gzip header has neither a name nor a time.
 pub(crate) fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut writer = GzBuilder::new().write(Vec::new(), Compression::best());
     writer.write_all(bytes).context("compressing")?;

@@ -1,4 +1,4 @@
-//! The same files give the same bytes, and each format holds what its readers look for.
+//! Tests that the same files give the same bytes, and that each format contains the data that its readers need.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -15,7 +15,7 @@ use super::{Options, Package, Sources, deb, digest, elf, oci, rpm, sbom, tarball
 mod install;
 
 const DATE: u64 = 1_700_000_000;
-/// As far as packages look into a program.
+/// The part of a program that packages read: the versions of glibc's symbols.
 const PROGRAM: &[u8] = b"\x7fELF\0GLIBC_2.9\0GLIBC_2.34\0GLIBC_PRIVATE\0GLIBC_2.17\0";
 
 fn root() -> PathBuf {
@@ -26,7 +26,7 @@ fn target(triple: &str) -> Target {
     Target::named(triple).expect("a known target")
 }
 
-/// All that packages are made of, with a program that is not one.
+/// Returns the inputs of packages, with a stub for each text that the program or the licences provide.
 fn sources(root: &Path) -> Sources<'_> {
     let mut licences = Files::default();
     licences.text("LICENSE-MIT", "do what you like");
@@ -46,7 +46,7 @@ fn sources(root: &Path) -> Sources<'_> {
     }
 }
 
-/// Path, kind with permissions, owner, time and link of everything in a tar archive.
+/// Lists the entries of a tar archive: path, mode, owner, time and link target.
 fn listed(tar: &[u8]) -> Vec<(String, u32, u64, u64, String)> {
     let mut archive = tar::Archive::new(tar);
     let entries = archive.entries().expect("an archive");
@@ -77,7 +77,7 @@ fn unpacked(gzip: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The content of a file in a tar archive.
+/// Returns the content of a file in a tar archive.
 fn content(tar: &[u8], path: &str) -> Vec<u8> {
     let mut archive = tar::Archive::new(tar);
     for entry in archive.entries().expect("an archive") {
@@ -88,7 +88,7 @@ fn content(tar: &[u8], path: &str) -> Vec<u8> {
             return bytes;
         }
     }
-    panic!("there is no {path}")
+    panic!("the archive has no {path}")
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn an_archive_is_in_order_with_directories_first_and_belongs_to_root() {
     assert_eq!(content(&tar, "bin/a.txt"), b"one");
     assert_eq!(tar, tarball::tar(&files.clone(), DATE).expect("an archive"));
     let compressed = tarball::gzip(&tar).expect("compressed");
-    // No name, no time (RFC 1952).
+    // The gzip header has neither a name nor a time (RFC 1952).
     assert_eq!(compressed[3..8], [0; 5]);
     assert_eq!(unpacked(&compressed), tar);
 }
@@ -147,8 +147,8 @@ fn options_name_programs_and_targets() {
 fn a_maintainer_has_a_name_and_an_address_and_without_one_it_is_nobodys() {
     let given = "Jane Doe <jane@example.net>";
     assert_eq!(release::maintainer(Some(given)).expect("one"), given);
-    let nobody = release::maintainer(None).expect("one");
-    assert!(nobody.ends_with(".invalid>"), "{nobody}");
+    let unset = release::maintainer(None).expect("one");
+    assert!(unset.ends_with(".invalid>"), "{unset}");
     for wrong in [
         "",
         "jane@example.net",
@@ -166,7 +166,7 @@ fn a_maintainer_has_a_name_and_an_address_and_without_one_it_is_nobodys() {
     }
 }
 
-/// The members of an `ar` archive.
+/// Returns the members of an `ar` archive.
 fn members(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut rest = archive.strip_prefix(b"!<arch>\n").expect("an archive");
     let mut members = Vec::new();
@@ -228,14 +228,14 @@ fn a_deb_has_its_parts_in_order_and_scripts_that_run() {
     );
 }
 
-/// The values of an rpm header as bytes, by tag, and what follows it.
+/// Returns the values of an rpm header as bytes, by tag, and the bytes after the header.
 fn header(bytes: &[u8]) -> (BTreeMap<u32, Vec<u8>>, &[u8]) {
     let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     assert_eq!(bytes[..4], [0x8e, 0xad, 0xe8, 1]);
     let (entries, size) = (number(8) as usize, number(12) as usize);
     let store = &bytes[16 + 16 * entries..][..size];
     let offset = |entry: usize| number(16 + 16 * entry + 8) as usize;
-    // The first entry is the region's: it ends with a mark that leads back to the beginning of the index.
+    // The first entry is that of the region, whose trailer holds the offset back to the beginning of the index.
     assert_eq!(offset(0), size - 16);
     let back = i32::from_be_bytes(store[size - 8..size - 4].try_into().expect("four bytes"));
     assert_eq!(usize::try_from(-back), Ok(16 * entries));
@@ -253,7 +253,7 @@ fn an_rpm_has_the_digests_of_what_it_holds() {
     let build = || rpm::build(&sources, target("x86_64-unknown-linux-gnu"), PROGRAM).expect("rpm");
     let (name, bytes) = build();
     assert_eq!(name, "quictun-1.2.3-1.x86_64.rpm");
-    assert!(bytes == build().1, "two of the same files differ");
+    assert!(bytes == build().1, "two builds of the same files differ");
     let (signature, _) = header(&bytes[96..]);
     let start = (bytes.len() - header(&bytes[96..]).1.len()).next_multiple_of(8);
     let (main, payload) = header(&bytes[start..]);
@@ -277,7 +277,7 @@ fn an_rpm_has_the_digests_of_what_it_holds() {
             .any(|name| name == "quictun-server.service"),
         "{names}"
     );
-    // Directories of the system are the system's.
+    // The package does not own the system's directories.
     assert!(
         !names
             .split('\0')
@@ -322,7 +322,7 @@ fn an_image_is_found_from_its_index_blob_by_blob() {
         .find(|(path, ..)| path == "var/lib/quictun/");
     let (_, mode, user, ..) = state.expect("a place for state");
     assert_eq!((mode, user), (0o700, 65532));
-    // The same image, as Docker's own archives name it.
+    // The archive describes the same image in the format of Docker's own archives.
     let path = |descriptor: &Value| {
         let named = descriptor["digest"].as_str().expect("a digest");
         format!("blobs/{}", named.replace(':', "/"))
@@ -382,7 +382,7 @@ fn the_bill_of_materials_has_what_the_program_links_and_nothing_else() {
     assert_eq!(document["metadata"]["timestamp"], "2023-11-14T22:13:20Z");
 }
 
-/// An archive for [`install`].
+/// Builds an archive for the tests in [`install`].
 fn archive(sources: &Sources<'_>, program: &[u8]) -> Package {
     let musl = target("x86_64-unknown-linux-musl");
     sources.archive(musl, program).expect("an archive")

@@ -1,15 +1,16 @@
-//! Cycles of files: sets of files of one crate in which every file depends on every other.
+//! Finds cycles of files: sets of files of one crate in which every file depends on every other one.
 //!
-//! A file depends on another whose module it names: by a path from `crate` or `super`, or as its own submodule.
+//! A file depends on another file if it names that file's module, by a path from `crate` or `super`, or as its own
+//! submodule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Source, is_word, words};
 
-/// Files by their modules' paths, `crate::a::b`.
+/// The files of a crate by the paths of their modules, such as `crate::a::b`.
 type Modules<'a> = BTreeMap<String, &'a Source>;
 
-/// All cycles, each with its files in order.
+/// Returns all cycles, each with its files in order.
 pub(crate) fn find(products: &[&Source]) -> Vec<Vec<String>> {
     let mut crates: BTreeMap<&str, Modules<'_>> = BTreeMap::new();
     for &source in products {
@@ -21,7 +22,7 @@ pub(crate) fn find(products: &[&Source]) -> Vec<Vec<String>> {
     crates.values().flat_map(cycles_of).collect()
 }
 
-/// The path of the module that a file of a library or a program holds.
+/// Returns the path of the module in a source file, or `None` if the file is not below `src`.
 fn module(path: &str) -> Option<String> {
     let (_, inside) = path.split_once("/src/")?;
     let inside = inside.strip_suffix(".rs")?;
@@ -60,7 +61,7 @@ fn cycles_of(modules: &Modules<'_>) -> Vec<Vec<String>> {
     cycles
 }
 
-/// The modules that `from` depends on, directly or through others.
+/// Returns the modules that `from` depends on, directly or transitively.
 fn reached<'a>(from: &str, arrows: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&str> = arrows[from].iter().copied().collect();
@@ -86,7 +87,7 @@ fn depends_on<'a>(name: &str, source: &Source, modules: &'a Modules<'_>) -> BTre
         found.extend(nearest(&path, modules));
     }
     found.remove(name);
-    // A root names everything, to export it.
+    // The crate root names every module to export it, so its dependencies do not count.
     if name == "crate" {
         BTreeSet::new()
     } else {
@@ -94,7 +95,9 @@ fn depends_on<'a>(name: &str, source: &Source, modules: &'a Modules<'_>) -> BTre
     }
 }
 
-/// The module that holds an item: the longest one that begins its path. The root is none: it only exports.
+/// Returns the module that contains an item: the longest module path that the item's path begins with.
+///
+/// Returns `None` for the crate root, which only exports.
 fn nearest<'a>(path: &str, modules: &'a Modules<'_>) -> Option<&'a str> {
     let mut path = path;
     loop {
@@ -105,7 +108,7 @@ fn nearest<'a>(path: &str, modules: &'a Modules<'_>) -> Option<&'a str> {
     }
 }
 
-/// Every path with `::` in it, groups in braces resolved.
+/// Returns every path that contains `::`, with groups in braces expanded.
 fn paths(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -121,7 +124,8 @@ fn paths(code: &str) -> Vec<String> {
     found
 }
 
-/// Collects the paths that begin with `prefix` and go on with the `::` at byte `at`; returns the end of the last one.
+/// Collects the paths that begin with `prefix` and continue with the `::` at byte `at`. Returns the end of the last
+/// path.
 fn extend(prefix: &str, code: &str, at: usize, found: &mut Vec<String>) -> usize {
     let rest = &code[at + 2..];
     let trimmed = rest.trim_start();
@@ -156,7 +160,7 @@ fn extend(prefix: &str, code: &str, at: usize, found: &mut Vec<String>) -> usize
         } else {
             found.push(path);
         }
-        // An alias changes nothing.
+        // Skip an alias: it does not change the path.
         let rest = code[at..].trim_start();
         if let Some(alias) = rest.strip_prefix("as ") {
             at = code.len() - alias.len();

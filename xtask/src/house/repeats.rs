@@ -1,19 +1,19 @@
-//! Passages that stand in more than one place.
+//! Finds passages of code that occur in more than one place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::source::Source;
 
-/// Lines with code that make a passage.
+/// The least number of lines with code that count as a passage.
 const LEAST: usize = 8;
 
-/// The same lines in two places.
+/// A passage that occurs in two places.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Repeat {
-    /// Lines with code.
+    /// The number of lines with code.
     pub(crate) lines: usize,
-    /// File and first line of both.
+    /// The file and the first line of both occurrences.
     pub(crate) places: [(String, usize); 2],
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Repeat {
     }
 }
 
-/// All of them, the longest first. A passage in three places counts twice.
+/// Returns all repeats, the longest first. A passage in three places counts as two repeats.
 pub(crate) fn find(products: &[&Source]) -> Vec<Repeat> {
     let files: Vec<Vec<(usize, &str)>> = products.iter().map(|source| lines(source)).collect();
     let mut first: BTreeMap<Vec<&str>, (usize, usize)> = BTreeMap::new();
@@ -53,7 +53,7 @@ pub(crate) fn find(products: &[&Source]) -> Vec<Repeat> {
     found
 }
 
-/// Lines with code, trimmed, and their numbers. Imports and lines of punctuation say nothing of a passage.
+/// Returns the trimmed lines of code with their numbers, without imports and lines that are only punctuation.
 fn lines(source: &Source) -> Vec<(usize, &str)> {
     let mut in_use = false;
     let mut kept = Vec::new();

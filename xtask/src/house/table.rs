@@ -1,8 +1,8 @@
-//! Text in columns: a name to the left, numbers to the right.
+//! Formats text tables with a column of names and columns of numbers.
 
 use std::fmt;
 
-/// One table, with a blank line before it.
+/// A table, displayed with a blank line before it.
 #[derive(Debug)]
 pub(crate) struct Table {
     heads: Vec<String>,
@@ -10,7 +10,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table. The first head is above the names, the others are above the numbers.
+    /// Creates an empty table. The first head is above the names, the others are above the numbers.
     pub(crate) fn new(heads: &[&str]) -> Self {
         Self {
             heads: heads.iter().map(|&head| head.to_owned()).collect(),

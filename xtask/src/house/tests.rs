@@ -1,4 +1,4 @@
-//! Each measure finds what is there in a small tree, and nothing else.
+//! Tests that each measure of the report is exact in a small tree.
 
 use super::{crates, cycles, public_items, repeats};
 use crate::source::Source;

@@ -1,10 +1,10 @@
-//! Dependency arrows point from shell to pure, and nobody depends on a program.
+//! Rule: crates depend in the direction from shell to pure, and no crate depends on a program.
 
 use crate::kinds::{Kind, kind};
 use crate::manifests::{dependencies, manifests, package, real_name};
 use crate::tidy::{Finding, Tree, finding};
 
-/// Crates that do what pure crates must not.
+/// Crates that do input and output, which pure crates must not use.
 const IO_CRATES: &str = "tokio rustix libc socket2 quinn-udp axum hyper hyper-util ureq \
                          rustls-native-certs tracing-subscriber";
 
@@ -21,14 +21,14 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         let kind = kind(package(path));
         if path.starts_with("crates/") && kind.is_none() {
             let text = format!(
-                "say in xtask's KINDS what kind of crate `{}` is",
+                "crate `{}` has no kind: add it to KINDS in xtask/src/kinds.rs",
                 package(path)
             );
             all.push(finding("arrow", path, 0, text));
         }
         let Some(from) = kind else { continue };
         for (section, name, value) in dependencies(&table) {
-            // Tests of a pure crate may do input and output.
+            // The tests of a pure crate may do input and output.
             if section != "dev-dependencies" {
                 all.extend(arrow(path, from, real_name(name, value)));
             }

@@ -1,4 +1,4 @@
-//! Some crates are refused, under whatever name they come.
+//! Rule: some crates are banned, even if a manifest renames them.
 
 use crate::manifests::{dependencies, manifests, real_name};
 use crate::tidy::{Finding, Tree, finding};

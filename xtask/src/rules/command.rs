@@ -1,9 +1,9 @@
-//! Documents teach commands and flags that exist; README has the two that it promises.
+//! Rule: documents teach only commands and flags that exist, and the README contains its two promised commands.
 
 use crate::source::words;
 use crate::tidy::{Finding, Tree, finding};
 
-/// Documents whose commands are checked, and the commands that the first must contain.
+// The documents whose commands are checked, and the commands that the first document must contain.
 const TEACHING: &[&str] = &[
     "README.md",
     "docs/OPERATIONS.md",
@@ -45,7 +45,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     all
 }
 
-/// Commands in fenced `console` and `sh` blocks, with their line: prompts removed, continued lines joined.
+/// Returns the commands in fenced `console` and `sh` blocks with their line numbers.
+///
+/// Prompts are removed and continued lines are joined.
 fn fenced(text: &str) -> Vec<(usize, String)> {
     let mut all: Vec<(usize, String)> = Vec::new();
     let (mut fence, mut continued) = ("", false);
@@ -73,7 +75,7 @@ fn fenced(text: &str) -> Vec<(usize, String)> {
     all
 }
 
-/// A document may teach only what the committed help texts know.
+/// Finds commands and flags in a document that the committed help texts do not have.
 fn commands(tree: &Tree, path: &str) -> Vec<Finding> {
     let mut all = Vec::new();
     for (line, command) in fenced(tree.text(path)) {
@@ -85,7 +87,7 @@ fn commands(tree: &Tree, path: &str) -> Vec<Finding> {
         if !program.starts_with("quictun") {
             continue;
         }
-        // Behind these stands another program.
+        // Another program follows these.
         let ends = |part: &&str| matches!(*part, "--" | "|" | "||" | "&&");
         let parts: Vec<&str> = parts.take_while(|part| !ends(part)).collect();
         let subcommands = parts

@@ -1,4 +1,4 @@
-//! Each dependency of the workspace has a row in `docs/DEPENDENCIES.md`, and each row is of one.
+//! Rule: each dependency of the workspace has one row in `docs/DEPENDENCIES.md`, and each row has a dependency.
 
 use std::collections::BTreeSet;
 
@@ -27,12 +27,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     }
     let missing = missing
         .iter()
-        .map(|name| format!("`{name}` has no row: what is it for?"));
+        .map(|name| format!("`{name}` has no row: add one that says what the crate is for"));
     found.extend(missing.map(|text| finding(RULE, DOCUMENT, 0, text)));
     found
 }
 
-/// Line and name of each row of the table of dependencies, which is the first table of the document.
+/// Returns the line number and the name in each row of the table of dependencies, the first table of the document.
 pub(crate) fn rows(document: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = document.lines().enumerate();
     let table = lines.skip_while(|(_, line)| !line.starts_with('|'));

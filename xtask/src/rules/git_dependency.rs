@@ -1,4 +1,4 @@
-//! No dependency comes from git, by a patch or through the lockfile.
+//! Rule: no dependency comes from git or from a patch, in the manifests and in the lockfile.
 
 use crate::manifests::{dependencies, manifests};
 use crate::tidy::{Finding, Tree, finding};

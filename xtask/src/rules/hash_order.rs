@@ -1,4 +1,4 @@
-//! Nothing in code that is a function of its input depends on the order of a hash table.
+//! Rule: pure code does not depend on the iteration order of a hash table.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::tidy::{Finding, Tree, finding};
 
 const HASHED: &str = "HashMap HashSet FxHashMap FxHashSet";
 
-/// Methods whose result has the order of a hash table. Loops over the table itself are clippy's
-/// (`iter_over_hash_type`).
+/// Methods that yield elements in the order of a hash table. Clippy's lint `iter_over_hash_type` finds loops over the
+/// table itself.
 const UNORDERED: &str =
     "iter iter_mut keys values values_mut into_iter into_keys into_values drain retain";
 
@@ -38,7 +38,7 @@ fn hash_order(tree: &Tree, source: &Source) -> Vec<Finding> {
                 .next();
             if let Some(method) = method.filter(|method| UNORDERED.split(' ').any(|m| m == *method))
             {
-                let text = format!("`{name}.{method}`: its order differs from run to run");
+                let text = format!("`{name}.{method}`: the order differs from run to run");
                 all.push(finding(
                     "hash-order",
                     &source.path,
@@ -51,7 +51,7 @@ fn hash_order(tree: &Tree, source: &Source) -> Vec<Finding> {
     all
 }
 
-/// Names of fields and variables that are declared as hash tables.
+/// Returns the names of fields and variables that are declared as hash tables.
 fn hashed_names(code: &str) -> impl Iterator<Item = String> {
     code.lines().filter_map(|line| {
         let at = HASHED

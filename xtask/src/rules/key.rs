@@ -1,8 +1,8 @@
-//! Private keys are in tests' fixtures, or nowhere.
+//! Rule: private keys are allowed only in the fixtures of tests.
 
 use crate::tidy::{Finding, Tree, finding};
 
-/// Written apart so that this file does not break its own rule.
+/// The end of the line that precedes a private key in PEM. It is split so that this file does not break its own rule.
 const KEY_TEXT: &str = concat!("PRIVATE", " KEY-----");
 const KEY_FILES: &[&str] = &[".pem", ".key", ".pfx", ".p12", ".key.der"];
 
@@ -15,7 +15,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                 "key",
                 path,
                 0,
-                "a private key belongs into tests/fixtures, or nowhere",
+                "a private key is allowed only in tests/fixtures",
             ));
         }
     }

@@ -1,9 +1,9 @@
-//! No notes to oneself, and no paths of somebody's machine.
+//! Rule: files contain no notes of unfinished work, and no paths of a developer's machine.
 
 use crate::source::words;
 use crate::tidy::{Finding, Tree, finding};
 
-/// Written apart so that this file does not break its own rules.
+/// Marks of unfinished work. They are split so that this file does not break its own rules.
 const LEFTOVERS: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X")];
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tm", "p/")];
 

@@ -1,4 +1,4 @@
-//! Files and functions are short.
+//! Rule: files and functions do not exceed a maximum length.
 
 use crate::source::{Source, functions};
 use crate::tidy::{Finding, Tree, finding};

@@ -1,4 +1,4 @@
-//! Files and directories are named for a concept.
+//! Rule: files and directories are named for a concept.
 
 use crate::tidy::{Finding, Tree, finding};
 
@@ -15,7 +15,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                 "name",
                 &source.path,
                 0,
-                format!("`{part}` names no concept"),
+                format!("`{part}` does not name a concept"),
             ));
         }
     }

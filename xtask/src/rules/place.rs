@@ -1,4 +1,4 @@
-//! The architecture document names files that exist.
+//! Rule: every source file that the architecture document names exists.
 
 use std::path::Path;
 
@@ -6,7 +6,9 @@ use crate::tidy::{Finding, Tree, finding};
 
 const DOCUMENT: &str = "docs/ARCHITECTURE.md";
 
-/// `crate/file.rs` between backquotes stands for `crates/crate/src/file.rs`; a path that begins at the root may be given too.
+/// Finds source files in backquotes that do not exist.
+///
+/// `crate/file.rs` stands for `crates/crate/src/file.rs`; a path from the root of the repository is accepted as well.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let exists = |path: &str| tree.paths.iter().any(|known| known == path);
     let mut all = Vec::new();
@@ -17,7 +19,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let (package, rest) = place.split_once('/').unwrap_or((place, ""));
             let rest = rest.strip_prefix("src/").unwrap_or(rest);
             if !exists(place) && !exists(&format!("crates/{package}/src/{rest}")) {
-                let text = format!("there is no `{place}`");
+                let text = format!("`{place}` does not exist");
                 all.push(finding("place", DOCUMENT, index + 1, text));
             }
         }

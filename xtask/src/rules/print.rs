@@ -1,4 +1,4 @@
-//! Only the programs print or exit.
+//! Rule: only the programs print or exit.
 
 use super::refused;
 use crate::source::Source;
@@ -17,7 +17,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 fn may_print(source: &Source) -> bool {
     matches!(source.package(), "cli" | "xtask")
         || source.path.starts_with("crates/e2e/src/bin/")
-        // A build script talks to Cargo by printing.
+        // A build script sends its instructions to Cargo on standard output.
         || source.path.ends_with("/build.rs")
         || source.is_example()
 }

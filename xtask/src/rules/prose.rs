@@ -1,14 +1,23 @@
-//! Comments are sentences that an engineer reads once: subject first, and more than the name again.
+//! Rule: a comment names its subject first and says more than the item's name, so that an engineer reads it once.
 
 use crate::source::{Source, words};
 use crate::tidy::{Finding, Tree, finding};
 
-/// A documentation comment that opens with one of these hides its subject.
+/// Opening words of a documentation comment that hide its subject.
 const OPENINGS: &[&str] = &[
-    "who", "whoever", "whose", "what", "whatever", "where", "wherever", "it", "its", "of",
+    "who",
+    concat!("who", "ever"),
+    "whose",
+    "what",
+    "whatever",
+    "where",
+    "wherever",
+    "it",
+    "its",
+    "of",
 ];
 
-/// Words that name no process, thread or peer, or that have a modern spelling.
+/// Words that do not name a process, thread or peer, or that have a modern spelling.
 const BANNED: &[&str] = &[
     concat!("some", "body"),
     concat!("no", "body"),
@@ -18,7 +27,7 @@ const BANNED: &[&str] = &[
     concat!("hand", "-shake"),
 ];
 
-/// Documentation of so few words says no more than the name.
+/// The length, in words, up to which a documentation comment says no more than the item's name.
 const FEW_WORDS: usize = 3;
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
@@ -75,7 +84,7 @@ fn documented(line: &str) -> Option<&str> {
     let text = line
         .strip_prefix("///")
         .or_else(|| line.strip_prefix("//!"))?;
-    // Four slashes are no documentation.
+    // Four slashes do not start a documentation comment.
     (!text.starts_with('/')).then(|| text.trim_start())
 }
 

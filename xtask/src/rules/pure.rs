@@ -1,17 +1,23 @@
-//! Code that is a function of its input has no clock, socket, file, thread or randomness.
+//! Rule: pure code uses no clock, socket, file, thread or randomness.
 
 use super::{is_pure, refused};
 use crate::tidy::{Finding, Tree};
 
-/// What code that is a function of its input cannot mention, with the reason.
+/// The names that pure code must not mention, with the reason.
 const IMPURE: &[(&str, &str)] = &[
-    ("async tokio", "it is called, it does not wait"),
-    ("TcpStream TcpListener UdpSocket", "it has no sockets"),
-    ("UnixStream UnixListener UnixDatagram", "it has no sockets"),
-    ("fs File OpenOptions", "it has no files"),
+    ("async tokio", "pure code does not wait"),
+    (
+        "TcpStream TcpListener UdpSocket",
+        "pure code has no sockets",
+    ),
+    (
+        "UnixStream UnixListener UnixDatagram",
+        "pure code has no sockets",
+    ),
+    ("fs File OpenOptions", "pure code has no files"),
     (
         "thread::spawn thread::scope thread::Builder",
-        "it has no threads",
+        "pure code has no threads",
     ),
     (
         "Instant::now SystemTime::now .elapsed()",

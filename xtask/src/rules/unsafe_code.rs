@@ -1,4 +1,4 @@
-//! `unsafe` is confined to few crates, and argued for there.
+//! Rule: only a few crates use `unsafe`, and each use has a comment that justifies it.
 
 use crate::kinds::{Kind, kind};
 use crate::source::{Source, line_of, words};
@@ -28,7 +28,7 @@ fn unsafe_code(source: &Source) -> Vec<Finding> {
             .chain([&lines[line - 1]])
             .any(|text| text.contains("SAFETY:"));
         if !may {
-            all.push(fault(line, "`unsafe` outside the crates that may"));
+            all.push(fault(line, "`unsafe` outside the crates that may use it"));
         } else if !argued {
             all.push(fault(line, "`unsafe` without `// SAFETY:`"));
         }

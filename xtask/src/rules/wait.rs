@@ -1,11 +1,11 @@
-//! Nothing sleeps, and no test is switched off.
+//! Rule: the code does not sleep, and no test is ignored.
 
 use super::refused;
 use crate::tidy::{Finding, Tree};
 
 const WAITS: &[(&str, &str)] = &[
     ("thread::sleep", "wait for an event, with a deadline"),
-    ("#[ignore", "a test that does not run is none"),
+    ("#[ignore", "a test that does not run checks nothing"),
 ];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {

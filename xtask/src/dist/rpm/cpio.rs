@@ -1,10 +1,10 @@
-//! The payload of an rpm: a `cpio` archive of the kind `newc`.
+//! Writes the payload of an rpm: a `cpio` archive in the format `newc`.
 
 use super::Node;
 
 const END: &str = "TRAILER!!!";
 
-/// An archive of what an rpm holds, in its order.
+/// Writes the archive of the nodes, in the given order.
 pub(crate) fn archive(nodes: &[Node<'_>], date: u32) -> Vec<u8> {
     let mut archive = Vec::new();
     for (at, node) in (1..).zip(nodes) {

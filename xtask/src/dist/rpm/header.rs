@@ -1,24 +1,24 @@
-//! A header of the rpm format: values by tag, in one region that is signed as a whole.
+//! Writes a header of the rpm format: values by tag, in one region that is signed as a whole.
 
 use anyhow::{Result, ensure};
 
-/// The value of a tag.
+/// The value of a tag, in one of the rpm format's types.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Int16(Vec<u16>),
     Int32(Vec<u32>),
     Text(String),
     Texts(Vec<String>),
-    /// A text with one translation, the untranslated one.
+    /// A translatable text that has only its untranslated version.
     Translated(String),
 }
 
 const MAGIC: [u8; 8] = [0x8e, 0xad, 0xe8, 1, 0, 0, 0, 0];
 const BINARY: u32 = 7;
-/// Size of an entry of the index, and of the mark at the end of a region, which looks like one.
+/// The size of an index entry in bytes. The trailer at the end of a region has the same form.
 const ENTRY: u32 = 16;
 
-/// Builds a header. `region` is the tag of the whole; tags of `values` are in their order.
+/// Builds a header. `region` is the tag of the region; `values` must be sorted by tag, without duplicates.
 pub(crate) fn header(region: u32, values: &[(u32, Value)]) -> Result<Vec<u8>> {
     let (mut index, mut store) = (Vec::new(), Vec::new());
     for (at, (tag, value)) in values.iter().enumerate() {
@@ -31,7 +31,7 @@ pub(crate) fn header(region: u32, values: &[(u32, Value)]) -> Result<Vec<u8>> {
     }
     let entries = size(values.len())? + 1;
     let end = size(store.len())?;
-    // The region begins with its own entry and ends with this mark, which says how far back that is.
+    // The region begins with its own entry and ends with this trailer, which holds the offset back to that entry.
     store.extend(entry(
         region,
         BINARY,
@@ -56,7 +56,7 @@ fn size(length: usize) -> Result<u32> {
 }
 
 impl Value {
-    /// Type, alignment, count and bytes.
+    /// Returns the type number, the alignment, the count and the bytes of the value.
     fn encode(&self) -> (u32, usize, u32, Vec<u8>) {
         let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let text = |text: &String| [text.as_bytes(), &[0]].concat();

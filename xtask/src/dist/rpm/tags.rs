@@ -1,4 +1,4 @@
-//! What the headers of an rpm say. Numbers are those of rpm's `rpmtag.h`.
+//! The tags and values of an rpm's headers. Tag numbers are those of rpm's `rpmtag.h`.
 
 use anyhow::{Context as _, Result};
 
@@ -7,21 +7,22 @@ use super::super::release::{DESCRIPTION, LICENCE, Release, SUMMARY};
 use super::Node;
 use super::header::Value;
 
-/// The region of all digests and signatures.
+/// The tag of the region that holds digests and signatures.
 pub(crate) const SIGNATURES: u32 = 62;
-/// The region of everything that they are of.
+/// The tag of the region that the digests and signatures cover.
 pub(crate) const IMMUTABLE: u32 = 63;
 
-/// The number of SHA-256 (RFC 4880 section 9.4).
+/// The algorithm number of SHA-256 (RFC 4880 section 9.4).
 const SHA256: u32 = 8;
-/// At least this version, at most this version, exactly this version.
+// Dependency flags that compare versions: at least, at most, or exactly the given version.
 const AT_LEAST: u32 = 0x8 | 0x4;
 const AT_MOST: u32 = 0x8 | 0x2;
 const EXACTLY: u32 = 0x8;
-/// What scripts need, in order of their stages, and what rpm itself must know.
+// Dependency flags: needed by scripts (as interpreter, after installation, before and after removal), and needed of rpm
+// itself.
 const FOR_SCRIPTS: u32 = 1 << 8 | 1 << 10 | 1 << 11 | 1 << 12;
 const OF_RPM: u32 = 1 << 24;
-/// All that `rpm --verify` can compare.
+/// The flags of all properties that `rpm --verify` can compare.
 const VERIFY_ALL: u32 = u32::MAX;
 
 type Facts = Vec<(u32, Value)>;
@@ -34,7 +35,7 @@ fn texts<T: Into<String>>(all: impl IntoIterator<Item = T>) -> Value {
     Value::Texts(all.into_iter().map(Into::into).collect())
 }
 
-/// Name, version and what people read.
+/// Returns the tags for the package's name, version, description and other properties.
 pub(crate) fn package(release: &Release, revision: u32, machine: &str, date: u32) -> Facts {
     let version = format!("{}-{revision}", release.version);
     let own = [
@@ -63,7 +64,7 @@ pub(crate) fn package(release: &Release, revision: u32, machine: &str, date: u32
     ]
 }
 
-/// A table of files, a column for each property.
+/// Returns the tags that describe the files: one array for each property, with one element for each file.
 pub(crate) fn files(nodes: &[Node<'_>], date: u32) -> Result<Facts> {
     let numbers = |of: &dyn Fn(&Node<'_>) -> u32| Value::Int32(nodes.iter().map(of).collect());
     let same = |value: &str| texts(nodes.iter().map(|_| value));
@@ -71,7 +72,7 @@ pub(crate) fn files(nodes: &[Node<'_>], date: u32) -> Result<Facts> {
         let (directory, name) = node
             .path
             .rsplit_once('/')
-            .expect("invariant: an absolute path");
+            .expect("invariant: the paths of nodes are absolute");
         (format!("{directory}/"), name.to_owned())
     };
     let mut directories: Vec<String> = nodes.iter().map(|node| split(node).0).collect();
@@ -117,7 +118,7 @@ pub(crate) fn files(nodes: &[Node<'_>], date: u32) -> Result<Facts> {
     ])
 }
 
-/// What must be there: the C library, and for scripts a shell and systemd's programs.
+/// Returns the dependencies: the C library, a shell and systemd's programs for the scripts, and features of rpm.
 pub(crate) fn needs(libc: &str) -> Facts {
     let libc = format!("libc.so.6(GLIBC_{libc})(64bit)");
     let all = [
@@ -129,7 +130,7 @@ pub(crate) fn needs(libc: &str) -> Facts {
         ("rpmlib(CompressedFileNames)", "3.0.4-1", OF_RPM | AT_MOST),
         ("rpmlib(FileDigests)", "4.6.0-1", OF_RPM | AT_MOST),
         ("rpmlib(PayloadFilesHavePrefix)", "4.0-1", OF_RPM | AT_MOST),
-        // The first with all that the units say.
+        // The first version that supports every setting of the units.
         ("systemd", "247", AT_LEAST),
     ];
     vec![
@@ -139,7 +140,7 @@ pub(crate) fn needs(libc: &str) -> Facts {
     ]
 }
 
-/// Scripts that run after installation, before removal, and after it.
+/// Returns the scripts that run after installation, before removal and after removal.
 pub(crate) fn scripts(read: impl Fn(&str) -> Result<String>) -> Result<Facts> {
     let mut facts = Vec::new();
     for (name, tag, shell) in [
@@ -153,7 +154,7 @@ pub(crate) fn scripts(read: impl Fn(&str) -> Result<String>) -> Result<Facts> {
     Ok(facts)
 }
 
-/// How the payload is written, and its digests, compressed and not.
+/// Returns the format, the size and the digests of the payload, compressed and uncompressed.
 pub(crate) fn payload(payload: &[u8], plain: &[u8], size: u64) -> Result<Facts> {
     let size = u32::try_from(size).context("files of 4 GiB or more")?;
     Ok(vec![
@@ -167,7 +168,7 @@ pub(crate) fn payload(payload: &[u8], plain: &[u8], size: u64) -> Result<Facts> 
     ])
 }
 
-/// The header before the others: digest and sizes.
+/// Returns the values of the first header: the digest of the main header, and the sizes of what follows.
 pub(crate) fn digests(main: &[u8], payload: &[u8], plain: &[u8]) -> Result<Facts> {
     let size = |length: usize| {
         let size = u32::try_from(length).context("a package of 4 GiB or more");

@@ -1,4 +1,4 @@
-//! `install.sh`, below a directory of the test.
+//! Tests of `install.sh`, which installs below a temporary directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::{archive, root, sources, unpacked};
 
-/// Unpacks an archive with this program; returns its directory.
+/// Unpacks an archive that contains `program`, and returns its top directory.
 fn unpack(dir: &Path, program: &str) -> PathBuf {
     let root = root();
     let (name, bytes) = archive(&sources(&root), program.as_bytes());
@@ -26,7 +26,7 @@ fn install(from: &Path, to: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Everything below a directory but directories.
+/// Returns all entries below a directory, except directories.
 fn below(dir: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut next = vec![dir.to_path_buf()];
@@ -55,7 +55,7 @@ fn an_upgrade_keeps_what_is_the_users_and_removal_leaves_nothing_else() {
     fs::write(prefix.join("bin/other"), "").expect("a file");
 
     let first = unpack(dir.path(), "first");
-    // A file that the next version lacks.
+    // The next version does not have this file.
     fs::write(first.join("share/doc/quictun/OLD.md"), "").expect("a file");
     install(&first, &to, &[]);
     assert_eq!(
