@@ -1,8 +1,8 @@
 //! Implements `cargo xtask house`: reports the size and the structure of the code.
 //!
 //! [`report`] lists lines and public items by crate, the largest files and functions, dependency cycles between the
-//! files of a crate, repeated passages, and the size of each built program. It checks no limits: run it before and after
-//! a change of structure, and compare the reports.
+//! files of a crate, repeated passages, and the size of each built program. It checks no limits: run it before and
+//! after a change of structure, and compare the reports.
 
 mod cycles;
 mod repeats;

@@ -1,4 +1,4 @@
-//! Rule: a comment names its subject first and says more than the item's name, so that an engineer reads it once.
+//! Rule: a comment names its subject first and says more than the item's name, so that one reading is enough.
 
 use crate::source::{Source, words};
 use crate::tidy::{Finding, Tree, finding};
