@@ -128,25 +128,25 @@ options! {
         "Bytes on the wire per packet besides IP: ethernet (38), vlan, pppoe, ip (0)"
 
     pub(super) RATE_UP: Maybe<u64> = "rate-up" "RATE", by rate, key "link.up.rate";
-        "Upstream rate"
+        "Rate up"
     pub(super) RATE_DOWN: Maybe<u64> = "rate-down" "RATE", by rate, key "link.down.rate";
-        "Downstream rate"
+        "Rate down"
     pub(super) DELAY_UP: One<Duration> = "delay-up" "TIME", by time, key "link.up.delay";
-        "Upstream delay"
+        "Delay up"
     pub(super) DELAY_DOWN: One<Duration> = "delay-down" "TIME", by time, key "link.down.delay";
-        "Downstream delay"
+        "Delay down"
     pub(super) LOSS_UP: One<f64> = "loss-up" "SHARE", by share, key "link.up.loss";
-        "Upstream loss"
+        "Loss up"
     pub(super) LOSS_DOWN: One<f64> = "loss-down" "SHARE", by share, key "link.down.loss";
-        "Downstream loss"
+        "Loss down"
     pub(super) QUEUE_UP: One<Option<Queue>> = "queue-up" "SIZE", by queue, key "link.up.queue";
-        "Upstream queue"
+        "Queue up"
     pub(super) QUEUE_DOWN: One<Option<Queue>> = "queue-down" "SIZE", by queue, key "link.down.queue";
-        "Downstream queue"
+        "Queue down"
     pub(super) TRACE_UP: Maybe<PathBuf> = "trace-up" "FILE", by path, key "link.up.trace";
-        "Mahimahi trace of the upstream direction; replaces its rate"
+        "Mahimahi trace of the times to send at, up; replaces the rate"
     pub(super) TRACE_DOWN: Maybe<PathBuf> = "trace-down" "FILE", by path, key "link.down.trace";
-        "Mahimahi trace of the downstream direction; replaces its rate"
+        "Mahimahi trace of the times to send at, down; replaces the rate"
 
     pub(super) FAR: Maybe<String> = "far" "COMMAND", by text, key "far.command";
         "Run COMMAND (sh -c) at the far side, in its own network namespace"
