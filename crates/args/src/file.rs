@@ -108,7 +108,7 @@ impl Schema {
         match found.misplaced {
             Some(key) => Err(Fault::usage(
                 format!("{}: {key}", path.display()),
-                "belongs into the file of the other side",
+                "belongs in the file of the other side",
             )),
             None => Ok(found.file),
         }

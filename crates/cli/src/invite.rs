@@ -210,7 +210,7 @@ fn make(
         name: name.clone(),
         code: code.to_string(),
         server: code.server().to_owned(),
-        expires: until.context("the time of expiry")?,
+        expires: until.context("the time of expiry is out of range")?,
         allow: invite.allow.clone(),
         address_is_guessed: invite.address.is_none(),
     };

@@ -45,7 +45,10 @@ impl Pair {
     ) -> anyhow::Result<Self> {
         let program = this_program()?;
         let (ours, theirs) = quictun_ipc::sockets().context("cannot make the pair of sockets")?;
-        let device = tun.as_fd().try_clone_to_owned().context("the device")?;
+        let device = tun
+            .as_fd()
+            .try_clone_to_owned()
+            .context("cannot duplicate the descriptor of the TUN device")?;
         let mut netstackd = Command::new(program);
         netstackd
             .arg0(NAME)

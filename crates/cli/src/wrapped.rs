@@ -110,15 +110,17 @@ fn contained(plan: &Wrapped) -> Result<u8, Failed> {
 fn run(plan: &Wrapped, inside: Inside) -> Result<u8, Failed> {
     // This must happen before the process has threads.
     let mut first = FirstProcess::new(inside)?;
-    let host = NetNamespace::current().context("the network we are in")?;
-    let network = NetNamespace::new().context("a network for the command")?;
+    let host =
+        NetNamespace::current().context("cannot open the network namespace of this process")?;
+    let network =
+        NetNamespace::new().context("cannot create a network namespace for the command")?;
     let tun = network.within(device).map_err(|error| no_device(&error))?;
     let mut served = Served {
         plan,
         // The name is looked up with the host's resolver, here, before the resolver is replaced.
         server: server_addresses(&plan.server),
         host,
-        nowhere: NetNamespace::new().context("a network without anything")?,
+        nowhere: NetNamespace::new().context("cannot create an empty network namespace")?,
         network,
         tun: Some(tun),
         running: Vec::new(),
@@ -231,7 +233,9 @@ impl Served<'_> {
             // A configuration file may ask for a device for the whole host.
             .arg("--tun=false")
             .arg("--for-command")
-            .stdout(Stdio::from(errors.context("a log")?));
+            .stdout(Stdio::from(
+                errors.context("cannot duplicate standard error")?,
+            ));
         Ok(command)
     }
 

@@ -104,7 +104,7 @@ pub struct Auto {
     /// shows how long they waited.
     judged: (f64, f64),
     in_flight: f64,
-    /// Time that both ends sleep between two turns.
+    /// Time for which the workers of both ends sleep between two turns: see [`Model::set_sleeps`].
     sleeps: Duration,
     /// True if the sender has more data than the limits allow.
     limited: bool,

@@ -243,8 +243,8 @@ impl Control {
         ended || !self.rests.is_empty() || !self.outbox.is_empty() || !self.pending.is_empty()
     }
 
-    /// Writes all queued frames to `stream`. Returns how many bytes the stream took, and whether too many wait for the
-    /// peer's credit.
+    /// Writes queued frames to `stream` until it takes no more. Returns how many bytes it took, and whether more than
+    /// `PENDING_MAX` bytes then wait for the peer's credit.
     pub fn write<T: Stream>(&mut self, stream: &mut T) -> (usize, bool) {
         self.encode();
         let mut written = 0;

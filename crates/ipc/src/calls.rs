@@ -16,7 +16,8 @@ pub const MAX_CALLS: usize = SLOTS;
 /// Largest number of answers taken before coroutines run.
 const PUMP: usize = 256;
 
-/// With this many calls under way or more, the batches of the ring suffice to keep the server busy.
+/// From this number of calls under way on, the server has other calls to handle while a full batch is written. With
+/// fewer, and on two processors, a batch has half of the calls.
 const TWO_BATCHES: usize = 2 * BATCH;
 
 /// Number of low bits of a call id that hold the call's place. The other bits distinguish successive calls in the same

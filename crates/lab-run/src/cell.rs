@@ -147,7 +147,7 @@ impl Measurer {
             let ended = rival.wait_end(patience, load.time_limit, || ready.check())?;
             let outcome = figures("the rival", &ended, RIVAL_GENERATOR, &load)?;
             let rate = outcome.metrics.get(&Metric::ReceiverMbitPerS);
-            let rate = rate.context("the rival has no rate")?;
+            let rate = rate.context("the rival reported no rate")?;
             let shares = shares(&cell.metrics, *rate);
             cell.metrics.extend(shares);
         }

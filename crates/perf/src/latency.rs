@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Buckets for each doubling, as a power of two: no bucket is wider than a 256th of its value.
 const STEP_BITS: u32 = 8;
 
-/// Number of times from which the 99.9th percentile is reported: ten times are then above it.
+/// Smallest number of latencies for which the 99.9th percentile is reported. Ten of them are then above it.
 const ENOUGH: u64 = 10_000;
 
 #[derive(Clone, Debug)]

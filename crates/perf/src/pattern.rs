@@ -55,8 +55,9 @@ impl Pattern {
         &self.text[skip..end]
     }
 
-    /// Returns the payload from `offset` on as memory that the caller can keep, of at most 64 KiB. Returned memory is
-    /// reused: all blocks are alike except for their counters, so only the counters are written.
+    /// Returns the payload from `offset` on as memory that the caller can keep, of at most 64 KiB. Memory that the
+    /// caller has dropped is reused. All blocks are alike except for their counters, so only the counters are written
+    /// again.
     pub(crate) fn piece(&mut self, offset: u64, most: usize) -> Bytes {
         while self.lent.front().is_some_and(Bytes::is_unique) {
             let back = self.lent.pop_front().map(Bytes::try_into_mut);

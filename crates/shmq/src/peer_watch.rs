@@ -161,9 +161,9 @@ fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Re-wakes the sleeping thread until it acknowledges. Another holder of a dead peer's memory may still write to it and
-/// undo a wake-up, even repeatedly. A sleeper that waits for edges, as tokio does, may also have seen the edge of the
-/// socket before `died` was set.
+/// Wakes the sleeping thread again and again until it acknowledges. One wake-up may not suffice: another process that
+/// holds the memory of the dead peer can undo it, even repeatedly. A thread that waits for edges, as tokio does, may
+/// also have consumed the edge of the socket before `died` was set.
 fn wake(news: &PeerState, end: BorrowedFd<'_>, alarm: &Alarm) {
     let mut pause = RETRY;
     while !news.noticed.load(Ordering::Relaxed) {

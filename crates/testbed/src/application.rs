@@ -164,7 +164,9 @@ pub fn echo(mut connection: Connection) -> Result<()> {
 pub fn through_echo(endpoint: &Endpoint, payload: Payload) -> Result<()> {
     let mut connection = endpoint.connect()?;
     there_and_back(&mut connection, payload, true)?;
-    let more = connection.read(&mut [0; 1]).context("the end")?;
+    let more = connection
+        .read(&mut [0; 1])
+        .context("reading the end of the stream")?;
     ensure!(more == 0, "the echo exceeds {} bytes", payload.bytes);
     Ok(())
 }

@@ -55,8 +55,10 @@ fn find_or_build() -> Result<PathBuf> {
     let profile = directory
         .file_name()
         .and_then(|name| name.to_str())
-        .context("target directory")?;
-    let target = directory.parent().context("target directory")?;
+        .context("the profile directory has no name")?;
+    let target = directory
+        .parent()
+        .context("the profile directory has no parent")?;
     let of_a_test = directory != parent(&exe)?;
     let packages: &[&str] = if of_a_test {
         // Build the whole workspace and one test: cargo then selects the same features as for `cargo test --workspace`,

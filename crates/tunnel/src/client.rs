@@ -432,7 +432,8 @@ fn tun_plan(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option
     let source = match &tun.device {
         TunDevice::Apart(number) => {
             netstackd::end_with_parent()?;
-            let socket = quictun_sys::inherit_socket(*number).context("the network stack")?;
+            let socket = quictun_sys::inherit_socket(*number)
+                .context("cannot use the inherited socket to the network stack")?;
             TunSource::Apart(socket)
         }
         TunDevice::Inherited(number) => TunSource::Device(device(*number)?),

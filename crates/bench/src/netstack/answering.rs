@@ -177,7 +177,12 @@ impl Answering {
                 .split(' ')
                 .next()
                 .and_then(|word| word.parse::<u64>().ok());
-            busy += nanos.with_context(|| format!("no time in {}", path.display()))?;
+            busy += nanos.with_context(|| {
+                format!(
+                    "{} does not begin with a time in nanoseconds",
+                    path.display()
+                )
+            })?;
         }
         Ok(busy)
     }

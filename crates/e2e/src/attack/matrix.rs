@@ -58,7 +58,7 @@ pub enum Attack {
         /// Number of flows per connection.
         #[arg(long, default_value_t = 100)]
         flows: u64,
-        /// The side that does not take the data; each, one after the other, if not given.
+        /// The side that does not take the data. By default, the attack tries all of them in turn.
         #[arg(long, value_enum)]
         way: Option<Way>,
     },

@@ -107,7 +107,10 @@ fn listen(count: usize) -> Result<(Vec<Socket>, Vec<String>)> {
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
         socket.listen(QUEUE)?;
         let address = socket.local_addr()?.as_socket();
-        targets.push(format!("tcp:{}", address.context("an IP socket")?));
+        targets.push(format!(
+            "tcp:{}",
+            address.context("the listener has no IP address")?
+        ));
         listeners.push(socket);
     }
     Ok((listeners, targets))

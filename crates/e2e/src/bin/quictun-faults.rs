@@ -60,7 +60,7 @@ fn main() -> Result<ExitCode> {
     let choice = choice(&args);
     if choice.sockets.contains(&Sockets::Tun)
         && let Some(code) = isolation::rerun_inside()
-            .context("no namespaces for devices: use --sockets tcp --sockets unix")?
+            .context("TUN devices need namespaces, which are not permitted here: use --sockets tcp --sockets unix")?
     {
         return Ok(code);
     }

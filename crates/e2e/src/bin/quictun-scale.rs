@@ -103,7 +103,7 @@ enum Load {
         /// Percent by which memory may grow after the first tenth of the flows.
         #[arg(long, default_value_t = 5.0)]
         max_growth: f64,
-        /// Number of descriptors that may be left.
+        /// Maximum number of additional descriptors that each program may hold after the flows.
         #[arg(long, default_value_t = 4.0)]
         max_descriptors: f64,
     },

@@ -166,7 +166,10 @@ fn the_kernels_own_emulation_is_used_where_there_is_one() -> Result<()> {
         let missing = |said: &str| said.contains("this kernel has no ");
 
         let (code, said) = kernel(&["--codel", "5ms:100ms"])?;
-        ensure!(code == Some(2) && said.contains("do not support CoDel"), "{said}");
+        ensure!(
+            code == Some(2) && said.contains("do not support CoDel"),
+            "{said}"
+        );
         for ignored in [["--coalesce", "1ms"], ["--loss-at", "exit"]] {
             let (code, said) = kernel(&ignored)?;
             ensure!(code == Some(2) && said.contains(ignored[0]), "{said}");

@@ -432,7 +432,7 @@ impl Bridge {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// If nothing was dropped by choice, the flow continues whatever has happened.
+    /// As long as neither end has dropped kept bytes, the flow continues after any sequence of steps.
     #[test]
     fn a_flow_loses_nothing_on_its_way_over_many_streams(
         steps in proptest::collection::vec(step(), 1..120),

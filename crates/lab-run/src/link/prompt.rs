@@ -1,4 +1,5 @@
-//! Marks shells and programs that run behind a link.
+//! Environment variables that show users and programs that they are behind a link: `QUICTUN_LINK`, and a mark in the
+//! prompt.
 
 use std::path::Path;
 

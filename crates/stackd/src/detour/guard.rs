@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `arrive` | from outside to this host | drops packets to the device's own addresses; marks incoming connections |
 //! | `leave` | from this host | marks answers on such connections and routes them again; does the same with questions to name servers |
-//! | `pass` | all, before they leave | drops packets that belong into the tunnel but leave through another device |
+//! | `pass` | all, before they leave | drops packets that should use the tunnel but leave through another device |
 //!
 //! Only a packet that does not begin a TCP connection counts as an answer. Otherwise, a forged source address could
 //! mark connections that this host begins.

@@ -63,7 +63,9 @@ impl Tap {
         neighbour: IpAddr,
     ) -> Result<Self> {
         let seen = Arc::<Seen>::default();
-        let socket = far.within(|| Ok(open()?)).context("a packet socket")?;
+        let socket = far
+            .within(|| Ok(open()?))
+            .context("cannot open a packet socket")?;
         let of_thread = seen.clone();
         let thread = std::thread::spawn(move || listen(&socket, mac, server, &of_thread));
         Ok(Self {

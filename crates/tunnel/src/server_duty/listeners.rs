@@ -38,8 +38,8 @@ use quictun_trust::access::Peer;
 /// Maximum number of connections that one client has not accepted yet (PROTOCOL REVERSE-11).
 const PENDING_MAX: usize = 64;
 
-/// Time for which a listener rests if its client takes no flows for now, or if there are no descriptors. It is short
-/// enough to go unnoticed if no event ends the rest earlier.
+/// Longest time for which a listener is not watched after its client could take no flow, or after an error such as a
+/// lack of descriptors. An event may end the pause earlier. If none does, the pause is too short to be noticed.
 pub(super) const REST: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -34,7 +34,7 @@ pub(crate) enum FileError {
         line: usize,
         found: String,
     },
-    /// No line matches. A matching line would begin with the text.
+    /// No line matches. The text is the address with which a matching line would begin.
     #[error("no line for {0}: add '{1} TOKEN', or '* TOKEN' for everyone without a line")]
     NoLine(AppAddr, String),
 }

@@ -19,7 +19,8 @@ use crate::ipc::synchronous::next;
 use crate::kind::Kind;
 use crate::machine::{pause, thread_cpu_ns};
 
-/// Bytes of shared memory for messages that do not fit into a call: one for each of 64 connections, and some more.
+/// Bytes of shared memory for payloads that do not fit into a message: enough for one payload on each of 64
+/// connections, and more.
 const ARENA: u32 = 64 * 1024;
 
 /// Number of messages between two readings of the clock. A reading takes a tenth of the time of the fastest messages.

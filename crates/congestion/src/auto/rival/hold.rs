@@ -88,7 +88,9 @@ impl Hold {
     }
 }
 
-/// BBR's gains: 2 / ln 2 during the rise, then two round trips' worth in flight and a cycle of eight round trips.
+/// BBR's gains. During the rise, window and rate are multiplied by `RISE`, which is 2 / ln 2. Afterwards the window is
+/// `WINDOW` times what a round trip carries. The rate follows a cycle of `ROUNDS` round trips: `UP` in the first,
+/// `DOWN` in the second, 1 in the others.
 const RISE: f64 = 2.885;
 const WINDOW: f64 = 2.0;
 const ROUNDS: f64 = 8.0;

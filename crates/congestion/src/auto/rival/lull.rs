@@ -125,7 +125,8 @@ fn seconds(from: Instant, to: Instant) -> f64 {
 /// left.
 const DEEP: f64 = 0.65;
 
-/// Part of the queue below which it counts as drained, and the shortest queue that counts as one.
+/// A queue counts as drained if less than `EMPTY` of its usual length is left. A usual queue of at most `QUEUE_LEAST_S`
+/// seconds is not examined.
 const EMPTY: f64 = 0.2;
 const QUEUE_LEAST_S: f64 = 0.003;
 
