@@ -642,7 +642,7 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
         ),
         (
             "[transport]\nmax_connections = 1",
-            vec!["c.toml: transport.max_connections: belongs into the file of the other side"],
+            vec!["c.toml: transport.max_connections: belongs in the file of the other side"],
         ),
         ("pin = 'a'\npins = ['b']", vec!["duplicate field `pin`"]),
         (

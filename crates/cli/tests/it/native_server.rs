@@ -309,7 +309,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "server --config other.toml",
-        "other.toml: transport.connections: belongs into the file of the other side",
+        "other.toml: transport.connections: belongs in the file of the other side",
     ),
     (
         "config print --server f -- --config f",
