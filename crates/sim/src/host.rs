@@ -155,6 +155,13 @@ impl Host {
         self.resolve_after = after;
     }
 
+    /// Client: sets the result of name resolution from now on, for the name of one server.
+    pub fn set_resolver_of(&mut self, server: usize, resolved: Resolved) {
+        if let Some(known) = self.resolved.get_mut(server) {
+            *known = resolved;
+        }
+    }
+
     /// Client: sets the address that it reports to servers for applications that connect from now on.
     pub fn set_source(&mut self, source: SocketAddr) {
         self.source = Some(source);

@@ -103,7 +103,7 @@ impl Servers {
         let there = servers.filter(|&server| self.names.get(server).is_some());
         let fails = |server| {
             let standing = self.get(ServerId(server));
-            standing.is_some_and(|it| it.trouble.cause().is_some())
+            standing.is_some_and(|it| it.trouble.cause().is_some() || it.refused.is_set())
         };
         let each: Vec<bool> = there.map(fails).collect();
         !each.is_empty() && each.into_iter().all(|fails| fails)
@@ -199,6 +199,11 @@ mod tests {
             let standing = servers.get(ServerId(server)).expect("a server");
             standing.trouble.failed(now, "no answer");
         }
+        // A server that refuses the client does not serve it, either.
+        let refusing = self::servers(&["e:5"]);
+        let standing = refusing.get(ServerId(0)).expect("a server");
+        standing.refused.set();
+        assert!(refusing.all_fail(0..1));
         assert!(servers.all_fail(0..3) && servers.all_fail(2..3));
         assert!(!servers.all_fail(1..2), "the place is empty");
         let all = servers.none_left();

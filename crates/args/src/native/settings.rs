@@ -151,6 +151,13 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
             "a device carries packets to one server, and the records of a service may name several: name one by its host",
         ));
     }
+    let fixed = layers.get(&tun_flags::SERVER_ADDRESS)?;
+    if !fixed.is_empty() && addresses[0].at().is_none() {
+        return Err(layers.fault(
+            &tun_flags::SERVER_ADDRESS,
+            "replaces the look-up of one host, and the records of a service may name several: leave it out, or name the server by its host",
+        ));
+    }
     let mut forwards = forwards(layers)?;
     let trust = server_trust(layers);
     let identity = ClientIdentity {

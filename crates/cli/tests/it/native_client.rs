@@ -580,6 +580,10 @@ fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
             "--reverse: the first server listens for reverse forwards, and the records of a service may name another one each time: put a server before it, by its host",
         ),
         (
+            "--server srv:x.example --server-address 192.0.2.1",
+            "--server-address: replaces the look-up of one host, and the records of a service may name several: leave it out, or name the server by its host",
+        ),
+        (
             "--server srv:x.example:7500",
             "--server: \"srv:x.example:7500\": a service has no port, its records name those of its servers: write srv:DOMAIN",
         ),

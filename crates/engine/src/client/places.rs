@@ -33,6 +33,11 @@ impl Client {
             self.leave(traffic, server);
             self.sweep_at = Some(now);
         }
+        if before.rank.is_none() && place.rank.is_some() {
+            let slots = self.slots.iter_mut();
+            let of_server = slots.filter(|slot| slot.server == server);
+            of_server.for_each(|slot| slot.hurry(now));
+        }
         if place.wanted && (is_another || !before.wanted) {
             let wanted = (0..self.role.connections.max(1)).map(|_| Slot::new(server, false));
             self.slots.extend(wanted);

@@ -82,8 +82,12 @@ impl Servers {
     ) -> Option<ServerPlace> {
         let dialled = self.get(server)?;
         let before = std::mem::replace(&mut dialled.place, place);
-        if before.tenant != place.tenant {
+        let is_another = before.tenant != place.tenant;
+        if is_another {
             dialled.resolving = false;
+        }
+        // The failure of a place without records was that of their look-up.
+        if is_another || before.rank.is_none() != place.rank.is_none() {
             dialled.failure = None;
             dialled.bandwidth = None;
         }

@@ -321,6 +321,27 @@ fn a_server_of_a_lower_priority_number_is_used_however_far_and_again_when_it_is_
 }
 
 #[test]
+fn after_a_start_without_records_the_lowest_priority_number_gets_the_first_flows() {
+    let links = [wire(80 * MS), wire(10 * MS)];
+    let mut several = Several::in_places(links, [vacant(), vacant()]);
+    let address = several.network.address(several.servers[0]);
+    let client = several.client;
+    let unknown = Err("no name server answers".to_owned());
+    several.network.host(client).set_resolver_of(0, unknown);
+    // Until records are known, the first place of a service stands for all, and its look-up is that of the records.
+    several.set_place(0, ServerPlace::default());
+    several.network.run_for(4 * SECOND);
+    let found = Ok(vec![address]);
+    several.network.host(client).set_resolver_of(0, found);
+    several.set_place(0, of_priority(10));
+    several.set_place(1, of_priority(20));
+    several.open_for(5 * SECOND);
+    assert_eq!(several.asked()[1], 0, "{:?}", several.switches());
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+}
+
+#[test]
 fn a_server_that_no_record_names_keeps_its_flows_and_gets_no_new_ones() {
     let places = [of_priority(10), vacant()];
     let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);

@@ -167,7 +167,10 @@ fn is_same_socket(named: &Path, path: &Path) -> bool {
     named == path
         || match (file(named), file(path)) {
             (Ok(named), Ok(path)) => named == path,
-            (Err(error), _) => error.kind() != io::ErrorKind::NotFound,
+            (Err(error), _) => !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ),
             (Ok(_), Err(_)) => false,
         }
 }
@@ -291,6 +294,11 @@ mod tests {
         for name in ["other.sock", "none.sock"] {
             assert!(!targets.names(Dialled::Unix(&path(name))), "{name}");
         }
+        // No socket can be at a path through a file that is not a directory.
+        fs::write(path("file"), "").expect("a file");
+        let rule = format!("unix:{}", path("file/web.sock"));
+        let through_a_file = self::targets(&[&rule]);
+        assert!(!through_a_file.names(Dialled::Unix(&path("other.sock"))));
         assert!(self::targets(&["*"]).names(Dialled::Unix("/run/a")));
         assert!(!self::targets(&["*:80"]).names(Dialled::Unix("/run/a")));
     }

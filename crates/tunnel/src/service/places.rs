@@ -185,15 +185,20 @@ fn is_of(record: &Record, target: &HostPort) -> bool {
     record.target == target.host && record.port == target.port
 }
 
-/// Removes duplicates: of records that name the same server, the one with the lowest priority value stays.
+/// Removes duplicates: of records that name the same server, the lowest priority number stays, with the highest weight that
+/// this number has. So the answer's order, which name servers rotate, does not decide.
 fn without_doubles(mut records: Vec<Record>) -> Vec<Record> {
     records.sort_by_key(|record| record.priority);
     let mut kept: Vec<Record> = Vec::new();
     for record in records {
         let is_double =
-            |other: &Record| (&other.target, other.port) == (&record.target, record.port);
-        if !kept.iter().any(is_double) {
-            kept.push(record);
+            |other: &&mut Record| (&other.target, other.port) == (&record.target, record.port);
+        match kept.iter_mut().find(is_double) {
+            Some(double) if double.priority == record.priority => {
+                double.weight = double.weight.max(record.weight);
+            }
+            Some(_) => {}
+            None => kept.push(record),
         }
     }
     kept

@@ -141,6 +141,21 @@ fn of_more_records_than_places_the_same_ones_stay_in_use() {
 }
 
 #[test]
+fn of_two_records_of_one_server_the_same_one_counts_in_every_order_of_the_answer() {
+    let records = [record(10, 1, "a"), record(10, 9, "a"), record(10, 5, "b")];
+    let mut places = Places::new(ServerId(0), 4);
+    places.update(now(), records.to_vec(), &mut none);
+    let first = shown(&places);
+    for turned in 1..records.len() {
+        let mut records = records.to_vec();
+        records.rotate_left(turned);
+        let mut draws = |_| panic!("the order is drawn again");
+        assert!(!places.update(now(), records, &mut draws), "{turned}");
+        assert_eq!(shown(&places), first);
+    }
+}
+
+#[test]
 fn one_server_has_one_place_and_no_more_records_are_taken_than_there_are_places() {
     for (given, expected) in [(16, 16), (17, 16)] {
         let mut places = Places::new(ServerId(0), 16);
