@@ -11,7 +11,7 @@
 //! use quictun_ipc::{Client, Message, Server, WaitPolicy, accept, connect, sockets};
 //!
 //! let (here, there) = sockets()?;
-//! Normally, the server is another process.
+//! // Normally, the server is another process.
 //! let server = std::thread::spawn(move || {
 //!     let channel = accept(there, Duration::from_secs(10))?;
 //!     let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
