@@ -20,7 +20,7 @@
 //! use quictun_shmq::{Channel, Message, Sleep};
 //!
 //! let mut here = Channel::create(1 << 16, 1)?;
-//! Normally, the descriptor is passed to another process.
+//! // Normally, the descriptor is passed to another process.
 //! let mut there = Channel::open(here.memory().try_clone_to_owned()?)?;
 //!
 //! let payload = here.reserve(5).expect("the arena has room");
