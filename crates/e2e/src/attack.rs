@@ -6,7 +6,7 @@
 //! ever, never acknowledge a packet, send any frame. Each attack is a function of a [`stage::Stage`], which watches the
 //! server's memory and stops an attack once it has proved its point.
 //!
-//! The order of calls: [`stage::Stage::new`], an attack, [`stage::Stage::end`], which returns an [`outcome::Outcome`].
+//! The order of calls: `Stage::new`, an attack, `Stage::end`, which returns an [`outcome::Outcome`].
 //! [`matrix`] runs every attack with every budget.
 
 pub mod crowd;

@@ -1,6 +1,6 @@
 //! Splits the processor time that both programs spend per packet of an upload by cost centre.
 //!
-//! `perf` samples the programs' threads. Each sample belongs to one [`Centre`], determined by its function and, in the
+//! `perf` samples the programs' threads. Each sample belongs to one `Centre`, determined by its function and, in the
 //! kernel, by the system call that led there. Programs without symbols show no centres of their own: build with
 //! `CARGO_PROFILE_DIST_STRIP=false cargo build --profile dist`.
 
