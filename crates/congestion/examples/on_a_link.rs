@@ -31,7 +31,7 @@ fn main() {
     };
     let mut link = Link::new(config, 1, start);
     let mut auto = Auto::new(start, 1200);
-    // What the sender will learn: when, about the packet sent at which time, and whether it arrived.
+    // Future news for the sender, by arrival time of the news and send time of the packet; true if the packet arrived.
     let mut news: BTreeMap<(Instant, Instant), bool> = BTreeMap::new();
     let (mut now, mut in_flight, mut tokens, mut arrived) = (start, 0, 0.0, 0.0);
     let mut report = start + Duration::from_millis(500);

@@ -3,9 +3,9 @@
 //! Members publish their state to one another, so that none takes the others for rivals, and together they take no
 //! more of a path than one connection would.
 //!
-//! A [`PathMemory`](crate::PathMemory) holds an [`Ensemble`] for each peer. A controller joins it when it is created.
-//! Its [`Member`] leaves when the last clone of the controller is dropped. From time to time a member publishes its
-//! own state, and reads the state of the others:
+//! A [`PathMemory`](crate::PathMemory) holds an [`Ensemble`] for each peer. A controller joins the ensemble when the
+//! controller is created. The controller's [`Member`] leaves when the last clone of the controller is dropped. Every few
+//! milliseconds, a member publishes its own state and reads the state of the others:
 //!
 //! ```text
 //!  Ensemble::join ─► Member::tell, Member::look, every few milliseconds of acknowledgements ─► drop

@@ -31,8 +31,8 @@ impl Reordering {
 
     /// Returns the age, in round-trip times since it was sent, at which an overtaken packet is declared lost.
     ///
-    /// It is the RFC's value, or enough for a packet that is late by half a round trip and whose acknowledgement is
-    /// late as well.
+    /// The age is 9/8, the value of RFC 9002 section 6.1.2, or 13/8 on paths with much reordering. The larger value
+    /// suffices for a packet that is late by half a round trip and whose acknowledgement is late as well.
     pub fn round_trips(self) -> f32 {
         match self {
             Self::Unseen | Self::Little => 9.0 / 8.0,

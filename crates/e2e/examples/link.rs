@@ -1,7 +1,7 @@
 //! Measures the cost of deciding a packet's fate: one thread, no real packets, virtual time.
 //!
 //! `cargo run --release -p quictun-e2e --example link [ROUNDS]` prints nanoseconds per packet for a few kinds of link.
-//! It prints the fastest round, which other work on the machine disturbed least.
+//! The example prints the fastest round, because other work on the machine disturbed that round least.
 
 use std::hint::black_box;
 use std::io::Write as _;

@@ -6,7 +6,7 @@ use crate::schedule::{Schedule, Wakes};
 /// this process may sleep depends on the list.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    /// The listed wakers; [`Wakes::Nobody`] in the places of waiters that have left.
+    /// The listed wakers. Waiters that have left are marked [`Wakes::Nobody`].
     waiting: Vec<Wakes>,
     /// Places of waiters that have left.
     free: Vec<usize>,

@@ -56,7 +56,7 @@ pub(crate) enum Ended {
 
 /// A word in shared memory that a thread of another process can wait on.
 ///
-/// Its memory operations are relaxed. A caller that needs an order adds [`fence`]s around them.
+/// Memory operations on the word are relaxed. A caller that needs an order adds [`fence`]s around them.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Futex(AtomicU32);

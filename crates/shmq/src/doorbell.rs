@@ -46,7 +46,10 @@ pub(crate) struct Doorbell {
 impl Doorbell {
     /// Creates a doorbell for the model checker. In a region, a doorbell starts as zeros.
     #[cfg(test)]
-    #[allow(dead_code, reason = "the models compile this file a second time")]
+    #[allow(
+        dead_code,
+        reason = "the tests of the models compile this file a second time and call it there; the unit tests do not"
+    )]
     pub(crate) fn new(pending: AtomicU64, state: Futex, cpu: AtomicU64) -> Self {
         Self {
             pending,

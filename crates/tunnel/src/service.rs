@@ -128,7 +128,8 @@ impl Service {
             return target;
         }
         self.wishes.send_modify(|count| *count += 1);
-        // After a time-out the state is read all the same: it says that the look-up is still under way.
+        // A time-out is not an error here: the state below then says that the look-up is still under way. The sender
+        // lives as long as `self`, so no other failure is possible.
         timeout(FIRST, ended.changed()).await.ok();
         let state = self.state();
         let failure = || match &state.failure {
