@@ -4,6 +4,7 @@
 //! * `cargo xtask house` reports the size and the structure of the code.
 //! * `cargo xtask dependencies` recomputes the facts in `docs/DEPENDENCIES.md`.
 //! * `cargo xtask mutate` checks that the tests notice faults.
+//! * `cargo xtask pictures` draws the pictures of `docs/ARCHITECTURE.md`.
 //! * `cargo xtask dist` builds the packages of a release.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the tasks report on standard output")]
@@ -14,6 +15,7 @@ mod house;
 mod kinds;
 mod manifests;
 mod mutate;
+mod pictures;
 mod rules;
 mod source;
 #[cfg(test)]
@@ -46,6 +48,10 @@ fn main() -> Result<ExitCode> {
             );
             Ok(ExitCode::SUCCESS)
         }
+        ["pictures"] => {
+            print!("{}", pictures::run(root())?);
+            Ok(ExitCode::SUCCESS)
+        }
         ["dist", ref given @ ..] => {
             print!("{}", dist::run(root(), &dist::Options::read(given)?)?);
             Ok(ExitCode::SUCCESS)
@@ -56,7 +62,7 @@ fn main() -> Result<ExitCode> {
             Ok(ExitCode::from(u8::from(!all)))
         }
         _ => bail!(
-            "usage: cargo xtask tidy | house | dependencies | mutate [PART | --list] | dist [--out DIR] [--target TRIPLE]..."
+            "usage: cargo xtask tidy | house | dependencies | pictures | mutate [PART | --list] | dist [--out DIR] [--target TRIPLE]..."
         ),
     }
 }
