@@ -4,6 +4,7 @@ mod arrow;
 mod banned_crate;
 mod command;
 mod dependency_row;
+mod example;
 mod git_dependency;
 mod hash_order;
 mod key;
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     banned_crate::check,
     command::check,
     dependency_row::check,
+    example::check,
     git_dependency::check,
     hash_order::check,
     key::check,

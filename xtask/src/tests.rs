@@ -438,6 +438,29 @@ fn the_readme_has_its_two_commands() {
 }
 
 #[test]
+fn an_example_of_a_library_is_short_names_its_command_and_is_run() {
+    let manifest = "[package]\nname = 'quictun-wire'\n\
+        [[example]]\nname = 'a'\ntest = true\nharness = false";
+    let example = "//! `cargo run -p quictun-wire --example a`\nfn main() {}\n";
+    let found = |manifest: &str, example: &str| {
+        let path = "crates/wire/examples/a.rs";
+        let files = [("crates/wire/Cargo.toml", manifest), (path, example)];
+        in_tree("example", &files, path).len()
+    };
+    assert_eq!(found(manifest, example), 0);
+    assert_eq!(found(manifest, "fn main() {}"), 1);
+    let lines = |count: usize| example.to_owned() + &"\n".repeat(count - 2);
+    assert_eq!(found(manifest, &lines(79)), 0);
+    assert_eq!(found(manifest, &lines(80)), 1);
+    assert_eq!(found(&manifest.replace("test = true", ""), example), 1);
+    assert_eq!(found(&manifest.replace("false", "true"), example), 1);
+    assert_eq!(found(&manifest.replace("'a'", "'b'"), example), 1);
+    // Examples of other crates are measurements.
+    let own = manifest.replace("[[", "publish.workspace = true\n[[");
+    assert_eq!(found(&own, "fn main() {}"), 0);
+}
+
+#[test]
 fn an_example_is_a_program_and_reads_the_clock_and_prints() {
     let text = "fn main() { println!(\"{:?}\", std::time::Instant::now()); }";
     for rule in ["print", "pure"] {

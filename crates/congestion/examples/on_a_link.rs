@@ -1,4 +1,4 @@
-//! A controller on a link of 20 Mbit/s, 40 ms and 1 % loss, in virtual time. Prints the rate and the queue.
+//! A controller on a link of 20 Mbit/s, 40 ms and 1 % loss, in virtual time. Prints the rate and the bytes in flight.
 //!
 //! ```sh
 //! cargo run -p quictun-congestion --example on_a_link
@@ -13,18 +13,20 @@ use quictun_congestion::{Auto, Loss, Model};
 use quictun_link::{Fate, Link, LinkConfig, Queue};
 
 const SIZE: u64 = 1200;
-const LENGTH: usize = 1200;
 const BYTES: f64 = 1200.0;
-/// A packet takes this long there, and its acknowledgement takes no time.
-const DELAY: Duration = Duration::from_millis(40);
-/// A sender notices a loss when later packets have been acknowledged.
+const LOSS: Loss = Loss {
+    bytes: SIZE,
+    persistent: false,
+};
+/// Time after which the sender notices a loss: later packets have been acknowledged by then.
 const NOTICE: Duration = Duration::from_millis(50);
 
 fn main() {
     let start = Instant::now();
     let config = LinkConfig {
         rate: Some(2_500_000),
-        delay: DELAY,
+        // An acknowledgement arrives at once.
+        delay: Duration::from_millis(40),
         loss: 0.01,
         queue: Queue::Bytes(100_000),
         ..LinkConfig::default()
@@ -46,7 +48,7 @@ fn main() {
             tokens -= BYTES;
             in_flight += SIZE;
             auto.on_sent(sent, SIZE, true);
-            match link.send(now, LENGTH) {
+            match link.send(now, 1200) {
                 Fate::Delivered { at, .. } => news.insert((at, sent), true),
                 Fate::Dropped(_) => news.insert((now + NOTICE, sent), false),
             };
@@ -60,22 +62,18 @@ fn main() {
                 auto.on_acked(now, sent, SIZE);
                 auto.on_ack_end(now, in_flight);
             } else {
-                let loss = Loss {
-                    bytes: SIZE,
-                    persistent: false,
-                };
-                auto.on_lost(now, sent, loss);
+                auto.on_lost(now, sent, LOSS);
             }
         }
         if now >= report {
             let mbit = arrived * 8.0 / 0.5 / 1e6;
-            let (phase, seconds) = (auto.view().phase, (now - start).as_secs_f64());
-            println!(
-                "{seconds:>4.1} s: {mbit:>5.1} Mbit/s, {in_flight:>6} bytes in flight, {phase}"
-            );
+            let (phase, time) = (auto.view().phase, now - start);
+            println!("{time:?}: {mbit:.1} Mbit/s, {in_flight} bytes in flight, {phase}");
             arrived = 0.0;
             report += Duration::from_millis(500);
         }
     }
     println!("{}", link.counters());
+    // The link can carry 10 400 packets in this time.
+    assert!(link.counters().delivered > 8000, "the rate is too low");
 }

@@ -21,7 +21,43 @@
 //! [`PathMemory`] keeps what connections learn about paths, and holds one [`Ensemble`] for the connections to each
 //! peer. [`Liveness`] decides whether the peer still answers.
 //!
-//! A [`Model`] does not depend on the library. `docs/CONGESTION.md` describes how [`Auto`] works.
+//! A [`Model`] does not depend on the library. `docs/CONGESTION.md` describes how [`Auto`] works. A sender without
+//! quinn-proto reports its packets and asks for the limits:
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//!
+//! use quictun_congestion::{Auto, Model as _};
+//!
+//! let sent = Instant::now();
+//! let mut controller = Auto::new(sent, 1200);
+//! assert!(controller.limits().window >= 1200, "the first packet may leave");
+//! controller.on_sent(sent, 1200, false);
+//!
+//! let arrived = sent + Duration::from_millis(40);
+//! controller.on_acked(arrived, sent, 1200);
+//! controller.on_ack_end(arrived, 0);
+//! let view = controller.view();
+//! assert_eq!((view.min_rtt, view.phase), (Some(Duration::from_millis(40)), "startup"));
+//! ```
+//!
+//! `cargo run -p quictun-congestion --example on_a_link` shows a controller that fills a link.
+//!
+//! # States
+//!
+//! [`View::phase`] names the phase of a controller. Those of [`Auto`] are:
+//!
+//! ```text
+//!  startup ─► drain ─► cruise ─► up ─► down ─► cruise ─► …      every ten seconds: cruise ─► rest ─► cruise
+//!     ▲                  │
+//!     └── after probes that found more bandwidth
+//! ```
+//!
+//! # What it does not do
+//!
+//! The crate sends nothing, reads no clock and sets no timers. It does not detect losses: the library declares packets
+//! lost, and [`Reordering`] only adapts how late a packet may be. It limits neither memory nor the rates of
+//! clients: that is the part of the crate `quictun-flow`.
 #![forbid(unsafe_code)]
 
 mod algorithm;

@@ -18,6 +18,42 @@
 //! returns `None`. Then the caller sleeps until [`Engine::next_timeout`] or the next input. Received data never waits
 //! for room in the UDP socket: call `drive` first, whether or not anything can be sent.
 //!
+//! ```
+//! use std::net::SocketAddr;
+//! use std::time::Instant;
+//!
+//! use bytes::BytesMut;
+//! use quictun_engine::{Datagrams, Engine, Event, Socket};
+//!
+//! /// A turn of a loop: returns the time of the next turn without an input.
+//! fn turn<S: Socket>(
+//!     engine: &mut Engine<S>,
+//!     now: Instant,
+//!     arrived: Vec<(SocketAddr, BytesMut)>,
+//!     mut send: impl FnMut(Datagrams, &[u8]),
+//!     mut answer: impl FnMut(&mut Engine<S>, Event),
+//! ) -> Option<Instant> {
+//!     for (remote, data) in arrived {
+//!         engine.handle_datagram(now, remote, None, None, data);
+//!     }
+//!     if engine.next_timeout().is_some_and(|due| due <= now) {
+//!         engine.handle_timeout(now);
+//!     }
+//!     engine.drive(now);
+//!     let mut buffer = Vec::new();
+//!     while let Some(datagrams) = engine.poll_transmit(now, &mut buffer) {
+//!         send(datagrams, &buffer[..datagrams.size]);
+//!     }
+//!     while let Some(event) = engine.poll_event() {
+//!         answer(engine, event);
+//!     }
+//!     engine.next_timeout()
+//! }
+//! ```
+//!
+//! An answer to an event is an input: if there was an event, the next turn follows at once.
+//! `cargo run -p quictun-engine --example over_mio` shows a client and a server in one loop of mio.
+//!
 //! # A flow's life
 //!
 //! ```text
@@ -30,6 +66,12 @@
 //!          stream opened ─► INCOMING being read ─► Event::Incoming ─► handle_dialed ─► ...  (client)
 //! both:   bridged ─► both directions ended ─► Event::FlowClosed
 //! ```
+//!
+//! # What it does not do
+//!
+//! An engine opens no sockets, resolves no names and dials no targets: events ask its caller for that. It has no rules
+//! about clients and targets: the caller decides on [`Event::Hello`] and [`Event::Open`]. It starts no threads and
+//! belongs to one; a process with several workers has an engine for each.
 //!
 //! # Parts
 //!

@@ -17,6 +17,30 @@
 //! 5. While [`Flow::is_parting`] returns true, call [`Flow::poll_parting`] at intervals.
 //! 6. Once [`Flow::ending`] returns `Some`, the flow is over. Drop it: the socket closes with it.
 //!
+//! ```
+//! use quictun_flow::{Drained, Ending, Flow, Pumped, ReadBuffer, Socket, Stream};
+//!
+//! /// Moves the bytes of a flow whose socket and stream may be ready. Returns how the flow ended, once it has.
+//! fn turn<S: Socket, T: Stream>(
+//!     flow: &mut Flow<S>,
+//!     stream: &mut T,
+//!     buffer: &mut ReadBuffer,
+//! ) -> Option<Ending> {
+//!     flow.handle_socket_ready(true, true);
+//!     let mut budget = 64 * 1024;
+//!     if flow.pump_to_tunnel(stream, buffer, &mut budget) == Pumped::Budget {
+//!         println!("more may follow when other flows have had their turn");
+//!     }
+//!     if flow.pump_to_app(stream) == Drained::AppBlocked {
+//!         println!("the rest follows when the socket is writable");
+//!     }
+//!     flow.poll_parting(false);
+//!     flow.ending()
+//! }
+//! ```
+//!
+//! `cargo run -p quictun-flow --example echo` shows a flow between an application and a stream in memory.
+//!
 //! # How one direction ends
 //!
 //! ```text
@@ -27,6 +51,11 @@
 //! ```
 //!
 //! The table is normative in PROTOCOL.md, with one test per row.
+//!
+//! # What it does not do
+//!
+//! A flow opens no sockets and no streams, and does not encrypt. It parses no requests: the caller takes the header off
+//! the inlet. It has no timers: the caller limits the time for which a flow waits.
 //!
 //! # Many flows
 //!

@@ -16,16 +16,19 @@ use quictun_ipc::{Client, Message, Server, WaitPolicy, accept, connect, sockets}
 /// Limit for the handshake; the other process starts at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The argument with which the program starts itself again.
+const SERVER: &str = "--server";
+
 /// The operation: the sum of the inline bytes.
 const SUM: u16 = 1;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    if std::env::args().nth(1).as_deref() == Some("serve") {
+    if std::env::args().nth(1).as_deref() == Some(SERVER) {
         return serve();
     }
     let (here, there) = sockets()?;
     let mut server = Command::new(std::env::current_exe()?)
-        .arg("serve")
+        .arg(SERVER)
         .stdin(Stdio::from(there))
         .spawn()?;
     let channel = connect(here, 0, 1, PATIENCE)?;
@@ -36,16 +39,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         executor.spawner().spawn(1, async move {
             let numbers: Vec<u8> = (1..=last).collect();
             let message = Message::new(SUM).with_bytes(&numbers).expect("fits inline");
-            match client.call(message).await {
-                Ok(answer) => println!("the sum of {numbers:?} is {}", answer.arg()),
-                Err(error) => println!("the sum of {numbers:?} is not known: {error}"),
-            }
+            let answer = client.call(message).await.expect("the server answers");
+            println!("the sum of {numbers:?} is {}", answer.arg());
+            assert_eq!(
+                answer.arg(),
+                numbers.into_iter().map(u64::from).sum::<u64>()
+            );
         });
     }
     executor.run();
     // The server detects the end of the channel and exits.
     drop((client, executor));
-    server.wait()?;
+    assert!(server.wait()?.success(), "the server failed");
     Ok(())
 }
 

@@ -47,10 +47,21 @@
 //! 3. Call [`Executor::run`], which returns when all of them have ended. If the peer is gone, every call and every
 //!    `recv` fails.
 //!
-//! # Limits
+//! `cargo run -p quictun-ipc --example sum` shows a client and a server in two processes.
+//!
+//! # States of a call
+//!
+//! ```text
+//!  waits for a place ─► sent ─► answered              `call` returns the answer
+//!          └──────────────┴───► the channel is over   `call` fails with the reason
+//! ```
+//!
+//! # What it does not do
 //!
 //! An executor serves one channel. At most [`MAX_CALLS`] calls are under way at a time; further calls wait. Calls go
-//! from the client to the server; calls in both directions need two channels. A call allocates no memory.
+//! from the client to the server; calls in both directions need two channels. A call allocates no memory, and has no
+//! deadline: it waits until the server answers or is gone. The crate does not encode values: a message has an
+//! operation, a number and up to 32 bytes, and a longer payload lies in the arena.
 
 #![forbid(unsafe_code)]
 #![allow(

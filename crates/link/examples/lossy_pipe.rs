@@ -1,4 +1,4 @@
-//! A lossy pipe in memory: messages go in at one end, and come out at the other, late or never.
+//! A lossy pipe in memory: messages enter at one end and leave at the other end, late or never.
 //!
 //! ```sh
 //! cargo run -p quictun-link --example lossy_pipe
@@ -47,6 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         rate: Some("1mbit".parse::<Rate>()?.0),
         delay: Duration::from_millis(20),
         jitter: Duration::from_millis(5),
+        loss: 0.25,
         ..LinkConfig::default()
     };
     config.check()?;
@@ -62,9 +63,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let now = start + Duration::from_millis(5) * number;
         pipe.send(now, format!("message {number}"));
     }
+    let mut received = 0;
     while let Some((at, message)) = pipe.receive() {
+        received += 1;
         println!("{:>6.1} ms: {message}", (at - start).as_secs_f64() * 1e3);
     }
-    println!("{}", pipe.link.counters());
+    let counters = pipe.link.counters();
+    println!("{counters}");
+    assert_eq!(received, counters.delivered + counters.duplicated);
     Ok(())
 }

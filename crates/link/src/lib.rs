@@ -54,6 +54,15 @@
 //! enters. Jitter keeps the order. Only the packets picked for reordering come late, and the packets behind them do not
 //! wait.
 //!
+//! # What it does not do
+//!
+//! A link has one direction: emulate a path there and back with two of them. It has no bytes of packets, so it neither
+//! corrupts nor fragments any, and it knows no flows, so its queue is shared. It sends nothing and starts no timer:
+//! `emu` emulates links in real time, and `sim` in virtual time. Apart from the changes and outages of its
+//! configuration, a link has no states.
+//!
+//! `cargo run -p quictun-link --example lossy_pipe` shows a pipe in memory.
+//!
 //! # Randomness
 //!
 //! The random events of packet *i* depend only on the seed and on *i*, never on the number of draws made for other

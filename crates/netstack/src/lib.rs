@@ -16,6 +16,45 @@
 //! 6. Wait for the device, or until [`Stack::next_timeout`], which is the time to call [`Stack::handle_timeout`]. Then
 //!    continue with step 2.
 //!
+//! ```
+//! use std::time::Instant;
+//!
+//! use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, Stack};
+//!
+//! /// A turn of a loop: frames of the device go in, and frames for the device come out.
+//! fn turn(
+//!     stack: &mut Stack,
+//!     now: Instant,
+//!     arrived: Vec<Vec<u8>>,
+//!     frame: &mut [u8; FRAME_MAX],
+//!     mut write: impl FnMut(&[u8]),
+//! ) -> Result<(), FlowError> {
+//!     for mut frame in arrived {
+//!         stack.handle_frame(now, &mut frame);
+//!     }
+//!     stack.handle_timeout(now);
+//!     while let Some(event) = stack.poll_event() {
+//!         match event {
+//!             Event::Offered { flow, target, .. } if target.port() == 80 => stack.accept(now, flow)?,
+//!             Event::Offered { flow, .. } => stack.refuse(flow)?,
+//!             other => println!("{other:?}"),
+//!         }
+//!     }
+//!     while let Some(length) = stack.poll_transmit(now, frame) {
+//!         write(&frame[..length]);
+//!     }
+//!     Ok(())
+//! }
+//!
+//! let mut stack = Stack::new(Config::default(), 1, Instant::now())?;
+//! let frame: Result<Box<[u8; FRAME_MAX]>, _> = vec![0; FRAME_MAX].try_into();
+//! turn(&mut stack, Instant::now(), Vec::new(), &mut frame.expect("the length is right"), |_| {})?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `cargo run -p quictun-netstack --example echo` shows a stack and a program in memory. The example `tun_echo` is a
+//! TCP echo on a TUN device, and needs root.
+//!
 //! # Frames
 //!
 //! A frame is an IP packet behind ten bytes of [`Offload`], which describes the work left to the receiver of the frame.
@@ -42,6 +81,11 @@
 //!
 //! UDP is refused, except for one port if [`Config::datagram_port`] is set. [`Stack::poll_datagram`] returns the
 //! datagrams that programs send there, and [`Stack::send_datagram`] answers them.
+//!
+//! # What it does not do
+//!
+//! The stack makes no device and opens no sockets: the caller carries the bytes to the target. It connects to no
+//! program: only programs open flows. It answers no ICMP echo requests, and refuses fragments.
 //!
 //! # Cost
 //!

@@ -40,6 +40,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! `cargo run -p quictun-shmq --example squares` shows two processes.
+//!
+//! # States
+//!
+//! ```text
+//!  channel:   open ─► over: the peer closed it, its process ended, or it broke the rules
+//!  doorbell:  running ─arm─► armed ─the peer flushes, or `disarm`─► running
+//! ```
+//!
+//! Once a channel is over, [`Channel::pop`] still returns the messages that an honest peer sent before. Then it fails
+//! with a [`ChannelError`], which says how the channel ended.
+//!
+//! # What it does not do
+//!
+//! A channel joins exactly two processes. It does not start the peer and does not pass descriptors to it. It does not
+//! match answers with requests: the crate `quictun-ipc` has calls. Ring and arenas do not grow: [`Channel::push`]
+//! returns false if the ring is full. What lies in the memory is not encrypted.
+//!
 //! # What the peer can do
 //!
 //! No value that the peer writes into the region causes an out-of-bounds access or a panic. Indices are masked and
