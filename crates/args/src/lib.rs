@@ -2,7 +2,7 @@
 //!
 //! A program reads its [`inputs`] layer by layer ([`layers`]: flag > environment > file > default). Parsing is a pure
 //! function of the inputs. [`compat`] is `quictun-client` and `quictun-server`; [`native`] is `quictun server` and
-//! `quictun client`. Each flag is defined once, in [`options`]; help, manual pages and completion derive from this
+//! `quictun client`. Each flag is defined once, in [`mod@options`]; help, manual pages and completion derive from this
 //! definition.
 
 #![forbid(unsafe_code)]

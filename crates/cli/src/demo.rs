@@ -5,7 +5,7 @@
 //!
 //! The demonstration starts the two programs as a user would, each in a process of its own, with keys made for the
 //! occasion. It checks everything, and fails on a wrong byte, on a direction that ends too early, and on a refused
-//! target that looks like an empty answer. At the end a [`middlebox`] kills a connection in the middle of a transfer,
+//! target that looks like an empty answer. At the end a `middlebox` kills a connection in the middle of a transfer,
 //! which continues on the next one.
 
 mod apps;

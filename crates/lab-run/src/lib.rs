@@ -1,8 +1,8 @@
 //! The commands `quictun lab` and `quictun link`.
 //!
-//! `quictun-lab` defines what is measured and how it is judged. This crate parses the command line ([`command`],
-//! [`flags`]), starts programs ([`arm`]), measures cells ([`cell`]), combines them to a run ([`run`]), and reads and
-//! writes files ([`results`]). [`agent`] is the far end of a real path, [`remote`] the near end. [`link`] emulates a
+//! `quictun-lab` defines what is measured and how it is judged. This crate parses the command line (`command`,
+//! [`flags`]), starts programs (`arm`), measures cells (`cell`), combines them to a run ([`run`]), and reads and
+//! writes files (`results`). `agent` is the far end of a real path, `remote` the near end. [`link`] emulates a
 //! link around a command, and compares emulated links with simulated ones.
 
 #![forbid(unsafe_code)]
