@@ -1,8 +1,8 @@
 //! Limits the log lines that peers cause. Each source has a budget, so that no source can fill the log or displace
 //! other lines.
 //!
-//! A source is a named client or an address ([`Holder`]). It may cause [`BURST`] lines at once and one more every
-//! [`INTERVAL`]. Further lines are left out and counted. The source's next line, or a line of its own, states the
+//! A source is a named client or an address ([`Holder`]). It may cause `BURST` lines at once and one more every
+//! `INTERVAL`. Further lines are left out and counted. The source's next line, or a line of its own, states the
 //! count. The final line of a known client's flow does not count against the budget, because it is the audit trail.
 
 use std::collections::HashMap;

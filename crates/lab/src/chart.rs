@@ -1,7 +1,7 @@
 //! Charts as SVG: no script, colours from a style sheet, legible on a phone.
 //!
-//! A picture is as wide as a phone's screen, so that its letters are never scaled down. [`plot`] returns a chart for a
-//! page that includes [`STYLE`]; [`sheet`] returns a self-contained picture. A [`Timeline`] is wide and self-contained.
+//! A picture is as wide as a phone's screen, so that its letters are never scaled down. `plot` returns a chart for a
+//! page that includes `STYLE`; [`sheet`] returns a self-contained picture. A [`Timeline`] is wide and self-contained.
 
 mod axis;
 mod lanes;

@@ -104,7 +104,7 @@ pub struct Cell {
     pub flags: Vec<String>,
     /// True if the measurement does not count because the machine disturbed it. It was repeated if time permitted.
     pub noise: bool,
-    /// The figures, by [`crate::Metric::id`].
+    /// The figures, by `crate::Metric::id`.
     #[serde(deserialize_with = "crate::metric::known")]
     pub metrics: BTreeMap<Metric, f64>,
     /// The receiver's rate over time: seconds and bit/s.

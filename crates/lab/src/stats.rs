@@ -1,6 +1,6 @@
 //! Statistics for few runs: medians, the intervals around them, and tests for a difference.
 //!
-//! Below ten runs an interval consists of two of the runs and is exact for every distribution ([`order_statistic`]).
+//! Below ten runs an interval consists of two of the runs and is exact for every distribution (`order_statistic`).
 //! From ten runs on it is a bootstrap interval ([`bootstrap`]), which is narrower and approximate. Verdicts
 //! ([`compare`]) always use the exact interval.
 

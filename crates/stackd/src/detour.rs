@@ -1,7 +1,7 @@
 //! A detour: packets of this host to some networks go into a TUN device, and the tunnel's own packets bypass it.
 //!
-//! The host's own routes stay unchanged. [`plan`] chooses routing tables and rules that the kernel consults before the
-//! main table, and [`guard`] chooses packet filter rules. The filter drops packets that would leave beside the tunnel
+//! The host's own routes stay unchanged. `plan` chooses routing tables and rules that the kernel consults before the
+//! main table, and `guard` chooses packet filter rules. The filter drops packets that would leave beside the tunnel
 //! nevertheless: those of a program bound to another device, or those that follow a route of another program or a lost
 //! device. Packets with [`MARK`] bypass both. These are the tunnel's own, whose sockets have the mark, and answers on
 //! connections that came in from outside.

@@ -37,7 +37,7 @@ pub enum LoginsError {
     /// The file names no user.
     #[error("{} names no user: write a line USER:PASSWORD for each", .0.display())]
     Nobody(PathBuf),
-    /// The file names more than [`MAX_USERS`] users.
+    /// The file names more than `MAX_USERS` users.
     #[error("{} names more than {MAX_USERS} users: is it the right file?", .0.display())]
     TooMany(PathBuf),
 }

@@ -6,8 +6,8 @@
 //!                                                                       each judges all it has again, and answers ───┘
 //! ```
 //!
-//! [`run`] returns and logs the result only after every worker has answered. From then on, no worker applies the old
-//! rules. A [`Source`] defines what a process can read again; [`Source::read`] reads all files.
+//! `run` returns and logs the result only after every worker has answered. From then on, no worker applies the old
+//! rules. A `Source` defines what a process can read again; `Source::read` reads all files.
 
 pub(crate) mod change;
 pub(crate) mod client;
