@@ -1,7 +1,7 @@
 //! Statistics for few runs: medians, the intervals around them, and tests for a difference.
 //!
 //! Below ten runs an interval consists of two of the runs and is exact for every distribution (`order_statistic`).
-//! From ten runs on it is a bootstrap interval ([`bootstrap`]), which is narrower and approximate. Verdicts
+//! From ten runs on it is a bootstrap interval, which is narrower and approximate. Verdicts
 //! ([`compare`]) always use the exact interval.
 
 mod bootstrap;
