@@ -126,8 +126,13 @@ impl Client {
         now: Instant,
         traffic: &mut Traffic<S>,
         server: ServerId,
+        tenant: u32,
         resolved: &Resolved,
     ) {
+        let place = self.servers.place(server);
+        if place.is_none_or(|place| place.tenant != tenant) {
+            return;
+        }
         self.servers.end_resolving(server);
         for index in 0..self.slots.len() {
             if self.slots[index].server != server {

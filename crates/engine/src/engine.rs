@@ -249,10 +249,17 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Client: takes the answer to [`Event::Resolve`] for `server`.
-    pub fn handle_resolved(&mut self, now: Instant, server: ServerId, resolved: &Resolved) {
+    /// Client: takes the answer to [`Event::Resolve`] for `server` and `tenant`. If another tenant is in the place by
+    /// now, the answer is dropped.
+    pub fn handle_resolved(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        tenant: u32,
+        resolved: &Resolved,
+    ) {
         if let Role::Client(client) = &mut self.role {
-            client.handle_resolved(now, &mut self.traffic, server, resolved);
+            client.handle_resolved(now, &mut self.traffic, server, tenant, resolved);
         }
     }
 }

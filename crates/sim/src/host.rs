@@ -102,7 +102,7 @@ pub struct Host {
 enum Task {
     Dialed(FlowId, String),
     DialFailed(FlowId, FlowCode),
-    Resolved(ServerId),
+    Resolved(ServerId, u32),
     Wake(usize),
 }
 
@@ -295,9 +295,9 @@ impl Host {
             worked = true;
             match entry.remove() {
                 Task::Wake(index) => self.board.borrow_mut().for_apps.push_back(index),
-                Task::Resolved(server) => {
+                Task::Resolved(server, tenant) => {
                     if let Some(resolved) = self.resolved.get(server.0) {
-                        self.engine.handle_resolved(now, server, resolved);
+                        self.engine.handle_resolved(now, server, tenant, resolved);
                     }
                 }
                 Task::DialFailed(flow, code) => self.engine.handle_dialed(now, flow, Err(code)),
@@ -367,8 +367,9 @@ impl Host {
             worked = true;
             self.notes.extend(describe(&event));
             match &event {
-                Event::Resolve { server } => {
-                    self.schedule(now + self.resolve_after, Task::Resolved(*server));
+                Event::Resolve { server, tenant } => {
+                    let resolved = Task::Resolved(*server, *tenant);
+                    self.schedule(now + self.resolve_after, resolved);
                 }
                 Event::Hello {
                     connection, proof, ..
@@ -490,6 +491,7 @@ fn describe(event: &Event) -> Option<String> {
         Event::Congestion { .. } => return None,
         Event::Resolve {
             server: ServerId(0),
+            ..
         } => "wants the server's addresses".to_owned(),
         Event::Connected {
             connection,

@@ -71,9 +71,18 @@ impl Answers {
     /// Handles a request. Returns the worker and the message for it, or `None` if the worker needs no answer.
     pub(crate) async fn answer(&self, request: Request) -> Option<(usize, Message)> {
         let answer = match request {
-            Request::ResolveServer { worker, server } => {
+            Request::ResolveServer {
+                worker,
+                server,
+                tenant,
+            } => {
                 let resolved = self.server(server).await;
-                (worker, Message::ServerResolved(server, resolved))
+                let message = Message::ServerResolved {
+                    server,
+                    tenant,
+                    resolved,
+                };
+                (worker, message)
             }
             Request::Unanswered(server) => {
                 self.tell_of_silence(server).await;

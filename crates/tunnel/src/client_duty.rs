@@ -118,7 +118,7 @@ impl Duty for ClientDuty {
 
     fn handle_event(&mut self, io: &mut Io<'_>, event: Event) {
         match event {
-            Event::Resolve { server } => self.ask_addresses(io, server),
+            Event::Resolve { server, tenant } => self.ask_addresses(io, server, tenant),
             Event::Chosen {
                 server,
                 before,
@@ -271,9 +271,11 @@ impl Duty for ClientDuty {
             Message::TargetResolved { flow, result } => {
                 self.reverse.handle_resolved(io, flow, result);
             }
-            Message::ServerResolved(server, resolved) => {
-                io.engine.handle_resolved(io.now, server, &resolved);
-            }
+            Message::ServerResolved {
+                server,
+                tenant,
+                resolved,
+            } => io.engine.handle_resolved(io.now, server, tenant, &resolved),
             Message::PlacesChanged(untaken) => {
                 // From here on, another change sends another message.
                 drop(untaken);

@@ -182,12 +182,12 @@ impl Client {
     ) -> Result<Option<Grant>, JoinError> {
         let name = self.written.clone();
         match event {
-            Event::Resolve { server } => {
+            Event::Resolve { server, tenant } => {
                 let lookup = |host: &str, port| (host, port).to_socket_addrs();
                 let resolved = resolve(&self.server, deadline, lookup);
                 self.port
                     .engine
-                    .handle_resolved(Instant::now(), server, &resolved);
+                    .handle_resolved(Instant::now(), server, tenant, &resolved);
             }
             Event::Welcome { grant, .. } => {
                 return grant.map(Some).ok_or(JoinError::NotTaken(name));

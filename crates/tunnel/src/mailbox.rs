@@ -66,7 +66,11 @@ const TURN: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Client: the addresses of a server.
-    ServerResolved(ServerId, Resolved),
+    ServerResolved {
+        server: ServerId,
+        tenant: u32,
+        resolved: Resolved,
+    },
     /// Server: the addresses of a target.
     TargetResolved {
         /// The flow that is being dialled; it may have ended.

@@ -25,6 +25,8 @@ pub(crate) enum Request {
     ResolveServer {
         worker: usize,
         server: ServerId,
+        /// The server's number among those of its place; the answer repeats it.
+        tenant: u32,
     },
     /// This server sends nothing back: ask the network why, and log the result. The worker gets no answer.
     Unanswered(ServerId),

@@ -56,9 +56,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         while let Some(event) = client.engine.poll_event() {
             wait = Some(Duration::ZERO);
             match event {
-                Event::Resolve { server: name } => {
+                Event::Resolve { server: name, tenant } => {
                     let resolved = Ok(vec![server.udp.local_addr()?]);
-                    client.engine.handle_resolved(now, name, &resolved);
+                    client.engine.handle_resolved(now, name, tenant, &resolved);
                 }
                 Event::Connected { remote, .. } => println!("client: connected to {remote}"),
                 Event::FlowClosed(summary) => {

@@ -276,7 +276,9 @@ impl Client {
         if let Some(dialled) = self.servers.get(server)
             && !std::mem::replace(&mut dialled.resolving, true)
         {
-            traffic.events.push_back(Event::Resolve { server });
+            let tenant = dialled.place.tenant;
+            let event = Event::Resolve { server, tenant };
+            traffic.events.push_back(event);
         }
     }
 

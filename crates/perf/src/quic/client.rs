@@ -119,11 +119,11 @@ impl Asker<'_> {
         let goes_on = self.driver.turn(until)?;
         while let Some(event) = self.driver.port.engine.poll_event() {
             match event {
-                Event::Resolve { server } => {
+                Event::Resolve { server, tenant } => {
                     let resolved = Ok(vec![self.server]);
                     let now = Instant::now();
                     let engine = &mut self.driver.port.engine;
-                    engine.handle_resolved(now, server, &resolved);
+                    engine.handle_resolved(now, server, tenant, &resolved);
                     self.driver.hurry();
                 }
                 Event::Connected { .. } => self.connected += 1,

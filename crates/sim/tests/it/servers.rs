@@ -397,6 +397,31 @@ fn flows_that_wait_for_a_server_that_no_record_names_still_go_on_there() {
 }
 
 #[test]
+fn addresses_that_arrive_after_another_server_has_the_place_are_dropped() {
+    let places = [of_priority(10), of_priority(20)];
+    let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);
+    let (client, [old, other]) = (several.client, several.servers);
+    let [old, other] = [old, other].map(|host| several.network.address(host));
+    let host = several.network.host(client);
+    host.set_resolver(Ok(vec![other]), SECOND);
+    let next = ServerPlace {
+        tenant: 1,
+        ..of_priority(10)
+    };
+    several.set_place(0, next);
+    several.network.run_for(100 * MS);
+    // The look-up of the previous server ends only now.
+    let late = Ok(vec![old]);
+    several.network.command(client, |engine, now| {
+        engine.handle_resolved(now, ServerId(0), 0, &late);
+    });
+    several.network.run_for(500 * MS);
+    assert_eq!(several.reports()[0].ready, 0, "the old server was dialled");
+    several.network.run_for(SECOND);
+    assert_eq!(several.reports()[0].ready, 1);
+}
+
+#[test]
 fn another_server_in_a_place_ends_the_flows_of_the_one_before() {
     let places = [of_priority(10), of_priority(20)];
     let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);

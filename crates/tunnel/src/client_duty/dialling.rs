@@ -27,16 +27,20 @@ pub(crate) struct Dialling {
 }
 
 impl ClientDuty {
-    pub(super) fn ask_addresses(&mut self, io: &mut Io<'_>, server: ServerId) {
+    pub(super) fn ask_addresses(&mut self, io: &mut Io<'_>, server: ServerId, tenant: u32) {
         if let Some(dialling) = self.dialling.get_mut(server.0) {
             let told_at = io.now + trouble::PATIENCE;
             dialling.silent_at.get_or_insert(told_at);
         }
         let worker = self.index;
-        let request = Request::ResolveServer { worker, server };
+        let request = Request::ResolveServer {
+            worker,
+            server,
+            tenant,
+        };
         if self.control.try_send(request).is_err() {
             let busy = Err("too many look-ups are waiting".to_owned());
-            io.engine.handle_resolved(io.now, server, &busy);
+            io.engine.handle_resolved(io.now, server, tenant, &busy);
         }
     }
 
