@@ -164,7 +164,7 @@ pub struct ServerReport {
     pub ready: usize,
     /// Number of established connections that do not answer, or that the server has not admitted yet.
     pub unready: usize,
-    /// Number of flows open on its connections.
+    /// Number of its open flows, including those that wait for a connection.
     pub flows: usize,
     /// Number of flows that the client has opened at this server.
     pub flows_opened: u64,

@@ -284,7 +284,10 @@ fn servers_shown(settings: &ClientSettings, dialled: &[Address]) -> ServerNames 
             server.to_string()
         };
         let is_first = index == 0 || server.at().is_some() || dialled[index - 1] != *server;
-        is_first.then_some(ServerName { name, record: None })
+        is_first.then(|| ServerName {
+            name,
+            ..ServerName::default()
+        })
     };
     ServerNames::new(dialled.iter().enumerate().map(named).collect())
 }

@@ -69,14 +69,21 @@ impl Servers {
 
     /// Returns all names, for a log line.
     pub(crate) fn shown(&self) -> String {
-        let names = self.names.all().into_iter();
-        names.map(|(_, it)| it.name).collect::<Vec<_>>().join(", ")
+        let names = self.named().into_iter();
+        names.map(|(_, name)| name).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the place of a server as the engines need it.
     pub(crate) fn place(&self, server: ServerId) -> Option<ServerPlace> {
         let place = self.get(server)?.place.lock();
         Some(*place.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the servers to which the client may connect for new flows, with their names.
+    fn named(&self) -> Vec<(usize, String)> {
+        let names = self.names.all().into_iter();
+        let current = names.filter(|(_, it)| it.withdrawn_from.is_none());
+        current.map(|(server, it)| (server, it.name)).collect()
     }
 
     /// Sets the server in a place. `name` is `None` if the place is empty.
@@ -98,9 +105,11 @@ impl Servers {
         }
     }
 
-    /// Returns whether every server in this range has failed and none has answered since. Empty places are ignored.
+    /// Returns whether every server in this range has failed and none has answered since. Empty places and servers that
+    /// were withdrawn are ignored.
     pub(crate) fn all_fail(&self, servers: Range<usize>) -> bool {
-        let there = servers.filter(|&server| self.names.get(server).is_some());
+        let named = self.named().into_iter().map(|(server, _)| server);
+        let there = named.filter(|server| servers.contains(server));
         let fails = |server| {
             let standing = self.get(ServerId(server));
             standing.is_some_and(|it| it.trouble.cause().is_some() || it.refused.is_set())
@@ -118,12 +127,12 @@ impl Servers {
     /// Notes that an attempt to reach a server has failed or has had no answer for long. If all of several servers
     /// fail, returns the causes, once until a server answers.
     pub(crate) fn none_left(&self) -> Option<String> {
-        let names = self.names.all();
+        let names = self.named();
         if names.len() < 2 {
             return None;
         }
         let mut tried = String::new();
-        for (server, ServerName { name, .. }) in names {
+        for (server, name) in names {
             let cause = self.get(ServerId(server))?.trouble.cause()?;
             let separator = if tried.is_empty() { "" } else { "; " };
             write!(tried, "{separator}{name}: {cause}")
@@ -194,6 +203,14 @@ mod tests {
         let now = Instant::now();
         servers.set_place(ServerId(1), ServerPlace::default(), None);
         assert_eq!(servers.shown(), "a:1, c:3");
+        let left = ServerName {
+            name: "b:2".to_owned(),
+            withdrawn_from: Some("srv:example".to_owned()),
+            ..ServerName::default()
+        };
+        servers.set_place(ServerId(1), ServerPlace::default(), Some(left));
+        assert_eq!(servers.shown(), "a:1, c:3", "it gets no new flows");
+        assert_eq!(servers.name(ServerId(1)), "b:2");
         assert!(!servers.all_fail(0..3));
         for server in [0, 2] {
             let standing = servers.get(ServerId(server)).expect("a server");
@@ -215,7 +232,7 @@ mod tests {
         };
         let name = ServerName {
             name: "d:4".to_owned(),
-            record: None,
+            ..ServerName::default()
         };
         servers.set_place(ServerId(0), next, Some(name));
         assert_eq!(

@@ -204,7 +204,13 @@ impl Service {
         }
         let mut lines = Vec::new();
         for held in state.places.held() {
-            let name = held.record.as_ref().map(|record| self.name_of(record));
+            let name = match &held.record {
+                Some(record) => Some(self.name_of(record)),
+                None => {
+                    let left = state.places.target(held.server);
+                    left.map(|left| self.name_of_withdrawn(&left))
+                }
+            };
             lines.extend(held.record.map(|record| (record.priority, shown(&record))));
             self.servers.set_place(held.server, held.place, name);
         }
@@ -227,6 +233,15 @@ impl Service {
                 priority: record.priority,
                 weight: record.weight,
             }),
+            withdrawn_from: None,
+        }
+    }
+
+    fn name_of_withdrawn(&self, server: &HostPort) -> ServerName {
+        ServerName {
+            name: server.to_string(),
+            record: None,
+            withdrawn_from: Some(self.name.to_string()),
         }
     }
 }

@@ -12,8 +12,10 @@ pub struct ServerNames(Arc<Mutex<Vec<Option<ServerName>>>>);
 pub struct ServerName {
     /// The name as it was given, or the host and port of the record.
     pub name: String,
-    /// The server's SRV record, or `None` if the server was given by name.
+    /// The server's SRV record, or `None` if no record names the server.
     pub record: Option<ServerRecord>,
+    /// The service whose records named the server before, but no longer do. The server may still carry flows.
+    pub withdrawn_from: Option<String>,
 }
 
 /// The contents of a server's SRV record.
@@ -45,7 +47,7 @@ impl ServerNames {
         self.lock().get(server).cloned().flatten()
     }
 
-    /// Returns all servers with their numbers.
+    /// Returns all servers with their numbers, including those that were withdrawn.
     pub fn all(&self) -> Vec<(usize, ServerName)> {
         let names = self.lock();
         let known = names.iter().enumerate();
@@ -64,7 +66,7 @@ impl<S: Into<String>> FromIterator<S> for ServerNames {
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         let named = |name: S| ServerName {
             name: name.into(),
-            record: None,
+            ..ServerName::default()
         };
         Self::new(names.into_iter().map(|name| Some(named(name))).collect())
     }

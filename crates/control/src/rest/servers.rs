@@ -12,7 +12,7 @@ object! {
     pub(super) struct Server,
     fn server(name: &ServerName, known: &Known, beside: &[ServerRecord]) {
         name: String = name.name.clone(),
-        service: Option<String> = name.record.as_ref().map(|record| record.service.clone()),
+        service: Option<String> = service(name),
         priority: Option<u16> = name.record.as_ref().map(|record| record.priority),
         weight: Option<u16> = name.record.as_ref().map(|record| record.weight),
         why: String = known.why(name, beside),
@@ -61,8 +61,16 @@ pub(super) fn servers(state: &RestState, sample: &Sample) -> Vec<Server> {
     };
     let answering: Vec<ServerRecord> = names.iter().zip(&all).filter_map(answer).collect();
     let each = names.iter().zip(&all);
-    each.map(|((_, name), known)| server(name, known, &answering))
+    let shown =
+        each.filter(|((_, name), known)| name.withdrawn_from.is_none() || known.is_needed());
+    shown
+        .map(|((_, name), known)| server(name, known, &answering))
         .collect()
+}
+
+fn service(name: &ServerName) -> Option<String> {
+    let named = name.record.as_ref().map(|record| record.service.clone());
+    named.or_else(|| name.withdrawn_from.clone())
 }
 
 impl Known {
@@ -80,8 +88,22 @@ impl Known {
         }
     }
 
+    /// Returns whether the server has flows, or gets new ones because no other server answers.
+    fn is_needed(&self) -> bool {
+        self.flows > 0 || self.used_by > 0
+    }
+
     /// Returns the state of a server in words. `answering` has the records of servers that answer.
     fn why(&self, name: &ServerName, answering: &[ServerRecord]) -> String {
+        let state = self.state(name, answering);
+        match (&name.withdrawn_from, self.ready, self.used_by) {
+            (None, ..) => state,
+            (Some(_), 1.., 0) => "withdrawn from the records: keeps its flows".to_owned(),
+            (Some(_), ..) => format!("withdrawn from the records: {state}"),
+        }
+    }
+
+    fn state(&self, name: &ServerName, answering: &[ServerRecord]) -> String {
         let record = name.record.as_ref();
         let stands_back = record.is_some_and(|this| {
             let mut others = answering.iter();
@@ -142,6 +164,7 @@ mod tests {
         let name = ServerName {
             name: "b.example:7500".to_owned(),
             record: Some(record("srv:example", 20)),
+            withdrawn_from: None,
         };
         let mut known = Known::default();
         known.add(&report(None, 1, None));
@@ -157,6 +180,32 @@ mod tests {
         known.add(&report(Some(Why::Priority), 1, None));
         let used = known.why(&name, &[record("srv:example", 19)]);
         assert_eq!(used, "in use: its priority comes first");
+    }
+
+    #[test]
+    fn a_server_that_no_record_names_any_more_says_so() {
+        let left = ServerName {
+            withdrawn_from: Some("srv:example".to_owned()),
+            ..ServerName::default()
+        };
+        let why = |report: ServerReport| {
+            let mut known = Known::default();
+            known.add(&report);
+            known.why(&left, &[])
+        };
+        assert_eq!(
+            why(report(None, 1, None)),
+            "withdrawn from the records: keeps its flows"
+        );
+        assert_eq!(
+            why(report(Some(Why::Record), 1, None)),
+            "withdrawn from the records: in use: first by priority and weight"
+        );
+        let lost = why(report(None, 0, Some(LossReason::TimedOut)));
+        assert_eq!(
+            lost,
+            "withdrawn from the records: cannot be used: timed out"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_flow::{ConnectionKey, Socket};
+use quictun_flow::{ConnectionKey, FlowKey, Socket};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 
 use super::Client;
@@ -234,7 +234,8 @@ impl Servers {
                 unready: up - ready_count,
                 flows: connections()
                     .map(|connection| connection.streams.len())
-                    .sum(),
+                    .sum::<usize>()
+                    + detached(traffic, server),
                 flows_opened: dialled.flows_opened,
                 rtt: ready().map(Connection::rtt).min(),
                 bandwidth: bandwidth.map(|(bandwidth, _)| bandwidth),
@@ -243,6 +244,17 @@ impl Servers {
         };
         self.each.iter().enumerate().map(report).collect()
     }
+}
+
+/// Returns the number of a server's flows that wait for a connection.
+fn detached<S: Socket>(traffic: &Traffic<S>, server: ServerId) -> usize {
+    let bonds = traffic.bonds.iter().filter(|bond| bond.server == server);
+    let flows = bonds.flat_map(|bond| bond.flows());
+    let waits = |key: &FlowKey| {
+        let entry = traffic.flows.get(*key);
+        entry.is_some_and(|entry| entry.detached().is_some())
+    };
+    flows.filter(waits).count()
 }
 
 impl Dialled {

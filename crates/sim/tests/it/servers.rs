@@ -385,6 +385,7 @@ fn flows_that_wait_for_a_server_that_no_record_names_still_go_on_there() {
     several.network.run_for(90 * SECOND);
     several.set_place(0, vacant());
     several.network.run_for(10 * SECOND);
+    assert_eq!(several.reports()[0].flows, 1, "the flow that waits");
     several.cut(0, 0.0);
     several
         .network

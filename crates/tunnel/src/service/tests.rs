@@ -8,7 +8,7 @@ fn service() -> Service {
     let name = ServiceName::parse("example.com").expect("a service");
     let shown = ServerName {
         name: name.to_string(),
-        record: None,
+        ..ServerName::default()
     };
     let names = ServerNames::new(vec![Some(shown), None, None, None]);
     let vacant = ServerPlace {
@@ -82,6 +82,8 @@ fn what_was_found_stays_in_use_when_look_ups_fail() {
     assert!(place.wanted && place.rank.is_some());
     take(&service, Ok(found(&["two.example"], 60)));
     assert_eq!(service.servers.shown(), "two.example:7500");
+    // Its flows continue, so people still need its name.
+    assert_eq!(service.servers.name(ServerId(0)), "one.example:7500");
     let left = service.servers.place(ServerId(0)).expect("a place");
     assert!(!left.wanted);
 }

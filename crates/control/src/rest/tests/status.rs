@@ -79,6 +79,32 @@ fn v1_status_is_as_documented() {
 }
 
 #[test]
+fn v1_status_shows_a_withdrawn_server_until_its_flows_have_ended() {
+    // In these snapshots the first server has flows, and the second one has none.
+    for (withdrawn, expected) in [(0, "a.example:7500 b.example:7500"), (1, "a.example:7500")] {
+        let names: ServerNames = ["a.example:7500", "b.example:7500"].into_iter().collect();
+        let mut left = names.get(withdrawn).expect("a server");
+        left.withdrawn_from = Some("srv:example".to_owned());
+        names.set(withdrawn, Some(left));
+        let client = state(Side::Client, fake::snapshots);
+        let client = RestState {
+            facts: Facts {
+                servers: names,
+                ..client.facts
+            },
+            ..client
+        };
+        let body = Server::start(client).get("/v1/status").body;
+        let value: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        let servers = value["servers"].as_array().expect("a list");
+        let names = servers.iter().filter_map(|server| server["name"].as_str());
+        assert_eq!(names.collect::<Vec<_>>().join(" "), expected);
+        let is_withdrawn = servers[0]["service"] == "srv:example";
+        assert_eq!(is_withdrawn, withdrawn == 0, "{servers:?}");
+    }
+}
+
+#[test]
 fn v1_status_says_why_a_process_is_not_ready_and_why_a_reload_failed() {
     let was = Outcome {
         at: std::time::SystemTime::UNIX_EPOCH,
