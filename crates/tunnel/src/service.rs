@@ -25,6 +25,7 @@ use crate::network_watch::Workers;
 use crate::servers::Servers;
 use crate::settings::{Address, HostPort};
 use ask::Found;
+use name_servers::NameServers;
 use places::Places;
 
 /// Bounds of the records' time to live, whatever they say. The lower one spares the name server; by the upper one the
@@ -159,9 +160,11 @@ impl Service {
 
     async fn keep(self: Arc<Self>, workers: Arc<Mutex<Workers>>) {
         let mut wishes = self.wishes.subscribe();
+        let mut servers = NameServers::default();
         loop {
-            let servers = name_servers::of_system();
-            let outcome = ask::ask(&self.name, &servers, number).await;
+            let before = std::mem::replace(&mut servers, name_servers::of_system());
+            servers.log_unusable(&before);
+            let outcome = ask::ask(&self.name, &servers.each, number).await;
             let outcome = outcome.map_err(|error| error.to_string());
             let pause = self.take(Instant::now(), outcome, &mut draw, &workers);
             self.ended.send_modify(|count| *count += 1);

@@ -316,8 +316,9 @@ const TUNNEL: &[libc::c_long] = &[
 const PR_SET_NAME: u32 = libc::PR_SET_NAME.cast_unsigned();
 const PR_SET_VMA: u32 = 0x5356_4d41;
 
-/// `ioctl` requests: non-blocking sockets, and the number of bytes in their queues.
-const REQUESTS: &[u32] = &[0x5421, 0x541b, 0x5411, 0x894b];
+/// `ioctl` requests: non-blocking sockets, the number of bytes in their queues, and the index of a network device. The
+/// last one is for name servers that `/etc/resolv.conf` names with their device (`fe80::1%eth0`).
+const REQUESTS: &[u32] = &[0x5421, 0x541b, 0x5411, 0x894b, 0x8933];
 
 /// `kexec_file_load`, which libc does not define for every processor and C library.
 #[cfg(target_arch = "x86_64")]
