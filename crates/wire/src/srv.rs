@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 use std::str::FromStr as _;
 
 use domain::base::iana::{Class, Rcode};
+use domain::base::message_builder::QuestionBuilder;
 use domain::base::name::{Name, ParsedName};
 use domain::base::{Message, MessageBuilder, Rtype};
 use domain::rdata::Srv;
@@ -131,24 +132,34 @@ impl ServiceName {
         &self.domain
     }
 
-    /// Encodes the question for the service's records, with this number.
+    /// Encodes the question for the service's records, with this number. It announces [`DATAGRAM_MAX`] by EDNS (RFC
+    /// 6891).
     pub fn question(&self, id: u16) -> Vec<u8> {
-        let name = self.name();
-        let mut message = MessageBuilder::new_vec();
-        message.header_mut().set_id(id);
-        message.header_mut().set_rd(true);
-        let mut question = message.question();
-        question
-            .push((&name, Rtype::SRV, Class::IN))
-            .expect("invariant: a question fits into 64 KiB");
-        let mut additional = question.additional();
+        let mut additional = self.builder(id).additional();
         additional
             .opt(|options| {
                 options.set_udp_payload_size(DATAGRAM_MAX);
                 Ok(())
             })
-            .expect("invariant: and so does the size that is announced");
+            .expect("invariant: a question and a size fit into 64 KiB");
         additional.finish()
+    }
+
+    /// Encodes the same question without EDNS, for name servers that do not know it. Their datagrams have at most 512
+    /// bytes.
+    pub fn plain_question(&self, id: u16) -> Vec<u8> {
+        self.builder(id).finish()
+    }
+
+    fn builder(&self, id: u16) -> QuestionBuilder<Vec<u8>> {
+        let mut message = MessageBuilder::new_vec();
+        message.header_mut().set_id(id);
+        message.header_mut().set_rd(true);
+        let mut question = message.question();
+        question
+            .push((&self.name(), Rtype::SRV, Class::IN))
+            .expect("invariant: a question fits into 64 KiB");
+        question
     }
 
     /// Decodes the answer to the question with this number.
@@ -159,9 +170,16 @@ impl ServiceName {
     pub fn answer(&self, id: u16, message: &[u8]) -> Result<Answer, NotAnAnswer> {
         let message = Message::from_slice(message).map_err(|_| NotAnAnswer)?;
         let header = message.header();
+        if !header.qr() || header.id() != id {
+            return Err(NotAnAnswer);
+        }
+        if header.rcode() == Rcode::FORMERR && message.header_counts().qdcount() == 0 {
+            // A name server that cannot parse the question cannot repeat it.
+            return Ok(Answer::Failed(Rcode::FORMERR.to_int()));
+        }
         let asked = message.sole_question().map_err(|_| NotAnAnswer)?;
         let is_it = asked.qtype() == Rtype::SRV && asked.qclass() == Class::IN;
-        if !header.qr() || header.id() != id || !is_it || *asked.qname() != self.name() {
+        if !is_it || *asked.qname() != self.name() {
             return Err(NotAnAnswer);
         }
         if header.tc() {

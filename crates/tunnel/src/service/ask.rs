@@ -16,6 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How often all name servers are asked, since datagrams may be lost.
 const ROUNDS: usize = 2;
 
+/// Response codes of a name server that does not know EDNS (RFC 6891 section 7).
+const FORMERR: u8 = 1;
+const NOTIMP: u8 = 4;
+
 /// The reasons why no records of a service are known.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
@@ -57,8 +61,11 @@ pub(super) async fn ask(
 ) -> Result<Found, AskError> {
     let name = || service.owner().to_owned();
     let mut failed = None;
-    for server in servers.iter().cycle().take(servers.len() * ROUNDS) {
-        match exchange(service, *server, number()).await {
+    let mut asked: Vec<Asked> = servers.iter().copied().map(Asked::new).collect();
+    for turn in 0..asked.len() * ROUNDS {
+        let index = turn % servers.len();
+        let server = &servers[index];
+        match asked[index].ask(service, &number).await {
             Ok(Answer::Records { records, ttl_s }) => return Ok((records, ttl_s)),
             Ok(Answer::NoName) => return Err(AskError::NoName(name())),
             Ok(Answer::NoRecord) => return Err(AskError::NoRecord(name())),
@@ -77,15 +84,62 @@ pub(super) async fn ask(
     Err(AskError::Silent { name, asked })
 }
 
-async fn exchange(service: &ServiceName, server: SocketAddr, number: u16) -> io::Result<Answer> {
-    let answer = timeout(PATIENCE, by_datagram(service, server, number)).await??;
-    if answer != Answer::Truncated {
-        return Ok(answer);
-    }
-    timeout(PATIENCE, by_stream(service, server, number)).await?
+/// A name server, and whether it is asked without EDNS.
+struct Asked {
+    server: SocketAddr,
+    is_plain: bool,
 }
 
-async fn by_datagram(service: &ServiceName, server: SocketAddr, number: u16) -> io::Result<Answer> {
+impl Asked {
+    fn new(server: SocketAddr) -> Self {
+        let is_plain = false;
+        Self { server, is_plain }
+    }
+
+    /// Asks with EDNS. A name server that answers with a code for unknown extensions is asked at once without EDNS, one
+    /// that does not answer the next time: some devices drop questions with EDNS (RFC 6891 section 6.2.2).
+    async fn ask(
+        &mut self,
+        service: &ServiceName,
+        number: &impl Fn() -> u16,
+    ) -> io::Result<Answer> {
+        if !self.is_plain {
+            let id = number();
+            let question = service.question(id);
+            let answer = self.exchange(service, id, &question).await;
+            let refuses = matches!(answer, Ok(Answer::Failed(FORMERR | NOTIMP)));
+            self.is_plain = refuses || answer.is_err();
+            if !refuses {
+                return answer;
+            }
+        }
+        let id = number();
+        self.exchange(service, id, &service.plain_question(id))
+            .await
+    }
+
+    async fn exchange(
+        &self,
+        service: &ServiceName,
+        id: u16,
+        question: &[u8],
+    ) -> io::Result<Answer> {
+        let server = self.server;
+        let is_it = |message: &[u8]| service.answer(id, message).ok();
+        let answer = timeout(PATIENCE, by_datagram(server, question, is_it)).await??;
+        if answer != Answer::Truncated {
+            return Ok(answer);
+        }
+        timeout(PATIENCE, by_stream(server, question, is_it)).await?
+    }
+}
+
+/// Asks in a datagram. `is_it` returns the answer if a message is one.
+async fn by_datagram(
+    server: SocketAddr,
+    question: &[u8],
+    is_it: impl Fn(&[u8]) -> Option<Answer>,
+) -> io::Result<Answer> {
     let any: SocketAddr = match server {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -93,36 +147,39 @@ async fn by_datagram(service: &ServiceName, server: SocketAddr, number: u16) -> 
     let socket = UdpSocket::bind(any).await?;
     // A connected socket receives datagrams from this name server only, and reports an error if nothing listens there.
     socket.connect(server).await?;
-    socket.send(&service.question(number)).await?;
+    socket.send(question).await?;
     let mut buffer = [0; DATAGRAM_MAX as usize];
     loop {
         let length = socket.recv(&mut buffer).await?;
         // Other datagrams may be forged or late, and the right one may follow.
-        if let Ok(answer) = service.answer(number, &buffer[..length]) {
+        if let Some(answer) = is_it(&buffer[..length]) {
             return Ok(answer);
         }
     }
 }
 
 /// Asks over TCP (RFC 7766): a length of two bytes comes first, and bounds the answer.
-async fn by_stream(service: &ServiceName, server: SocketAddr, number: u16) -> io::Result<Answer> {
+async fn by_stream(
+    server: SocketAddr,
+    question: &[u8],
+    is_it: impl Fn(&[u8]) -> Option<Answer>,
+) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(server).await?;
-    let question = service.question(number);
     let length = u16::try_from(question.len()).map_err(io::Error::other)?;
     stream.write_all(&length.to_be_bytes()).await?;
-    stream.write_all(&question).await?;
+    stream.write_all(question).await?;
     let length = stream.read_u16().await?;
     let mut answer = vec![0; usize::from(length)];
     stream.read_exact(&mut answer).await?;
-    service.answer(number, &answer).map_err(io::Error::other)
+    is_it(&answer).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Returns the name of a response code (RFC 6895 section 2.3).
 fn rcode(code: u8) -> String {
     match code {
-        1 => "FORMERR".to_owned(),
+        FORMERR => "FORMERR".to_owned(),
         2 => "SERVFAIL".to_owned(),
-        4 => "NOTIMP".to_owned(),
+        NOTIMP => "NOTIMP".to_owned(),
         5 => "REFUSED".to_owned(),
         other => format!("with the code {other}"),
     }

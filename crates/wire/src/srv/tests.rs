@@ -92,6 +92,25 @@ fn the_question_is_the_one_that_any_resolver_understands() {
     let question = service("a.b").question(ID);
     let expected = b"\x71\x74\x01\x00\0\x01\0\0\0\0\0\x01\x08_quictun\x04_udp\x01a\x01b\0\0\x21\0\x01\0\0\x29\x04\xd0\0\0\0\0\0\0";
     assert_eq!(question, expected);
+    let plain = service("a.b").plain_question(ID);
+    let expected =
+        b"\x71\x74\x01\x00\0\x01\0\0\0\0\0\0\x08_quictun\x04_udp\x01a\x01b\0\0\x21\0\x01";
+    assert_eq!(plain, expected);
+}
+
+#[test]
+fn a_name_server_that_cannot_parse_the_question_need_not_repeat_it() {
+    let header = |number: u16, rcode: Rcode| {
+        let mut message = MessageBuilder::new_vec();
+        message.header_mut().set_id(number);
+        message.header_mut().set_qr(true);
+        message.header_mut().set_rcode(rcode);
+        message.finish()
+    };
+    assert_eq!(read(&header(ID, Rcode::FORMERR)), Ok(Answer::Failed(1)));
+    for other in [header(ID + 1, Rcode::FORMERR), header(ID, Rcode::SERVFAIL)] {
+        assert_eq!(read(&other), Err(NotAnAnswer));
+    }
 }
 
 #[test]

@@ -15,10 +15,16 @@ fn service() -> ServiceName {
     ServiceName::parse("example.com").expect("a service")
 }
 
+/// Returns whether a question announces a size by EDNS.
+fn is_extended(question: &[u8]) -> bool {
+    question[11] == 1
+}
+
 /// Builds the answer to a question, with this code and with records of these priorities, ports and targets.
 fn answer(question: &[u8], rcode: u8, records: &[(u8, u16, &str)]) -> Vec<u8> {
     const OPTIONS: usize = 11;
-    let mut message = question[..question.len() - OPTIONS].to_vec();
+    let options = if is_extended(question) { OPTIONS } else { 0 };
+    let mut message = question[..question.len() - options].to_vec();
     let count = u8::try_from(records.len()).expect("a few");
     message[2..12].copy_from_slice(&[0x81, 0x80 | rcode, 0, 1, 0, count, 0, 0, 0, 0]);
     for (priority, port, target) in records {
@@ -168,11 +174,54 @@ fn name_servers_that_are_silent_are_asked_twice_and_given_up() {
     assert_eq!(error.to_string(), expected);
     silent.set_nonblocking(true).expect("a socket");
     let mut buffer = [0; 512];
-    for _ in 0..ROUNDS {
+    // Devices that drop EDNS are silent as well, so the second question is without it.
+    for question in [service().question(7), service().plain_question(7)] {
         let length = silent.recv(&mut buffer).expect("a question");
-        assert_eq!(buffer[..length], service().question(7));
+        assert_eq!(buffer[..length], question);
     }
     assert!(silent.recv(&mut buffer).is_err(), "asked once more");
+}
+
+/// Starts a name server that answers questions until one is without EDNS, and those with EDNS by `to_extended`. The
+/// thread returns the number of questions.
+fn without_edns(
+    to_extended: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
+) -> (SocketAddr, JoinHandle<usize>) {
+    let socket = StdUdpSocket::bind(LOCAL).expect("a socket");
+    let address = socket.local_addr().expect("bound");
+    let thread = std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        for count in 1.. {
+            let (length, from) = socket.recv_from(&mut buffer).expect("a question");
+            let question = &buffer[..length];
+            if !is_extended(question) {
+                let one = answer(question, 0, &[(10, 1, "a.b")]);
+                socket.send_to(&one, from).expect("sent");
+                return count;
+            }
+            socket.send_to(&to_extended(question), from).expect("sent");
+        }
+        unreachable!("the loop has no end")
+    });
+    (address, thread)
+}
+
+#[test]
+fn a_name_server_that_does_not_know_edns_is_asked_again_at_once_without_it() {
+    let header_alone = |question: &[u8]| {
+        let mut header = answer(question, FORMERR, &[])[..12].to_vec();
+        header[4..12].fill(0);
+        header
+    };
+    for (server, thread) in [
+        without_edns(|question| answer(question, FORMERR, &[])),
+        without_edns(|question| answer(question, NOTIMP, &[])),
+        without_edns(header_alone),
+    ] {
+        let found = run(&[server], false).expect("records");
+        assert_eq!(found.0, [record(1, "a.b")]);
+        assert_eq!(thread.join().expect("it has answered"), 2);
+    }
 }
 
 #[test]
