@@ -167,7 +167,14 @@ impl Answers {
     async fn server(&self, server: ServerId) -> Result<Vec<SocketAddr>, String> {
         let HostPort { host, port } = match self.sources.servers.get(server.0) {
             Some(Address::At(at)) => at.clone(),
-            Some(Address::Service(_)) => self.sources.services.target(server).await?,
+            Some(Address::Service(_)) => {
+                let HostPort { host, port } = self.sources.services.target(server).await?;
+                // The target of a record is an absolute name (RFC 2782).
+                let resolved =
+                    self.servers
+                        .resolve_absolute(&Holder::Own, &host, port, Family::Any);
+                return resolved.await.map_err(|error| error.to_string());
+            }
             None => return Err("no server is configured".to_owned()),
         };
         if server == ServerId(0) && !self.sources.server_known.is_empty() {

@@ -84,6 +84,24 @@ impl Resolver {
         }
     }
 
+    /// Like [`Resolver::resolve`], for an absolute name: the search domains of this machine are not appended to it.
+    /// Names in the hosts file are found there, as nsswitch.conf configures.
+    pub(crate) async fn resolve_absolute(
+        &self,
+        holder: &Holder,
+        host: &str,
+        port: u16,
+        family: Family,
+    ) -> Result<Vec<SocketAddr>, ResolveError> {
+        // The C library does not find a name with a final dot in the hosts file.
+        let is_literal = host.parse::<IpAddr>().is_ok();
+        if is_literal || host.is_empty() || host.ends_with('.') || self.hosts.know(host) {
+            return self.resolve(holder, host, port, family).await;
+        }
+        self.resolve(holder, &format!("{host}."), port, family)
+            .await
+    }
+
     /// Resolves `host` for `holder` to addresses of `family`, best first, with alternating families (RFC 8305 section
     /// 4).
     ///

@@ -249,6 +249,28 @@ fn names_in_the_hosts_file_do_not_wait_behind_dns() {
     });
 }
 
+#[test]
+fn an_absolute_name_is_asked_for_with_a_final_dot_unless_the_hosts_file_has_it() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "10.0.0.1 known.example\n").expect("written");
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    let lookup = move |host: &str, _| {
+        log.lock().expect("not poisoned").push(host.to_owned());
+        Ok(addresses("1.1.1.1"))
+    };
+    let hosts = Hosts::at(file.path().to_owned());
+    let resolver = Resolver::with(Arc::new(lookup), DEADLINE, 1, hosts);
+    for host in ["a.example", "dotted.example.", "Known.example", "192.0.2.1"] {
+        let answer = resolver.resolve_absolute(&Holder::Own, host, 22, Family::Any);
+        assert!(run(answer).is_ok(), "{host}");
+    }
+    assert_eq!(
+        *asked.lock().expect("not poisoned"),
+        ["a.example.", "dotted.example.", "Known.example"]
+    );
+}
+
 // PROTOCOL OPEN-12.
 #[test]
 fn who_gives_up_waiting_for_a_place_is_not_looked_up() {
