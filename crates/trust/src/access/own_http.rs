@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::address::{is_this_host, readings};
 
 /// The address at which the HTTP interface of this process listens.
@@ -45,12 +47,18 @@ impl OwnHttp {
 /// Returns whether an address belongs to this host: only then can a socket be bound to it.
 ///
 /// Nothing is sent. Unless the kernel refuses it, the address counts as local, as every address does if
-/// `net.ipv4.ip_nonlocal_bind` is set.
+/// `net.ipv4.ip_nonlocal_bind` is set. A host without IPv6 has no IPv6 address.
 pub(super) fn is_local(addr: IpAddr) -> bool {
     match UdpSocket::bind((addr, 0)) {
         Ok(_) => true,
-        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
+        Err(error) => !is_foreign(&error),
     }
+}
+
+/// Returns whether the error of a bind says that the address does not belong to this host.
+fn is_foreign(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
 }
 
 #[cfg(test)]
@@ -106,6 +114,14 @@ mod tests {
     fn the_kernel_tells_which_addresses_are_of_this_host() {
         assert!(is_local(addr("127.0.0.1")) && is_local(addr("127.3.2.1")));
         assert!(!is_local(addr("192.0.2.1")) && !is_local(addr("2001:db8::1")));
+    }
+
+    #[test]
+    fn on_a_host_without_ipv6_no_ipv6_address_is_of_this_host() {
+        let off = io::Error::from(Errno::AFNOSUPPORT);
+        assert!(is_foreign(&off) && is_foreign(&Errno::ADDRNOTAVAIL.into()));
+        // If the kernel does not answer the question, the address may be of this host.
+        assert!(!is_foreign(&Errno::MFILE.into()) && !is_foreign(&Errno::PERM.into()));
     }
 
     fn addr(text: &str) -> IpAddr {
