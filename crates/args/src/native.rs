@@ -18,7 +18,7 @@ pub mod commands;
 pub mod enrolled;
 mod file;
 pub mod flags;
-mod limits;
+pub mod limits;
 mod print;
 mod servers;
 pub mod settings;

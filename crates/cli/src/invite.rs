@@ -11,7 +11,7 @@ use clap::ArgMatches;
 use jiff::Timestamp;
 use quictun_trust::enrolment::{Directory, InviteError};
 use quictun_trust::identity;
-use quictun_trust::settings::{Access, NamedClient, Pin, ServerIdentity, TargetRule};
+use quictun_trust::settings::{Access, ClientLimits, NamedClient, Pin, ServerIdentity, TargetRule};
 use quictun_wire::invitation::Code;
 use serde::{Serialize, Serializer};
 
@@ -19,6 +19,7 @@ use crate::exit::{self, Failed, say};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native;
+use quictun_args::native::limits;
 use quictun_args::native::settings::Server;
 use quictun_args::options::Why;
 use quictun_args::values::time_between;
@@ -49,6 +50,7 @@ enum What {
 struct Invite {
     name: String,
     allow: Vec<String>,
+    limits: ClientLimits,
     /// `HOST:PORT` of the server. `None`: an address of this machine is used.
     address: Option<String>,
     valid: Duration,
@@ -94,6 +96,7 @@ fn invite(matches: &ArgMatches, name: String, server: &Server) -> Result<Invite,
     let address = address.map(|text| with_port(&text, server.settings.listen.port()));
     Ok(Invite {
         address: address.transpose()?,
+        limits: limits::of_flags(matches)?,
         name,
         allow,
         valid,
@@ -202,7 +205,7 @@ fn make(
     let code = |secret| Code::new(name, &address, pin.0, secret);
     code([0; 16]).map_err(|error| Fault::usage(name, error))?;
     let until_s = now_s + invite.valid.as_secs();
-    let invited = clients.invite(name, &invite.allow, until_s, now_s);
+    let invited = clients.invite(name, &invite.allow, &invite.limits, until_s, now_s);
     let invited = invited.map_err(failed)?;
     let code = code(*invited.secret.as_bytes()).map_err(|error| Fault::usage(name, error))?;
     let until = Timestamp::from_second(i64::try_from(until_s).unwrap_or(i64::MAX));
@@ -330,6 +333,7 @@ fn failed(error: InviteError) -> Failed {
             return anyhow::Error::from(error).into();
         }
         InviteError::Rule(_) | InviteError::Rules(_) => "--allow",
+        InviteError::Limits => "--expires",
         _ => "invite",
     };
     Fault::usage(what, error).into()

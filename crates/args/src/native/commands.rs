@@ -221,6 +221,20 @@ fn invite() -> Command {
             "Address at which clients reach this server [default: an address of this machine]",
         ),
         value("valid", "DURATION", "Time until the code expires").default_value("1h"),
+        value("max-flows", "N", "Most flows that the client may have open"),
+        value("rate", "RATE", "Rate limit of each direction: 20mbit"),
+        value("rate-up", "RATE", "Rate limit from the client to targets"),
+        value("rate-down", "RATE", "Rate limit from targets to the client"),
+        value(
+            "quota",
+            "SIZE",
+            "Bytes that the client may use in a calendar month: 500GB",
+        ),
+        value(
+            "expires",
+            "DATE",
+            "Last day on which the client is let in: 2027-03-31",
+        ),
         switch("list", "List the clients that are invited or have joined"),
         switch(
             "revoke",

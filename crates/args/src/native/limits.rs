@@ -1,7 +1,8 @@
-//! The limits in a `[[client]]` table.
+//! The limits in a `[[client]]` table, and in the flags of an invitation, which have the same spelling.
 
 use std::fmt::Display;
 
+use clap::ArgMatches;
 use quictun_trust::limits::end_of;
 use quictun_trust::settings::ClientLimits;
 
@@ -19,44 +20,89 @@ const QUOTA_MIN: &str = "1B";
 const QUOTA_MAX: &str = "1000000TB";
 const FLOWS_MAX: u64 = 10_000_000;
 
+/// The limits as they were written.
+#[derive(Debug, Default)]
+struct Written<'a> {
+    max_flows: Option<&'a str>,
+    rate: Option<&'a str>,
+    rate_up: Option<&'a str>,
+    rate_down: Option<&'a str>,
+    quota: Option<&'a str>,
+    expires: Option<String>,
+}
+
 /// Reads the limits of a client. `what` names the table in messages.
 pub(super) fn of(what: &str, table: &ClientTable) -> Result<ClientLimits, Fault> {
-    let fault = |key: &str, why: &dyn Display| Fault::usage(what, format!("{key}: {why}"));
-    let rate = |key: &str, text| {
-        let rate = |text: &str| values::rate_between(text, RATE_MIN, RATE_MAX);
-        read(text, rate).map_err(|Why(why)| fault(key, &why))
+    let written = Written {
+        max_flows: text(table.max_flows.as_ref()),
+        rate: text(table.rate.as_ref()),
+        rate_up: text(table.rate_up.as_ref()),
+        rate_down: text(table.rate_down.as_ref()),
+        quota: text(table.quota.as_ref()),
+        expires: table.expires.as_ref().map(|date| match date {
+            Date::Text(text) => text.clone(),
+            Date::Toml(date) => date.to_string(),
+        }),
     };
-    let both = rate("rate", table.rate.as_ref())?;
-    let up = rate("rate_up", table.rate_up.as_ref())?;
-    let down = rate("rate_down", table.rate_down.as_ref())?;
-    if both.is_some() && (up.is_some() || down.is_some()) {
-        return Err(Fault::usage(
-            what,
-            "rate is both rate_up and rate_down: give it alone, or these two",
-        ));
-    }
-    let flows = |text: &str| values::number(text, 1..=FLOWS_MAX);
-    let flows = read(table.max_flows.as_ref(), flows);
-    let quota = |text: &str| values::size_between(text, QUOTA_MIN, QUOTA_MAX);
-    let quota = read(table.quota.as_ref(), quota);
-    let expires = table.expires.as_ref().map(|date| match date {
-        Date::Text(text) => end_of(text),
-        Date::Toml(date) => end_of(&date.to_string()),
-    });
-    Ok(ClientLimits {
-        max_flows: flows.map_err(|Why(why)| fault("max_flows", &why))?,
-        rate_up: up.or(both),
-        rate_down: down.or(both),
-        quota: quota.map_err(|Why(why)| fault("quota", &why))?,
-        expires: expires.transpose().map_err(|why| fault("expires", &why))?,
+    read(&written, |key, why| {
+        Fault::usage(what, format!("{key}: {why}"))
     })
 }
 
-fn read<T>(
-    text: Option<&Text>,
-    read: impl FnOnce(&str) -> Result<T, Why>,
-) -> Result<Option<T>, Why> {
-    text.map(|Text(text)| read(text)).transpose()
+/// Reads the limits in the flags of an invitation.
+///
+/// # Errors
+///
+/// Names the flag whose value is no limit.
+pub fn of_flags(matches: &ArgMatches) -> Result<ClientLimits, Fault> {
+    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let written = Written {
+        max_flows: text("max-flows"),
+        rate: text("rate"),
+        rate_up: text("rate-up"),
+        rate_down: text("rate-down"),
+        quota: text("quota"),
+        expires: text("expires").map(str::to_owned),
+    };
+    read(&written, |key, why| {
+        Fault::usage(format!("--{}", key.replace('_', "-")), why)
+    })
+}
+
+fn text(text: Option<&Text>) -> Option<&str> {
+    text.map(|Text(text)| text.as_str())
+}
+
+/// Reads the limits. `fault` makes the error of a key.
+fn read(
+    written: &Written<'_>,
+    fault: impl Fn(&str, &dyn Display) -> Fault,
+) -> Result<ClientLimits, Fault> {
+    let rate = |key: &str, text: Option<&str>| {
+        let rate = text.map(|text| values::rate_between(text, RATE_MIN, RATE_MAX));
+        rate.transpose().map_err(|Why(why)| fault(key, &why))
+    };
+    let both = rate("rate", written.rate)?;
+    let up = rate("rate_up", written.rate_up)?;
+    let down = rate("rate_down", written.rate_down)?;
+    if both.is_some() && (up.is_some() || down.is_some()) {
+        let why = "it is both rate_up and rate_down: give it alone, or these two";
+        return Err(fault("rate", &why));
+    }
+    let flows = written.max_flows;
+    let flows = flows.map(|text| values::number(text, 1..=FLOWS_MAX));
+    let quota = written.quota;
+    let quota = quota.map(|text| values::size_between(text, QUOTA_MIN, QUOTA_MAX));
+    let expires = written.expires.as_deref().map(end_of);
+    Ok(ClientLimits {
+        max_flows: flows
+            .transpose()
+            .map_err(|Why(why)| fault("max_flows", &why))?,
+        rate_up: up.or(both),
+        rate_down: down.or(both),
+        quota: quota.transpose().map_err(|Why(why)| fault("quota", &why))?,
+        expires: expires.transpose().map_err(|why| fault("expires", &why))?,
+    })
 }
 
 #[cfg(test)]

@@ -205,6 +205,19 @@ fn what_is_wrong_with_an_invitation_is_told_before_anything_is_written() {
             "--address",
             "is no HOST or HOST:PORT",
         ),
+        ("invite laptop --allow a:1 --max-flows 0", "--max-flows", ""),
+        ("invite laptop --allow a:1 --rate-up 7kbit", "--rate-up", ""),
+        (
+            "invite laptop --allow a:1 --rate 1mbit --rate-down 1mbit",
+            "--rate",
+            "rate_up and rate_down",
+        ),
+        ("invite laptop --allow a:1 --quota much", "--quota", ""),
+        (
+            "invite laptop --allow a:1 --expires tomorrow",
+            "--expires",
+            "is not a date",
+        ),
         ("invite", "command line", ""),
         ("invite laptop --list", "", ""),
     ] {

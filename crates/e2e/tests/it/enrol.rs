@@ -1,6 +1,7 @@
 //! `quictun invite` and `quictun join`: a code makes a machine a client, once.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -145,6 +146,31 @@ fn an_invited_machine_reaches_what_it_may_without_a_reload_and_after_one() -> Re
     server.program.signal(Signal::HUP)?;
     server.program.wait_for("client endpoint revoked", SOON)?;
     Ok(())
+}
+
+#[test]
+fn a_client_that_joins_has_the_limits_of_its_invitation_before_a_reload_and_after_one() -> Result<()>
+{
+    let application = Application::echo()?;
+    let target = bare(&application);
+    let mut server = Server::start()?;
+    let allow = ["laptop", "--allow", &target, "--max-flows", "1"];
+    let text = server.invite(&[&allow[..], &["--address", &server.address]].concat())?;
+    let home = Home::new()?;
+    joined(&home, &text.parse()?)?;
+    let client = client(home, &target)?;
+    let mut only = client.forward.connect()?;
+    let mut is_limited = || -> Result<()> {
+        only.write_all(b"?")?;
+        only.read_exact(&mut [0])?;
+        let ending = client.forward.ending()?;
+        ensure!(ending.is_reset(), "a second flow: {ending:?}");
+        Ok(())
+    };
+    is_limited().context("before a reload")?;
+    server.program.signal(Signal::HUP)?;
+    server.program.wait_for("configuration reloaded", SOON)?;
+    is_limited().context("after a reload")
 }
 
 // PROTOCOL JOIN-3.

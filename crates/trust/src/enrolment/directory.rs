@@ -15,6 +15,7 @@ use super::error::{InviteError, Refused};
 use super::{MAX_CLIENTS, MAX_ENTRY, MAX_PENDING, MAX_RULES};
 use crate::identity::files;
 use crate::keeper;
+use crate::settings::ClientLimits;
 
 const ENDING: &str = "toml";
 
@@ -36,6 +37,8 @@ pub struct Invited {
 pub struct Enrolled {
     /// The rules of the client.
     pub allow: Vec<String>,
+    /// The limits of the client.
+    pub limits: ClientLimits,
     /// True if an earlier attempt had already stored the same key and its answer was lost.
     pub before: bool,
 }
@@ -56,12 +59,13 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Fails if the client has already joined, or if the name or a rule cannot be stored. Also fails if there are too
-    /// many rules, clients or pending invitations, or if the file system fails.
+    /// Fails if the client has already joined, or if the name, a rule or a limit cannot be stored. Also fails if there
+    /// are too many rules, clients or pending invitations, or if the file system fails.
     pub fn invite(
         &self,
         name: &str,
         allow: &[String],
+        limits: &ClientLimits,
         until_s: u64,
         now_s: u64,
     ) -> Result<Invited, InviteError> {
@@ -82,7 +86,11 @@ impl Directory {
             key: secret.public_key(),
             until_s,
             allow: allow.to_vec(),
+            limits: *limits,
         };
+        if Entry::parse(name, &entry.pending()).as_ref() != Some(&entry) {
+            return Err(InviteError::Limits);
+        }
         files::replace(&path, entry.pending().as_bytes(), owner)
             .map_err(|cause| InviteError::Write(path, cause))?;
         Ok(Invited { secret, replaced })
@@ -138,11 +146,13 @@ impl Directory {
         };
         let text = std::str::from_utf8(&text).map_err(|_| Refused::Changed)?;
         if !is_pending(text) {
-            let allow = Entry::enrolled_rules(name, attempt.pin, text).ok_or(Refused::Used)?;
+            let enrolled = Entry::enrolled_rules(name, attempt.pin, text);
+            let (allow, limits) = enrolled.ok_or(Refused::Used)?;
             // The earlier attempt may have failed because this had not been done.
             lock.sync_all().map_err(Refused::Store)?;
             return Ok(Enrolled {
                 allow,
+                limits,
                 before: true,
             });
         }
@@ -159,6 +169,7 @@ impl Directory {
             .map_err(Refused::Store)?;
         Ok(Enrolled {
             allow: entry.allow,
+            limits: entry.limits,
             before: false,
         })
     }

@@ -4,10 +4,11 @@
 //! # quictun invitation 1: key KEY, until SECONDS           # enrolled TIME by an invitation
 //! [[client]]                                               [[client]]
 //! name = "laptop"                                          name = "laptop"
-//!                                                  ─►      key = "sha256:..."
-//! allow = [                                                allow = [
-//!     "127.0.0.1:22",                                          "127.0.0.1:22",
-//! ]                                                        ]
+//! max_flows = 200                                  ─►      key = "sha256:..."
+//! allow = [                                                max_flows = 200
+//!     "127.0.0.1:22",                                      allow = [
+//! ]                                                            "127.0.0.1:22",
+//!                                                          ]
 //! ```
 //!
 //! Both are configuration files, and only the first line marks a pending invitation. The code that handles an unknown
@@ -18,7 +19,8 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 use super::MAX_RULES;
 use super::attempt::PublicKey;
-use crate::settings::Pin;
+use super::limit_lines;
+use crate::settings::{ClientLimits, Pin};
 
 const PENDING: &str = "# quictun invitation ";
 const VERSION: &str = "1: key ";
@@ -40,6 +42,8 @@ pub struct Entry {
     pub until_s: u64,
     /// The rules for the targets that the client may reach.
     pub allow: Vec<String>,
+    /// The limits of the client.
+    pub limits: ClientLimits,
 }
 
 impl Entry {
@@ -60,21 +64,26 @@ impl Entry {
         self.table(&format!("{ENROLLED}{now} by an invitation"), Some(pin))
     }
 
-    /// Returns the rules of a client that has joined with this key. Returns `None` if the file has another key, or
-    /// lines that this module does not write.
-    pub(super) fn enrolled_rules(name: &str, pin: Pin, text: &str) -> Option<Vec<String>> {
+    /// Returns the rules and limits of a client that has joined with this key. Returns `None` if the file has another
+    /// key, or lines that this module does not write.
+    pub(super) fn enrolled_rules(
+        name: &str,
+        pin: Pin,
+        text: &str,
+    ) -> Option<(Vec<String>, ClientLimits)> {
         let (head, table) = text.split_once('\n')?;
         head.starts_with(ENROLLED).then_some(())?;
         Self::rules_of(name, Some(pin), table)
     }
 
     /// Reads back what `table` has written after its first line.
-    fn rules_of(name: &str, pin: Option<Pin>, table: &str) -> Option<Vec<String>> {
+    fn rules_of(name: &str, pin: Option<Pin>, table: &str) -> Option<(Vec<String>, ClientLimits)> {
         let table = table.strip_prefix(&format!("[[client]]\nname = \"{name}\"\n"))?;
         let table = match pin {
             Some(pin) => table.strip_prefix(&format!("key = \"{pin}\"\n"))?,
             None => table,
         };
+        let (limits, table) = limit_lines::split(table)?;
         let rules = table.strip_prefix("allow = [\n")?.strip_suffix("]\n")?;
         let rules = rules
             .lines()
@@ -82,7 +91,7 @@ impl Entry {
         let allow: Vec<String> = rules
             .map(|rule| rule.filter(|rule| Self::is_plain(rule)).map(str::to_owned))
             .collect::<Option<_>>()?;
-        (allow.len() <= MAX_RULES).then_some(allow)
+        (allow.len() <= MAX_RULES).then_some((allow, limits))
     }
 
     fn table(&self, head: &str, pin: Option<Pin>) -> String {
@@ -92,7 +101,7 @@ impl Entry {
             format!("name = \"{}\"", self.name),
         ];
         lines.extend(pin.map(|pin| format!("key = \"{pin}\"")));
-        lines.push("allow = [".to_owned());
+        lines.push(limit_lines::lines(&self.limits) + "allow = [");
         lines.extend(self.allow.iter().map(|rule| format!("    \"{rule}\",")));
         lines.push("]\n".to_owned());
         lines.join("\n")
@@ -106,12 +115,13 @@ impl Entry {
             .strip_prefix(VERSION)?
             .split_once(UNTIL)?;
         let key = BASE64_URL_SAFE_NO_PAD.decode(key).ok()?;
-        let allow = Self::rules_of(name, None, table)?;
+        let (allow, limits) = Self::rules_of(name, None, table)?;
         Some(Self {
             name: name.to_owned(),
             key: key.try_into().ok()?,
             until_s: until.parse().ok()?,
             allow,
+            limits,
         })
     }
 }

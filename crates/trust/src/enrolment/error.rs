@@ -25,6 +25,11 @@ pub enum InviteError {
     /// The invitation has more rules than one frame to the client can hold.
     #[error("{0} rules are too many: an invitation has at most {MAX_RULES}")]
     Rules(usize),
+    /// A limit has no form in which the client's file can hold it.
+    #[error(
+        "the client's file cannot hold its limits: give a time of expiry before the year 9999, in whole seconds"
+    )]
+    Limits,
     /// Too many invitations are pending.
     #[error("{MAX_PENDING} invitations are pending: revoke those that are no longer needed")]
     Pending,

@@ -5,13 +5,20 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::settings::Pin;
+use crate::settings::{ClientLimits, Pin};
 use quictun_wire::join::SIGNATURE_LEN;
 
 const NOW: u64 = 1_800_000_000;
 const HOUR: u64 = 3600;
 const PIN: Pin = Pin([5; 32]);
 const EXPORTER: [u8; 32] = [6; 32];
+const NONE: ClientLimits = ClientLimits {
+    max_flows: None,
+    rate_up: None,
+    rate_down: None,
+    quota: None,
+    expires: None,
+};
 
 struct World {
     clients: Directory,
@@ -30,7 +37,7 @@ impl World {
     #[track_caller]
     fn invite(&self, name: &str) -> Secret {
         let allow = ["127.0.0.1:22".to_owned(), "*:443".to_owned()];
-        let invited = self.clients.invite(name, &allow, NOW + HOUR, NOW);
+        let invited = self.clients.invite(name, &allow, &NONE, NOW + HOUR, NOW);
         invited.expect("invited").secret
     }
 
@@ -67,6 +74,38 @@ fn a_code_makes_one_client_known_and_is_used_up() {
     let refused = world.clients.enrol(&again, NOW + 2).expect_err("used");
     assert!(matches!(refused, Refused::Used), "{refused:?}");
     assert_eq!(world.text("laptop"), expected);
+}
+
+#[test]
+fn a_client_that_joins_has_the_limits_of_its_invitation() {
+    let world = World::new();
+    let day = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_hours(24);
+    let limits = ClientLimits {
+        max_flows: Some(200),
+        rate_down: Some(2_500_000),
+        expires: Some(day),
+        ..NONE
+    };
+    let allow = ["*:443".to_owned()];
+    let invited = world
+        .clients
+        .invite("laptop", &allow, &limits, NOW + HOUR, NOW);
+    let secret = invited.expect("invited").secret;
+    let attempt = attempt(&secret, "laptop", PIN);
+    for before in [false, true] {
+        let enrolled = world.clients.enrol(&attempt, NOW + 1).expect("enrolled");
+        assert_eq!((enrolled.limits, enrolled.before), (limits, before));
+    }
+    let expected = "max_flows = 200\nrate_down = \"20000000bit\"\nexpires = \"1970-01-02T00:00:00Z\"\nallow = [\n";
+    assert!(world.text("laptop").contains(expected));
+    let never = ClientLimits {
+        expires: Some(day + std::time::Duration::from_millis(1)),
+        ..NONE
+    };
+    let refused = world
+        .clients
+        .invite("phone", &allow, &never, NOW + HOUR, NOW);
+    assert!(matches!(refused, Err(InviteError::Limits)), "{refused:?}");
 }
 
 // PROTOCOL JOIN-5: the answer arrived too late, or the disk failed after the key had been stored.
@@ -181,7 +220,7 @@ fn the_file_has_nothing_of_the_secret() {
 fn a_second_invitation_takes_the_place_of_a_pending_one() {
     let world = World::new();
     let first = world.invite("laptop");
-    let again = world.clients.invite("laptop", &[], NOW + HOUR, NOW);
+    let again = world.clients.invite("laptop", &[], &NONE, NOW + HOUR, NOW);
     let again = again.expect("invited");
     assert!(again.replaced);
     let old = world.clients.enrol(&attempt(&first, "laptop", PIN), NOW);
@@ -189,7 +228,7 @@ fn a_second_invitation_takes_the_place_of_a_pending_one() {
     let new = attempt(&again.secret, "laptop", PIN);
     let enrolled = world.clients.enrol(&new, NOW).expect("enrolled");
     assert!(enrolled.allow.is_empty());
-    let taken = world.clients.invite("laptop", &[], NOW + HOUR, NOW);
+    let taken = world.clients.invite("laptop", &[], &NONE, NOW + HOUR, NOW);
     assert!(matches!(taken, Err(InviteError::Enrolled(_))), "{taken:?}");
 }
 
@@ -218,7 +257,10 @@ fn pending_invitations_are_bounded_and_expired_ones_are_removed() {
     let world = World::new();
     let invite = |n: usize, now| {
         let name = format!("c{n}");
-        world.clients.invite(&name, &[], now + HOUR, now).map(drop)
+        world
+            .clients
+            .invite(&name, &[], &NONE, now + HOUR, now)
+            .map(drop)
     };
     for n in 0..MAX_PENDING {
         invite(n, NOW).expect("a place");
@@ -234,7 +276,9 @@ fn pending_invitations_are_bounded_and_expired_ones_are_removed() {
 fn rules_that_a_file_cannot_hold_as_they_are_are_refused() {
     let world = World::new();
     let invite = |rules: &[String]| {
-        let invited = world.clients.invite("laptop", rules, NOW + HOUR, NOW);
+        let invited = world
+            .clients
+            .invite("laptop", rules, &NONE, NOW + HOUR, NOW);
         invited.map(drop)
     };
     for rule in ["a:1\"", "unix:/a\\b", "a\n:1", ""] {
@@ -246,7 +290,7 @@ fn rules_that_a_file_cannot_hold_as_they_are_are_refused() {
     let more = [&rules[..], &rules[..1]].concat();
     assert!(matches!(invite(&more), Err(InviteError::Rules(65))));
     assert!(matches!(
-        world.clients.invite("../x", &[], NOW, NOW),
+        world.clients.invite("../x", &[], &NONE, NOW, NOW),
         Err(InviteError::Name(_))
     ));
 }
@@ -340,7 +384,7 @@ proptest! {
             match step {
                 Step::Wait(seconds) => now += seconds,
                 Step::Invite => {
-                    let invited = world.clients.invite("x", &[], now + HOUR, now);
+                    let invited = world.clients.invite("x", &[], &NONE, now + HOUR, now);
                     let enrolled = matches!(state, State::Enrolled { .. });
                     prop_assert_eq!(invited.is_err(), enrolled);
                     if let Ok(invited) = invited {

@@ -1,10 +1,13 @@
-//! Encodes the outcome of an enrolment: a number, followed by one rule on each line after [`ENROLLED`] or [`BEFORE`].
+//! Encodes the outcome of an enrolment: a number. After [`ENROLLED`] or [`BEFORE`] follow the limits of the client on
+//! one line, and each of its rules on a line.
 
 use std::io;
+use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
 
 use crate::enrolment::{Enrolled, Refused};
+use crate::settings::ClientLimits;
 
 const ENROLLED: u8 = 0;
 const UNKNOWN: u8 = 1;
@@ -18,9 +21,17 @@ const BEFORE: u8 = 6;
 pub(super) fn encode(outcome: Result<Enrolled, Refused>) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut answer = vec![ENROLLED];
     match outcome {
-        Ok(Enrolled { allow, before }) => {
+        Ok(Enrolled {
+            allow,
+            limits,
+            before,
+        }) => {
             answer[0] = if before { BEFORE } else { ENROLLED };
-            answer.extend(allow.join("\n").into_bytes());
+            answer.extend(limits_line(&limits).into_bytes());
+            for rule in allow {
+                answer.push(b'\n');
+                answer.extend(rule.into_bytes());
+            }
         }
         Err(Refused::Unknown) => answer[0] = UNKNOWN,
         Err(Refused::Used) => answer[0] = USED,
@@ -39,9 +50,12 @@ pub(super) fn decode(answer: &[u8]) -> Result<Enrolled, Refused> {
     let (outcome, rules) = answer.split_first().ok_or_else(invalid)?;
     Err(match *outcome {
         ENROLLED | BEFORE => {
-            let rules = std::str::from_utf8(rules).map_err(|_| invalid())?;
+            let text = std::str::from_utf8(rules).map_err(|_| invalid())?;
+            let mut lines = text.lines();
+            let limits = lines.next().and_then(limits_of);
             return Ok(Enrolled {
-                allow: rules.lines().map(str::to_owned).collect(),
+                limits: limits.ok_or_else(invalid)?,
+                allow: lines.map(str::to_owned).collect(),
                 before: *outcome == BEFORE,
             });
         }
@@ -54,6 +68,45 @@ pub(super) fn decode(answer: &[u8]) -> Result<Enrolled, Refused> {
     })
 }
 
+/// Formats the limits as five numbers, with `-` for none. The time of expiry counts in seconds since 1970.
+fn limits_line(limits: &ClientLimits) -> String {
+    let since_1970 = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).ok();
+    let expires = limits.expires.map(|at| since_1970(at).unwrap_or_default());
+    let numbers = [
+        limits.max_flows,
+        limits.rate_up,
+        limits.rate_down,
+        limits.quota,
+        expires.map(|time| time.as_secs()),
+    ];
+    let shown = numbers.map(|number| number.map_or_else(|| "-".to_owned(), |it| it.to_string()));
+    shown.join(" ")
+}
+
+fn limits_of(line: &str) -> Option<ClientLimits> {
+    let mut numbers = [None; 5];
+    let mut words = line.split(' ');
+    for number in &mut numbers {
+        *number = match words.next()? {
+            "-" => None,
+            word => Some(word.parse::<u64>().ok()?),
+        };
+    }
+    let [max_flows, rate_up, rate_down, quota, expires] = numbers;
+    let at = |seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+    let limits = ClientLimits {
+        max_flows,
+        rate_up,
+        rate_down,
+        quota,
+        expires: match expires {
+            None => None,
+            Some(seconds) => Some(at(seconds)?),
+        },
+    };
+    words.next().is_none().then_some(limits)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::record::number;
@@ -61,11 +114,25 @@ mod tests {
 
     #[test]
     fn what_the_keeper_has_decided_arrives() {
-        for (allow, before) in [
-            (vec![], true),
-            (vec!["a:1".to_owned(), "unix:/x y".to_owned()], false),
+        let limits = ClientLimits {
+            rate_up: Some(u64::MAX),
+            quota: Some(1),
+            expires: Some(SystemTime::UNIX_EPOCH + Duration::from_hours(24)),
+            ..ClientLimits::default()
+        };
+        for (allow, limits, before) in [
+            (vec![], ClientLimits::default(), true),
+            (
+                vec!["a:1".to_owned(), "unix:/x y".to_owned()],
+                limits,
+                false,
+            ),
         ] {
-            let enrolled = Enrolled { allow, before };
+            let enrolled = Enrolled {
+                allow,
+                limits,
+                before,
+            };
             let sent = encode(Ok(enrolled.clone())).expect("an answer");
             assert_eq!(decode(&sent).expect("enrolled"), enrolled);
         }
@@ -82,7 +149,14 @@ mod tests {
         }
         let full = Refused::Store(io::Error::from_raw_os_error(28));
         assert_eq!(number(&encode(Err(full)).expect_err("the disk")), 28);
-        for nonsense in [&[][..], &[9], &[ENROLLED, 0xff]] {
+        let short = [&[ENROLLED][..], b"- - - -"].concat();
+        let long = [&[ENROLLED][..], b"- - - - - -"].concat();
+        let words = [&[ENROLLED][..], b"- - - - x"].concat();
+        let nonsense = [&[][..], &[9], &[ENROLLED], &[ENROLLED, 0xff]];
+        for nonsense in nonsense
+            .into_iter()
+            .chain([&short[..], &long[..], &words[..]])
+        {
             assert!(matches!(decode(nonsense), Err(Refused::Store(_))));
         }
     }

@@ -22,7 +22,7 @@ use super::{Reload, hand_out};
 use crate::mailbox::{Mailbox, Message};
 use quictun_trust::enrolment::{Attempt, Directory, Enrolled, Refused};
 use quictun_trust::keeper;
-use quictun_trust::settings::{ClientLimits, ClientProof, NamedClient, TargetRule};
+use quictun_trust::settings::{ClientProof, NamedClient, TargetRule};
 
 /// Limit of attempts that wait, over all workers. Each takes milliseconds, and a client that finds the queue full tries
 /// again.
@@ -103,7 +103,11 @@ async fn enrol(
         Standing::OtherName => return Ok(Outcome::Known),
         Standing::OtherKey => return Err(Refused::Used),
     }
-    let Enrolled { allow, before } = match store(joining.clients.clone(), attempt.clone()).await {
+    let Enrolled {
+        allow,
+        limits,
+        before,
+    } = match store(joining.clients.clone(), attempt.clone()).await {
         // The key is known and the invitation is gone: the answer to an earlier attempt was lost, or the configuration
         // names the client.
         Err(Refused::Used | Refused::Unknown) if standing == Standing::Same => {
@@ -120,7 +124,7 @@ async fn enrol(
         proofs: vec![ClientProof::Pin(attempt.pin)],
         allow: allow.map_err(|_| Refused::NotInForce)?,
         listen: Vec::new(),
-        limits: ClientLimits::default(),
+        limits,
         names_sources: false,
     };
     let rules = match reload.source.with_client(&client) {
