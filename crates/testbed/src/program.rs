@@ -252,6 +252,15 @@ impl Program {
         resident_bytes(self.pid())
     }
 
+    /// Returns the most resident memory that the process has had, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process has ended.
+    pub fn resident_bytes_at_most(&self) -> Result<u64> {
+        status_bytes(self.pid(), "VmHWM")
+    }
+
     /// Returns the number of open descriptors.
     ///
     /// # Errors
@@ -318,12 +327,17 @@ fn report(name: &str, lines: &[String]) {
 ///
 /// Fails if there is no process of this id.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
+    status_bytes(pid, "VmRSS")
+}
+
+/// Returns an amount of memory that the kernel reports for a process (`/proc/PID/status`), in bytes.
+fn status_bytes(pid: u32, name: &str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .and_then(|rest| rest.trim().strip_suffix(" kB"))
-        .with_context(|| format!("no VmRSS for process {pid}: has it ended?"))?;
+        .with_context(|| format!("no {name} for process {pid}: has it ended?"))?;
     Ok(kib.trim().parse::<u64>()? * 1024)
 }
 

@@ -134,7 +134,21 @@ pub fn upload_by(
     time: Duration,
     clock: &Clock<'_>,
 ) -> Result<f64> {
-    let connection = open(forward, Role::Sink)?;
+    upload_on(forward.connect()?, application, time, clock)
+}
+
+/// Like [`upload_by`], on a connection that is open already.
+///
+/// # Errors
+///
+/// Fails if the connection or the clock fails.
+pub fn upload_on(
+    mut connection: Connection,
+    application: &Measured,
+    time: Duration,
+    clock: &Clock<'_>,
+) -> Result<f64> {
+    connection.write_all(&[Role::Sink as u8])?;
     let block = vec![0; BLOCK];
     let received = &application.received;
     transfer(connection, received, time, clock, |connection| {
@@ -162,7 +176,8 @@ pub fn download(forward: &Endpoint, time: Duration) -> Result<f64> {
 /// A clock by which a rate is measured.
 pub type Clock<'a> = dyn Fn() -> Result<Duration> + 'a;
 
-fn since_now() -> impl Fn() -> Result<Duration> {
+/// Returns the clock of this machine.
+pub(super) fn since_now() -> impl Fn() -> Result<Duration> {
     let begin = Instant::now();
     move || Ok(begin.elapsed())
 }

@@ -82,15 +82,34 @@ pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
         Measure::Wakes => "Mbit/1000 wakes",
         Measure::Echo | Measure::EchoTail | Measure::Connects => "1/s",
     };
-    let paired = stats::compare(&pairs).context("nothing was measured")?;
-    let mut report = Report::new(format!("{:?}, {} pairs", load.measure, load.pairs));
-    for (number, (after, before)) in pairs.iter().enumerate() {
-        report.add_detail(format!("pair {number}: this build"), *after, unit);
-        report.add_detail(format!("pair {number}: earlier build"), *before, unit);
+    let title = format!("{:?}, {} pairs", load.measure, load.pairs);
+    report(
+        title,
+        ["this build", "earlier build"],
+        unit,
+        &pairs,
+        load.least,
+    )
+}
+
+/// Reports pairs of figures: the medians of both, and the ratio of the first to the second, with its interval, which may
+/// reach down to `least`.
+pub(super) fn report(
+    title: String,
+    [this, other]: [&str; 2],
+    unit: &'static str,
+    pairs: &[(f64, f64)],
+    least: f64,
+) -> Result<Report> {
+    let paired = stats::compare(pairs).context("nothing was measured")?;
+    let mut report = Report::new(title);
+    for (number, (first, second)) in pairs.iter().enumerate() {
+        report.add_detail(format!("pair {number}: {this}"), *first, unit);
+        report.add_detail(format!("pair {number}: {other}"), *second, unit);
     }
     let medians = [
-        ("earlier build", pairs.iter().map(|pair| pair.1).collect()),
-        ("this build", pairs.iter().map(|pair| pair.0).collect()),
+        (other, pairs.iter().map(|pair| pair.1).collect()),
+        (this, pairs.iter().map(|pair| pair.0).collect()),
     ];
     for (name, values) in medians {
         let values: Vec<f64> = values;
@@ -101,7 +120,7 @@ pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
         );
     }
     report.add("ratio, median", paired.ratio, "");
-    report.add_floor("ratio, interval from", paired.interval.low, load.least);
+    report.add_floor("ratio, interval from", paired.interval.low, least);
     report.add("ratio, interval to", paired.interval.high, "");
     report.add("level of the interval", paired.interval.level * 100.0, "%");
     Ok(report)

@@ -1,7 +1,7 @@
 //! Compares connections through a client's proxy with those through a forward: the time that the proxy request adds to
 //! the first byte, and the memory that many connections leave behind.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,10 @@ use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use super::report::{Report, figure};
 
 /// The number of connections of each kind before the measurement.
-const WARM: usize = 100;
+pub(super) const WARM: usize = 100;
+
+/// The time limit of one connection.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The limits of the measurement.
 #[derive(Clone, Copy, Debug)]
@@ -42,20 +45,17 @@ pub fn run(count: usize, limits: Limits) -> Result<Report> {
         }
     });
     let (_server, mut client) = tunnel(target)?;
-    let [forward, proxy] = [0, 1].map(|at| client.forwards(2).map(|all| all[at].clone()));
-    let (Endpoint::Tcp(forward), Endpoint::Tcp(proxy)) = (forward?, proxy?) else {
-        bail!("the client listens on a Unix socket");
-    };
+    let [forward, proxy] = listeners(&client)?;
     for _ in 0..WARM {
-        first_byte(forward, None)?;
-        first_byte(proxy, Some(target))?;
+        first_byte(forward, None, b"?")?;
+        first_byte(proxy, Some(target), b"?")?;
     }
     let mut times = [Vec::new(), Vec::new()];
     let mut warm = client.program.resident_bytes()?;
     let started = Instant::now();
     for number in 0..count {
-        times[0].push(first_byte(forward, None)?);
-        times[1].push(first_byte(proxy, Some(target))?);
+        times[0].push(first_byte(forward, None, b"?")?);
+        times[1].push(first_byte(proxy, Some(target), b"?")?);
         if number == count / 10 {
             warm = client.program.resident_bytes()?;
         }
@@ -92,7 +92,7 @@ pub fn run(count: usize, limits: Limits) -> Result<Report> {
 }
 
 /// Starts `quictun server`, and `quictun client` with a forward to `target` and a proxy.
-fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
+pub(super) fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;
     command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
@@ -114,26 +114,50 @@ fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
     Ok((server, client))
 }
 
-/// Returns the milliseconds from the start of connecting to the first byte of an answer; uses SOCKS5 if `target` is
-/// given.
-fn first_byte(listener: SocketAddr, target: Option<SocketAddr>) -> Result<f64> {
-    let started = Instant::now();
-    let mut stream = TcpStream::connect_timeout(&listener, Duration::from_secs(10))?;
-    stream.set_nodelay(true)?;
-    if let Some(target) = target {
-        let IpAddr::V4(ip) = target.ip() else {
-            bail!("{target} is not an IPv4 address");
-        };
-        stream.write_all(&[5, 1, 0])?;
-        stream.read_exact(&mut [0; 2])?;
-        let mut request = vec![5, 1, 0, 1];
-        request.extend(ip.octets().into_iter().chain(target.port().to_be_bytes()));
-        stream.write_all(&request)?;
-        let mut answer = [0; 10];
-        stream.read_exact(&mut answer)?;
-        ensure!(answer[1] == 0, "the proxy answered {answer:?}");
+/// Returns the addresses of the forward and of the proxy that [`tunnel`] has started.
+pub(super) fn listeners(client: &Client) -> Result<[SocketAddr; 2]> {
+    match client.forwards(2)?[..] {
+        [Endpoint::Tcp(forward), Endpoint::Tcp(proxy)] => Ok([forward, proxy]),
+        _ => bail!("the client listens on a Unix socket"),
     }
-    stream.write_all(b"?")?;
-    stream.read_exact(&mut [0])?;
-    Ok(started.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Sends a request that the application echoes, and reads the echo. Returns the milliseconds from the start of
+/// connecting to the first byte of the echo. Uses SOCKS5 if `target` is given.
+pub(super) fn first_byte(
+    listener: SocketAddr,
+    target: Option<SocketAddr>,
+    request: &[u8],
+) -> Result<f64> {
+    let started = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&listener, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    if let Some(target) = target {
+        ask(&mut stream, target)?;
+    }
+    stream.write_all(request)?;
+    let mut echo = vec![0; request.len()];
+    let (first, rest) = echo.split_at_mut(1);
+    stream.read_exact(first)?;
+    let elapsed = started.elapsed();
+    stream.read_exact(rest)?;
+    ensure!(echo == request, "the echo differs from the request");
+    Ok(elapsed.as_secs_f64() * 1e3)
+}
+
+/// Asks a SOCKS5 proxy for a target.
+pub(super) fn ask(stream: &mut (impl Read + Write), target: SocketAddr) -> Result<()> {
+    let IpAddr::V4(ip) = target.ip() else {
+        bail!("{target} is not an IPv4 address");
+    };
+    stream.write_all(&[5, 1, 0])?;
+    stream.read_exact(&mut [0; 2])?;
+    let mut request = vec![5, 1, 0, 1];
+    request.extend(ip.octets().into_iter().chain(target.port().to_be_bytes()));
+    stream.write_all(&request)?;
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer)?;
+    ensure!(answer[1] == 0, "the proxy answered {answer:?}");
+    Ok(())
 }

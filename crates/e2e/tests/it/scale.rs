@@ -145,6 +145,32 @@ fn flows_lose_no_byte_where_their_connection_or_its_path_is_cut() -> Result<()> 
 }
 
 #[test]
+fn connections_through_a_proxy_are_opened_at_a_fixed_rate() -> Result<()> {
+    let load = ["--count", "300", "--per-second", "100"];
+    let report = scale(&[&["socks", "--max-added-ms", "50"][..], &load].concat())?;
+    let rows = report["rows"].as_array().context("rows")?;
+    let mut at_most = rows
+        .iter()
+        .filter(|row| row["what"] == "client: resident at most, after");
+    let most = at_most.next().and_then(|row| row["value"].as_f64());
+    ensure!(most.is_some_and(|kib| kib > 0.0), "{report}");
+    Ok(())
+}
+
+#[test]
+fn kinds_of_forwards_are_compared() -> Result<()> {
+    for kind in ["proxy", "reverse"] {
+        let pair = ["--pairs", "1", "--seconds", "0.3", "--least", "0.01"];
+        let report = scale(&[&["kinds", "--kind", kind][..], &pair].concat())?;
+        ensure!(
+            report["rows"].to_string().contains("ratio, median"),
+            "{report}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
 fn connections_through_a_proxy_are_opened_and_leave_nothing() -> Result<()> {
     let limits = ["--max-added-ms", "50", "--max-growth", "20"];
     scale(&[&["proxy", "--count", "300"][..], &limits].concat()).map(drop)

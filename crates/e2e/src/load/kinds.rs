@@ -1,0 +1,215 @@
+//! Compares the throughput of another kind of forward with that of `-L`, in one build.
+//!
+//! Each pair measures both, one after the other, on fresh processes, and the order alternates from pair to pair. The
+//! programs run on two network namespaces with a cable between them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum;
+use quictun_testbed::application::listen;
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
+
+use super::measured::{Measured, download, since_now, upload, upload_on};
+use super::report::Report;
+use super::{pairs, proxy};
+
+/// A kind of forward other than `-L`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A proxy (`-D`), by SOCKS5. Both sides upload.
+    Proxy,
+    /// A reverse forward (`-R`). Its bytes go from the server to the client, as those of a download through `-L` do.
+    Reverse,
+    /// `--redirect`. Both sides upload. Requires nftables.
+    Redirect,
+}
+
+/// The size of the measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Kinds {
+    /// The kind to compare.
+    pub kind: Kind,
+    /// The number of pairs.
+    pub pairs: usize,
+    /// The duration of one measurement, without its warm-up.
+    pub time: Duration,
+    /// The minimum ratio of the kind to `-L` that the interval may reach.
+    pub least: f64,
+}
+
+/// The address of the far machine, and the port of `--redirect`.
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 30, 250, 2);
+const REDIRECT: &str = "7501";
+
+/// The log line of a client whose reverse forward is in place.
+const LISTENS: &str = "the server listens for this client";
+
+/// Compares one kind of forward with `-L`. Must run in [`quictun_testbed::isolation`].
+///
+/// # Errors
+///
+/// Fails if a tunnel does not work.
+pub fn run(load: &Kinds) -> Result<Report> {
+    let ground = Ground::new(load.kind)?;
+    let mut pairs = Vec::new();
+    for number in 0..load.pairs {
+        let tunnel = ground.tunnel()?;
+        let kind = || ground.measure(&tunnel, load.time).context("measuring it");
+        let forward = || ground.measure_forward(&tunnel, load.time);
+        let forward = || forward().context("measuring -L");
+        pairs.push(if number % 2 == 0 {
+            let first = kind()?;
+            (first, forward()?)
+        } else {
+            let second = forward()?;
+            (kind()?, second)
+        });
+        tunnel.end()?;
+    }
+    let title = format!("{:?} against -L, {} pairs", load.kind, load.pairs);
+    pairs::report(title, ["it", "-L"], "Mbit/s", &pairs, load.least)
+}
+
+/// Two machines with an application on each.
+struct Ground {
+    kind: Kind,
+    here: Machine,
+    far: Machine,
+    /// The application on the far machine, and the one on this machine, which reverse forwards lead to.
+    far_application: Measured,
+    near_application: Measured,
+    far_target: SocketAddr,
+    near_target: SocketAddr,
+}
+
+/// Both programs, and the address of the kind of forward that is compared.
+struct Tunnel {
+    server: Program,
+    client: Client,
+    other: Endpoint,
+}
+
+impl Ground {
+    fn new(kind: Kind) -> Result<Self> {
+        let (here, far) = (Machine::here(), Machine::new("far")?);
+        here.join(&far, "lan0", "10.30.250.1/24", &format!("{FAR}/24"))?;
+        let [far_application, near_application] = [Measured::default(), Measured::default()];
+        let start = |application: &Measured, ip: IpAddr| {
+            let listener = listen((ip, 0).into())?;
+            let target = listener.local_addr()?;
+            application.serve(listener);
+            Ok::<_, anyhow::Error>(target)
+        };
+        let far_target = far.within(|| start(&far_application, FAR.into()))?;
+        let near_target = start(&near_application, Ipv4Addr::LOCALHOST.into())?;
+        if kind == Kind::Redirect {
+            redirect(&here)?;
+        }
+        Ok(Self {
+            kind,
+            here,
+            far,
+            far_application,
+            near_application,
+            far_target,
+            near_target,
+        })
+    }
+
+    fn tunnel(&self) -> Result<Tunnel> {
+        let home = Home::new()?;
+        let mut command = home.command(&self.far, "quictun")?;
+        command.args(["server", "--listen", &format!("{FAR}:0"), "--http", "off"]);
+        command.args(["--allow", &self.far_target.to_string()]);
+        command.args(["--listen-for", "127.0.0.1:*"]);
+        let mut server = Program::start("server", &mut command)?;
+        let line = server.wait_for("Server endpoint start up successful", START)?;
+        let (address, pin) = (listen_address(&line)?, server_pin(&line)?);
+        let mut command = home.command(&self.here, "quictun")?;
+        command.args(["client", "--server", &address, "--pin", &pin]);
+        command.args(["--psk-file", "state/client.psk", "--http", "off"]);
+        command.args(["-L", &format!("127.0.0.1:0={}", self.far_target)]);
+        match self.kind {
+            Kind::Proxy => command.args(["-D", "127.0.0.1:0"]),
+            Kind::Reverse => command.args(["-R", &format!("127.0.0.1:0={}", self.near_target)]),
+            Kind::Redirect => command.args(["--redirect", REDIRECT]),
+        };
+        let mut client = Client::from_command(home, &mut command)?;
+        let other = match self.kind {
+            Kind::Proxy => client.forwards(2)?[1].clone(),
+            Kind::Reverse => {
+                let line = client.program.wait_for(LISTENS, START)?;
+                let at = line.split_once("\"listen\": \"");
+                let at = at.and_then(|(_, rest)| rest.split_once('"'));
+                Endpoint::parse(at.with_context(|| format!("no address in {line:?}"))?.0)?
+            }
+            Kind::Redirect => Endpoint::Tcp(self.far_target),
+        };
+        client
+            .program
+            .wait_for("connected to server endpoint", START)?;
+        Ok(Tunnel {
+            server,
+            client,
+            other,
+        })
+    }
+
+    /// Returns the rate of the kind that is compared, in Mbit/s.
+    fn measure(&self, tunnel: &Tunnel, time: Duration) -> Result<f64> {
+        let other = &tunnel.other;
+        match self.kind {
+            Kind::Reverse => self
+                .far
+                .within(|| upload(other, &self.near_application, time)),
+            Kind::Redirect => upload(other, &self.far_application, time),
+            Kind::Proxy => {
+                let mut connection: Connection = other.connect()?;
+                proxy::ask(&mut connection, self.far_target)?;
+                upload_on(connection, &self.far_application, time, &since_now())
+            }
+        }
+    }
+
+    /// Returns the rate of `-L` in the direction in which the kind is measured, in Mbit/s.
+    fn measure_forward(&self, tunnel: &Tunnel, time: Duration) -> Result<f64> {
+        let forward = &tunnel.client.forward;
+        match self.kind {
+            Kind::Reverse => download(forward, time),
+            Kind::Proxy | Kind::Redirect => upload(forward, &self.far_application, time),
+        }
+    }
+}
+
+impl Tunnel {
+    /// Ends the tunnel; checks that both programs still run.
+    fn end(mut self) -> Result<()> {
+        for program in [&mut self.client.program, &mut self.server] {
+            if let Some(status) = program.ended()? {
+                bail!("a program ended: {status}");
+            }
+            program.hush();
+        }
+        Ok(())
+    }
+}
+
+/// Leads this machine's connections to the client, with the commands that `quictun doctor` prints.
+fn redirect(here: &Machine) -> Result<()> {
+    let home = Home::new()?;
+    let mut doctor = home.command(here, "quictun")?;
+    let commands = doctor.args(["doctor", "--redirect", REDIRECT]).output()?;
+    ensure!(commands.status.success(), "{commands:?}");
+    let commands = String::from_utf8(commands.stdout)?;
+    let mut shell = Command::new("sh");
+    let done = shell.args(["-e", "-c", &commands]).stdin(Stdio::null());
+    let done = done.output()?;
+    ensure!(done.status.success(), "{commands}\n{done:?}");
+    Ok(())
+}
