@@ -32,6 +32,7 @@ mod leaks;
 mod limits;
 mod link;
 mod logs;
+mod lost_connections;
 mod metrics;
 mod native;
 mod network_change;

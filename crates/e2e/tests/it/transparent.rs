@@ -73,23 +73,22 @@ impl Far {
         command.arg("client").args(&self.flags).args(more);
         Program::start("client", &mut command)
     }
+}
 
-    /// Runs the commands that `quictun doctor` prints for this flag.
-    fn lead(&self, flag: &str, port: &str) -> Result<()> {
-        let output = self
-            .home
-            .command(&Machine::here(), "quictun")?
-            .args(["doctor", flag, port])
-            .output()?;
-        ensure!(output.status.success(), "{output:?}");
-        let commands = String::from_utf8(output.stdout)?;
-        let done = Command::new("sh")
-            .args(["-e", "-c", &commands])
-            .stdin(Stdio::null())
-            .output()?;
-        ensure!(done.status.success(), "{commands}\n{done:?}");
-        Ok(())
-    }
+/// Runs the commands that `quictun doctor` prints for this flag.
+pub(crate) fn lead(home: &Home, flag: &str, port: &str) -> Result<()> {
+    let output = home
+        .command(&Machine::here(), "quictun")?
+        .args(["doctor", flag, port])
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let commands = String::from_utf8(output.stdout)?;
+    let done = Command::new("sh")
+        .args(["-e", "-c", &commands])
+        .stdin(Stdio::null())
+        .output()?;
+    ensure!(done.status.success(), "{commands}\n{done:?}");
+    Ok(())
 }
 
 #[test]
@@ -109,14 +108,14 @@ fn what_nftables_leads_to_a_client_is_carried_to_where_it_was_made() -> Result<(
             ("--redirect", "7501", "quictun_redirect"),
             ("--tproxy", "7502", "quictun_tproxy"),
         ] {
-            far.lead(flag, port).with_context(|| flag.to_owned())?;
+            lead(&far.home, flag, port).with_context(|| flag.to_owned())?;
             for &at in &far.echoes {
                 through_echo(&Endpoint::Tcp(at), SOME)
                     .with_context(|| format!("{flag} to {at}"))?;
                 client.wait_for(&format!("\"target\": \"tcp:{at}\""), SOON)?;
             }
             // The commands can run again, and connections from outside to this machine keep working.
-            far.lead(flag, port).with_context(|| flag.to_owned())?;
+            lead(&far.home, flag, port).with_context(|| flag.to_owned())?;
             far.machine
                 .within(|| through_echo(&Endpoint::Tcp(here), SOME))
                 .with_context(|| format!("{flag}, a connection from outside"))?;

@@ -1,0 +1,188 @@
+//! A redirected flow goes on when its connection is lost (PROTOCOL section 5.8), and a flow of a reverse forward is reset
+//! (PROTOCOL section 5.9). For forwards and the proxy see `bonds`.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_testbed::application::{Application, echo, through_echo};
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, installed};
+use quictun_testbed::tunnel::{Home, START, server_pin};
+
+use crate::{reverse, transparent};
+
+/// The server's address and the address of the echo behind it.
+const SERVER: &str = "10.20.0.2:7500";
+const ECHO: &str = "198.51.100.7:7000";
+
+/// Timeouts that make a blackout end the connection quickly.
+const IDLE: [&str; 4] = ["--idle-timeout", "2s", "--keep-alive", "500ms"];
+
+/// The log lines at client and server when the connection is gone.
+const WAITS: [&str; 2] = [
+    "connection to server endpoint lost: its flows wait for another one",
+    "client endpoint gone: its flows wait for it to come again",
+];
+const LOST: [&str; 2] = [
+    "connection to server endpoint lost",
+    "client endpoint lost: its tunnels were reset",
+];
+const LISTENER_GOES_ON: &str = "the listener goes on with another connection of its client";
+const GO_ON: &str = "flows continue on a new connection";
+
+/// The time limit for losing a connection and making another one, even on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The bytes that a flow carries each way before the cable is cut, and from then on.
+const BEFORE: Payload = Payload {
+    seed: 91,
+    bytes: 1 << 20,
+};
+const AFTER: Payload = Payload {
+    seed: 92,
+    bytes: 8 << 20,
+};
+
+/// Two machines on one cable: the client and an echo here, the server and an echo at the far end.
+struct Site {
+    here: Machine,
+    far: Machine,
+    server: Program,
+    client: Program,
+    home: Home,
+    _echo: Application,
+}
+
+impl Site {
+    fn new() -> Result<Self> {
+        let (here, far) = (Machine::here(), Machine::new("far")?);
+        here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
+        // The kernel needs a route before it consults the packet filter.
+        here.run("ip route add 198.51.100.0/24 dev lan0")?;
+        far.run("ip address add 198.51.100.7 dev lo")?;
+        let behind: SocketAddr = ECHO.parse()?;
+        // This echo listens until the process ends.
+        far.within(|| Application::tcp_on(behind, echo).map(drop))?;
+        let local = Application::echo()?;
+        let home = Home::new()?;
+        let mut command = home.command(&far, "quictun")?;
+        command.args(["server", "--listen", SERVER, "--http", "off"]);
+        command.args(["--allow", ECHO, "--listen-for", "127.0.0.1:*"]);
+        let mut server = Program::start("server", command.args(IDLE))?;
+        let pin = server_pin(&server.wait_for("Server endpoint start up successful", START)?)?;
+        let mut command = home.command(&here, "quictun")?;
+        command.args(["client", "--server", SERVER, "--pin", &pin]);
+        command.args(["--psk-file", "state/client.psk", "--http", "off"]);
+        // One connection carries all flows, so its loss affects all of them.
+        command.args(["--connections", "1", "--workers", "1"]);
+        command.args(["--redirect", "7501"]);
+        command.args(["-R", &format!("127.0.0.1:0={}", local.target())]);
+        let client = Program::start("client", command.args(IDLE))?;
+        Ok(Self {
+            here,
+            far,
+            server,
+            client,
+            home,
+            _echo: local,
+        })
+    }
+
+    /// Drops everything that arrives through the cable, at both ends.
+    fn cut(&self) -> Result<()> {
+        let rules = "table inet cut { chain cable { type filter hook prerouting priority 0; iifname lan0 drop; }; }\n";
+        let file = self.home.path().join("cut");
+        std::fs::write(&file, rules)?;
+        for machine in [&self.here, &self.far] {
+            machine.run(&format!("nft -f {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    fn mend(&self) -> Result<()> {
+        for machine in [&self.here, &self.far] {
+            machine.run("nft delete table inet cut")?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes through an echo while the connection under the flow is lost, and checks each of them.
+    fn lose_connection_under(&mut self, mut flow: Connection) -> Result<()> {
+        BEFORE.write_to(&mut flow)?;
+        BEFORE.read_from(&mut flow)?;
+        self.cut()?;
+        let mut writer = flow.try_clone()?;
+        thread::scope(|scope| {
+            // The first of these bytes go into the dead connection.
+            let written = scope.spawn(move || {
+                AFTER.write_to(&mut writer)?;
+                writer.finish()
+            });
+            self.client.wait_for(WAITS[0], SOON)?;
+            self.server.wait_for(WAITS[1], SOON)?;
+            self.mend()?;
+            self.client.wait_for(GO_ON, SOON)?;
+            AFTER.read_to_end_of(&mut flow)?;
+            written
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+// PROTOCOL REVERSE-10, REVERSE-12.
+#[test]
+fn a_flow_of_a_reverse_forward_is_reset_with_its_connection_and_its_listener_goes_on() -> Result<()>
+{
+    const TEST: &str =
+        "a_flow_of_a_reverse_forward_is_reset_with_its_connection_and_its_listener_goes_on";
+    if lacks_nft(TEST) {
+        return Ok(());
+    }
+    isolated(|| {
+        let mut site = Site::new()?;
+        let listener = reverse::bound(&mut site.client)?;
+        let mut flow = site.far.within(|| listener.connect())?;
+        BEFORE.write_to(&mut flow)?;
+        BEFORE.read_from(&mut flow)?;
+        site.cut()?;
+        let ending = flow.ending();
+        ensure!(ending.is_reset(), "the flow: {ending:?}");
+        site.client.wait_for(LOST[0], SOON)?;
+        site.server.wait_for(LOST[1], SOON)?;
+        site.mend()?;
+        site.server.wait_for(LISTENER_GOES_ON, SOON)?;
+        site.far.within(|| through_echo(&listener, BEFORE))
+    })
+}
+
+#[test]
+fn a_redirected_flow_goes_on_when_its_connection_is_lost() -> Result<()> {
+    const TEST: &str = "a_redirected_flow_goes_on_when_its_connection_is_lost";
+    if lacks_nft(TEST) {
+        return Ok(());
+    }
+    isolated(|| {
+        let mut site = Site::new()?;
+        site.client
+            .wait_for("Client endpoint start up successful", START)?;
+        transparent::lead(&site.home, "--redirect", "7501")?;
+        let flow = Endpoint::Tcp(ECHO.parse()?).connect()?;
+        site.lose_connection_under(flow)
+            .context("a redirected flow")
+    })
+}
+
+/// Returns whether the packet filter's program is missing, and says so.
+fn lacks_nft(test: &str) -> bool {
+    let missing = installed("nft", "nftables").err();
+    if let Some(why) = &missing {
+        skip(test, &why.to_string());
+    }
+    missing.is_some()
+}
