@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use quictun_e2e::load::churn::{self, Churn};
 use quictun_e2e::load::cut::{self, Cut};
 use quictun_e2e::load::idle::{self, Idle};
-use quictun_e2e::load::kinds::{self, Kind, Kinds};
+use quictun_e2e::load::kinds::{self, Kinds};
 use quictun_e2e::load::pairs::{self, Measure, Pairs};
 use quictun_e2e::load::proxy;
 use quictun_e2e::load::report::Report;
@@ -194,36 +194,10 @@ enum Load {
     },
     /// Opens connections through `-D` and `-L` of one client at a fixed rate, in turns of one second: measures the time
     /// to the first byte of a 64-byte answer, and the memory of both programs.
-    Socks {
-        /// Number of connections through each.
-        #[arg(long, default_value_t = 10_000)]
-        count: usize,
-        /// Number of connections a second.
-        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-        per_second: u32,
-        /// Milliseconds that the proxy may add to the median.
-        #[arg(long, default_value_t = 0.5)]
-        max_added_ms: f64,
-        /// Percent by which the memory of each program may grow.
-        #[arg(long)]
-        max_growth: Option<f64>,
-    },
+    Socks(Socks),
     /// Measures another kind of forward and `-L` in turn, on two network namespaces with a cable: the ratio of their
     /// throughputs, with an exact 95 % interval.
-    Kinds {
-        /// Kind of forward to measure.
-        #[arg(long, value_enum)]
-        kind: Kind,
-        /// Number of pairs to measure.
-        #[arg(long, default_value_t = 20)]
-        pairs: usize,
-        /// Seconds per measurement.
-        #[arg(long, default_value_t = 3.0)]
-        seconds: f64,
-        /// Minimum ratio of the kind to `-L` that the interval may reach.
-        #[arg(long, default_value_t = 0.95)]
-        least: f64,
-    },
+    Kinds(Kinds),
     /// Runs the application of `idle`.
     #[command(hide = true)]
     Hold {
@@ -245,7 +219,7 @@ fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let isolates = matches!(
         args.load,
-        Load::Kinds { .. }
+        Load::Kinds(_)
             | Load::Cost {
                 before: Some(_),
                 ..
@@ -337,28 +311,8 @@ fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
             };
             proxy::run(count, limits)?
         }
-        Load::Socks {
-            count,
-            per_second,
-            max_added_ms,
-            max_growth,
-        } => socks::run(Socks {
-            count,
-            per_second,
-            added_ms: max_added_ms,
-            growth_percent: max_growth,
-        })?,
-        Load::Kinds {
-            kind,
-            pairs,
-            seconds,
-            least,
-        } => kinds::run(&Kinds {
-            kind,
-            pairs,
-            time: Duration::try_from_secs_f64(seconds)?,
-            least,
-        })?,
+        Load::Socks(load) => socks::run(load)?,
+        Load::Kinds(load) => kinds::run(&load)?,
         Load::Stalled {
             flows,
             direction,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use quictun_testbed::application::listen;
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::machine::Machine;
@@ -31,15 +31,19 @@ pub enum Kind {
 }
 
 /// The size of the measurement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub struct Kinds {
-    /// The kind to compare.
+    /// Kind of forward to measure.
+    #[arg(long, value_enum)]
     pub kind: Kind,
-    /// The number of pairs.
+    /// Number of pairs to measure.
+    #[arg(long, default_value_t = 20)]
     pub pairs: usize,
-    /// The duration of one measurement, without its warm-up.
-    pub time: Duration,
-    /// The minimum ratio of the kind to `-L` that the interval may reach.
+    /// Seconds that each measurement takes, without its warm-up.
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Minimum ratio of the kind to `-L` that the interval may reach.
+    #[arg(long, default_value_t = 0.95)]
     pub least: f64,
 }
 
@@ -56,12 +60,13 @@ const LISTENS: &str = "the server listens for this client";
 ///
 /// Fails if a tunnel does not work.
 pub fn run(load: &Kinds) -> Result<Report> {
+    let time = Duration::try_from_secs_f64(load.seconds)?;
     let ground = Ground::new(load.kind)?;
     let mut pairs = Vec::new();
     for number in 0..load.pairs {
         let tunnel = ground.tunnel()?;
-        let kind = || ground.measure(&tunnel, load.time).context("measuring it");
-        let forward = || ground.measure_forward(&tunnel, load.time);
+        let kind = || ground.measure(&tunnel, time).context("measuring it");
+        let forward = || ground.measure_forward(&tunnel, time);
         let forward = || forward().context("measuring -L");
         pairs.push(if number % 2 == 0 {
             let first = kind()?;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use clap::Args;
 use quictun_lab::stats::quantile;
 use quictun_testbed::program::Program;
 
@@ -23,16 +24,20 @@ const REQUEST: [u8; 64] = [b'?'; 64];
 const PARALLEL: usize = 128;
 
 /// The size of the load and its limits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub struct Socks {
-    /// The number of connections through each of the proxy and the forward.
+    /// Number of connections through each of the proxy and the forward.
+    #[arg(long, default_value_t = 10_000)]
     pub count: usize,
-    /// The number of connections a second.
+    /// Number of connections a second.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub per_second: u32,
-    /// Milliseconds that the proxy may add to the median time to the first byte.
-    pub added_ms: f64,
+    /// Milliseconds that the proxy may add to the median.
+    #[arg(long, default_value_t = 0.5)]
+    pub max_added_ms: f64,
     /// Percent by which the memory of each program may grow.
-    pub growth_percent: Option<f64>,
+    #[arg(long)]
+    pub max_growth: Option<f64>,
 }
 
 /// The way of a connection to the application.
@@ -93,14 +98,19 @@ pub fn run(load: Socks) -> Result<Report> {
     add_times(&mut report, "forward", &forward);
     add_times(&mut report, "proxy", &proxy);
     let added = quantile(&proxy.0, 0.5) - quantile(&forward.0, 0.5);
-    report.add_limited("added by the proxy, p50", added, "ms", Some(load.added_ms));
+    report.add_limited(
+        "added by the proxy, p50",
+        added,
+        "ms",
+        Some(load.max_added_ms),
+    );
     for (at, side) in ["server", "client"].into_iter().enumerate() {
         for (what, of) in [("resident", 0), ("resident at most", 1)] {
             report.add(format!("{side}: {what}, before"), before[at][of], "KiB");
             report.add(format!("{side}: {what}, after"), after[at][of], "KiB");
         }
         let growth = (after[at][0] / before[at][0] - 1.0) * 100.0;
-        report.add_limited(format!("{side}: growth"), growth, "%", load.growth_percent);
+        report.add_limited(format!("{side}: growth"), growth, "%", load.max_growth);
     }
     Ok(report)
 }
