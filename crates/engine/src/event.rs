@@ -21,7 +21,7 @@ pub enum Event {
     Resolve {
         /// The server to resolve.
         server: ServerId,
-        /// Its number among the servers of its place ([`crate::ServerPlace::tenant`]). The answer repeats the number.
+        /// The server's number among those of its place ([`crate::ServerPlace::tenant`]). The answer repeats it.
         tenant: u32,
     },
     /// Client: new flows go to another one of several servers from now on.

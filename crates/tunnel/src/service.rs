@@ -207,13 +207,9 @@ impl Service {
         }
         let mut lines = Vec::new();
         for held in state.places.held() {
-            let name = match &held.record {
-                Some(record) => Some(self.name_of(record)),
-                None => {
-                    let left = state.places.target(held.server);
-                    left.map(|left| self.name_of_withdrawn(&left))
-                }
-            };
+            let named = held.record.as_ref().map(|record| self.name_of(record));
+            let left = || Some(self.name_of_withdrawn(&state.places.target(held.server)?));
+            let name = named.or_else(left);
             lines.extend(held.record.map(|record| (record.priority, shown(&record))));
             self.servers.set_place(held.server, held.place, name);
         }

@@ -11,6 +11,7 @@ use quinn_proto::crypto::rustls::QuicClientConfig;
 use super::Client;
 use super::choice::{Choice, Facts};
 use super::slot::Slot;
+use crate::bonds::Bond;
 use crate::config::{Prover, ServerPlace, ServerToDial};
 use crate::connection::Connection;
 use crate::event::Event;
@@ -249,7 +250,7 @@ impl Servers {
 /// Returns the number of a server's flows that wait for a connection.
 fn detached<S: Socket>(traffic: &Traffic<S>, server: ServerId) -> usize {
     let bonds = traffic.bonds.iter().filter(|bond| bond.server == server);
-    let flows = bonds.flat_map(|bond| bond.flows());
+    let flows = bonds.flat_map(Bond::flows);
     let waits = |key: &FlowKey| {
         let entry = traffic.flows.get(*key);
         entry.is_some_and(|entry| entry.detached().is_some())
