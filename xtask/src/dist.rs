@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use contents::{Installer, Written};
+use contents::{GeneratedFiles, Installer};
 use files::Files;
 use release::Release;
 use target::Target;
@@ -109,7 +109,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String> {
     let (_, ours, _) = ours.context(
         "manual pages and completions come from the program itself: name a target that this machine can run as well",
     )?;
-    let written = Written::by(ours)?;
+    let written = GeneratedFiles::by(ours)?;
     let packages = sbom::packages(root, &Target::ALL)?;
     let mut licences = Files::default();
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
@@ -117,7 +117,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String> {
     }
     let third_party = notices::text(packages.values())?;
     licences.text("THIRD-PARTY", &third_party);
-    let sources = Sources {
+    let sources = PackageInputs {
         root,
         release,
         written,
@@ -146,16 +146,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String> {
 
 /// The inputs of all packages, apart from the programs.
 #[derive(Debug)]
-struct Sources<'a> {
+struct PackageInputs<'a> {
     root: &'a Path,
     release: Release,
-    written: Written,
+    written: GeneratedFiles,
     /// The licence files of the program and of the libraries that it contains.
     licences: Files,
     third_party: String,
 }
 
-impl Sources<'_> {
+impl PackageInputs<'_> {
     /// Builds a compressed tar archive that contains an installer.
     fn archive(&self, target: Target, program: &[u8]) -> Result<Package> {
         let name = format!("quictun-{}-{}", self.release.version, target.triple());

@@ -27,7 +27,7 @@ pub(crate) struct Mutation {
 
 /// The result of one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum MutationOutcome {
     Caught,
     Missed,
     /// The changed code does not compile: the list needs another fault.
@@ -157,7 +157,12 @@ fn git(at: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn attempt(mutation: &Mutation, ground: &Path, path: &str, build: &Path) -> Result<Outcome> {
+fn attempt(
+    mutation: &Mutation,
+    ground: &Path,
+    path: &str,
+    build: &Path,
+) -> Result<MutationOutcome> {
     let file = ground.join(path);
     let before = std::fs::read_to_string(&file)?;
     std::fs::write(&file, before.replacen(&mutation.text, &mutation.instead, 1))?;
@@ -176,16 +181,16 @@ fn attempt(mutation: &Mutation, ground: &Path, path: &str, build: &Path) -> Resu
     };
     let outcome =
         match passes(&["--no-run"]).and_then(|builds| Ok((builds, builds && passes(&[])?))) {
-            Ok((false, _)) => Ok(Outcome::Senseless),
-            Ok((true, false)) => Ok(Outcome::Caught),
-            Ok((true, true)) => Ok(Outcome::Missed),
+            Ok((false, _)) => Ok(MutationOutcome::Senseless),
+            Ok((true, false)) => Ok(MutationOutcome::Caught),
+            Ok((true, true)) => Ok(MutationOutcome::Missed),
             Err(error) => Err(error),
         };
     std::fs::write(&file, before)?;
     outcome
 }
 
-impl Outcome {
+impl MutationOutcome {
     fn word(self) -> &'static str {
         match self {
             Self::Caught => "caught",

@@ -11,10 +11,11 @@ mod key;
 mod leftover;
 mod length;
 mod name;
-mod place;
 mod print;
 mod prose;
 mod pure;
+mod source_path;
+mod type_name;
 mod unsafe_code;
 mod wait;
 
@@ -37,10 +38,11 @@ pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     leftover::check,
     length::check,
     name::check,
-    place::check,
     print::check,
     prose::check,
     pure::check,
+    source_path::check,
+    type_name::check,
     unsafe_code::check,
     wait::check,
 ];

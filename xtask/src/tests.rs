@@ -191,13 +191,54 @@ fn names_name_concepts() {
 }
 
 #[test]
+fn a_banned_type_name_is_refused() {
+    for bad in [
+        "\nstruct Seat;",
+        "\npub enum Way<'a> {}",
+        "\n    pub(crate) trait Duty {}",
+        "\ntype Told = u8;",
+    ] {
+        assert_eq!(lines("type-name", SHELL, bad), [2], "{bad}");
+    }
+    for good in [
+        "struct Seating;",
+        "struct SeatMap;",
+        "// struct Seat;",
+        "const TEXT: &str = \"struct Seat;\";",
+        "use other::Seat;",
+        "enum Choice {\n    Way,\n}",
+        "impl Walk for Road {\n    type Way = u8;\n}",
+    ] {
+        assert_eq!(lines("type-name", SHELL, good), [0; 0], "{good}");
+    }
+}
+
+#[test]
+fn at_most_three_modules_define_a_type_of_the_same_name_unless_it_is_conventional() {
+    const PATHS: [&str; 4] = [
+        "crates/wire/src/a.rs",
+        "crates/wire/src/b.rs",
+        "crates/tunnel/src/a.rs",
+        "crates/tunnel/src/b.rs",
+    ];
+    let found = |text: &str, count: usize| {
+        let files: Vec<_> = PATHS.iter().take(count).map(|path| (*path, text)).collect();
+        in_tree("type-name", &files, PATHS[0])
+    };
+    let twice = "struct Route;\nmod inner {\n    struct Route;\n}";
+    assert_eq!(found(twice, 3), [0; 0]);
+    assert_eq!(found(twice, 4), [0]);
+    assert_eq!(found("pub(super) struct State;", 4), [0; 0]);
+}
+
+#[test]
 fn the_architecture_names_files_that_exist() {
     let mut tree = Tree::default();
     tree.add("crates/flow/src/inlet.rs", Some(String::new()));
     let text = "`flow/inlet.rs`, then `flow/src/inlet.rs`\nand `flow/gone.rs`, `Flow`, `docs/X.md`";
     tree.add("docs/ARCHITECTURE.md", Some(text.to_owned()));
     let found = findings(&tree);
-    let found = found.iter().filter(|finding| finding.rule == "place");
+    let found = found.iter().filter(|finding| finding.rule == "source-path");
     assert_eq!(found.map(|finding| finding.line).collect::<Vec<_>>(), [2]);
 }
 

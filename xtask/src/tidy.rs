@@ -67,6 +67,12 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
         "[{name}] {line}",
         "copies the output of a program under test to the test's captured output",
     ),
+    (
+        "type-name",
+        "crates/wire/src/control.rs",
+        "struct Seen",
+        "the frame SEEN of the protocol",
+    ),
 ];
 
 /// A violation of a rule.

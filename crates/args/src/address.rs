@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use quictun_tunnel::settings::{Address, HostPort, ListenOn};
 use quictun_wire::srv::ServiceName;
 
-use crate::options::Why;
+use crate::options::InvalidValue;
 
 /// Longest DNS name, bytes (RFC 1035 section 2.3.4).
 const MAX_NAME: usize = 253;
@@ -24,12 +24,12 @@ pub enum Wildcard {
 pub const PORT: u16 = 7500;
 
 /// Parses a server to dial: `HOST:PORT`, `ADDRESS:PORT`, `[IPV6]:PORT`.
-pub fn parse_server(text: &str) -> Result<HostPort, Why> {
+pub fn parse_server(text: &str) -> Result<HostPort, InvalidValue> {
     server(split_port(text, 1)?)
 }
 
 /// Parses a server as [`parse_server`] does, with an optional port: `port` is its default.
-pub fn parse_server_at(text: &str, port: u16) -> Result<HostPort, Why> {
+pub fn parse_server_at(text: &str, port: u16) -> Result<HostPort, InvalidValue> {
     let is_bare = match text.strip_prefix('[') {
         Some(literal) => literal.ends_with(']'),
         None => !text.contains(':'),
@@ -45,19 +45,19 @@ pub fn parse_server_at(text: &str, port: u16) -> Result<HostPort, Why> {
 const SERVICE: &str = "srv:";
 
 /// Parses a server as [`parse_server_at`] does, or a service: `srv:DOMAIN`.
-pub fn parse_address(text: &str) -> Result<Address, Why> {
+pub fn parse_address(text: &str) -> Result<Address, InvalidValue> {
     // A host may be named `srv`, and a port is not a domain.
     let is_port = |name: &str| !name.is_empty() && name.bytes().all(|it| it.is_ascii_digit());
     match text.strip_prefix(SERVICE) {
         Some(name) if !is_port(name) => {
-            let why = |error| Why(format!("{text:?}: {error}"));
+            let why = |error| InvalidValue(format!("{text:?}: {error}"));
             ServiceName::parse(name).map(Address::Service).map_err(why)
         }
         _ => parse_server_at(text, PORT).map(Address::At),
     }
 }
 
-fn server((host, port): (&str, u16)) -> Result<HostPort, Why> {
+fn server((host, port): (&str, u16)) -> Result<HostPort, InvalidValue> {
     if host.is_empty() {
         Err(format!("a host is missing: write HOST:{port}"))?;
     }
@@ -82,7 +82,7 @@ fn server((host, port): (&str, u16)) -> Result<HostPort, Why> {
 }
 
 /// Parses a local address to listen on: `ADDRESS:PORT`, `localhost:PORT`, and `:PORT` or `*:PORT` for all addresses.
-pub fn parse_listen(text: &str, wildcard: Wildcard) -> Result<SocketAddr, Why> {
+pub fn parse_listen(text: &str, wildcard: Wildcard) -> Result<SocketAddr, InvalidValue> {
     let (host, port) = split_port(text, 0)?;
     let address: IpAddr = match (host, in_brackets(host)) {
         ("" | "*", _) => Ipv6Addr::UNSPECIFIED.into(),
@@ -99,7 +99,7 @@ pub fn parse_listen(text: &str, wildcard: Wildcard) -> Result<SocketAddr, Why> {
 }
 
 /// Parses an address as [`parse_listen`] does, or a port alone, which means that port on all addresses.
-pub fn parse_listen_or_port(text: &str) -> Result<SocketAddr, Why> {
+pub fn parse_listen_or_port(text: &str) -> Result<SocketAddr, InvalidValue> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(SocketAddr::new(
             Ipv6Addr::UNSPECIFIED.into(),
@@ -110,7 +110,7 @@ pub fn parse_listen_or_port(text: &str) -> Result<SocketAddr, Why> {
 }
 
 /// Parses quic-tun's `NETWORK:ADDRESS` of a local listener: `tcp:127.0.0.1:6500` or `unix:/run/app.sock`.
-pub fn parse_network_listen(text: &str) -> Result<ListenOn, Why> {
+pub fn parse_network_listen(text: &str) -> Result<ListenOn, InvalidValue> {
     let unsupported = |network: &str| {
         format!("unsupported network {network:?}: write tcp:ADDRESS:PORT or unix:/PATH")
     };
@@ -134,7 +134,7 @@ pub fn parse_network_listen(text: &str) -> Result<ListenOn, Why> {
 }
 
 /// Parses the left side of a native forward: `PORT`, `ADDRESS:PORT`, `unix:/PATH`. A port alone is on 127.0.0.1.
-pub fn parse_forward_listen(text: &str) -> Result<ListenOn, Why> {
+pub fn parse_forward_listen(text: &str) -> Result<ListenOn, InvalidValue> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket(path);
     }
@@ -146,7 +146,7 @@ pub fn parse_forward_listen(text: &str) -> Result<ListenOn, Why> {
     Ok(ListenOn::Tcp(address))
 }
 
-fn socket(path: &str) -> Result<ListenOn, Why> {
+fn socket(path: &str) -> Result<ListenOn, InvalidValue> {
     if path.is_empty() {
         Err("the Unix socket has no path: write unix:/PATH")?;
     }
@@ -155,7 +155,7 @@ fn socket(path: &str) -> Result<ListenOn, Why> {
 
 /// Splits a text at its port. `lowest` is 1 for an address to dial, and 0 for a listener, where it means the system's
 /// choice.
-fn split_port(text: &str, lowest: u16) -> Result<(&str, u16), Why> {
+fn split_port(text: &str, lowest: u16) -> Result<(&str, u16), InvalidValue> {
     let missing = || format!("{text:?} is not HOST:PORT: write both, as in 127.0.0.1:7500");
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((literal, rest)) => {
@@ -178,7 +178,7 @@ fn split_port(text: &str, lowest: u16) -> Result<(&str, u16), Why> {
     Ok((host, parse_port(port, lowest)?))
 }
 
-fn parse_port(text: &str, lowest: u16) -> Result<u16, Why> {
+fn parse_port(text: &str, lowest: u16) -> Result<u16, InvalidValue> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port| digits && *port >= lowest);
     port.ok_or_else(|| format!("bad port {text:?}: write a number from {lowest} to 65535").into())
@@ -189,15 +189,15 @@ fn in_brackets(host: &str) -> Option<&str> {
     Some(literal.strip_suffix(']').unwrap_or(literal))
 }
 
-fn parse_ipv6(literal: &str) -> Result<Ipv6Addr, Why> {
+fn parse_ipv6(literal: &str) -> Result<Ipv6Addr, InvalidValue> {
     literal.parse().map_err(|_| bad_ipv6(literal))
 }
 
-fn bad_ipv6(literal: &str) -> Why {
+fn bad_ipv6(literal: &str) -> InvalidValue {
     format!("{literal:?} is not an IPv6 address").into()
 }
 
-fn bad_host(host: &str) -> Why {
+fn bad_host(host: &str) -> InvalidValue {
     format!(
         "{host:?} is neither a host name nor an address: write HOST:PORT without scheme or path"
     )
@@ -211,13 +211,13 @@ mod tests {
     fn server(text: &str) -> Result<(String, u16), String> {
         parse_server(text)
             .map(|server| (server.host, server.port))
-            .map_err(|Why(why)| why)
+            .map_err(|InvalidValue(why)| why)
     }
 
     fn listen(text: &str) -> Result<String, String> {
         parse_listen(text, Wildcard::BothFamilies)
             .map(|at| at.to_string())
-            .map_err(|Why(why)| why)
+            .map_err(|InvalidValue(why)| why)
     }
 
     fn network(text: &str) -> Result<String, String> {
@@ -226,13 +226,15 @@ mod tests {
             ListenOn::Unix(path) => format!("unix {}", path.display()),
             ListenOn::Transparent(..) => "no forward of a person's".to_owned(),
         };
-        parse_network_listen(text).map(show).map_err(|Why(why)| why)
+        parse_network_listen(text)
+            .map(show)
+            .map_err(|InvalidValue(why)| why)
     }
 
     #[test]
     fn an_address_is_a_server_or_a_service() {
         let shown = |text| {
-            let address = parse_address(text).map_err(|Why(why)| why);
+            let address = parse_address(text).map_err(|InvalidValue(why)| why);
             address.map(|address| (address.to_string(), address.at().is_some()))
         };
         for (text, expected, is_server) in [
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_take_addresses_and_gos_wildcards() {
+    fn listeners_accept_addresses_and_the_wildcards_of_go() {
         for (text, at) in [
             ("127.0.0.1:6500", "127.0.0.1:6500"),
             ("localhost:6500", "127.0.0.1:6500"),
@@ -397,7 +399,7 @@ mod tests {
         ] {
             assert_eq!(parse_forward_listen(text).expect(text), at);
         }
-        let Why(why) = parse_forward_listen("ssh").expect_err("no number");
+        let InvalidValue(why) = parse_forward_listen("ssh").expect_err("no number");
         assert_eq!(why, "bad port \"ssh\": write a number from 0 to 65535");
     }
 }

@@ -9,7 +9,7 @@ use crate::address::{Wildcard, parse_listen};
 use crate::fault::Fault;
 use crate::layers::Layers;
 use crate::options;
-use crate::options::{Many, One, Switch, Why};
+use crate::options::{InvalidValue, Many, One, Switch};
 use crate::values::{parsed, switch};
 
 options! {
@@ -23,7 +23,7 @@ options! {
 
 /// The options whose names differ between the families of programs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Names {
+pub(crate) struct ControlFlags {
     pub(crate) http: &'static One<Option<HttpListen>>,
     pub(crate) http_mode: &'static One<u32>,
     pub(crate) http_name: &'static Many<String>,
@@ -40,7 +40,7 @@ pub(crate) struct Verbosity {
     pub(crate) less: &'static Switch,
 }
 
-pub(crate) fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fault> {
+pub(crate) fn settings(layers: &Layers<'_>, names: ControlFlags) -> Result<ControlSettings, Fault> {
     let socket_mode = layers.get(names.http_mode)?;
     let mut httpd = layers.get(names.http)?;
     if let Some(HttpListen::Unix { mode, .. }) = &mut httpd {
@@ -88,7 +88,10 @@ pub(crate) fn short_level(
 
 /// Parses the address of the HTTP interface. `off` disables the interface. A Unix socket gets mode 0 here; its own
 /// option sets the mode later.
-pub(crate) fn parse_http(text: &str, wildcard: Wildcard) -> Result<Option<HttpListen>, Why> {
+pub(crate) fn parse_http(
+    text: &str,
+    wildcard: Wildcard,
+) -> Result<Option<HttpListen>, InvalidValue> {
     if matches!(text, "" | "off") {
         return Ok(None);
     }
@@ -104,7 +107,7 @@ pub(crate) fn parse_http(text: &str, wildcard: Wildcard) -> Result<Option<HttpLi
     Ok(Some(HttpListen::Unix { path, mode }))
 }
 
-pub(crate) fn parse_mode(text: &str) -> Result<u32, Why> {
+pub(crate) fn parse_mode(text: &str) -> Result<u32, InvalidValue> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode & !0o777 == 0 => Ok(mode),
         _ => Err(format!(
@@ -115,7 +118,7 @@ pub(crate) fn parse_mode(text: &str) -> Result<u32, Why> {
 }
 
 /// Parses one host name. Addresses are refused, because the interface answers to them without this option.
-pub(crate) fn parse_name(text: &str) -> Result<String, Why> {
+pub(crate) fn parse_name(text: &str) -> Result<String, InvalidValue> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let name = text.trim_end_matches('.');
     if !name.is_empty() && name.bytes().all(letter) && name.parse::<IpAddr>().is_err() {
@@ -133,13 +136,14 @@ mod tests {
 
     #[test]
     fn the_http_interface_is_at_an_address_a_socket_or_nowhere() {
-        let at = |text: &str| parse_http(text, Wildcard::AsWritten).map_err(|Why(why)| why);
+        let at =
+            |text: &str| parse_http(text, Wildcard::AsWritten).map_err(|InvalidValue(why)| why);
         let tcp = |text: &str| Ok(Some(HttpListen::Tcp(text.parse().expect("an address"))));
         assert_eq!(at("off"), Ok(None));
         assert_eq!(at("127.0.0.1:8086"), tcp("127.0.0.1:8086"));
         assert_eq!(at("0.0.0.0:8086"), tcp("0.0.0.0:8086"));
         let both = parse_http("0.0.0.0:8086", Wildcard::BothFamilies);
-        assert_eq!(both.map_err(|Why(why)| why), tcp("[::]:8086"));
+        assert_eq!(both.map_err(|InvalidValue(why)| why), tcp("[::]:8086"));
         let (path, mode) = ("/run/q.sock".into(), 0);
         let socket = Ok(Some(HttpListen::Unix { path, mode }));
         assert_eq!(at("unix:/run/q.sock"), socket);
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_of_base_eight_and_a_name_has_nothing_around_it() {
+    fn a_socket_mode_is_octal_and_a_host_name_stands_alone() {
         assert_eq!(parse_mode("0600").expect("a mode"), 0o600);
         assert_eq!(parse_mode("777").expect("a mode"), 0o777);
         for text in ["", "0o600", "rw", "0888", "01777", "-1"] {

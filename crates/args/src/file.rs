@@ -19,8 +19,8 @@ use serde::de::{
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
-use crate::options::{self, Flag, Kind, Section, Spec, Table};
-use tables::{Either, TextsOrTables};
+use crate::options::{self, Arity, Flag, Section, Spec, Table};
+use tables::{TextsOrTables, TextsOrTablesVisitor};
 
 /// The keys that a configuration file may have.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ impl Schema {
         path: &Path,
         inputs: &Inputs<'_>,
     ) -> Result<File<E>, Fault> {
-        let mut found = Found {
+        let mut found = ParseState {
             file: File {
                 layer: FileLayer {
                     path: path.to_owned(),
@@ -96,7 +96,7 @@ impl Schema {
             },
             misplaced: None,
         };
-        let level = Level {
+        let level = TableVisitor {
             schema: self,
             prefix: String::new(),
             found: &mut found,
@@ -123,23 +123,23 @@ impl Schema {
         flags.map(|flag| flag.spec())
     }
 
-    fn find(&self, key: &str) -> Option<Known> {
+    fn find(&self, key: &str) -> Option<KnownKey> {
         let has = |spec: &&Spec| spec.key == key || (spec.also == key && !key.is_empty());
         let within = |spec: &Spec| {
             let rest = spec.key.strip_prefix(key);
             rest.is_some_and(|rest| rest.starts_with('.'))
         };
         if key == self.extra {
-            return Some(Known::Extra);
+            return Some(KnownKey::Extra);
         }
         if let Some(spec) = self.own().find(has) {
-            return Some(Known::Own(spec));
+            return Some(KnownKey::Own(spec));
         }
         if let Some(spec) = self.others().find(has) {
-            return Some(Known::Misplaced(spec));
+            return Some(KnownKey::Misplaced(spec));
         }
         let mut all = self.own().chain(self.others());
-        all.any(within).then(|| Known::Table(format!("{key}.")))
+        all.any(within).then(|| KnownKey::Table(format!("{key}.")))
     }
 
     /// Describes the expected keys of a table, in the form of serde's messages.
@@ -179,7 +179,7 @@ fn parse_by<T>(
 ) -> Result<T, Fault> {
     parse(text).map_err(|error| {
         let fault = Fault::usage(path.display().to_string(), error.to_string().trim_end());
-        match meant(error.message()) {
+        match suggestion(error.message()) {
             Some(key) => fault.next(format!("did you mean {key}?")),
             None => fault,
         }
@@ -188,20 +188,20 @@ fn parse_by<T>(
 
 /// Returns the known key closest to an unknown one. Parses serde's message: "unknown field `a`, expected one of `b`,
 /// `c`".
-fn meant(message: &str) -> Option<&str> {
+fn suggestion(message: &str) -> Option<&str> {
     let quoted = message.strip_prefix("unknown field `")?;
     let mut words = quoted.split('`').step_by(2);
     let unknown = words.next()?;
     options::nearest(unknown, words)
 }
 
-struct Found<E> {
+struct ParseState<E> {
     file: File<E>,
     /// The first key that belongs to the other side's file.
     misplaced: Option<&'static str>,
 }
 
-enum Known {
+enum KnownKey {
     Own(&'static Spec),
     Misplaced(&'static Spec),
     /// A table; holds the prefix of its keys.
@@ -210,13 +210,13 @@ enum Known {
 }
 
 /// The file, or a table in it.
-struct Level<'a, E> {
+struct TableVisitor<'a, E> {
     schema: &'a Schema,
     prefix: String,
-    found: &'a mut Found<E>,
+    found: &'a mut ParseState<E>,
 }
 
-impl<'de, E: Deserialize<'de>> DeserializeSeed<'de> for Level<'_, E> {
+impl<'de, E: Deserialize<'de>> DeserializeSeed<'de> for TableVisitor<'_, E> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -224,7 +224,7 @@ impl<'de, E: Deserialize<'de>> DeserializeSeed<'de> for Level<'_, E> {
     }
 }
 
-impl<'de, E: Deserialize<'de>> Visitor<'de> for Level<'_, E> {
+impl<'de, E: Deserialize<'de>> Visitor<'de> for TableVisitor<'_, E> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -237,35 +237,36 @@ impl<'de, E: Deserialize<'de>> Visitor<'de> for Level<'_, E> {
             prefix,
             found,
         } = self;
-        while let Some(known) = map.next_key_seed(Key(schema, &prefix))? {
+        while let Some(known) = map.next_key_seed(KeyVisitor(schema, &prefix))? {
             let spec = match known {
-                Known::Extra => {
+                KnownKey::Extra => {
                     found.file.extra = Some(map.next_value()?);
                     continue;
                 }
-                Known::Table(prefix) => {
-                    map.next_value_seed(Level {
+                KnownKey::Table(prefix) => {
+                    map.next_value_seed(TableVisitor {
                         schema,
                         prefix,
                         found: &mut *found,
                     })?;
                     continue;
                 }
-                Known::Misplaced(spec) => {
+                KnownKey::Misplaced(spec) => {
                     found.misplaced.get_or_insert(spec.key);
                     spec
                 }
-                Known::Own(spec) => spec,
+                KnownKey::Own(spec) => spec,
             };
             let tables = schema.tables.filter(|(key, _)| *key == spec.key);
-            let items = match (spec.kind, tables) {
+            let items = match (spec.arity, tables) {
                 (_, Some((_, keys))) => {
-                    let TextsOrTables(items, tables) = map.next_value_seed(Either(keys))?;
+                    let TextsOrTables(items, tables) =
+                        map.next_value_seed(TextsOrTablesVisitor(keys))?;
                     found.file.layer.tables = tables;
                     items
                 }
-                (Kind::List, None) => map.next_value::<Texts>()?.0,
-                (Kind::One | Kind::Switch, None) => vec![map.next_value::<Text>()?.0],
+                (Arity::List, None) => map.next_value::<Texts>()?.0,
+                (Arity::One | Arity::Switch, None) => vec![map.next_value::<Text>()?.0],
             };
             let value = (spec.key.to_owned(), items);
             if found.file.layer.values.insert(spec.name, value).is_some() {
@@ -278,24 +279,24 @@ impl<'de, E: Deserialize<'de>> Visitor<'de> for Level<'_, E> {
 }
 
 /// A key in a table; holds the prefix of the table's keys.
-struct Key<'a>(&'a Schema, &'a str);
+struct KeyVisitor<'a>(&'a Schema, &'a str);
 
-impl<'de> DeserializeSeed<'de> for Key<'_> {
-    type Value = Known;
+impl<'de> DeserializeSeed<'de> for KeyVisitor<'_> {
+    type Value = KnownKey;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Known, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<KnownKey, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Key<'_> {
-    type Value = Known;
+impl Visitor<'_> for KeyVisitor<'_> {
+    type Value = KnownKey;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: de::Error>(self, key: &str) -> Result<Known, E> {
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<KnownKey, E> {
         let Self(schema, prefix) = self;
         schema.find(&format!("{prefix}{key}")).ok_or_else(|| {
             let expected = schema.expected(prefix);

@@ -8,21 +8,21 @@ use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Target;
 
 use crate::address::parse_forward_listen;
-use crate::options::Why;
+use crate::options::InvalidValue;
 
 /// Parses the value of `-L`.
-pub(crate) fn parse(text: &str) -> Result<Forward, Why> {
+pub(crate) fn parse(text: &str) -> Result<Forward, InvalidValue> {
     let read = match text.split_once('=') {
         Some((listen, target)) => forward(listen, target),
         None => parse_ssh(text),
     };
-    read.map_err(|Why(why)| Why(format!("{text:?}: {why}")))
+    read.map_err(|InvalidValue(why)| InvalidValue(format!("{text:?}: {why}")))
 }
 
 /// Parses the value of `-R`: the same syntax as for `-L`, with a listener on the server.
-pub(crate) fn parse_reverse(text: &str) -> Result<Reverse, Why> {
+pub(crate) fn parse_reverse(text: &str) -> Result<Reverse, InvalidValue> {
     let Forward { listen, to } = parse(text)?;
-    let why = |why: String| Why(format!("{text:?}: {why}"));
+    let why = |why: String| InvalidValue(format!("{text:?}: {why}"));
     let listen = match listen {
         ListenOn::Tcp(address) | ListenOn::Transparent(_, address) => ListenAddress::tcp(address),
         ListenOn::Unix(path) => {
@@ -37,14 +37,14 @@ pub(crate) fn parse_reverse(text: &str) -> Result<Reverse, Why> {
     }
 }
 
-fn forward(listen: &str, target: &str) -> Result<Forward, Why> {
+fn forward(listen: &str, target: &str) -> Result<Forward, InvalidValue> {
     let listen = parse_forward_listen(listen)?;
     let to = ForwardTo::Target(Target::parse(target)?);
     Ok(Forward { listen, to })
 }
 
 /// Parses `[ADDRESS:]PORT:HOST:PORT`. A path may replace either end.
-fn parse_ssh(text: &str) -> Result<Forward, Why> {
+fn parse_ssh(text: &str) -> Result<Forward, InvalidValue> {
     let fields = fields(text);
     let is_path = |field: &str| field.starts_with('/');
     let (listen, target) = match fields[..] {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<String, String> {
-        let Forward { listen, to } = parse(text).map_err(|Why(why)| why)?;
+        let Forward { listen, to } = parse(text).map_err(|InvalidValue(why)| why)?;
         let listen = match listen {
             ListenOn::Tcp(address) => address.to_string(),
             ListenOn::Unix(path) => format!("unix:{}", path.display()),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forward_is_written_in_our_way_or_in_that_of_ssh() {
+    fn a_forward_is_written_like_a_target_or_like_in_ssh() {
         for (text, means) in [
             ("2222=127.0.0.1:22", "127.0.0.1:2222 tcp:127.0.0.1:22"),
             ("*:80=db:5432", "[::]:80 tcp:db:5432"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_says_how_to_write_it() {
+    fn a_malformed_forward_is_refused_with_how_to_write_it() {
         for text in ["", "8001", "db:22", "1:2:3:4:5", "8001:db", "[::1:22"] {
             let why = read(text).expect_err(text);
             assert!(why.contains("2222=127.0.0.1:22"), "{text}: {why}");

@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::file::Fields;
 use crate::inputs::{Files, Inputs};
 use crate::options::shape::Shape;
-use crate::options::{Flag, Maybe, Opt, Spec, Table, Values, Why};
+use crate::options::{Flag, InvalidValue, Maybe, Opt, Spec, Table, Values};
 
 /// The user's values, layer by layer.
 #[derive(Debug)]
@@ -58,9 +58,9 @@ pub enum Origin {
 
 /// A snapshot of the settings that need a restart, for comparison at a reload.
 #[derive(Clone, Debug)]
-pub struct Kept(Vec<(&'static dyn Flag, Vec<String>)>);
+pub struct RestartSettings(Vec<(&'static dyn Flag, Vec<String>)>);
 
-impl Kept {
+impl RestartSettings {
     /// Returns the keys whose values differ in `now`.
     pub fn changed(&self, now: &Self) -> Vec<&'static str> {
         let pairs = self.0.iter().zip(&now.0);
@@ -124,10 +124,10 @@ impl<'a> Layers<'a> {
     }
 
     /// Returns a snapshot of the settings that need a restart: those with a key that a reload does not apply.
-    pub(crate) fn kept(&self) -> Kept {
+    pub(crate) fn restart_settings(&self) -> RestartSettings {
         let kept = |option: &&dyn Flag| !option.spec().key.is_empty() && !option.spec().reloads;
         let kept = self.options().filter(kept);
-        Kept(
+        RestartSettings(
             kept.map(|option| (option, self.setting(option).items))
                 .collect(),
         )
@@ -163,16 +163,16 @@ impl<'a> Layers<'a> {
     pub fn get<T: Clone + PartialEq + Sync, S: Shape>(
         &self,
         option: &Opt<T, S>,
-    ) -> Result<S::Of<T>, Fault> {
+    ) -> Result<S::Output<T>, Fault> {
         let read = option.read(&self.setting(option).items);
-        read.map_err(|Why(why)| self.fault(option, why))
+        read.map_err(|InvalidValue(why)| self.fault(option, why))
     }
 
     /// Returns the value of an option, or `None` if no layer has one.
     pub fn given<T: Clone + PartialEq + Sync, S: Shape>(
         &self,
         option: &Opt<T, S>,
-    ) -> Result<Option<S::Of<T>>, Fault> {
+    ) -> Result<Option<S::Output<T>>, Fault> {
         let given = self.is_given(option);
         given.then(|| self.get(option)).transpose()
     }

@@ -27,7 +27,7 @@ pub use commands::PROGRAM;
 
 /// The remaining work of `quictun config`.
 #[derive(Debug)]
-pub enum Configured {
+pub enum ConfigTask {
     /// Print this text; nothing else remains to be done.
     Print(String),
     /// Check the parts of a server's file that need access to the disk.
@@ -79,7 +79,7 @@ pub fn server_of(words: &[String], inputs: &Inputs<'_>) -> Result<Server, Fault>
 }
 
 /// Reads the arguments of `quictun config`.
-pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Configured, Fault> {
+pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<ConfigTask, Fault> {
     let (command, matches) = matches
         .subcommand()
         .expect("invariant: clap requires a command");
@@ -99,14 +99,14 @@ pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Configured, F
     if side == "server" {
         let (layers, server) = server_layers(&matches, Some(&file), inputs)?;
         return Ok(match command {
-            "check" => Configured::Server(file, server),
-            _ => Configured::Print(print::server(&layers, &server)),
+            "check" => ConfigTask::Server(file, server),
+            _ => ConfigTask::Print(print::server(&layers, &server)),
         });
     }
     let (layers, client) = client_layers(&matches, Some(&file), inputs)?;
     Ok(match command {
-        "check" => Configured::Client(file, client),
-        _ => Configured::Print(print::client(&layers, &client)),
+        "check" => ConfigTask::Client(file, client),
+        _ => ConfigTask::Print(print::client(&layers, &client)),
     })
 }
 

@@ -56,7 +56,7 @@ pub struct Spec {
     /// The placeholder for the value in the help.
     pub value: &'static str,
     /// How many values the flag takes.
-    pub kind: Kind,
+    pub arity: Arity,
     /// The value if no layer has one, as text. Empty if there is no default.
     pub default: &'static str,
     /// The help text: a sentence without full stop.
@@ -73,7 +73,7 @@ pub struct Spec {
 
 /// How many values an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Arity {
     /// One value. If the flag is repeated, the last one counts.
     One,
     /// A switch: `--flag`, `--flag=true` or `--flag=false`. The value is never a separate word (Go's rule).
@@ -101,16 +101,16 @@ pub type Switch = Opt<bool, shape::Switch>;
 
 /// The conversion from text to value.
 enum Parse<T: 'static> {
-    By(fn(&str) -> Result<T, Why>),
+    By(fn(&str) -> Result<T, InvalidValue>),
     /// A fixed set of words, compared without regard to case.
     Choice(&'static [(&'static str, T)]),
 }
 
 /// The reason why a text is invalid, as a message. `?` converts any displayable error into it.
 #[derive(Debug)]
-pub struct Why(pub String);
+pub struct InvalidValue(pub String);
 
-impl<E: Display> From<E> for Why {
+impl<E: Display> From<E> for InvalidValue {
     fn from(error: E) -> Self {
         Self(error.to_string())
     }
@@ -118,22 +118,22 @@ impl<E: Display> From<E> for Why {
 
 /// Types that say how many values a flag takes.
 pub mod shape {
-    use super::{Kind, Why};
+    use super::{Arity, InvalidValue};
 
     /// Maps the type of a single value to the type of a flag's value.
     pub trait Shape: 'static {
-        /// The [`Kind`] of a flag of this shape.
-        const KIND: Kind;
+        /// The [`Arity`] of a flag of this shape.
+        const ARITY: Arity;
         /// The value if no layer has one, unless the flag defines another.
         const DEFAULT: &'static str = "";
         /// The type of the flag's value.
-        type Of<T>;
+        type Output<T>;
 
         /// Converts the texts, each with `parse`.
         fn read<T>(
             texts: &[String],
-            parse: impl Fn(&str) -> Result<T, Why>,
-        ) -> Result<Self::Of<T>, Why>;
+            parse: impl Fn(&str) -> Result<T, InvalidValue>,
+        ) -> Result<Self::Output<T>, InvalidValue>;
     }
 
     /// One value. A missing text is read as the empty text.
@@ -154,32 +154,38 @@ pub mod shape {
     }
 
     impl Shape for One {
-        const KIND: Kind = Kind::One;
-        type Of<T> = T;
+        const ARITY: Arity = Arity::One;
+        type Output<T> = T;
 
-        fn read<T>(texts: &[String], parse: impl Fn(&str) -> Result<T, Why>) -> Result<T, Why> {
+        fn read<T>(
+            texts: &[String],
+            parse: impl Fn(&str) -> Result<T, InvalidValue>,
+        ) -> Result<T, InvalidValue> {
             parse(last(texts))
         }
     }
 
     impl Shape for Switch {
-        const KIND: Kind = Kind::Switch;
+        const ARITY: Arity = Arity::Switch;
         const DEFAULT: &'static str = "false";
-        type Of<T> = T;
+        type Output<T> = T;
 
-        fn read<T>(texts: &[String], parse: impl Fn(&str) -> Result<T, Why>) -> Result<T, Why> {
+        fn read<T>(
+            texts: &[String],
+            parse: impl Fn(&str) -> Result<T, InvalidValue>,
+        ) -> Result<T, InvalidValue> {
             parse(last(texts))
         }
     }
 
     impl Shape for Maybe {
-        const KIND: Kind = Kind::One;
-        type Of<T> = Option<T>;
+        const ARITY: Arity = Arity::One;
+        type Output<T> = Option<T>;
 
         fn read<T>(
             texts: &[String],
-            parse: impl Fn(&str) -> Result<T, Why>,
-        ) -> Result<Option<T>, Why> {
+            parse: impl Fn(&str) -> Result<T, InvalidValue>,
+        ) -> Result<Option<T>, InvalidValue> {
             match last(texts) {
                 "" => Ok(None),
                 text => parse(text).map(Some),
@@ -188,13 +194,13 @@ pub mod shape {
     }
 
     impl Shape for Many {
-        const KIND: Kind = Kind::List;
-        type Of<T> = Vec<T>;
+        const ARITY: Arity = Arity::List;
+        type Output<T> = Vec<T>;
 
         fn read<T>(
             texts: &[String],
-            parse: impl Fn(&str) -> Result<T, Why>,
-        ) -> Result<Vec<T>, Why> {
+            parse: impl Fn(&str) -> Result<T, InvalidValue>,
+        ) -> Result<Vec<T>, InvalidValue> {
             texts.iter().map(|text| parse(text)).collect()
         }
     }
@@ -241,7 +247,7 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
             name,
             short: None,
             value,
-            kind: S::KIND,
+            arity: S::ARITY,
             default: S::DEFAULT,
             help,
             key: "",
@@ -262,7 +268,7 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
         name: &'static str,
         value: &'static str,
         help: &'static str,
-        parse: fn(&str) -> Result<T, Why>,
+        parse: fn(&str) -> Result<T, InvalidValue>,
     ) -> Self {
         Self::new(name, value, help, Parse::By(parse))
     }
@@ -327,7 +333,7 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
     }
 
     /// Converts the texts of a layer.
-    pub fn read(&self, texts: &[String]) -> Result<S::Of<T>, Why>
+    pub fn read(&self, texts: &[String]) -> Result<S::Output<T>, InvalidValue>
     where
         T: Clone,
     {
@@ -336,7 +342,7 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
 }
 
 impl<T: Clone, S> Opt<T, S> {
-    fn parse(&self, text: &str) -> Result<T, Why> {
+    fn parse(&self, text: &str) -> Result<T, InvalidValue> {
         match &self.parse {
             Parse::By(parse) => parse(text),
             Parse::Choice(words) => words
@@ -395,14 +401,14 @@ fn one_of<T>(words: &[(&str, T)]) -> String {
 impl Spec {
     /// Splits one layer's text into values.
     pub fn items(&self, text: &str) -> Vec<String> {
-        match self.kind {
-            Kind::List => text
+        match self.arity {
+            Arity::List => text
                 .split(',')
                 .map(str::trim)
                 .filter(|item| !item.is_empty())
                 .map(str::to_owned)
                 .collect(),
-            Kind::One | Kind::Switch => vec![text.to_owned()],
+            Arity::One | Arity::Switch => vec![text.to_owned()],
         }
     }
 
@@ -421,10 +427,10 @@ impl Spec {
             .hide(self.hidden)
             .help_heading(heading)
             .help(self.help_text());
-        match self.kind {
-            Kind::One => arg.action(ArgAction::Set).overrides_with(self.name),
-            Kind::List => arg.action(ArgAction::Append),
-            Kind::Switch => arg
+        match self.arity {
+            Arity::One => arg.action(ArgAction::Set).overrides_with(self.name),
+            Arity::List => arg.action(ArgAction::Append),
+            Arity::Switch => arg
                 .action(ArgAction::Set)
                 .overrides_with(self.name)
                 .num_args(0..=1)
@@ -434,8 +440,8 @@ impl Spec {
     }
 
     fn help_text(&self) -> String {
-        match (self.kind, self.default) {
-            (Kind::Switch, _) | (_, "") => self.help.to_owned(),
+        match (self.arity, self.default) {
+            (Arity::Switch, _) | (_, "") => self.help.to_owned(),
             (_, default) => format!("{} [default: {default}]", self.help),
         }
     }
@@ -533,7 +539,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_offered_and_a_far_one_is_not() {
+    fn the_nearest_name_is_suggested_and_a_distant_one_is_not() {
         let names = ["listen-on", "log-level", "log-format", "token-source"];
         for (word, near) in [
             ("listen_on", Some("listen-on")),

@@ -10,7 +10,7 @@ use quictun_tunnel::settings::{Congestion, TransportSettings};
 use crate::fault::Fault;
 use crate::layers::Layers;
 use crate::options;
-use crate::options::{Maybe, One, Section, Why};
+use crate::options::{InvalidValue, Maybe, One, Section};
 use crate::values::{number, number_or_auto, path, size_between, time_between};
 
 /// Lowest fixed rate, bytes per second. At a lower rate a handshake would miss its deadline.
@@ -118,7 +118,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> 
     })
 }
 
-fn bond_ttl(text: &str) -> Result<Option<Duration>, Why> {
+fn bond_ttl(text: &str) -> Result<Option<Duration>, InvalidValue> {
     if text.eq_ignore_ascii_case("auto") {
         return Ok(None);
     }
@@ -126,7 +126,7 @@ fn bond_ttl(text: &str) -> Result<Option<Duration>, Why> {
 }
 
 /// Parses the name of a congestion controller, with the rate of a fixed one.
-fn congestion(text: &str) -> Result<Congestion, Why> {
+fn congestion(text: &str) -> Result<Congestion, InvalidValue> {
     let word = text.to_ascii_lowercase();
     match word.as_str() {
         "auto" => Ok(Congestion::Auto),

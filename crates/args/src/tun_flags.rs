@@ -11,7 +11,7 @@ use quictun_stackd::settings::{Routes, TunDevice, TunSettings};
 use crate::fault::Fault;
 use crate::layers::Layers;
 use crate::options;
-use crate::options::{Flag, Many, Maybe, Switch, Why};
+use crate::options::{Flag, InvalidValue, Many, Maybe, Switch};
 use crate::values::{address, number, switch};
 
 /// Longest time for `--confirm`, seconds: a day. A user who needs longer is not watching.
@@ -90,7 +90,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, Why> {
+fn seconds(text: &str) -> Result<Duration, InvalidValue> {
     match text.parse() {
         Ok(seconds @ 1..=CONFIRM_MAX) => Ok(Duration::from_secs(seconds)),
         _ => Err(format!("{text:?} is not a number of seconds from 1 to {CONFIRM_MAX}").into()),
@@ -98,7 +98,7 @@ fn seconds(text: &str) -> Result<Duration, Why> {
 }
 
 /// Parses `192.0.2.0/24`, `2001:db8::/32`, or an address, which stands for a network of this address only.
-fn network(text: &str) -> Result<IpNet, Why> {
+fn network(text: &str) -> Result<IpNet, InvalidValue> {
     let malformed = || {
         format!(
             "{text:?} is not a network: write ADDRESS/BITS, as in 192.0.2.0/24 or 2001:db8::/32"
@@ -157,7 +157,7 @@ mod tests {
             "::/-1",
             "1.2.3.4/",
         ] {
-            let Why(refused) = network(text).expect_err(text);
+            let InvalidValue(refused) = network(text).expect_err(text);
             assert!(
                 refused.ends_with("as in 192.0.2.0/24 or 2001:db8::/32"),
                 "{refused}"
@@ -168,7 +168,7 @@ mod tests {
             ("1.0.0.0/0", "0.0.0.0/0"),
             ("2001:db8::1/64", "2001:db8::/64"),
         ] {
-            let Why(refused) = network(text).expect_err(text);
+            let InvalidValue(refused) = network(text).expect_err(text);
             assert!(
                 refused.ends_with(&format!("did you mean {meant}?")),
                 "{refused}"

@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use quictun_link::units::{Delay, Rate, Size};
 
-use crate::options::Why;
+use crate::options::InvalidValue;
 
 /// Accepts any text, without a check.
-pub fn text(text: &str) -> Result<String, Why> {
+pub fn text(text: &str) -> Result<String, InvalidValue> {
     Ok(text.to_owned())
 }
 
 /// Accepts any text as a path.
-pub fn path(text: &str) -> Result<PathBuf, Why> {
+pub fn path(text: &str) -> Result<PathBuf, InvalidValue> {
     Ok(text.into())
 }
 
 /// Parses the text with its type's own `FromStr`.
-pub fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, Why> {
+pub fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, InvalidValue> {
     Ok(text.parse()?)
 }
 
 /// Parses an IP address.
-pub fn address(text: &str) -> Result<IpAddr, Why> {
+pub fn address(text: &str) -> Result<IpAddr, InvalidValue> {
     let address = text.parse();
     address.map_err(|_| format!("{text:?} is no IP address").into())
 }
@@ -42,7 +42,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
 }
 
 /// Parses the value of a switch.
-pub fn switch(text: &str) -> Result<bool, Why> {
+pub fn switch(text: &str) -> Result<bool, InvalidValue> {
     parse_bool(text).ok_or_else(|| format!("{text:?} is neither true nor false").into())
 }
 
@@ -50,7 +50,7 @@ pub fn switch(text: &str) -> Result<bool, Why> {
 pub fn number<T: FromStr + Display + PartialOrd>(
     text: &str,
     limits: RangeInclusive<T>,
-) -> Result<T, Why> {
+) -> Result<T, InvalidValue> {
     let number = text.parse().ok().filter(|number| limits.contains(number));
     number.ok_or_else(|| {
         let (start, end) = (limits.start(), limits.end());
@@ -62,40 +62,40 @@ pub fn number<T: FromStr + Display + PartialOrd>(
 pub fn number_or_auto<T: FromStr + Display + PartialOrd>(
     text: &str,
     limits: RangeInclusive<T>,
-) -> Result<Option<T>, Why> {
+) -> Result<Option<T>, InvalidValue> {
     match text {
         "auto" => Ok(None),
         _ => match number(text, limits) {
             Ok(number) => Ok(Some(number)),
-            Err(Why(why)) => Err(format!("{why}, or auto").into()),
+            Err(InvalidValue(why)) => Err(format!("{why}, or auto").into()),
         },
     }
 }
 
 /// Parses a time, such as `1.5ms`.
-pub fn time(text: &str) -> Result<Duration, Why> {
+pub fn time(text: &str) -> Result<Duration, InvalidValue> {
     let Delay(time) = text.parse()?;
     Ok(time)
 }
 
 /// Parses a time from `lowest` to `highest`.
-pub fn time_between(text: &str, lowest: &str, highest: &str) -> Result<Duration, Why> {
+pub fn time_between(text: &str, lowest: &str, highest: &str) -> Result<Duration, InvalidValue> {
     between(text, lowest, highest).map(|Delay(time)| time)
 }
 
 /// Parses a size in bytes, such as `64KiB`.
-pub fn size(text: &str) -> Result<u64, Why> {
+pub fn size(text: &str) -> Result<u64, InvalidValue> {
     let Size(bytes) = text.parse()?;
     Ok(bytes)
 }
 
 /// Parses a size from `lowest` to `highest`, bytes.
-pub fn size_between(text: &str, lowest: &str, highest: &str) -> Result<u64, Why> {
+pub fn size_between(text: &str, lowest: &str, highest: &str) -> Result<u64, InvalidValue> {
     between(text, lowest, highest).map(|Size(bytes)| bytes)
 }
 
 /// Parses a rate from `lowest` to `highest`. Returns bytes per second.
-pub fn rate_between(text: &str, lowest: &str, highest: &str) -> Result<u64, Why> {
+pub fn rate_between(text: &str, lowest: &str, highest: &str) -> Result<u64, InvalidValue> {
     between(text, lowest, highest).map(|Rate(bytes)| bytes)
 }
 
@@ -103,7 +103,7 @@ fn between<T: FromStr<Err: Display> + PartialOrd>(
     text: &str,
     lowest: &str,
     highest: &str,
-) -> Result<T, Why> {
+) -> Result<T, InvalidValue> {
     let value: T = text.parse()?;
     if value < lowest.parse()? || value > highest.parse()? {
         return Err(format!("must lie between {lowest} and {highest}").into());

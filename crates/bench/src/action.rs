@@ -3,25 +3,25 @@
 use anyhow::Result;
 use clap::{ArgMatches, Command};
 
-use crate::flags::OnlyForItself;
+use crate::flags::InvalidHelperFlag;
 use crate::{ipc, netstack};
 
 /// A benchmark to run, or the role of a helper process in one.
 #[derive(Clone, Debug)]
-pub struct Action(Asked);
+pub struct Action(Benchmark);
 
 #[derive(Clone, Debug)]
-enum Asked {
-    Ipc(ipc::Asked),
-    Netstack(netstack::Asked),
+enum Benchmark {
+    Ipc(ipc::Invocation),
+    Netstack(netstack::Invocation),
 }
 
 impl Action {
     /// Returns the command that error messages name.
     pub fn program(&self) -> &'static str {
         match self.0 {
-            Asked::Ipc(_) => ipc::PROGRAM,
-            Asked::Netstack(_) => netstack::PROGRAM,
+            Benchmark::Ipc(_) => ipc::PROGRAM,
+            Benchmark::Netstack(_) => netstack::PROGRAM,
         }
     }
 }
@@ -42,13 +42,13 @@ pub fn command() -> Command {
 /// # Errors
 ///
 /// Fails if the hidden flag of a helper process has arguments that the measurement itself never passes.
-pub fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
+pub fn parse(matches: &ArgMatches) -> Result<Action, InvalidHelperFlag> {
     let (name, matches) = matches
         .subcommand()
         .expect("invariant: clap requires a command");
     let asked = match name {
-        "netstack" => netstack::parse(matches).map(Asked::Netstack),
-        _ => ipc::parse(matches).map(Asked::Ipc),
+        "netstack" => netstack::parse(matches).map(Benchmark::Netstack),
+        _ => ipc::parse(matches).map(Benchmark::Ipc),
     };
     asked.map(Action)
 }
@@ -61,7 +61,7 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
 /// failure of the measurement.
 pub fn run(action: &Action, say: &dyn Fn(&str)) -> Result<String> {
     match &action.0 {
-        Asked::Ipc(asked) => ipc::run(asked, say),
-        Asked::Netstack(asked) => netstack::run(asked, say),
+        Benchmark::Ipc(asked) => ipc::run(asked, say),
+        Benchmark::Netstack(asked) => netstack::run(asked, say),
     }
 }

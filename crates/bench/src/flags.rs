@@ -11,7 +11,7 @@ const SVG: &str = "svg";
 /// The flag for a helper process has arguments that the measurement itself never passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("only `{program}` itself may use this flag: run it without the flag")]
-pub struct OnlyForItself {
+pub struct InvalidHelperFlag {
     /// The name of the flag, with its dashes.
     pub flag: &'static str,
     /// The command that starts the helper process.

@@ -17,4 +17,4 @@ mod spread;
 mod words;
 
 pub use action::{Action, command, parse, run};
-pub use flags::OnlyForItself;
+pub use flags::InvalidHelperFlag;

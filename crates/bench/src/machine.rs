@@ -197,11 +197,11 @@ const WINDOWS: u64 = 50;
 
 #[derive(Default)]
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 /// Returns the shortest time in which a cache line goes to the other core and back, in cycles.
 fn line_round_trip(first: usize, second: usize) -> Result<f64> {
-    let lines = Arc::new([Line::default(), Line::default()]);
+    let lines = Arc::new([CacheLine::default(), CacheLine::default()]);
     let there = lines.clone();
     let last = ROUNDS * WINDOWS;
     let other = std::thread::spawn(move || -> Result<()> {

@@ -11,39 +11,42 @@ use serde::de::DeserializeOwned;
 
 /// Time limit for connecting and for each read and write. The slowest answer needs about a second, because a rate is
 /// measured over a second.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Largest answer that is read, in bytes: enough for a hundred thousand flows.
 const ANSWER_MAX: u64 = 64 << 20;
 
 /// The reason why a request has no usable answer. Each message says what to do.
 #[derive(Debug)]
-pub(crate) enum AskError {
+pub(crate) enum RequestError {
     /// No process could be reached at the address.
-    Nobody(anyhow::Error),
+    Unreachable(anyhow::Error),
     /// A process answers or listens, but it refuses the request, or it is another program or another version.
-    Other(anyhow::Error),
+    Rejected(anyhow::Error),
 }
 
-impl From<AskError> for anyhow::Error {
-    fn from(error: AskError) -> Self {
-        let (AskError::Nobody(error) | AskError::Other(error)) = error;
+impl From<RequestError> for anyhow::Error {
+    fn from(error: RequestError) -> Self {
+        let (RequestError::Unreachable(error) | RequestError::Rejected(error)) = error;
         error
     }
 }
 
-impl AskError {
+impl RequestError {
     /// Returns the error in a few words, for a page that has shown answers before.
     pub(crate) fn brief(&self, at: &HttpListen) -> String {
         match self {
-            Self::Nobody(error) => format!("nothing answers at {at}: {}", error.root_cause()),
-            Self::Other(error) => format!("{error:#}"),
+            Self::Unreachable(error) => format!("nothing answers at {at}: {}", error.root_cause()),
+            Self::Rejected(error) => format!("{error:#}"),
         }
     }
 }
 
 /// Sends a GET request and parses the JSON answer.
-pub(crate) fn get<T: DeserializeOwned>(at: &HttpListen, path: &'static str) -> Result<T, AskError> {
+pub(crate) fn get<T: DeserializeOwned>(
+    at: &HttpListen,
+    path: &'static str,
+) -> Result<T, RequestError> {
     request(at, "GET", path)
 }
 
@@ -51,7 +54,7 @@ pub(crate) fn get<T: DeserializeOwned>(at: &HttpListen, path: &'static str) -> R
 pub(crate) fn post<T: DeserializeOwned>(
     at: &HttpListen,
     path: &'static str,
-) -> Result<T, AskError> {
+) -> Result<T, RequestError> {
     request(at, "POST", path)
 }
 
@@ -59,14 +62,14 @@ fn request<T: DeserializeOwned>(
     at: &HttpListen,
     method: &'static str,
     path: &'static str,
-) -> Result<T, AskError> {
+) -> Result<T, RequestError> {
     let answer = exchange(at, method, path)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().and_then(|line| line.split_once(' '));
     let status = status.map_or("", |(_, status)| status);
     let other = || {
         let status: String = plain(status).chars().take(60).collect();
-        AskError::Other(anyhow!(
+        RequestError::Rejected(anyhow!(
             "{at} is not an HTTP interface of quictun, or belongs to an older version: {path} answers {status}"
         ))
     };
@@ -76,26 +79,29 @@ fn request<T: DeserializeOwned>(
     let refusal: serde_json::Value = serde_json::from_str(body).map_err(|_| other())?;
     let why = refusal.get("error").and_then(serde_json::Value::as_str);
     Err(why.map_or_else(other, |why| {
-        AskError::Other(anyhow!("{at} refuses {path}: {}", plain(why)))
+        RequestError::Rejected(anyhow!("{at} refuses {path}: {}", plain(why)))
     }))
 }
 
-fn exchange(at: &HttpListen, method: &'static str, path: &'static str) -> Result<String, AskError> {
+fn exchange(
+    at: &HttpListen,
+    method: &'static str,
+    path: &'static str,
+) -> Result<String, RequestError> {
     let nobody = |error: io::Error| {
-        AskError::Nobody(anyhow::Error::from(error).context(format!(
+        RequestError::Unreachable(anyhow::Error::from(error).context(format!(
             "nothing answers at {at}: no server or client runs with this HTTP interface, or it has another address (--http, control.http)"
         )))
     };
-    let patience = Some(PATIENCE);
+    let patience = Some(TIMEOUT);
     let answer = match at {
         HttpListen::Tcp(address) if address.port() == 0 => {
-            return Err(AskError::Nobody(anyhow!(
+            return Err(RequestError::Unreachable(anyhow!(
                 "{at} has port 0, which the system chooses at each start: give the address in the log line \"HTTP interface\" with --http"
             )));
         }
         HttpListen::Tcp(address) => {
-            let stream =
-                TcpStream::connect_timeout(&reached(*address), PATIENCE).map_err(nobody)?;
+            let stream = TcpStream::connect_timeout(&reached(*address), TIMEOUT).map_err(nobody)?;
             stream
                 .set_read_timeout(patience)
                 .and_then(|()| stream.set_write_timeout(patience))
@@ -103,7 +109,7 @@ fn exchange(at: &HttpListen, method: &'static str, path: &'static str) -> Result
         }
         HttpListen::Unix { path: socket, .. } => {
             let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
-                io::ErrorKind::PermissionDenied => AskError::Other(anyhow::Error::from(error).context(format!(
+                io::ErrorKind::PermissionDenied => RequestError::Rejected(anyhow::Error::from(error).context(format!(
                     "{} may not be opened by this user: ask its owner, or set control.http_mode",
                     socket.display()
                 ))),
@@ -116,15 +122,17 @@ fn exchange(at: &HttpListen, method: &'static str, path: &'static str) -> Result
         }
     };
     answer.map_err(|error| {
-        AskError::Other(told(error).context(format!("asking {at} for {path} failed")))
+        RequestError::Rejected(
+            describe_timeout(error).context(format!("asking {at} for {path} failed")),
+        )
     })
 }
 
 /// Words an expired time limit plainly: the system's own text says that a resource is temporarily unavailable.
-fn told(error: io::Error) -> anyhow::Error {
+fn describe_timeout(error: io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            anyhow!("no answer within {} s", PATIENCE.as_secs())
+            anyhow!("no answer within {} s", TIMEOUT.as_secs())
         }
         _ => error.into(),
     }
@@ -177,12 +185,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_in_words_and_briefly_to_who_has_had_answers() {
+    fn errors_are_explained_at_first_and_brief_after_an_answer() {
         let at = HttpListen::Tcp("127.0.0.1:8086".parse().expect("an address"));
-        let late = AskError::Other(told(io::ErrorKind::WouldBlock.into()).context("asking failed"));
+        let late = RequestError::Rejected(
+            describe_timeout(io::ErrorKind::WouldBlock.into()).context("asking failed"),
+        );
         assert_eq!(late.brief(&at), "asking failed: no answer within 5 s");
         let refused = anyhow::Error::from(io::Error::from(io::ErrorKind::ConnectionRefused));
-        let nobody = AskError::Nobody(refused.context("a long sentence with advice"));
+        let nobody = RequestError::Unreachable(refused.context("a long sentence with advice"));
         let brief = "nothing answers at 127.0.0.1:8086: connection refused";
         assert_eq!(nobody.brief(&at), brief);
     }

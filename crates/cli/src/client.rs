@@ -1,17 +1,17 @@
 //! A client in this process, whose device may need a confirmation.
 
-use quictun_tunnel::reload::Read;
+use quictun_tunnel::reload::ReadConfig;
 use quictun_tunnel::settings::ClientSettings;
 
 use crate::confirm;
-use crate::exit::Failed;
+use crate::exit::ProgramError;
 
 /// Runs a client until it is told to end. On SIGHUP the client reads its configuration again with `read_again`, if
 /// given.
 pub(crate) fn run(
     settings: ClientSettings,
-    read_again: Option<Read<ClientSettings>>,
-) -> Result<(), Failed> {
+    read_again: Option<ReadConfig<ClientSettings>>,
+) -> Result<(), ProgramError> {
     if let Some(limit) = settings.tun.as_ref().and_then(|tun| tun.confirm) {
         confirm::wait_for(limit)?;
     }

@@ -4,17 +4,17 @@ use std::process::ExitCode;
 
 use quictun_control::settings::ControlSettings;
 
-use crate::exit::{self, Failed};
+use crate::exit::{self, ProgramError};
 use crate::{client, host_tun, version};
 use quictun_args::compat::flags;
-use quictun_args::compat::settings::{self, Asked, Ready};
+use quictun_args::compat::settings::{self, ProgramAction, ProgramSettings};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 
 /// Runs `quictun-client`, from its arguments to its exit code.
 pub(crate) fn client_main() -> ExitCode {
     let asked = settings::client(&Inputs::of_process());
-    if let Ok(Asked::Run(ready)) = &asked
+    if let Ok(ProgramAction::Run(ready)) = &asked
         && let Some(host) = host_tun::wanted(&ready.settings)
     {
         return host.main(flags::CLIENT.name, std::env::args_os().skip(1).collect());
@@ -39,18 +39,18 @@ pub(crate) fn server_main() -> ExitCode {
 
 fn main<T>(
     program: &str,
-    asked: Result<Asked<T>, Fault>,
+    asked: Result<ProgramAction<T>, Fault>,
     control: fn(&T) -> &ControlSettings,
-    run: fn(T) -> Result<(), Failed>,
+    run: fn(T) -> Result<(), ProgramError>,
 ) -> ExitCode {
     let outcome = match asked {
         Err(fault) => Err(fault.into()),
-        Ok(Asked::Print(text)) => exit::print(&text).map_err(Failed::from),
-        Ok(Asked::Version) => {
+        Ok(ProgramAction::Print(text)) => exit::print(&text).map_err(ProgramError::from),
+        Ok(ProgramAction::Version) => {
             let text = format!("{program} {}\n", version::WITH_COMMIT);
-            exit::print(&text).map_err(Failed::from)
+            exit::print(&text).map_err(ProgramError::from)
         }
-        Ok(Asked::Run(Ready {
+        Ok(ProgramAction::Run(ProgramSettings {
             settings,
             warnings,
             startup,

@@ -15,7 +15,7 @@ use rustix::net::sockopt;
 use rustix::process::{Signal, geteuid, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
-use crate::exit::{self, Failed, say};
+use crate::exit::{self, ProgramError, say};
 use quictun_args::fault::Fault;
 
 /// Name of the client's abstract Unix socket.
@@ -118,7 +118,7 @@ fn may_confirm(listener: &UnixListener) -> io::Result<bool> {
     Ok(true)
 }
 
-pub(crate) fn main() -> Result<(), Failed> {
+pub(crate) fn main() -> Result<(), ProgramError> {
     let address = SocketAddr::from_abstract_name(NAME)?;
     let none = || {
         Fault::failure("quictun confirm", "no client waits for it")

@@ -16,7 +16,7 @@ use std::thread::Builder;
 use anyhow::Context as _;
 use quictun_args::fault::Exit;
 use quictun_sys::restore_default;
-use quictun_tunnel::client::{self, Connect};
+use quictun_tunnel::client::{self, ConnectRequest};
 use quictun_tunnel::failure::Failure;
 use quictun_tunnel::settings::ClientSettings;
 use quictun_wire::target::Target;
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
-use crate::exit::{self, Failed, say};
+use crate::exit::{self, ProgramError, say};
 
 const PROGRAM: &str = "quictun connect";
 
@@ -34,18 +34,18 @@ const COPY: usize = 64 << 10;
 
 /// The target of the flow, and the settings to reach its server.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ConnectPlan {
     /// The target of the flow.
     pub target: Target,
     /// The settings of the client that opens the flow.
     pub settings: ClientSettings,
 }
 
-pub(crate) fn main(plan: Plan) -> ExitCode {
+pub(crate) fn main(plan: ConnectPlan) -> ExitCode {
     exit::report(PROGRAM, run(plan)).into()
 }
 
-fn run(plan: Plan) -> Result<(), Failed> {
+fn run(plan: ConnectPlan) -> Result<(), ProgramError> {
     let (ours, application) = UnixStream::pair().context("cannot make a socket pair")?;
     let again = ours.try_clone().context("cannot duplicate a socket")?;
     let (input, output) = take_over().context("cannot take over standard input and output")?;
@@ -60,7 +60,7 @@ fn run(plan: Plan) -> Result<(), Failed> {
         Builder::new().name("output".to_owned()).spawn(output)?;
         Ok(application)
     };
-    let connect = Connect {
+    let connect = ConnectRequest {
         target: plan.target,
         start: Box::new(start),
     };
@@ -84,9 +84,9 @@ fn copy_input(mut input: File, mut to: UnixStream) {
     match copy(&mut input, &mut to) {
         // The shutdown may fail because the flow is over already.
         Ok(()) => to.shutdown(Shutdown::Write).unwrap_or_default(),
-        Err(Stopped::Writing(_)) => {}
+        Err(CopyError::Writing(_)) => {}
         // A FIN would tell the target that the input was complete.
-        Err(Stopped::Reading(error)) => {
+        Err(CopyError::Reading(error)) => {
             say(&format!("{PROGRAM}: standard input: {error}"));
             std::process::exit(Exit::Failure as i32);
         }
@@ -96,8 +96,8 @@ fn copy_input(mut input: File, mut to: UnixStream) {
 fn copy_output(mut from: UnixStream, mut output: File) -> io::Result<()> {
     match copy(&mut from, &mut output) {
         // The client itself reports how the flow has ended.
-        Ok(()) | Err(Stopped::Reading(_)) => Ok(()),
-        Err(Stopped::Writing(error)) => {
+        Ok(()) | Err(CopyError::Reading(_)) => Ok(()),
+        Err(CopyError::Writing(error)) => {
             // Once nothing reads, the client resets the flow as soon as more bytes arrive.
             from.shutdown(Shutdown::Read)?;
             Err(error)
@@ -122,7 +122,7 @@ fn own(stream: impl AsFd) -> io::Result<File> {
 }
 
 #[derive(Debug)]
-enum Stopped {
+enum CopyError {
     Reading(io::Error),
     Writing(io::Error),
 }
@@ -132,13 +132,15 @@ enum Stopped {
 fn copy(
     from: &mut (impl io::Read + AsFd),
     to: &mut (impl io::Write + AsFd),
-) -> Result<(), Stopped> {
+) -> Result<(), CopyError> {
     let mut buffer = vec![0; COPY];
     loop {
         match from.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(read) => write_all(to, &buffer[..read]).map_err(Stopped::Writing)?,
-            Err(error) => patient(error, from.as_fd(), PollFlags::IN).map_err(Stopped::Reading)?,
+            Ok(read) => write_all(to, &buffer[..read]).map_err(CopyError::Writing)?,
+            Err(error) => {
+                patient(error, from.as_fd(), PollFlags::IN).map_err(CopyError::Reading)?;
+            }
         }
     }
 }

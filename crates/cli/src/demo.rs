@@ -10,7 +10,7 @@
 
 mod apps;
 mod middlebox;
-mod stage;
+mod network;
 mod survival;
 
 use std::io::{Read, Write};
@@ -20,19 +20,19 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use quictun_sys::{Identity, Side, contain};
+use quictun_sys::{ForkResult, NamespaceUser, contain};
 use rustix::net::sockopt::{set_socket_linger, set_tcp_congestion};
 use serde_json::{Value, json};
 
 use crate::exit;
 use crate::privilege;
-use apps::Apps;
+use apps::DemoApps;
 use middlebox::Middlebox;
-use quictun_lab_run::tunnel::{Keys, PATIENCE, Tunnel};
-use stage::Stage;
+use network::DemoNetwork;
+use quictun_lab_run::tunnel::{KeyDirectory, START_TIMEOUT, Tunnel};
 
 #[derive(Clone, Copy)]
-struct Sizes {
+struct TransferSizes {
     /// Bytes sent in each direction. Every byte is checked.
     bulk: u64,
     echoes: usize,
@@ -41,14 +41,14 @@ struct Sizes {
 }
 
 /// Sizes for the loopback device: about a second on a fast machine, and bearable on a slow one.
-const ON_LOOPBACK: Sizes = Sizes {
+const ON_LOOPBACK: TransferSizes = TransferSizes {
     bulk: 512 << 20,
     echoes: 200,
     killed: 64 << 20,
 };
 
 /// Sizes for the emulated link: enough bytes to lose some packets. The rates are measured in a run of their own.
-const ON_LINK: Sizes = Sizes {
+const ON_LINK: TransferSizes = TransferSizes {
     bulk: 2_000_000,
     echoes: 25,
     killed: 8_000_000,
@@ -81,16 +81,16 @@ pub fn main(program: &str, options: Options) -> ExitCode {
     // The directory is named here, outside the process's own namespace: only out here are process ids unique on the
     // machine.
     let dir = std::env::temp_dir().join(format!("quictun-demo-{}", std::process::id()));
-    let side = (!options.loopback).then(|| contain(Identity::Root));
+    let side = (!options.loopback).then(|| contain(NamespaceUser::Root));
     let outcome = match side {
-        None => run(options, &dir, || Ok(Stage::loopback())),
-        Some(Ok(Side::Inside(_))) => run(options, &dir, Stage::link),
-        Some(Ok(Side::Outside(inside))) => {
+        None => run(options, &dir, || Ok(DemoNetwork::loopback())),
+        Some(Ok(ForkResult::Inside(_))) => run(options, &dir, DemoNetwork::link),
+        Some(Ok(ForkResult::Outside(inside))) => {
             // Nothing in the namespace needs time to end.
             let code = inside.wait_or_kill();
             // If the inner process was killed, it could not remove its keys itself.
             if dir.exists() {
-                Keys::remove(&dir);
+                KeyDirectory::remove(&dir);
             }
             return match code {
                 Ok(code) => code.into(),
@@ -102,19 +102,19 @@ pub fn main(program: &str, options: Options) -> ExitCode {
             if let Some(next) = privilege::explain(&error).next {
                 exit::say(&format!("  try: {next}"));
             }
-            run(options, &dir, || Ok(Stage::loopback()))
+            run(options, &dir, || Ok(DemoNetwork::loopback()))
         }
     };
     exit::report(program, outcome.map_err(Into::into)).into()
 }
 
-fn run(options: Options, dir: &Path, stage: impl FnOnce() -> Result<Stage>) -> Result<()> {
+fn run(options: Options, dir: &Path, network: impl FnOnce() -> Result<DemoNetwork>) -> Result<()> {
     let tell: &(dyn Fn(&str) + Sync) = if options.json { &|_| {} } else { &say };
     tell("quictun demo: a server, a client and two applications on this machine");
-    let stage = stage()?;
-    tell(&format!("  between    {}", stage.describe()));
-    let facts = stage.near(|| measure(&stage, dir, tell))?;
-    if let Some(remark) = stage.close()? {
+    let network = network()?;
+    tell(&format!("  between    {}", network.describe()));
+    let facts = network.near(|| measure(&network, dir, tell))?;
+    if let Some(remark) = network.close()? {
         exit::say(&format!("  the emulator says: {remark}"));
     }
     if options.json {
@@ -130,15 +130,15 @@ fn run(options: Options, dir: &Path, stage: impl FnOnce() -> Result<Stage>) -> R
     Ok(())
 }
 
-fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
-    let sizes = if stage.is_link() {
+fn measure(network: &DemoNetwork, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
+    let sizes = if network.is_link() {
         ON_LINK
     } else {
         ON_LOOPBACK
     };
-    let apps = Apps::start(stage).context("cannot start the applications")?;
+    let apps = DemoApps::start(network).context("cannot start the applications")?;
     let started = Instant::now();
-    let mut tunnel = pair(stage, &apps, dir).context("cannot start server and client")?;
+    let mut tunnel = pair(network, &apps, dir).context("cannot start server and client")?;
     let [to_echo, to_sink, to_source, to_meter, to_nobody] = *tunnel.entries() else {
         bail!("the client does not listen on all of its forwards");
     };
@@ -153,7 +153,7 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
         "  first byte {:.2} ms on the warm connection (open, dial and echo)",
         ms(first)
     ));
-    let direct = |app: SocketAddr| SocketAddr::from((stage.far_address(), app.port()));
+    let direct = |app: SocketAddr| SocketAddr::from((network.far_address(), app.port()));
     let direct_echo = echo_median(direct(apps.echo), sizes.echoes)?;
     let echo = echo_median(to_echo, sizes.echoes)?;
     tell(&format!(
@@ -164,14 +164,14 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
     ));
 
     let checked = upload(to_sink, sizes.bulk)?;
-    let ends = stage.is_link().then(|| [to_meter, direct(apps.meter)]);
+    let ends = network.is_link().then(|| [to_meter, direct(apps.meter)]);
     let (up, up_direct) = rates(ends, upload_rate, rate(sizes.bulk, checked))?;
     tell(&format!(
         "  to server  {}",
         throughput(up, up_direct, sizes)
     ));
     let checked = download(to_source, sizes.bulk)?;
-    let ends = stage.is_link().then(|| [to_source, direct(apps.source)]);
+    let ends = network.is_link().then(|| [to_source, direct(apps.source)]);
     let (down, down_direct) = rates(ends, download_rate, rate(sizes.bulk, checked))?;
     tell(&format!(
         "  to client  {}",
@@ -191,7 +191,7 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
     ));
     tunnel.stop().context("cannot end server and client")?;
     Ok(json!({
-        "link": stage.facts(),
+        "link": network.facts(),
         "started_us": us(started),
         "first_byte_us": us(first),
         "round_trip_us": us(echo),
@@ -225,12 +225,12 @@ fn rates(
 }
 
 /// Starts a server at the far side and a client at the near side, with fresh keys in `dir`.
-fn pair(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Tunnel> {
-    let far = |command: &mut Command| stage.far(|| command.spawn());
-    let listen = SocketAddr::from((stage.far_address(), 0));
+fn pair(network: &DemoNetwork, apps: &DemoApps, dir: &Path) -> Result<Tunnel> {
+    let far = |command: &mut Command| network.far(|| command.spawn());
+    let listen = SocketAddr::from((network.far_address(), 0));
     let targets = [apps.echo, apps.sink, apps.source, apps.meter, apps.nobody];
     let targets = targets.map(|target| target.to_string());
-    let keys = Keys::at(dir.to_owned())?;
+    let keys = KeyDirectory::at(dir.to_owned())?;
     Tunnel::start(
         [&Command::spawn, &far],
         keys,
@@ -243,7 +243,7 @@ fn pair(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Tunnel> {
 
 /// Starts a client that reaches the server through a middlebox, which kills its connection. Returns the longest time
 /// for which the application got no byte.
-fn survive(tunnel: &mut Tunnel, apps: &Apps, bytes: u64) -> Result<Duration> {
+fn survive(tunnel: &mut Tunnel, apps: &DemoApps, bytes: u64) -> Result<Duration> {
     let server = tunnel.server().parse().context("bad server address")?;
     let middlebox = Middlebox::start(server).context("cannot start the middlebox")?;
     // The client reaches the middlebox on the loopback device, whose packets may be larger than the link's.
@@ -386,8 +386,8 @@ fn refused(address: SocketAddr) -> Result<()> {
 
 fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(START_TIMEOUT))?;
+    stream.set_write_timeout(Some(START_TIMEOUT))?;
     stream.set_nodelay(true)?;
     // Direct connections cross the link with this congestion control.
     if set_tcp_congestion(&stream, apps::CONGESTION).is_err() {
@@ -417,7 +417,7 @@ fn rate(bytes: u64, duration: Duration) -> u64 {
     u64::try_from(bits).unwrap_or(u64::MAX)
 }
 
-fn throughput(tunnel: u64, direct: Option<u64>, sizes: Sizes) -> String {
+fn throughput(tunnel: u64, direct: Option<u64>, sizes: TransferSizes) -> String {
     let checked = format!("{} MB, every byte checked", sizes.bulk / 1_000_000);
     match direct {
         None => format!("{}, {checked}", rate_text(tunnel)),

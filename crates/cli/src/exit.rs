@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use quictun_args::fault::{Exit, Fault};
 use quictun_control::rest::ListenError;
-use quictun_io::socket_path::InTheWay;
+use quictun_io::socket_path::PathOccupied;
 use quictun_sys::ContainError;
 use quictun_trust::access::AccessError;
 use quictun_tunnel::failure::Failure;
@@ -18,7 +18,7 @@ pub(crate) use quictun_args::terminal::{print, say};
 
 /// The reason for which a program fails.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum ProgramError {
     /// A fault with a name, and with a remedy if one is known.
     Fault(Fault),
     /// A second signal cut a running tunnel short. Its sender knows that, so nothing is printed.
@@ -27,7 +27,7 @@ pub(crate) enum Failed {
     Because(anyhow::Error, Exit),
 }
 
-impl Failed {
+impl ProgramError {
     /// Adds context, which is printed before the error.
     #[must_use]
     pub(crate) fn about(self, what: impl Display + Send + Sync + 'static) -> Self {
@@ -49,31 +49,31 @@ impl Failed {
     }
 }
 
-impl From<Fault> for Failed {
+impl From<Fault> for ProgramError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<ContainError> for Failed {
+impl From<ContainError> for ProgramError {
     fn from(error: ContainError) -> Self {
         Self::Fault(privilege::explain(&error))
     }
 }
 
-impl From<anyhow::Error> for Failed {
+impl From<anyhow::Error> for ProgramError {
     fn from(error: anyhow::Error) -> Self {
         Self::Because(error, Exit::Failure)
     }
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for ProgramError {
     fn from(error: io::Error) -> Self {
         anyhow::Error::from(error).into()
     }
 }
 
-impl From<AccessError> for Failed {
+impl From<AccessError> for ProgramError {
     fn from(error: AccessError) -> Self {
         let exit = match error {
             // The files are wrong here, not the configuration that names them.
@@ -84,7 +84,7 @@ impl From<AccessError> for Failed {
     }
 }
 
-impl From<Failure> for Failed {
+impl From<Failure> for ProgramError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Access(error) => error.into(),
@@ -96,14 +96,14 @@ impl From<Failure> for Failed {
 }
 
 /// Prints once why `program` fails, and returns its exit code.
-pub(crate) fn report(program: &str, outcome: Result<(), Failed>) -> Exit {
+pub(crate) fn report(program: &str, outcome: Result<(), ProgramError>) -> Exit {
     let (text, next, exit) = match outcome {
         Ok(()) => return Exit::Ok,
-        Err(Failed::Interrupted) => return Exit::Interrupted,
-        Err(Failed::Fault(fault)) => (fault.to_string(), fault.next, fault.exit),
-        Err(Failed::Because(error, exit)) => {
+        Err(ProgramError::Interrupted) => return Exit::Interrupted,
+        Err(ProgramError::Fault(fault)) => (fault.to_string(), fault.next, fault.exit),
+        Err(ProgramError::Because(error, exit)) => {
             let next = remedy(&error);
-            (told(&error), next, exit)
+            (describe(&error), next, exit)
         }
     };
     say(&format!("{program}: {text}"));
@@ -114,7 +114,7 @@ pub(crate) fn report(program: &str, outcome: Result<(), Failed>) -> Exit {
 }
 
 /// Returns the exit code of a program that defines its own codes, and prints a failure.
-pub(crate) fn code(program: &str, outcome: Result<u8, Failed>) -> ExitCode {
+pub(crate) fn code(program: &str, outcome: Result<u8, ProgramError>) -> ExitCode {
     outcome.map_or_else(|failed| report(program, Err(failed)).into(), ExitCode::from)
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn show<R: Serialize + Display>(report: &R, json: bool) -> anyhow::Re
 }
 
 /// Returns an error and its causes, each once: some errors already include the text of their cause.
-fn told(error: &anyhow::Error) -> String {
+fn describe(error: &anyhow::Error) -> String {
     let mut said: Vec<String> = Vec::new();
     for cause in error.chain() {
         let words = cause.to_string();
@@ -147,7 +147,7 @@ fn remedy(error: &anyhow::Error) -> Option<String> {
     }
     let mut causes = error.chain();
     let answer = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;
-    if let Some(what) = InTheWay::of(answer) {
+    if let Some(what) = PathOccupied::of(answer) {
         return Some(what.remedy());
     }
     let listening = error.to_string().starts_with("cannot listen on");
@@ -175,12 +175,15 @@ mod tests {
 
     #[test]
     fn the_outcome_decides_the_exit_code() {
-        let exit = |failed: Failed| report("quictun", Err(failed));
+        let exit = |failed: ProgramError| report("quictun", Err(failed));
         assert_eq!(report("quictun", Ok(())), Exit::Ok);
         assert_eq!(exit(Fault::usage("a", "b").into()), Exit::Usage);
         assert_eq!(exit(Fault::failure("a", "b").into()), Exit::Failure);
         let taken = io::Error::from(ErrorKind::AddrInUse);
-        assert_eq!(exit(Failed::from(taken).about("listening")), Exit::Failure);
+        assert_eq!(
+            exit(ProgramError::from(taken).about("listening")),
+            Exit::Failure
+        );
         assert_eq!(exit(AccessError::EmptyName.into()), Exit::Usage);
         assert_eq!(exit(Failure::Interrupted.into()), Exit::Interrupted);
         let crashed = Failure::Crashed(anyhow::anyhow!("a worker failed"));
@@ -188,23 +191,23 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_is_named_already_is_not_told_again() {
+    fn a_cause_is_not_printed_twice() {
         let source = io::Error::from_raw_os_error(2);
         let device = anyhow::Error::from(DetourError::Device(source));
         let once = "making the TUN device quictun0: No such file or directory (os error 2); is there \
                     /dev/net/tun (modprobe tun)?";
-        assert_eq!(told(&device), once);
-        assert_eq!(told(&device.context("--tun")), format!("--tun: {once}"));
+        assert_eq!(describe(&device), once);
+        assert_eq!(describe(&device.context("--tun")), format!("--tun: {once}"));
         let port = anyhow::Error::from(io::Error::from_raw_os_error(98));
         let port = port.context("cannot listen on UDP [::]:7500");
         assert_eq!(
-            told(&port),
+            describe(&port),
             "cannot listen on UDP [::]:7500: Address already in use (os error 98)"
         );
     }
 
     #[test]
-    fn ports_are_spoken_of_where_a_port_is_at_fault() {
+    fn a_port_fault_names_the_port() {
         let refused = || anyhow::Error::from(io::Error::from(ErrorKind::PermissionDenied));
         let next = |what: &'static str| remedy(&refused().context(what)).unwrap_or_default();
         assert!(next("cannot listen on TCP 127.0.0.1:22").contains("1024"));

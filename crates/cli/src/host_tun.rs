@@ -17,18 +17,20 @@ use quictun_tunnel::settings::{ClientSettings, HostPort};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::confirm;
-use crate::exit::{self, Failed, say};
+use crate::exit::{self, ProgramError, say};
 use crate::pair::{self, Pair};
-use crate::supervisor::{End, Ended, For, Role, Step, Supervisor};
+use crate::supervisor::{
+    ExitCodes, PairMember, PairPurpose, Supervisor, SupervisorEnd, SupervisorStep,
+};
 
 /// A client that ends by itself sooner than this has not served anything: its flags or files are at fault.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Returns the device of a client, if it is one for the whole host that another process serves.
-pub(crate) fn wanted(settings: &ClientSettings) -> Option<Host<'_>> {
+pub(crate) fn wanted(settings: &ClientSettings) -> Option<HostTunnel<'_>> {
     let tun = settings.tun.as_ref().filter(|tun| !tun.one_process)?;
     match &tun.device {
-        TunDevice::Own(routes) => Some(Host {
+        TunDevice::Own(routes) => Some(HostTunnel {
             server: settings.server.at()?,
             tun,
             routes,
@@ -37,7 +39,7 @@ pub(crate) fn wanted(settings: &ClientSettings) -> Option<Host<'_>> {
     }
 }
 
-pub(crate) struct Host<'a> {
+pub(crate) struct HostTunnel<'a> {
     server: &'a HostPort,
     tun: &'a TunSettings,
     routes: &'a Routes,
@@ -53,10 +55,10 @@ pub(crate) fn down() -> anyhow::Result<()> {
     Ok(exit::print(text)?)
 }
 
-impl Host<'_> {
+impl HostTunnel<'_> {
     /// Runs until a signal ends it. `arguments` are those of this process, and its client gets them as well.
     pub(crate) fn main(&self, program: &str, arguments: Vec<OsString>) -> ExitCode {
-        exit::code(program, self.run(arguments).map_err(Failed::from))
+        exit::code(program, self.run(arguments).map_err(ProgramError::from))
     }
 
     fn run(&self, mut arguments: Vec<OsString>) -> anyhow::Result<u8> {
@@ -76,7 +78,7 @@ impl Host<'_> {
             confirm::wait_for(limit)?;
         }
         let outcome = serve(&mut detour, names, &signals, &arguments);
-        let asked = matches!(outcome, Ok(End { asked: true, .. }));
+        let asked = matches!(outcome, Ok(SupervisorEnd { asked: true, .. }));
         if !asked && started.elapsed() >= SETTLED && detour.stay_closed() {
             say(
                 "quictun: the tunnel has failed, and nothing leaves beside it: start it again, or let traffic go with `quictun down`",
@@ -92,30 +94,30 @@ fn serve(
     names: bool,
     signals: &Signals,
     arguments: &[OsString],
-) -> anyhow::Result<End> {
-    let mut both = Both::start(detour, names, arguments)?;
-    let mut told = Ended::default();
-    let mut supervisor = Supervisor::new(For::Host, Instant::now());
+) -> anyhow::Result<SupervisorEnd> {
+    let mut both = PairProcesses::start(detour, names, arguments)?;
+    let mut told = ExitCodes::default();
+    let mut supervisor = Supervisor::new(PairPurpose::Host, Instant::now());
     loop {
         match supervisor.next(Instant::now()) {
-            Step::Signal(role, signal) => both.signal(role, signal)?,
+            SupervisorStep::Signal(role, signal) => both.signal(role, signal)?,
             // The programs' connections are reset while the device exists; without it, nothing would tell the programs.
-            Step::Reset => pair::end_flows(),
-            Step::Tell(role) => {
+            SupervisorStep::Reset => pair::end_flows(),
+            SupervisorStep::Tell(role) => {
                 let what = match role {
-                    Role::Netstackd => "the process with the network stack has died",
-                    Role::Client => "the client has died",
+                    PairMember::Netstackd => "the process with the network stack has died",
+                    PairMember::Client => "the client has died",
                 };
                 say(&format!(
                     "quictun: {what}: its connections are reset, and both processes started again"
                 ));
             }
-            Step::Start => {
+            SupervisorStep::Start => {
                 // The cause of the pair's death may have changed the device.
                 detour.restore()?;
-                both = Both::start(detour, names, arguments)?;
+                both = PairProcesses::start(detour, names, arguments)?;
             }
-            Step::Wait(until) => {
+            SupervisorStep::Wait(until) => {
                 // Signals are blocked first and children are checked afterwards, so that no end of a child is missed.
                 let ended = both.ended()?;
                 if ended != told {
@@ -130,18 +132,18 @@ fn serve(
                 }
             }
             // This step occurs only for a command. If a host's client ends by itself, everything ends.
-            Step::LetGo => {}
-            Step::End(end) => return Ok(end),
+            SupervisorStep::ReleaseDevice => {}
+            SupervisorStep::End(end) => return Ok(end),
         }
     }
 }
 
-struct Both {
+struct PairProcesses {
     netstackd: Child,
     client: Child,
 }
 
-impl Both {
+impl PairProcesses {
     fn start(detour: &Detour, names: bool, arguments: &[OsString]) -> anyhow::Result<Self> {
         let mut client = Command::new(pair::this_program()?);
         client.args(arguments);
@@ -154,8 +156,8 @@ impl Both {
             let child = with_default_signals(command).spawn()?;
             let pid = child.id();
             match role {
-                Role::Netstackd => first = Some(child),
-                Role::Client => second = Some(child),
+                PairMember::Netstackd => first = Some(child),
+                PairMember::Client => second = Some(child),
             }
             Ok(pid)
         })?;
@@ -164,17 +166,17 @@ impl Both {
     }
 
     /// Checks the network stack first: if it has ended because its client did, the client's end is seen as well.
-    fn ended(&mut self) -> io::Result<Ended> {
-        Ok(Ended {
+    fn ended(&mut self) -> io::Result<ExitCodes> {
+        Ok(ExitCodes {
             netstackd: self.netstackd.try_wait()?.map(exit_code),
             client: self.client.try_wait()?.map(exit_code),
         })
     }
 
-    fn signal(&mut self, role: Role, signal: Signal) -> io::Result<()> {
+    fn signal(&mut self, role: PairMember, signal: Signal) -> io::Result<()> {
         let child = match role {
-            Role::Netstackd => &mut self.netstackd,
-            Role::Client => &mut self.client,
+            PairMember::Netstackd => &mut self.netstackd,
+            PairMember::Client => &mut self.client,
         };
         if child.try_wait()?.is_some() {
             return Ok(());
@@ -185,7 +187,7 @@ impl Both {
     }
 }
 
-impl Drop for Both {
+impl Drop for PairProcesses {
     fn drop(&mut self) {
         for child in [&mut self.client, &mut self.netstackd] {
             // The children may have ended already, and then there is nothing to do.

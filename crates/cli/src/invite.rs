@@ -15,13 +15,13 @@ use quictun_trust::settings::{Access, ClientLimits, NamedClient, Pin, ServerIden
 use quictun_wire::invitation::Code;
 use serde::{Serialize, Serializer};
 
-use crate::exit::{self, Failed, say};
+use crate::exit::{self, ProgramError, say};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native;
 use quictun_args::native::limits;
 use quictun_args::native::settings::Server;
-use quictun_args::options::Why;
+use quictun_args::options::InvalidValue;
 use quictun_args::values::time_between;
 
 mod list;
@@ -35,19 +35,19 @@ const SERVICE_STATE: &str = "/var/lib/quictun";
 #[derive(Debug)]
 pub struct Options {
     server: Server,
-    what: What,
+    what: InviteAction,
     json: bool,
 }
 
 #[derive(Debug)]
-enum What {
+enum InviteAction {
     List,
     Revoke(String),
-    Invite(Invite),
+    Invite(InviteRequest),
 }
 
 #[derive(Debug)]
-struct Invite {
+struct InviteRequest {
     name: String,
     allow: Vec<String>,
     limits: ClientLimits,
@@ -59,9 +59,9 @@ struct Invite {
 pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
     let server = server(matches, inputs)?;
     let what = match text(matches, "name") {
-        None => What::List,
-        Some(name) if matches.get_flag("revoke") => What::Revoke(name),
-        Some(name) => What::Invite(invite(matches, name, &server)?),
+        None => InviteAction::List,
+        Some(name) if matches.get_flag("revoke") => InviteAction::Revoke(name),
+        Some(name) => InviteAction::Invite(invite(matches, name, &server)?),
     };
     Ok(Options {
         server,
@@ -74,7 +74,7 @@ fn text(matches: &ArgMatches, name: &str) -> Option<String> {
     matches.get_one::<String>(name).cloned()
 }
 
-fn invite(matches: &ArgMatches, name: String, server: &Server) -> Result<Invite, Fault> {
+fn invite(matches: &ArgMatches, name: String, server: &Server) -> Result<InviteRequest, Fault> {
     let allow: Vec<String> = matches
         .get_many("allow")
         .into_iter()
@@ -90,11 +90,11 @@ fn invite(matches: &ArgMatches, name: String, server: &Server) -> Result<Invite,
         read.map_err(|error| Fault::usage(format!("--allow {rule}"), error))?;
     }
     let valid = text(matches, "valid").unwrap_or_default();
-    let valid =
-        time_between(&valid, "1m", "168h").map_err(|Why(why)| Fault::usage("--valid", why))?;
+    let valid = time_between(&valid, "1m", "168h")
+        .map_err(|InvalidValue(why)| Fault::usage("--valid", why))?;
     let address = text(matches, "address");
     let address = address.map(|text| with_port(&text, server.settings.listen.port()));
-    Ok(Invite {
+    Ok(InviteRequest {
         address: address.transpose()?,
         limits: limits::of_flags(matches)?,
         name,
@@ -151,16 +151,16 @@ fn has_key(server: &Server) -> bool {
     }
 }
 
-pub(crate) fn main(options: &Options) -> Result<(), Failed> {
+pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
     let clients = Directory::of(&options.server.state_dir);
     let now_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
     match &options.what {
-        What::List => {
+        InviteAction::List => {
             let clients = list::clients(&clients, &options.server, now_s)?;
             Ok(exit::show(&clients, options.json)?)
         }
-        What::Revoke(name) => revoke(&clients, name, options.json),
-        What::Invite(invite) => {
+        InviteAction::Revoke(name) => revoke(&clients, name, options.json),
+        InviteAction::Invite(invite) => {
             let (made, replaced) = make(&options.server, &clients, invite, now_s)?;
             print(&made, replaced, options.json)
         }
@@ -169,7 +169,7 @@ pub(crate) fn main(options: &Options) -> Result<(), Failed> {
 
 /// The new invitation, as `--json` prints it.
 #[derive(Debug, Serialize)]
-struct Made {
+struct InvitationReport {
     name: String,
     code: String,
     server: String,
@@ -188,9 +188,9 @@ fn as_text<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::E
 fn make(
     server: &Server,
     clients: &Directory,
-    invite: &Invite,
+    invite: &InviteRequest,
     now_s: u64,
-) -> Result<(Made, bool), Failed> {
+) -> Result<(InvitationReport, bool), ProgramError> {
     let name = &invite.name;
     if configured(server, name) {
         let why = "the configuration has a client of this name already";
@@ -209,7 +209,7 @@ fn make(
     let invited = invited.map_err(failed)?;
     let code = code(*invited.secret.as_bytes()).map_err(|error| Fault::usage(name, error))?;
     let until = Timestamp::from_second(i64::try_from(until_s).unwrap_or(i64::MAX));
-    let made = Made {
+    let made = InvitationReport {
         name: name.clone(),
         code: code.to_string(),
         server: code.server().to_owned(),
@@ -231,7 +231,7 @@ fn configured(server: &Server, name: &str) -> bool {
     name == "default" || clients.iter().any(is_named) && !enrolled.any(|other| other.name == name)
 }
 
-fn pin(server: &Server) -> Result<Pin, Failed> {
+fn pin(server: &Server) -> Result<Pin, ProgramError> {
     let identity = match &server.settings.identity {
         ServerIdentity::Files(files) => identity::load_files(files),
         ServerIdentity::State(dir) if !has_key(server) => {
@@ -278,7 +278,7 @@ fn route_to(target: &str) -> Option<IpAddr> {
     (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
 }
 
-fn print(made: &Made, replaced: bool, json: bool) -> Result<(), Failed> {
+fn print(made: &InvitationReport, replaced: bool, json: bool) -> Result<(), ProgramError> {
     if json {
         let text = serde_json::to_string_pretty(made).context("JSON")?;
         return Ok(exit::print(&(text + "\n"))?);
@@ -311,7 +311,7 @@ fn print(made: &Made, replaced: bool, json: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-fn revoke(clients: &Directory, name: &str, json: bool) -> Result<(), Failed> {
+fn revoke(clients: &Directory, name: &str, json: bool) -> Result<(), ProgramError> {
     let had_joined = clients.revoke(name).map_err(failed)?;
     if json {
         let text = serde_json::json!({ "name": name, "had_joined": had_joined });
@@ -327,7 +327,7 @@ fn revoke(clients: &Directory, name: &str, json: bool) -> Result<(), Failed> {
 }
 
 /// Converts an error: most are mistakes of the user, but those of the disk are failures.
-fn failed(error: InviteError) -> Failed {
+fn failed(error: InviteError) -> ProgramError {
     let what = match &error {
         InviteError::Directory(..) | InviteError::Write(..) => {
             return anyhow::Error::from(error).into();

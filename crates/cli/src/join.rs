@@ -5,20 +5,20 @@ use std::io::{self, BufRead, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use quictun_trust::enrolment::Secret;
+use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity;
 use quictun_trust::settings::{CertificateFiles, Pin};
-use quictun_tunnel::join::{self, JoinError, Joining};
+use quictun_tunnel::join::{self, JoinError, JoinRequest};
 use quictun_wire::invitation::{Code, CodeError, MAX_TEXT};
 use quictun_wire::join::Grant;
 use quictun_wire::target::Target;
 use toml::Value;
 
-use crate::exit::{self, Failed, say};
+use crate::exit::{self, ProgramError, say};
 use quictun_args::address::parse_server;
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
-use quictun_args::options::Why;
+use quictun_args::options::InvalidValue;
 
 /// Ports below this one need a right that a client lacks. Forwards of such ports listen higher by [`MOVED_BY`], which
 /// follows a common custom: 80 becomes 8080.
@@ -42,7 +42,7 @@ pub(crate) fn directory(given: Option<PathBuf>, inputs: &Inputs<'_>) -> Result<P
     config.ok_or_else(|| Fault::usage("--out", "no absolute HOME: name a directory"))
 }
 
-pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
+pub(crate) fn main(directory: &Path) -> Result<(), ProgramError> {
     let directory = std::path::absolute(directory)?;
     let file = directory.join("client.toml");
     if file.try_exists()? {
@@ -55,7 +55,7 @@ pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
     }
     let code = read_code()?;
     let server = parse_server(code.server())
-        .map_err(|Why(why)| Fault::usage("the code", format!("names no server: {why}")))?;
+        .map_err(|InvalidValue(why)| Fault::usage("the code", format!("names no server: {why}")))?;
     // A second attempt uses the same key, in case the first one was accepted but its answer was lost.
     let made = identity::load_or_generate(&directory, "client");
     made.map_err(anyhow::Error::from)?;
@@ -63,12 +63,12 @@ pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
         cert: directory.join("client.crt"),
         key: directory.join("client.key"),
     };
-    let joining = Joining {
+    let joining = JoinRequest {
         server,
         written: code.server().to_owned(),
         pin: Pin(code.pin()),
         name: code.name().to_owned(),
-        secret: Secret::of(code.secret()),
+        secret: InviteSecret::of(code.secret()),
         own: own.clone(),
     };
     let grant = join::run(joining).map_err(failed)?;
@@ -92,7 +92,7 @@ pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
 
 /// Reads the code from a person or a program. Arguments would be visible to other users, so the code is not taken from
 /// them (PROTOCOL PROOF-4).
-fn read_code() -> Result<Code, Failed> {
+fn read_code() -> Result<Code, ProgramError> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
         say("Paste the code that `quictun invite` has printed, and press Enter:");
@@ -108,7 +108,7 @@ fn read_code() -> Result<Code, Failed> {
 
 /// Reads lines until they form a code, or until an empty line. The code's line may have been broken on the way
 /// (PROTOCOL INVITE-1).
-fn code_of(mut input: impl BufRead, ask_for_more: impl Fn()) -> Result<Code, Failed> {
+fn code_of(mut input: impl BufRead, ask_for_more: impl Fn()) -> Result<Code, ProgramError> {
     let mut text = String::new();
     loop {
         let begin = text.len();
@@ -130,10 +130,10 @@ fn code_of(mut input: impl BufRead, ask_for_more: impl Fn()) -> Result<Code, Fai
 }
 
 /// The address of a local listener, and the target to which it leads.
-type Forward = (String, String);
+type ForwardEntry = (String, String);
 
 /// Returns a forward for each rule that names a single target.
-fn forwards(rules: &[String]) -> Vec<Forward> {
+fn forwards(rules: &[String]) -> Vec<ForwardEntry> {
     let mut taken = Vec::new();
     let targets = rules.iter().filter(|rule| !rule.ends_with('*'));
     let targets = targets.filter_map(|rule| Target::parse(rule).ok());
@@ -159,7 +159,7 @@ fn configuration(
     code: &Code,
     own: &CertificateFiles,
     grant: &Grant,
-    forwards: &[Forward],
+    forwards: &[ForwardEntry],
 ) -> String {
     let text = |text: &str| Value::from(text).to_string();
     let path = |path: &Path| text(&path.display().to_string());
@@ -194,7 +194,13 @@ fn configuration(
 }
 
 /// Returns the text for the user. With `shared`, the group of the directory can read the files.
-fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path, shared: bool) -> String {
+fn summary(
+    code: &Code,
+    grant: &Grant,
+    forwards: &[ForwardEntry],
+    path: &Path,
+    shared: bool,
+) -> String {
     let file = path.display();
     let mut out = format!("joined {} as {}: {file}\n", code.server(), grant.name);
     for (listen, target) in forwards {
@@ -211,7 +217,7 @@ fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path, shared
     out
 }
 
-fn failed(error: JoinError) -> Failed {
+fn failed(error: JoinError) -> ProgramError {
     let next = match &error {
         JoinError::Refused(_) => {
             "ask for a new code; the server's log says why it refused this one, and which client used it"
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_may_have_been_broken_into_lines_and_a_wrong_one_ends_at_an_empty_line() {
+    fn a_code_may_span_lines_and_ends_at_an_empty_line() {
         let code = Code::new("laptop", "vpn.example.net:7500", [7; 32], [9; 16]).expect("a code");
         let whole = code.to_string();
         let (one, two) = whole.split_at(whole.len() / 2);
@@ -268,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_name_one_target_become_forwards_on_ports_that_anyone_may_have() {
+    fn rules_for_one_target_become_forwards_on_unprivileged_ports() {
         let rules = texts(&[
             "127.0.0.1:22",
             "db.internal:5432",

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use quictun_lab_run::PROGRAM;
 pub use quictun_lab_run::{Action, flags, parse};
 
-use crate::exit::{self, Failed};
+use crate::exit::{self, ProgramError};
 
 /// Runs the action and returns its exit code.
 pub fn main(action: Action) -> ExitCode {
@@ -14,5 +14,5 @@ pub fn main(action: Action) -> ExitCode {
 
 /// Returns the exit code of a program that defines its own codes, and prints a failure.
 pub(crate) fn code(program: &str, outcome: anyhow::Result<u8>) -> ExitCode {
-    exit::code(program, outcome.map_err(Failed::of_measuring))
+    exit::code(program, outcome.map_err(ProgramError::of_measuring))
 }

@@ -18,7 +18,7 @@ use quictun_sys::{Tun, end_tcp, with_standard_streams_only};
 
 use crate::exit::say;
 use crate::netstackd;
-use crate::supervisor::Role;
+use crate::supervisor::PairMember;
 
 /// The program of this process, also if its file has been replaced or removed.
 const SELF: &str = "/proc/self/exe";
@@ -41,7 +41,7 @@ impl Pair {
         tun: &Tun,
         names: bool,
         mut client: Command,
-        mut start: impl FnMut(Role, &mut Command) -> std::io::Result<u32>,
+        mut start: impl FnMut(PairMember, &mut Command) -> std::io::Result<u32>,
     ) -> anyhow::Result<Self> {
         let program = this_program()?;
         let (ours, theirs) = quictun_ipc::sockets().context("cannot make the pair of sockets")?;
@@ -58,13 +58,13 @@ impl Pair {
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::from(device));
         with_standard_streams_only(&mut netstackd);
-        let netstackd = start(Role::Netstackd, &mut netstackd);
+        let netstackd = start(PairMember::Netstackd, &mut netstackd);
         let netstackd = netstackd.context("cannot start the process with the network stack")?;
         client
             .args(["--netstack-fd", "0"])
             .process_group(0)
             .stdin(Stdio::from(ours));
-        let client = start(Role::Client, &mut client).context("cannot start the client")?;
+        let client = start(PairMember::Client, &mut client).context("cannot start the client")?;
         Ok(Self { netstackd, client })
     }
 }

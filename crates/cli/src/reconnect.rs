@@ -11,7 +11,7 @@ use crate::{ask, exit, which_process};
 
 /// The answer to `POST /v1/reconnect`.
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct ReconnectAnswer {
     connections: usize,
 }
 
@@ -23,11 +23,11 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<HttpLis
 
 /// Sends the request, and prints what the client does.
 pub(crate) fn main(at: &HttpListen) -> anyhow::Result<()> {
-    let Asked { connections } = ask::post(at, "/v1/reconnect")?;
-    Ok(exit::print(&said(connections))?)
+    let ReconnectAnswer { connections } = ask::post(at, "/v1/reconnect")?;
+    Ok(exit::print(&summary(connections))?)
 }
 
-fn said(connections: usize) -> String {
+fn summary(connections: usize) -> String {
     match connections {
         0 => "no connection is up: the client dials already\n".to_owned(),
         1 => "1 connection is being replaced; flows move to the new one\n".to_owned(),
@@ -43,8 +43,8 @@ mod tests {
 
     #[test]
     fn the_line_says_how_many_are_replaced() {
-        assert!(said(0).starts_with("no connection is up"));
-        assert!(said(1).starts_with("1 connection is "));
-        assert!(said(4).starts_with("4 connections are "));
+        assert!(summary(0).starts_with("no connection is up"));
+        assert!(summary(1).starts_with("1 connection is "));
+        assert!(summary(4).starts_with("4 connections are "));
     }
 }

@@ -6,14 +6,14 @@ use clap::ArgMatches;
 use jiff::Timestamp;
 use quictun_control::settings::HttpListen;
 
-use crate::exit::{self, Failed};
+use crate::exit::{self, ProgramError};
 use crate::which_process;
 use quictun_args::fault::{Exit, Fault};
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::{Layers, Origin};
 use quictun_args::native::flags;
 
-use watch::Watch;
+use watch::WatchOptions;
 
 mod answers;
 mod cells;
@@ -28,7 +28,7 @@ const PROGRAM: &str = "quictun status";
 pub struct Options {
     at: HttpListen,
     json: bool,
-    watch: Option<Watch>,
+    watch: Option<WatchOptions>,
 }
 
 /// Reads the flags, the environment, and `control.http` in the configuration file of either side.
@@ -42,7 +42,7 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options
 }
 
 /// Returns the settings of `--watch`, or `None` without that flag.
-fn watch(layers: &Layers<'_>, asked: bool) -> Result<Option<Watch>, Fault> {
+fn watch(layers: &Layers<'_>, asked: bool) -> Result<Option<WatchOptions>, Fault> {
     let interval = layers.get(&flags::WATCH_INTERVAL)?;
     if !asked {
         let given = layers.setting(&flags::WATCH_INTERVAL).origin == Origin::Flag;
@@ -50,7 +50,7 @@ fn watch(layers: &Layers<'_>, asked: bool) -> Result<Option<Watch>, Fault> {
         return if given { Err(fault()) } else { Ok(None) };
     }
     let variable = |name| layers.inputs().variable(name);
-    Ok(Some(Watch {
+    Ok(Some(WatchOptions {
         interval,
         colour: variable("NO_COLOR").is_none(),
         addressable: variable("TERM").is_some_and(|name| name != "dumb"),
@@ -60,7 +60,7 @@ fn watch(layers: &Layers<'_>, asked: bool) -> Result<Option<Watch>, Fault> {
 pub(crate) fn main(options: &Options) -> ExitCode {
     let outcome = match options.watch {
         Some(watch) => watch::main(&options.at, options.json, watch),
-        None => once(options).map(|()| Exit::Ok).map_err(Failed::from),
+        None => once(options).map(|()| Exit::Ok).map_err(ProgramError::from),
     };
     match outcome {
         Ok(exit) => exit.into(),

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use quictun_sys::{Ethtool, set_sysctl};
 use serde::Serialize;
 
-use crate::exit::{self, Failed};
+use crate::exit::{self, ProgramError};
 
 const PROGRAM: &str = "quictun tune";
 
@@ -48,12 +48,12 @@ const FEATURES: [(&str, &str); 2] = [
 
 /// One setting with its value, and the outcome of a change.
 #[derive(Debug, Serialize)]
-struct Line {
+struct SystemSetting {
     setting: String,
     why: &'static str,
     now: String,
     wanted: String,
-    state: State,
+    state: SettingState,
     /// The command that undoes the change; `None` without a change.
     undo: Option<String>,
     error: Option<String>,
@@ -61,7 +61,7 @@ struct Line {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum SettingState {
     Ok,
     /// `--apply` would change it.
     Would,
@@ -72,31 +72,34 @@ enum State {
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
-    settings: Vec<Line>,
+    settings: Vec<SystemSetting>,
 }
 
 /// Examines the settings, and with `apply` raises those that are too low. The exit code is 1 if a change failed.
 pub(crate) fn main(apply: bool, json: bool) -> ExitCode {
-    let mut settings: Vec<Line> = SYSCTLS.iter().filter_map(|it| sysctl(it, apply)).collect();
+    let mut settings: Vec<SystemSetting> =
+        SYSCTLS.iter().filter_map(|it| sysctl(it, apply)).collect();
     for device in devices() {
         settings.extend(FEATURES.iter().filter_map(|it| feature(&device, it, apply)));
     }
-    let failed = settings.iter().any(|line| line.state == State::Failed);
+    let failed = settings
+        .iter()
+        .any(|line| line.state == SettingState::Failed);
     let report = Report {
         version: 1,
         settings,
     };
     let shown = exit::show(&report, json);
     let code = shown.map(|()| u8::from(failed));
-    exit::code(PROGRAM, code.map_err(Failed::from))
+    exit::code(PROGRAM, code.map_err(ProgramError::from))
 }
 
-fn sysctl((name, least, why): &(&str, u64, &'static str), apply: bool) -> Option<Line> {
+fn sysctl((name, least, why): &(&str, u64, &'static str), apply: bool) -> Option<SystemSetting> {
     let path = name.replace('.', "/");
     let text = fs::read_to_string(format!("/proc/sys/{path}")).ok()?;
     let now: u64 = text.trim().parse().ok()?;
     let wanted = now.max(*least);
-    let line = Line::new((*name).to_owned(), why, now.to_string(), wanted.to_string());
+    let line = SystemSetting::new((*name).to_owned(), why, now.to_string(), wanted.to_string());
     if now == wanted {
         return Some(line);
     }
@@ -121,11 +124,11 @@ fn devices() -> Vec<String> {
     names
 }
 
-fn feature(device: &str, (name, why): &(&str, &'static str), apply: bool) -> Option<Line> {
+fn feature(device: &str, (name, why): &(&str, &'static str), apply: bool) -> Option<SystemSetting> {
     let ethtool = Ethtool::open(device).ok()?;
     let on = ethtool.feature(name).ok()??;
     let now = if on { "on" } else { "off" };
-    let line = Line::new(
+    let line = SystemSetting::new(
         format!("{device} {name}"),
         why,
         now.to_owned(),
@@ -141,14 +144,14 @@ fn feature(device: &str, (name, why): &(&str, &'static str), apply: bool) -> Opt
     Some(line.change(apply, undo, || ethtool.set_features(&[(*name, true)])))
 }
 
-impl Line {
+impl SystemSetting {
     fn new(setting: String, why: &'static str, now: String, wanted: String) -> Self {
         Self {
             setting,
             why,
             now,
             wanted,
-            state: State::Ok,
+            state: SettingState::Ok,
             undo: None,
             error: None,
         }
@@ -156,9 +159,9 @@ impl Line {
 
     fn change(self, apply: bool, undo: String, change: impl FnOnce() -> io::Result<()>) -> Self {
         let (state, undo, error) = match apply.then(change) {
-            None => (State::Would, None, None),
-            Some(Ok(())) => (State::Changed, Some(undo), None),
-            Some(Err(error)) => (State::Failed, None, Some(error.to_string())),
+            None => (SettingState::Would, None, None),
+            Some(Ok(())) => (SettingState::Changed, Some(undo), None),
+            Some(Err(error)) => (SettingState::Failed, None, Some(error.to_string())),
         };
         Self {
             state,
@@ -169,7 +172,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for SystemSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             setting,
@@ -178,10 +181,10 @@ impl fmt::Display for Line {
             ..
         } = self;
         match self.state {
-            State::Ok => writeln!(f, "  {setting} is {now}"),
-            State::Would => writeln!(f, "- {setting} is {now}, should be {wanted}"),
-            State::Changed => writeln!(f, "+ {setting} was {now}, is {wanted}"),
-            State::Failed => writeln!(
+            SettingState::Ok => writeln!(f, "  {setting} is {now}"),
+            SettingState::Would => writeln!(f, "- {setting} is {now}, should be {wanted}"),
+            SettingState::Changed => writeln!(f, "+ {setting} was {now}, is {wanted}"),
+            SettingState::Failed => writeln!(
                 f,
                 "x {setting} is {now}, should be {wanted}: {}",
                 self.error.as_deref().unwrap_or_default()
@@ -207,10 +210,10 @@ impl fmt::Display for Report {
             writeln!(f, "a file in /etc/sysctl.d makes sysctl settings permanent")?;
         }
         let some = |state| self.settings.iter().any(|line| line.state == state);
-        if some(State::Failed) {
+        if some(SettingState::Failed) {
             writeln!(f, "\nonly root can do that: `sudo quictun tune --apply`")?;
         }
-        if some(State::Would) {
+        if some(SettingState::Would) {
             writeln!(
                 f,
                 "\n`quictun tune --apply` as root changes them, until the next start"
@@ -224,8 +227,8 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
 
-    fn line() -> Line {
-        Line::new(
+    fn line() -> SystemSetting {
+        SystemSetting::new(
             "net.core.rmem_max".to_owned(),
             "packets wait here",
             "212992".to_owned(),
@@ -234,15 +237,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_changed_unless_it_is_asked_for() {
+    fn nothing_is_changed_without_apply() {
         let line = line().change(false, String::new(), || {
             panic!("without --apply, nothing may change");
         });
-        assert_eq!(line.state, State::Would);
+        assert_eq!(line.state, SettingState::Would);
     }
 
     #[test]
-    fn a_change_comes_with_the_way_back_and_a_refusal_with_its_reason() {
+    fn a_change_states_its_undo_and_a_refusal_its_reason() {
         let undo = "sysctl -w net.core.rmem_max=212992";
         let changed = line().change(true, undo.to_owned(), || Ok(()));
         let refusal = || Err(io::ErrorKind::PermissionDenied.into());

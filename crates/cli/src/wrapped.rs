@@ -16,15 +16,17 @@ use anyhow::Context as _;
 use clap::{Arg, ArgMatches};
 use quictun_stackd::tun_device;
 use quictun_sys::{
-    Came, FirstProcess, Identity, Inside, NetNamespace, Network, Outcome, Side, Tun, contain,
-    refusal,
+    CommandRunner, ForkResult, InitProcess, NamespaceUser, NetNamespace, Network, ReceivedSignal,
+    Tun, WaitOutcome, contain, refusal,
 };
 use quictun_tunnel::settings::Address;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::exit::{self, Failed, say};
+use crate::exit::{self, ProgramError, say};
 use crate::pair::{self, Pair};
-use crate::supervisor::{End, Ended, For, Role, Step, Supervisor};
+use crate::supervisor::{
+    ExitCodes, PairMember, PairPurpose, Supervisor, SupervisorEnd, SupervisorStep,
+};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native;
@@ -36,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// The command to run, and the way to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrapped {
+pub struct WrappedCommand {
     /// The flags of `quictun client`.
     pub flags: Vec<String>,
     /// The command and its arguments.
@@ -65,7 +67,7 @@ pub(crate) fn command() -> clap::Command {
 }
 
 /// Parses the arguments of `quictun run`, and checks that a client could be started with them.
-pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped, Fault> {
+pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<WrappedCommand, Fault> {
     let words = matches.get_many::<String>("words").into_iter().flatten();
     let mut flags: Vec<String> = words.cloned().collect();
     let Some(at) = flags.iter().position(|word| word == "--") else {
@@ -87,7 +89,7 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
         .collect();
     let client = native::client_of(&words, inputs)?;
     let tun = client.tun.as_ref();
-    Ok(Wrapped {
+    Ok(WrappedCommand {
         flags,
         command,
         dns: tun.and_then(|tun| tun.dns),
@@ -96,26 +98,26 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
     })
 }
 
-pub(crate) fn main(plan: &Wrapped) -> ExitCode {
+pub(crate) fn main(plan: &WrappedCommand) -> ExitCode {
     exit::code(PROGRAM, contained(plan))
 }
 
-fn contained(plan: &Wrapped) -> Result<u8, Failed> {
-    match contain(Identity::Caller)? {
-        Side::Inside(inside) => run(plan, inside),
-        Side::Outside(contained) => Ok(contained.wait(Came::to_pass_on)?),
+fn contained(plan: &WrappedCommand) -> Result<u8, ProgramError> {
+    match contain(NamespaceUser::Caller)? {
+        ForkResult::Inside(inside) => run(plan, inside),
+        ForkResult::Outside(contained) => Ok(contained.wait(ReceivedSignal::to_pass_on)?),
     }
 }
 
-fn run(plan: &Wrapped, inside: Inside) -> Result<u8, Failed> {
+fn run(plan: &WrappedCommand, inside: InitProcess) -> Result<u8, ProgramError> {
     // This must happen before the process has threads.
-    let mut first = FirstProcess::new(inside)?;
+    let mut first = CommandRunner::new(inside)?;
     let host =
         NetNamespace::current().context("cannot open the network namespace of this process")?;
     let network =
         NetNamespace::new().context("cannot create a network namespace for the command")?;
     let tun = network.within(device).map_err(|error| no_device(&error))?;
-    let mut served = Served {
+    let mut served = ServedDevice {
         plan,
         // The name is looked up with the host's resolver, here, before the resolver is replaced.
         server: server_addresses(&plan.server),
@@ -124,11 +126,11 @@ fn run(plan: &Wrapped, inside: Inside) -> Result<u8, Failed> {
         network,
         tun: Some(tun),
         running: Vec::new(),
-        ended: Ended::default(),
+        ended: ExitCodes::default(),
     };
     served.start(&mut first)?;
     let one_process = plan.one_process;
-    let mut supervisor = Supervisor::new(For::Command { one_process }, Instant::now());
+    let mut supervisor = Supervisor::new(PairPurpose::Command { one_process }, Instant::now());
     // The client was started before, so it finds the server by the host's resolver.
     ways_around::close(plan.dns)?;
     let (program, arguments) = plan
@@ -169,8 +171,8 @@ fn server_addresses(server: &Address) -> Vec<IpAddr> {
 }
 
 /// The device and the processes that serve it.
-struct Served<'a> {
-    plan: &'a Wrapped,
+struct ServedDevice<'a> {
+    plan: &'a WrappedCommand,
     server: Vec<IpAddr>,
     host: NetNamespace,
     /// A network namespace without any interface in use, for the network stack.
@@ -180,12 +182,12 @@ struct Served<'a> {
     /// The device, as long as this process has to pass it on.
     tun: Option<Tun>,
     /// The processes that serve the device, by process id.
-    running: Vec<(Role, u32)>,
-    ended: Ended,
+    running: Vec<(PairMember, u32)>,
+    ended: ExitCodes,
 }
 
-impl Served<'_> {
-    fn start(&mut self, first: &mut FirstProcess) -> anyhow::Result<()> {
+impl ServedDevice<'_> {
+    fn start(&mut self, first: &mut CommandRunner) -> anyhow::Result<()> {
         let Some(tun) = &self.tun else {
             return Ok(());
         };
@@ -196,7 +198,7 @@ impl Served<'_> {
             // Input and signals of the terminal are for the command, not for its client.
             command.stdin(Stdio::null()).process_group(0);
             let client = first.start(&self.host, &mut command);
-            self.running = vec![(Role::Client, client.context("starting the client")?)];
+            self.running = vec![(PairMember::Client, client.context("starting the client")?)];
             // The client has the device now, and closes it.
             self.tun = None;
             return Ok(());
@@ -204,12 +206,15 @@ impl Served<'_> {
         let names = self.plan.dns.is_some();
         let (host, nowhere) = (&self.host, &self.nowhere);
         let start = |role, command: &mut Command| match role {
-            Role::Netstackd => first.start(nowhere, command),
-            Role::Client => first.start(host, command),
+            PairMember::Netstackd => first.start(nowhere, command),
+            PairMember::Client => first.start(host, command),
         };
         let Pair { netstackd, client } = Pair::start(tun, names, self.client()?, start)?;
-        self.running = vec![(Role::Netstackd, netstackd), (Role::Client, client)];
-        self.ended = Ended::default();
+        self.running = vec![
+            (PairMember::Netstackd, netstackd),
+            (PairMember::Client, client),
+        ];
+        self.ended = ExitCodes::default();
         Ok(())
     }
 
@@ -243,41 +248,41 @@ impl Served<'_> {
     fn until_end(
         &mut self,
         supervisor: &mut Supervisor,
-        first: &mut FirstProcess,
+        first: &mut CommandRunner,
         command: u32,
     ) -> anyhow::Result<u8> {
         loop {
             match supervisor.next(Instant::now()) {
-                Step::Signal(role, signal) => self.signal(role, signal)?,
-                Step::Reset => self.network.within(|| {
+                SupervisorStep::Signal(role, signal) => self.signal(role, signal)?,
+                SupervisorStep::Reset => self.network.within(|| {
                     pair::end_flows();
                     Ok(())
                 })?,
-                Step::Tell(role) => {
+                SupervisorStep::Tell(role) => {
                     let what = match role {
-                        Role::Netstackd => "network stack",
-                        Role::Client => "client",
+                        PairMember::Netstackd => "network stack",
+                        PairMember::Client => "client",
                     };
                     say(&format!(
                         "{PROGRAM}: the process with the {what} has died: its connections are reset, and both are started again"
                     ));
                 }
-                Step::Start => self.start(first)?,
-                Step::LetGo => self.tun = None,
-                Step::Wait(until) => {
+                SupervisorStep::Start => self.start(first)?,
+                SupervisorStep::ReleaseDevice => self.tun = None,
+                SupervisorStep::Wait(until) => {
                     let mut pids = vec![command];
                     pids.extend(self.running.iter().map(|(_, pid)| pid));
                     match first.wait_any(&pids, until)? {
-                        (_, Outcome::Late) => {}
-                        (_, Outcome::Asked(signal)) => supervisor.signal(signal),
-                        (pid, Outcome::Ended(code)) if pid == command => {
+                        (_, WaitOutcome::TimedOut) => {}
+                        (_, WaitOutcome::EndRequested(signal)) => supervisor.signal(signal),
+                        (pid, WaitOutcome::Exited(code)) if pid == command => {
                             supervisor.command_ended(code);
                         }
-                        (pid, Outcome::Ended(code)) => {
+                        (pid, WaitOutcome::Exited(code)) => {
                             self.note(pid, code);
                             // The other process may have ended as well, and before this one.
                             for (_, pid) in self.running.clone() {
-                                if let Outcome::Ended(code) =
+                                if let WaitOutcome::Exited(code) =
                                     first.wait(pid, Some(Instant::now()))?
                                 {
                                     self.note(pid, code);
@@ -287,7 +292,7 @@ impl Served<'_> {
                         }
                     }
                 }
-                Step::End(End { code, .. }) => return Ok(code),
+                SupervisorStep::End(SupervisorEnd { code, .. }) => return Ok(code),
             }
         }
     }
@@ -295,13 +300,13 @@ impl Served<'_> {
     fn note(&mut self, pid: u32, code: u8) {
         for (role, _) in self.running.extract_if(.., |(_, of)| *of == pid) {
             match role {
-                Role::Netstackd => self.ended.netstackd = Some(code),
-                Role::Client => self.ended.client = Some(code),
+                PairMember::Netstackd => self.ended.netstackd = Some(code),
+                PairMember::Client => self.ended.client = Some(code),
             }
         }
     }
 
-    fn signal(&self, role: Role, signal: Signal) -> anyhow::Result<()> {
+    fn signal(&self, role: PairMember, signal: Signal) -> anyhow::Result<()> {
         for (_, pid) in self.running.iter().filter(|(of, _)| *of == role) {
             let process = Pid::from_raw(pid.cast_signed());
             // The process was not waited for yet, so no other process has its number.

@@ -34,13 +34,13 @@ impl Algorithm {
         member: Option<Member>,
     ) -> Box<dyn Model> {
         match self {
-            Self::Auto => Box::new(Auto::new(now, mtu).resuming(resume).among(member)),
+            Self::Auto => Box::new(Auto::new(now, mtu).resuming(resume).with_member(member)),
             Self::Cubic => Box::new(LossBased::cubic(mtu)),
             Self::NewReno => Box::new(LossBased::newreno(mtu)),
             Self::Fixed(rate) => Box::new(Fixed::new(now, mtu, rate)),
             Self::Background => {
                 let auto = Auto::background(now, mtu);
-                Box::new(auto.resuming(resume).among(member))
+                Box::new(auto.resuming(resume).with_member(member))
             }
         }
     }

@@ -13,36 +13,36 @@
 
 mod bandwidth;
 mod epoch;
-mod fall;
-mod lately;
 mod limits;
 mod loss;
 mod phase;
 mod plateau;
 mod policer;
+mod recent_extreme;
 mod rest;
 mod rival;
 mod rtt;
 mod siblings;
+mod slowdown;
 mod startup;
 
 use std::time::{Duration, Instant};
 
 use bandwidth::Bandwidth;
 use epoch::Epoch;
-use fall::Fall;
-use lately::Lately;
 use loss::{LossFloor, Overflow};
 use phase::{Cruising, Phase};
-use policer::Policer;
-use rest::{Jump, Reason};
+use policer::PolicerDetector;
+use recent_extreme::RecentExtreme;
+use rest::{DelayJump, RestReason};
 use rival::{Pressure, Rival};
-use rtt::Rtt;
+use rtt::RttModel;
 use siblings::Siblings;
+use slowdown::Slowdown;
 use startup::Startup;
 
-use crate::model::{Limits, Loss, Model, View};
-use crate::sampler::Sampler;
+use crate::model::{ControllerView, Limits, Loss, Model};
+use crate::sampler::DeliverySampler;
 use crate::{Member, Resume, bytes};
 
 /// A controller that fills a path without keeping a queue; see the module documentation.
@@ -60,13 +60,13 @@ pub struct Auto {
     /// Numbers of bytes sent in this phase that arrived and that were lost.
     phase_arrived: f64,
     phase_lost: f64,
-    sampler: Sampler,
-    rtt: Rtt,
+    sampler: DeliverySampler,
+    rtt: RttModel,
     bandwidth: Bandwidth,
     loss: LossFloor,
     overflow: Overflow,
     epoch: Epoch,
-    fall: Fall,
+    slowdown: Slowdown,
     startup: Startup,
     /// Knowledge of an earlier connection about the path, until it has been tried.
     resume: Option<Resume>,
@@ -86,20 +86,20 @@ pub struct Auto {
     /// Bandwidth found by the latest startup phase that jitter may have ended too early.
     started: f64,
     cruising: Cruising,
-    policer: Policer,
+    policer: PolicerDetector,
     rival: Option<Rival>,
     pressure: Pressure,
     siblings: Siblings,
     /// The highest delivered rate of the last minutes, in bytes per second.
-    most: Lately,
+    most: RecentExtreme,
     /// Number of overflows in a row, and the times of the first and the latest of them.
     overflows: u32,
     overflowing: Option<Instant>,
     overflowed: Option<Instant>,
     /// Time of the latest acknowledgement, and of the latest that came after the path had stood still.
     heard: Option<Instant>,
-    stood: Option<Instant>,
-    jump: Option<Jump>,
+    standstill: Option<Instant>,
+    jump: Option<DelayJump>,
     /// Numbers of arrived and lost packets of settled batches, summed up until a batch with a known round-trip time
     /// shows how long they waited.
     judged: (f64, f64),
@@ -132,13 +132,13 @@ impl Auto {
             phase_round: false,
             phase_arrived: 0.0,
             phase_lost: 0.0,
-            sampler: Sampler::default(),
-            rtt: Rtt::default(),
+            sampler: DeliverySampler::default(),
+            rtt: RttModel::default(),
             bandwidth: Bandwidth::default(),
             loss: LossFloor::default(),
             overflow: Overflow::default(),
             epoch: Epoch::new(now, 0, None),
-            fall: Fall::default(),
+            slowdown: Slowdown::default(),
             startup: Startup::first(mtu),
             resume: None,
             filled: None,
@@ -149,16 +149,16 @@ impl Auto {
             before_drain: None,
             started: 0.0,
             cruising: Cruising::default(),
-            policer: Policer::default(),
+            policer: PolicerDetector::default(),
             rival: None,
             pressure: Pressure::new(now),
             siblings: Siblings::default(),
-            most: Lately::default(),
+            most: RecentExtreme::default(),
             overflows: 0,
             overflowing: None,
             overflowed: None,
             heard: None,
-            stood: None,
+            standstill: None,
             jump: None,
             judged: (0.0, 0.0),
             in_flight: 0.0,
@@ -180,7 +180,7 @@ impl Auto {
 
     /// Makes the controller a member of the ensemble of connections to its peer.
     #[must_use]
-    pub fn among(self, member: Option<Member>) -> Self {
+    pub fn with_member(self, member: Option<Member>) -> Self {
         let siblings = Siblings::of(member);
         Self { siblings, ..self }
     }
@@ -199,7 +199,7 @@ impl Auto {
         self.rival = None;
         self.pressure = Pressure::new(now);
         if !self.starting() {
-            self.rest(now, Reason::Routine);
+            self.rest(now, RestReason::Routine);
         }
     }
 
@@ -218,8 +218,8 @@ impl Auto {
     /// Returns whether a round trip ends before threads have had their turns, and holds enough packets for rates to
     /// differ by a few percent. On such a path a queue drains between two looks at it, so capacity that a cut removes
     /// is wasted.
-    fn hurried(&self) -> bool {
-        self.floor_s() < ACK_LATE_S && self.bdp() > HURRIED_PACKETS * self.mtu
+    fn outpaces_threads(&self) -> bool {
+        self.floor_s() < ACK_LATE_S && self.bdp() > FAST_PACKETS * self.mtu
     }
 
     fn rtt_s(&self) -> f64 {
@@ -227,7 +227,7 @@ impl Auto {
     }
 
     fn bdp(&self) -> f64 {
-        let turn = self.rtt.turn();
+        let turn = self.rtt.mean_floor();
         self.bandwidth.get() * turn.map_or(FLOOR_UNKNOWN_S, |turn| turn.as_secs_f64())
     }
 
@@ -253,10 +253,10 @@ impl Auto {
 
     /// Returns by how much single packets are later than others without a queue, if that exceeds the turns of
     /// threads.
-    fn reach(&self) -> Duration {
+    fn lateness(&self) -> Duration {
         let long = self.floor_s() > ACK_LATE_S && self.rtt.jitters();
-        let reach = self.rtt.reach().saturating_sub(self.noise());
-        if long { reach } else { Duration::ZERO }
+        let lateness = self.rtt.lateness().saturating_sub(self.noise());
+        if long { lateness } else { Duration::ZERO }
     }
 
     fn queued(&self) -> bool {
@@ -264,12 +264,12 @@ impl Auto {
     }
 
     /// Returns whether packets are still late although the queue of the startup phase has had time to drain.
-    fn unsteady(&self) -> bool {
+    fn delays_unsteady(&self) -> bool {
         let (before, _) = self.before_drain.unwrap_or_default();
         let least = (self.noise().as_secs_f64() + ACK_LATE_S).max(self.floor_s() / 32.0);
         let quiet = self.rtt.quiet_s();
         let late = self.rtt.mean_recent_s() > quiet + least.max((before - quiet) / 2.0);
-        self.rtt.supposes() || self.rtt.jitters() && late
+        self.rtt.assumes_jitter() || self.rtt.jitters() && late
     }
 
     /// Returns whether the sender is still starting, so that it cannot distinguish its own queue from
@@ -288,7 +288,7 @@ impl Model for Auto {
             Phase::Down { .. } | Phase::Rest(_) => true,
             // With a bandwidth found from a policer's token bucket, 0.98 of it does not stay below the policer's rate
             // for long.
-            Phase::Drain => !self.gone(),
+            Phase::Drain => !self.queue_may_be_gone(),
             _ => self.policer.holds(),
         };
         let easy = own && easy;
@@ -308,7 +308,7 @@ impl Model for Auto {
         let bytes = bytes::to_f64(bytes);
         self.epoch.on_acked(record.delivered, record.limited);
         if !record.limited {
-            self.fall.forget();
+            self.slowdown.forget();
         }
         if record.delivered >= self.phase_delivered && record.sent >= self.phase_start {
             self.phase_round = true;
@@ -332,7 +332,7 @@ impl Model for Auto {
             self.watch_standstill(now, sample);
             self.rtt.on_sample(now, sample);
             if matches!(self.phase, Phase::Cruise { .. }) && self.rival.is_none() {
-                self.rtt.note_reach(now, sample);
+                self.rtt.note_lateness(now, sample);
             }
             self.sampler.set_rtt(newest, sample);
             self.judge(now, newest);
@@ -346,7 +346,7 @@ impl Model for Auto {
         let bytes = std::mem::take(&mut self.batch);
         self.on_rival_ack(now, bytes);
         self.watch_queue(now);
-        self.watch_fall(now);
+        self.watch_slowdown(now);
         self.watch_siblings(now);
         self.step(now);
         let delivered = self.sampler.delivered();
@@ -367,7 +367,7 @@ impl Model for Auto {
         let bytes = bytes::to_f64(loss.bytes);
         let record = self.sampler.on_lost(sent, bytes / self.mtu);
         self.epoch.on_lost(loss.bytes);
-        self.fall.on_lost(bytes);
+        self.slowdown.on_lost(bytes);
         if record.is_some_and(|record| record.sent >= self.phase_start) {
             self.phase_lost += bytes;
         }
@@ -397,14 +397,14 @@ impl Model for Auto {
         self.limits_now()
     }
 
-    fn view(&self) -> View {
+    fn view(&self) -> ControllerView {
         let mode = if self.background {
             "background"
         } else {
             "auto"
         };
         let rival = self.rival.is_some();
-        View {
+        ControllerView {
             mode,
             phase: if rival { "rival" } else { self.phase.name() },
             starting: self.phase == Phase::Startup,
@@ -435,7 +435,7 @@ const FLOOR_UNKNOWN_S: f64 = 0.1;
 const ACK_LATE_S: f64 = 0.003;
 
 /// Minimum number of packets per round trip for rates that differ by a few percent: a twentieth of it is nearly one.
-const HURRIED_PACKETS: f64 = 16.0;
+const FAST_PACKETS: f64 = 16.0;
 
 /// Packets sent longer than this before the newest acknowledged packet are settled (RFC 9002 section 6.1).
 const REMEMBERED: Duration = Duration::from_secs(2);

@@ -4,11 +4,11 @@
 //! more of a path than one connection would.
 //!
 //! A [`PathMemory`](crate::PathMemory) holds an [`Ensemble`] for each peer. A controller joins the ensemble when the
-//! controller is created. The controller's [`Member`] leaves when the last clone of the controller is dropped. Every few
-//! milliseconds, a member publishes its own state and reads the state of the others:
+//! controller is created. The controller's [`Member`] leaves when the last clone of the controller is dropped. Every
+//! few milliseconds, a member publishes its own state and reads the state of the others:
 //!
 //! ```text
-//!  Ensemble::join ─► Member::tell, Member::look, every few milliseconds of acknowledgements ─► drop
+//!  Ensemble::join ─► Member::publish, Member::summarize, every few milliseconds of acknowledgements ─► drop
 //! ```
 //!
 //! Members may run in different threads. Each member has a slot to which it alone writes, so that no thread waits for
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of connections to one peer that know of one another: one for each core of a large machine. Further
 /// connections work on their own.
-const PLACES: usize = 32;
+const SLOTS: usize = 32;
 
 /// Time, besides `BUSY_ROUNDS` round-trip times, in which a member must have sent at its full allowed rate. Otherwise
 /// it counts as idle and leaves the path to the others.
@@ -45,22 +45,22 @@ const TIME_MAX: u64 = u64::MAX >> KIND_BITS;
 
 /// The connections of this process to one peer. Clones refer to the same ensemble.
 #[derive(Clone, Debug)]
-pub struct Ensemble(Arc<Shared>);
+pub struct Ensemble(Arc<SlotTable>);
 
 /// A weak reference to an ensemble, which lives only as long as it has members.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Faint(Weak<Shared>);
+pub(crate) struct WeakEnsemble(Weak<SlotTable>);
 
 #[derive(Debug)]
-struct Shared {
+struct SlotTable {
     /// Origin of stored times. A time is stored as the nanoseconds since the origin plus one, and 0 means never.
     origin: Instant,
-    places: [OnceLock<Box<Place>>; PLACES],
+    slots: [OnceLock<Box<MemberSlot>>; SLOTS],
 }
 
 /// The state of one member, as the other members see it.
 #[derive(Debug, Default)]
-struct Place {
+struct MemberSlot {
     taken: AtomicBool,
     busy: AtomicU64,
     rtt: AtomicU64,
@@ -72,17 +72,17 @@ struct Place {
     overflowed: AtomicU64,
     rested: AtomicU64,
     stance: AtomicU64,
-    parted: AtomicU64,
+    part_taken: AtomicU64,
     probed: AtomicU64,
 }
 
 /// The membership of one connection in an ensemble. Clones stand for the same connection and share its slot.
 #[derive(Clone, Debug)]
-pub struct Member(Arc<Seat>);
+pub struct Member(Arc<Membership>);
 
 #[derive(Debug)]
-struct Seat {
-    shared: Arc<Shared>,
+struct Membership {
+    table: Arc<SlotTable>,
     number: usize,
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum Stance {
 
 /// The state that a member publishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Standing {
+pub(crate) struct MemberState {
     /// True if the member sends as fast as its limits allow.
     pub(crate) busy: bool,
     /// The current round-trip time.
@@ -117,14 +117,14 @@ pub(crate) struct Standing {
     /// The member's latest verdict on rivals, and the time at which it changed.
     pub(crate) stance: Option<(Instant, Stance)>,
     /// Time at which the member started with a part of what the others have.
-    pub(crate) parted: Option<Instant>,
+    pub(crate) part_taken: Option<Instant>,
     /// Start time of the member's latest probe.
     pub(crate) probed: Option<Instant>,
 }
 
 /// Summary of the other members that are busy on the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Company {
+pub(crate) struct SiblingSummary {
     /// Number of these members.
     pub(crate) busy: u32,
     /// Number of members that know their bandwidth, and the sum of their bandwidths in bytes per second.
@@ -143,38 +143,38 @@ pub(crate) struct Company {
     pub(crate) probed: Option<Instant>,
     /// Number of members that have started with a part since the given time, and the time of the latest such start.
     pub(crate) begun: u32,
-    pub(crate) parted: Option<Instant>,
+    pub(crate) part_taken: Option<Instant>,
 }
 
 impl Ensemble {
     /// Creates an ensemble without members. Members must not report times before `origin`.
     pub fn new(origin: Instant) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(SlotTable {
             origin,
-            places: std::array::from_fn(|_| OnceLock::new()),
+            slots: std::array::from_fn(|_| OnceLock::new()),
         }))
     }
 
     /// Joins one more connection. Returns `None` if all slots are taken.
     pub fn join(&self) -> Option<Member> {
-        let number = (0..PLACES).find(|number| self.0.take(*number))?;
-        let shared = self.0.clone();
-        Some(Member(Arc::new(Seat { shared, number })))
+        let number = (0..SLOTS).find(|number| self.0.take(*number))?;
+        let table = self.0.clone();
+        Some(Member(Arc::new(Membership { table, number })))
     }
 
     /// Returns the number of members.
     #[cfg(test)]
     pub(crate) fn members(&self) -> usize {
-        self.0.others(PLACES).count()
+        self.0.others(SLOTS).count()
     }
 
-    pub(crate) fn faint(&self) -> Faint {
-        Faint(Arc::downgrade(&self.0))
+    pub(crate) fn downgrade(&self) -> WeakEnsemble {
+        WeakEnsemble(Arc::downgrade(&self.0))
     }
 }
 
-impl Faint {
-    pub(crate) fn get(&self) -> Option<Ensemble> {
+impl WeakEnsemble {
+    pub(crate) fn upgrade(&self) -> Option<Ensemble> {
         self.0.upgrade().map(Ensemble)
     }
 
@@ -183,44 +183,44 @@ impl Faint {
     }
 }
 
-impl Shared {
+impl SlotTable {
     fn take(&self, number: usize) -> bool {
-        let place = self.places[number].get_or_init(Box::default);
+        let slot = self.slots[number].get_or_init(Box::default);
         // Acquire ordering: the values that the previous member has cleared are visible as cleared.
         let free = Ordering::Acquire;
-        let taken = &place.taken;
+        let taken = &slot.taken;
         taken
             .compare_exchange(false, true, free, Ordering::Relaxed)
             .is_ok()
     }
 
     /// Iterates over the taken slots except that of member `own`.
-    fn others(&self, own: usize) -> impl Iterator<Item = &Place> {
-        let places = self.places.iter().enumerate();
-        let others = places.filter(move |(number, _)| *number != own);
-        let places = others.filter_map(|(_, place)| place.get());
-        let places = places.map(|place| &**place);
-        places.filter(|place| place.taken.load(Ordering::Relaxed))
+    fn others(&self, own: usize) -> impl Iterator<Item = &MemberSlot> {
+        let slots = self.slots.iter().enumerate();
+        let others = slots.filter(move |(number, _)| *number != own);
+        let slots = others.filter_map(|(_, slot)| slot.get());
+        let slots = slots.map(|slot| &**slot);
+        slots.filter(|slot| slot.taken.load(Ordering::Relaxed))
     }
 
-    fn number(&self, at: Instant) -> u64 {
+    fn encode_time(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.origin).as_nanos();
         u64::try_from(since).map_or(TIME_MAX, |since| since.min(TIME_MAX - 1) + 1)
     }
 
-    fn time(&self, number: u64) -> Option<Instant> {
+    fn decode_time(&self, number: u64) -> Option<Instant> {
         let since = Duration::from_nanos(number.checked_sub(1)?);
         self.origin.checked_add(since)
     }
 
     /// Packs a time and one of four kinds into one number.
-    fn marked(&self, told: Option<(Instant, u64)>) -> u64 {
-        told.map_or(0, |(at, kind)| self.number(at) << KIND_BITS | kind)
+    fn encode_event(&self, event: Option<(Instant, u64)>) -> u64 {
+        event.map_or(0, |(at, kind)| self.encode_time(at) << KIND_BITS | kind)
     }
 
-    fn mark(&self, number: u64) -> Option<(Instant, u64)> {
+    fn decode_event(&self, number: u64) -> Option<(Instant, u64)> {
         let kind = number & ((1 << KIND_BITS) - 1);
-        self.time(number >> KIND_BITS).map(|at| (at, kind))
+        self.decode_time(number >> KIND_BITS).map(|at| (at, kind))
     }
 }
 
@@ -234,7 +234,7 @@ impl Stance {
     }
 }
 
-impl Place {
+impl MemberSlot {
     fn is_of_path(&self, rtt: Duration) -> bool {
         let other = Duration::from_nanos(self.rtt.load(Ordering::Relaxed));
         rtt.abs_diff(other) <= rtt.min(other) / SAME_PATH + SAME_PATH_ADDED
@@ -243,77 +243,82 @@ impl Place {
 
 impl Member {
     /// Publishes this member's state to the other members.
-    pub(crate) fn tell(&self, now: Instant, standing: &Standing) {
-        let shared = &self.0.shared;
-        let Some(place) = shared.places[self.0.number].get() else {
+    pub(crate) fn publish(&self, now: Instant, state: &MemberState) {
+        let table = &self.0.table;
+        let Some(slot) = table.slots[self.0.number].get() else {
             return;
         };
         let store = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
-        if standing.busy {
-            store(&place.busy, shared.number(now));
+        if state.busy {
+            store(&slot.busy, table.encode_time(now));
         }
-        let rtt = u64::try_from(standing.rtt.as_nanos()).unwrap_or(u64::MAX);
-        store(&place.rtt, rtt);
-        store(&place.bandwidth, standing.bandwidth.to_bits());
-        store(&place.rate, standing.rate.to_bits());
-        store(&place.window, standing.window.to_bits());
-        let overflowed = standing.overflowed.map_or(0, |at| shared.number(at));
-        store(&place.overflowed, overflowed);
-        let rested = standing.rested.map(|(at, asking)| (at, u64::from(asking)));
-        store(&place.rested, shared.marked(rested));
-        let stance = standing.stance.map(|(at, stance)| (at, stance as u64));
-        store(&place.stance, shared.marked(stance));
-        let parted = standing.parted.map_or(0, |at| shared.number(at));
-        store(&place.parted, parted);
-        let probed = standing.probed.map_or(0, |at| shared.number(at));
-        store(&place.probed, probed);
+        let rtt = u64::try_from(state.rtt.as_nanos()).unwrap_or(u64::MAX);
+        store(&slot.rtt, rtt);
+        store(&slot.bandwidth, state.bandwidth.to_bits());
+        store(&slot.rate, state.rate.to_bits());
+        store(&slot.window, state.window.to_bits());
+        let overflowed = state.overflowed.map_or(0, |at| table.encode_time(at));
+        store(&slot.overflowed, overflowed);
+        let rested = state.rested.map(|(at, asking)| (at, u64::from(asking)));
+        store(&slot.rested, table.encode_event(rested));
+        let stance = state.stance.map(|(at, stance)| (at, stance as u64));
+        store(&slot.stance, table.encode_event(stance));
+        let part_taken = state.part_taken.map_or(0, |at| table.encode_time(at));
+        store(&slot.part_taken, part_taken);
+        let probed = state.probed.map_or(0, |at| table.encode_time(at));
+        store(&slot.probed, probed);
     }
 
     /// Summarizes the busy members whose round-trip time is close to `rtt`. `since` is the latest start with a part
     /// that the caller already knows about.
-    pub(crate) fn look(&self, now: Instant, rtt: Duration, since: Option<Instant>) -> Company {
-        let shared = &self.0.shared;
+    pub(crate) fn summarize(
+        &self,
+        now: Instant,
+        rtt: Duration,
+        since: Option<Instant>,
+    ) -> SiblingSummary {
+        let table = &self.0.table;
         let load = |from: &AtomicU64| from.load(Ordering::Relaxed);
         let idle = BUSY + BUSY_ROUNDS * rtt;
-        let oldest = now.checked_sub(idle).map_or(0, |at| shared.number(at));
-        let mut company = Company::default();
-        for place in shared.others(self.0.number) {
-            let busy = load(&place.busy);
-            if busy == 0 || busy < oldest || !place.is_of_path(rtt) {
+        let oldest = now.checked_sub(idle).map_or(0, |at| table.encode_time(at));
+        let mut summary = SiblingSummary::default();
+        for slot in table.others(self.0.number) {
+            let busy = load(&slot.busy);
+            if busy == 0 || busy < oldest || !slot.is_of_path(rtt) {
                 continue;
             }
-            company.busy += 1;
-            let bandwidth = f64::from_bits(load(&place.bandwidth));
+            summary.busy += 1;
+            let bandwidth = f64::from_bits(load(&slot.bandwidth));
             if bandwidth > 0.0 {
-                company.settled += 1;
-                company.bandwidth += bandwidth;
-                let rate = f64::from_bits(load(&place.rate));
+                summary.settled += 1;
+                summary.bandwidth += bandwidth;
+                let rate = f64::from_bits(load(&slot.rate));
                 let full = rate >= FULL * bandwidth;
-                company.rate += if full { rate } else { bandwidth };
+                summary.rate += if full { rate } else { bandwidth };
             }
-            let window = f64::from_bits(load(&place.window));
+            let window = f64::from_bits(load(&slot.window));
             if window > 0.0 {
-                company.beside += 1;
-                company.window += window;
+                summary.beside += 1;
+                summary.window += window;
             }
-            let overflowed = shared.time(load(&place.overflowed));
-            company.overflowed = company.overflowed.max(overflowed);
-            let rested = shared.mark(load(&place.rested));
+            let overflowed = table.decode_time(load(&slot.overflowed));
+            summary.overflowed = summary.overflowed.max(overflowed);
+            let rested = table.decode_event(load(&slot.rested));
             let rested = rested.map(|(at, kind)| (at, kind == 1));
-            company.rested = company.rested.max(rested);
-            let parted = shared.time(load(&place.parted));
-            company.begun += u32::from(parted > since);
-            company.parted = company.parted.max(parted);
-            company.probed = company.probed.max(shared.time(load(&place.probed)));
-            let stance = shared.mark(load(&place.stance));
+            summary.rested = summary.rested.max(rested);
+            let part_taken = table.decode_time(load(&slot.part_taken));
+            summary.begun += u32::from(part_taken > since);
+            summary.part_taken = summary.part_taken.max(part_taken);
+            summary.probed = summary.probed.max(table.decode_time(load(&slot.probed)));
+            let stance = table.decode_event(load(&slot.stance));
             let stance = stance.map(|(at, kind)| (at, Stance::of(kind)));
-            company.stance = company.stance.max(stance);
+            summary.stance = summary.stance.max(stance);
         }
-        company
+        summary
     }
 }
 
-impl Company {
+impl SiblingSummary {
     pub(crate) fn is_none(&self) -> bool {
         self.busy == 0
     }
@@ -324,27 +329,27 @@ impl Company {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Membership {
     fn drop(&mut self) {
-        let Some(place) = self.shared.places[self.number].get() else {
+        let Some(slot) = self.table.slots[self.number].get() else {
             return;
         };
         for value in [
-            &place.busy,
-            &place.rtt,
-            &place.bandwidth,
-            &place.rate,
-            &place.window,
-            &place.overflowed,
-            &place.rested,
-            &place.stance,
-            &place.parted,
-            &place.probed,
+            &slot.busy,
+            &slot.rtt,
+            &slot.bandwidth,
+            &slot.rate,
+            &slot.window,
+            &slot.overflowed,
+            &slot.rested,
+            &slot.stance,
+            &slot.part_taken,
+            &slot.probed,
         ] {
             value.store(0, Ordering::Relaxed);
         }
         // Release ordering: the next member finds the slot cleared.
-        place.taken.store(false, Ordering::Release);
+        slot.taken.store(false, Ordering::Release);
     }
 }
 

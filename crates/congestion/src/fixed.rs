@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::model::{Limits, Loss, Model, View};
+use crate::model::{ControllerView, Limits, Loss, Model};
 use crate::{Auto, bytes};
 
 /// Share of lost packets above which the rate does harm. So does a round-trip time well above its floor.
@@ -112,9 +112,9 @@ impl Model for Fixed {
         }
     }
 
-    fn view(&self) -> View {
+    fn view(&self) -> ControllerView {
         let phase = if self.braked { "braked" } else { "held" };
-        View {
+        ControllerView {
             mode: "fixed",
             phase,
             starting: self.braked && self.auto.view().starting,

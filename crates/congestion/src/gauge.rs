@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::{Limits, Reordering, Resume, View};
+use crate::{ControllerView, Limits, Reordering, Resume};
 
 /// State that one connection's controller and engine share.
 ///
 /// Both live on one thread. The atomics and the lock only satisfy the library's `Send + Sync` bounds, so relaxed
 /// ordering is sufficient everywhere.
 #[derive(Clone, Debug, Default)]
-pub struct Gauge(Arc<Shared>);
+pub struct Gauge(Arc<GaugeState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct GaugeState {
     window: AtomicU64,
     /// Bits of the pacing rate in bytes per second; 0 means that sending is not paced.
     rate: AtomicU64,
@@ -29,12 +29,12 @@ struct Shared {
     limited: AtomicBool,
     /// Time that the engine's caller sleeps between turns, in nanoseconds.
     sleeps: AtomicU64,
-    shown: Mutex<Shown>,
+    snapshot: Mutex<Snapshot>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Shown {
-    view: View,
+struct Snapshot {
+    view: ControllerView,
     resume: Option<Resume>,
     reordering: Option<Reordering>,
 }
@@ -61,22 +61,26 @@ impl Gauge {
     }
 
     /// Returns the controller's state as of the latest acknowledgement or loss.
-    pub fn view(&self) -> View {
-        self.shown().view
+    pub fn view(&self) -> ControllerView {
+        self.snapshot().view
     }
 
     /// Returns what to remember about the path, or `None` before the path has been filled.
     pub fn resume_point(&self) -> Option<Resume> {
-        self.shown().resume
+        self.snapshot().resume
     }
 
     /// Returns the degree of reordering, or `None` before enough packets have arrived.
     pub fn reordering(&self) -> Option<Reordering> {
-        self.shown().reordering
+        self.snapshot().reordering
     }
 
-    fn shown(&self) -> Shown {
-        *self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    fn snapshot(&self) -> Snapshot {
+        *self
+            .0
+            .snapshot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of ack-eliciting bytes that were sent and are neither acknowledged nor lost.
@@ -167,7 +171,7 @@ impl Gauge {
     pub(crate) fn publish(
         &self,
         limits: Limits,
-        view: View,
+        view: ControllerView,
         resume: Option<Resume>,
         reordering: Option<Reordering>,
     ) {
@@ -175,11 +179,15 @@ impl Gauge {
         let rate = limits.rate.unwrap_or(0.0);
         self.0.rate.store(rate.to_bits(), Relaxed);
         self.0.quantum.store(limits.quantum, Relaxed);
-        let shown = Shown {
+        let snapshot = Snapshot {
             view,
             resume,
             reordering,
         };
-        *self.0.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        *self
+            .0
+            .snapshot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
 }

@@ -17,7 +17,7 @@
 //! 4. [`Gauge::resume_point`] and [`Gauge::reordering`] return what the next connection to the same peer may start
 //!    with.
 //!
-//! [`Repeat`] and [`HandshakeCopies`] send a second copy of datagrams whose loss would make the application wait. A
+//! [`TailRepeat`] and [`HandshakeCopies`] send a second copy of datagrams whose loss would make the application wait. A
 //! [`PathMemory`] keeps what connections learn about paths, and holds one [`Ensemble`] for the connections to each
 //! peer. [`Liveness`] decides whether the peer still answers.
 //!
@@ -45,7 +45,7 @@
 //!
 //! # States
 //!
-//! [`View::phase`] names the phase of a controller. Those of [`Auto`] are:
+//! [`ControllerView::phase`] names the phase of a controller. Those of [`Auto`] are:
 //!
 //! ```text
 //!  startup ─► drain ─► cruise ─► up ─► down ─► cruise ─► …      every ten seconds: cruise ─► rest ─► cruise
@@ -85,12 +85,12 @@ pub use ensemble::{Ensemble, Member};
 pub use fixed::Fixed;
 pub use gauge::Gauge;
 pub use handshake_copies::HandshakeCopies;
-pub use liveness::{Back, Liveness, Verdict};
+pub use liveness::{Liveness, Recovery, TimeoutAction};
 pub use loss_based::LossBased;
-pub use model::{Limits, Loss, Model, View};
+pub use model::{ControllerView, Limits, Loss, Model};
 pub use pacer::Pacer;
-pub use path_memory::{Known, NOTE_EVERY, PathMemory, Peer};
+pub use path_memory::{NOTE_EVERY, PathKnowledge, PathMemory, PeerKey};
 pub use quinn::QuinnController;
 pub use reordering::Reordering;
-pub use repeat::Repeat;
+pub use repeat::TailRepeat;
 pub use resume::Resume;

@@ -17,13 +17,13 @@ const EARLY_PART: u32 = 8;
 /// Interval between two PINGs to a silent peer when no data is in flight.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Timing of PINGs while data is in flight. The first PING leaves after `ASK_OWED` or `ASK_OWED_ROUNDS` round trips,
-/// whichever is later; by then the library has sent its first probes. Each interval after that is the length of the
-/// silence divided by `ASK_OWED_PART`, but at least `ASK_OWED_LEAST` and at least one round trip.
-const ASK_OWED: Duration = Duration::from_millis(200);
-const ASK_OWED_ROUNDS: u32 = 4;
-const ASK_OWED_PART: u32 = 32;
-const ASK_OWED_LEAST: Duration = Duration::from_millis(50);
+/// Timing of PINGs while data is in flight. The first PING leaves after `ASK_UNACKED` or `ASK_UNACKED_ROUNDS` round
+/// trips, whichever is later; by then the library has sent its first probes. Each interval after that is the length of
+/// the silence divided by `ASK_UNACKED_PART`, but at least `ASK_UNACKED_LEAST` and at least one round trip.
+const ASK_UNACKED: Duration = Duration::from_millis(200);
+const ASK_UNACKED_ROUNDS: u32 = 4;
+const ASK_UNACKED_PART: u32 = 32;
+const ASK_UNACKED_LEAST: Duration = Duration::from_millis(50);
 
 /// A path becomes suspect when data has been in flight for this long without any acknowledgement: after two probe
 /// timeouts (RFC 9002 section 6.2.1) of a path whose round-trip times vary by a quarter, but not before `SUSPECT`.
@@ -42,7 +42,7 @@ pub struct Liveness {
     heard: Instant,
     asked: Option<Instant>,
     /// Send time of the first datagram that is still unacknowledged, and the smoothed round-trip time at that moment.
-    owed: Option<(Instant, Duration)>,
+    unacked: Option<(Instant, Duration)>,
     /// True if the peer was sending data when it was last heard.
     expecting: bool,
     suspect: bool,
@@ -51,9 +51,9 @@ pub struct Liveness {
 
 /// The state that the peer's silence had reached before something from it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Back {
+pub enum Recovery {
     /// The silence was not suspicious.
-    Not,
+    None,
     /// The silence was long enough for the path to be suspect.
     FromSuspicion,
     /// The silence was long enough for the peer to count as unresponsive.
@@ -62,7 +62,7 @@ pub enum Back {
 
 /// The action that a timeout asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TimeoutAction {
     /// No action is needed.
     Fine,
     /// The caller should send a PING.
@@ -80,7 +80,7 @@ impl Liveness {
             keep_alive,
             heard: now,
             asked: None,
-            owed: None,
+            unacked: None,
             expecting: false,
             suspect: false,
             unresponsive: false,
@@ -90,7 +90,7 @@ impl Liveness {
     /// Records that a datagram left, and that something is in flight that the peer will acknowledge, even if it is
     /// only a PING. `rtt` is the smoothed round-trip time.
     pub fn handle_sent(&mut self, now: Instant, rtt: Duration) {
-        self.owed.get_or_insert((now, rtt));
+        self.unacked.get_or_insert((now, rtt));
     }
 
     /// Records that the peer sends data and may send more.
@@ -102,36 +102,36 @@ impl Liveness {
     ///
     /// The data in flight may still not have arrived: a path can be dead in one direction, and the peer then sends
     /// the same data again and again.
-    pub fn handle_overheard(&mut self, now: Instant) -> Back {
-        if self.owed.is_none() {
+    pub fn handle_heard_without_ack(&mut self, now: Instant) -> Recovery {
+        if self.unacked.is_none() {
             return self.handle_heard(now);
         }
         self.heard = now;
-        Back::Not
+        Recovery::None
     }
 
     /// Handles a datagram of the connection that acknowledges data in flight. Returns what state the peer's silence
     /// had reached before.
-    pub fn handle_heard(&mut self, now: Instant) -> Back {
+    pub fn handle_heard(&mut self, now: Instant) -> Recovery {
         self.heard = now;
         self.asked = None;
-        self.owed = None;
+        self.unacked = None;
         let suspect = std::mem::take(&mut self.suspect);
         match std::mem::take(&mut self.unresponsive) {
-            true => Back::FromSilence,
-            false if suspect => Back::FromSuspicion,
-            false => Back::Not,
+            true => Recovery::FromSilence,
+            false if suspect => Recovery::FromSuspicion,
+            false => Recovery::None,
         }
     }
 
     /// Withdraws the verdict that the peer is unresponsive, because the caller does not ask the peer.
-    pub fn excuse(&mut self) {
+    pub fn withdraw_unresponsive(&mut self) {
         self.unresponsive = false;
     }
 
     /// Returns when the first datagram was sent that the peer has not acknowledged since.
-    pub fn owed_since(&self) -> Option<Instant> {
-        self.owed.map(|(since, _)| since)
+    pub fn unacked_since(&self) -> Option<Instant> {
+        self.unacked.map(|(since, _)| since)
     }
 
     /// Returns whether data has been in flight for longer than the path explains.
@@ -147,7 +147,7 @@ impl Liveness {
     /// Returns whether the peer owes no answer. The next timeout then only checks that the peer is still there, and
     /// may be handled earlier by [`Liveness::early`].
     pub fn is_idle(&self) -> bool {
-        self.asked.is_none() && self.owed.is_none() && !self.expecting
+        self.asked.is_none() && self.unacked.is_none() && !self.expecting
     }
 
     /// Returns how much earlier than after `keep_alive` an idle peer may be asked.
@@ -162,7 +162,9 @@ impl Liveness {
             None => self.heard + self.keep_alive,
             Some(asked) => asked + ASK_AGAIN,
         };
-        let ask = self.ask_owed().map_or(ask, |owed| owed.min(ask));
+        let ask = self
+            .ask_unacked_at()
+            .map_or(ask, |unacked| unacked.min(ask));
         let ask = match self.suspect_at() {
             Some(at) if !self.suspect => ask.min(at),
             _ => ask,
@@ -176,17 +178,17 @@ impl Liveness {
     }
 
     /// Returns when to ask for an acknowledgement of the data in flight.
-    fn ask_owed(&self) -> Option<Instant> {
-        let (since, rtt) = self.owed?;
+    fn ask_unacked_at(&self) -> Option<Instant> {
+        let (since, rtt) = self.unacked?;
         let Some(asked) = self.asked.filter(|asked| *asked > since) else {
-            return Some(since + ASK_OWED.max(ASK_OWED_ROUNDS * rtt));
+            return Some(since + ASK_UNACKED.max(ASK_UNACKED_ROUNDS * rtt));
         };
-        let part = asked.saturating_duration_since(since) / ASK_OWED_PART;
-        Some(asked + part.max(ASK_OWED_LEAST).max(rtt))
+        let part = asked.saturating_duration_since(since) / ASK_UNACKED_PART;
+        Some(asked + part.max(ASK_UNACKED_LEAST).max(rtt))
     }
 
     fn suspect_at(&self) -> Option<Instant> {
-        let (since, rtt) = self.owed?;
+        let (since, rtt) = self.unacked?;
         Some(since + SUSPECT.max(SUSPECT_ROUNDS * rtt + SUSPECT_DELAY))
     }
 
@@ -194,29 +196,29 @@ impl Liveness {
         self.heard + self.keep_alive + PATIENCE
     }
 
-    /// Handles a timeout, and returns the action that it asks for. Returns [`Verdict::Fine`] if the timeout is not
-    /// due yet.
-    pub fn handle_timeout(&mut self, now: Instant) -> Verdict {
+    /// Handles a timeout, and returns the action that it asks for. Returns [`TimeoutAction::Fine`] if the timeout is
+    /// not due yet.
+    pub fn handle_timeout(&mut self, now: Instant) -> TimeoutAction {
         let early = if self.is_idle() {
             Self::early(self.keep_alive)
         } else {
             Duration::ZERO
         };
         if now + early < self.next_timeout() {
-            return Verdict::Fine;
+            return TimeoutAction::Fine;
         }
         self.asked = Some(now);
         self.expecting = false;
         if !self.unresponsive && now >= self.patience_ends() {
             self.suspect = true;
             self.unresponsive = true;
-            return Verdict::Lost;
+            return TimeoutAction::Lost;
         }
         if !self.suspect && self.suspect_at().is_some_and(|at| now >= at) {
             self.suspect = true;
-            return Verdict::Suspect;
+            return TimeoutAction::Suspect;
         }
-        Verdict::Ask
+        TimeoutAction::Ask
     }
 }
 
@@ -225,16 +227,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_peer_may_be_asked_a_little_earlier_and_others_not() {
+    fn only_an_idle_peer_may_be_asked_a_little_earlier() {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let mut liveness = Liveness::new(start, ms(2000));
         assert_eq!(Liveness::early(ms(2000)), ms(250));
-        assert_eq!(liveness.handle_timeout(start + ms(1749)), Verdict::Fine);
-        assert_eq!(liveness.handle_timeout(start + ms(1750)), Verdict::Ask);
+        assert_eq!(
+            liveness.handle_timeout(start + ms(1749)),
+            TimeoutAction::Fine
+        );
+        assert_eq!(
+            liveness.handle_timeout(start + ms(1750)),
+            TimeoutAction::Ask
+        );
         assert!(!liveness.is_idle(), "the PING expects an answer");
         assert_eq!(liveness.next_timeout(), start + ms(2750));
-        assert_eq!(liveness.handle_timeout(start + ms(2749)), Verdict::Fine);
+        assert_eq!(
+            liveness.handle_timeout(start + ms(2749)),
+            TimeoutAction::Fine
+        );
     }
 
     #[test]
@@ -244,26 +255,29 @@ mod tests {
         let mut verdicts = Vec::new();
         while verdicts
             .last()
-            .is_none_or(|(_, verdict)| *verdict == Verdict::Ask)
+            .is_none_or(|(_, verdict)| *verdict == TimeoutAction::Ask)
         {
             let at = liveness.next_timeout();
             verdicts.push((at - start, liveness.handle_timeout(at)));
         }
         let ms = Duration::from_millis;
         let asked = [
-            (ms(1000), Verdict::Ask),
-            (ms(2000), Verdict::Ask),
-            (ms(3000), Verdict::Ask),
+            (ms(1000), TimeoutAction::Ask),
+            (ms(2000), TimeoutAction::Ask),
+            (ms(3000), TimeoutAction::Ask),
         ];
         assert_eq!(verdicts[..3], asked);
-        assert_eq!(verdicts[3..], [(ms(3500), Verdict::Lost)]);
+        assert_eq!(verdicts[3..], [(ms(3500), TimeoutAction::Lost)]);
         assert!(liveness.unresponsive());
-        assert_eq!(liveness.handle_heard(start + ms(3600)), Back::FromSilence);
+        assert_eq!(
+            liveness.handle_heard(start + ms(3600)),
+            Recovery::FromSilence
+        );
         assert!(!liveness.unresponsive());
     }
 
     #[test]
-    fn a_peer_that_owes_acknowledgements_is_asked_ever_more_rarely() {
+    fn a_peer_with_unacknowledged_data_is_asked_ever_more_rarely() {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let mut liveness = Liveness::new(start, Duration::from_secs(2));
@@ -271,7 +285,7 @@ mod tests {
         let mut asked = Vec::new();
         while !liveness.unresponsive() {
             let at = liveness.next_timeout();
-            assert_ne!(liveness.handle_timeout(at), Verdict::Fine);
+            assert_ne!(liveness.handle_timeout(at), TimeoutAction::Fine);
             asked.push(at - start);
         }
         assert_eq!(asked[..3], [ms(1700), ms(1750), ms(1800)]);
@@ -289,7 +303,7 @@ mod tests {
         assert_eq!(first, start + ms(6200), "after four round trips");
         let suspect = liveness.next_timeout();
         assert_eq!(suspect, start + ms(6250), "four round trips and the delay");
-        assert_eq!(liveness.handle_timeout(suspect), Verdict::Suspect);
+        assert_eq!(liveness.handle_timeout(suspect), TimeoutAction::Suspect);
         assert_eq!(liveness.next_timeout(), suspect + ms(300), "a round trip");
     }
 
@@ -302,19 +316,25 @@ mod tests {
         let mut suspected = Vec::new();
         while !liveness.unresponsive() {
             let at = liveness.next_timeout();
-            if liveness.handle_timeout(at) == Verdict::Suspect {
+            if liveness.handle_timeout(at) == TimeoutAction::Suspect {
                 suspected.push(at - start);
             }
         }
         assert_eq!(suspected, [ms(600)]);
         assert!(liveness.suspect());
-        assert_eq!(liveness.handle_heard(start + ms(5000)), Back::FromSilence);
+        assert_eq!(
+            liveness.handle_heard(start + ms(5000)),
+            Recovery::FromSilence
+        );
         liveness.handle_sent(start + ms(5000), ms(20));
         while !liveness.suspect() {
             liveness.handle_timeout(liveness.next_timeout());
         }
-        assert_eq!(liveness.handle_heard(start + ms(5700)), Back::FromSuspicion);
-        assert_eq!(liveness.handle_heard(start + ms(5701)), Back::Not);
+        assert_eq!(
+            liveness.handle_heard(start + ms(5700)),
+            Recovery::FromSuspicion
+        );
+        assert_eq!(liveness.handle_heard(start + ms(5701)), Recovery::None);
     }
 
     #[test]
@@ -326,8 +346,11 @@ mod tests {
         liveness.expect_more();
         assert!(!liveness.is_idle());
         assert_eq!(liveness.next_timeout(), start + ms(350));
-        assert_eq!(liveness.handle_timeout(start + ms(349)), Verdict::Fine);
-        assert_eq!(liveness.handle_timeout(start + ms(350)), Verdict::Ask);
+        assert_eq!(
+            liveness.handle_timeout(start + ms(349)),
+            TimeoutAction::Fine
+        );
+        assert_eq!(liveness.handle_timeout(start + ms(350)), TimeoutAction::Ask);
         liveness.handle_sent(start + ms(350), ms(20));
         liveness.handle_heard(start + ms(370));
         assert!(liveness.is_idle());
@@ -343,16 +366,19 @@ mod tests {
         let mut suspected = Vec::new();
         for tick in 1..1000 {
             let now = start + ms(10 * tick);
-            assert_eq!(liveness.handle_overheard(now), Back::Not);
-            if liveness.handle_timeout(now) == Verdict::Suspect {
+            assert_eq!(liveness.handle_heard_without_ack(now), Recovery::None);
+            if liveness.handle_timeout(now) == TimeoutAction::Suspect {
                 suspected.push(now - start);
             }
         }
         assert_eq!(suspected, [ms(600)]);
         assert!(liveness.suspect() && !liveness.unresponsive());
         let now = start + ms(10_000);
-        assert_eq!(liveness.handle_heard(now), Back::FromSuspicion);
-        assert_eq!(liveness.handle_overheard(now + ms(1)), Back::Not);
+        assert_eq!(liveness.handle_heard(now), Recovery::FromSuspicion);
+        assert_eq!(
+            liveness.handle_heard_without_ack(now + ms(1)),
+            Recovery::None
+        );
         assert!(liveness.is_idle(), "the peer owes no acknowledgement");
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::bytes;
 use crate::curve::Curve;
-use crate::model::{Limits, Loss, Model, View};
+use crate::model::{ControllerView, Limits, Loss, Model};
 
 /// Initial and minimum window, in packets (RFC 9002 section 7.2).
 const FIRST_FLIGHT: f64 = 10.0;
@@ -37,7 +37,7 @@ pub struct LossBased {
     srtt: Option<Duration>,
     min_rtt: Option<Duration>,
     newest: Option<Instant>,
-    round: Round,
+    round: HyStartRound,
     limited: bool,
 }
 
@@ -50,7 +50,7 @@ enum Growth {
 
 /// State of one round of `HyStart++`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct HyStartRound {
     began: Option<Instant>,
     last_min: Option<Duration>,
     min: Option<Duration>,
@@ -82,7 +82,7 @@ impl LossBased {
             srtt: None,
             min_rtt: None,
             newest: None,
-            round: Round::default(),
+            round: HyStartRound::default(),
             limited: false,
         }
     }
@@ -212,13 +212,13 @@ impl Model for LossBased {
         }
     }
 
-    fn view(&self) -> View {
+    fn view(&self) -> ControllerView {
         let rtt = self.srtt.map_or(0.0, |srtt| srtt.as_secs_f64());
         let mode = match self.growth {
             Growth::Cubic(_) => "cubic",
             Growth::Reno => "newreno",
         };
-        View {
+        ControllerView {
             mode,
             phase: if self.slow_start() {
                 "slow-start"
@@ -228,7 +228,7 @@ impl Model for LossBased {
             starting: self.slow_start(),
             bandwidth: if rtt > 0.0 { self.window / rtt } else { 0.0 },
             min_rtt: self.min_rtt,
-            ..View::default()
+            ..ControllerView::default()
         }
     }
 
@@ -265,7 +265,7 @@ mod tests {
 
     /// The minimum window is two packets (RFC 9002 section 7.2).
     #[test]
-    fn two_packets_are_left_however_often_is_lost() {
+    fn the_window_never_falls_below_two_packets() {
         let start = Instant::now();
         for mut model in [LossBased::newreno(1000), LossBased::cubic(1000)] {
             for ms in 1..30 {

@@ -37,7 +37,7 @@ pub trait Model: fmt::Debug + Send + Sync {
     fn limits(&self) -> Limits;
 
     /// Returns the controller's state, for display and logs.
-    fn view(&self) -> View;
+    fn view(&self) -> ControllerView;
 
     /// Returns what to remember about the path, or `None` before the path has been filled.
     fn resume_point(&self) -> Option<Resume> {
@@ -72,7 +72,7 @@ pub struct Limits {
 
 /// State of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct View {
+pub struct ControllerView {
     /// Name of the controller.
     pub mode: &'static str,
     /// Name of the controller's current phase.
@@ -93,7 +93,7 @@ pub struct View {
     pub trust: f64,
 }
 
-impl View {
+impl ControllerView {
     /// Returns the bandwidth in whole bytes per second, if it is known.
     pub fn bandwidth_known(&self) -> Option<u64> {
         (self.bandwidth > 0.0).then(|| bytes::whole(self.bandwidth))

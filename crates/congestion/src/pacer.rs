@@ -138,7 +138,7 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Limits, View};
+    use crate::{ControllerView, Limits};
 
     /// Returns the bytes allowed to a sender of 1 Gbit/s after one second of rest, if its caller sleeps for `sleeps`
     /// in each turn.
@@ -149,7 +149,7 @@ mod tests {
             rate: Some(125e6),
             quantum: 65_536,
         };
-        gauge.publish(limits, View::default(), None, None);
+        gauge.publish(limits, ControllerView::default(), None, None);
         gauge.set_sleeps(sleeps);
         let start = Instant::now();
         let mut pacer = Pacer::new(start);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn sleep_is_made_up_for_by_a_batch_at_most() {
+    fn a_sleep_is_made_up_for_by_one_batch_at_most() {
         let awake = after_rest(Duration::ZERO);
         let short = after_rest(Duration::from_micros(200));
         assert_eq!(short, awake + 25_000, "the bytes of 200 us of sleep");

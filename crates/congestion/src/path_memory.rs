@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::Side;
 
-use crate::ensemble::Faint;
+use crate::ensemble::WeakEnsemble;
 use crate::{Ensemble, Reordering, Resume};
 
 /// Maximum number of peers remembered. Beyond it, the peer with the oldest note is forgotten.
@@ -32,22 +32,22 @@ pub struct PathMemory {
     ensembles: Arc<Mutex<Ensembles>>,
 }
 
-type Paths = BTreeMap<Peer, Path>;
-type Ensembles = BTreeMap<Peer, Faint>;
+type Paths = BTreeMap<PeerKey, PathNote>;
+type Ensembles = BTreeMap<PeerKey, WeakEnsemble>;
 
 /// The far end of a path, in a form that stays the same for the next connection.
 ///
 /// A server is identified by its address and port. A client is identified by its address without the port, because
 /// the port changes. The address family is that of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Peer {
+pub enum PeerKey {
     /// A client, identified by its IP address with any port.
     Client(IpAddr),
     /// A server, identified by its address and port.
     Server(SocketAddr),
 }
 
-impl Peer {
+impl PeerKey {
     /// Returns the peer of a connection whose local end is `side`.
     pub fn of(side: Side, remote: SocketAddr) -> Self {
         match side {
@@ -58,16 +58,16 @@ impl Peer {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Path {
+struct PathNote {
     noted: Instant,
     /// Time at which the degree of reordering was noted.
     reordering_noted: Instant,
-    known: Known,
+    known: PathKnowledge,
 }
 
 /// Knowledge about a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct PathKnowledge {
     /// State of the path when an earlier connection had filled it, for the controller.
     pub resume: Option<Resume>,
     /// Receive window, in bytes, that the peer needed in order to fill the path; 0 if the initial window was always
@@ -79,8 +79,8 @@ pub struct Known {
 
 impl PathMemory {
     /// Notes what a connection knows about its path.
-    pub fn note(&self, now: Instant, peer: Peer, known: Known) {
-        if known == Known::default() {
+    pub fn note(&self, now: Instant, peer: PeerKey, known: PathKnowledge) {
+        if known == PathKnowledge::default() {
             return;
         }
         let mut paths = self.paths();
@@ -105,12 +105,12 @@ impl PathMemory {
             0 => old.receive_window,
             window => window,
         };
-        let known = Known {
+        let known = PathKnowledge {
             resume: known.resume.or(old.resume),
             receive_window,
             reordering: known.reordering.or(old.reordering),
         };
-        let path = Path {
+        let path = PathNote {
             noted,
             reordering_noted,
             known,
@@ -119,7 +119,7 @@ impl PathMemory {
     }
 
     /// Returns what is known about the path to a peer.
-    pub fn recall(&self, now: Instant, peer: Peer) -> Known {
+    pub fn recall(&self, now: Instant, peer: PeerKey) -> PathKnowledge {
         let paths = self.paths();
         let path = paths.get(&peer).filter(|path| path.is_fresh(now));
         path.map(|path| path.known_at(now)).unwrap_or_default()
@@ -127,10 +127,10 @@ impl PathMemory {
 
     /// Returns the ensemble of the connections to a peer. Beyond the limit, the next connection to a new peer gets an
     /// ensemble that no other connection can find.
-    pub fn ensemble(&self, now: Instant, peer: Peer) -> Ensemble {
+    pub fn ensemble(&self, now: Instant, peer: PeerKey) -> Ensemble {
         let ensembles = self.ensembles.lock();
         let mut ensembles = ensembles.unwrap_or_else(PoisonError::into_inner);
-        if let Some(ensemble) = ensembles.get(&peer).and_then(Faint::get) {
+        if let Some(ensemble) = ensembles.get(&peer).and_then(WeakEnsemble::upgrade) {
             return ensemble;
         }
         if ensembles.len() >= ENSEMBLES_MAX {
@@ -138,7 +138,7 @@ impl PathMemory {
         }
         let ensemble = Ensemble::new(now);
         if ensembles.len() < ENSEMBLES_MAX {
-            ensembles.insert(peer, ensemble.faint());
+            ensembles.insert(peer, ensemble.downgrade());
         }
         ensemble
     }
@@ -148,15 +148,15 @@ impl PathMemory {
     }
 }
 
-impl Path {
+impl PathNote {
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.noted) <= AGE_MAX
     }
 
     /// Returns everything that is known, except for the parts that are too old.
-    fn known_at(&self, now: Instant) -> Known {
+    fn known_at(&self, now: Instant) -> PathKnowledge {
         let fresh = now.saturating_duration_since(self.reordering_noted) <= AGE_MAX;
-        Known {
+        PathKnowledge {
             reordering: self.known.reordering.filter(|_| fresh),
             ..self.known
         }
@@ -167,20 +167,20 @@ impl Path {
 mod tests {
     use super::*;
 
-    fn known(window: u64) -> Known {
+    fn known(window: u64) -> PathKnowledge {
         let rtt = Duration::from_millis(100);
-        Known {
+        PathKnowledge {
             resume: Some(Resume { rtt, window }),
             ..nothing()
         }
     }
 
-    fn nothing() -> Known {
-        Known::default()
+    fn nothing() -> PathKnowledge {
+        PathKnowledge::default()
     }
 
-    fn client(number: u32) -> Peer {
-        Peer::Client(IpAddr::V4(number.into()))
+    fn client(number: u32) -> PeerKey {
+        PeerKey::Client(IpAddr::V4(number.into()))
     }
 
     #[test]
@@ -205,18 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_learns_nothing_takes_nothing_away_and_keeps_nothing_young() {
+    fn a_connection_that_learns_nothing_neither_erases_nor_refreshes_a_note() {
         let start = Instant::now();
         let memory = PathMemory::default();
         memory.note(start, client(1), known(7));
-        let received = Known {
+        let received = PathKnowledge {
             receive_window: 9,
             reordering: Some(Reordering::Much),
             ..nothing()
         };
         memory.note(start + AGE_MAX, client(1), nothing());
         memory.note(start + AGE_MAX, client(1), received);
-        let both = Known {
+        let both = PathKnowledge {
             receive_window: 9,
             reordering: Some(Reordering::Much),
             ..known(7)
@@ -227,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_reordering_is_kept_until_a_connection_knows_better() {
+    fn a_noted_degree_of_reordering_stays_until_a_connection_measures_another() {
         let start = Instant::now();
         let memory = PathMemory::default();
-        let saw = |reordering| Known {
+        let saw = |reordering| PathKnowledge {
             reordering,
             ..known(7)
         };
@@ -245,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_learn_nothing_of_reordering_do_not_keep_it_young() {
+    fn connections_that_measure_no_reordering_do_not_refresh_its_note() {
         let start = Instant::now();
         let memory = PathMemory::default();
-        let saw = |reordering| Known {
+        let saw = |reordering| PathKnowledge {
             reordering,
             ..known(7)
         };
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_the_oldest_gives_way_and_a_known_peer_costs_nobody() {
+    fn beyond_the_limit_a_new_peer_replaces_the_oldest_note_and_a_known_peer_replaces_none() {
         let start = Instant::now();
         let at = |number: u32| start + Duration::from_millis(number.into());
         let memory = PathMemory::default();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_to_one_peer_are_an_ensemble_while_there_are_any() {
+    fn connections_to_one_peer_share_an_ensemble_as_long_as_any_lives() {
         let now = Instant::now();
         let memory = PathMemory::default();
         let join = |number| memory.ensemble(now, client(number)).join();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_connections_are_on_their_own_until_others_have_gone() {
+    fn beyond_the_limit_connections_share_no_ensemble_until_others_have_ended() {
         let now = Instant::now();
         let memory = PathMemory::default();
         let most = u32::try_from(ENSEMBLES_MAX).expect("ENSEMBLES_MAX fits into u32");

@@ -10,8 +10,8 @@ use std::time::Instant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-use crate::reordering::Overtaking;
-use crate::{Algorithm, Ensemble, Gauge, Known, Loss, Model, Reordering, Resume, bytes};
+use crate::reordering::ReorderingMonitor;
+use crate::{Algorithm, Ensemble, Gauge, Loss, Model, PathKnowledge, Reordering, Resume, bytes};
 
 /// Window reported to the library. A window above `u32::MAX` also disables the library's pacer.
 const UNLIMITED: u64 = u64::MAX / 4;
@@ -22,7 +22,7 @@ pub struct QuinnController {
     model: Box<dyn Model>,
     gauge: Gauge,
     latest: Option<Instant>,
-    overtaking: Overtaking,
+    monitor: ReorderingMonitor,
 }
 
 /// Creates controllers that share one gauge. The library asks for a new controller at every path change.
@@ -30,12 +30,12 @@ struct Factory {
     algorithm: Algorithm,
     gauge: Gauge,
     /// Data for the first controller only, because a later path is not the remembered one.
-    first: Mutex<Option<First>>,
+    first: Mutex<Option<InitialState>>,
     reordering: Reordering,
 }
 
 /// Data for the first controller of a connection: what is remembered about the path, and the ensemble to join.
-struct First {
+struct InitialState {
     resume: Option<Resume>,
     ensemble: Ensemble,
 }
@@ -48,13 +48,13 @@ impl QuinnController {
     pub fn factory(
         algorithm: Algorithm,
         gauge: Gauge,
-        known: Known,
+        known: PathKnowledge,
         ensemble: Ensemble,
     ) -> Arc<dyn ControllerFactory + Send + Sync + 'static> {
         Arc::new(Factory {
             algorithm,
             gauge,
-            first: Mutex::new(Some(First {
+            first: Mutex::new(Some(InitialState {
                 resume: known.resume,
                 ensemble,
             })),
@@ -64,7 +64,7 @@ impl QuinnController {
 
     fn publish(&self) {
         let (limits, view) = (self.model.limits(), self.model.view());
-        let (resume, reordering) = (self.model.resume_point(), self.overtaking.verdict());
+        let (resume, reordering) = (self.model.resume_point(), self.monitor.verdict());
         self.gauge.publish(limits, view, resume, reordering);
     }
 }
@@ -79,7 +79,7 @@ impl ControllerFactory for Factory {
             model: self.algorithm.build(now, current_mtu, resume, member),
             gauge: self.gauge.clone(),
             latest: None,
-            overtaking: Overtaking::new(self.reordering),
+            monitor: ReorderingMonitor::new(self.reordering),
         };
         controller.gauge.set_in_flight(0);
         controller.publish();
@@ -108,7 +108,7 @@ impl Controller for QuinnController {
         if self.latest == Some(sent) {
             self.gauge.on_latest_acked(bytes);
         }
-        self.overtaking.on_acked(now, sent, rtt.conservative());
+        self.monitor.on_acked(now, sent, rtt.conservative());
         self.model.on_acked(now, sent, bytes);
     }
 
@@ -120,7 +120,7 @@ impl Controller for QuinnController {
         _largest_packet_num_acked: Option<u64>,
     ) {
         self.gauge.set_in_flight(in_flight);
-        self.overtaking.on_ack_end();
+        self.monitor.on_ack_end();
         self.model.set_sleeps(self.gauge.sleeps());
         self.model.on_ack_end(now, in_flight);
         self.publish();
@@ -165,7 +165,7 @@ impl Controller for QuinnController {
             model: self.model.clone_box(),
             gauge: self.gauge.clone(),
             latest: self.latest,
-            overtaking: self.overtaking.clone(),
+            monitor: self.monitor.clone(),
         })
     }
 

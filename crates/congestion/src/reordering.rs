@@ -43,7 +43,7 @@ impl Reordering {
 
 /// Watches the order in which packets arrive.
 #[derive(Clone, Debug)]
-pub(crate) struct Overtaking {
+pub(crate) struct ReorderingMonitor {
     /// The verdict of earlier connections, which determines the thresholds of this connection.
     known: Reordering,
     /// Send time of the latest packet that earlier acknowledgements name, and of the latest that any acknowledgement
@@ -55,7 +55,7 @@ pub(crate) struct Overtaking {
     late: u32,
 }
 
-impl Overtaking {
+impl ReorderingMonitor {
     /// Creates a watch for a connection whose thresholds were chosen for `known`.
     pub(crate) fn new(known: Reordering) -> Self {
         Self {
@@ -168,7 +168,7 @@ mod tests {
             })
             .collect::<Vec<_>>();
         arrivals.sort();
-        let mut overtaking = Overtaking::new(known);
+        let mut overtaking = ReorderingMonitor::new(known);
         for (now, sent) in arrivals {
             overtaking.on_acked(now, sent, RTT);
             overtaking.on_ack_end();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_late_by_more_than_a_sixteenth_of_a_round_trip_ask_for_patience() {
+    fn packets_late_by_more_than_a_sixteenth_of_a_round_trip_are_much_reordering() {
         assert_eq!(verdict(ENOUGH, 1000, RTT / 16), Some(Reordering::Little));
         let late = RTT / 16 + Duration::from_nanos(1);
         assert_eq!(verdict(ENOUGH, 1000, late), Some(Reordering::Much));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn where_only_the_little_late_are_seen_the_others_may_be_much_later() {
+    fn a_path_that_loses_the_latest_packets_counts_as_much_reordering() {
         let seen = |known| verdict_of(known, 1000, 10, 2 * MS);
         assert_eq!(seen(Reordering::Unseen), Some(Reordering::Much));
         assert_eq!(seen(Reordering::Little), Some(Reordering::Little));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_a_path_that_was_hardly_used() {
+    fn a_hardly_used_path_gets_no_verdict() {
         assert_eq!(verdict(ENOUGH - 1, 10_000, RTT / 2), None);
         assert_eq!(verdict(ENOUGH, 10_000, RTT / 2), Some(Reordering::Unseen));
     }
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn packets_that_were_not_overtaken_are_not_late_however_old_they_are() {
         let start = Instant::now();
-        let mut overtaking = Overtaking::new(Reordering::Unseen);
+        let mut overtaking = ReorderingMonitor::new(Reordering::Unseen);
         for number in 0..ENOUGH {
             let sent = start + number * MS;
             overtaking.on_acked(sent + 2 * RTT, sent, RTT);
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn packets_of_one_acknowledgement_have_not_overtaken_one_another() {
         let start = Instant::now();
-        let mut overtaking = Overtaking::new(Reordering::Unseen);
+        let mut overtaking = ReorderingMonitor::new(Reordering::Unseen);
         for number in (0..ENOUGH).step_by(2) {
             let sent = start + number * MS;
             overtaking.on_acked(sent + 2 * RTT, sent + MS, RTT);
@@ -243,9 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_has_come_to_keep_the_order_is_believed() {
+    fn a_path_that_stops_reordering_is_judged_anew() {
         let start = Instant::now();
-        let mut overtaking = Overtaking::new(Reordering::Much);
+        let mut overtaking = ReorderingMonitor::new(Reordering::Much);
         for number in 0..20 * MEMORY {
             let earlier = start + number * MS;
             let sent = earlier + RTT / 2;

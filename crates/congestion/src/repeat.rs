@@ -45,7 +45,7 @@ const SETTLE_SHARE: u32 = 8;
 
 /// Watches the end of what one connection has sent. A value of type `D` describes how a datagram is sent.
 #[derive(Debug)]
-pub struct Repeat<D> {
+pub struct TailRepeat<D> {
     /// Contents of the last datagram of the latest flight; empty if there is no datagram to watch.
     bytes: Vec<u8>,
     datagram: Option<D>,
@@ -56,13 +56,13 @@ pub struct Repeat<D> {
     repeated: Option<Instant>,
     /// True if the datagram is still to be copied regardless of whether its acknowledgement is late.
     copy: bool,
-    copies: Copies,
+    copies: CopyBudget,
     /// Recent time from a last datagram to its acknowledgement. The estimate tends to be too long rather than too
     /// short.
     usual: Option<Duration>,
 }
 
-impl<D> Default for Repeat<D> {
+impl<D> Default for TailRepeat<D> {
     fn default() -> Self {
         Self {
             bytes: Vec::new(),
@@ -72,13 +72,13 @@ impl<D> Default for Repeat<D> {
             repeats: 0,
             repeated: None,
             copy: false,
-            copies: Copies::default(),
+            copies: CopyBudget::default(),
             usual: None,
         }
     }
 }
 
-impl<D: Copy> Repeat<D> {
+impl<D: Copy> TailRepeat<D> {
     /// Records that a batch of data was sent, after which there is nothing more to send. `datagram` describes how to
     /// send its last datagram, `bytes` is the content of that datagram, and `alone` says whether it is the only one.
     /// `rtt` is the smoothed round-trip time.
@@ -138,13 +138,13 @@ impl<D: Copy> Repeat<D> {
         self.copy = false;
     }
 
-    /// Returns the time at which [`Repeat::poll`] should be called.
+    /// Returns the time at which [`TailRepeat::poll`] should be called.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.due
     }
 
     /// Writes the datagram that is due for another transmission into `buffer`, and returns how to send it. `rtt` is
-    /// the smoothed round-trip time, as in [`Repeat::handle_flight`].
+    /// the smoothed round-trip time, as in [`TailRepeat::handle_flight`].
     pub fn poll(&mut self, now: Instant, rtt: Duration, buffer: &mut Vec<u8>) -> Option<D> {
         let due = self.due.filter(|&due| due <= now)?;
         let sent = self.sent?;
@@ -174,7 +174,7 @@ impl<D: Copy> Repeat<D> {
 
 /// Decides how many of the next flights are sent twice.
 #[derive(Debug, Default)]
-struct Copies {
+struct CopyBudget {
     left: u32,
     /// Number of copies granted after the latest loss; 0 if that loss is forgotten.
     latest: u32,
@@ -182,7 +182,7 @@ struct Copies {
     alone: u32,
 }
 
-impl Copies {
+impl CopyBudget {
     /// Returns whether this flight is sent twice, and uses up one copy if so.
     fn take(&mut self) -> bool {
         if self.left > 0 {
@@ -218,14 +218,14 @@ mod tests {
     }
 
     /// Sends the 500-byte last datagram of a longer flight at time 0.
-    fn sent(clock: &Clock, repeat: &mut Repeat<&str>) {
+    fn sent(clock: &Clock, repeat: &mut TailRepeat<&str>) {
         let bytes: Vec<u8> = (2000..2500u32).map(|byte| (byte % 251) as u8).collect();
         repeat.handle_flight(clock.at(0), "the last", &bytes, false, RTT);
     }
 
     #[test]
     fn the_last_datagram_of_a_flight_is_repeated_twice_and_each_time_later() {
-        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
         let mut buffer = Vec::new();
         sent(&clock, &mut repeat);
         assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
@@ -240,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_or_is_followed_by_more_is_not_repeated() {
-        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+    fn a_datagram_that_was_acknowledged_or_followed_by_more_is_not_repeated() {
+        let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
         sent(&clock, &mut repeat);
         repeat.handle_arrived(clock.at(10_000), RTT);
         assert_eq!(repeat.next_timeout(), None);
@@ -253,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_that_was_not_needed_makes_the_next_later_and_one_that_was_does_not() {
-        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+    fn only_an_unneeded_repeat_delays_the_next_one() {
+        let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
         let mut buffer = Vec::new();
         sent(&clock, &mut repeat);
         assert!(repeat.poll(clock.at(11_250), RTT, &mut buffer).is_some());
@@ -274,12 +274,12 @@ mod tests {
     }
 
     /// Sends a flight of one datagram at time 0.
-    fn single(clock: &Clock, repeat: &mut Repeat<&str>) {
+    fn single(clock: &Clock, repeat: &mut TailRepeat<&str>) {
         repeat.handle_flight(clock.at(0), "single", &[7; 900], true, RTT);
     }
 
     /// Loses the flight and delivers its repeat. Then sends the next flight.
-    fn lose(clock: &Clock, repeat: &mut Repeat<&str>) {
+    fn lose(clock: &Clock, repeat: &mut TailRepeat<&str>) {
         let mut buffer = Vec::new();
         let due = repeat.next_timeout().expect("a datagram to repeat");
         assert!(repeat.poll(due, RTT, &mut buffer).is_some());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     /// Returns how many flights are sent twice before one is sent only once.
-    fn copied(clock: &Clock, repeat: &mut Repeat<&str>) -> u32 {
+    fn copied(clock: &Clock, repeat: &mut TailRepeat<&str>) -> u32 {
         let mut count = 0;
         while repeat.next_timeout() == Some(clock.at(1250)) {
             count += 1;
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn after_a_loss_single_datagrams_are_sent_twice_at_once_and_longer_each_time() {
-        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
         single(&clock, &mut repeat);
         assert_eq!(copied(&clock, &mut repeat), 0, "nothing has been lost yet");
         for expected in [64, 128, 256, 512, 1024, 1024] {
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_is_lost_too_is_followed_by_another_when_that_is_late() {
-        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
         let mut buffer = Vec::new();
         single(&clock, &mut repeat);
         lose(&clock, &mut repeat);
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_longer_flight_is_not_copied() {
-        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
         single(&clock, &mut repeat);
         lose(&clock, &mut repeat);
         for _ in 0..64 {
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn on_a_short_path_nothing_is_copied() {
-        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
         let (short, mut buffer) = (RTT / 10, Vec::new());
         for _ in 0..2 {
             repeat.handle_flight(clock.at(0), "single", &[7; 900], true, short);

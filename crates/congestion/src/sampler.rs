@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const RECORDS_MAX: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
+pub(crate) struct BatchRecord {
     pub(crate) sent: Instant,
     pub(crate) delivered: u64,
     /// True if the sender had more data than the limits allowed.
@@ -29,16 +29,16 @@ pub(crate) struct Record {
 
 /// Records of sent batches, and the count of delivered bytes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sampler {
-    records: VecDeque<Record>,
+pub(crate) struct DeliverySampler {
+    records: VecDeque<BatchRecord>,
     delivered: u64,
     /// Index of the last record found. Packets of one batch are usually settled together.
     recent: usize,
-    /// Number of records at the front that [`Sampler::next_settled`] has already returned.
+    /// Number of records at the front that [`DeliverySampler::next_settled`] has already returned.
     settled: usize,
 }
 
-impl Sampler {
+impl DeliverySampler {
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered
     }
@@ -50,7 +50,7 @@ impl Sampler {
         if self.records.len() == RECORDS_MAX {
             self.forget_first();
         }
-        self.records.push_back(Record {
+        self.records.push_back(BatchRecord {
             sent: now,
             delivered: self.delivered,
             limited,
@@ -63,14 +63,14 @@ impl Sampler {
     }
 
     /// Counts a packet that arrived, and returns the record of its batch if that is still remembered.
-    pub(crate) fn on_acked(&mut self, sent: Instant, bytes: u64) -> Option<Record> {
+    pub(crate) fn on_acked(&mut self, sent: Instant, bytes: u64) -> Option<BatchRecord> {
         self.delivered += bytes;
         let record = self.find(sent)?;
         record.arrived += 1.0;
         Some(*record)
     }
 
-    fn find(&mut self, sent: Instant) -> Option<&mut Record> {
+    fn find(&mut self, sent: Instant) -> Option<&mut BatchRecord> {
         let (records, recent) = (&self.records, self.recent);
         let left = |at: usize| records.get(at).is_some_and(|record| record.sent == sent);
         self.recent = match [recent, recent + 1].into_iter().find(|&at| left(at)) {
@@ -88,14 +88,14 @@ impl Sampler {
         }
     }
 
-    pub(crate) fn on_lost(&mut self, sent: Instant, packets: f64) -> Option<Record> {
+    pub(crate) fn on_lost(&mut self, sent: Instant, packets: f64) -> Option<BatchRecord> {
         let record = self.find(sent)?;
         record.lost += packets;
         Some(*record)
     }
 
     /// Returns the next batch that was sent before `time`. Returns each batch only once.
-    pub(crate) fn next_settled(&mut self, time: Instant) -> Option<Record> {
+    pub(crate) fn next_settled(&mut self, time: Instant) -> Option<BatchRecord> {
         let record = self
             .records
             .get(self.settled)
@@ -105,7 +105,7 @@ impl Sampler {
     }
 
     pub(crate) fn forget_before(&mut self, time: Instant) {
-        let old = |record: &Record| record.sent < time;
+        let old = |record: &BatchRecord| record.sent < time;
         while self.records.front().is_some_and(old) {
             self.forget_first();
         }

@@ -13,7 +13,7 @@ use quictun_wire::code::FlowCode;
 use tracing::{info, warn};
 
 use crate::flow_uuids::FlowUuids;
-use crate::log::Foreign;
+use crate::log::Untrusted;
 use crate::settings::Phrases;
 
 /// Logs a line about a flow's beginning: with the original's words at info level, or with quictun's own at debug level.
@@ -46,7 +46,7 @@ pub struct FlowLog {
 
 /// Facts about a flow that the engine's summary does not contain.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Known<'a> {
+pub struct FlowFacts<'a> {
     /// Server: the name of the client.
     pub client: Option<&'a str>,
     /// The target in canonical form, if the token could be parsed.
@@ -87,7 +87,7 @@ impl FlowLog {
     }
 
     /// Logs the end of a flow: its parties, bytes and duration, and how it ended.
-    pub fn closed(&self, summary: &FlowSummary, known: Known<'_>) {
+    pub fn closed(&self, summary: &FlowSummary, known: FlowFacts<'_>) {
         let flow = self.id(summary.flow);
         let elapsed_ms = u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX);
         let reason = reason(summary.ending, known.unreachable);
@@ -95,7 +95,7 @@ impl FlowLog {
         let reverse = summary.incoming.then_some(true);
         let target = match known.target {
             Some(target) => target.to_owned(),
-            None => Foreign(&summary.token).to_string(),
+            None => Untrusted(&summary.token).to_string(),
         };
         let at = |side| (self.side != side).then_some(summary.remote).flatten();
         let (worker, connection) = summary
@@ -162,7 +162,7 @@ fn verdict(summary: &FlowSummary, denied: Option<&str>) -> &'static str {
     }
 }
 
-/// Describes how a flow ended. `unreachable` is the reason of [`Known`].
+/// Describes how a flow ended. `unreachable` is the reason of [`FlowFacts`].
 pub fn reason(ending: Ending, unreachable: Option<&str>) -> String {
     match ending {
         Ending::Finished => "finished".to_owned(),
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_without_a_connection_names_what_kept_it_from_one() {
+    fn a_flow_without_a_connection_names_the_cause() {
         assert_eq!(
             reason(Ending::NoConnection, None),
             "the server did not answer"

@@ -2,9 +2,9 @@
 //!
 //! # Order of use
 //!
-//! [`log::init`] comes first. Workers provide [`snapshot::Ask`]s, from which the process makes a [`rest::RestState`];
-//! [`rest::serve`] serves it on the control plane's runtime. [`flow_log`] writes the lines about flows, within the
-//! limits of [`line_budget`]. [`systemd`] notifies the service manager when the process is ready.
+//! [`log::init`] comes first. Workers provide [`snapshot::RequestSender`]s, from which the process makes a
+//! [`rest::RestState`]; [`rest::serve`] serves it on the control plane's runtime. [`flow_log`] writes the lines about
+//! flows, within the limits of [`line_budget`]. [`systemd`] notifies the service manager when the process is ready.
 #![forbid(unsafe_code)]
 
 pub mod flow_log;

@@ -28,11 +28,11 @@ pub const REPORT: Duration = Duration::from_secs(10);
 
 /// Permission to write one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct LinePermit {
     left_out: u64,
 }
 
-impl Line {
+impl LinePermit {
     /// Returns the number of lines of the same source that were left out before this one, or `None` if there were none.
     pub fn left_out(self) -> Option<u64> {
         (self.left_out > 0).then_some(self.left_out)
@@ -45,14 +45,14 @@ pub struct LineBudget(Arc<Mutex<Budgets>>);
 
 #[derive(Debug, Default)]
 struct Budgets {
-    sources: HashMap<Holder, Budget>,
-    rest: Budget,
+    sources: HashMap<Holder, SourceBudget>,
+    rest: SourceBudget,
     /// The time at which silent sources were last removed from the full table.
     swept: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Budget {
+struct SourceBudget {
     /// The time at which the whole burst is available again, or `None` if it is available.
     full_at: Option<Instant>,
     left_out: u64,
@@ -60,7 +60,7 @@ struct Budget {
 
 impl LineBudget {
     /// Takes the permission to write one line. Returns `None` if the line must be left out, and counts it.
-    pub fn take(&self, source: &Holder, now: Instant) -> Option<Line> {
+    pub fn take(&self, source: &Holder, now: Instant) -> Option<LinePermit> {
         let mut budgets = self.lock();
         let budget = budgets.of(source, now);
         if !budget.take(now) {
@@ -68,7 +68,7 @@ impl LineBudget {
             return None;
         }
         let left_out = std::mem::take(&mut budget.left_out);
-        Some(Line { left_out })
+        Some(LinePermit { left_out })
     }
 
     /// Logs how many lines were left out since the last report.
@@ -99,7 +99,7 @@ impl LineBudget {
 }
 
 impl Budgets {
-    fn of(&mut self, source: &Holder, now: Instant) -> &mut Budget {
+    fn of(&mut self, source: &Holder, now: Instant) -> &mut SourceBudget {
         if self.sources.len() >= SOURCES && !self.sources.contains_key(source) {
             if self.swept.is_none_or(|at| now >= at + INTERVAL) {
                 self.sources.retain(|_, budget| !budget.is_unused(now));
@@ -113,7 +113,7 @@ impl Budgets {
     }
 }
 
-impl Budget {
+impl SourceBudget {
     fn take(&mut self, now: Instant) -> bool {
         let full_at = self.full_at.map_or(now, |at| at.max(now)) + INTERVAL;
         let allowed = full_at.saturating_duration_since(now) <= INTERVAL * BURST;
@@ -162,12 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_counted_once() {
+    fn left_out_lines_are_counted_once() {
         let (budget, now) = (LineBudget::default(), Instant::now());
-        assert_eq!(budget.take(&source(1), now), Some(Line::default()));
+        assert_eq!(budget.take(&source(1), now), Some(LinePermit::default()));
         taken(&budget, &source(1), now, 150);
         let later = now + INTERVAL;
-        let next = budget.take(&source(1), later).and_then(Line::left_out);
+        let next = budget
+            .take(&source(1), later)
+            .and_then(LinePermit::left_out);
         assert_eq!(next, Some(51));
         taken(&budget, &source(1), later, 3);
         assert_eq!(budget.left_out(), [("192.0.0.1".to_owned(), 3)]);
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn many_sources_share_what_the_table_has_no_room_for() {
+    fn sources_beyond_the_table_share_one_budget() {
         let (budget, now) = (LineBudget::default(), Instant::now());
         let crowd = 100_000;
         let lines: usize = (0..crowd)

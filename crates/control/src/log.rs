@@ -1,21 +1,22 @@
 //! Writes logs to stdout, stderr or files, with one line for each event.
 //!
-//! The program calls [`init`] once and keeps the [`Guard`] until it ends. All other code logs with `tracing`'s macros:
-//! a constant message, and values in fields (`tracing::info!("Stream-ID" = 4, "Tunnel closed")`). The fields of the
-//! spans around an event precede its own fields, outermost span first. If two fields have the same name, the inner one
-//! counts.
+//! The program calls [`init`] once and keeps the [`LogGuard`] until it ends. All other code logs with `tracing`'s
+//! macros: a constant message, and values in fields (`tracing::info!("Stream-ID" = 4, "Tunnel closed")`). The fields of
+//! the spans around an event precede its own fields, outermost span first. If two fields have the same name, the inner
+//! one counts.
 //!
 //! The module `people` describes the lines for people. Console lines have the columns of the original's encoder, so
 //! that users' searches keep working. JSON lines have `ts`, `level`, `caller`, `msg`, and the fields:
 //!
 //! ```text
 //! 2026-08-01 12:00:00.000\tINFO\ttunnel/server.rs:30\tTunnel closed\t{"Stream-ID": 4}
-//! {"ts":"2026-08-01T10:00:00.000000Z","level":"info","caller":"tunnel/server.rs:30","msg":"Tunnel closed","Stream-ID":4}
+//! {"ts":"2026-08-01T10:00:00.000000Z","level":"info","caller":"tunnel/server.rs:30","msg":"Tunnel
+//! closed","Stream-ID":4}
 //! ```
 //!
 //! All formats escape characters that could forge a line or change its look: control characters, line separators,
 //! bidirectional controls and characters without a shape. URLs are written without user names and passwords.
-//! [`Foreign`] wraps text that a peer could shape, and bounds its length.
+//! [`Untrusted`] wraps text that a peer could shape, and bounds its length.
 //!
 //! A thread that logs never waits. Lines pass through bounded queues to one thread for each output. If an output stalls
 //! and its queue is full, lines are dropped and counted, and the count is logged. An output without a reader is
@@ -40,13 +41,13 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::settings::LogSettings;
 use layer::LogLayer;
-use line::Format;
+use line::LineFormat;
 use output::Output;
-use writer::{Queue, Writer};
+use writer::{LogQueue, Writer};
 
 pub use filter::{LogFilter, LogFilterError};
 pub use output::{LogError, LogFiles, files};
-pub use text::{Foreign, shown_url, without_credentials};
+pub use text::{Untrusted, shown_url, without_credentials};
 
 /// Longest time that the end of the program, and a panic, wait until all lines are written.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
@@ -54,22 +55,22 @@ const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 /// Writes the queued lines when it is dropped, for at most a second. The program keeps it until it ends.
 #[must_use = "lines that are still queued are lost without it"]
 #[derive(Debug, Default)]
-pub struct Guard {
-    queue: Queue,
+pub struct LogGuard {
+    queue: LogQueue,
     files: LogFiles,
-    /// The writers that [`Guard::start`] has not started yet.
+    /// The writers that [`LogGuard::start`] has not started yet.
     writers: Vec<Writer<Output>>,
 }
 
 /// Opens the outputs of `settings`, and queues for them all lines that this process logs, panics included.
 ///
-/// The lines are written after [`Guard::start`] has been called, or when the guard is dropped. Until then no thread
+/// The lines are written after [`LogGuard::start`] has been called, or when the guard is dropped. Until then no thread
 /// runs.
 ///
 /// # Errors
 ///
 /// Returns [`LogError`] if an output cannot be opened, or if logs are set up already. Nothing is set up then.
-pub fn init(settings: &LogSettings) -> Result<Guard, LogError> {
+pub fn init(settings: &LogSettings) -> Result<LogGuard, LogError> {
     let (subscriber, guard) = build(settings, &local_zone())?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Again)?;
     let only_files = files(&settings.outputs).count() == settings.outputs.len();
@@ -90,7 +91,7 @@ pub(crate) fn local_zone() -> TimeZone {
 fn build(
     settings: &LogSettings,
     zone: &TimeZone,
-) -> Result<(impl Subscriber + Send + Sync + use<>, Guard), LogError> {
+) -> Result<(impl Subscriber + Send + Sync + use<>, LogGuard), LogError> {
     let outputs = settings
         .outputs
         .iter()
@@ -98,16 +99,16 @@ fn build(
         .collect::<Result<Vec<_>, _>>()?;
     let files = LogFiles::of(&outputs);
     let outputs = outputs.into_iter().map(|output| {
-        let format = Format::new(settings.format, output.style(), zone.clone());
+        let format = LineFormat::new(settings.format, output.style(), zone.clone());
         (output, format)
     });
-    let (queue, writers) = Queue::new(outputs.collect());
+    let (queue, writers) = LogQueue::new(outputs.collect());
     let layer = LogLayer::new(jiff::Timestamp::now, queue.clone());
     Ok((
         tracing_subscriber::registry()
             .with(settings.level.0.clone())
             .with(layer),
-        Guard {
+        LogGuard {
             queue,
             files,
             writers,
@@ -117,7 +118,7 @@ fn build(
 
 /// Logs panics, and waits until the line is written, because the process may be about to end. If the outputs are
 /// `only_files`, the panic is also printed on stderr.
-fn log_panics(queue: Queue, only_files: bool) {
+fn log_panics(queue: LogQueue, only_files: bool) {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let thread = std::thread::current();
@@ -138,7 +139,7 @@ fn log_panics(queue: Queue, only_files: bool) {
     }));
 }
 
-impl Guard {
+impl LogGuard {
     /// Starts a thread for each output.
     pub fn start(&mut self) -> Result<(), LogError> {
         let mut writers = self.writers.drain(..);
@@ -151,7 +152,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for LogGuard {
     fn drop(&mut self) {
         // If the writer's thread cannot start, the process can neither write nor report the failure.
         self.start().ok();

@@ -12,16 +12,16 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use format::Format;
-pub(crate) use list::{View, ratio};
+pub(crate) use format::MetricsFormat;
+pub(crate) use list::{MetricsView, ratio};
 
-pub(crate) fn render(format: Format, view: &View<'_>) -> String {
+pub(crate) fn render(format: MetricsFormat, view: &MetricsView<'_>) -> String {
     let mut text = String::new();
     for metric in list::METRICS {
         text::write_metric(&mut text, format, metric, &(metric.read)(view))
             .expect("invariant: writing to a String does not fail");
     }
-    if format == Format::OpenMetrics {
+    if format == MetricsFormat::OpenMetrics {
         text.push_str(text::END);
     }
     text

@@ -19,11 +19,11 @@ pub struct Changes {
 
 /// The outcome of the latest reload.
 #[derive(Debug, Default)]
-pub struct State(Mutex<Option<Outcome>>);
+pub struct ReloadState(Mutex<Option<ReloadOutcome>>);
 
 /// The outcome of one reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ReloadOutcome {
     /// The time at which the reload ended.
     pub at: SystemTime,
     /// The changes that the reload made, or the reason why it made none.
@@ -31,19 +31,19 @@ pub struct Outcome {
 }
 
 /// A future that may take a while.
-pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A configuration that can be read again.
 pub trait Reloadable: Debug + Send + Sync {
     /// Reads the configuration and says what a reload would change, or why it would fail, in one line.
-    fn would_change(&self) -> Later<'_, Result<Changes, String>>;
+    fn would_change(&self) -> BoxFuture<'_, Result<Changes, String>>;
     /// The outcomes of reloads.
-    fn state(&self) -> &State;
+    fn state(&self) -> &ReloadState;
 }
 
-impl State {
+impl ReloadState {
     /// Returns the outcome of the latest reload, or `None` if there was none since the start.
-    pub fn latest(&self) -> Option<Outcome> {
+    pub fn latest(&self) -> Option<ReloadOutcome> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -51,7 +51,7 @@ impl State {
     }
 
     /// Stores the outcome of the latest reload.
-    pub fn set(&self, outcome: Outcome) {
+    pub fn set(&self, outcome: ReloadOutcome) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
 }

@@ -44,19 +44,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use tokio::sync::mpsc;
 
-pub use clients::{ClientUse, Uses};
-pub use listen::{Bound, ListenError, Listener, bind};
+pub use clients::{ClientUse, ReadUsage};
+pub use listen::{BoundListener, ListenError, Listener, bind};
 pub use readiness::Readiness;
-pub use reconnect::Replace;
+pub use reconnect::ReplaceConnections;
 pub use reverse::{ReverseForward, ReverseForwards};
 pub use server_names::{ServerName, ServerNames, ServerRecord};
-pub use state::{Facts, RestState};
+pub use state::{ProcessFacts, RestState};
 
-use crate::metrics::{self, Format};
+use crate::metrics::{self, MetricsFormat};
 use crate::snapshot::Detail;
-use guard::Guard;
+use guard::RequestGuard;
 use sample::Sampler;
-use state::App;
+use state::RestApp;
 
 /// Serves the interface on `listener` until `shutdown` completes. Open requests then have one second to finish.
 ///
@@ -64,14 +64,14 @@ use state::App;
 ///
 /// Dropping the future closes the listener and all connections at once.
 pub async fn serve(listener: Listener, state: Arc<RestState>, shutdown: impl Future) {
-    let (asks, questions) = mpsc::channel(state.limits.connections);
-    let app = Arc::new(App {
+    let (requests, questions) = mpsc::channel(state.limits.connections);
+    let app = Arc::new(RestApp {
         state: Arc::clone(&state),
-        asks,
+        requests,
     });
     let guard = match &listener {
-        Listener::Tcp(_) => Guard::Tcp(state.names.clone()),
-        Listener::Unix(_) => Guard::Unix,
+        Listener::Tcp(_) => RequestGuard::Tcp(state.names.clone()),
+        Listener::Unix(_) => RequestGuard::Unix,
     };
     let sampler = Sampler::new(&state.workers, state.rate_window);
     // The sampler ends when the last handler is gone, so never before the server.
@@ -81,7 +81,7 @@ pub async fn serve(listener: Listener, state: Arc<RestState>, shutdown: impl Fut
     );
 }
 
-fn router(app: Arc<App>) -> Router {
+fn router(app: Arc<RestApp>) -> Router {
     Router::new()
         .route("/tunnels", any(compat::tunnels))
         .route("/v1", get(index::index).fallback(error::method))
@@ -106,18 +106,18 @@ fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn scrape(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+async fn scrape(State(app): State<Arc<RestApp>>, headers: HeaderMap) -> Response {
     let Some(sample) = app.sample(Detail::Counters).await else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
-    let view = metrics::View {
+    let view = metrics::MetricsView {
         side: app.state.side_name(),
         started: app.state.clock.started(),
         collected: &sample.collected,
         counters: &sample.counters,
     };
     let fields = headers.get_all(header::ACCEPT).iter();
-    let format = Format::accepted(fields.filter_map(|field| field.to_str().ok()));
+    let format = MetricsFormat::accepted(fields.filter_map(|field| field.to_str().ok()));
     let headers = [
         (header::CONTENT_TYPE, format.content_type()),
         (header::VARY, "Accept"),

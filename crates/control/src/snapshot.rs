@@ -1,8 +1,9 @@
 //! Snapshots of the workers, which the control plane requests.
 //!
-//! Each worker thread gives the control plane one [`Ask`]: a function that puts a [`SnapshotRequest`] into the worker's
-//! bounded queue and wakes it. The worker answers between two batches of packets. [`Workers::collect`] asks all workers
-//! at once and continues without those that are late. A stuck worker is therefore noticed, and delays no caller.
+//! Each worker thread gives the control plane one [`RequestSender`]: a function that puts a [`SnapshotRequest`] into
+//! the worker's bounded queue and wakes it. The worker answers between two batches of packets. [`Workers::collect`]
+//! asks all workers at once and continues without those that are late. A stuck worker is therefore noticed, and delays
+//! no caller.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -55,16 +56,16 @@ pub struct SnapshotRequest {
 }
 
 /// Puts a request into one worker's queue without blocking. Returns false if the queue is full or the worker has ended.
-pub type Ask = Box<dyn Fn(SnapshotRequest) -> bool + Send + Sync>;
+pub type RequestSender = Box<dyn Fn(SnapshotRequest) -> bool + Send + Sync>;
 
 /// The workers of this process, as the control plane sees them.
 pub struct Workers {
-    asks: Vec<Ask>,
+    senders: Vec<RequestSender>,
 }
 
 /// The answers to [`Workers::collect`].
 #[derive(Clone, Debug, Default)]
-pub struct Collected {
+pub struct CollectedSnapshots {
     /// The snapshots, in the order of the workers.
     pub snapshots: Vec<WorkerSnapshot>,
     /// The workers that did not answer in time.
@@ -77,7 +78,7 @@ impl WorkerSnapshot {
     }
 }
 
-impl Collected {
+impl CollectedSnapshots {
     pub(crate) fn connections(&self) -> impl Iterator<Item = &ConnectionReport> {
         let snapshots = self.snapshots.iter();
         snapshots.flat_map(|snapshot| &snapshot.connections)
@@ -116,14 +117,14 @@ impl Collected {
 }
 
 impl Workers {
-    /// Creates the set of workers from one [`Ask`] for each, worker 0 first.
-    pub fn new(asks: Vec<Ask>) -> Self {
-        Self { asks }
+    /// Creates the set of workers from one [`RequestSender`] for each, worker 0 first.
+    pub fn new(senders: Vec<RequestSender>) -> Self {
+        Self { senders }
     }
 
     /// Returns the number of workers.
     pub fn count(&self) -> usize {
-        self.asks.len()
+        self.senders.len()
     }
 
     /// Asks every worker and waits at most `deadline` for all of them together.
@@ -131,14 +132,14 @@ impl Workers {
     /// # Cancel safety
     ///
     /// Safe to drop: the workers' answers are discarded.
-    pub async fn collect(&self, detail: Detail, deadline: Duration) -> Collected {
+    pub async fn collect(&self, detail: Detail, deadline: Duration) -> CollectedSnapshots {
         let end = tokio::time::Instant::now() + deadline;
         let replies: Vec<_> = self
-            .asks
+            .senders
             .iter()
             .map(|ask| send_request(ask, detail))
             .collect();
-        let mut collected = Collected::default();
+        let mut collected = CollectedSnapshots::default();
         for (worker, reply) in replies.into_iter().enumerate() {
             let answer = match reply {
                 Some(reply) => tokio::time::timeout_at(end, reply)
@@ -156,7 +157,7 @@ impl Workers {
     }
 }
 
-fn send_request(ask: &Ask, detail: Detail) -> Option<oneshot::Receiver<WorkerSnapshot>> {
+fn send_request(ask: &RequestSender, detail: Detail) -> Option<oneshot::Receiver<WorkerSnapshot>> {
     let (reply, answer) = oneshot::channel();
     ask(SnapshotRequest { detail, reply }).then_some(answer)
 }
@@ -164,7 +165,7 @@ fn send_request(ask: &Ask, detail: Detail) -> Option<oneshot::Receiver<WorkerSna
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers")
-            .field("count", &self.asks.len())
+            .field("count", &self.senders.len())
             .finish()
     }
 }
@@ -188,12 +189,12 @@ mod tests {
         }
     }
 
-    fn answers(worker: usize) -> Ask {
+    fn answers(worker: usize) -> RequestSender {
         Box::new(move |request| request.reply.send(snapshot(worker)).is_ok())
     }
 
     /// Returns a worker that takes the request and never answers it.
-    fn hangs() -> Ask {
+    fn hangs() -> RequestSender {
         let kept = Mutex::new(Vec::new());
         Box::new(move |request| {
             kept.lock().expect("not poisoned").push(request);
@@ -201,12 +202,12 @@ mod tests {
         })
     }
 
-    fn collect(asks: Vec<Ask>, deadline: Duration) -> (Vec<usize>, Vec<usize>) {
+    fn collect(senders: Vec<RequestSender>, deadline: Duration) -> (Vec<usize>, Vec<usize>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .expect("a runtime");
-        let workers = Workers::new(asks);
+        let workers = Workers::new(senders);
         let collected = runtime.block_on(workers.collect(Detail::Flows, deadline));
         (
             collected
@@ -220,26 +221,26 @@ mod tests {
 
     #[test]
     fn every_worker_is_asked_and_answers_are_in_order() {
-        let asks = vec![answers(0), answers(1), answers(2)];
+        let senders = vec![answers(0), answers(1), answers(2)];
         assert_eq!(
-            collect(asks, Duration::from_mins(1)),
+            collect(senders, Duration::from_mins(1)),
             (vec![0, 1, 2], vec![])
         );
     }
 
     #[test]
-    fn a_worker_that_hangs_is_left_out_at_the_deadline_and_the_others_are_not() {
-        let asks = vec![hangs(), answers(1), hangs(), answers(3)];
+    fn a_hanging_worker_is_left_out_at_the_deadline() {
+        let senders = vec![hangs(), answers(1), hangs(), answers(3)];
         assert_eq!(
-            collect(asks, Duration::from_millis(20)),
+            collect(senders, Duration::from_millis(20)),
             (vec![1, 3], vec![0, 2])
         );
     }
 
     #[test]
-    fn a_full_queue_and_a_dropped_request_are_silence_at_once() {
-        let full: Ask = Box::new(|_| false);
-        let gone: Ask = Box::new(|request| {
+    fn a_full_queue_and_a_dropped_request_count_as_silence_at_once() {
+        let full: RequestSender = Box::new(|_| false);
+        let gone: RequestSender = Box::new(|request| {
             drop(request);
             true
         });

@@ -98,7 +98,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
 
 /// A socket that the service manager has opened for this process, by its kind. It is non-blocking.
 #[derive(Debug)]
-pub enum Activated {
+pub enum ActivatedSocket {
     /// From `ListenDatagram=` with an IP address: the server's socket.
     Udp(UdpSocket),
     /// From `ListenStream=` with an IP address: the listener of a client's forward.
@@ -138,14 +138,14 @@ pub enum ActivationError {
 /// # Errors
 ///
 /// [`ActivationError`] names the socket and what is wrong with it.
-pub fn listen_fds() -> Result<Vec<(String, Activated)>, ActivationError> {
+pub fn listen_fds() -> Result<Vec<(String, ActivatedSocket)>, ActivationError> {
     inherited_fds()?
         .into_iter()
         .map(|InheritedFd { name, fd }| Ok((name.clone(), classify(name, fd)?)))
         .collect()
 }
 
-fn classify(name: String, fd: OwnedFd) -> Result<Activated, ActivationError> {
+fn classify(name: String, fd: OwnedFd) -> Result<ActivatedSocket, ActivationError> {
     let kind = (|| -> io::Result<_> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok((
@@ -156,12 +156,12 @@ fn classify(name: String, fd: OwnedFd) -> Result<Activated, ActivationError> {
     })();
     match kind.map_err(|cause| ActivationError::Socket(name.clone(), cause))? {
         (AddressFamily::INET | AddressFamily::INET6, SocketType::DGRAM, _) => {
-            Ok(Activated::Udp(fd.into()))
+            Ok(ActivatedSocket::Udp(fd.into()))
         }
         (AddressFamily::INET | AddressFamily::INET6, SocketType::STREAM, true) => {
-            Ok(Activated::Tcp(fd.into()))
+            Ok(ActivatedSocket::Tcp(fd.into()))
         }
-        (AddressFamily::UNIX, SocketType::STREAM, true) => Ok(Activated::Unix(fd.into())),
+        (AddressFamily::UNIX, SocketType::STREAM, true) => Ok(ActivatedSocket::Unix(fd.into())),
         (domain, kind, _) => Err(ActivationError::WrongKind {
             name,
             domain: domain.as_raw(),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_not_there_or_cannot_be_is_an_error_that_stops_nothing() {
+    fn an_unreachable_manager_is_an_error_that_stops_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
         assert!(
             send(
@@ -234,11 +234,11 @@ mod tests {
             .expect("a socket");
         assert!(matches!(
             classify(name(), udp.into()),
-            Ok(Activated::Udp(_))
+            Ok(ActivatedSocket::Udp(_))
         ));
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let stream = TcpStream::connect(tcp.local_addr().expect("bound")).expect("connected");
-        let Ok(Activated::Tcp(tcp)) = classify(name(), tcp.into()) else {
+        let Ok(ActivatedSocket::Tcp(tcp)) = classify(name(), tcp.into()) else {
             panic!("a TCP listener")
         };
         tcp.accept().expect("the connection made above");
@@ -249,7 +249,7 @@ mod tests {
         let unix = UnixListener::bind(directory.path().join("s")).expect("a socket");
         assert!(matches!(
             classify(name(), unix.into()),
-            Ok(Activated::Unix(_))
+            Ok(ActivatedSocket::Unix(_))
         ));
 
         let connected = classify("web".to_owned(), stream.into()).expect_err("not a listener");
@@ -284,7 +284,11 @@ mod tests {
         assert!(
             matches!(
                 kinds[..],
-                [Activated::Udp(_), Activated::Tcp(_), Activated::Unix(_)]
+                [
+                    ActivatedSocket::Udp(_),
+                    ActivatedSocket::Tcp(_),
+                    ActivatedSocket::Unix(_)
+                ]
             ),
             "{kinds:?}"
         );

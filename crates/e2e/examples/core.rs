@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use quictun_sim::{Dial, LinkConfig, Network, Queue, Script, Seed, Write, config};
+use quictun_sim::{LinkConfig, Network, Queue, Script, Seed, SimulatedDial, WriteStep, config};
 
 /// The length of a round, in virtual time.
 const ROUND: Duration = Duration::from_millis(100);
@@ -26,8 +26,8 @@ fn main() -> std::io::Result<()> {
     network.link(client, server, wire.clone(), wire);
     network
         .host(server)
-        .serve("sink", Dial::connects(), Script::server(1));
-    let script = Script::client(1).write([Write::Send(u64::MAX / 4)]);
+        .serve("sink", SimulatedDial::connects(), Script::server(1));
+    let script = Script::client(1).write([WriteStep::Send(u64::MAX / 4)]);
     network.open(client, "sink", script);
     network.run_for(Duration::from_secs(1));
 

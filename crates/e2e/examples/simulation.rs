@@ -9,7 +9,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use quictun_sim::{
-    Dial, HostId, LinkConfig, Network, Queue, Script, Seed, Tcp, Traffic, Write, config,
+    CrossTraffic, HostId, LinkConfig, Network, Queue, Script, Seed, SimulatedDial, Tcp, WriteStep,
+    config,
 };
 
 /// The step of a round in virtual time, and the minimum time in seconds that a round spends on the core: the kernel
@@ -21,13 +22,13 @@ const ROUND_MIN: f64 = 0.1;
 const WARM_UP: Duration = Duration::from_secs(3);
 
 /// Creates the network of a case.
-type Make = fn() -> Network;
+type NetworkFactory = fn() -> Network;
 
 fn main() -> std::io::Result<()> {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let rounds: u32 = rounds.unwrap_or(10);
     let wanted = std::env::args().nth(2).unwrap_or_default();
-    let cases: [(&str, Make); 5] = [
+    let cases: [(&str, NetworkFactory); 5] = [
         ("tunnel, 600 Mbit/s, 20 ms", || tunnel(0.0, 0)),
         ("tunnel, 600 Mbit/s, 20 ms, 1 % lost", || tunnel(0.01, 0)),
         ("tunnel and 3 TCP, dumb-bell", || tunnel(0.0, 3)),
@@ -126,8 +127,10 @@ fn tunnel(loss: f64, connections: usize) -> Network {
         dumbbell(&mut network, Some((client, server)), connections);
     }
     let sink = Script::default();
-    network.host(server).serve("sink", Dial::connects(), sink);
-    let script = Script::client(1).write([Write::Send(u64::MAX / 4)]);
+    network
+        .host(server)
+        .serve("sink", SimulatedDial::connects(), sink);
+    let script = Script::client(1).write([WriteStep::Send(u64::MAX / 4)]);
     network.open(client, "sink", script);
     network
 }
@@ -138,7 +141,7 @@ fn plain(connections: usize) -> Network {
     if connections == 1 {
         let (from, to) = (network.add_plain("from"), network.add_plain("to"));
         network.link(from, to, link(0.0), link(0.0));
-        network.add_traffic(from, to, &Traffic::Tcp(Tcp::default()));
+        network.add_traffic(from, to, &CrossTraffic::Tcp(Tcp::default()));
     } else {
         dumbbell(&mut network, None, connections);
     }
@@ -155,6 +158,6 @@ fn dumbbell(network: &mut Network, tunnel: Option<(HostId, HostId)>, connections
     network.dumbbell(&left, &right, shared.clone(), shared, Duration::ZERO);
     let skip = usize::from(tunnel.is_some());
     for (&from, &to) in left.iter().zip(&right).skip(skip) {
-        network.add_traffic(from, to, &Traffic::Tcp(Tcp::default()));
+        network.add_traffic(from, to, &CrossTraffic::Tcp(Tcp::default()));
     }
 }

@@ -1,12 +1,12 @@
 //! Hostile clients and their cost to a server of this workspace. `quictun-attack` runs these attacks, and the tests run
 //! smaller ones.
 //!
-//! A [`ground::Ground`] is a server with a memory budget, its honest client and their targets. A [`crowd::Crowd`] is
+//! A [`victim::Victim`] is a server with a memory budget, its honest client and their targets. A [`crowd::Crowd`] is
 //! thousands of QUIC connections on one thread. [`session`] lets them do what no library does: withhold a byte for
-//! ever, never acknowledge a packet, send any frame. Each attack is a function of a [`stage::Stage`], which watches the
-//! server's memory and stops an attack once it has proved its point.
+//! ever, never acknowledge a packet, send any frame. Each attack is a function of a [`run::AttackRun`], which watches
+//! the server's memory and stops an attack once it has proved its point.
 //!
-//! The order of calls: `Stage::new`, an attack, `Stage::end`, which returns an [`outcome::Outcome`].
+//! The order of calls: `AttackRun::new`, an attack, `AttackRun::end`, which returns an [`outcome::AttackOutcome`].
 //! [`matrix`] runs every attack with every budget.
 
 pub mod crowd;
@@ -14,14 +14,14 @@ pub mod crowding;
 pub mod dials;
 pub mod fragments;
 pub mod frame;
-pub mod ground;
 pub mod held;
 pub mod honest;
 pub mod matrix;
 pub mod outcome;
 pub mod peer;
 pub mod process;
+pub mod run;
 pub mod session;
-pub mod stage;
 pub mod targets;
 pub mod unread;
+pub mod victim;

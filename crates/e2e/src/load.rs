@@ -1,8 +1,8 @@
 //! Load on a client and server of this workspace, with limits. `quictun-scale` runs these loads, and the tests run
 //! smaller ones.
 //!
-//! Each load starts its own server, client and application ([`site::Site`]), measures, and returns a [`report::Report`]
-//! whose rows may have limits.
+//! Each load starts its own server, client and application ([`tunnel::LoadTunnel`]), measures, and returns a
+//! [`report::LoadReport`] whose rows may have limits.
 
 mod bystander;
 pub mod churn;
@@ -16,7 +16,7 @@ pub mod proxy;
 pub mod relay;
 pub mod report;
 pub mod rr;
-pub mod site;
 pub mod socks;
 pub mod stalled;
+pub mod tunnel;
 pub mod verify;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use quictun_link::{Counters, Histogram, LinkConfig, LossAt, Setting};
-use quictun_sys::Promptness;
+use quictun_sys::SchedulingClass;
 
-use crate::counts::Counts;
+use crate::counts::TrafficCounts;
 use crate::interval::{Z_99, Z_9999, to_f64, wilson};
-use crate::relay::Ran;
+use crate::relay::RelayResult;
 
 /// An emulator's report on its own run.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Audit {
 #[derive(Clone, Debug)]
 pub struct DirectionAudit {
     /// Counts of the traffic that passed.
-    pub counts: Counts,
+    pub counts: TrafficCounts,
     /// Counts of the link's decisions.
     pub link: Counters,
     /// Configured share of packets to lose at random. `None` if losses depend on each other or change over time.
@@ -40,7 +40,7 @@ pub struct DirectionAudit {
     /// Duration of the run.
     pub elapsed: Duration,
     /// Scheduling of the direction's thread, which decides how soon it runs when it has work.
-    pub promptness: Promptness,
+    pub promptness: SchedulingClass,
     transmitted: u64,
     lost: u64,
 }
@@ -96,8 +96,8 @@ impl Audit {
 }
 
 impl DirectionAudit {
-    pub(crate) fn new(config: &LinkConfig, ran: Ran) -> Self {
-        let Ran { counts, link, .. } = ran;
+    pub(crate) fn new(config: &LinkConfig, ran: RelayResult) -> Self {
+        let RelayResult { counts, link, .. } = ran;
         // Computed from the packets that came in and went out, not from the link's own claims.
         let by_link = link.sent - link.delivered - link.lost();
         let originals_out = counts.segments_out - counts.copies_out;
@@ -174,7 +174,7 @@ impl fmt::Display for Audit {
 
 impl fmt::Display for DirectionAudit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts {
+        let TrafficCounts {
             frames_in,
             segments_in,
             bytes_in,
@@ -219,9 +219,9 @@ impl fmt::Display for DirectionAudit {
             self.elapsed.as_secs_f64(),
             self.busy_share() * 100.0,
             match self.promptness {
-                Promptness::RealTime => "real-time",
-                Promptness::ShortSlice => "short time slices",
-                Promptness::Usual => "usual scheduling",
+                SchedulingClass::RealTime => "real-time",
+                SchedulingClass::ShortSlice => "short time slices",
+                SchedulingClass::Usual => "usual scheduling",
             }
         )
     }
@@ -259,19 +259,19 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = |up| if up { "up" } else { "down" };
+        let name_of = |up| if up { "up" } else { "down" };
         match *self {
-            Self::Dropped(up, what, count) => write!(f, "{count} {what} ({})", way(up)),
+            Self::Dropped(up, what, count) => write!(f, "{count} {what} ({})", name_of(up)),
             Self::Late(up, p99) => {
-                write!(f, "p99 of lateness {:.0} us ({})", micros(p99), way(up))
+                write!(f, "p99 of lateness {:.0} us ({})", micros(p99), name_of(up))
             }
             Self::Loss(up, asked, found) => {
                 let [asked, found] = [asked, found].map(|share| share * 100.0);
-                write!(f, "loss {found:.3} %, asked {asked:.3} % ({})", way(up))
+                write!(f, "loss {found:.3} %, asked {asked:.3} % ({})", name_of(up))
             }
             Self::Busy(up, share) => {
                 let percent = share * 100.0;
-                write!(f, "{percent:.0} % of a processor used ({})", way(up))
+                write!(f, "{percent:.0} % of a processor used ({})", name_of(up))
             }
         }
     }
@@ -292,18 +292,18 @@ mod tests {
 
     /// Builds the audit of a run with 1000 packets in and `link.delivered` packets out.
     fn audit(config: &LinkConfig, link: Counters) -> DirectionAudit {
-        let counts = Counts {
+        let counts = TrafficCounts {
             segments_in: 1000,
             segments_out: link.delivered,
-            ..Counts::default()
+            ..TrafficCounts::default()
         };
-        let ran = Ran {
+        let ran = RelayResult {
             counts,
             link,
             lateness: Histogram::default(),
             busy: Duration::ZERO,
             elapsed: Duration::from_secs(1),
-            promptness: Promptness::Usual,
+            promptness: SchedulingClass::Usual,
         };
         DirectionAudit::new(config, ran)
     }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_count_as_loss_and_are_held_to_no_interval() {
+    fn burst_loss_counts_but_is_not_checked_against_an_interval() {
         let config = LinkConfig {
             bursts: Some(GilbertElliott::from_mean(0.05, 8.0)),
             ..LinkConfig::default()
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_that_changes_is_held_to_no_interval() {
+    fn varying_loss_is_not_checked_against_an_interval() {
         let config = LinkConfig {
             changes: vec![Change {
                 at: Duration::from_secs(5),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_only_begun_is_no_bottleneck() {
+    fn a_thread_that_has_just_started_is_not_a_bottleneck() {
         let mut audit = audit(&LinkConfig::default(), counters(0, 0, 0));
         audit.busy = 2 * BUSY_AFTER;
         for (elapsed, limits) in [(BUSY_AFTER, 1), (BUSY_AFTER / 2, 0)] {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_few_frames_is_held_to_their_times_too() {
+    fn the_lateness_of_a_short_run_is_checked_too() {
         let mut audit = audit(&LinkConfig::default(), counters(0, 0, 0));
         for late in 0..FRAMES_MIN {
             let late_ms = if late % 10 == 0 { 160 } else { 0 };
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_behind_the_queue_is_a_share_of_what_passed_it_and_in_front_of_all() {
+    fn loss_after_the_queue_is_a_share_of_queued_packets_and_loss_before_it_of_all() {
         let mut config = LinkConfig {
             loss: 0.1,
             ..LinkConfig::default()

@@ -61,28 +61,28 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_waited_arrived_before() {
+    fn a_frame_that_waited_has_an_earlier_arrival_time() {
         let clocks = clocks();
         let arrived = clocks.arrival(Some(4998 * MS), clocks.now);
         assert_eq!(clocks.now - arrived, 2 * MS);
     }
 
     #[test]
-    fn a_frame_that_came_after_the_clocks_were_read_is_not_early() {
+    fn a_frame_stamped_after_the_clocks_were_read_keeps_its_stamp() {
         let clocks = clocks();
         let arrived = clocks.arrival(Some(5003 * MS), clocks.now + 4 * MS);
         assert_eq!(arrived - clocks.now, 3 * MS);
     }
 
     #[test]
-    fn what_has_no_stamp_arrives_when_it_is_read() {
+    fn a_frame_without_a_stamp_arrives_when_it_is_read() {
         let clocks = clocks();
         let read = clocks.now + MS;
         assert_eq!(clocks.arrival(None, read), read);
     }
 
     #[test]
-    fn a_clock_that_was_set_is_not_believed_for_long() {
+    fn a_wall_clock_that_was_set_is_noticed_soon() {
         let clocks = clocks();
         let read = clocks.now + MS;
         assert_eq!(clocks.arrival(Some(9000 * MS), read), read);

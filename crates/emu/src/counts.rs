@@ -2,7 +2,7 @@
 
 /// Counts of one direction since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TrafficCounts {
     /// Frames that arrived. A super-packet counts as one frame.
     pub frames_in: u64,
     /// Packets on the wire that the arrived frames stand for.
@@ -32,7 +32,7 @@ pub struct Unintended {
     pub not_readable: u64,
     /// Super-packets with invalid headers.
     pub malformed: u64,
-    /// Packets that exceeded the emulator's memory limit; see [`crate::Plan`].
+    /// Packets that exceeded the emulator's memory limit; see [`crate::EmulatorConfig`].
     pub over_limit: u64,
     /// Packets that the kernel did not accept for sending.
     pub not_sent: u64,

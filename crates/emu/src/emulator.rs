@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quictun_link::{Link, LinkConfig};
-use quictun_sys::{PacketSocket, Promptness, be_prompt};
+use quictun_sys::{PacketSocket, SchedulingClass, raise_scheduling_class};
 
 use crate::audit::{Audit, DirectionAudit};
-use crate::relay::{Ran, Relay};
+use crate::relay::{Relay, RelayResult};
 use crate::schedule::Schedule;
 use crate::stop::Stop;
 
@@ -18,7 +18,7 @@ use crate::stop::Stop;
 /// The link sees the lengths of IP packets. [`LinkConfig::overhead`] adds the bytes of the wire, for
 /// [`LinkConfig::rate`] and for the queue.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct EmulatorConfig {
     /// The direction from the near end to the far end.
     pub up: LinkConfig,
     /// The direction from the far end to the near end.
@@ -68,22 +68,22 @@ impl LossUnit {
 
 /// Runs a link between the devices behind two sockets, near and far, until `stop` is used. Packets in flight at that
 /// time are lost.
-pub fn emulate(ends: &[PacketSocket; 2], plan: Plan, stop: &Stop) -> io::Result<Audit> {
+pub fn emulate(ends: &[PacketSocket; 2], plan: EmulatorConfig, stop: &Stop) -> io::Result<Audit> {
     let start = Instant::now();
-    let Plan {
+    let EmulatorConfig {
         up,
         down,
         seed,
         coalesce,
         loss_unit,
     } = plan.clone();
-    let run = |way: usize, config: LinkConfig| {
-        let seed = seed.wrapping_mul(2).wrapping_add(way as u64);
+    let run = |direction: usize, config: LinkConfig| {
+        let seed = seed.wrapping_mul(2).wrapping_add(direction as u64);
         let (config, whole) = loss_unit.split(config);
         let link = Link::new(config, seed, start);
         let whole = whole.map(|config| Link::new(config, seed, start));
         let schedule = Schedule::new(link, whole, coalesce);
-        let sockets = [&ends[way], &ends[1 - way]];
+        let sockets = [&ends[direction], &ends[1 - direction]];
         let promptness = prepare_thread();
         Relay::new(sockets, stop, schedule, start).run(promptness)
     };
@@ -94,7 +94,7 @@ pub fn emulate(ends: &[PacketSocket; 2], plan: Plan, stop: &Stop) -> io::Result<
         let up = thread::Builder::new()
             .name("link up".to_owned())
             .spawn_scoped(scope, || run(0, up))?;
-        let join = |handle: thread::ScopedJoinHandle<'_, Ran>| {
+        let join = |handle: thread::ScopedJoinHandle<'_, RelayResult>| {
             handle
                 .join()
                 .map_err(|_| io::Error::other("an emulator's thread panicked"))
@@ -116,9 +116,9 @@ pub fn emulate(ends: &[PacketSocket; 2], plan: Plan, stop: &Stop) -> io::Result<
 
 /// Makes timers fire when due instead of within the default 50 microseconds, and asks the kernel to run the thread at
 /// once.
-fn prepare_thread() -> Promptness {
+fn prepare_thread() -> SchedulingClass {
     const SLACK_NANOS: NonZeroU64 = NonZeroU64::MIN;
     // If this fails, the emulator is less exact, and its audit shows it.
     rustix::thread::set_current_timer_slack(Some(SLACK_NANOS)).ok();
-    be_prompt()
+    raise_scheduling_class()
 }

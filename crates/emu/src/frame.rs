@@ -7,17 +7,17 @@ use quictun_sys::VnetHeader;
 pub(crate) struct Frame {
     pub(crate) header: VnetHeader,
     pub(crate) bytes: Bytes,
-    pub(crate) shape: Shape,
+    pub(crate) shape: FrameLayout,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct FrameLayout {
     /// Offset of the network header.
     pub(crate) network: usize,
     pub(crate) protocol: Protocol,
     /// True if the network header is ECN-capable, so that the packet may be marked.
     pub(crate) ecn_capable: bool,
-    pub(crate) cut: Option<Cut>,
+    pub(crate) cut: Option<Segmentation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum Protocol {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct Segmentation {
     /// Offset of the transport header.
     pub(crate) transport: usize,
     pub(crate) is_tcp: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Malformed;
 
 impl Frame {
     pub(crate) fn new(header: VnetHeader, bytes: Bytes) -> Result<Self, Malformed> {
-        let shape = Shape::of(header, &bytes)?;
+        let shape = FrameLayout::of(header, &bytes)?;
         Ok(Self {
             header,
             bytes,
@@ -86,7 +86,7 @@ impl Frame {
     }
 }
 
-impl Shape {
+impl FrameLayout {
     /// Determines the shape of a frame. Only super-packets can be malformed; any other frame has a shape.
     pub(crate) fn of(header: VnetHeader, bytes: &[u8]) -> Result<Self, Malformed> {
         let (network, protocol) = network(bytes);
@@ -103,7 +103,7 @@ impl Shape {
         Ok(shape)
     }
 
-    fn cut(&self, header: VnetHeader, bytes: &[u8]) -> Option<Cut> {
+    fn cut(&self, header: VnetHeader, bytes: &[u8]) -> Option<Segmentation> {
         let is_tcp = match header.gso_type & !VnetHeader::GSO_ECN {
             VnetHeader::GSO_TCPV4 if self.protocol == Protocol::Ipv4 => true,
             VnetHeader::GSO_TCPV6 if self.protocol == Protocol::Ipv6 => true,
@@ -143,7 +143,7 @@ impl Shape {
         let count = length.div_ceil(size);
         // A single segment must fit a packet; otherwise no part of the frame could be sent.
         let fits = payload - self.network + size <= PACKET_MAX;
-        (count <= SEGMENTS_MAX && fits).then_some(Cut {
+        (count <= SEGMENTS_MAX && fits).then_some(Segmentation {
             transport,
             is_tcp,
             payload,

@@ -14,7 +14,7 @@ pub(crate) struct FrameReader {
 }
 
 #[derive(Debug)]
-pub(crate) enum Read {
+pub(crate) enum ReadResult {
     /// A frame, with the time since 1970 at which it reached the socket.
     Frame(VnetHeader, Bytes, Option<Duration>),
     Lost,
@@ -29,7 +29,7 @@ impl FrameReader {
         }
     }
 
-    pub(crate) fn read(&mut self, socket: &PacketSocket) -> io::Result<Read> {
+    pub(crate) fn read(&mut self, socket: &PacketSocket) -> io::Result<ReadResult> {
         if self.buffer.len() <= FRAME_MAX {
             let used = std::mem::take(&mut self.buffer);
             drop(self.pool.lend(used, 0));
@@ -40,10 +40,10 @@ impl FrameReader {
                 // The kernel copies fastest to the start of a cache line.
                 let used = at.end.next_multiple_of(ALIGNMENT);
                 let frame = self.buffer.split_to(used).freeze();
-                Read::Frame(header, frame.slice(at), stamp)
+                ReadResult::Frame(header, frame.slice(at), stamp)
             }
-            Reception::Lost => Read::Lost,
-            Reception::Nothing => Read::Nothing,
+            Reception::Lost => ReadResult::Lost,
+            Reception::Nothing => ReadResult::Nothing,
         })
     }
 }

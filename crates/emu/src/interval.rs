@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_is_that_of_the_textbook() {
+    fn the_interval_agrees_with_a_published_example() {
         // Source: Newcombe 1998, table I: 81 of 263 and 0 of 20, 95 %.
         let said = |hits, trials| wilson(hits, trials, 1.96).map(|share| format!("{share:.4}"));
         assert_eq!(said(81, 263), ["0.2553", "0.3662"]);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn none_and_all_are_never_excluded() {
+    fn an_interval_includes_zero_for_no_hits_and_one_for_all() {
         for trials in 1..10_000 {
             assert!(wilson(0, trials, Z_9999)[0] <= 0.0, "of {trials}");
             assert!(wilson(trials, trials, Z_9999)[1] >= 1.0, "of {trials}");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_says_nothing() {
+    fn an_empty_count_gives_the_widest_interval() {
         let [low, high] = wilson(0, 0, Z_99);
         assert!(low <= 0.0 && high >= 1.0);
     }

@@ -68,14 +68,14 @@ struct Disciplines {
 impl KernelLink {
     /// Checks that the kernel's disciplines support the configuration of a direction, provided that the kernel has
     /// them.
-    pub fn check(way: &LinkConfig) -> Result<(), KernelError> {
-        disciplines(way, 0).map(|_| ())
+    pub fn check(config: &LinkConfig) -> Result<(), KernelError> {
+        disciplines(config, 0).map(|_| ())
     }
 
     /// Makes the kernel emulate the link in the world's router. From Linux 6.6 on, the seed decides which packets are
     /// lost. After an error, the world is unusable.
-    pub fn start(world: &World, ways: [&LinkConfig; 2], seed: u64) -> Result<Self, KernelError> {
-        let [up, down] = ways;
+    pub fn start(world: &World, configs: [&LinkConfig; 2], seed: u64) -> Result<Self, KernelError> {
+        let [up, down] = configs;
         let up = disciplines(up, seed)?;
         let down = disciplines(down, seed.wrapping_add(1))?;
         let router = world.router();
@@ -117,47 +117,47 @@ impl KernelLink {
     }
 }
 
-fn disciplines(way: &LinkConfig, seed: u64) -> Result<Disciplines, KernelError> {
+fn disciplines(config: &LinkConfig, seed: u64) -> Result<Disciplines, KernelError> {
     let not_there = [
-        ("traces", way.trace.is_some()),
-        ("jitter that keeps the order", !way.jitter.is_zero()),
-        ("stalls", way.stall.is_some()),
-        ("this model of burst loss", way.bursts.is_some()),
+        ("traces", config.trace.is_some()),
+        ("jitter that keeps the order", !config.jitter.is_zero()),
+        ("stalls", config.stall.is_some()),
+        ("this model of burst loss", config.bursts.is_some()),
         (
             "reordering by extra delay",
-            way.reorder != Reorder::default(),
+            config.reorder != Reorder::default(),
         ),
-        ("CoDel", way.codel.is_some()),
-        ("marking by waiting time", way.mark_above.is_some()),
-        ("policers", way.policer.is_some()),
-        ("planned outages", !way.outages.is_empty()),
-        ("planned changes", !way.changes.is_empty()),
+        ("CoDel", config.codel.is_some()),
+        ("marking by waiting time", config.mark_above.is_some()),
+        ("policers", config.policer.is_some()),
+        ("planned outages", !config.outages.is_empty()),
+        ("planned changes", !config.changes.is_empty()),
         (
             "overhead below that of Ethernet's header, 14 bytes",
-            way.rate.is_some() && way.overhead < ETHERNET_HEADER,
+            config.rate.is_some() && config.overhead < ETHERNET_HEADER,
         ),
     ];
     if let Some((what, _)) = not_there.into_iter().find(|(_, asked)| *asked) {
         return Err(KernelError::NotThere(what));
     }
-    let impaired = !way.delay.is_zero() || way.loss > 0.0 || way.duplicate > 0.0;
+    let impaired = !config.delay.is_zero() || config.loss > 0.0 || config.duplicate > 0.0;
     Ok(Disciplines {
         netem: impaired.then_some(Netem {
-            delay: way.delay,
-            loss: way.loss,
-            duplicate: way.duplicate,
+            delay: config.delay,
+            loss: config.loss,
+            duplicate: config.duplicate,
             limit: UNDER_WAY,
             seed,
         }),
-        bucket: way.rate.map(|rate| bucket(way, rate)),
+        bucket: config.rate.map(|rate| bucket(config, rate)),
     })
 }
 
-fn bucket(way: &LinkConfig, rate: u64) -> TokenBucket {
-    let packet = way.mtu.saturating_add(way.overhead);
+fn bucket(config: &LinkConfig, rate: u64) -> TokenBucket {
+    let packet = config.mtu.saturating_add(config.overhead);
     let burst = u128::from(rate) * BURST.as_nanos() / 1_000_000_000;
     let burst = usize::try_from(burst).unwrap_or(usize::MAX);
-    let limit = match way.queue {
+    let limit = match config.queue {
         Queue::Bytes(bytes) => bytes,
         // TBF limits its queue in bytes.
         Queue::Packets(packets) => packets.saturating_mul(packet),
@@ -165,7 +165,7 @@ fn bucket(way: &LinkConfig, rate: u64) -> TokenBucket {
     let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     TokenBucket {
         rate,
-        overhead: u16::try_from(way.overhead - ETHERNET_HEADER).unwrap_or(u16::MAX),
+        overhead: u16::try_from(config.overhead - ETHERNET_HEADER).unwrap_or(u16::MAX),
         // A burst of one packet is enough to send at all; two allow the timer to be one packet late.
         burst: bytes(burst.max(packet.saturating_mul(2))),
         limit: bytes(limit.max(packet)),
@@ -174,9 +174,9 @@ fn bucket(way: &LinkConfig, rate: u64) -> TokenBucket {
 
 impl fmt::Display for KernelAudit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (way, disciplines) in [("up  ", &self.up), ("down", &self.down)] {
+        for (direction, disciplines) in [("up  ", &self.up), ("down", &self.down)] {
             if disciplines.is_empty() {
-                writeln!(f, "{way}  not limited, as fast as the machine")?;
+                writeln!(f, "{direction}  not limited, as fast as the machine")?;
             }
             for Discipline {
                 kind,
@@ -187,7 +187,7 @@ impl fmt::Display for KernelAudit {
             {
                 writeln!(
                     f,
-                    "{way}  {kind}: {packets} packets ({bytes} bytes) left, {dropped} dropped"
+                    "{direction}  {kind}: {packets} packets ({bytes} bytes) left, {dropped} dropped"
                 )?;
             }
         }

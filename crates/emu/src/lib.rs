@@ -13,15 +13,15 @@
 //! # Order of use
 //!
 //! 1. Open a [`PacketSocket`](quictun_sys::PacketSocket) on either end, in a namespace whose own stack is silent.
-//! 2. Call [`emulate`] with a [`Plan`]. It blocks until [`Stop::stop`], and returns an [`Audit`] that says whether the
-//!    run is valid.
+//! 2. Call [`emulate`] with an [`EmulatorConfig`]. It blocks until [`Stop::stop`], and returns an [`Audit`] that says
+//!    whether the run is valid.
 //!
-//! A [`World`] creates the networks for it, and [`Running`] runs an emulator in one. `quictun_sys::FirstProcess` runs
-//! commands on its two sides. [`KernelLink`] uses the kernel's own emulation in place of an emulator.
+//! A [`World`] creates the networks for it, and [`RunningEmulator`] runs an emulator in one.
+//! `quictun_sys::CommandRunner` runs commands on its two sides. [`KernelLink`] uses the kernel's own emulation in place
+//! of an emulator.
 #![forbid(unsafe_code)]
 
 mod audit;
-mod brief;
 mod clocks;
 mod counts;
 mod emulator;
@@ -34,6 +34,7 @@ mod running;
 mod schedule;
 mod segments;
 mod stop;
+mod summary;
 mod world;
 
 #[doc(hidden)]
@@ -42,12 +43,13 @@ mod world;
 pub mod check;
 
 pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
-pub use brief::Brief;
-pub use counts::{Counts, Unintended};
-pub use emulator::{LossUnit, Plan, emulate};
+pub use counts::{TrafficCounts, Unintended};
+pub use emulator::{EmulatorConfig, LossUnit, emulate};
 pub use kernel::{KernelAudit, KernelError, KernelLink};
-pub use running::Running;
+pub use running::RunningEmulator;
 pub use stop::Stop;
+pub use summary::AuditSummary;
 pub use world::{
-    Between, DEVICE, FarSide, Offload, ROUTER_FAR, ROUTER_NEAR, World, WorldError, WorldPlan,
+    DEVICE, FarSide, Interconnect, Offload, ROUTER_FAR, ROUTER_NEAR, World, WorldError,
+    WorldOptions,
 };

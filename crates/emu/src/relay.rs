@@ -4,15 +4,15 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use quictun_link::{Counters, Histogram};
-use quictun_sys::{PacketSocket, Promptness};
+use quictun_sys::{PacketSocket, SchedulingClass};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::clocks::Clocks;
-use crate::counts::Counts;
+use crate::counts::TrafficCounts;
 use crate::frame::{Frame, HEADERS_MAX};
-use crate::frame_reader::{FrameReader, Read};
+use crate::frame_reader::{FrameReader, ReadResult};
 use crate::schedule::{Departure, Schedule};
 use crate::segments::{Scratch, part};
 use crate::stop::Stop;
@@ -25,7 +25,7 @@ pub(crate) struct Relay<'a> {
     reader: FrameReader,
     schedule: Schedule,
     scratch: Scratch,
-    counts: Counts,
+    counts: TrafficCounts,
     lateness: Histogram,
     now: Instant,
     /// Set while the relay sleeps, or has slept, until shortly before the next departure.
@@ -34,14 +34,14 @@ pub(crate) struct Relay<'a> {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Ran {
-    pub(crate) counts: Counts,
+pub(crate) struct RelayResult {
+    pub(crate) counts: TrafficCounts,
     pub(crate) link: Counters,
     pub(crate) lateness: Histogram,
     /// Processor time of the thread, including the kernel's work on its behalf.
     pub(crate) busy: Duration,
     pub(crate) elapsed: Duration,
-    pub(crate) promptness: Promptness,
+    pub(crate) promptness: SchedulingClass,
 }
 
 impl<'a> Relay<'a> {
@@ -58,7 +58,7 @@ impl<'a> Relay<'a> {
             reader: FrameReader::new(),
             schedule,
             scratch: [0; HEADERS_MAX],
-            counts: Counts::default(),
+            counts: TrafficCounts::default(),
             lateness: Histogram::default(),
             now,
             is_early: false,
@@ -66,7 +66,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    pub(crate) fn run(mut self, promptness: Promptness) -> Ran {
+    pub(crate) fn run(mut self, promptness: SchedulingClass) -> RelayResult {
         let start = Instant::now();
         let mut stopped = false;
         while !stopped {
@@ -74,8 +74,8 @@ impl<'a> Relay<'a> {
             let more = self.receive();
             stopped = self.wait(more);
         }
-        Ran {
-            counts: Counts {
+        RelayResult {
+            counts: TrafficCounts {
                 under_way: self.schedule.segments as u64,
                 ..self.counts
             },
@@ -125,7 +125,7 @@ impl<'a> Relay<'a> {
         let mut bytes = 0;
         for _ in 0..RECEIVE_BATCH {
             match self.reader.read(self.from) {
-                Ok(Read::Frame(header, frame, stamp)) => {
+                Ok(ReadResult::Frame(header, frame, stamp)) => {
                     self.now = self.now.max(Instant::now());
                     self.arrived = self.arrived.max(clocks.arrival(stamp, self.now));
                     bytes += frame.len();
@@ -138,9 +138,9 @@ impl<'a> Relay<'a> {
                         return true;
                     }
                 }
-                Ok(Read::Lost) => self.counts.unintended.not_readable += 1,
+                Ok(ReadResult::Lost) => self.counts.unintended.not_readable += 1,
                 // A device that went down reports an error once, and then reads as silent.
-                Ok(Read::Nothing) | Err(_) => return false,
+                Ok(ReadResult::Nothing) | Err(_) => return false,
             }
         }
         true

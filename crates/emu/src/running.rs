@@ -6,18 +6,18 @@ use std::thread::{self, JoinHandle};
 use quictun_sys::PacketSocket;
 
 use crate::world::{ROUTER_FAR, ROUTER_NEAR, World};
-use crate::{Audit, Plan, Stop, emulate};
+use crate::{Audit, EmulatorConfig, Stop, emulate};
 
 /// A running emulator. It ends when stopped, or with the process.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningEmulator {
     stop: Stop,
     thread: JoinHandle<io::Result<Audit>>,
 }
 
-impl Running {
+impl RunningEmulator {
     /// Opens both ends in the world's router and starts the emulator.
-    pub fn start(world: &World, plan: Plan) -> io::Result<Self> {
+    pub fn start(world: &World, plan: EmulatorConfig) -> io::Result<Self> {
         let open = || {
             Ok([
                 PacketSocket::open(ROUTER_NEAR)?,
@@ -51,28 +51,28 @@ mod tests {
 
     use quictun_link::LinkConfig;
 
-    use crate::{LossUnit, WorldPlan};
+    use crate::{LossUnit, WorldOptions};
 
     #[test]
-    fn what_one_side_sends_reaches_the_other_after_the_delay() {
-        let test = "running::tests::what_one_side_sends_reaches_the_other_after_the_delay";
+    fn data_reaches_the_other_side_after_the_delay() {
+        let test = "running::tests::data_reaches_the_other_side_after_the_delay";
         if !crate::world::tests::permitted(test) {
             return;
         }
         let delay = Duration::from_millis(5);
-        let way = LinkConfig {
+        let direction = LinkConfig {
             delay,
             ..LinkConfig::default()
         };
-        let plan = Plan {
-            up: way.clone(),
-            down: way,
+        let plan = EmulatorConfig {
+            up: direction.clone(),
+            down: direction,
             seed: 1,
             coalesce: Duration::ZERO,
             loss_unit: LossUnit::Segment,
         };
-        let world = World::build(&WorldPlan::default()).expect("build world");
-        let running = Running::start(&world, plan).expect("start emulator");
+        let world = World::build(&WorldOptions::default()).expect("build world");
+        let running = RunningEmulator::start(&world, plan).expect("start emulator");
         for address in world.far_addresses() {
             let listener = world.far().within(|| TcpListener::bind((address, 0)));
             let listener = listener.expect("bind");
@@ -89,9 +89,9 @@ mod tests {
             assert_eq!(said, "across");
         }
         let audit = running.stop().expect("stop emulator");
-        for way in [&audit.up, &audit.down] {
-            assert!(way.counts.frames_out >= 4, "{audit}");
-            assert_eq!(way.counts.unintended.total(), 0, "{audit}");
+        for direction in [&audit.up, &audit.down] {
+            assert!(direction.counts.frames_out >= 4, "{audit}");
+            assert_eq!(direction.counts.unintended.total(), 0, "{audit}");
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Departure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverLimit;
 
-struct Growing {
+struct PendingRun {
     run: Range<usize>,
     first: Instant,
     last: Instant,
@@ -75,7 +75,7 @@ impl Schedule {
         }
         let frame = Rc::new(frame);
         let most = frame.segments_max();
-        let mut growing: Option<Growing> = None;
+        let mut growing: Option<PendingRun> = None;
         for index in 0..frame.segments() {
             let bytes = frame.wire_length(index);
             let packet = Packet {
@@ -92,14 +92,14 @@ impl Schedule {
                     run.bytes += bytes;
                 }
                 other => {
-                    let one = Growing::new(index, at, marked, bytes);
+                    let one = PendingRun::new(index, at, marked, bytes);
                     if let Some(complete) = other.replace(one) {
                         self.depart(&frame, complete, false);
                     }
                 }
             }
             if let Some(at) = copy {
-                self.depart(&frame, Growing::new(index, at, marked, bytes), true);
+                self.depart(&frame, PendingRun::new(index, at, marked, bytes), true);
             }
         }
         if let Some(complete) = growing {
@@ -122,7 +122,14 @@ impl Schedule {
         Some(departure)
     }
 
-    fn joins(&self, run: &Growing, index: usize, at: Instant, marked: bool, most: usize) -> bool {
+    fn joins(
+        &self,
+        run: &PendingRun,
+        index: usize,
+        at: Instant,
+        marked: bool,
+        most: usize,
+    ) -> bool {
         // A late segment is overtaken, and an early one overtakes: neither is part of a run.
         let in_window = at >= run.last && at - run.first <= self.window;
         let is_next = run.run.end == index && run.run.len() < most;
@@ -131,7 +138,7 @@ impl Schedule {
     }
 
     /// Schedules a run. It leaves when its last segment has arrived.
-    fn depart(&mut self, frame: &Rc<Frame>, run: Growing, is_copy: bool) {
+    fn depart(&mut self, frame: &Rc<Frame>, run: PendingRun, is_copy: bool) {
         self.bytes += run.bytes;
         self.segments += run.run.len();
         self.departures.push(Reverse(Departure {
@@ -147,7 +154,7 @@ impl Schedule {
     }
 }
 
-impl Growing {
+impl PendingRun {
     fn new(index: usize, at: Instant, marked: bool, bytes: usize) -> Self {
         Self {
             run: index..index + 1,

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use quictun_sys::VnetHeader;
 
-use crate::frame::{Cut, Frame, HEADERS_MAX, IPV4_HEADER, IPV6_HEADER, Protocol};
+use crate::frame::{Frame, HEADERS_MAX, IPV4_HEADER, IPV6_HEADER, Protocol, Segmentation};
 
 /// A frame that is ready to be sent: new headers, and the bytes of the old frame that follow them.
 #[derive(Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct SubFrame<'a> {
     pub(crate) header: VnetHeader,
     pub(crate) headers: &'a [u8],
     pub(crate) rest: &'a [u8],
@@ -23,12 +23,12 @@ pub(crate) fn part<'a>(
     run: Range<usize>,
     marked: bool,
     scratch: &'a mut Scratch,
-) -> Part<'a> {
+) -> SubFrame<'a> {
     let whole = run == (0..frame.segments());
     match frame.shape.cut {
         Some(cut) if !whole || frame.is_big() => cut_out(frame, cut, &run, marked, scratch),
         _ if marked => marked_whole(frame, scratch),
-        _ => Part {
+        _ => SubFrame {
             header: frame.header,
             headers: &[],
             rest: &frame.bytes,
@@ -36,7 +36,7 @@ pub(crate) fn part<'a>(
     }
 }
 
-fn marked_whole<'a>(frame: &'a Frame, scratch: &'a mut Scratch) -> Part<'a> {
+fn marked_whole<'a>(frame: &'a Frame, scratch: &'a mut Scratch) -> SubFrame<'a> {
     let network = frame.shape.network;
     let length = match frame.shape.protocol {
         Protocol::Ipv4 => network + IPV4_HEADER,
@@ -47,7 +47,7 @@ fn marked_whole<'a>(frame: &'a Frame, scratch: &'a mut Scratch) -> Part<'a> {
     let headers = &mut scratch[..length];
     headers.copy_from_slice(head);
     mark(frame.shape.protocol, &mut headers[network.min(length)..]);
-    Part {
+    SubFrame {
         header: frame.header,
         headers,
         rest,
@@ -56,11 +56,11 @@ fn marked_whole<'a>(frame: &'a Frame, scratch: &'a mut Scratch) -> Part<'a> {
 
 fn cut_out<'a>(
     frame: &'a Frame,
-    cut: Cut,
+    cut: Segmentation,
     run: &Range<usize>,
     marked: bool,
     scratch: &'a mut Scratch,
-) -> Part<'a> {
+) -> SubFrame<'a> {
     let network = frame.shape.network;
     let payload = &frame.bytes[cut.payload..];
     let from = run.start * cut.size;
@@ -91,7 +91,7 @@ fn cut_out<'a>(
     let sum = pseudo_header(frame.shape.protocol, packet, number, length);
     put(segment, checksum_at, usize::from(sum));
     let header = vnet_header(frame, cut, run, segment, [transport, checksum_at]);
-    Part {
+    SubFrame {
         header,
         headers,
         rest,
@@ -99,7 +99,7 @@ fn cut_out<'a>(
 }
 
 /// Copies the headers, without the jumbo payload option.
-fn copy_headers(frame: &Frame, cut: Cut, headers: &mut [u8]) {
+fn copy_headers(frame: &Frame, cut: Segmentation, headers: &mut [u8]) {
     const NEXT_HEADER: usize = 6;
     let network = frame.shape.network;
     if cut.jumbo == 0 {
@@ -115,7 +115,7 @@ fn copy_headers(frame: &Frame, cut: Cut, headers: &mut [u8]) {
 
 fn vnet_header(
     frame: &Frame,
-    cut: Cut,
+    cut: Segmentation,
     run: &Range<usize>,
     segment: &[u8],
     [transport, checksum_at]: [usize; 2],

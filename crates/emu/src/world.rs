@@ -17,7 +17,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use quictun_sys::{CableEnd, Ethtool, Family, NetNamespace, Network, set_sysctl};
+use quictun_sys::{CableEnd, Ethtool, IpVersion, NetNamespace, Network, set_sysctl};
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -38,7 +38,7 @@ const MTU_MAX: u32 = 65_535;
 
 /// The properties of a world.
 #[derive(Clone, Copy, Debug)]
-pub struct WorldPlan {
+pub struct WorldOptions {
     /// Location of the far side.
     pub far: FarSide,
     /// Offloads of the network devices on both sides.
@@ -49,12 +49,12 @@ pub struct WorldPlan {
     /// the kernel's default.
     pub segment_limit: Option<u32>,
     /// Connection between the two sides.
-    pub between: Between,
+    pub between: Interconnect,
 }
 
 /// The connection between the two sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Between {
+pub enum Interconnect {
     /// The router's two devices, not joined: an emulator carries the packets.
     #[default]
     Emulator,
@@ -89,14 +89,14 @@ pub enum Offload {
     None,
 }
 
-impl Default for WorldPlan {
+impl Default for WorldOptions {
     fn default() -> Self {
         Self {
             far: FarSide::Own,
             offload: Offload::default(),
             mtu: 1500,
             segment_limit: None,
-            between: Between::default(),
+            between: Interconnect::default(),
         }
     }
 }
@@ -123,9 +123,9 @@ pub struct World {
 }
 
 impl World {
-    /// Creates networks and cables. With [`Between::Emulator`], no packet passes before an emulator runs in the router.
-    /// If it fails, all networks and cables created so far are removed.
-    pub fn build(plan: &WorldPlan) -> Result<Self, WorldError> {
+    /// Creates networks and cables. With [`Interconnect::Emulator`], no packet passes before an emulator runs in the
+    /// router. If it fails, all networks and cables created so far are removed.
+    pub fn build(plan: &WorldOptions) -> Result<Self, WorldError> {
         let make = || NetNamespace::new();
         let near = make().map_err(step("cannot create the near network"))?;
         let router = make().map_err(step("cannot create the router's network"))?;
@@ -137,8 +137,8 @@ impl World {
         // Configure the router before it has devices, because devices inherit these settings when they are created.
         router
             .within(|| match plan.between {
-                Between::Router => forward(),
-                Between::Emulator | Between::Cable | Between::Nothing => {
+                Interconnect::Router => forward(),
+                Interconnect::Emulator | Interconnect::Cable | Interconnect::Nothing => {
                     silence();
                     Ok(())
                 }
@@ -151,7 +151,7 @@ impl World {
                 .map_err(step("cannot set up the far network"))?;
         }
         let other_end = match plan.between {
-            Between::Nothing => {
+            Interconnect::Nothing => {
                 let number = 0;
                 return Ok(Self {
                     near,
@@ -160,18 +160,18 @@ impl World {
                     number,
                 });
             }
-            Between::Cable => (&near, DEVICE, NEAR),
-            Between::Emulator | Between::Router => (&router, ROUTER_FAR, ROUTER_AT_FAR),
+            Interconnect::Cable => (&near, DEVICE, NEAR),
+            Interconnect::Emulator | Interconnect::Router => (&router, ROUTER_FAR, ROUTER_AT_FAR),
         };
-        let number = lay_far_cable(plan, &far, other_end)?;
+        let number = connect_far(plan, &far, other_end)?;
         let world = Self {
             near,
             router,
             far,
             number,
         };
-        if plan.between != Between::Cable {
-            world.lay_near_cable()?;
+        if plan.between != Interconnect::Cable {
+            world.connect_near()?;
         }
         world.configure(plan)?;
         Ok(world)
@@ -202,7 +202,7 @@ impl World {
         addresses(self.number, 1)
     }
 
-    fn lay_near_cable(&self) -> Result<(), WorldError> {
+    fn connect_near(&self) -> Result<(), WorldError> {
         let router = end(ROUTER_NEAR, self.number, ROUTER_AT_NEAR);
         let near = end(DEVICE, self.number, NEAR);
         self.router
@@ -210,8 +210,8 @@ impl World {
             .map_err(step("cannot connect the near network"))
     }
 
-    fn configure(&self, plan: &WorldPlan) -> Result<(), WorldError> {
-        if plan.between != Between::Cable {
+    fn configure(&self, plan: &WorldOptions) -> Result<(), WorldError> {
+        if plan.between != Interconnect::Cable {
             self.router
                 .within(|| self.configure_router(plan))
                 .map_err(step("cannot set up the router"))?;
@@ -220,8 +220,8 @@ impl World {
         let number = self.number;
         // A forwarding router receives the packets under its own hardware addresses.
         let [of_far, of_near] = match plan.between {
-            Between::Emulator | Between::Cable | Between::Nothing => [FAR, NEAR],
-            Between::Router => [ROUTER_AT_NEAR, ROUTER_AT_FAR],
+            Interconnect::Emulator | Interconnect::Cable | Interconnect::Nothing => [FAR, NEAR],
+            Interconnect::Router => [ROUTER_AT_NEAR, ROUTER_AT_FAR],
         }
         .map(|which| mac(number, which));
         // Set up the near side last: the device that comes up last can send at once, its other end a little later.
@@ -242,20 +242,20 @@ impl World {
             .map_err(step("cannot set up the near network"))
     }
 
-    fn configure_router(&self, plan: &WorldPlan) -> io::Result<()> {
+    fn configure_router(&self, plan: &WorldOptions) -> io::Result<()> {
         let mut network = Network::open()?;
         let sides = [
             (ROUTER_NEAR, self.near_addresses(), NEAR),
             (ROUTER_FAR, self.far_addresses(), FAR),
         ];
-        let roomy = WorldPlan {
+        let roomy = WorldOptions {
             mtu: router_mtu(plan),
             ..*plan
         };
         for (device, addresses, which) in sides {
             prepare(&mut network, device, &roomy)?;
             network.set_up(device)?;
-            if plan.between == Between::Router {
+            if plan.between == Interconnect::Router {
                 let mac = mac(self.number, which);
                 for address in addresses {
                     let mut join = || {
@@ -271,8 +271,8 @@ impl World {
 }
 
 /// Lays the cable from the far side to its neighbour, and returns the first world number that is free in that network.
-fn lay_far_cable(
-    plan: &WorldPlan,
+fn connect_far(
+    plan: &WorldOptions,
     far: &NetNamespace,
     (namespace, device, which): (&NetNamespace, &str, u8),
 ) -> Result<u8, WorldError> {
@@ -307,7 +307,7 @@ fn lay_far_cable(
 /// Sets up one side's device: its addresses, and the hardware address of the other side.
 fn settle(
     device: &str,
-    plan: &WorldPlan,
+    plan: &WorldOptions,
     own: [IpAddr; 2],
     other: [IpAddr; 2],
     mac: [u8; 6],
@@ -348,19 +348,19 @@ fn has_v6() -> bool {
 /// Returns the MTU of the router's devices. An IPv6 packet beyond 64 KiB carries its length in a hop-by-hop option of 8
 /// bytes, which is removed when the packet is cut. But a kernel that forwards adds the option to the length of each cut
 /// packet (`skb_gso_network_seglen`, called by `ip6_forward`), and would find all of them too big.
-fn router_mtu(plan: &WorldPlan) -> u32 {
-    if plan.between == Between::Router && plan.segment_limit.is_some() {
+fn router_mtu(plan: &WorldOptions) -> u32 {
+    if plan.between == Interconnect::Router && plan.segment_limit.is_some() {
         (plan.mtu + JUMBO_OPTION).min(MTU_MAX)
     } else {
         plan.mtu
     }
 }
 
-fn prepare(network: &mut Network, device: &str, plan: &WorldPlan) -> io::Result<()> {
+fn prepare(network: &mut Network, device: &str, plan: &WorldOptions) -> io::Result<()> {
     network.set_mtu(device, plan.mtu)?;
     if let Some(limit) = plan.segment_limit {
-        network.set_segment_limit(device, Family::V6, limit)?;
-        network.set_segment_limit(device, Family::V4, limit)?;
+        network.set_segment_limit(device, IpVersion::V6, limit)?;
+        network.set_segment_limit(device, IpVersion::V4, limit)?;
     }
     Ok(())
 }

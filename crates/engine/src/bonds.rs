@@ -6,7 +6,7 @@
 
 mod bond;
 mod holder;
-mod pace;
+mod move_limiter;
 #[cfg(test)]
 mod tests;
 
@@ -24,9 +24,9 @@ use rand_core::RngCore;
 use crate::report::ServerId;
 
 pub(crate) use bond::Bond;
-pub(crate) use holder::{Holder, Owner};
+pub(crate) use holder::{Holder, ProvenIdentity};
 
-use holder::Share;
+use holder::HolderUsage;
 
 /// Limit for the flows of one client that wait for a connection on one worker, after it has lost one. Beyond it, the
 /// oldest flows end.
@@ -54,7 +54,7 @@ const BONDS_MAX: usize = 16 * 1024;
 pub(crate) struct Bonds {
     pub(crate) by_key: BTreeMap<BondKey, Bond>,
     by_id: FxHashMap<[u8; BOND_ID_LEN], BondKey>,
-    holders: BTreeMap<Holder, Share>,
+    holders: BTreeMap<Holder, HolderUsage>,
     /// Number of flows that wait for a connection.
     waiting: usize,
     /// Latest turn given to a waiting flow. The oldest waiting flow has the lowest turn.
@@ -111,10 +111,10 @@ impl Bonds {
     /// Server: adds a bond for `holder`. Returns `None` if the holder, or all holders together, have reached the limit.
     pub(crate) fn grant(&mut self, holder: Holder, ttl: Duration) -> Option<BondKey> {
         let most = match holder {
-            Holder::Known(_) => BONDS_OF_ONE_MAX,
-            Holder::At(_) => BONDS_OF_ADDRESS_MAX,
+            Holder::Identified(_) => BONDS_OF_ONE_MAX,
+            Holder::Anonymous(_) => BONDS_OF_ADDRESS_MAX,
         };
-        let own = self.holders.get(&holder).map_or(0, |share| share.bonds);
+        let own = self.holders.get(&holder).map_or(0, |usage| usage.bonds);
         if own >= most || self.by_key.len() >= BONDS_MAX {
             return None;
         }
@@ -132,12 +132,12 @@ impl Bonds {
         id: &[u8; BOND_ID_LEN],
         ticket: &[u8; TICKET_LEN],
         exporter: &[u8; 32],
-        owner: &Owner,
+        identity: &ProvenIdentity,
     ) -> Option<BondKey> {
         let key = *self.by_id.get(id)?;
         let bond = self.by_key.get(&key)?;
         let right = hmac::verify(&bond.key(), exporter, ticket).is_ok();
-        (right && bond.holder.owner() == owner).then_some(key)
+        (right && bond.holder.identity() == identity).then_some(key)
     }
 
     /// Server: forgets a bond that has neither a connection nor a flow.
@@ -156,9 +156,9 @@ impl Bonds {
         debug_assert_eq!(bond.count(), 0, "a bond with flows must not be forgotten");
         self.by_id.remove(&bond.id);
         self.memory -= bond.memory();
-        if let Some(share) = self.holders.get_mut(&bond.holder) {
-            share.bonds -= 1;
-            if share.bonds == 0 {
+        if let Some(usage) = self.holders.get_mut(&bond.holder) {
+            usage.bonds -= 1;
+            if usage.bonds == 0 {
                 self.holders.remove(&bond.holder);
             }
         }
@@ -166,20 +166,20 @@ impl Bonds {
 
     /// Client: returns whether the next connection can ask for this bond. A bond that an earlier connection is still
     /// waiting for is left to that connection: otherwise each would be granted a bond of its own.
-    pub(crate) fn is_to_ask_for(&self, key: BondKey) -> bool {
+    pub(crate) fn can_be_requested(&self, key: BondKey) -> bool {
         let bond = self.by_key.get(&key);
         bond.is_some_and(|bond| bond.granted || bond.connections.is_empty())
     }
 
     /// Client: returns the bonds without a connection, and whether flows wait for one.
-    pub(crate) fn alone(&self) -> impl Iterator<Item = (BondKey, bool)> {
-        let alone = self.by_key.iter();
-        let alone = alone.filter(|(_, bond)| bond.connections.is_empty());
-        alone.map(|(&key, bond)| (key, bond.granted && bond.count() > 0))
+    pub(crate) fn unconnected(&self) -> impl Iterator<Item = (BondKey, bool)> {
+        let unconnected = self.by_key.iter();
+        let unconnected = unconnected.filter(|(_, bond)| bond.connections.is_empty());
+        unconnected.map(|(&key, bond)| (key, bond.granted && bond.count() > 0))
     }
 
     /// Client: records that the server does not keep the bond. The next connection asks for a new one.
-    pub(crate) fn renew(&mut self, key: BondKey) {
+    pub(crate) fn request_new(&mut self, key: BondKey) {
         if let Some(bond) = self.by_key.get_mut(&key) {
             bond.granted = false;
         }
@@ -187,7 +187,7 @@ impl Bonds {
 
     /// Server: refuses every later request for the present bonds.
     #[cfg(feature = "check")]
-    pub(crate) fn disown(&mut self) {
+    pub(crate) fn forget_ids(&mut self) {
         self.by_id.clear();
     }
 
@@ -227,7 +227,7 @@ impl Bonds {
     }
 }
 
-/// The shares of clients in the limits.
+/// The use of the limits by each holder.
 impl Bonds {
     /// Records that a flow waits for a connection. At most `most` flows of its client may wait. Returns the flow that
     /// has to end: the oldest of a client that exceeds a limit.
@@ -238,21 +238,21 @@ impl Bonds {
         most: usize,
     ) -> Option<FlowKey> {
         let bond = self.by_key.get_mut(&key)?;
-        let place = bond.place_mut(number).filter(|place| !place.waits())?;
+        let member = bond.member_mut(number).filter(|member| !member.waits())?;
         self.turn += 1;
-        place.turn = Some(self.turn);
-        let share = self.holders.get_mut(&bond.holder)?;
-        share.waiting.insert(self.turn, (key, number));
+        member.turn = Some(self.turn);
+        let usage = self.holders.get_mut(&bond.holder)?;
+        usage.waiting.insert(self.turn, (key, number));
         self.waiting += 1;
-        let share = if share.waiting.len() > most {
-            share
+        let usage = if usage.waiting.len() > most {
+            usage
         } else if self.waiting > DETACHED_MAX {
-            let shares = self.holders.values_mut();
-            shares.max_by_key(|share| share.waiting.len())?
+            let usages = self.holders.values_mut();
+            usages.max_by_key(|usage| usage.waiting.len())?
         } else {
             return None;
         };
-        let oldest = share.oldest()?;
+        let oldest = usage.oldest()?;
         self.flow_at(oldest)
     }
 
@@ -261,12 +261,12 @@ impl Bonds {
     pub(crate) fn excess(&self, key: BondKey) -> Option<FlowKey> {
         let holder = &self.by_key.get(&key)?.holder;
         let most = match holder {
-            Holder::Known(_) => DETACHED_OF_ONE_MAX,
-            Holder::At(_) => DETACHED_OF_ADDRESS_MAX,
+            Holder::Identified(_) => DETACHED_OF_ONE_MAX,
+            Holder::Anonymous(_) => DETACHED_OF_ADDRESS_MAX,
         };
-        let share = self.holders.get(holder)?;
-        let oldest = share.oldest()?;
-        let excess = share.waiting.len() > most;
+        let usage = self.holders.get(holder)?;
+        let oldest = usage.oldest()?;
+        let excess = usage.waiting.len() > most;
         excess.then(|| self.flow_at(oldest)).flatten()
     }
 
@@ -275,13 +275,13 @@ impl Bonds {
         let Some(bond) = self.by_key.get_mut(&key) else {
             return;
         };
-        if let Some(place) = bond.place_mut(number)
-            && let Some(turn) = place.turn.take()
+        if let Some(member) = bond.member_mut(number)
+            && let Some(turn) = member.turn.take()
         {
             self.waiting -= 1;
             bond.note_held(number, 0);
-            if let Some(share) = self.holders.get_mut(&bond.holder) {
-                share.waiting.remove(&turn);
+            if let Some(usage) = self.holders.get_mut(&bond.holder) {
+                usage.waiting.remove(&turn);
             }
         }
     }
@@ -312,7 +312,7 @@ impl Bonds {
 
     /// Returns the flows that retain the most, of the client whose flows retain the most. They retain at least half of
     /// what all flows of that client do.
-    pub(crate) fn greediest(&self) -> Vec<FlowKey> {
+    pub(crate) fn largest_retainers(&self) -> Vec<FlowKey> {
         let mut sums = BTreeMap::<&Holder, (u64, usize)>::new();
         for bond in self.by_key.values() {
             let (kept, flows) = sums.entry(&bond.holder).or_default();
@@ -325,7 +325,7 @@ impl Bonds {
         };
         let least = kept / 2 / flows.max(1) as u64;
         let bonds = self.by_key.values().filter(|bond| bond.holder == *holder);
-        bonds.flat_map(|bond| bond.that_keep(least)).collect()
+        bonds.flat_map(|bond| bond.retaining(least)).collect()
     }
 
     /// Returns the flow that has waited for longest, of the client whose flows retain and hold the most. `cost` is the
@@ -336,10 +336,10 @@ impl Bonds {
             *sums.entry(&bond.holder).or_default() += bond.weight();
         }
         let waiting = self.holders.iter();
-        let waiting = waiting.filter(|(_, share)| !share.waiting.is_empty());
-        let (_, share) = waiting.max_by_key(|(holder, share)| {
-            sums.get(holder).copied().unwrap_or(0) + cost * share.waiting.len() as u64
+        let waiting = waiting.filter(|(_, usage)| !usage.waiting.is_empty());
+        let (_, usage) = waiting.max_by_key(|(holder, usage)| {
+            sums.get(holder).copied().unwrap_or(0) + cost * usage.waiting.len() as u64
         })?;
-        self.flow_at(share.oldest()?)
+        self.flow_at(usage.oldest()?)
     }
 }

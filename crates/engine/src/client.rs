@@ -16,13 +16,13 @@
 //! further attempts start beside the first ones: the library's timers back off, and the network may be back long
 //! before. An unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
-mod beside;
 mod bonds;
 mod choice;
-mod haste;
+mod extra_attempts;
 mod network_change;
-mod places;
 mod race;
+mod redial_limiter;
+mod server_changes;
 mod servers;
 mod slot;
 mod spares;
@@ -46,16 +46,16 @@ use crate::report::ServerId;
 use crate::traffic::Traffic;
 
 use bonds::route_of;
-use haste::Haste;
+use redial_limiter::RedialLimiter;
 use servers::Servers;
-use slot::{AfterEnd, Next, Slot, Step};
+use slot::{AfterEnd, NextAttempt, Slot, SlotAction};
 
 /// Compatibility: the original dials one target after the other. An answer this late may mean that one dead target
 /// holds up all later requests on the same connection.
 const ANSWER_LATE: Duration = Duration::from_secs(2);
 
 /// The addresses that a name has resolved to, or the resolver's error.
-pub type Resolved = Result<Vec<SocketAddr>, String>;
+pub type ResolveResult = Result<Vec<SocketAddr>, String>;
 
 pub(crate) struct Client {
     role: ClientRole,
@@ -64,7 +64,7 @@ pub(crate) struct Client {
     stopped: bool,
     waiting: VecDeque<FlowKey>,
     sweep_at: Option<Instant>,
-    haste: Haste,
+    redial: RedialLimiter,
     /// Randomness for the pauses between attempts.
     rng: ChaCha20Rng,
 }
@@ -82,7 +82,7 @@ impl Client {
             stopped: false,
             waiting: VecDeque::new(),
             sweep_at: None,
-            haste: Haste::default(),
+            redial: RedialLimiter::default(),
             rng,
         })
     }
@@ -111,7 +111,7 @@ impl Client {
         let slots = self.slots.iter().filter_map(Slot::next_timeout);
         let others = [
             self.sweep_at,
-            self.haste.next_timeout(),
+            self.redial.next_timeout(),
             self.servers.next_timeout(),
         ];
         slots.chain(others.into_iter().flatten()).min()
@@ -127,7 +127,7 @@ impl Client {
         traffic: &mut Traffic<S>,
         server: ServerId,
         tenant: u32,
-        resolved: &Resolved,
+        resolved: &ResolveResult,
     ) {
         let place = self.servers.place(server);
         if place.is_none_or(|place| place.tenant != tenant) {
@@ -164,18 +164,18 @@ impl Client {
             return;
         }
         self.adopt_bonds(now, traffic);
-        if self.haste.is_due(now) {
-            self.hurry(now);
+        if self.redial.is_due(now) {
+            self.redial_now(now);
         }
-        self.choose_now_and_then(now, traffic);
+        self.choose_if_due(now, traffic);
         for index in 0..self.slots.len() {
-            match self.slots[index].step(now) {
-                Step::Nothing => {}
-                Step::Race => self.race(now, traffic, index),
-                Step::Attempt => self.attempt(now, traffic, index),
-                Step::Doubt => traffic.events.push_back(Event::Unanswered),
-                Step::Again => self.try_beside(now, traffic, index),
-                Step::Check(key) => self.check_up(now, traffic, index, key),
+            match self.slots[index].next_action(now) {
+                SlotAction::Nothing => {}
+                SlotAction::Race => self.race(now, traffic, index),
+                SlotAction::Attempt => self.attempt(now, traffic, index),
+                SlotAction::ReportUnanswered => traffic.events.push_back(Event::Unanswered),
+                SlotAction::AttemptAgain => self.attempt_again_beside(now, traffic, index),
+                SlotAction::Check(key) => self.check_connection(now, traffic, index, key),
             }
         }
         self.sweep_spares(now, traffic);
@@ -193,14 +193,15 @@ impl Client {
         loop {
             let slot = &mut self.slots[index];
             let address = match slot.next_address(now) {
-                Next::Address(address) => address,
-                Next::Wait => return,
-                Next::Failed(remote, reason) => {
+                NextAttempt::Address(address) => address,
+                NextAttempt::Wait => return,
+                NextAttempt::Failed(remote, reason) => {
                     return self.fail(now, traffic, index, remote, reason);
                 }
             };
             let server = slot.server;
-            let Some((crypto, name)) = self.servers.dialled(server, slot.wants_fallback()) else {
+            let Some((crypto, name)) = self.servers.dial_config(server, slot.wants_fallback())
+            else {
                 return;
             };
             let route = route_of(&self.slots[index], traffic);
@@ -264,7 +265,7 @@ impl Client {
         for other in self.slots[index].handle_connected(key) {
             traffic.abandon_attempt(now, other);
         }
-        self.haste.handle_success();
+        self.redial.handle_success();
         let bond = self.bond_of(traffic, index);
         let prover = self.servers.prover(self.slots[index].server);
         let hello = Hello {

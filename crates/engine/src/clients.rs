@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quictun_flow::{Allowance, ClientKey, Way};
+use quictun_flow::{Allowance, ClientKey, FlowDirection};
 
 use crate::report::{ClientReport, ClientTotals};
 
@@ -16,20 +16,20 @@ pub const OTHERS: &str = "_others";
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     reports: Vec<ClientReport>,
-    known: Vec<Known>,
+    entries: Vec<ClientEntry>,
     by_name: BTreeMap<Arc<str>, ClientKey>,
     /// Clients that have used up their monthly quota, to be reported.
     used_up: Vec<ClientKey>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct ClientEntry {
     name: Arc<str>,
     /// Index of the client's report in `Clients::reports`.
     report: usize,
     allowance: Option<Arc<Allowance>>,
     /// Number of renewals of the allowance when its exhaustion was last reported.
-    told: Option<u32>,
+    reported_renewals: Option<u32>,
 }
 
 impl Clients {
@@ -50,13 +50,13 @@ impl Clients {
             });
             self.reports.len() - 1
         });
-        let key = ClientKey(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
+        let key = ClientKey(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
         let name: Arc<str> = name.into();
-        self.known.push(Known {
+        self.entries.push(ClientEntry {
             name: name.clone(),
             report,
             allowance: None,
-            told: None,
+            reported_renewals: None,
         });
         self.by_name.insert(name, key);
         key
@@ -65,38 +65,38 @@ impl Clients {
     /// Sets the allowance of a client.
     pub(crate) fn allow(&mut self, name: &str, allowance: Arc<Allowance>) {
         let key = self.key(name);
-        if let Some(known) = self.known_mut(key) {
+        if let Some(known) = self.entry_mut(key) {
             known.allowance = Some(allowance);
         }
     }
 
     /// Returns the allowance of a client, if one was set.
     pub(crate) fn allowance(&self, key: ClientKey) -> Option<&Arc<Allowance>> {
-        let known = self.known.get(usize::try_from(key.0).ok()?)?;
+        let known = self.entries.get(usize::try_from(key.0).ok()?)?;
         known.allowance.as_ref()
     }
 
     /// Returns the counters of this client, if there is one.
     pub(crate) fn totals(&mut self, key: Option<ClientKey>) -> Option<&mut ClientTotals> {
-        let report = self.known.get(usize::try_from(key?.0).ok()?)?.report;
+        let report = self.entries.get(usize::try_from(key?.0).ok()?)?.report;
         Some(&mut self.reports.get_mut(report)?.totals)
     }
 
     /// Counts bytes that a client has moved.
-    pub(crate) fn note_moved(&mut self, key: Option<ClientKey>, way: Way, bytes: u64) {
+    pub(crate) fn note_moved(&mut self, key: Option<ClientKey>, way: FlowDirection, bytes: u64) {
         if bytes == 0 {
             return;
         }
         if let Some(totals) = self.totals(key) {
             match way {
-                Way::Up => totals.bytes_to_app += bytes,
-                Way::Down => totals.bytes_to_tunnel += bytes,
+                FlowDirection::Up => totals.bytes_to_app += bytes,
+                FlowDirection::Down => totals.bytes_to_tunnel += bytes,
             }
         }
         let Some(key) = key else {
             return;
         };
-        let Some(known) = self.known_mut(key) else {
+        let Some(known) = self.entry_mut(key) else {
             return;
         };
         let Some(allowance) = &known.allowance else {
@@ -105,7 +105,7 @@ impl Clients {
         allowance.note_moved(way, bytes);
         if allowance.is_used_up() {
             let renewals = Some(allowance.renewals());
-            if std::mem::replace(&mut known.told, renewals) != renewals {
+            if std::mem::replace(&mut known.reported_renewals, renewals) != renewals {
                 self.used_up.push(key);
             }
         }
@@ -114,12 +114,12 @@ impl Clients {
     /// Returns the next client that has used up its quota. Each client is reported once, until it may use more.
     pub(crate) fn pop_used_up(&mut self) -> Option<Arc<str>> {
         let key = self.used_up.pop()?;
-        Some(self.known_mut(key)?.name.clone())
+        Some(self.entry_mut(key)?.name.clone())
     }
 
     pub(crate) fn reports(&self) -> Vec<ClientReport> {
         let mut reports = self.reports.clone();
-        for known in &self.known {
+        for known in &self.entries {
             if let Some(report) = reports.get_mut(known.report)
                 && report.name == known.name
             {
@@ -129,8 +129,8 @@ impl Clients {
         reports
     }
 
-    fn known_mut(&mut self, key: ClientKey) -> Option<&mut Known> {
-        self.known.get_mut(usize::try_from(key.0).ok()?)
+    fn entry_mut(&mut self, key: ClientKey) -> Option<&mut ClientEntry> {
+        self.entries.get_mut(usize::try_from(key.0).ok()?)
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_keeps_its_place_and_the_places_are_bounded() {
+    fn a_client_keeps_its_key_and_the_reports_are_bounded() {
         let mut clients = Clients::default();
         let name = |number: usize| format!("client {number}");
         let keys: Vec<ClientKey> = (0..CLIENTS_MAX)

@@ -69,8 +69,8 @@ pub struct ServerToDial {
 /// The place of a server among those of a client. [`crate::Engine::set_place`] changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerPlace {
-    /// Whether the server is dialled and takes new flows. If false, it keeps the flows that it has, and takes new ones only
-    /// until another server answers.
+    /// Whether the server is dialled and takes new flows. If false, it keeps the flows that it has, and takes new ones
+    /// only until another server answers.
     pub wanted: bool,
     /// Number of the server among those that have had this place. A new number ends the flows of the previous server.
     pub tenant: u32,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::report::Limit;
+use crate::report::SendLimit;
 
 /// Least time between two reports of one connection. On paths with short round trips, a controller changes its phase
 /// many times a second.
@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct CongestionNotice {
     phase: &'static str,
-    limit: Limit,
+    limit: SendLimit,
     told: Option<Instant>,
 }
 
@@ -22,7 +22,7 @@ impl CongestionNotice {
     }
 
     /// Returns whether the state is new and a report is due. It then counts as reported.
-    pub(crate) fn tell(&mut self, now: Instant, phase: &'static str, limit: Limit) -> bool {
+    pub(crate) fn tell(&mut self, now: Instant, phase: &'static str, limit: SendLimit) -> bool {
         let new = self.is_due(now) && (phase, limit) != (self.phase, self.limit);
         if new {
             *self = Self {
@@ -40,15 +40,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_told_once_and_at_most_once_a_second() {
+    fn a_change_is_reported_once_and_at_most_once_a_second() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut notice = CongestionNotice::default();
-        assert!(notice.tell(at(0), "startup", Limit::Congestion));
-        assert!(!notice.tell(at(0), "startup", Limit::Congestion));
-        assert!(!notice.tell(at(999), "cruise", Limit::Congestion));
-        assert!(notice.tell(at(1000), "cruise", Limit::Congestion));
-        assert!(!notice.tell(at(5000), "cruise", Limit::Congestion));
-        assert!(notice.tell(at(5001), "cruise", Limit::ReceiveWindow));
+        assert!(notice.tell(at(0), "startup", SendLimit::Congestion));
+        assert!(!notice.tell(at(0), "startup", SendLimit::Congestion));
+        assert!(!notice.tell(at(999), "cruise", SendLimit::Congestion));
+        assert!(notice.tell(at(1000), "cruise", SendLimit::Congestion));
+        assert!(!notice.tell(at(5000), "cruise", SendLimit::Congestion));
+        assert!(notice.tell(at(5001), "cruise", SendLimit::ReceiveWindow));
     }
 }

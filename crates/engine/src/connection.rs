@@ -6,14 +6,14 @@ mod admission;
 mod check;
 mod control_stream;
 mod credit;
-mod debt;
-mod hearing;
+mod liveness;
+mod memory;
+mod pending_seen;
 mod report;
 mod rtt_samples;
 mod sending;
 mod shaping;
 mod streams;
-mod untold;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,31 +21,35 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_congestion::{Back, Gauge, Known, Liveness, NOTE_EVERY, PathMemory, Peer};
-use quictun_flow::{BondKey, Carried, ClientKey, ConnectionId, ConnectionKey, Control, Lease};
-use quictun_wire::bond::{Ask, BOND_EXPORTER_LABEL};
+use quictun_congestion::{
+    Gauge, Liveness, NOTE_EVERY, PathKnowledge, PathMemory, PeerKey, Recovery,
+};
+use quictun_flow::{
+    BondKey, Carrier, ClientKey, ConnectionId, ConnectionKey, ControlStream, Lease,
+};
+use quictun_wire::bond::{BOND_EXPORTER_LABEL, BondRequest};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::open::EXPORTER_LABEL;
 use quinn_proto::{Dir, Endpoint, Event as QuicEvent, StreamId, TransportConfig, VarInt};
 use rustls::pki_types::CertificateDer;
 
-use crate::bonds::Owner;
+use crate::bonds::ProvenIdentity;
 use crate::config::{Prover, Transport};
 use crate::congestion_notice::CongestionNotice;
 use crate::datagrams::Datagrams;
 use crate::event::Event;
-use crate::grants::First;
+use crate::grants::InitialGrants;
 use crate::quic_stream::{QuicStream, stream_number};
-use crate::report::{Limit, Protocol, ServerId};
+use crate::report::{Protocol, SendLimit, ServerId};
 use crate::trace::Trace;
 
 use admission::Admission;
 use credit::Credit;
+use pending_seen::PendingSeen;
 use rtt_samples::RttSamples;
-use sending::{Moment, Sending};
+use sending::{BatchContext, Sending};
 use shaping::Shaping;
 use streams::Streams;
-use untold::Untold;
 
 pub(crate) use control_stream::Hello;
 pub(crate) use sending::BATCH_MAX;
@@ -69,19 +73,19 @@ pub(crate) struct Connection {
     pub(crate) admission: Admission,
     /// Client: the server that the connection leads to.
     pub(crate) server: ServerId,
-    pub(crate) control: Control,
+    pub(crate) control: ControlStream,
     /// The bond of the connection.
     pub(crate) bond: Option<BondKey>,
     /// Server: the bond that the client has asked for, until the request is answered.
-    pub(crate) bond_ask: Option<Ask>,
-    pub(crate) untold: Untold,
+    pub(crate) bond_request: Option<BondRequest>,
+    pub(crate) pending_seen: PendingSeen,
     pub(crate) streams: Streams,
     pub(crate) credit: Credit,
     pub(crate) sending: Sending,
     pub(crate) shaping: Shaping,
     liveness: Liveness,
     /// True if a PING has yet to leave. A PING alone does not count as in flight.
-    asking: bool,
+    ping_pending: bool,
     /// Length of the longest datagram that the peer has sent.
     packet_max: usize,
     datagrams_received: u64,
@@ -94,22 +98,22 @@ pub(crate) struct Connection {
     note_at: Instant,
 }
 
-pub(crate) struct Begun {
+pub(crate) struct ConnectionSetup {
     pub(crate) gauge: Gauge,
     pub(crate) config: Arc<TransportConfig>,
     pub(crate) trace: Option<Trace>,
-    pub(crate) first: First,
+    pub(crate) first: InitialGrants,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent timers")]
-pub(crate) struct Due {
+pub(crate) struct DueTimers {
     /// The handshake has taken too long.
     pub(crate) handshake: bool,
     /// The peer did not identify itself in time.
     pub(crate) admission: bool,
     /// The peer should be told (SEEN) what has arrived.
-    pub(crate) untold: bool,
+    pub(crate) pending_seen: bool,
     /// Flows that waited for their client's rate may continue.
     pub(crate) rate: bool,
 }
@@ -119,15 +123,15 @@ impl Connection {
         id: ConnectionId,
         quic: quinn_proto::Connection,
         transport: &Transport,
-        begun: Begun,
+        setup: ConnectionSetup,
         now: Instant,
     ) -> Self {
-        let Begun {
+        let ConnectionSetup {
             gauge,
             trace,
             first,
             ..
-        } = begun;
+        } = setup;
         let remote = quic.remote_address();
         let own = quic.side();
         Self {
@@ -144,11 +148,11 @@ impl Connection {
             admission: Admission::default(),
             server: ServerId::default(),
             liveness: Liveness::new(now, transport.keep_alive),
-            asking: false,
-            control: Control::default(),
+            ping_pending: false,
+            control: ControlStream::default(),
             bond: None,
-            bond_ask: None,
-            untold: Untold::default(),
+            bond_request: None,
+            pending_seen: PendingSeen::default(),
             streams: Streams::new(now, own, first.flows),
             credit: Credit::new(now, first),
             sending: Sending::new(now, gauge),
@@ -234,7 +238,7 @@ impl Connection {
     /// Returns the bandwidth of the path in bytes per second, if flows want more than that.
     pub(crate) fn bandwidth_in_use(&self) -> Option<u64> {
         let view = self.sending.gauge.view();
-        let limited = self.sending.limit == Limit::Congestion && !view.starting;
+        let limited = self.sending.limit == SendLimit::Congestion && !view.starting;
         view.bandwidth_known().filter(|_| limited)
     }
 
@@ -249,14 +253,14 @@ impl Connection {
         now: Instant,
         event: quinn_proto::ConnectionEvent,
         length: usize,
-    ) -> Back {
+    ) -> Recovery {
         let acked = self.sending.gauge.acked();
         self.quic.handle_event(event);
         self.packet_max = self.packet_max.max(length);
         self.datagrams_received += 1;
         self.sending.allow(1);
         if self.sending.gauge.acked() == acked {
-            self.liveness.handle_overheard(now)
+            self.liveness.handle_heard_without_ack(now)
         } else {
             self.liveness.handle_heard(now)
         }
@@ -325,9 +329,9 @@ impl Connection {
     }
 
     /// Server: returns the identity that the client has proven.
-    pub(crate) fn owner(&self) -> Owner {
+    pub(crate) fn proven_identity(&self) -> ProvenIdentity {
         let name = self.peer.as_ref().map(|(name, _)| name.as_str());
-        Owner::new(name, self.certificates().as_deref())
+        ProvenIdentity::new(name, self.certificates().as_deref())
     }
 
     pub(crate) fn prove(&self, prover: Option<&Prover>) -> Option<[u8; 32]> {
@@ -359,7 +363,7 @@ impl Connection {
         Some(self.protocol.take().is_some())
     }
 
-    /// Returns the earliest deadline, except that of [`Connection::next_question`].
+    /// Returns the earliest deadline, except that of [`Connection::next_ping`].
     pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
         let owed = self.is_watched() && !self.liveness.is_idle();
         let liveness = owed.then(|| self.liveness.next_timeout());
@@ -368,7 +372,7 @@ impl Connection {
             self.sending.next_timeout(),
             self.handshake_by,
             self.admission.deadline,
-            self.untold.at,
+            self.pending_seen.at,
             self.shaping.next_timeout(),
             liveness,
         ]
@@ -388,7 +392,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Due {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> DueTimers {
         self.sending.handle_timeout(now);
         if self.quic.poll_timeout().is_some_and(|at| at <= now) {
             self.quic.handle_timeout(now);
@@ -398,10 +402,10 @@ impl Connection {
         if handshake {
             self.handshake_by = None;
         }
-        Due {
+        DueTimers {
             handshake,
             admission: !handshake && self.admission.take_late(now),
-            untold: self.untold.is_due(now),
+            pending_seen: self.pending_seen.is_due(now),
             rate: self.shaping.handle_timeout(now),
         }
     }
@@ -415,7 +419,7 @@ impl Connection {
 
     /// Returns whether flows wait for room on a path whose bandwidth is still being searched, or whose queue others
     /// fill.
-    pub(crate) fn is_hasty(&self) -> bool {
+    pub(crate) fn is_delay_sensitive(&self) -> bool {
         let view = self.sending.gauge.view();
         self.wants_to_send() && (view.starting || view.even)
     }
@@ -454,7 +458,7 @@ impl Connection {
         if !self.quic.is_closed() && (client || self.is_admitted()) {
             self.update_windows(now, lease);
         }
-        self.settle_debt(lease);
+        self.update_memory_charge(lease);
         self.sending.watch_flight(now, &self.quic);
         events.extend(self.congestion_notice(now));
         self.note_path(now, memory, false);
@@ -485,12 +489,12 @@ impl Connection {
             return;
         }
         self.note_at = now + NOTE_EVERY;
-        let known = Known {
+        let known = PathKnowledge {
             resume: self.sending.gauge.resume_point(),
             receive_window: self.credit.needed(),
             reordering: self.sending.gauge.reordering(),
         };
-        memory.note(now, Peer::of(self.quic.side(), self.remote), known);
+        memory.note(now, PeerKey::of(self.quic.side(), self.remote), known);
     }
 
     fn follow_remote(&mut self) -> Option<Event> {
@@ -515,8 +519,8 @@ impl Connection {
         }
     }
 
-    pub(crate) fn carried(&self, stream: StreamId) -> Carried {
-        Carried {
+    pub(crate) fn carrier(&self, stream: StreamId) -> Carrier {
+        Carrier {
             connection: self.id,
             stream_id: stream_number(stream),
             remote: self.remote,
@@ -593,7 +597,7 @@ impl Connection {
 
     /// Begins a batch. Returns the number of bytes that flows may hand over now.
     pub(crate) fn begin_filling(&mut self, now: Instant, sleeps: Duration) -> Option<usize> {
-        self.shaping.rest();
+        self.shaping.clear_send_deadline();
         let waiting = !self.streams.outbound.is_empty() && !self.quic.is_closed();
         let mtu = self.quic.current_mtu();
         self.sending.begin_filling(now, sleeps, waiting, mtu)
@@ -604,7 +608,7 @@ impl Connection {
         self.sending
             .end_filling(now, room, self.wants_to_send(), restrained);
         if self.shaping.holds_back() {
-            self.sending.limit = Limit::Rate;
+            self.sending.limit = SendLimit::Rate;
         }
     }
 
@@ -614,14 +618,14 @@ impl Connection {
         max_segments: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Datagrams> {
-        let moment = Moment {
+        let context = BatchContext {
             established: self.is_established(),
             last: !self.wants_to_send(),
         };
         let datagrams = self
             .sending
-            .poll(now, &mut self.quic, moment, max_segments, buffer)?;
-        let asks = std::mem::take(&mut self.asking) && self.has_flows_to_move();
+            .poll(now, &mut self.quic, context, max_segments, buffer)?;
+        let asks = std::mem::take(&mut self.ping_pending) && self.has_flows_to_move();
         if asks || self.sending.gauge.in_flight() > 0 {
             self.liveness.handle_sent(now, self.quic.rtt());
         }

@@ -124,15 +124,15 @@ impl Connections {
     }
 
     /// Ends the turn of a connection that has nothing to send. It waits for its next deadline.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn go_idle(&mut self) {
         if let Some(key) = self.sending.pop_front()
             && let Some(Some(slot)) = self.slots.get_mut(key.0)
         {
             slot.sending = false;
             let next = slot.connection.next_timeout();
             self.deadlines.set(key, &mut slot.deadline, next);
-            let question = slot.connection.next_question();
-            self.keep_alives.set(key, &mut slot.keep_alive, question);
+            let ping = slot.connection.next_ping();
+            self.keep_alives.set(key, &mut slot.keep_alive, ping);
         }
     }
 

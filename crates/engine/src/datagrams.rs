@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_many_is_shorter_and_the_last_of_one_is_all() {
+    fn the_last_of_several_datagrams_is_shorter_and_a_single_one_is_the_whole_batch() {
         let many = Datagrams {
             destination: ([192, 0, 2, 1], 7500).into(),
             source: None,

@@ -4,7 +4,7 @@
 #[path = "../tests/support/check.rs"]
 pub(crate) mod check;
 mod listeners;
-mod questions;
+mod queries;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_congestion::Verdict;
+use quictun_congestion::TimeoutAction;
 use quictun_flow::{Allowance, ConnectionId, ConnectionKey, FlowId, FlowRequest, Socket};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::join::Grant;
@@ -21,14 +21,14 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::{RngCore, SeedableRng};
 
 use crate::cid::WorkerCids;
-use crate::client::{Client, Resolved};
+use crate::client::{Client, ResolveResult};
 use crate::config::{ClientRole, EngineConfig, Prover, ServerPlace, ServerRole};
 use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::loss::{LocalError, LossReason};
 use crate::report::{ServerId, Side};
 use crate::server::Server;
-use crate::traffic::{DatagramOf, Heard, Traffic, Waits};
+use crate::traffic::{Contact, DatagramRecipient, Timeouts, Traffic};
 
 /// Largest UDP payload that the engine accepts: the largest value that QUIC permits.
 const UDP_PAYLOAD_MAX: u16 = 65_527;
@@ -53,7 +53,7 @@ impl<S: Socket> Engine<S> {
     /// Returns [`LossReason::Local`] if the configuration has no cipher suite for QUIC's Initial packets.
     pub fn client(config: EngineConfig<ClientRole>) -> Result<Self, LossReason> {
         let (endpoint, rng) = endpoint(config.worker, config.seed, &config.reset_key, None);
-        let waits = Waits {
+        let timeouts = Timeouts {
             // For streams that a server opens.
             open: config.transport.handshake_timeout,
             bond: config.role.bond_ttl,
@@ -61,7 +61,7 @@ impl<S: Socket> Engine<S> {
         let own = (config.worker, rng.clone());
         let client = Client::new(config.role, rng)?;
         Ok(Self {
-            traffic: Traffic::new(endpoint, config.transport, Side::Client, waits, own),
+            traffic: Traffic::new(endpoint, config.transport, Side::Client, timeouts, own),
             role: Role::Client(Box::new(client)),
         })
     }
@@ -72,7 +72,7 @@ impl<S: Socket> Engine<S> {
     ///
     /// Returns [`LossReason::Local`] if the configuration has no cipher suite for QUIC's Initial packets.
     pub fn server(config: EngineConfig<ServerRole>) -> Result<Self, LossReason> {
-        let waits = Waits {
+        let timeouts = Timeouts {
             open: config.role.open_timeout,
             bond: config.role.bond_ttl,
         };
@@ -81,7 +81,7 @@ impl<S: Socket> Engine<S> {
         let (endpoint, rng) = endpoint(config.worker, config.seed, &config.reset_key, tls);
         let own = (config.worker, rng);
         Ok(Self {
-            traffic: Traffic::new(endpoint, config.transport, Side::Server, waits, own),
+            traffic: Traffic::new(endpoint, config.transport, Side::Server, timeouts, own),
             role: Role::Server(Box::new(server)),
         })
     }
@@ -126,20 +126,20 @@ impl<S: Socket> Engine<S> {
             .handle_datagram(now, remote, local_ip, ecn, data);
         match (of, &mut self.role) {
             (None, _) => {}
-            (Some(DatagramOf::Connection(key, heard)), role) => {
+            (Some(DatagramRecipient::Connection(key, contact)), role) => {
                 if let Role::Client(client) = role {
-                    match heard {
-                        Heard::Before => {}
-                        Heard::First => client.handle_answered(now, &mut self.traffic, key),
-                        Heard::Back => client.handle_back(now, &mut self.traffic, key),
+                    match contact {
+                        Contact::Ongoing => {}
+                        Contact::First => client.handle_answered(now, &mut self.traffic, key),
+                        Contact::Resumed => client.handle_back(now, &mut self.traffic, key),
                     }
                 }
                 self.traffic.connections.mark(key);
             }
-            (Some(DatagramOf::Newcomer(incoming)), Role::Server(server)) => {
+            (Some(DatagramRecipient::Newcomer(incoming)), Role::Server(server)) => {
                 server.handle_incoming(now, &mut self.traffic, *incoming);
             }
-            (Some(DatagramOf::Newcomer(incoming)), Role::Client(_)) => {
+            (Some(DatagramRecipient::Newcomer(incoming)), Role::Client(_)) => {
                 self.traffic.refuse(*incoming);
             }
         }
@@ -191,8 +191,8 @@ impl<S: Socket> Engine<S> {
             }
             self.note_ended(now);
         }
-        if due.untold {
-            self.traffic.tell_arrived(key);
+        if due.pending_seen {
+            self.traffic.send_pending_seen(key);
         }
         if due.rate {
             self.traffic.serve_shaped(now, key);
@@ -200,10 +200,10 @@ impl<S: Socket> Engine<S> {
         let verdict = self.traffic.check_liveness(now, key);
         if let Role::Client(client) = &mut self.role {
             match verdict {
-                Verdict::Lost => client.reopen_unanswered(now, &mut self.traffic, key, None),
+                TimeoutAction::Lost => client.reopen_unanswered(now, &mut self.traffic, key, None),
                 // `key` may be another connection than the one that its slot watches.
-                Verdict::Suspect => client.handle_suspect(now, &mut self.traffic, key),
-                Verdict::Fine | Verdict::Ask => {}
+                TimeoutAction::Suspect => client.handle_suspect(now, &mut self.traffic, key),
+                TimeoutAction::Fine | TimeoutAction::Ask => {}
             }
         }
         self.traffic.connections.mark(key);
@@ -256,7 +256,7 @@ impl<S: Socket> Engine<S> {
         now: Instant,
         server: ServerId,
         tenant: u32,
-        resolved: &Resolved,
+        resolved: &ResolveResult,
     ) {
         if let Role::Client(client) = &mut self.role {
             client.handle_resolved(now, &mut self.traffic, server, tenant, resolved);
@@ -294,7 +294,7 @@ impl<S: Socket> Engine<S> {
     /// opens connections. Needs no room in the UDP socket.
     pub fn drive(&mut self, now: Instant) {
         self.traffic.charge_kept();
-        self.traffic.relieve(now);
+        self.traffic.free_memory(now);
         while let Some(key) = self.traffic.connections.next_marked() {
             self.drive_connection(now, key);
         }
@@ -318,7 +318,7 @@ impl<S: Socket> Engine<S> {
         }
         self.traffic.deliver(now, key);
         if matches!(self.role, Role::Client(_)) {
-            self.traffic.carry_on_elsewhere(now, key);
+            self.traffic.move_flows_away(now, key);
             self.traffic.close_left(now, key);
         }
         self.note_ended(now);
@@ -361,7 +361,7 @@ impl<S: Socket> Engine<S> {
                     traffic.move_flows(now, key);
                     client.place_waiting(now, traffic);
                 }
-                Role::Server(_) => traffic.tell_of_room(key),
+                Role::Server(_) => traffic.report_streams_available(key),
             },
             QuicEvent::Stream(StreamEvent::Finished { .. })
             | QuicEvent::HandshakeDataReady
@@ -381,8 +381,8 @@ impl<S: Socket> Engine<S> {
 
 /// Commands: operations that the caller requests.
 impl<S: Socket> Engine<S> {
-    /// Client: carries `socket` to the target that the request names. The application's bytes follow the request at once.
-    /// Until there is a connection, the flow waits, and its socket is not read.
+    /// Client: carries `socket` to the target that the request names. The application's bytes follow the request at
+    /// once. Until there is a connection, the flow waits, and its socket is not read.
     ///
     /// Returns `None` if the flow is refused; the socket is then reset.
     pub fn open_flow(
@@ -514,7 +514,7 @@ impl<S: Socket> Engine<S> {
         {
             let client = clients.key(&name);
             connection.name_peer(name, client);
-            connection.shaping.obey(clients.allowance(client));
+            connection.shaping.set_allowance(clients.allowance(client));
             // The new limits may change when the waiting flows may go on.
             self.traffic.serve_shaped(now, key);
         }

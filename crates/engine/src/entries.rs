@@ -4,4 +4,4 @@ use quinn_proto::StreamId;
 
 pub(crate) type FlowEntry<S> = quictun_flow::FlowEntry<S, StreamId>;
 pub(crate) type Flows<S> = quictun_flow::Flows<S, StreamId>;
-pub(crate) type Lane = quictun_flow::Lane<StreamId>;
+pub(crate) type StreamKey = quictun_flow::StreamKey<StreamId>;

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_congestion::View;
+use quictun_congestion::ControllerView;
 use quictun_flow::{ConnectionId, FlowId, FlowSummary};
 use quictun_wire::join::{Grant, Join};
 use quictun_wire::listening::{Incoming, Listen, ListenAck, ListenId};
 use rustls::pki_types::CertificateDer;
 
 use crate::loss::LossReason;
-use crate::report::{Limit, Protocol, ServerId, Why};
+use crate::report::{ChoiceReason, Protocol, SendLimit, ServerId};
 
 /// An event that the caller should act on or record.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub enum Event {
         /// The server that was chosen before.
         before: Option<ServerId>,
         /// The reason for the switch.
-        why: Why,
+        reason: ChoiceReason,
     },
     /// A handshake has completed.
     Connected {
@@ -90,7 +90,7 @@ pub enum Event {
     },
     /// Client: the server has opened a flow for a connection to one of its listeners. Answer with
     /// [`crate::Engine::handle_dialed`].
-    Incoming(Taken),
+    Incoming(IncomingFlow),
     /// Server: the client asks it to listen. Answer with [`crate::Engine::answer_listen`].
     Listen {
         /// The connection of the client.
@@ -108,7 +108,7 @@ pub enum Event {
         ids: Vec<ListenId>,
     },
     /// Server: the client permits more flows. See [`crate::Engine::open_incoming`].
-    Room {
+    StreamsAvailable {
         /// The connection of the client.
         connection: ConnectionId,
     },
@@ -156,7 +156,7 @@ pub enum Event {
         /// Number of flows that are not on it yet.
         flows: usize,
         /// Reason why the flows leave their earlier connection.
-        left: Left,
+        reason: LeaveReason,
     },
     /// A flow continues on another connection.
     Moved {
@@ -205,12 +205,12 @@ pub enum Event {
         /// Address of the peer.
         remote: SocketAddr,
         /// The controller's view of the path.
-        controller: View,
+        controller: ControllerView,
         /// The factor that limited sending last.
-        limit: Limit,
+        limit: SendLimit,
     },
     /// Server: a client asks for a flow. Answer with [`crate::Engine::handle_dialed`].
-    Open(Opened),
+    Open(OpenRequest),
     /// Both sides have agreed on a flow.
     Established {
         /// The flow that both sides have agreed on.
@@ -230,7 +230,7 @@ pub enum Event {
 
 /// Reason why flows leave a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Left {
+pub enum LeaveReason {
     /// The connection was lost.
     #[error(transparent)]
     Lost(#[from] LossReason),
@@ -247,7 +247,7 @@ pub enum Left {
 
 /// A flow that a server has opened.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken {
+pub struct IncomingFlow {
     /// The flow that was opened.
     pub flow: FlowId,
     /// The connection that carries it.
@@ -260,7 +260,7 @@ pub struct Taken {
 
 /// A flow that a client asks for.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenRequest {
     /// The flow that was asked for.
     pub flow: FlowId,
     /// The connection that carries it.

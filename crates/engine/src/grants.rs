@@ -26,7 +26,7 @@ const STRANGER_WINDOW: u64 = 64 * 1024;
 
 /// Grants to the peer when a connection begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct First {
+pub(crate) struct InitialGrants {
     /// The receive window, in bytes.
     pub(crate) window: u64,
     /// Receive window of an earlier connection to the same peer, in bytes. 0 if none is known.
@@ -35,9 +35,9 @@ pub(crate) struct First {
     pub(crate) flows: u32,
 }
 
-impl First {
+impl InitialGrants {
     /// Returns the grants to a stranger if others begin with `window`.
-    pub(crate) fn stranger(window: u64) -> Self {
+    pub(crate) fn for_stranger(window: u64) -> Self {
         Self {
             window: STRANGER_WINDOW.min(window.max(window::FLOOR)),
             remembered: 0,
@@ -46,8 +46,8 @@ impl First {
     }
 
     /// Returns the memory that the peer can make this side hold, in bytes.
-    pub(crate) fn debt(self) -> u64 {
+    pub(crate) fn committed_memory(self) -> u64 {
         let streams = u64::from(self.flows) * STREAM_COST + ENDED_COST;
-        CONNECTION_COST + streams + FLOW_COST + window::debt(self.window)
+        CONNECTION_COST + streams + FLOW_COST + window::committed_memory(self.window)
     }
 }

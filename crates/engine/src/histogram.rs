@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_belongs_to_what_is_below_it() {
+    fn a_duration_at_a_bound_counts_below_it() {
         let nanosecond = Duration::from_nanos(1);
         assert_eq!(counts(&of(&[])), (vec![0, 0], 0, Duration::ZERO));
         assert_eq!(counts(&of(&[MS])), (vec![1, 1], 1, MS));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_keeps_to_a_bound() {
+    fn a_quantile_is_a_bound() {
         let all = of(&[MS, MS, 2 * MS, 10 * MS]);
         let within = [0.5, 0.51, 0.75, 0.76].map(|share| all.within(share));
         assert_eq!(within, [Some(MS), Some(5 * MS), Some(5 * MS), None]);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_beyond_all_time_stays_at_its_end() {
+    fn a_sum_of_durations_saturates() {
         let mut all = of(&[Duration::MAX, MS]);
         all.add(&of(&[Duration::MAX]));
         assert_eq!(counts(&all), (vec![1, 1], 3, Duration::MAX));

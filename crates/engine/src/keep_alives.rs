@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_come_up_soon_are_asked_with_the_first() {
+    fn keep_alives_that_are_due_soon_are_sent_with_the_first() {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let mut keep_alives = KeepAlives::new(ms(250));

@@ -93,14 +93,15 @@ mod congestion_notice;
 mod connection;
 mod connections;
 mod datagrams;
+mod durations;
 mod engine;
 mod entries;
 mod event;
 mod grants;
+mod handshake_queue;
 mod histogram;
 mod keep_alives;
 mod loss;
-mod newcomers;
 mod path;
 mod quic_config;
 mod quic_stream;
@@ -108,14 +109,13 @@ mod responses;
 mod revoke;
 mod server;
 mod strangers;
-mod times;
 mod trace;
 mod traffic;
 
 pub mod report;
 
 pub use cid::worker_of;
-pub use client::Resolved;
+pub use client::ResolveResult;
 pub use config::{
     ClientRole, EngineConfig, Joiner, PathMtu, Prover, Rank, ServerPlace, ServerRole, ServerToDial,
     Transport,
@@ -123,16 +123,16 @@ pub use config::{
 pub use datagrams::Datagrams;
 pub use engine::Engine;
 #[cfg(feature = "check")]
-pub use engine::check::{BondedFlow, Holdings, Residue};
-pub use event::{Event, Left, Opened, Taken};
+pub use engine::check::{BondedFlow, FlowResources, MemoryUsage};
+pub use event::{Event, IncomingFlow, LeaveReason, OpenRequest};
 pub use loss::{LocalError, LossReason, ProtocolError};
-pub use path::Path;
-pub use quictun_congestion::{Algorithm, PathMemory, View};
+pub use path::PathSummary;
+pub use quictun_congestion::{Algorithm, ControllerView, PathMemory};
 pub use quictun_flow::{
-    Account, Allowance, ConnectionId, Ending, FlowId, FlowPlace, FlowRequest, FlowSummary, Limits,
-    Socket, Usage,
+    Account, Allowance, AllowanceLimits, ClientUsage, ConnectionId, Ending, FlowId, FlowPlace,
+    FlowRequest, FlowSummary, Socket,
 };
-pub use revoke::{Asked, Credentials};
+pub use revoke::{ClientCredentials, RequestedFlow};
 pub use strangers::places_for_strangers;
 pub use trace::{TraceWriter, Tracer};
-pub use traffic::listeners::Opening;
+pub use traffic::listeners::OpenOutcome;

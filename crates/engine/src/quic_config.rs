@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Gauge, Known, Peer, QuinnController};
+use quictun_congestion::{Gauge, PathKnowledge, PeerKey, QuinnController};
 use quictun_flow::window;
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
 use crate::config::Transport;
-use crate::grants::First;
+use crate::grants::InitialGrants;
 use crate::loss::{LocalError, LossReason};
 use crate::report::Side;
 use crate::trace::Trace;
@@ -36,8 +36,8 @@ pub(crate) fn transport_config(
     gauge: &Gauge,
     remote: SocketAddr,
     side: Side,
-    known: Known,
-    first: First,
+    known: PathKnowledge,
+    first: InitialGrants,
     now: Instant,
 ) -> (Arc<TransportConfig>, Option<Trace>) {
     let mut config = TransportConfig::default();
@@ -56,8 +56,8 @@ pub(crate) fn transport_config(
         .max_ack_delay(Some(ACK_WITHIN));
     let flows = if side == Side::Server { first.flows } else { 0 };
     let peer = match side {
-        Side::Client => Peer::Server(remote),
-        Side::Server => Peer::Client(remote.ip()),
+        Side::Client => PeerKey::Server(remote),
+        Side::Server => PeerKey::Client(remote.ip()),
     };
     let reordering = known.reordering.unwrap_or_default();
     let idle = IdleTimeout::try_from(transport.idle_timeout).ok();

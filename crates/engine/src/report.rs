@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use quictun_flow::{FlowReport, Usage};
+pub use quictun_flow::{ClientUsage, FlowReport};
 pub use quictun_wire::alpn::Protocol;
 
 pub use crate::clients::OTHERS;
+pub use crate::durations::DurationHistograms;
 pub use crate::histogram::Histogram;
-pub use crate::times::Times;
 
-use quictun_congestion::View;
+use quictun_congestion::ControllerView;
 use quictun_flow::ConnectionId;
 
 use crate::loss::LossReason;
@@ -28,7 +28,7 @@ pub enum Side {
 
 /// The factor that limits a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Limit {
+pub enum SendLimit {
     /// The application: there is nothing more to send.
     #[default]
     Application,
@@ -42,7 +42,7 @@ pub enum Limit {
     Cpu,
 }
 
-impl Limit {
+impl SendLimit {
     /// Returns the name for reports, logs and records.
     pub fn name(self) -> &'static str {
         match self {
@@ -81,9 +81,9 @@ pub struct ConnectionReport {
     /// Bytes sent and not yet acknowledged or lost.
     pub in_flight: u64,
     /// The congestion controller's view of the path.
-    pub controller: View,
+    pub controller: ControllerView,
     /// The factor that limited sending last.
-    pub limit: Limit,
+    pub limit: SendLimit,
     /// Pacing rate, in bytes per second. `None` if pacing is off.
     pub pacing_bytes_per_s: Option<u64>,
     /// Present UDP payload size, in bytes.
@@ -121,33 +121,33 @@ pub struct ServerId(pub usize);
 
 /// Reason why new flows go to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ChoiceReason {
     /// No server was chosen before.
-    First,
+    FirstAnswer,
     /// The server that was chosen before does not answer.
-    Gone,
+    NoAnswer,
     /// No record names the server that was chosen before any more.
-    Left,
+    NoRecord,
     /// The server is faster than the one before.
     Faster,
     /// The server is about as fast as the one before, and precedes it in the configuration.
-    Before,
+    ListedFirst,
     /// No server was chosen before, and the server is the first of its service by priority and weight.
-    Record,
+    FirstRecord,
     /// The server's record has a lower priority number than that of the server before.
     Priority,
 }
 
-impl Why {
+impl ChoiceReason {
     /// Returns the words for logs and reports.
     pub fn text(self) -> &'static str {
         match self {
-            Self::First => "it answered first",
-            Self::Gone => "the other does not answer",
-            Self::Left => "no record names the other any more",
+            Self::FirstAnswer => "it answered first",
+            Self::NoAnswer => "the other does not answer",
+            Self::NoRecord => "no record names the other any more",
             Self::Faster => "it is faster",
-            Self::Before => "as fast, and written first",
-            Self::Record => "first by priority and weight",
+            Self::ListedFirst => "as fast, and written first",
+            Self::FirstRecord => "first by priority and weight",
             Self::Priority => "its priority comes first",
         }
     }
@@ -159,7 +159,7 @@ pub struct ServerReport {
     /// The server that this report is about.
     pub server: ServerId,
     /// The reason why new flows go to this server, if they do.
-    pub chosen: Option<Why>,
+    pub chosen: Option<ChoiceReason>,
     /// Number of connections that answer and take flows.
     pub ready: usize,
     /// Number of established connections that do not answer, or that the server has not admitted yet.
@@ -245,7 +245,7 @@ pub struct Totals {
     /// Send batches: with GSO, each is one system call.
     pub batches_sent: u64,
     /// Histograms of the durations that the engine measures.
-    pub times: Times,
+    pub times: DurationHistograms,
 }
 
 /// The state of one named client, connected or not.
@@ -257,7 +257,7 @@ pub struct ClientReport {
     pub totals: ClientTotals,
     /// The client's limits and its use of them, over all engines of the process. `None` if it has no limits, or if the
     /// report is that of [`OTHERS`].
-    pub usage: Option<Usage>,
+    pub usage: Option<ClientUsage>,
 }
 
 /// Counters of one named client since the engine's creation. They only grow.

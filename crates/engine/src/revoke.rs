@@ -1,12 +1,13 @@
 //! Queries for a change of rules: what a server needs to judge open connections and flows again.
 //!
 //! After its rules have changed, the caller sets the new TLS configuration ([`Engine::set_server_crypto`]). It asks for
-//! the peer of each connection ([`Engine::credentials`]), and for the target of each flow ([`Engine::asked`]). Then it
-//! ends what is no longer allowed ([`Engine::revoke_connection`], [`Engine::revoke_flow`]). Nothing else is touched.
+//! the peer of each connection ([`Engine::credentials`]), and for the target of each flow
+//! ([`Engine::requested_flows`]). Then it ends what is no longer allowed ([`Engine::revoke_connection`],
+//! [`Engine::revoke_flow`]). Nothing else is touched.
 //!
 //! [`Engine::set_server_crypto`]: crate::Engine::set_server_crypto
 //! [`Engine::credentials`]: crate::Engine::credentials
-//! [`Engine::asked`]: crate::Engine::asked
+//! [`Engine::requested_flows`]: crate::Engine::requested_flows
 //! [`Engine::revoke_connection`]: crate::Engine::revoke_connection
 //! [`Engine::revoke_flow`]: crate::Engine::revoke_flow
 
@@ -17,7 +18,7 @@ use rustls::pki_types::CertificateDer;
 
 /// A flow that a client has asked for.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RequestedFlow {
     /// Id of the flow.
     pub flow: FlowId,
     /// The connection that carries the flow, or carried it: completely received data is still delivered afterwards.
@@ -30,7 +31,7 @@ pub struct Asked {
 
 /// The credentials that a client has shown.
 #[derive(Clone, Debug)]
-pub struct Credentials {
+pub struct ClientCredentials {
     /// The certificate chain, the client's own certificate first.
     pub certificates: Option<Vec<CertificateDer<'static>>>,
     /// The TLS exporter value that proofs are computed from.

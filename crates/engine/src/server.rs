@@ -11,11 +11,11 @@ use quinn_proto::{Incoming, ServerConfig};
 use crate::cid::is_routed;
 use crate::config::ServerRole;
 use crate::event::Event;
-use crate::grants::First;
+use crate::grants::InitialGrants;
+use crate::handshake_queue::HandshakeQueue;
 use crate::loss::LossReason;
-use crate::newcomers::Newcomers;
 use crate::quic_config::quic_crypto;
-use crate::strangers::{Source, Strangers};
+use crate::strangers::{SourcePrefix, Strangers};
 use crate::traffic::Traffic;
 
 /// Least number of places for one source, so that the connections of one client fit even if there are few places.
@@ -41,8 +41,8 @@ pub(crate) struct Server {
     base: ServerConfig,
     /// Handshakes in progress, and connections whose clients have yet to identify themselves.
     strangers: Strangers,
-    newcomers: Newcomers<Incoming>,
-    came: Option<Instant>,
+    newcomers: HandshakeQueue<Incoming>,
+    newest_at: Option<Instant>,
     /// Number of connections that are served in full.
     established: usize,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(role: ServerRole) -> Result<Self, LossReason> {
         let crypto = quic_crypto::<QuicServerConfig, _>(&role.crypto)?;
-        let newcomers = Newcomers::new(role.max_handshakes);
+        let newcomers = HandshakeQueue::new(role.max_handshakes);
         let mut base = ServerConfig::with_crypto(crypto);
         base.incoming_buffer_size(FOLLOWING_MAX)
             .incoming_buffer_size_total(FOLLOWING_MAX * newcomers.most() as u64);
@@ -59,7 +59,7 @@ impl Server {
             base,
             strangers: Strangers::default(),
             newcomers,
-            came: None,
+            newest_at: None,
             established: 0,
         })
     }
@@ -106,7 +106,7 @@ impl Server {
 
     /// Returns when to begin the next handshakes. The time is in the past while newcomers wait.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.came.filter(|_| self.newcomers.len() > 0)
+        self.newest_at.filter(|_| self.newcomers.len() > 0)
     }
 
     fn is_full(&self) -> bool {
@@ -134,8 +134,8 @@ impl Server {
         if validate && !incoming.remote_address_validated() {
             return traffic.validate(incoming);
         }
-        self.came = Some(now);
-        let source = Source::of(incoming.remote_address().ip());
+        self.newest_at = Some(now);
+        let source = SourcePrefix::of(incoming.remote_address().ip());
         if let Some(lost) = self.newcomers.push(source, incoming) {
             traffic.totals.handshakes_failed += 1;
             traffic.ignore(lost);
@@ -173,7 +173,7 @@ impl Server {
 
     fn accept<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, incoming: Incoming) {
         let flows = traffic.first_flows();
-        let source = Source::of(incoming.remote_address().ip());
+        let source = SourcePrefix::of(incoming.remote_address().ip());
         let mut most = self.strangers_max();
         if has_no_memory_for_strangers(traffic) {
             most = most.min(self.strangers.len());
@@ -183,9 +183,9 @@ impl Server {
         let identify = self.role.identify;
         let first = |window, remembered| {
             if identify {
-                First::stranger(window)
+                InitialGrants::for_stranger(window)
             } else {
-                First {
+                InitialGrants {
                     window,
                     remembered,
                     flows,
@@ -200,7 +200,7 @@ impl Server {
             }
         }
         if let Some((key, id)) = gives_way {
-            give_way(now, traffic, key, id);
+            evict_stranger(now, traffic, key, id);
             self.note_ended(traffic);
         }
     }
@@ -250,7 +250,7 @@ impl Server {
         traffic.admit(now, key);
     }
 
-    fn serve_in_full(&mut self, key: ConnectionKey, place: Option<Source>) {
+    fn serve_in_full(&mut self, key: ConnectionKey, place: Option<SourcePrefix>) {
         if let Some(source) = place {
             self.strangers.remove(source, key);
         }
@@ -276,10 +276,10 @@ impl Server {
 }
 
 fn has_no_memory_for_strangers<S: Socket>(traffic: &Traffic<S>) -> bool {
-    First::stranger(0).debt() > traffic.lease.free_for_newcomers()
+    InitialGrants::for_stranger(0).committed_memory() > traffic.lease.free_for_newcomers()
 }
 
-fn give_way<S: Socket>(
+fn evict_stranger<S: Socket>(
     now: Instant,
     traffic: &mut Traffic<S>,
     key: ConnectionKey,

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use quictun_flow::{ConnectionId, ConnectionKey, window::ReceiveWindow};
 
-use crate::grants::First;
+use crate::grants::InitialGrants;
 
 /// Number of places with the smallest budgets.
 const PLACES_MIN: usize = 16;
@@ -22,7 +22,7 @@ const PLACES_MAX: usize = 2048;
 /// strangers get larger windows.
 pub fn places_for_strangers(budget: u64) -> usize {
     let window = ReceiveWindow::first(0, budget / 32 * 31, budget, false);
-    let room = budget / 4 / First::stranger(window).debt();
+    let room = budget / 4 / InitialGrants::for_stranger(window).committed_memory();
     usize::try_from(room)
         .unwrap_or(usize::MAX)
         .clamp(PLACES_MIN, PLACES_MAX)
@@ -30,12 +30,12 @@ pub fn places_for_strangers(budget: u64) -> usize {
 
 /// The origin of a peer, as far as one peer can choose it: an IPv4 address or an IPv6 network of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
+pub(crate) enum SourcePrefix {
     V4([u8; 4]),
     V6([u8; 8]),
 }
 
-impl Source {
+impl SourcePrefix {
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(v4) => Self::V4(v4.octets()),
@@ -52,9 +52,9 @@ pub(crate) type Stranger = (ConnectionKey, ConnectionId);
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
     /// The strangers of each source, oldest first.
-    sources: BTreeMap<Source, VecDeque<Stranger>>,
+    sources: BTreeMap<SourcePrefix, VecDeque<Stranger>>,
     /// Sources by the number of their places.
-    by_count: BTreeSet<(usize, Source)>,
+    by_count: BTreeSet<(usize, SourcePrefix)>,
     total: usize,
 }
 
@@ -63,7 +63,7 @@ impl Strangers {
         self.total
     }
 
-    pub(crate) fn insert(&mut self, source: Source, stranger: Stranger) {
+    pub(crate) fn insert(&mut self, source: SourcePrefix, stranger: Stranger) {
         let places = self.sources.entry(source).or_default();
         self.by_count.remove(&(places.len(), source));
         places.push_back(stranger);
@@ -72,7 +72,7 @@ impl Strangers {
     }
 
     /// Frees a place. Returns whether the stranger had one.
-    pub(crate) fn remove(&mut self, source: Source, key: ConnectionKey) -> bool {
+    pub(crate) fn remove(&mut self, source: SourcePrefix, key: ConnectionKey) -> bool {
         let Some(places) = self.sources.get_mut(&source) else {
             return false;
         };
@@ -94,7 +94,7 @@ impl Strangers {
     /// strangers in all, or `most_of_one` from that source.
     pub(crate) fn make_room(
         &mut self,
-        source: Source,
+        source: SourcePrefix,
         most: usize,
         most_of_one: usize,
     ) -> Option<Stranger> {
@@ -116,8 +116,8 @@ impl Strangers {
 mod tests {
     use super::*;
 
-    fn source(number: u8) -> Source {
-        Source::of(IpAddr::from([192, 0, 2, number]))
+    fn source(number: u8) -> SourcePrefix {
+        SourcePrefix::of(IpAddr::from([192, 0, 2, number]))
     }
 
     fn stranger(handle: usize) -> Stranger {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_host_has_one_source_whatever_address_it_takes() {
-        let of = |text: &str| Source::of(text.parse().expect("an address"));
+        let of = |text: &str| SourcePrefix::of(text.parse().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
@@ -134,7 +134,7 @@ mod tests {
 
     // PROTOCOL AUTH-6.
     #[test]
-    fn a_flood_pushes_itself_out() {
+    fn a_flood_displaces_its_own_connections() {
         let mut strangers = Strangers::default();
         strangers.insert(source(1), stranger(1));
         for handle in 10..20 {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_given_back_once() {
+    fn a_place_is_freed_once() {
         let mut strangers = Strangers::default();
         strangers.insert(source(1), stranger(1));
         assert!(!strangers.remove(source(2), ConnectionKey(1)));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use quictun_congestion::Gauge;
 use quinn_proto::{QlogConfig, QlogStream};
 
-use crate::report::{Limit, Side};
+use crate::report::{SendLimit, Side};
 
 /// Opens the writer for the trace of one connection, or returns `None` if the connection is not traced. Each call of
 /// the writer writes one whole record. An error of the writer ends the trace and nothing else.
@@ -25,7 +25,7 @@ pub type TraceWriter = Box<dyn Write + Send + Sync>;
 const NOTE_EVERY: Duration = Duration::from_millis(100);
 
 /// The state that is recorded at every change: phase, limit, and whether the path has answered.
-type State = (&'static str, Limit, bool);
+type State = (&'static str, SendLimit, bool);
 
 pub(crate) struct Trace {
     records: Records,
@@ -35,7 +35,7 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn new(writer: TraceWriter, side: Side, now: Instant) -> (Self, Option<QlogStream>) {
-        let records = Records(Arc::new(Mutex::new(Whole {
+        let records = Records(Arc::new(Mutex::new(RecordBuffer {
             pending: Vec::new(),
             writer: Some(writer),
         })));
@@ -53,7 +53,7 @@ impl Trace {
     }
 
     /// Records the controller's view, if it is new or some time has passed.
-    pub(crate) fn note(&mut self, now: Instant, gauge: &Gauge, limit: Limit) {
+    pub(crate) fn note(&mut self, now: Instant, gauge: &Gauge, limit: SendLimit) {
         let view = gauge.view();
         let state = (view.phase, limit, view.min_rtt.is_some());
         if let Some((at, noted)) = self.noted
@@ -101,9 +101,9 @@ fn title(side: Side) -> &'static str {
 
 /// A writer that the library and the engine share. It joins the parts in which the library writes its records.
 #[derive(Clone)]
-struct Records(Arc<Mutex<Whole>>);
+struct Records(Arc<Mutex<RecordBuffer>>);
 
-struct Whole {
+struct RecordBuffer {
     pending: Vec<u8>,
     /// `None` if the writer has failed.
     writer: Option<TraceWriter>,
@@ -114,8 +114,8 @@ const RECORD_MAX: usize = 64 * 1024;
 
 impl Records {
     fn append(&self, part: &[u8]) {
-        let mut whole = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Whole { pending, writer } = &mut *whole;
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let RecordBuffer { pending, writer } = &mut *buffer;
         let Some(to) = writer else { return };
         pending.extend_from_slice(part);
         if !pending.ends_with(b"\n") {

@@ -3,13 +3,13 @@
 mod arrivals;
 mod bonds;
 mod bridging;
+mod byte_counters;
 mod charges;
 mod control;
 mod delivery;
 mod detached;
 mod ending;
 pub(crate) mod listeners;
-mod moved;
 mod moving;
 mod salvaging;
 mod seen;
@@ -22,8 +22,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_congestion::{Back, Gauge, Known, Liveness, Peer, Verdict};
-use quictun_flow::{ConnectionId, ConnectionKey, FlowKey, Ids, Lease, Pinned, ReadBuffer, Socket};
+use quictun_congestion::{Gauge, Liveness, PathKnowledge, PeerKey, Recovery, TimeoutAction};
+use quictun_flow::{
+    ConnectionId, ConnectionKey, FlowKey, Ids, Lease, PinnedBatches, ReadBuffer, Socket,
+};
 use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
@@ -35,17 +37,17 @@ use crate::bonds::Bonds;
 use crate::cid::{LONG_HEADER, routed};
 use crate::clients::Clients;
 use crate::config::Transport;
-use crate::connection::{Begun, Connection};
+use crate::connection::{Connection, ConnectionSetup};
 use crate::connections::Connections;
 use crate::entries::FlowEntry;
 use crate::entries::Flows;
 use crate::event::Event;
-use crate::grants::First;
+use crate::grants::InitialGrants;
 use crate::loss::{LocalError, LossReason};
 use crate::quic_config::transport_config;
 use crate::report::{Side, Totals};
 use crate::responses::Responses;
-use crate::strangers::Source;
+use crate::strangers::SourcePrefix;
 use rand_chacha::ChaCha20Rng;
 use talk::Talk;
 
@@ -68,19 +70,19 @@ pub(crate) struct Traffic<S> {
     pub(crate) totals: Totals,
     pub(crate) clients: Clients,
     pub(crate) lease: Lease,
-    pinned: Pinned<FlowKey>,
+    pinned: PinnedBatches<FlowKey>,
     /// Memory charged for data that is kept for sending, in bytes.
     pub(crate) kept: u64,
     /// Memory that the role keeps, in bytes.
     pub(crate) kept_by_role: u64,
-    pub(crate) ended: VecDeque<Ended>,
+    pub(crate) ended: VecDeque<EndedConnection>,
     pub(crate) draining: bool,
     pub(crate) bonds: Bonds,
     /// Longest time that a flow may be without a connection. A client obeys the server if the server's limit is
     /// shorter.
     pub(crate) bond_ttl: Duration,
     /// Time before which no further flow is ended to free memory.
-    relieve_at: Option<Instant>,
+    free_memory_at: Option<Instant>,
     /// Index of this worker.
     worker: u8,
     pub(crate) talk: Talk,
@@ -90,7 +92,7 @@ pub(crate) struct Traffic<S> {
 
 /// The waiting times of a role.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
+pub(crate) struct Timeouts {
     /// Server: time that a client has to send the request of a stream.
     pub(crate) open: Duration,
     /// Time that a flow waits for another connection of its bond.
@@ -98,14 +100,14 @@ pub(crate) struct Waits {
 }
 
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct EndedConnection {
     pub(crate) key: ConnectionKey,
     pub(crate) remote: SocketAddr,
     pub(crate) opened: Instant,
     pub(crate) established: bool,
     pub(crate) admitted: bool,
     /// The source among whose strangers the connection held a place.
-    pub(crate) place: Option<Source>,
+    pub(crate) place: Option<SourcePrefix>,
     pub(crate) reason: LossReason,
 }
 
@@ -114,16 +116,16 @@ impl<S: Socket> Traffic<S> {
         endpoint: Endpoint,
         transport: Transport,
         side: Side,
-        waits: Waits,
+        timeouts: Timeouts,
         (worker, rng): (u8, ChaCha20Rng),
     ) -> Self {
         Self {
             endpoint,
             side,
-            open_timeout: waits.open,
+            open_timeout: timeouts.open,
             bonds: Bonds::new(rng),
-            bond_ttl: waits.bond,
-            relieve_at: None,
+            bond_ttl: timeouts.bond,
+            free_memory_at: None,
             worker,
             connections: Connections::new(Liveness::early(transport.keep_alive)),
             flows: Flows::default(),
@@ -134,7 +136,7 @@ impl<S: Socket> Traffic<S> {
             totals: Totals::default(),
             clients: Clients::default(),
             lease: Lease::new(transport.account.clone()),
-            pinned: Pinned::new(transport.account.budget()),
+            pinned: PinnedBatches::new(transport.account.budget()),
             kept: 0,
             kept_by_role: 0,
             ended: VecDeque::new(),
@@ -150,19 +152,23 @@ impl<S: Socket> Traffic<S> {
         deadlines.into_iter().flatten().min()
     }
 
-    fn carried(&mut self, key: FlowKey) -> Option<(&mut FlowEntry<S>, &mut Connection, StreamId)> {
-        carried(&mut self.flows, &mut self.connections, key)
+    fn attached(&mut self, key: FlowKey) -> Option<(&mut FlowEntry<S>, &mut Connection, StreamId)> {
+        attached(&mut self.flows, &mut self.connections, key)
     }
 }
 
-fn carried<'a, S: Socket>(
+fn attached<'a, S: Socket>(
     flows: &'a mut Flows<S>,
     connections: &'a mut Connections,
     key: FlowKey,
 ) -> Option<(&'a mut FlowEntry<S>, &'a mut Connection, StreamId)> {
     let entry = flows.get_mut(key)?;
-    let lane = entry.lane()?;
-    Some((entry, connections.get_mut(lane.connection)?, lane.stream))
+    let stream_key = entry.stream_key()?;
+    Some((
+        entry,
+        connections.get_mut(stream_key.connection)?,
+        stream_key.stream,
+    ))
 }
 
 /// The endpoint: datagrams, and the start of connections.
@@ -175,7 +181,7 @@ impl<S: Socket> Traffic<S> {
         local_ip: Option<IpAddr>,
         ecn: Option<u8>,
         data: BytesMut,
-    ) -> Option<DatagramOf> {
+    ) -> Option<DatagramRecipient> {
         self.totals.datagrams_received += 1;
         let length = data.len();
         // The library keeps handshake packets for long. The copy releases the receive batch, which takes up to 64 KiB.
@@ -194,21 +200,21 @@ impl<S: Socket> Traffic<S> {
                 let key = ConnectionKey(handle);
                 let connection = self.connections.get_mut(key)?;
                 let back = connection.handle_datagram(now, event, length);
-                if back == Back::FromSilence {
+                if back == Recovery::FromSilence {
                     self.events.push_back(Event::Responsive {
                         connection: connection.id(),
                         remote: connection.remote(),
                     });
                 }
-                let heard = match back {
-                    Back::FromSilence | Back::FromSuspicion => Heard::Back,
-                    Back::Not if connection.has_just_answered() => Heard::First,
-                    Back::Not => Heard::Before,
+                let contact = match back {
+                    Recovery::FromSilence | Recovery::FromSuspicion => Contact::Resumed,
+                    Recovery::None if connection.has_just_answered() => Contact::First,
+                    Recovery::None => Contact::Ongoing,
                 };
-                Some(DatagramOf::Connection(key, heard))
+                Some(DatagramRecipient::Connection(key, contact))
             }
             DatagramEvent::NewConnection(incoming) => {
-                Some(DatagramOf::Newcomer(Box::new(incoming)))
+                Some(DatagramRecipient::Newcomer(Box::new(incoming)))
             }
             DatagramEvent::Response(transmit) => {
                 self.responses.push(&transmit, response);
@@ -247,19 +253,22 @@ impl<S: Socket> Traffic<S> {
         now: Instant,
         incoming: Incoming,
         mut config: ServerConfig,
-        first: impl FnOnce(u64, u64) -> First,
+        first: impl FnOnce(u64, u64) -> InitialGrants,
     ) -> Option<(ConnectionKey, ConnectionId)> {
         let remote = incoming.remote_address();
-        let known = self.transport.memory.recall(now, Peer::Client(remote.ip()));
+        let known = self
+            .transport
+            .memory
+            .recall(now, PeerKey::Client(remote.ip()));
         let window = self.lease.first_window(known.receive_window, 0, false);
-        let begun = self.begin(now, remote, known, first(window, known.receive_window));
-        config.transport_config(begun.config.clone());
+        let setup = self.prepare(now, remote, known, first(window, known.receive_window));
+        config.transport_config(setup.config.clone());
         let mut response = Vec::new();
         let accepted = self
             .endpoint
             .accept(incoming, now, &mut response, Some(Arc::new(config)));
         match accepted {
-            Ok((handle, quic)) => Some(self.adopt(now, handle, quic, begun)),
+            Ok((handle, quic)) => Some(self.adopt(now, handle, quic, setup)),
             Err(error) => {
                 self.totals.handshakes_failed += 1;
                 if let Some(transmit) = error.response {
@@ -278,30 +287,36 @@ impl<S: Socket> Traffic<S> {
         server_name: &str,
         route: Option<(u8, &mut ChaCha20Rng)>,
     ) -> Result<ConnectionKey, LossReason> {
-        let known = self.transport.memory.recall(now, Peer::Server(address));
-        let first = First {
+        let known = self.transport.memory.recall(now, PeerKey::Server(address));
+        let first = InitialGrants {
             window: self.lease.first_window(known.receive_window, 0, true),
             remembered: known.receive_window,
             flows: 0,
         };
-        let begun = self.begin(now, address, known, first);
+        let setup = self.prepare(now, address, known, first);
         let mut config = ClientConfig::new(crypto);
-        config.transport_config(begun.config.clone());
+        config.transport_config(setup.config.clone());
         if let Some((route, rng)) = route {
             let id = routed(route, rng);
             config.initial_dst_cid_provider(Arc::new(move || id));
         }
         let connecting = self.endpoint.connect(now, config, address, server_name);
         let (handle, quic) = connecting.map_err(LocalError::from)?;
-        Ok(self.adopt(now, handle, quic, begun).0)
+        Ok(self.adopt(now, handle, quic, setup).0)
     }
 
     /// Prepares the initial state of a connection to or from `remote`.
-    fn begin(&self, now: Instant, remote: SocketAddr, known: Known, first: First) -> Begun {
+    fn prepare(
+        &self,
+        now: Instant,
+        remote: SocketAddr,
+        known: PathKnowledge,
+        first: InitialGrants,
+    ) -> ConnectionSetup {
         let gauge = Gauge::new();
         let (transport, side) = (&self.transport, self.side);
         let (config, trace) = transport_config(transport, &gauge, remote, side, known, first, now);
-        Begun {
+        ConnectionSetup {
             gauge,
             config,
             trace,
@@ -314,12 +329,12 @@ impl<S: Socket> Traffic<S> {
         now: Instant,
         ConnectionHandle(handle): ConnectionHandle,
         quic: quinn_proto::Connection,
-        begun: Begun,
+        setup: ConnectionSetup,
     ) -> (ConnectionKey, ConnectionId) {
         let key = ConnectionKey(handle);
         let id = self.ids.connection(key);
-        let mut connection = Connection::new(id, quic, &self.transport, begun, now);
-        connection.settle_debt(&mut self.lease);
+        let mut connection = Connection::new(id, quic, &self.transport, setup, now);
+        connection.update_memory_charge(&mut self.lease);
         self.connections.insert(key, connection);
         self.totals.connections_opened += 1;
         self.talk.note_opening(now);
@@ -328,19 +343,19 @@ impl<S: Socket> Traffic<S> {
 }
 
 #[derive(Debug)]
-pub(crate) enum DatagramOf {
-    Connection(ConnectionKey, Heard),
+pub(crate) enum DatagramRecipient {
+    Connection(ConnectionKey, Contact),
     Newcomer(Box<Incoming>),
 }
 
 /// Tells whether the peer of a connection was heard before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Heard {
-    Before,
+pub(crate) enum Contact {
+    Ongoing,
     /// The peer was heard for the first time.
     First,
     /// The peer was heard before, and has ended a silence that was too long.
-    Back,
+    Resumed,
 }
 
 /// The life of connections.
@@ -415,12 +430,12 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Checks a silent peer. Returns the verdict on the silence.
-    pub(crate) fn check_liveness(&mut self, now: Instant, key: ConnectionKey) -> Verdict {
+    pub(crate) fn check_liveness(&mut self, now: Instant, key: ConnectionKey) -> TimeoutAction {
         let Some(connection) = self.connections.get_mut(key) else {
-            return Verdict::Fine;
+            return TimeoutAction::Fine;
         };
         let verdict = connection.check_liveness(now);
-        if verdict == Verdict::Lost {
+        if verdict == TimeoutAction::Lost {
             self.events.push_back(Event::Unresponsive {
                 connection: connection.id(),
                 remote: connection.remote(),
@@ -462,7 +477,7 @@ impl<S: Socket> Traffic<S> {
         let (id, remote) = (connection.id(), connection.remote());
         let (server, bond) = (connection.server, connection.bond.take());
         // Flows that go on without the connection are charged for their data themselves.
-        connection.settle_debt(&mut self.lease);
+        connection.update_memory_charge(&mut self.lease);
         let keep = bonds::keeps_flows(&reason);
         let (mut flows, all) = (0, connection.streams.drain());
         for &flow in &all {
@@ -500,7 +515,7 @@ impl<S: Socket> Traffic<S> {
             self.totals.handshakes_failed += 1;
         }
         if let Some(connection) = self.connections.get_mut(key) {
-            self.ended.push_back(Ended {
+            self.ended.push_back(EndedConnection {
                 key,
                 remote,
                 opened: connection.opened(),

@@ -28,10 +28,10 @@ const FLOOR_MAX: u64 = 256 * 1024;
 
 /// The account of a process. Clones share the same account.
 #[derive(Clone, Debug)]
-pub struct Account(Arc<Shared>);
+pub struct Account(Arc<AccountState>);
 
 #[derive(Debug)]
-struct Shared {
+struct AccountState {
     budget: u64,
     leased: AtomicU64,
 }
@@ -39,7 +39,7 @@ struct Shared {
 impl Account {
     /// An account of `budget` bytes.
     pub fn new(budget: u64) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(AccountState {
             budget,
             leased: AtomicU64::new(0),
         }))
@@ -227,7 +227,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn the_budget_is_one_for_all_engines() {
+    fn all_engines_share_one_budget() {
         let account = Account::new(4 * MIB);
         let (mut one, mut other) = (Lease::new(account.clone()), Lease::new(account.clone()));
         assert!(one.try_charge(3 * MIB));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_already_counts_even_above_the_budget() {
+    fn memory_that_is_held_already_counts_even_above_the_budget() {
         let account = Account::new(MIB);
         let mut lease = Lease::new(account.clone());
         lease.charge(3 * MIB);

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::bucket::Bucket;
-use crate::meter::Way;
+use crate::meter::FlowDirection;
 
 /// The limits of one client. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct AllowanceLimits {
     /// Flows that may be open at once.
     pub flows: Option<u64>,
     /// Rate from the client to targets, in bytes per second.
@@ -46,9 +46,9 @@ pub struct FlowPlace(Arc<Allowance>);
 
 /// A client's limits and its use, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ClientUsage {
     /// The limits of the client.
-    pub limits: Limits,
+    pub limits: AllowanceLimits,
     /// Number of open flows.
     pub flows: u64,
     /// Bytes that count against the quota this month.
@@ -81,7 +81,7 @@ impl Allowance {
     }
 
     /// Sets the limits. Setting equal limits again changes nothing.
-    pub fn set(&self, limits: Limits) {
+    pub fn set(&self, limits: AllowanceLimits) {
         self.up.set_rate(limits.rate_up);
         self.down.set_rate(limits.rate_down);
         let flows = limits.flows.unwrap_or(NONE);
@@ -110,10 +110,10 @@ impl Allowance {
     }
 
     /// Counts bytes that have moved.
-    pub fn note_moved(&self, way: Way, bytes: u64) {
+    pub fn note_moved(&self, way: FlowDirection, bytes: u64) {
         let moved = match way {
-            Way::Up => &self.moved_up,
-            Way::Down => &self.moved_down,
+            FlowDirection::Up => &self.moved_up,
+            FlowDirection::Down => &self.moved_down,
         };
         moved.fetch_add(bytes, Ordering::Relaxed);
         self.used.fetch_add(bytes, Ordering::Relaxed);
@@ -143,13 +143,13 @@ impl Allowance {
     }
 
     /// Current limits and use.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> ClientUsage {
         let limit = |limit: &AtomicU64| {
             let limit = limit.load(Ordering::Relaxed);
             (limit != NONE).then_some(limit)
         };
-        Usage {
-            limits: Limits {
+        ClientUsage {
+            limits: AllowanceLimits {
                 flows: limit(&self.flows_max),
                 rate_up: self.up.rate(),
                 rate_down: self.down.rate(),
@@ -162,10 +162,10 @@ impl Allowance {
         }
     }
 
-    pub(crate) fn bucket(&self, way: Way) -> &Bucket {
+    pub(crate) fn bucket(&self, way: FlowDirection) -> &Bucket {
         match way {
-            Way::Up => &self.up,
-            Way::Down => &self.down,
+            FlowDirection::Up => &self.up,
+            FlowDirection::Down => &self.down,
         }
     }
 }

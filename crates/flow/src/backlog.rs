@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::holding::{Holding, PACE_MIN, Pace};
+use crate::holding::{Holding, RATE_INTERVAL_MIN, ReadRate};
 
 /// Overhead of pieces that every flow may have, in bytes.
 pub const OVERHEAD_MIN: usize = 256;
@@ -19,15 +19,15 @@ pub struct Backlog {
     pub holding: Holding,
     /// Set while the peer is asked to pause the flow (HOLD). The value is the total of stream bytes that the peer may
     /// send before it counts as ignoring HOLD.
-    told_to_rest: Option<u64>,
+    hold_limit: Option<u64>,
     /// Time since which the flow has held more than its limit.
     over_since: Option<Instant>,
-    pace: Pace,
+    read_rate: ReadRate,
 }
 
 /// State of a flow's receiving part.
 #[derive(Clone, Copy, Debug)]
-pub struct Stand {
+pub struct ReceiveState {
     /// Memory of the received data, in bytes.
     pub held: usize,
     /// The part of `held` that is not data: the overhead of pieces.
@@ -48,14 +48,14 @@ impl Backlog {
         Self {
             noted: 0,
             holding: Holding::default(),
-            told_to_rest: None,
+            hold_limit: None,
             over_since: None,
-            pace: Pace::new(now),
+            read_rate: ReadRate::new(now),
         }
     }
 
     /// Starts counting for another connection, whose peer has not been asked to pause the flow yet.
-    pub fn begin_lane(&mut self, now: Instant) {
+    pub fn restart(&mut self, now: Instant) {
         *self = Self {
             noted: self.noted,
             ..Self::new(now)
@@ -70,13 +70,13 @@ impl Backlog {
     }
 
     /// Whether the peer is asked to pause the flow.
-    pub fn is_told_to_rest(&self) -> bool {
-        self.told_to_rest.is_some()
+    pub fn is_on_hold(&self) -> bool {
+        self.hold_limit.is_some()
     }
 
     /// Whether the peer keeps sending although it was asked to pause the flow.
-    pub fn is_disobeyed(&self) -> bool {
-        self.told_to_rest.is_some_and(|most| self.noted > most)
+    pub fn ignores_hold(&self) -> bool {
+        self.hold_limit.is_some_and(|most| self.noted > most)
     }
 
     /// Decides whether the peer should pause because the application does not read. Returns `Some(true)` to send HOLD,
@@ -88,32 +88,35 @@ impl Backlog {
         &mut self,
         now: Instant,
         rtt: Duration,
-        stand: Stand,
+        received: ReceiveState,
         share: usize,
         urgent: bool,
         allowance: u64,
     ) -> Option<bool> {
-        let Stand { held, parked, .. } = stand;
-        let pace = self.pace.update(now, rtt, stand.delivered);
+        let ReceiveState { held, parked, .. } = received;
+        let per_round_trip = self.read_rate.update(now, rtt, received.delivered);
         // An application that reads steadily needs more buffered data, however slowly it reads: new data arrives only a
         // round trip after GO.
-        let hold_at = (share / 2).max(HOLD_MIN).max(pace.saturating_mul(4));
-        let go_at = (hold_at / 4).max(pace.saturating_mul(2));
+        let hold_at = (share / 2)
+            .max(HOLD_MIN)
+            .max(per_round_trip.saturating_mul(4));
+        let go_at = (hold_at / 4).max(per_round_trip.saturating_mul(2));
         // Data released by a filled gap is large for a moment and says nothing about the application, so the limit must
         // be exceeded for some time.
         self.over_since = (held >= hold_at).then(|| self.over_since.unwrap_or(now));
-        let lasts = |since: Instant| now.saturating_duration_since(since) >= rtt.max(PACE_MIN);
-        let told = self.is_told_to_rest();
-        let rest = if told {
+        let lasts =
+            |since: Instant| now.saturating_duration_since(since) >= rtt.max(RATE_INTERVAL_MIN);
+        let held_back = self.is_on_hold();
+        let hold = if held_back {
             held > go_at
         } else {
             parked && self.over_since.is_some_and(|since| urgent || lasts(since))
         };
-        if rest == told {
+        if hold == held_back {
             return None;
         }
-        self.told_to_rest = rest.then(|| self.noted + allowance);
-        Some(rest)
+        self.hold_limit = hold.then(|| self.noted + allowance);
+        Some(hold)
     }
 
     /// Whether the flow holds more overhead than data, and more overhead than every flow may have.

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use crate::account::Lease;
 use crate::ids::{BondKey, ConnectionId};
-use crate::salvage::Carried;
+use crate::salvage::Carrier;
 
 /// Bytes that may arrive before the peer is sent SEEN at once.
 const SEEN_EVERY: u64 = 256 * 1024;
 
 /// A flow's state in its bond.
 #[derive(Clone, Copy, Debug)]
-pub struct Bonded {
+pub struct BondMembership {
     /// The bond; `None` while the peer has not agreed to it yet.
     pub bond: Option<BondKey>,
     /// The flow's number in the bond.
@@ -23,12 +23,12 @@ pub struct Bonded {
     /// When bytes stopped moving, while the flow is between two connections.
     stalled: Option<Instant>,
     /// The number that the peer was last sent in SEEN.
-    told: u64,
+    reported: u64,
     /// The flow is in its connection's queue of flows with a SEEN to send.
     queued: bool,
 }
 
-impl Bonded {
+impl BondMembership {
     /// A flow that has this number and has not moved yet.
     pub fn new(bond: Option<BondKey>, number: u64) -> Self {
         Self {
@@ -37,34 +37,34 @@ impl Bonded {
             leg: 0,
             from: None,
             stalled: None,
-            told: 0,
+            reported: 0,
             queued: false,
         }
     }
 
     /// Notes that everything before the number `next` has arrived. Returns whether the peer should be told at once, or
     /// together with other flows.
-    pub fn note_arrived(&mut self, next: u64) -> Tell {
-        let untold = next.saturating_sub(self.told);
-        if untold >= SEEN_EVERY {
-            self.told = next;
-            Tell::Now
-        } else if untold > 0 && !std::mem::replace(&mut self.queued, true) {
-            Tell::Soon
+    pub fn note_arrived(&mut self, next: u64) -> SeenTiming {
+        let unreported = next.saturating_sub(self.reported);
+        if unreported >= SEEN_EVERY {
+            self.reported = next;
+            SeenTiming::Now
+        } else if unreported > 0 && !std::mem::replace(&mut self.queued, true) {
+            SeenTiming::Soon
         } else {
-            Tell::Nothing
+            SeenTiming::Nothing
         }
     }
 
     /// Takes the flow's turn in the queue of flows with a SEEN to send. Returns whether `next` is new to the peer.
     pub fn take_turn(&mut self, next: u64) -> bool {
         self.queued = false;
-        std::mem::replace(&mut self.told, next) < next
+        std::mem::replace(&mut self.reported, next) < next
     }
 
     /// Notes that the peer has been told that everything before `next` has arrived.
-    pub fn note_told(&mut self, next: u64) {
-        self.told = next;
+    pub fn note_reported(&mut self, next: u64) {
+        self.reported = next;
     }
 
     /// Notes that the flow has left its connection, on which nothing has moved since `since`. If the flow leaves
@@ -79,7 +79,7 @@ impl Bonded {
     }
 
     /// Notes that the flow continues. Returns for how long nothing moved.
-    pub fn go_on(&mut self, now: Instant) -> Duration {
+    pub fn resume(&mut self, now: Instant) -> Duration {
         let since = self.stalled.take();
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
@@ -88,13 +88,13 @@ impl Bonded {
     /// `next` has arrived.
     pub fn begin_leg(&mut self, next: u64) {
         self.queued = false;
-        self.told = next;
+        self.reported = next;
     }
 }
 
 /// When to tell the peer that bytes have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tell {
+pub enum SeenTiming {
     /// Send nothing: the peer knows already, or the flow is already queued.
     Nothing,
     /// Send it together with other flows: queue the flow.
@@ -105,26 +105,26 @@ pub enum Tell {
 
 /// The state of a flow that has no connection.
 #[derive(Debug)]
-pub struct Detached {
-    carried: Carried,
+pub struct DetachedState {
+    carrier: Carrier,
     until: Instant,
     /// Memory that is charged for the flow's received data, in bytes.
     charged: u64,
 }
 
-impl Detached {
+impl DetachedState {
     /// Makes the state of a flow that may wait until `until` for another connection.
-    pub(crate) fn new(carried: Carried, until: Instant) -> Self {
+    pub(crate) fn new(carrier: Carrier, until: Instant) -> Self {
         Self {
-            carried,
+            carrier,
             until,
             charged: 0,
         }
     }
 
     /// The connection and stream that carried the flow.
-    pub fn carried(&self) -> Carried {
-        self.carried
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
     }
 
     /// The time until which the flow waits.

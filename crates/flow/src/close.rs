@@ -3,7 +3,7 @@
 use quictun_wire::code::FlowCode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum DirectionState {
     /// More bytes may follow.
     Open,
     /// The source ended with a FIN, and the FIN was passed on.

@@ -11,9 +11,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use quictun_wire::bond::{Ask, BondGrant};
+use quictun_wire::bond::{BondGrant, BondRequest};
 use quictun_wire::code::FlowCode;
-use quictun_wire::control::{Frame, Gone, MAX_FLOWS, MAX_FRAME, Seen};
+use quictun_wire::control::{FlowEnd, Frame, MAX_FLOWS, MAX_FRAME, Seen};
 use quictun_wire::join::{Grant, Join};
 
 use crate::inlet::Inlet;
@@ -40,12 +40,12 @@ const UNSEEN_COST: usize = 40;
     clippy::struct_excessive_bools,
     reason = "independent facts: what the peer has said, and what has come"
 )]
-pub struct Control {
+pub struct ControlStream {
     /// Id of the control stream.
     stream: Option<u64>,
     /// The peer's HELLO or `HELLO_ACK` has arrived.
     open: bool,
-    answer: Answer,
+    answer: HelloAnswer,
     /// Server: the bond that the answer grants.
     bond: Option<BondGrant>,
     /// Reverse forwards: the client has asked for them, and the server has agreed.
@@ -57,11 +57,11 @@ pub struct Control {
     pending: Bytes,
     outbox: Vec<u8>,
     seen: Vec<Seen>,
-    gone: Vec<Gone>,
+    gone: Vec<FlowEnd>,
     /// Flows of the bond that ended while they had no connection.
-    ended: Vec<Gone>,
+    ended: Vec<FlowEnd>,
     /// Flows that the peer should hold (`true`) or continue (`false`), in this order.
-    rests: Vec<(u64, bool)>,
+    holds: Vec<(u64, bool)>,
     /// Ended flows that the peer has not confirmed: the number of each, and the number that SEEN must name.
     unseen: BTreeMap<u64, u64>,
     /// Count of further unconfirmed flows, whose numbers were dropped to save memory.
@@ -72,24 +72,24 @@ pub struct Control {
 
 /// Server: how HELLO is answered.
 #[derive(Debug, Default)]
-enum Answer {
+enum HelloAnswer {
     #[default]
     Plain,
     /// The client has sent JOIN, which has not been judged yet.
     AfterJoin,
     With(Grant),
     /// The answer has been sent.
-    Given,
+    Sent,
 }
 
-impl Control {
+impl ControlStream {
     /// Client: begins the stream with a HELLO that identifies this client.
     pub fn begin(
         &mut self,
         stream: u64,
         proof: Option<[u8; 32]>,
         join: Option<Join>,
-        bond: Option<Ask>,
+        bond: Option<BondRequest>,
         reverse: bool,
     ) {
         self.stream = Some(stream);
@@ -134,7 +134,7 @@ impl Control {
     }
 
     /// Queues a frame, if there is a control stream.
-    pub fn say(&mut self, frame: &Frame) {
+    pub fn send_frame(&mut self, frame: &Frame) {
         if self.stream.is_some() {
             frame.encode(&mut self.outbox);
         }
@@ -142,15 +142,15 @@ impl Control {
 
     /// Server: notes that the peer's HELLO has a JOIN. It is answered once the JOIN is judged.
     pub fn begin_join(&mut self) {
-        self.answer = Answer::AfterJoin;
+        self.answer = HelloAnswer::AfterJoin;
     }
 
     /// Server: sets the grant for a client that sent JOIN. Returns false if the client sent no JOIN, or was already
     /// answered.
     pub fn end_join(&mut self, grant: Option<Grant>) -> bool {
-        let waited = matches!(self.answer, Answer::AfterJoin);
+        let waited = matches!(self.answer, HelloAnswer::AfterJoin);
         if waited {
-            self.answer = grant.map_or(Answer::Plain, Answer::With);
+            self.answer = grant.map_or(HelloAnswer::Plain, HelloAnswer::With);
         }
         waited
     }
@@ -158,14 +158,14 @@ impl Control {
     /// Server: answers HELLO, unless its JOIN has not been judged yet. `bond` is the bond that the answer grants.
     pub fn answer_hello(&mut self, bond: Option<BondGrant>) {
         self.bond = bond.or(self.bond.take());
-        let grant = match std::mem::replace(&mut self.answer, Answer::Given) {
-            Answer::Plain => None,
-            Answer::With(grant) => Some(grant),
-            Answer::AfterJoin => {
-                self.answer = Answer::AfterJoin;
+        let grant = match std::mem::replace(&mut self.answer, HelloAnswer::Sent) {
+            HelloAnswer::Plain => None,
+            HelloAnswer::With(grant) => Some(grant),
+            HelloAnswer::AfterJoin => {
+                self.answer = HelloAnswer::AfterJoin;
                 return;
             }
-            Answer::Given => return,
+            HelloAnswer::Sent => return,
         };
         let bond = self.bond.take();
         Frame::HelloAck {
@@ -178,7 +178,7 @@ impl Control {
 
     /// Server: whether HELLO has been answered.
     pub fn is_answered(&self) -> bool {
-        matches!(self.answer, Answer::Given)
+        matches!(self.answer, HelloAnswer::Sent)
     }
 
     /// Id of the control stream, if there is one.
@@ -240,7 +240,7 @@ impl Control {
     /// Whether there is something to write.
     pub fn has_frames(&self) -> bool {
         let ended = !self.seen.is_empty() || !self.gone.is_empty() || !self.ended.is_empty();
-        ended || !self.rests.is_empty() || !self.outbox.is_empty() || !self.pending.is_empty()
+        ended || !self.holds.is_empty() || !self.outbox.is_empty() || !self.pending.is_empty()
     }
 
     /// Writes queued frames to `stream` until it takes no more. Returns how many bytes it took, and whether more than
@@ -285,7 +285,7 @@ impl Control {
     /// Queues a GONE: a flow has ended before everything of it arrived.
     pub fn note_gone(&mut self, flow: u64, code: FlowCode) {
         if self.stream.is_some() || self.gone.len() < MAX_FLOWS {
-            self.gone.push(Gone {
+            self.gone.push(FlowEnd {
                 flow,
                 code: code.to_u64(),
             });
@@ -293,13 +293,13 @@ impl Control {
     }
 
     /// Queues an ENDED: a flow of the bond has ended while it had no connection. It is named by its number in the bond.
-    pub fn note_ended(&mut self, gone: Gone) {
+    pub fn note_ended(&mut self, gone: FlowEnd) {
         self.ended.push(gone);
     }
 
     /// Queues a HOLD (`true`) or GO (`false`): the peer should send no more on the flow, or send again.
     pub fn hold(&mut self, flow: u64, hold: bool) {
-        self.rests.push((flow, hold));
+        self.holds.push((flow, hold));
     }
 
     /// Notes that a flow has ended here and that the peer has not confirmed all of it. `free` is the free memory, in
@@ -341,8 +341,8 @@ impl Control {
     pub fn kept(&self) -> u64 {
         let frames = self.pending.len() + self.outbox.capacity();
         let said = self.seen.capacity() * size_of::<Seen>()
-            + (self.gone.capacity() + self.ended.capacity()) * size_of::<Gone>()
-            + self.rests.capacity() * size_of::<(u64, bool)>();
+            + (self.gone.capacity() + self.ended.capacity()) * size_of::<FlowEnd>()
+            + self.holds.capacity() * size_of::<(u64, bool)>();
         (frames + said + self.unseen.len() * UNSEEN_COST) as u64
     }
 
@@ -366,9 +366,9 @@ impl Control {
         for flows in std::mem::take(&mut self.ended).chunks(MAX_FLOWS) {
             Frame::Ended(flows.to_vec()).encode(&mut self.outbox);
         }
-        let rests = std::mem::take(&mut self.rests);
+        let holds = std::mem::take(&mut self.holds);
         // The peer obeys the last frame that names a flow, so HOLD and GO keep their order.
-        for same in rests.chunk_by(|one, other| one.1 == other.1) {
+        for same in holds.chunk_by(|one, other| one.1 == other.1) {
             for flows in same.chunks(MAX_FLOWS) {
                 let hold = flows[0].1;
                 let flows = flows.iter().map(|&(flow, _)| flow).collect();
@@ -394,7 +394,7 @@ mod tests {
         index * 4
     }
 
-    fn frames(control: &mut Control) -> Vec<Frame> {
+    fn frames(control: &mut ControlStream) -> Vec<Frame> {
         control.encode();
         let bytes = std::mem::take(&mut control.outbox);
         let mut rest = bytes.as_slice();
@@ -408,8 +408,8 @@ mod tests {
 
     // PROTOCOL CONTROL-7.
     #[test]
-    fn what_was_said_last_of_a_flow_is_said_last() {
-        let mut control = Control::default();
+    fn the_latest_hold_or_go_of_a_flow_is_sent_last() {
+        let mut control = ControlStream::default();
         for (index, hold) in [(0, true), (1, true), (0, false), (0, true)] {
             control.hold(stream(index), hold);
         }
@@ -422,8 +422,8 @@ mod tests {
     }
 
     #[test]
-    fn as_many_flows_as_a_frame_may_name_and_one_more() {
-        let mut control = Control::default();
+    fn one_more_flow_than_a_frame_may_name_takes_a_second_frame() {
+        let mut control = ControlStream::default();
         for index in 0..=MAX_FLOWS as u64 {
             control.hold(stream(index), true);
         }
@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn a_join_is_answered_once_and_not_before_it_is_judged() {
         let grant = || Some(Grant::new("laptop", ["a:1".to_owned()]));
-        let mut control = Control::default();
+        let mut control = ControlStream::default();
         control.begin_join();
         // The certificate identified the client in the same turn.
         control.answer_hello(None);
@@ -452,7 +452,7 @@ mod tests {
         };
         assert_eq!(frames(&mut control), [answer(grant())]);
         assert!(!control.end_join(grant()), "HELLO was already answered");
-        let mut plain = Control::default();
+        let mut plain = ControlStream::default();
         assert!(!plain.end_join(grant()), "the client sent no JOIN");
         plain.answer_hello(None);
         assert_eq!(frames(&mut plain), [answer(None)]);
@@ -460,10 +460,10 @@ mod tests {
 
     // PROTOCOL CLOSE-13, MEMORY-1.
     #[test]
-    fn flows_whose_numbers_are_forgotten_are_waited_for_all_the_same() {
-        let mut control = Control {
+    fn flows_with_dropped_numbers_still_await_confirmation() {
+        let mut control = ControlStream {
             stream: Some(stream(0)),
-            ..Control::default()
+            ..ControlStream::default()
         };
         let flows = 3 * UNSEEN_MIN as u64;
         for index in 1..=flows {

@@ -3,12 +3,12 @@
 mod moving;
 mod pump;
 
-pub use moving::BadNumber;
+pub use moving::ResumeError;
 
 use bytes::Bytes;
 use quictun_wire::code::FlowCode;
 
-use crate::close::{Direction, Ending};
+use crate::close::{DirectionState, Ending};
 use crate::heads::Heads;
 use crate::to_app::ToApp;
 use crate::to_tunnel::ToTunnel;
@@ -94,7 +94,7 @@ impl<S: Socket> Flow<S> {
 
     /// Handles the peer's `STOP_SENDING`: the application is no longer read.
     pub fn handle_stopped<T: Stream>(&mut self, stream: &mut T, code: u64) {
-        if self.to_tunnel.direction == Direction::Closed {
+        if self.to_tunnel.direction == DirectionState::Closed {
             return;
         }
         if self.to_tunnel.is_owed() {
@@ -102,7 +102,7 @@ impl<S: Socket> Flow<S> {
         }
         self.to_tunnel.close();
         self.stopped = true;
-        if self.to_app.direction == Direction::Finished {
+        if self.to_app.direction == DirectionState::Finished {
             self.part(Ending::PeerReset(FlowCode::from_u64(code)));
         }
     }
@@ -116,12 +116,12 @@ impl<S: Socket> Flow<S> {
         if self.ending.is_some() || self.parting.is_some() {
             return;
         }
-        let cut = self.to_tunnel.direction == Direction::Open;
+        let cut = self.to_tunnel.direction == DirectionState::Open;
         self.to_tunnel.close();
         self.stopped |= cut;
-        if self.to_app.direction == Direction::Finished {
+        if self.to_app.direction == DirectionState::Finished {
             self.part(Ending::Abandoned(code));
-        } else if self.to_app.direction == Direction::Open && self.to_app.take_all(stream) {
+        } else if self.to_app.direction == DirectionState::Open && self.to_app.take_all(stream) {
             self.lost = Some(code);
         } else {
             self.cut(code);
@@ -171,7 +171,7 @@ impl<S: Socket> Flow<S> {
         self.ending.is_none()
             && !self.stopped
             && self.to_tunnel.is_untouched()
-            && to_app.direction == Direction::Open
+            && to_app.direction == DirectionState::Open
             && to_app.bytes == 0
             && to_app.inlet.buffered() == 0
     }
@@ -208,7 +208,7 @@ impl<S: Socket> Flow<S> {
 
     /// The number after the FIN's, once the application has finished and the stream has accepted the FIN.
     pub fn end_sent(&self) -> Option<u64> {
-        let finished = self.to_tunnel.direction == Direction::Finished;
+        let finished = self.to_tunnel.direction == DirectionState::Finished;
         finished.then(|| self.to_tunnel.app_bytes() + 1)
     }
 
@@ -235,7 +235,7 @@ impl<S: Socket> Flow<S> {
             stream.reset(code);
             self.to_tunnel.close();
         }
-        if self.to_app.direction == Direction::Open {
+        if self.to_app.direction == DirectionState::Open {
             stream.stop(code);
             self.to_app.close();
         }
@@ -250,7 +250,7 @@ impl<S: Socket> Flow<S> {
 
     /// Notes how the flow ended, if both directions have ended.
     fn settle(&mut self, how: Ending) {
-        let over = |direction| direction != Direction::Open;
+        let over = |direction| direction != DirectionState::Open;
         if self.ending.is_none() && over(self.to_tunnel.direction) && over(self.to_app.direction) {
             self.ending = Some(how);
             if how == Ending::Finished {

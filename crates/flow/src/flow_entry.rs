@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::backlog::{Backlog, Stand};
-use crate::bonded::{Bonded, Detached};
+use crate::backlog::{Backlog, ReceiveState};
+use crate::bonded::{BondMembership, DetachedState};
 use crate::close::Ending;
 use crate::flow::Flow;
 use crate::ids::{ConnectionKey, FlowId};
 use crate::inlet::Inlet;
-use crate::pinned::Kept;
+use crate::message_detector::MessageDetector;
+use crate::pinned::PinnedByFlow;
 use crate::report::{FlowReport, FlowSummary};
 use crate::request::FlowRequest;
-use crate::salvage::{Carried, IDLE_MAX, Salvage};
+use crate::salvage::{Carrier, IDLE_MAX, Salvage};
 use crate::socket::Socket;
-use crate::tally::Tally;
 
 /// Most application bytes sent before the server has answered. They wait in its receive window, which all flows share,
 /// for as long as the dial takes. A few targets that never answer must not fill that window.
@@ -45,9 +45,9 @@ const SPICE_MAGIC: &[u8] = b"REDQ";
 )]
 pub struct FlowEntry<S, T> {
     id: FlowId,
-    lane: Option<Lane<T>>,
+    stream_key: Option<StreamKey<T>>,
     /// The phase that the flow is in.
-    pub phase: Phase<S>,
+    pub phase: FlowPhase<S>,
     token: String,
     client_app: String,
     server_app: String,
@@ -66,33 +66,33 @@ pub struct FlowEntry<S, T> {
     /// Received data that the flow holds, as last counted.
     pub backlog: Backlog,
     /// Batches that slices of the held data keep in memory, as counted in the flow's engine.
-    pub pinned: Kept,
+    pub pinned: PinnedByFlow,
     /// Bytes that move from the flow's application.
-    pub outbound: Tally,
+    pub outbound: MessageDetector,
     /// Bytes that move to the flow's application.
-    pub inbound: Tally,
+    pub inbound: MessageDetector,
     /// The first number of the flow that the peer has not confirmed (PROTOCOL CONTROL-5).
     seen: u64,
-    end_told: bool,
+    end_reported: bool,
     /// The peer's application does not read, so nothing is sent for now.
-    resting: bool,
+    paused_by_peer: bool,
     /// Set once the connection is lost, while data that has arrived is still being delivered.
     salvage: Option<Salvage>,
     /// Time by which the socket must have sent its remaining data.
-    part_by: Option<Instant>,
+    part_deadline: Option<Instant>,
     /// How often the flow was taken off a connection because the server did not answer.
     reopened: u8,
     /// Set if the flow can move to another connection of its bond.
-    pub bonded: Option<Bonded>,
+    pub bonded: Option<BondMembership>,
     /// Set while the flow waits for another connection.
-    detached: Option<Box<Detached>>,
+    detached: Option<Box<DetachedState>>,
     /// Client: the inlet for the answer to MOVE, and for the data that follows it.
     moving: Option<Box<Inlet>>,
 }
 
 /// The connection and stream that carry a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane<T> {
+pub struct StreamKey<T> {
     /// Key of the connection.
     pub connection: ConnectionKey,
     /// The stream on that connection.
@@ -101,7 +101,7 @@ pub struct Lane<T> {
 
 /// The phases of a flow.
 #[derive(Debug)]
-pub enum Phase<S> {
+pub enum FlowPhase<S> {
     /// Client: the flow waits for a connection.
     Waiting(S),
     /// Server: the request is being read.
@@ -126,27 +126,27 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             token: request.token,
             client_app: request.client_app,
             source: request.source,
-            ..Self::new(id, None, Phase::Waiting(socket), now)
+            ..Self::new(id, None, FlowPhase::Waiting(socket), now)
         }
     }
 
     /// Server: makes a flow for a stream whose request is to be read.
-    pub fn reading(id: FlowId, lane: Lane<T>, now: Instant) -> Self {
-        Self::new(id, Some(lane), Phase::Reading(Inlet::new()), now)
+    pub fn reading(id: FlowId, stream_key: StreamKey<T>, now: Instant) -> Self {
+        Self::new(id, Some(stream_key), FlowPhase::Reading(Inlet::new()), now)
     }
 
     /// Server: makes a flow for an application that connected to the listener named by `token`. `request` is sent
     /// before the application's bytes.
     pub fn incoming(
         id: FlowId,
-        (lane, request): (Lane<T>, Bytes),
+        (stream_key, request): (StreamKey<T>, Bytes),
         socket: S,
         (token, server_app): (String, String),
         now: Instant,
     ) -> Self {
         let mut flow = Flow::new(socket, Inlet::new());
         flow.send_first(request);
-        let phase = Phase::Bridged {
+        let phase = FlowPhase::Bridged {
             flow,
             answered: false,
         };
@@ -154,14 +154,19 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             token,
             server_app,
             incoming: true,
-            ..Self::new(id, Some(lane), phase, now)
+            ..Self::new(id, Some(stream_key), phase, now)
         }
     }
 
-    fn new(id: FlowId, lane: Option<Lane<T>>, phase: Phase<S>, now: Instant) -> Self {
+    fn new(
+        id: FlowId,
+        stream_key: Option<StreamKey<T>>,
+        phase: FlowPhase<S>,
+        now: Instant,
+    ) -> Self {
         Self {
             id,
-            lane,
+            stream_key,
             phase,
             token: String::new(),
             client_app: String::new(),
@@ -174,14 +179,14 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             blocked: None,
             shaped: false,
             backlog: Backlog::new(now),
-            pinned: Kept::default(),
-            outbound: Tally::default(),
-            inbound: Tally::default(),
+            pinned: PinnedByFlow::default(),
+            outbound: MessageDetector::default(),
+            inbound: MessageDetector::default(),
             seen: 0,
-            end_told: false,
-            resting: false,
+            end_reported: false,
+            paused_by_peer: false,
             salvage: None,
-            part_by: None,
+            part_deadline: None,
             reopened: 0,
             bonded: None,
             detached: None,
@@ -215,19 +220,20 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// The connection and stream that carry the flow now.
-    pub fn lane(&self) -> Option<Lane<T>> {
-        self.lane
+    pub fn stream_key(&self) -> Option<StreamKey<T>> {
+        self.stream_key
     }
 
     /// Whether `connection` carries the flow.
     pub fn is_on(&self, connection: ConnectionKey) -> bool {
-        self.lane.is_some_and(|lane| lane.connection == connection)
+        self.stream_key
+            .is_some_and(|stream_key| stream_key.connection == connection)
     }
 
     /// Server: notes that the request has been read. Data behind the request waits in `inlet`.
     pub fn begin_dialing(&mut self, token: &str, inlet: Inlet) {
         token.clone_into(&mut self.token);
-        self.phase = Phase::Dialing(inlet);
+        self.phase = FlowPhase::Dialing(inlet);
     }
 
     /// Client: notes that the server opened this flow for `peer`, an application that connected to a listener. Data
@@ -235,7 +241,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     pub fn begin_incoming(&mut self, peer: String, inlet: Inlet) {
         self.server_app = peer;
         self.incoming = true;
-        self.phase = Phase::Dialing(inlet);
+        self.phase = FlowPhase::Dialing(inlet);
     }
 
     /// Client: sets the target of a flow that the server opened.
@@ -255,8 +261,8 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         } else {
             self.server_app = app;
         }
-        let inlet = match std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new())) {
-            Phase::Dialing(inlet) => inlet,
+        let inlet = match std::mem::replace(&mut self.phase, FlowPhase::Reading(Inlet::new())) {
+            FlowPhase::Dialing(inlet) => inlet,
             _ => Inlet::new(),
         };
         let is_spice = inlet.header(SPICE_MAGIC.len()) == SPICE_MAGIC;
@@ -265,7 +271,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         if is_spice {
             flow.keep_heads();
         }
-        self.phase = Phase::Bridged {
+        self.phase = FlowPhase::Bridged {
             flow,
             answered: true,
         };
@@ -274,12 +280,12 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
     /// Client: bridges the flow to a new stream. `request` is sent before the application's bytes. With `raw`, no
     /// answer is expected. Returns false if the flow did not wait for a stream.
-    pub fn open_on(&mut self, lane: Lane<T>, request: Bytes, raw: bool) -> bool {
-        let phase = std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new()));
-        let Phase::Waiting(socket) = phase else {
+    pub fn open_on(&mut self, stream_key: StreamKey<T>, request: Bytes, raw: bool) -> bool {
+        let phase = std::mem::replace(&mut self.phase, FlowPhase::Reading(Inlet::new()));
+        let FlowPhase::Waiting(socket) = phase else {
             return false;
         };
-        self.lane = Some(lane);
+        self.stream_key = Some(stream_key);
         let mut flow = Flow::new(socket, Inlet::new());
         flow.send_first(request);
         // A raw flow has no answer to wait for, so it is established from the start.
@@ -287,7 +293,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             flow.keep_heads();
         }
         self.established = raw;
-        self.phase = Phase::Bridged {
+        self.phase = FlowPhase::Bridged {
             flow,
             answered: raw,
         };
@@ -296,7 +302,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
     /// Notes that the peer has accepted the flow.
     pub fn handle_accepted(&mut self) {
-        if let Phase::Bridged { answered, .. } = &mut self.phase {
+        if let FlowPhase::Bridged { answered, .. } = &mut self.phase {
             *answered = true;
         }
         self.established = true;
@@ -310,7 +316,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// Whether the flow may start again on another connection: the server has not answered, and no application byte has
     /// been sent that another request would send again (PROTOCOL CLOSE-10).
     pub fn may_reopen(&self) -> bool {
-        let Phase::Bridged {
+        let FlowPhase::Bridged {
             flow,
             answered: false,
         } = &self.phase
@@ -321,14 +327,14 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Takes the flow off its connection, to wait for another. Returns where it was carried.
-    pub fn reopen(&mut self) -> Option<Lane<T>> {
-        let lane = self.leave()?;
+    pub fn reopen(&mut self) -> Option<StreamKey<T>> {
+        let stream_key = self.leave()?;
         self.reopened += 1;
-        let phase = std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new()));
-        if let Phase::Bridged { flow, .. } = phase {
-            self.phase = Phase::Waiting(flow.into_socket());
+        let phase = std::mem::replace(&mut self.phase, FlowPhase::Reading(Inlet::new()));
+        if let FlowPhase::Bridged { flow, .. } = phase {
+            self.phase = FlowPhase::Waiting(flow.into_socket());
         }
-        Some(lane)
+        Some(stream_key)
     }
 
     /// Whether the flow was taken off a connection before.
@@ -337,18 +343,18 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Continues without the connection, to deliver data that has arrived.
-    pub fn begin_salvage(&mut self, now: Instant, carried: Carried) {
+    pub fn begin_salvage(&mut self, now: Instant, carrier: Carrier) {
         let delivered = self.flow().map_or(0, Flow::bytes_to_app);
-        self.salvage = Some(Salvage::new(now, carried, delivered));
+        self.salvage = Some(Salvage::new(now, carrier, delivered));
         self.leave();
     }
 
     /// Takes the flow off its connection and out of the connection's queues.
-    fn leave(&mut self) -> Option<Lane<T>> {
+    fn leave(&mut self) -> Option<StreamKey<T>> {
         self.queued = false;
         self.blocked = None;
         self.shaped = false;
-        self.lane.take()
+        self.stream_key.take()
     }
 
     /// The flow's time without its connection, if the connection is lost.
@@ -359,17 +365,17 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// The flow and its salvage state, if its connection is lost.
     pub fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
         match (&mut self.phase, &mut self.salvage) {
-            (Phase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
+            (FlowPhase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
             _ => None,
         }
     }
 
     /// Returns when to check again a flow that only waits for its socket.
-    pub fn look_at(&mut self, now: Instant) -> Option<Instant> {
+    pub fn next_check(&mut self, now: Instant) -> Option<Instant> {
         if !self.flow()?.is_parting() {
             return None;
         }
-        let by = *self.part_by.get_or_insert(now + IDLE_MAX);
+        let by = *self.part_deadline.get_or_insert(now + IDLE_MAX);
         // Thousands of flows may wait for applications that do not read, so the interval grows with the wait.
         let waited = IDLE_MAX.saturating_sub(by.saturating_duration_since(now));
         Some(by.min(now + (waited / 4).clamp(LOOK_AGAIN, LOOK_AGAIN_MAX)))
@@ -377,7 +383,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
     /// Checks whether the socket has sent everything, or has taken too long.
     pub fn poll_parting(&mut self, now: Instant) {
-        let late = self.part_by.is_some_and(|by| by <= now);
+        let late = self.part_deadline.is_some_and(|by| by <= now);
         if let Some(flow) = self.flow_mut() {
             flow.poll_parting(late);
         }
@@ -388,18 +394,18 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.flow().and_then(Flow::ending)
     }
 
-    /// Summarises the flow's life for one log line. `carried` is `None` if the flow never had a connection.
+    /// Summarises the flow's life for one log line. `carrier` is `None` if the flow never had a connection.
     pub fn into_summary(
         self,
         now: Instant,
         ending: Ending,
-        carried: Option<Carried>,
+        carrier: Option<Carrier>,
     ) -> FlowSummary {
         FlowSummary {
             flow: self.id,
-            connection: carried.map(|carried| carried.connection),
-            stream_id: carried.map(|carried| carried.stream_id),
-            remote: carried.map(|carried| carried.remote),
+            connection: carrier.map(|carrier| carrier.connection),
+            stream_id: carrier.map(|carrier| carrier.stream_id),
+            remote: carrier.map(|carrier| carrier.remote),
             ending,
             established: self.established,
             incoming: self.incoming,
@@ -412,15 +418,15 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// Reports the flow's state. `carried` says where the flow is, or was last, carried.
-    pub fn report(&self, carried: Carried) -> FlowReport {
+    /// Reports the flow's state. `carrier` says where the flow is, or was last, carried.
+    pub fn report(&self, carrier: Carrier) -> FlowReport {
         let flow = self.flow();
         let heads = flow.and_then(Flow::heads);
         FlowReport {
             id: self.id,
-            connection: carried.connection,
-            stream_id: carried.stream_id,
-            remote: carried.remote,
+            connection: carrier.connection,
+            stream_id: carrier.stream_id,
+            remote: carrier.remote,
             token: self.token.clone(),
             client_app: self.client_app.clone(),
             server_app: self.server_app.clone(),
@@ -440,19 +446,19 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// Whether the flow can continue on another connection.
     pub fn can_move(&self) -> bool {
-        let answered = matches!(self.phase, Phase::Bridged { answered: true, .. });
+        let answered = matches!(self.phase, FlowPhase::Bridged { answered: true, .. });
         answered && self.bonded.is_some() && self.flow().is_some_and(Flow::can_move)
     }
 
     /// Whether the flow stays although both its directions have ended: the peer may still ask for sent data, or the
     /// stream that the flow moved to must still be ended.
     pub fn lingers(&self) -> bool {
-        self.owes_stream() || self.can_move() && self.unseen_end().is_some()
+        self.has_open_stream() || self.can_move() && self.unseen_end().is_some()
     }
 
     /// Whether the flow's stream has not ended, even if the flow has.
-    pub fn owes_stream(&self) -> bool {
-        self.lane.is_some() && self.flow().is_some_and(Flow::owes_stream)
+    pub fn has_open_stream(&self) -> bool {
+        self.stream_key.is_some() && self.flow().is_some_and(Flow::has_open_stream)
     }
 
     /// Whether the flow has received everything, and the peer has confirmed everything.
@@ -464,16 +470,16 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Continues without a connection until `until`. Call [`Flow::detach`] first.
-    pub fn detach(&mut self, carried: Carried, until: Instant) {
+    pub fn detach(&mut self, carrier: Carrier, until: Instant) {
         if self.detached.is_none() {
-            self.detached = Some(Box::new(Detached::new(carried, until)));
+            self.detached = Some(Box::new(DetachedState::new(carrier, until)));
         }
         self.moving = None;
         self.leave();
     }
 
     /// The state of a flow that has no connection now.
-    pub fn detached(&self) -> Option<&Detached> {
+    pub fn detached(&self) -> Option<&DetachedState> {
         self.detached.as_deref()
     }
 
@@ -484,18 +490,18 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// The flow and its detached state, if it has no connection now. Lets the caller move data that has arrived.
-    pub fn detached_mut(&mut self) -> Option<(&mut Flow<S>, &mut Detached)> {
+    pub fn detached_mut(&mut self) -> Option<(&mut Flow<S>, &mut DetachedState)> {
         match (&mut self.phase, &mut self.detached) {
-            (Phase::Bridged { flow, .. }, Some(detached)) => Some((flow, detached)),
+            (FlowPhase::Bridged { flow, .. }, Some(detached)) => Some((flow, detached)),
             _ => None,
         }
     }
 
-    /// Continues on `lane`. Returns the state of the time without a connection.
-    pub fn attach(&mut self, now: Instant, lane: Lane<T>) -> Option<Box<Detached>> {
-        self.lane = Some(lane);
-        self.resting = false;
-        self.backlog.begin_lane(now);
+    /// Continues on `stream_key`. Returns the state of the time without a connection.
+    pub fn attach(&mut self, now: Instant, stream_key: StreamKey<T>) -> Option<Box<DetachedState>> {
+        self.stream_key = Some(stream_key);
+        self.paused_by_peer = false;
+        self.backlog.restart(now);
         self.detached.take()
     }
 
@@ -515,38 +521,38 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Gives up moving and continues like a flow whose connection is lost for good.
-    pub fn abandon_move(&mut self, now: Instant) -> Option<Box<Detached>> {
+    pub fn abandon_move(&mut self, now: Instant) -> Option<Box<DetachedState>> {
         let detached = self.detached.take()?;
         self.bonded = None;
-        self.begin_salvage(now, detached.carried());
+        self.begin_salvage(now, detached.carrier());
         Some(detached)
     }
 }
 
 /// Data transfer and memory.
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// The bridged flow, if the phase is [`Phase::Bridged`].
+    /// The bridged flow, if the phase is [`FlowPhase::Bridged`].
     pub fn flow(&self) -> Option<&Flow<S>> {
         match &self.phase {
-            Phase::Bridged { flow, .. } => Some(flow),
-            Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing(_) => None,
+            FlowPhase::Bridged { flow, .. } => Some(flow),
+            FlowPhase::Waiting(_) | FlowPhase::Reading(_) | FlowPhase::Dialing(_) => None,
         }
     }
 
-    /// The bridged flow for changes, if the phase is [`Phase::Bridged`].
+    /// The bridged flow for changes, if the phase is [`FlowPhase::Bridged`].
     pub fn flow_mut(&mut self) -> Option<&mut Flow<S>> {
         match &mut self.phase {
-            Phase::Bridged { flow, .. } => Some(flow),
-            Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing(_) => None,
+            FlowPhase::Bridged { flow, .. } => Some(flow),
+            FlowPhase::Waiting(_) | FlowPhase::Reading(_) | FlowPhase::Dialing(_) => None,
         }
     }
 
     /// The application's socket, if there is one.
     pub fn socket(&self) -> Option<&S> {
         match &self.phase {
-            Phase::Waiting(socket) => Some(socket),
-            Phase::Bridged { flow, .. } => Some(flow.socket()),
-            Phase::Reading(_) | Phase::Dialing(_) => None,
+            FlowPhase::Waiting(socket) => Some(socket),
+            FlowPhase::Bridged { flow, .. } => Some(flow.socket()),
+            FlowPhase::Reading(_) | FlowPhase::Dialing(_) => None,
         }
     }
 
@@ -556,23 +562,23 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             return Some(moving);
         }
         match &mut self.phase {
-            Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
-            Phase::Bridged { flow, .. } => Some(flow.inlet()),
-            Phase::Waiting(_) => None,
+            FlowPhase::Reading(inlet) | FlowPhase::Dialing(inlet) => Some(inlet),
+            FlowPhase::Bridged { flow, .. } => Some(flow.inlet()),
+            FlowPhase::Waiting(_) => None,
         }
     }
 
     fn inlet(&self) -> Option<&Inlet> {
         match &self.phase {
-            Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
-            Phase::Bridged { flow, .. } => Some(flow.arrived()),
-            Phase::Waiting(_) => None,
+            FlowPhase::Reading(inlet) | FlowPhase::Dialing(inlet) => Some(inlet),
+            FlowPhase::Bridged { flow, .. } => Some(flow.arrived()),
+            FlowPhase::Waiting(_) => None,
         }
     }
 
     /// How many application bytes may still be sent before the server has answered.
     pub fn early_left(&self, compat: bool) -> usize {
-        let Phase::Bridged {
+        let FlowPhase::Bridged {
             flow,
             answered: false,
         } = &self.phase
@@ -626,13 +632,13 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Sets whether the peer asked for a pause: HOLD (`true`) or GO (`false`).
-    pub fn set_resting(&mut self, resting: bool) {
-        self.resting = resting;
+    pub fn set_paused_by_peer(&mut self, paused_by_peer: bool) {
+        self.paused_by_peer = paused_by_peer;
     }
 
     /// Whether the peer asked for a pause (HOLD).
-    pub fn is_resting(&self) -> bool {
-        self.resting
+    pub fn is_paused_by_peer(&self) -> bool {
+        self.paused_by_peer
     }
 
     /// Memory of the data that the flow has received, in bytes.
@@ -642,16 +648,16 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// The state of the flow's receiving part.
-    pub fn stand(&self) -> Stand {
+    pub fn received(&self) -> ReceiveState {
         // A target that is still being dialled does not read either.
-        let dialing = matches!(self.phase, Phase::Dialing(_));
+        let dialing = matches!(self.phase, FlowPhase::Dialing(_));
         let held = self.held();
         let sum = |of: fn(&Inlet) -> u64| {
             let inlets = [self.inlet(), self.moving.as_deref()];
             inlets.into_iter().flatten().map(of).sum::<u64>()
         };
         let buffered = sum(|inlet| inlet.buffered() as u64);
-        Stand {
+        ReceiveState {
             held,
             overhead: held.saturating_sub(usize::try_from(buffered).unwrap_or(usize::MAX)),
             taken: sum(Inlet::taken),
@@ -668,12 +674,12 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// `None`.
     pub fn take_end(&mut self) -> Option<u64> {
         let end = self.flow()?.arrived().end()?;
-        (!std::mem::replace(&mut self.end_told, true)).then_some(end)
+        (!std::mem::replace(&mut self.end_reported, true)).then_some(end)
     }
 
     /// Whether the peer was told that everything has arrived.
-    pub fn is_end_told(&self) -> bool {
-        self.end_told
+    pub fn is_end_reported(&self) -> bool {
+        self.end_reported
     }
 
     /// Notes that the peer has everything before the number `next`.

@@ -4,7 +4,7 @@ use std::ops::{AddAssign, SubAssign};
 use std::time::{Duration, Instant};
 
 /// Shortest interval over which an application's reading rate is measured.
-pub(crate) const PACE_MIN: Duration = Duration::from_millis(2);
+pub(crate) const RATE_INTERVAL_MIN: Duration = Duration::from_millis(2);
 
 /// Memory held for received data by one flow, or by all flows of a connection, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,14 +34,14 @@ impl SubAssign for Holding {
 }
 
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ReadRate {
     since: Instant,
     bytes: u64,
     /// Bytes that the application took per round trip, in the previous interval.
     per_round_trip: u64,
 }
 
-impl Pace {
+impl ReadRate {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             since: now,
@@ -53,7 +53,7 @@ impl Pace {
     /// Estimates the bytes that the application takes per round trip. `bytes` is the total that it has taken so far.
     pub(crate) fn update(&mut self, now: Instant, rtt: Duration, bytes: u64) -> usize {
         let elapsed = now.saturating_duration_since(self.since);
-        let interval = rtt.max(PACE_MIN);
+        let interval = rtt.max(RATE_INTERVAL_MIN);
         let taken = bytes - self.bytes;
         if elapsed >= interval {
             let share = interval.as_nanos() * u128::from(taken) / elapsed.as_nanos().max(1);

@@ -10,7 +10,7 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 
-use crate::ready::{Ready, WRITE_CHUNKS};
+use crate::ready::{ReadyBytes, WRITE_CHUNKS};
 use crate::stream::ReadEnd;
 use crate::{Reassembly, Stream};
 
@@ -24,17 +24,17 @@ const EARLY_COST: usize = 160;
 #[derive(Debug)]
 pub struct Inlet {
     /// Bytes in order, not yet consumed.
-    ready: Ready,
+    ready: ReadyBytes,
     /// Bytes read from the stream in order so far. Reassembly takes over at this offset.
     received: u64,
     /// `Some` from the first gap on; the stream is then read unordered.
     reassembly: Option<Reassembly>,
     /// STREAM frames have arrived since the stream was last read until it blocked.
-    news: bool,
+    unread: bool,
     /// Everything up to the FIN has arrived.
     whole: bool,
     /// The flow's data was complete before it moved to its present stream, which is only read to its end.
-    spent: bool,
+    drain_only: bool,
     /// Bytes taken off this stream and all earlier ones.
     taken: u64,
     header: u64,
@@ -54,12 +54,12 @@ impl Inlet {
     /// An inlet for a stream on which data may already have arrived.
     pub fn new() -> Self {
         Self {
-            ready: Ready::default(),
+            ready: ReadyBytes::default(),
             received: 0,
             reassembly: None,
-            news: true,
+            unread: true,
             whole: false,
-            spent: false,
+            drain_only: false,
             taken: 0,
             header: 0,
             base: 0,
@@ -69,13 +69,13 @@ impl Inlet {
 
     /// Notes that a STREAM frame arrived. The peer's packets have at most `packet_max` bytes.
     pub fn handle_readable(&mut self, packet_max: usize) {
-        self.news = true;
+        self.unread = true;
         self.packet_max = packet_max;
     }
 
     /// Takes about `max` bytes off the stream, or fewer. Returns why it stopped.
     pub fn take_in<T: Stream>(&mut self, stream: &mut T, max: usize) -> ReadEnd {
-        if self.spent {
+        if self.drain_only {
             return self.spend(stream);
         }
         if self.whole {
@@ -98,7 +98,7 @@ impl Inlet {
                 Some(reassembly) => self.received = reassembly.next(),
                 None => self.received += taken as u64,
             }
-            if end == ReadEnd::Blocked && taken == 0 && self.news && self.reassembly.is_none() {
+            if end == ReadEnd::Blocked && taken == 0 && self.unread && self.reassembly.is_none() {
                 // Data has arrived, but not the next byte.
                 self.reassembly = Some(Reassembly::starting_at(self.received));
                 continue;
@@ -108,7 +108,7 @@ impl Inlet {
                 ReadEnd::More => return end,
                 ReadEnd::Blocked | ReadEnd::Reset(_) | ReadEnd::Gone => {}
             }
-            self.news = false;
+            self.unread = false;
             return end;
         }
     }
@@ -173,22 +173,22 @@ impl Inlet {
     /// Leaves a stream that is gone. Bytes that have arrived in order stay; the peer sends the rest again.
     pub(crate) fn leave(&mut self) {
         self.reassembly = None;
-        self.news = false;
-        self.spent = false;
+        self.unread = false;
+        self.drain_only = false;
     }
 
     /// Continues with a new stream. `leg` is its inlet, with the header removed. Its bytes begin with the number
     /// [`Inlet::next`].
-    pub(crate) fn go_on(&mut self, leg: Self) {
+    pub(crate) fn resume(&mut self, leg: Self) {
         self.taken += leg.taken;
         self.packet_max = leg.packet_max;
         if self.whole {
-            self.spent = !leg.whole;
+            self.drain_only = !leg.whole;
             return;
         }
         self.base = self.next();
         (self.received, self.header) = (leg.received, leg.header);
-        (self.reassembly, self.news) = (leg.reassembly, leg.news);
+        (self.reassembly, self.unread) = (leg.reassembly, leg.unread);
         self.whole = leg.whole;
         for piece in leg.ready.pieces() {
             self.ready.push(piece.clone());
@@ -196,8 +196,8 @@ impl Inlet {
     }
 
     /// Whether the stream must still be read although all data has arrived: see [`Inlet::take_in`].
-    pub fn is_spent(&self) -> bool {
-        self.spent
+    pub fn is_drain_only(&self) -> bool {
+        self.drain_only
     }
 
     /// Reads a stream whose data is not needed to its end, so that the library forgets it.
@@ -205,7 +205,7 @@ impl Inlet {
         let mut taken = 0;
         let end = stream.read(false, usize::MAX, &mut |_, chunk| taken += chunk.len());
         self.taken += taken as u64;
-        self.spent = end == ReadEnd::Blocked;
+        self.drain_only = end == ReadEnd::Blocked;
         end
     }
 
@@ -247,7 +247,7 @@ impl Inlet {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.ready = Ready::default();
+        self.ready = ReadyBytes::default();
         self.reassembly = None;
     }
 }

@@ -18,7 +18,7 @@
 //! 6. Once [`Flow::ending`] returns `Some`, the flow is over. Drop it: the socket closes with it.
 //!
 //! ```
-//! use quictun_flow::{Drained, Ending, Flow, Pumped, ReadBuffer, Socket, Stream};
+//! use quictun_flow::{Ending, Flow, ReadBuffer, Socket, Stream, ToAppStop, ToTunnelStop};
 //!
 //! /// Moves the bytes of a flow whose socket and stream may be ready. Returns how the flow ended, once it has.
 //! fn turn<S: Socket, T: Stream>(
@@ -28,10 +28,10 @@
 //! ) -> Option<Ending> {
 //!     flow.handle_socket_ready(true, true);
 //!     let mut budget = 64 * 1024;
-//!     if flow.pump_to_tunnel(stream, buffer, &mut budget) == Pumped::Budget {
+//!     if flow.pump_to_tunnel(stream, buffer, &mut budget) == ToTunnelStop::Budget {
 //!         println!("more may follow when other flows have had their turn");
 //!     }
-//!     if flow.pump_to_app(stream) == Drained::AppBlocked {
+//!     if flow.pump_to_app(stream) == ToAppStop::AppBlocked {
 //!         println!("the rest follows when the socket is writable");
 //!     }
 //!     flow.poll_parting(false);
@@ -65,8 +65,8 @@
 //! # Memory
 //!
 //! An [`Account`] says how much memory a process may hold. [`window`] sizes receive windows from the free part of it. A
-//! [`Backlog`] decides whether the peer of a flow should pause. [`Pinned`] finds the flows whose data should be copied.
-//! [`Control`] tells the peer which bytes have arrived and which flows should pause.
+//! [`Backlog`] decides whether the peer of a flow should pause. [`PinnedBatches`] finds the flows whose data should be
+//! copied. [`ControlStream`] tells the peer which bytes have arrived and which flows should pause.
 //!
 //! # Rates
 //!
@@ -90,6 +90,7 @@ mod heads;
 mod holding;
 mod ids;
 mod inlet;
+mod message_detector;
 mod meter;
 mod pinned;
 mod read_buffer;
@@ -101,7 +102,6 @@ mod retained;
 mod salvage;
 mod socket;
 mod stream;
-mod tally;
 mod to_app;
 mod to_tunnel;
 
@@ -111,28 +111,28 @@ pub mod window;
 mod tests;
 
 pub use account::{Account, Lease};
-pub use allowance::{Allowance, FlowPlace, Limits, Usage};
-pub use backlog::{Backlog, OVERHEAD_MIN, Stand};
-pub use bonded::{Bonded, Detached, Tell};
+pub use allowance::{Allowance, AllowanceLimits, ClientUsage, FlowPlace};
+pub use backlog::{Backlog, OVERHEAD_MIN, ReceiveState};
+pub use bonded::{BondMembership, DetachedState, SeenTiming};
 pub use close::Ending;
-pub use control::Control;
+pub use control::ControlStream;
 pub use deadlines::Deadlines;
-pub use flow::{BadNumber, Flow};
-pub use flow_entry::{FlowEntry, Lane, Phase};
+pub use flow::{Flow, ResumeError};
+pub use flow_entry::{FlowEntry, FlowPhase, StreamKey};
 pub use flows::Flows;
 pub use heads::{HEAD_LEN, Heads};
 pub use holding::Holding;
 pub use ids::{BondKey, ClientKey, ConnectionId, ConnectionKey, FlowId, FlowKey, Ids};
 pub use inlet::Inlet;
-pub use meter::{Meter, Way};
-pub use pinned::{Kept, Pinned};
+pub use message_detector::MessageDetector;
+pub use meter::{FlowDirection, Meter};
+pub use pinned::{PinnedBatches, PinnedByFlow};
 pub use read_buffer::ReadBuffer;
 pub use reassembly::Reassembly;
 pub use report::{FlowReport, FlowSummary};
 pub use request::FlowRequest;
-pub use salvage::{Carried, Salvage};
+pub use salvage::{Carrier, Salvage};
 pub use socket::Socket;
 pub use stream::{LostStream, NoStream, ReadEnd, Stream, WriteEnd};
-pub use tally::Tally;
-pub use to_app::Drained;
-pub use to_tunnel::Pumped;
+pub use to_app::ToAppStop;
+pub use to_tunnel::ToTunnelStop;

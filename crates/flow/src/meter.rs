@@ -8,7 +8,7 @@ use crate::bucket::Portion;
 
 /// A direction, as seen from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum FlowDirection {
     /// From the client to targets.
     Up,
     /// From targets to the client.
@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Meter {
     allowance: Arc<Allowance>,
-    way: Way,
+    way: FlowDirection,
     changes: u32,
     /// Bytes that may be moved now.
     credit: u64,
@@ -33,7 +33,7 @@ pub struct Meter {
 
 impl Meter {
     /// A meter without a promised portion.
-    pub fn new(allowance: Arc<Allowance>, way: Way) -> Self {
+    pub fn new(allowance: Arc<Allowance>, way: FlowDirection) -> Self {
         Self {
             changes: allowance.bucket(way).changes(),
             allowance,

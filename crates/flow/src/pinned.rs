@@ -1,10 +1,10 @@
 //! Batches of received datagrams that stay in memory because flows keep slices of them.
 //!
 //! A slice costs no copy, but it keeps a batch of up to 64 KiB in memory. The peer decides how small the slice is, so
-//! the number of bytes that flows hold says little about the memory. The engine calls [`Pinned::note`] whenever a
-//! flow's data has moved. While the flows together keep too many batches, [`Pinned::excess`] names the flow that has
-//! kept some for the longest time, and the engine copies that flow's data ([`Inlet::detach`]). Data of an application
-//! that keeps reading is rarely copied.
+//! the number of bytes that flows hold says little about the memory. The engine calls [`PinnedBatches::note`] whenever
+//! a flow's data has moved. While the flows together keep too many batches, [`PinnedBatches::excess`] names the flow
+//! that has kept some for the longest time, and the engine copies that flow's data ([`Inlet::detach`]). Data of an
+//! application that keeps reading is rarely copied.
 //!
 //! [`Inlet::detach`]: crate::Inlet::detach
 
@@ -17,17 +17,17 @@ const BATCH: u64 = 64 * 1024;
 const PART: u64 = 64;
 const MAX: u64 = 4 << 20;
 
-/// Number of batches that one flow keeps, as counted in [`Pinned`].
+/// Number of batches that one flow keeps, as counted in [`PinnedBatches`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Kept {
+pub struct PinnedByFlow {
     batches: usize,
-    /// Key of the flow in `Pinned::flows`. A smaller key means that the flow has kept batches for longer.
+    /// Key of the flow in `PinnedBatches::flows`. A smaller key means that the flow has kept batches for longer.
     turn: u64,
 }
 
 /// The batches of all flows of an engine. Flows are named by keys of type `K`.
 #[derive(Debug)]
-pub struct Pinned<K> {
+pub struct PinnedBatches<K> {
     batches: usize,
     most: usize,
     next: u64,
@@ -35,7 +35,7 @@ pub struct Pinned<K> {
     flows: BTreeMap<u64, K>,
 }
 
-impl<K: Copy> Pinned<K> {
+impl<K: Copy> PinnedBatches<K> {
     /// Makes the count for a process that may hold `budget` bytes.
     pub fn new(budget: u64) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl<K: Copy> Pinned<K> {
     }
 
     /// Notes that the flow `key`, whose count was `kept`, now keeps `batches`. Updates `kept`.
-    pub fn note(&mut self, key: K, kept: &mut Kept, batches: usize) {
+    pub fn note(&mut self, key: K, kept: &mut PinnedByFlow, batches: usize) {
         self.batches = self.batches - kept.batches + batches;
         if kept.batches == 0 && batches > 0 {
             kept.turn = self.next;
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn flows_are_copied_longest_standing_first_until_few_batches_are_left() {
-        let mut pinned = Pinned::new(64 * 16 * BATCH);
-        let mut kept = [Kept::default(); 4];
+        let mut pinned = PinnedBatches::new(64 * 16 * BATCH);
+        let mut kept = [PinnedByFlow::default(); 4];
         for (key, batches) in [(1, 9), (2, 7), (3, 5), (1, 8)] {
             pinned.note(key, &mut kept[key], batches);
         }
@@ -85,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_are_gone_are_not_named() {
-        let mut pinned = Pinned::new(0);
-        let mut kept = Kept::default();
+    fn removed_flows_are_not_named() {
+        let mut pinned = PinnedBatches::new(0);
+        let mut kept = PinnedByFlow::default();
         pinned.note(7, &mut kept, 1);
         assert_eq!(pinned.excess(), Some(7));
         pinned.note(7, &mut kept, 0);

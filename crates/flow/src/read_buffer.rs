@@ -39,19 +39,19 @@ pub struct ReadBuffer {
 }
 
 /// The memory of a chunk. Dropping it takes the chunk off the sum.
-struct Kept {
+struct CountedChunk {
     bytes: Bytes,
     size: usize,
     sum: Arc<AtomicUsize>,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for CountedChunk {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Kept {
+impl Drop for CountedChunk {
     fn drop(&mut self) {
         // Relaxed is enough here and below: the sum orders no other memory.
         self.sum.fetch_sub(self.size, Ordering::Relaxed);
@@ -116,6 +116,6 @@ impl ReadBuffer {
         let size = size + CHUNK_COST;
         self.kept.fetch_add(size, Ordering::Relaxed);
         let sum = self.kept.clone();
-        Bytes::from_owner(Kept { bytes, size, sum })
+        Bytes::from_owner(CountedChunk { bytes, size, sum })
     }
 }

@@ -1,9 +1,10 @@
 //! Bytes in order that wait for the application, as the pieces in which they arrived.
 //!
 //! The worker receives up to 64 KiB of datagrams at once. A piece is a slice of such a batch: it costs no copy, but it
-//! keeps the whole batch in memory. [`Ready::compact`] copies small pieces and counts the batches that the others keep
-//! ([`Ready::batches`]). [`Ready::detach`] copies those pieces, too. The count depends on memory addresses, so nothing
-//! that a peer can observe may depend on it: `detach` keeps the number of pieces and their lengths.
+//! keeps the whole batch in memory. [`ReadyBytes::compact`] copies small pieces and counts the batches that the others
+//! keep ([`ReadyBytes::batches`]). [`ReadyBytes::detach`] copies those pieces, too. The count depends on memory
+//! addresses, so nothing that a peer can observe may depend on it: `detach` keeps the number of pieces and their
+//! lengths.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,13 +21,13 @@ const PIECE_COST: usize = 64;
 /// behind the piece that was counted last.
 const BATCH_MAX: usize = 64 * 1024;
 
-/// Length of the copies that [`Ready::pack`] makes, in bytes, unless one piece is longer.
+/// Length of the copies that [`ReadyBytes::pack`] makes, in bytes, unless one piece is longer.
 const PACKED_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keeps {
-    /// Not known yet: [`Ready::compact`] has not seen the piece.
-    New,
+enum Backing {
+    /// Not known yet: [`ReadyBytes::compact`] has not seen the piece.
+    Unknown,
     /// The piece is a copy and keeps only its own bytes.
     Copy,
     /// The piece keeps a batch that an earlier piece counts for.
@@ -38,11 +39,11 @@ enum Keeps {
 #[derive(Debug)]
 struct Piece {
     bytes: Bytes,
-    keeps: Keeps,
+    backing: Backing,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyBytes {
     pieces: VecDeque<Piece>,
     bytes: usize,
     /// Number of pieces at the front that are not new.
@@ -54,7 +55,7 @@ pub(crate) struct Ready {
     batch: usize,
 }
 
-impl Ready {
+impl ReadyBytes {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -64,8 +65,8 @@ impl Ready {
         self.bytes + self.pieces.len() * PIECE_COST
     }
 
-    /// Batches that the pieces seen by [`Ready::compact`] keep in memory. Two batches that are adjacent in memory may
-    /// count as one, so the true number is at most twice as large.
+    /// Batches that the pieces seen by [`ReadyBytes::compact`] keep in memory. Two batches that are adjacent in memory
+    /// may count as one, so the true number is at most twice as large.
     pub(crate) fn batches(&self) -> usize {
         self.batches
     }
@@ -74,7 +75,7 @@ impl Ready {
         self.bytes += bytes.len();
         self.pieces.push_back(Piece {
             bytes,
-            keeps: Keeps::New,
+            backing: Backing::Unknown,
         });
     }
 
@@ -117,12 +118,12 @@ impl Ready {
     }
 
     fn drop_front(&mut self) {
-        let dropped = self.pieces.pop_front().map(|piece| piece.keeps);
+        let dropped = self.pieces.pop_front().map(|piece| piece.backing);
         self.seen = self.seen.saturating_sub(1);
         self.copies = self.copies.saturating_sub(1);
-        if dropped == Some(Keeps::Batch) {
+        if dropped == Some(Backing::Batch) {
             match self.pieces.front_mut() {
-                Some(next) if next.keeps == Keeps::Slice => next.keeps = Keeps::Batch,
+                Some(next) if next.backing == Backing::Slice => next.backing = Backing::Batch,
                 _ => self.batches -= 1,
             }
         }
@@ -132,20 +133,20 @@ impl Ready {
     pub(crate) fn compact(&mut self, copy_below: usize) {
         let last = self.seen.checked_sub(1);
         let last = last.and_then(|last| self.pieces.get(last));
-        let mut follows = last.is_some_and(|piece| piece.keeps != Keeps::Copy);
+        let mut follows = last.is_some_and(|piece| piece.backing != Backing::Copy);
         for piece in self.pieces.range_mut(self.seen..) {
             if piece.bytes.len() < copy_below {
                 piece.bytes = Bytes::copy_from_slice(&piece.bytes);
-                piece.keeps = Keeps::Copy;
+                piece.backing = Backing::Copy;
                 follows = false;
                 continue;
             }
             let address = piece.bytes.as_ptr() as usize;
             if follows && address.wrapping_sub(self.batch) < BATCH_MAX {
-                piece.keeps = Keeps::Slice;
+                piece.backing = Backing::Slice;
                 continue;
             }
-            piece.keeps = Keeps::Batch;
+            piece.backing = Backing::Batch;
             (self.batch, follows) = (address, true);
             self.batches += 1;
         }
@@ -155,9 +156,9 @@ impl Ready {
     /// Copies the pieces that are slices, so that they keep no batch in memory.
     pub(crate) fn detach(&mut self) {
         for piece in self.pieces.range_mut(self.copies..) {
-            if piece.keeps != Keeps::Copy {
+            if piece.backing != Backing::Copy {
                 piece.bytes = Bytes::copy_from_slice(&piece.bytes);
-                piece.keeps = Keeps::Copy;
+                piece.backing = Backing::Copy;
             }
         }
         self.copied();
@@ -180,7 +181,7 @@ impl Ready {
             }
             self.pieces.push_back(Piece {
                 bytes: packed.freeze(),
-                keeps: Keeps::Copy,
+                backing: Backing::Copy,
             });
         }
         self.copied();
@@ -207,8 +208,8 @@ mod tests {
             .collect()
     }
 
-    fn ready(pieces: impl IntoIterator<Item = Bytes>) -> Ready {
-        let mut ready = Ready::default();
+    fn ready(pieces: impl IntoIterator<Item = Bytes>) -> ReadyBytes {
+        let mut ready = ReadyBytes::default();
         for piece in pieces {
             ready.push(piece);
         }

@@ -13,7 +13,7 @@ use crate::read_buffer::memory_of;
 const PLACES_MIN: usize = 8;
 
 #[derive(Debug, Default)]
-pub(crate) struct Retained {
+pub(crate) struct RetainedBytes {
     pieces: VecDeque<Bytes>,
     /// Number of the first byte that is kept.
     from: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Retained {
     over: bool,
 }
 
-impl Retained {
+impl RetainedBytes {
     /// Number of the first byte that is kept.
     pub(crate) fn from(&self) -> u64 {
         self.from
@@ -111,7 +111,7 @@ impl Retained {
         self.forget();
     }
 
-    /// Whether [`Retained::end`] was called.
+    /// Whether [`RetainedBytes::end`] was called.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
@@ -148,11 +148,11 @@ mod tests {
     proptest! {
         /// The kept bytes are the end of what was pushed, whatever was released.
         #[test]
-        fn what_is_kept_is_the_end_of_what_was_pushed(
+        fn the_retained_bytes_are_the_end_of_the_pushed_bytes(
             steps in proptest::collection::vec((1usize..50, 0u64..60), 1..60),
             ask in any::<proptest::sample::Index>(),
         ) {
-            let (mut retained, mut whole) = (Retained::default(), Vec::new());
+            let (mut retained, mut whole) = (RetainedBytes::default(), Vec::new());
             for (length, released) in steps {
                 let piece: Vec<u8> = (0..=250u8).cycle().skip(whole.len() % 251).take(length).collect();
                 retained.push(&Bytes::from(piece.clone()));
@@ -176,8 +176,8 @@ mod tests {
 
     // A peer that moves its flows again and again costs no more memory than the bytes that it receives.
     #[test]
-    fn a_move_copies_nothing_and_forgetting_spares_what_was_not_sent_again() {
-        let mut retained = Retained::default();
+    fn a_move_copies_nothing_and_forgetting_spares_bytes_not_sent_again() {
+        let mut retained = RetainedBytes::default();
         for _ in 0..100 {
             retained.push(&Bytes::from_static(b"0123456789"));
         }
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_large_piece_counts_as_the_buffer_that_it_may_keep() {
-        let mut retained = Retained::default();
+        let mut retained = RetainedBytes::default();
         retained.push(&Bytes::from(vec![0; 16 * 1024]));
         let whole = retained.memory();
         assert!(whole >= 64 * 1024, "{whole}");

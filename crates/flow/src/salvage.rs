@@ -15,7 +15,7 @@ const SALVAGE_MAX: Duration = Duration::from_mins(10);
 /// The state of a flow whose connection is lost.
 #[derive(Debug)]
 pub struct Salvage {
-    carried: Carried,
+    carrier: Carrier,
     until: Instant,
     idle_until: Instant,
     delivered: u64,
@@ -25,7 +25,7 @@ pub struct Salvage {
 
 /// The connection and stream that carry a flow, or carried it last.
 #[derive(Clone, Copy, Debug)]
-pub struct Carried {
+pub struct Carrier {
     /// Id of the connection.
     pub connection: ConnectionId,
     /// Id of the QUIC stream.
@@ -38,9 +38,9 @@ pub struct Carried {
 
 impl Salvage {
     /// Starts the time at `now`. The application has received `delivered` bytes so far.
-    pub fn new(now: Instant, carried: Carried, delivered: u64) -> Self {
+    pub fn new(now: Instant, carrier: Carrier, delivered: u64) -> Self {
         Self {
-            carried,
+            carrier,
             until: now + SALVAGE_MAX,
             idle_until: now + IDLE_MAX,
             delivered,
@@ -49,8 +49,8 @@ impl Salvage {
     }
 
     /// The connection and stream that carried the flow.
-    pub fn carried(&self) -> Carried {
-        self.carried
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
     }
 
     /// Notes that the application has received `delivered` bytes in total and that the flow still holds `held` bytes.

@@ -15,12 +15,12 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes};
 use quictun_wire::code::FlowCode;
 
-use crate::{Drained, Flow, Inlet, Pumped, ReadBuffer, ReadEnd, Socket, Stream, WriteEnd};
+use crate::{Flow, Inlet, ReadBuffer, ReadEnd, Socket, Stream, ToAppStop, ToTunnelStop, WriteEnd};
 
 /// The application's side of the bridge.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
-struct App {
+struct FakeApp {
     /// Pieces that the application sends; an empty piece is its FIN.
     sends: VecDeque<Vec<u8>>,
     received: Vec<u8>,
@@ -37,7 +37,7 @@ struct App {
 }
 
 #[derive(Clone, Debug)]
-struct FakeSocket(Rc<RefCell<App>>);
+struct FakeSocket(Rc<RefCell<FakeApp>>);
 
 impl Socket for FakeSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
@@ -190,17 +190,17 @@ impl Stream for FakeStream {
 /// A flow with its socket and its stream.
 struct Bridge {
     flow: Flow<FakeSocket>,
-    app: Rc<RefCell<App>>,
+    app: Rc<RefCell<FakeApp>>,
     stream: FakeStream,
     buffer: ReadBuffer,
 }
 
 impl Bridge {
     fn new() -> Self {
-        let app = App {
+        let app = FakeApp {
             room: usize::MAX,
             call_max: usize::MAX,
-            ..App::default()
+            ..FakeApp::default()
         };
         let app = Rc::new(RefCell::new(app));
         Self {
@@ -219,13 +219,13 @@ impl Bridge {
         self.flow.handle_socket_ready(true, false);
     }
 
-    fn pump_out(&mut self, budget: usize) -> Pumped {
+    fn pump_out(&mut self, budget: usize) -> ToTunnelStop {
         let mut left = budget;
         self.flow
             .pump_to_tunnel(&mut self.stream, &mut self.buffer, &mut left)
     }
 
-    fn arrives(&mut self, offset: u64, bytes: &[u8]) -> Drained {
+    fn arrives(&mut self, offset: u64, bytes: &[u8]) -> ToAppStop {
         self.stream
             .arrived
             .insert(offset, Bytes::copy_from_slice(bytes));
@@ -233,13 +233,13 @@ impl Bridge {
         self.pump_in()
     }
 
-    fn fin_arrives(&mut self, at: u64) -> Drained {
+    fn fin_arrives(&mut self, at: u64) -> ToAppStop {
         self.stream.fin_at = Some(at);
         self.flow.inlet().handle_readable(1500);
         self.pump_in()
     }
 
-    fn reset_arrives(&mut self, code: FlowCode) -> Drained {
+    fn reset_arrives(&mut self, code: FlowCode) -> ToAppStop {
         self.stream.reset = Some(code.to_u64());
         self.flow.inlet().handle_readable(1500);
         self.pump_in()
@@ -250,11 +250,11 @@ impl Bridge {
             .handle_connection_lost(&mut self.stream, FlowCode::ConnectionLost);
     }
 
-    fn pump_in(&mut self) -> Drained {
+    fn pump_in(&mut self) -> ToAppStop {
         self.flow.pump_to_app(&mut self.stream)
     }
 
-    fn has_room(&mut self, room: usize) -> Drained {
+    fn has_room(&mut self, room: usize) -> ToAppStop {
         self.app.borrow_mut().room = room;
         self.flow.handle_socket_ready(false, true);
         self.pump_in()

@@ -1,6 +1,6 @@
 //! State of the direction from the stream to the application.
 
-use crate::close::Direction;
+use crate::close::DirectionState;
 use crate::inlet::Inlet;
 use crate::stream::{ReadEnd, Stream};
 
@@ -9,7 +9,7 @@ const READ_AHEAD: usize = 256 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct ToApp {
-    pub(crate) direction: Direction,
+    pub(crate) direction: DirectionState,
     /// The socket has not returned would-block since it was last ready.
     pub(crate) writable: bool,
     /// The bytes in `inlet` may not be written yet, because the client has used up its rate for now.
@@ -20,7 +20,7 @@ pub(crate) struct ToApp {
 
 /// The reason why [`Flow::pump_to_app`](crate::Flow::pump_to_app) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
+pub enum ToAppStop {
     /// Nothing more has arrived in order. Wait for the stream.
     Starved,
     /// The application takes no more bytes. Wait for its socket.
@@ -36,7 +36,7 @@ pub enum Drained {
 impl ToApp {
     pub(crate) fn new(inlet: Inlet) -> Self {
         Self {
-            direction: Direction::Open,
+            direction: DirectionState::Open,
             writable: true,
             shaped: false,
             inlet,
@@ -45,15 +45,15 @@ impl ToApp {
     }
 
     pub(crate) fn close(&mut self) {
-        if self.direction == Direction::Open {
-            self.direction = Direction::Closed;
+        if self.direction == DirectionState::Open {
+            self.direction = DirectionState::Closed;
         }
         self.inlet.clear();
     }
 
     /// How many bytes to take from the stream now. While the application reads, the stream is read in portions. While
     /// the application blocks or is shaped, everything is taken, so that nothing stays in the QUIC library.
-    pub(crate) fn appetite(&self) -> usize {
+    pub(crate) fn read_budget(&self) -> usize {
         if self.writable && !self.shaped {
             READ_AHEAD.saturating_sub(self.inlet.ready())
         } else {

@@ -2,13 +2,13 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::close::Direction;
-use crate::retained::Retained;
+use crate::close::DirectionState;
+use crate::retained::RetainedBytes;
 use crate::stream::{Stream, WriteEnd};
 
 #[derive(Debug)]
 pub(crate) struct ToTunnel {
-    pub(crate) direction: Direction,
+    pub(crate) direction: DirectionState,
     /// The socket has not returned would-block since it was last ready.
     pub(crate) readable: bool,
     /// Bytes that the stream accepts next.
@@ -20,16 +20,16 @@ pub(crate) struct ToTunnel {
     /// The largest value that `sent` has had.
     most: u64,
     /// The end of the direction was passed to the present stream.
-    fin_told: bool,
+    fin_sent: bool,
     /// The peer has not said yet what it lacks: only header bytes may be sent.
     waits: bool,
     /// Bytes that the peer may ask for again, if the flow can move.
-    retained: Option<Retained>,
+    retained: Option<RetainedBytes>,
 }
 
 /// The reason why [`Flow::pump_to_tunnel`](crate::Flow::pump_to_tunnel) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pumped {
+pub enum ToTunnelStop {
     /// The application has sent nothing more. Wait for its socket.
     Starved,
     /// Flow control allows no more bytes. Wait for the stream to become writable.
@@ -43,13 +43,13 @@ pub enum Pumped {
 impl ToTunnel {
     pub(crate) fn new() -> Self {
         Self {
-            direction: Direction::Open,
+            direction: DirectionState::Open,
             readable: true,
             pending: Bytes::new(),
             prefix: 0,
             sent: 0,
             most: 0,
-            fin_told: false,
+            fin_sent: false,
             waits: false,
             retained: None,
         }
@@ -73,14 +73,14 @@ impl ToTunnel {
     /// Whether no byte of the application has been read: `pending` holds header bytes only.
     pub(crate) fn is_untouched(&self) -> bool {
         let own = self.pending.is_empty() || self.prefix > 0;
-        self.direction != Direction::Closed && self.most == 0 && own
+        self.direction != DirectionState::Closed && self.most == 0 && own
     }
 
     pub(crate) fn close(&mut self) {
-        if self.direction == Direction::Open {
-            self.direction = Direction::Closed;
+        if self.direction == DirectionState::Open {
+            self.direction = DirectionState::Closed;
         }
-        self.fin_told = true;
+        self.fin_sent = true;
         self.drop_unsent();
         self.retained = None;
     }
@@ -91,7 +91,7 @@ impl ToTunnel {
     }
 
     pub(crate) fn is_written(&self) -> bool {
-        self.pending.is_empty() && self.retained.as_ref().is_none_or(Retained::is_given)
+        self.pending.is_empty() && self.retained.as_ref().is_none_or(RetainedBytes::is_given)
     }
 
     /// Whether the stream may be given nothing now, because the peer has not said yet what it lacks.
@@ -108,7 +108,7 @@ impl ToTunnel {
 
     pub(crate) fn write<T: Stream>(&mut self, stream: &mut T, budget: &mut usize) -> WriteEnd {
         if self.pending.is_empty() {
-            let again = self.retained.as_mut().and_then(Retained::give);
+            let again = self.retained.as_mut().and_then(RetainedBytes::give);
             self.pending = again.unwrap_or_default();
         }
         let offered = self.pending.len().min(*budget);
@@ -127,16 +127,16 @@ impl ToTunnel {
     /// Ends the stream after the bytes written so far.
     pub(crate) fn finish<T: Stream>(&mut self, stream: &mut T) {
         stream.finish();
-        self.direction = Direction::Finished;
-        self.fin_told = true;
+        self.direction = DirectionState::Finished;
+        self.fin_sent = true;
     }
 
     /// Whether a stream still has something to accept: bytes, or the end.
     pub(crate) fn is_owed(&self) -> bool {
         match self.direction {
-            Direction::Open => true,
-            Direction::Finished => !self.fin_told,
-            Direction::Closed => false,
+            DirectionState::Open => true,
+            DirectionState::Finished => !self.fin_sent,
+            DirectionState::Closed => false,
         }
     }
 }
@@ -151,7 +151,7 @@ impl ToTunnel {
     }
 
     /// Stops keeping bytes for the peer.
-    pub(crate) fn forgo(&mut self) {
+    pub(crate) fn stop_retaining(&mut self) {
         if let Some(retained) = &mut self.retained {
             retained.end();
         }
@@ -163,12 +163,12 @@ impl ToTunnel {
 
     /// Number of bytes that are kept for the peer.
     pub(crate) fn retained(&self) -> u64 {
-        self.retained.as_ref().map_or(0, Retained::len)
+        self.retained.as_ref().map_or(0, RetainedBytes::len)
     }
 
     /// Memory behind the bytes that are kept for the peer, in bytes.
     pub(crate) fn kept(&self) -> u64 {
-        self.retained.as_ref().map_or(0, Retained::memory)
+        self.retained.as_ref().map_or(0, RetainedBytes::memory)
     }
 
     /// Drops everything that the present stream was given so far.
@@ -180,7 +180,7 @@ impl ToTunnel {
 
     /// Number after everything that was ever sent. The FIN takes one number.
     pub(crate) fn sent(&self) -> u64 {
-        self.most + u64::from(self.direction == Direction::Finished)
+        self.most + u64::from(self.direction == DirectionState::Finished)
     }
 
     /// Drops what the peer has: everything before the number `next`. Bytes that the present stream has not accepted yet
@@ -197,13 +197,15 @@ impl ToTunnel {
         if let Some(retained) = &mut self.retained {
             retained.hold_back();
         }
-        self.fin_told = false;
+        self.fin_sent = false;
         self.waits = true;
     }
 
     /// Number of the first byte that can still be sent again.
     pub(crate) fn oldest(&self) -> u64 {
-        self.retained.as_ref().map_or(self.most, Retained::from)
+        self.retained
+            .as_ref()
+            .map_or(self.most, RetainedBytes::from)
     }
 
     /// Sends everything from the number `next` on again, which the peer lacks, and then what follows.

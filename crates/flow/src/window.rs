@@ -12,7 +12,7 @@ pub const FLOOR: u64 = 4 * 1024;
 /// The memory that a window of `size` bytes can make this side hold. Reading from a stream returns credit before it is
 /// known that the application reads nothing, so the window may fill twice. Pieces cost more than their bytes: a quarter
 /// covers all but tiny pieces, whose number is limited separately.
-pub fn debt(size: u64) -> u64 {
+pub fn committed_memory(size: u64) -> u64 {
     size * 5 / 2
 }
 
@@ -34,7 +34,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Round trips count as at least this long, because the threads at both ends do not run all the time.
 const RTT_MIN: Duration = Duration::from_millis(1);
 
-/// Free memory required for each byte of the largest window. The window's [`debt`] is half of that.
+/// Free memory required for each byte of the largest window. The window's [`committed_memory`] is half of that.
 const FREE_PER_WINDOW: u64 = 5;
 
 /// The receive window of one connection.
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unused_window_halves_where_memory_is_short() {
+    fn an_unused_window_halves_if_memory_is_short() {
         let start = Instant::now();
         let rtt = Duration::from_millis(100);
         let mut window = ReceiveWindow::new(start, 8 * MIB, 0);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_follow_use_and_shrink_where_memory_runs_low() {
+    fn windows_follow_use_and_shrink_if_memory_runs_low() {
         let start = Instant::now();
         let rtt = Duration::from_millis(100);
         let mut window = ReceiveWindow::new(start, MIB, 0);

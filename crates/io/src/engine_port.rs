@@ -2,18 +2,18 @@
 //!
 //! # Order of use
 //!
-//! In each turn of a loop, [`EnginePort::patience`] says how to wait, and [`EnginePort::note_wait`] takes the time that
-//! the wait took. Then call [`EnginePort::receive`] if the socket is readable, [`EnginePort::flush_blocked`] if it is
-//! writable, and finally [`EnginePort::transmit`].
+//! In each turn of a loop, [`EnginePort::wait_plan`] says how to wait, and [`EnginePort::note_wait`] takes the time
+//! that the wait took. Then call [`EnginePort::receive`] if the socket is readable, [`EnginePort::flush_blocked`] if it
+//! is writable, and finally [`EnginePort::transmit`].
 
 use std::time::{Duration, Instant};
 
 use quictun_engine::{Datagrams, Engine, Socket};
 
 use crate::gather::Gather;
-use crate::poller::Patience;
+use crate::poller::WaitPlan;
 use crate::spin::Spin;
-use crate::udp_port::{Received, Sent, UdpPort};
+use crate::udp_port::{ReceivedDatagram, SendOutcome, UdpPort};
 
 /// Batches sent before the socket is read again: acknowledgements must not wait behind a megabyte of data.
 const SEND_ROUNDS: usize = 16;
@@ -70,16 +70,16 @@ impl<S: Socket> EnginePort<S> {
     }
 
     /// Begins a turn. Returns how long to sleep, or to poll, before waiting.
-    pub fn patience(&mut self, now: Instant) -> Patience {
+    pub fn wait_plan(&mut self, now: Instant) -> WaitPlan {
         let moved = std::mem::take(&mut self.moved);
         self.spin.note_bulk(moved);
         self.gather.note(now, moved, self.engine.is_talking(now));
-        if self.gather.asks(now) {
+        if self.gather.needs_path(now) {
             self.gather.set_path(now, self.engine.path());
         }
         let asleep = self.gather.pause();
         self.engine.set_sleeps(asleep);
-        Patience {
+        WaitPlan {
             asleep,
             polling: self.spin.budget(),
         }
@@ -91,7 +91,10 @@ impl<S: Socket> EnginePort<S> {
     }
 
     /// Passes received datagrams to the engine, except those that `route` keeps. Returns whether there may be more.
-    pub fn receive(&mut self, mut route: impl FnMut(Received) -> Option<Received>) -> bool {
+    pub fn receive(
+        &mut self,
+        mut route: impl FnMut(ReceivedDatagram) -> Option<ReceivedDatagram>,
+    ) -> bool {
         let (engine, moved) = (&mut self.engine, &mut self.moved);
         for _ in 0..RECEIVE_ROUNDS {
             // The clock is read after the datagrams arrived. An earlier time would give a round-trip sample below the
@@ -114,7 +117,7 @@ impl<S: Socket> EnginePort<S> {
     }
 
     /// Passes the engine a datagram that another socket received.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: Received) {
+    pub fn handle_datagram(&mut self, now: Instant, datagram: ReceivedDatagram) {
         give(&mut self.engine, now, datagram);
     }
 
@@ -147,13 +150,13 @@ impl<S: Socket> EnginePort<S> {
     fn send(&mut self, datagrams: &Datagrams) -> bool {
         self.moved += datagrams.size;
         match self.udp.send(datagrams, &self.buffer[..datagrams.size]) {
-            Sent::Done => true,
-            Sent::Unsegmented => {
+            SendOutcome::Done => true,
+            SendOutcome::Unsegmented => {
                 self.engine.set_max_segments(1);
                 self.refused_segments = true;
                 true
             }
-            Sent::Full => {
+            SendOutcome::Full => {
                 self.blocked = Some((*datagrams, std::mem::take(&mut self.buffer)));
                 false
             }
@@ -185,8 +188,8 @@ impl<S: Socket> EnginePort<S> {
     }
 }
 
-fn give<S: Socket>(engine: &mut Engine<S>, now: Instant, datagram: Received) {
-    let Received {
+fn give<S: Socket>(engine: &mut Engine<S>, now: Instant, datagram: ReceivedDatagram) {
+    let ReceivedDatagram {
         remote,
         local_ip,
         ecn,

@@ -8,12 +8,12 @@
 //! On a long round trip a short wait is not noticeable. The pause is a small part of the round trip, and a much smaller
 //! one while applications talk.
 //!
-//! Call [`Gather::note`] in every turn and [`Gather::pause`] before the next one. If [`Gather::asks`] returns true,
-//! call [`Gather::set_path`].
+//! Call [`Gather::note`] in every turn and [`Gather::pause`] before the next one. If [`Gather::needs_path`] returns
+//! true, call [`Gather::set_path`].
 
 use std::time::{Duration, Instant};
 
-use quictun_engine::Path;
+use quictun_engine::PathSummary;
 
 /// The shortest pause: ten packets at 600 Mbit/s, and short compared to any round trip that is not local.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -69,9 +69,9 @@ pub(crate) struct Gather {
     /// No packet should wait: applications talk, a connection probes for the path's bandwidth, or other flows keep the
     /// path's queue full.
     talk: bool,
-    path: Path,
+    path: PathSummary,
     /// When [`Gather::set_path`] was last called.
-    told: Option<Instant>,
+    path_set: Option<Instant>,
 }
 
 impl Gather {
@@ -83,15 +83,15 @@ impl Gather {
             bytes: 0.0,
             rate: 0.0,
             talk: false,
-            path: Path::default(),
-            told: None,
+            path: PathSummary::default(),
+            path_set: None,
         }
     }
 
     /// Notes the bytes of a turn, and whether applications talk.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one turn")]
     pub(crate) fn note(&mut self, now: Instant, bytes: usize, talk: bool) {
-        self.talk = talk || self.path.hasty;
+        self.talk = talk || self.path.send_at_once;
         self.bytes += bytes as f64;
         let elapsed = now.saturating_duration_since(self.since);
         let window = (self.longest() * WINDOW_PAUSES).max(WINDOW);
@@ -105,14 +105,14 @@ impl Gather {
     }
 
     /// Whether the caller should call [`Gather::set_path`] now.
-    pub(crate) fn asks(&self, now: Instant) -> bool {
-        let fresh = |told| now.saturating_duration_since(told) < PATH_AGE;
-        self.rate > 0.0 && !self.told.is_some_and(fresh)
+    pub(crate) fn needs_path(&self, now: Instant) -> bool {
+        let fresh = |path_set| now.saturating_duration_since(path_set) < PATH_AGE;
+        self.rate > 0.0 && !self.path_set.is_some_and(fresh)
     }
 
-    pub(crate) fn set_path(&mut self, now: Instant, path: Path) {
+    pub(crate) fn set_path(&mut self, now: Instant, path: PathSummary) {
         self.path = path;
-        self.told = Some(now);
+        self.path_set = Some(now);
     }
 
     /// The longest pause on this path.
@@ -148,20 +148,20 @@ impl Gather {
 mod tests {
     use super::*;
 
-    const FAR: Path = Path {
+    const FAR: PathSummary = PathSummary {
         round_trip: Some(Duration::from_millis(40)),
-        hasty: false,
+        send_at_once: false,
     };
 
     /// Notes turns of `bytes` each, `apart` from each other, for half a second. Returns the state after that.
-    fn after(path: Path, talk: bool, bytes: usize, apart: Duration, merges: bool) -> Gather {
+    fn after(path: PathSummary, talk: bool, bytes: usize, apart: Duration, merges: bool) -> Gather {
         let mut now = Instant::now();
         let mut gather = Gather::new(now, merges);
         let end = now + Duration::from_millis(500);
         while now < end {
             now += apart;
             gather.note(now, bytes, talk);
-            if gather.asks(now) {
+            if gather.needs_path(now) {
                 gather.set_path(now, path);
             }
         }
@@ -169,11 +169,11 @@ mod tests {
     }
 
     fn local(bytes: usize, apart: Duration, merges: bool) -> Duration {
-        after(Path::default(), false, bytes, apart, merges).pause()
+        after(PathSummary::default(), false, bytes, apart, merges).pause()
     }
 
     #[test]
-    fn a_stream_of_single_packets_is_gathered_and_goes_on_being() {
+    fn single_packets_are_gathered_steadily() {
         for merges in [true, false] {
             assert_eq!(local(1500, Duration::from_micros(20), merges), PAUSE);
             assert_eq!(local(15_000, PAUSE, merges), PAUSE);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_long_way_gather_for_longer() {
+    fn packets_gather_longer_on_a_long_round_trip() {
         let ms = Duration::from_millis;
         let longest = ms(6);
         // 5 and 20 Mbit/s, first one packet at a time, then a pause's worth at once.
@@ -198,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn talk_is_kept_from_waiting() {
+    fn talk_waits_only_at_high_rates() {
         let micros = Duration::from_micros;
         let pause = |round_trip_ms, bytes, apart_us| {
-            let path = Path {
+            let path = PathSummary {
                 round_trip: Some(Duration::from_millis(round_trip_ms)),
-                hasty: false,
+                send_at_once: false,
             };
             after(path, true, bytes, micros(apart_us), true).pause()
         };
@@ -221,14 +221,17 @@ mod tests {
         assert_eq!(gather.pause(), Duration::ZERO);
         gather.note(gather.since + apart, 1500, false);
         assert!(gather.pause() > Duration::ZERO);
-        let hasty = Path { hasty: true, ..FAR };
-        gather.set_path(gather.since, hasty);
+        let path = PathSummary {
+            send_at_once: true,
+            ..FAR
+        };
+        gather.set_path(gather.since, path);
         gather.note(gather.since + apart, 1500, false);
         assert_eq!(gather.pause(), Duration::ZERO);
     }
 
     #[test]
-    fn a_byte_there_and_back_and_a_flood_are_not() {
+    fn ping_pong_and_merged_floods_are_not_gathered() {
         let slow = Duration::from_micros(25);
         assert_eq!(local(60, slow, true), Duration::ZERO);
         assert_eq!(local(60, slow, false), Duration::ZERO);
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_a_silence_is_looked_at_at_once() {
+    fn packets_after_a_silence_do_not_wait() {
         let mut gather = after(FAR, false, 1500, Duration::from_micros(20), true);
         assert!(gather.pause() > Duration::ZERO);
         let later = gather.since + Duration::from_secs(1);

@@ -49,7 +49,7 @@ pub enum Key {
 
 /// The state of a descriptor that epoll reported.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready {
+pub struct ReadyEvent {
     /// The key with which the descriptor was added.
     pub key: Key,
     /// There are bytes to read, or the end of the stream.
@@ -62,7 +62,7 @@ pub struct Ready {
 
 /// Steps to take before a wait.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Patience {
+pub struct WaitPlan {
     /// Sleep for this long first, even if events happen or the timeout passes.
     pub asleep: Duration,
     /// Otherwise, poll for this long before sleeping.
@@ -157,35 +157,39 @@ impl Poller {
     pub fn wait(
         &mut self,
         until: Option<Instant>,
-        patience: Patience,
-        ready: &mut Vec<Ready>,
+        plan: WaitPlan,
+        ready: &mut Vec<ReadyEvent>,
     ) -> io::Result<()> {
         let start = Instant::now();
         let left = |now| until.map(|until: Instant| until.saturating_duration_since(now));
         let at_most = |time: Duration| left(start).map_or(time, |left| left.min(time));
         self.events.clear();
         let waits = left(start).is_none_or(|left| !left.is_zero());
-        if waits && !patience.asleep.is_zero() {
-            pause(patience.asleep)?;
-            return self.look(left(Instant::now()), ready);
+        if waits && !plan.asleep.is_zero() {
+            pause(plan.asleep)?;
+            return self.collect_events(left(Instant::now()), ready);
         }
-        let polling = at_most(patience.polling);
+        let polling = at_most(plan.polling);
         while self.events.is_empty() && start.elapsed() < polling {
             self.wait_for(Some(Duration::ZERO))?;
             // The thread that should answer may be waiting for this core.
             std::thread::yield_now();
         }
-        self.look(left(Instant::now()), ready)
+        self.collect_events(left(Instant::now()), ready)
     }
 
-    fn look(&mut self, left: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
+    fn collect_events(
+        &mut self,
+        left: Option<Duration>,
+        ready: &mut Vec<ReadyEvent>,
+    ) -> io::Result<()> {
         if self.events.is_empty() {
             self.wait_for(left)?;
         }
         ready.clear();
         ready.extend(self.events.iter().map(|event| {
             let flags = event.flags;
-            Ready {
+            ReadyEvent {
                 key: Key::from_u64(event.data.u64()),
                 readable: flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP),
                 writable: flags.intersects(EventFlags::OUT | EventFlags::HUP),

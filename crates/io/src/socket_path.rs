@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 ///
 /// [`make_room`] returns it inside an [`io::Error`] of the kind `AddrInUse`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InTheWay {
+pub enum PathOccupied {
     /// A file that is not a socket.
     #[error("a {kind} is in the way")]
     File {
@@ -28,7 +28,7 @@ pub enum InTheWay {
     },
 }
 
-impl InTheWay {
+impl PathOccupied {
     /// Finds the obstacle in an error of [`make_room`].
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
@@ -58,7 +58,7 @@ const DIRECTORY: &str = "directory";
 ///
 /// # Errors
 ///
-/// [`InTheWay`], with the kind `AddrInUse`, or an error of the system.
+/// [`PathOccupied`], with the kind `AddrInUse`, or an error of the system.
 pub fn make_room(path: &Path) -> io::Result<()> {
     let kind = match std::fs::symlink_metadata(path) {
         Ok(found) => found.file_type(),
@@ -71,7 +71,7 @@ pub fn make_room(path: &Path) -> io::Result<()> {
         return match try_connect(&path) {
             Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
             // On any other outcome a program may still use the socket, so it stays.
-            _ => in_the_way(InTheWay::Program { path }),
+            _ => in_the_way(PathOccupied::Program { path }),
         };
     }
     let kind = if kind.is_dir() {
@@ -83,7 +83,7 @@ pub fn make_room(path: &Path) -> io::Result<()> {
     } else {
         "device or pipe"
     };
-    in_the_way(InTheWay::File { path, kind })
+    in_the_way(PathOccupied::File { path, kind })
 }
 
 /// Connects without waiting: a blocking connect to a listener whose queue is full could wait without limit.
@@ -112,12 +112,12 @@ mod tests {
     fn remedy(path: &Path) -> String {
         let error = make_room(path).expect_err("the path is taken");
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
-        let what = InTheWay::of(&error).expect("the obstacle");
+        let what = PathOccupied::of(&error).expect("the obstacle");
         format!("{error}: {}", what.remedy())
     }
 
     #[test]
-    fn what_is_in_the_way_stays_and_is_named_with_the_commands_that_show_and_remove_it() {
+    fn an_occupied_path_is_kept_and_the_error_names_the_remedy() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = |name: &str| dir.path().join(name);
         let shown = |text: String| text.replace(&*dir.path().to_string_lossy(), "DIR");

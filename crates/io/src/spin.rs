@@ -18,10 +18,10 @@ const BUDGET: Duration = Duration::from_micros(60);
 const SHORT: Duration = Duration::from_micros(90);
 
 /// Number of short waits that start the polling. A long wait subtracts as many.
-const ENOUGH: u32 = 4;
+const START_COUNT: u32 = 4;
 
 /// Cap on the count of short waits: more of them prove nothing.
-const MOST: u32 = 2 * ENOUGH;
+const COUNT_MAX: u32 = 2 * START_COUNT;
 
 /// Bytes in one turn that identify a bulk transfer.
 const BULK: usize = 16 * 1024;
@@ -36,7 +36,7 @@ pub struct Spin {
 impl Spin {
     /// How long to poll before the next sleep.
     pub fn budget(&self) -> Duration {
-        if self.short >= ENOUGH {
+        if self.short >= START_COUNT {
             BUDGET
         } else {
             Duration::ZERO
@@ -46,9 +46,9 @@ impl Spin {
     /// Notes how long the last wait took, polling included.
     pub fn note_wait(&mut self, waited: Duration) {
         self.short = if waited <= SHORT {
-            (self.short + 1).min(MOST)
+            (self.short + 1).min(COUNT_MAX)
         } else {
-            self.short.saturating_sub(ENOUGH)
+            self.short.saturating_sub(START_COUNT)
         };
     }
 
@@ -68,7 +68,7 @@ mod tests {
 
     fn quick() -> Spin {
         let mut spin = Spin::default();
-        for _ in 0..ENOUGH {
+        for _ in 0..START_COUNT {
             assert_eq!(spin.budget(), Duration::ZERO);
             spin.note_wait(QUICK);
         }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_now_and_then_is_no_reason_to_poll() {
+    fn rare_requests_do_not_start_polling() {
         let mut spin = Spin::default();
         for _ in 0..100 {
             spin.note_wait(QUICK);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn bulk_data_is_no_reason_to_poll() {
+    fn bulk_data_stops_polling() {
         let mut spin = quick();
         spin.note_bulk(BULK - 1);
         assert_eq!(spin.budget(), BUDGET);

@@ -63,7 +63,7 @@ const PAYLOAD_MAX: u16 = 65_507;
 
 /// The outcome of sending a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     /// The batch was sent, or lost as packets may be.
     Done,
     /// The socket's buffer is full. Try again when it is writable.
@@ -74,7 +74,7 @@ pub enum Sent {
 
 /// A datagram that the socket has received.
 #[derive(Debug)]
-pub struct Received {
+pub struct ReceivedDatagram {
     /// The address of the sender.
     pub remote: SocketAddr,
     /// The address that the datagram was sent to, if known.
@@ -162,10 +162,10 @@ impl UdpPort {
     }
 
     /// Sends one batch of datagrams.
-    pub fn send(&mut self, datagrams: &Datagrams, bytes: &[u8]) -> Sent {
+    pub fn send(&mut self, datagrams: &Datagrams, bytes: &[u8]) -> SendOutcome {
         match self.try_send(datagrams, datagrams.segment_size, bytes) {
-            Ok(()) => Sent::Done,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
+            Ok(()) => SendOutcome::Done,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendOutcome::Full,
             Err(_) if datagrams.count() > 1 => {
                 // EIO, EINVAL and other errors come from drivers that claim to segment. The batch is sent in single
                 // datagrams, and no more batches are made (quinn-udp counts what the system refused).
@@ -177,13 +177,13 @@ impl UdpPort {
                         self.report.send_errors += 1;
                     }
                 }
-                Sent::Unsegmented
+                SendOutcome::Unsegmented
             }
             Err(_) => {
                 // The datagram counts as lost: it may be a probe larger than the path's MTU, or the route may be gone
                 // for the moment.
                 self.report.send_errors += 1;
-                Sent::Done
+                SendOutcome::Done
             }
         }
     }
@@ -215,7 +215,7 @@ impl UdpPort {
     }
 
     /// Receives the available datagrams, at most one round of buffers. Returns false if nothing is left.
-    pub fn receive(&mut self, sink: &mut impl FnMut(Received)) -> io::Result<bool> {
+    pub fn receive(&mut self, sink: &mut impl FnMut(ReceivedDatagram)) -> io::Result<bool> {
         let mut buffers = self.slots.iter_mut().map(|slot| IoSliceMut::new(slot));
         let mut buffers: [IoSliceMut<'_>; SLOTS] =
             std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
@@ -240,7 +240,7 @@ impl UdpPort {
             let stride = meta.stride.max(1);
             while !data.is_empty() {
                 let datagram = data.split_to(stride.min(data.len()));
-                sink(Received {
+                sink(ReceivedDatagram {
                     remote: canonical(meta.addr),
                     local_ip: meta.dst_ip.map(|ip| ip.to_canonical()),
                     ecn: meta.ecn.map(|ecn| ecn as u8),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use quictun_ipc::{Client, Message, Server, WaitPolicy, accept, connect, sockets};
 
 /// Limit for the handshake; the other process starts at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The argument with which the program starts itself again.
 const SERVER: &str = "--server";
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .arg(SERVER)
         .stdin(Stdio::from(there))
         .spawn()?;
-    let channel = connect(here, 0, 1, PATIENCE)?;
+    let channel = connect(here, 0, 1, TIMEOUT)?;
     let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
     // The calls of several coroutines are under way at the same time and wake the server only once.
     for last in 1..=4 {
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Answers calls until the client is gone.
 fn serve() -> Result<(), Box<dyn Error>> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let channel = accept(socket, PATIENCE)?;
+    let channel = accept(socket, TIMEOUT)?;
     let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
     executor.spawner().spawn(1, async move {
         while let Ok(request) = server.recv().await {

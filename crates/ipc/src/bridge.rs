@@ -10,9 +10,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use quictun_shmq::Sleep;
+use quictun_shmq::SleepMode;
 
-use crate::executor::{Executor, Turn};
+use crate::executor::{Executor, TurnOutcome};
 use crate::wait::WaitPolicy;
 
 /// The next step of an event loop that contains an executor.
@@ -44,9 +44,9 @@ impl Executor {
     pub fn try_advance(&mut self) -> Option<Advance> {
         self.wake_up();
         let ran = match self.turn() {
-            Turn::Ended => return Some(Advance::Ended),
-            Turn::Ready => return Some(Advance::Ready),
-            Turn::Idle { ran } => ran,
+            TurnOutcome::Ended => return Some(Advance::Ended),
+            TurnOutcome::Ready => return Some(Advance::Ready),
+            TurnOutcome::Idle { ran } => ran,
         };
         if self.is_last(ran) {
             self.channel.borrow_mut().flush();
@@ -59,23 +59,23 @@ impl Executor {
     pub fn advance(&mut self) -> Advance {
         self.wake_up();
         match self.turn() {
-            Turn::Ended => return Advance::Ended,
-            Turn::Ready => return Advance::Ready,
-            Turn::Idle { .. } => {}
+            TurnOutcome::Ended => return Advance::Ended,
+            TurnOutcome::Ready => return Advance::Ready,
+            TurnOutcome::Idle { .. } => {}
         }
         let channel = &mut *self.channel.borrow_mut();
         if self.policy == WaitPolicy::Polling {
             channel.flush();
             return Advance::Ready;
         }
-        let wants = self.port.wants();
-        if !channel.arm_for(Sleep::Descriptor, wants) || self.schedule.has_remote() {
+        let interest = self.port.interest();
+        if !channel.arm_for(SleepMode::Descriptor, interest) || self.schedule.has_remote() {
             channel.disarm();
             return Advance::Ready;
         }
         self.idle.sleeps += 1;
         self.asleep = true;
-        Advance::Asleep(self.port.patience(channel))
+        Advance::Asleep(self.port.silence_left(channel))
     }
 
     /// Ends the executor's sleep in its event loop, if it slept.
@@ -103,9 +103,9 @@ impl Executor {
                 Advance::Ended => return Ok(()),
                 Advance::Ready => tokio::task::yield_now().await,
                 Advance::Asleep(None) => descriptor.readable().await?.clear_ready(),
-                Advance::Asleep(Some(patience)) => {
+                Advance::Asleep(Some(left)) => {
                     // If the time elapsed, `advance` notices that.
-                    if let Ok(ready) = tokio::time::timeout(patience, descriptor.readable()).await {
+                    if let Ok(ready) = tokio::time::timeout(left, descriptor.readable()).await {
                         ready?.clear_ready();
                     }
                 }

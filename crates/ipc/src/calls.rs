@@ -2,13 +2,13 @@
 
 use std::task::Waker;
 
-use quictun_shmq::{BATCH, Channel, ChannelError, INLINE, Message, Reserved, SLOTS, Violation};
+use quictun_shmq::{Allocation, BATCH, Channel, ChannelError, INLINE, Message, SLOTS, Violation};
 
 use crate::executor::ROOM;
 use crate::message::{BUFFER, REPLY, is_sound, kind, senseless};
-use crate::pace::Pace;
-use crate::schedule::{Queues, Schedule, Task, Wakes};
-use crate::waiters::{Ticket, Waiters};
+use crate::pace::FlushPacer;
+use crate::schedule::{Queues, Scheduler, TaskId, WakeTarget};
+use crate::waiters::{WaiterKey, Waiters};
 
 /// Largest number of calls under way at a time: as many as there is room for answers.
 pub const MAX_CALLS: usize = SLOTS;
@@ -27,14 +27,14 @@ const PLACE_BITS: u32 = 12;
 const _: () = assert!(MAX_CALLS == 1 << PLACE_BITS);
 
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
-    places: Vec<Place>,
-    seldom: Vec<Seldom>,
+pub(crate) struct CallTable {
+    places: Vec<CallPlace>,
+    cold_state: Vec<ColdState>,
     free: Vec<u32>,
     /// Calls that found no room in the ring.
-    pub(crate) roomless: Waiters,
+    pub(crate) waiting_for_room: Waiters,
     /// Calls that found no place in the table.
-    pub(crate) placeless: Waiters,
+    pub(crate) waiting_for_place: Waiters,
     pub(crate) over: Option<ChannelError>,
     /// Number of staged calls after which the server is shown them, so that both sides work at the same time. The ring
     /// shows calls in batches of eight. If fewer than two batches are under way, the client shows half of them. If the
@@ -42,39 +42,39 @@ pub(crate) struct Calls {
     batch: usize,
     /// Number of calls begun so far; each of them gets one answer.
     pub(crate) begun: u64,
-    pub(crate) pace: Pace,
+    pub(crate) pace: FlushPacer,
 }
 
 #[derive(Debug)]
-struct Place {
+struct CallPlace {
     /// The answer, once it has arrived. Separate from the state, so that the answer is written once and nothing else is
     /// moved with it.
     answer: Message,
     /// Id of the call that occupies the place, or that occupied it last.
     cid: u32,
-    /// The task that waits for the answer: a coroutine, [`OTHER`] or [`NOBODY`].
-    waiting: Task,
+    /// The task that waits for the answer: a coroutine, [`VIA_WAKER`] or [`NO_TASK`].
+    waiting: TaskId,
     state: State,
 }
 
-/// Value of `Place::waiting` if a waker is to be called. The waker is stored separately, because the waiting task is
-/// nearly always a coroutine itself.
-const OTHER: Task = Task::MAX - 1;
-/// Value of `Place::waiting` if no task waits.
-const NOBODY: Task = Task::MAX;
+/// Value of `CallPlace::waiting` if a waker is to be called. The waker is stored separately, because the waiting task
+/// is nearly always a coroutine itself.
+const VIA_WAKER: TaskId = TaskId::MAX - 1;
+/// Value of `CallPlace::waiting` if no task waits.
+const NO_TASK: TaskId = TaskId::MAX;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Blocked {
-    Roomless(Ticket),
-    Placeless(Ticket),
+    Room(WaiterKey),
+    Place(WaiterKey),
 }
 
 #[derive(Debug, Default)]
-struct Seldom {
-    /// The waker to call if `Place::waiting` is [`OTHER`].
+struct ColdState {
+    /// The waker to call if `CallPlace::waiting` is [`VIA_WAKER`].
     waker: Option<Waker>,
     /// The buffer to free when the answer to an abandoned call arrives.
-    buffer: Option<Reserved>,
+    buffer: Option<Allocation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ enum State {
     Abandoned,
 }
 
-impl Calls {
+impl CallTable {
     /// Sends a call and returns its id. If the call has to wait for a place or for room, returns `None` and sets
     /// `blocked`.
     // The message is passed by reference and read last, so that the rare paths do not move it.
@@ -96,19 +96,23 @@ impl Calls {
         message: &Message,
         flags: u16,
         channel: &mut Channel,
-        schedule: &Schedule,
+        schedule: &Scheduler,
         blocked: &mut Option<Blocked>,
-        wakes: impl FnOnce() -> Wakes,
+        wake_target: impl FnOnce() -> WakeTarget,
     ) -> Result<Option<u32>, ChannelError> {
         if self.over.is_some() {
-            return Err(self.why_over());
+            return Err(self.end_reason());
         }
         let Some(room) = channel.room()? else {
-            *blocked = Some(Blocked::Roomless(self.roomless.enter(None, wakes())));
+            *blocked = Some(Blocked::Room(
+                self.waiting_for_room.enter(None, wake_target()),
+            ));
             return Ok(None);
         };
         let Some(place) = self.free.pop().or_else(|| self.new_place()) else {
-            *blocked = Some(Blocked::Placeless(self.placeless.enter(None, wakes())));
+            *blocked = Some(Blocked::Place(
+                self.waiting_for_place.enter(None, wake_target()),
+            ));
             return Ok(None);
         };
         let entry = &mut self.places[place as usize];
@@ -116,8 +120,8 @@ impl Calls {
         entry.cid = cid;
         entry.state = State::Waiting;
         self.begun += 1;
-        match wakes() {
-            Wakes::Task(task) => entry.waiting = task,
+        match wake_target() {
+            WakeTarget::Task(task) => entry.waiting = task,
             other => self.set_waiting(place, other),
         }
         room.put(message.whole().with_call(cid, flags));
@@ -132,22 +136,24 @@ impl Calls {
         Ok(Some(cid))
     }
 
-    fn set_waiting(&mut self, place: u32, wakes: Wakes) {
-        let (waiting, waker) = match wakes {
-            Wakes::Task(task) => (task, None),
-            Wakes::Other(waker) => (OTHER, Some(waker)),
-            Wakes::Nobody => (NOBODY, None),
+    fn set_waiting(&mut self, place: u32, wake_target: WakeTarget) {
+        let (waiting, waker) = match wake_target {
+            WakeTarget::Task(task) => (task, None),
+            WakeTarget::Other(waker) => (VIA_WAKER, Some(waker)),
+            WakeTarget::None => (NO_TASK, None),
         };
         let at = place as usize;
-        if let (Some(place), Some(seldom)) = (self.places.get_mut(at), self.seldom.get_mut(at)) {
+        if let (Some(place), Some(cold_state)) =
+            (self.places.get_mut(at), self.cold_state.get_mut(at))
+        {
             place.waiting = waiting;
-            seldom.waker = waker;
+            cold_state.waker = waker;
         }
     }
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn why_over(&self) -> ChannelError {
+    pub(crate) fn end_reason(&self) -> ChannelError {
         self.over.unwrap_or(ChannelError::Closed)
     }
 
@@ -156,18 +162,18 @@ impl Calls {
         let place = u32::try_from(self.places.len())
             .ok()
             .filter(|place| *place < 1 << PLACE_BITS)?;
-        self.places.push(Place {
+        self.places.push(CallPlace {
             answer: Message::default(),
             cid: place,
-            waiting: NOBODY,
+            waiting: NO_TASK,
             state: State::Free,
         });
-        self.seldom.push(Seldom::default());
+        self.cold_state.push(ColdState::default());
         Some(place)
     }
 
     #[inline(always)]
-    fn place(&mut self, cid: u32) -> Option<&mut Place> {
+    fn place(&mut self, cid: u32) -> Option<&mut CallPlace> {
         self.places
             .get_mut(place_of(cid) as usize)
             .filter(|place| place.cid == cid)
@@ -186,18 +192,18 @@ impl Calls {
         Some(answer)
     }
 
-    pub(crate) fn wait(&mut self, cid: u32, wakes: Wakes) {
+    pub(crate) fn wait(&mut self, cid: u32, wake_target: WakeTarget) {
         if self.place(cid).is_some() {
-            self.set_waiting(place_of(cid), wakes);
+            self.set_waiting(place_of(cid), wake_target);
         }
     }
 
-    pub(crate) fn abandon(&mut self, cid: u32, buffer: Option<Reserved>) {
+    pub(crate) fn abandon(&mut self, cid: u32, buffer: Option<Allocation>) {
         let Some(place) = self.place(cid) else { return };
         place.state = State::Abandoned;
-        place.waiting = NOBODY;
-        if let Some(seldom) = self.seldom.get_mut(place_of(cid) as usize) {
-            *seldom = Seldom {
+        place.waiting = NO_TASK;
+        if let Some(cold_state) = self.cold_state.get_mut(place_of(cid) as usize) {
+            *cold_state = ColdState {
                 waker: None,
                 buffer,
             };
@@ -208,7 +214,7 @@ impl Calls {
     pub(crate) fn pump(
         &mut self,
         channel: &mut Channel,
-        schedule: &Schedule,
+        schedule: &Scheduler,
     ) -> Result<(), ChannelError> {
         let queues = &mut *schedule.queues();
         self.batch = match self.under_way() {
@@ -240,13 +246,16 @@ impl Calls {
             return false;
         };
         let is_usual = message.flags() == REPLY && message.len() as usize <= INLINE;
-        if !is_usual || place.cid != cid || place.state != State::Waiting || place.waiting >= OTHER
+        if !is_usual
+            || place.cid != cid
+            || place.state != State::Waiting
+            || place.waiting >= VIA_WAKER
         {
             return false;
         }
         place.state = State::Answered;
         place.answer = message;
-        queues.push(std::mem::replace(&mut place.waiting, NOBODY));
+        queues.push(std::mem::replace(&mut place.waiting, NO_TASK));
         true
     }
 
@@ -263,12 +272,12 @@ impl Calls {
         let sound = kind(&message) == REPLY && is_sound(&message);
         let place = self.place(message.cid()).filter(|_| sound);
         let place = place.ok_or_else(|| senseless(&message))?;
-        let waiting = std::mem::replace(&mut place.waiting, NOBODY);
+        let waiting = std::mem::replace(&mut place.waiting, NO_TASK);
         match place.state {
             State::Waiting => {
                 place.state = State::Answered;
                 place.answer = message;
-                // The queues ignore [`OTHER`] and [`NOBODY`], which are not coroutines.
+                // The queues ignore [`VIA_WAKER`] and [`NO_TASK`], which are not coroutines.
                 queues.push(waiting);
             }
             State::Abandoned => {
@@ -277,9 +286,9 @@ impl Calls {
             }
             State::Free | State::Answered => return Err(senseless(&message)),
         }
-        let seldom = self.seldom.get_mut(place_of(message.cid()) as usize);
-        let Seldom { waker, buffer } = seldom.map(std::mem::take).unwrap_or_default();
-        if let Some(waker) = waker.filter(|_| waiting == OTHER) {
+        let cold_state = self.cold_state.get_mut(place_of(message.cid()) as usize);
+        let ColdState { waker, buffer } = cold_state.map(std::mem::take).unwrap_or_default();
+        if let Some(waker) = waker.filter(|_| waiting == VIA_WAKER) {
             waker.wake();
         }
         if let Some(buffer) = buffer {
@@ -288,20 +297,25 @@ impl Calls {
         Ok(())
     }
 
-    pub(crate) fn end(&mut self, error: ChannelError, schedule: &Schedule) {
+    pub(crate) fn end(&mut self, error: ChannelError, schedule: &Scheduler) {
         self.over = Some(error);
-        for (place, seldom) in self.places.iter_mut().zip(&mut self.seldom) {
+        for (place, cold_state) in self.places.iter_mut().zip(&mut self.cold_state) {
             if place.state == State::Waiting {
                 place.state = State::Free;
             }
-            match std::mem::replace(&mut place.waiting, NOBODY) {
-                NOBODY => {}
-                OTHER => schedule.wake(seldom.waker.take().map_or(Wakes::Nobody, Wakes::Other)),
-                task => schedule.wake(Wakes::Task(task)),
+            match std::mem::replace(&mut place.waiting, NO_TASK) {
+                NO_TASK => {}
+                VIA_WAKER => schedule.wake(
+                    cold_state
+                        .waker
+                        .take()
+                        .map_or(WakeTarget::None, WakeTarget::Other),
+                ),
+                task => schedule.wake(WakeTarget::Task(task)),
             }
         }
-        self.roomless.wake_all(schedule);
-        self.placeless.wake_all(schedule);
+        self.waiting_for_room.wake_all(schedule);
+        self.waiting_for_place.wake_all(schedule);
     }
 
     /// Returns the number of calls whose answers have not arrived or have not been taken.
@@ -310,25 +324,25 @@ impl Calls {
     }
 
     #[inline]
-    pub(crate) fn unblock(&mut self, channel: &mut Channel, schedule: &Schedule) {
-        if !self.roomless.is_empty() && channel.has_work_for(ROOM) {
-            self.roomless.wake_all(schedule);
+    pub(crate) fn unblock(&mut self, channel: &mut Channel, schedule: &Scheduler) {
+        if !self.waiting_for_room.is_empty() && channel.has_work_for(ROOM) {
+            self.waiting_for_room.wake_all(schedule);
         }
         if self.has_place_for_blocked() {
-            self.placeless.wake_all(schedule);
+            self.waiting_for_place.wake_all(schedule);
         }
     }
 
     #[inline]
     pub(crate) fn has_place_for_blocked(&self) -> bool {
-        !self.placeless.is_empty() && self.under_way() < MAX_CALLS
+        !self.waiting_for_place.is_empty() && self.under_way() < MAX_CALLS
     }
 
     #[cold]
     pub(crate) fn leave(&mut self, blocked: Blocked) {
         match blocked {
-            Blocked::Roomless(ticket) => self.roomless.leave(ticket),
-            Blocked::Placeless(ticket) => self.placeless.leave(ticket),
+            Blocked::Room(ticket) => self.waiting_for_room.leave(ticket),
+            Blocked::Place(ticket) => self.waiting_for_place.leave(ticket),
         }
     }
 }

@@ -7,48 +7,48 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use quictun_shmq::{Channel, ChannelError, Counters, Message, Reserved, Violation, Wants};
+use quictun_shmq::{Allocation, Channel, ChannelError, Counters, Interest, Message, Violation};
 
-use crate::calls::{Blocked, Calls};
-use crate::executor::{Executor, Port};
+use crate::calls::{Blocked, CallTable};
+use crate::executor::{ChannelEnd, Executor};
 use crate::message::{BUFFER, CALL, SEND};
-use crate::patience::{Owed, Patience};
-use crate::schedule::Schedule;
+use crate::schedule::Scheduler;
+use crate::silence_limit::{Outstanding, SilenceLimit};
 use crate::wait::WaitPolicy;
-use crate::waiters::Ticket;
+use crate::waiters::WaiterKey;
 
 /// A handle that makes calls to the server. Clones share the same channel.
 #[derive(Clone, Debug)]
-pub struct Client(Rc<Shared>);
+pub struct Client(Rc<ClientInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct ClientInner {
     channel: Rc<RefCell<Channel>>,
-    schedule: Rc<Schedule>,
-    calls: RefCell<Calls>,
-    patience: Option<RefCell<Patience>>,
+    schedule: Rc<Scheduler>,
+    calls: RefCell<CallTable>,
+    silence_limit: Option<RefCell<SilenceLimit>>,
 }
 
 impl Client {
     /// Creates a client on the channel, and the executor that runs its coroutines.
     pub fn new(channel: Channel, policy: WaitPolicy) -> (Self, Executor) {
-        Self::with_patience(channel, policy, None)
+        Self::with_silence_limit(channel, policy, None)
     }
 
     /// Like [`new`](Self::new), with a limit on the server's silence. The channel ends if the server leaves all calls
-    /// unanswered for `patience`, or if it makes no room in the ring for as long.
-    pub fn with_patience(
+    /// unanswered for `silence_limit`, or if it makes no room in the ring for as long.
+    pub fn with_silence_limit(
         channel: Channel,
         policy: WaitPolicy,
-        patience: Option<Duration>,
+        silence_limit: Option<Duration>,
     ) -> (Self, Executor) {
-        let schedule = Rc::new(Schedule::new(channel.alarm()));
+        let schedule = Rc::new(Scheduler::new(channel.alarm()));
         let channel = Rc::new(RefCell::new(channel));
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(ClientInner {
             channel: channel.clone(),
             schedule: schedule.clone(),
             calls: RefCell::default(),
-            patience: patience.map(Patience::new).map(RefCell::new),
+            silence_limit: silence_limit.map(SilenceLimit::new).map(RefCell::new),
         });
         let executor = Executor::new(channel, shared.clone(), schedule, policy);
         (Self(shared), executor)
@@ -62,7 +62,7 @@ impl Client {
             client: self,
             message,
             flags: CALL,
-            stage: Stage::New,
+            state: CallState::New,
             blocked: None,
             buffer: None,
         }
@@ -70,7 +70,7 @@ impl Client {
 
     /// Calls the server with a buffer ([`reserve`](Self::reserve)), which the server reads and may overwrite with its
     /// answer. [`Call::buffer`] returns the buffer after the answer has arrived.
-    pub fn call_with(&self, message: Message, buffer: Reserved) -> Call<'_> {
+    pub fn call_with(&self, message: Message, buffer: Allocation) -> Call<'_> {
         let mut call = self.call(message.with_payload(buffer.off(), buffer.len()));
         (call.flags, call.buffer) = (CALL | BUFFER, Some(buffer));
         call
@@ -98,8 +98,9 @@ impl Client {
                     Poll::Ready(Ok(()))
                 }
                 Ok(false) => {
-                    let wakes = self.0.schedule.wakes(context.waker());
-                    waiting.ticket = Some(calls.roomless.enter(waiting.ticket, wakes));
+                    let wake_target = self.0.schedule.wake_target(context.waker());
+                    waiting.ticket =
+                        Some(calls.waiting_for_room.enter(waiting.ticket, wake_target));
                     Poll::Pending
                 }
                 Err(error) => Poll::Ready(Err(error)),
@@ -109,12 +110,12 @@ impl Client {
     }
 
     /// Allocates a contiguous buffer of `len` bytes in the arena, if there is one.
-    pub fn reserve(&self, len: u32) -> Option<Reserved> {
+    pub fn reserve(&self, len: u32) -> Option<Allocation> {
         self.0.channel.borrow_mut().reserve(len)
     }
 
     /// Frees a buffer that was reserved and not sent.
-    pub fn release(&self, buffer: Reserved) {
+    pub fn release(&self, buffer: Allocation) {
         self.0.channel.borrow_mut().release(buffer);
     }
 
@@ -132,7 +133,7 @@ impl Client {
 /// Cancels the wait for room when it is dropped.
 struct WaitingToSend<'a> {
     client: &'a Client,
-    ticket: Option<Ticket>,
+    ticket: Option<WaiterKey>,
 }
 
 impl Drop for WaitingToSend<'_> {
@@ -141,7 +142,7 @@ impl Drop for WaitingToSend<'_> {
         if let Some(ticket) = self.ticket
             && let Ok(mut calls) = self.client.0.calls.try_borrow_mut()
         {
-            calls.roomless.leave(ticket);
+            calls.waiting_for_room.leave(ticket);
         }
     }
 }
@@ -153,14 +154,14 @@ pub struct Call<'a> {
     client: &'a Client,
     message: Message,
     flags: u16,
-    stage: Stage,
+    state: CallState,
     /// The queue in which the call waits before it is sent.
     blocked: Option<Blocked>,
-    buffer: Option<Reserved>,
+    buffer: Option<Allocation>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum CallState {
     New,
     Sent(u32),
     Done,
@@ -177,7 +178,7 @@ impl Call<'_> {
         {
             calls.leave(blocked);
         }
-        if let Stage::Sent(cid) = self.stage {
+        if let CallState::Sent(cid) = self.state {
             let calls = &mut *shared.calls.borrow_mut();
             if calls.take(cid).is_none() && calls.over.is_none() {
                 calls.abandon(cid, buffer.take());
@@ -189,12 +190,12 @@ impl Call<'_> {
     }
 
     pub(crate) fn is_under_way(&self) -> bool {
-        matches!(self.stage, Stage::Sent(_))
+        matches!(self.state, CallState::Sent(_))
     }
 
     /// Returns the buffer, once the call has ended.
-    pub fn buffer(&mut self) -> Option<Reserved> {
-        matches!(self.stage, Stage::Done)
+    pub fn buffer(&mut self) -> Option<Allocation> {
+        matches!(self.state, CallState::Done)
             .then(|| self.buffer.take())
             .flatten()
     }
@@ -209,19 +210,19 @@ impl Future for Call<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = &*self.client.0;
         let calls = &mut *shared.calls.borrow_mut();
-        let wakes = || shared.schedule.wakes(context.waker());
-        match self.stage {
-            Stage::Sent(cid) => {
+        let wake_target = || shared.schedule.wake_target(context.waker());
+        match self.state {
+            CallState::Sent(cid) => {
                 if let Some(answer) = calls.take(cid) {
-                    self.stage = Stage::Done;
+                    self.state = CallState::Done;
                     return Poll::Ready(Ok(answer));
                 }
                 if calls.over.is_none() {
-                    calls.wait(cid, wakes());
+                    calls.wait(cid, wake_target());
                     return Poll::Pending;
                 }
             }
-            Stage::New => {
+            CallState::New => {
                 let this = &mut *self;
                 if let Some(blocked) = this.blocked.take() {
                     calls.leave(blocked);
@@ -229,36 +230,39 @@ impl Future for Call<'_> {
                 let channel = &mut *shared.channel.borrow_mut();
                 let (message, schedule) = (&this.message, &*shared.schedule);
                 let blocked = &mut this.blocked;
-                match calls.start(message, this.flags, channel, schedule, blocked, wakes) {
+                match calls.start(message, this.flags, channel, schedule, blocked, wake_target) {
                     Ok(Some(cid)) => {
-                        self.stage = Stage::Sent(cid);
+                        self.state = CallState::Sent(cid);
                         return Poll::Pending;
                     }
                     Ok(None) => return Poll::Pending,
                     Err(error) => {
-                        self.stage = Stage::Done;
+                        self.state = CallState::Done;
                         return Poll::Ready(Err(error));
                     }
                 }
             }
-            Stage::Done => {}
+            CallState::Done => {}
         }
-        self.stage = Stage::Done;
-        Poll::Ready(Err(calls.why_over()))
+        self.state = CallState::Done;
+        Poll::Ready(Err(calls.end_reason()))
     }
 }
 
 impl Drop for Call<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if matches!(self.stage, Stage::Sent(_)) || self.buffer.is_some() || self.blocked.is_some() {
+        if matches!(self.state, CallState::Sent(_))
+            || self.buffer.is_some()
+            || self.blocked.is_some()
+        {
             self.forget();
         }
     }
 }
 
-impl Port for Shared {
-    fn pump(&self, schedule: &Schedule) {
+impl ChannelEnd for ClientInner {
+    fn pump(&self, schedule: &Scheduler) {
         let calls = &mut *self.calls.borrow_mut();
         calls.pace.begin();
         if calls.over.is_some() {
@@ -271,38 +275,38 @@ impl Port for Shared {
         calls.unblock(channel, schedule);
     }
 
-    fn wants(&self) -> Wants {
+    fn interest(&self) -> Interest {
         let calls = self.calls.borrow();
         // After the end of the channel, every waiter has been notified.
         let is_on = calls.over.is_none();
-        Wants {
+        Interest {
             messages: is_on,
-            room: is_on && !calls.roomless.is_empty(),
+            room: is_on && !calls.waiting_for_room.is_empty(),
         }
     }
 
-    fn can_go_on(&self) -> bool {
+    fn can_proceed(&self) -> bool {
         self.calls.borrow().has_place_for_blocked()
     }
 
-    fn patience(&self, channel: &Channel) -> Option<Duration> {
-        let mut patience = self.patience.as_ref()?.borrow_mut();
+    fn silence_left(&self, channel: &Channel) -> Option<Duration> {
+        let mut limit = self.silence_limit.as_ref()?.borrow_mut();
         let (calls, counters) = (self.calls.borrow(), channel.counters());
         let is_on = calls.over.is_none();
-        let answers = Owed {
-            some: is_on && calls.begun > counters.popped,
-            given: counters.popped,
+        let answers = Outstanding {
+            any: is_on && calls.begun > counters.popped,
+            provided: counters.popped,
         };
-        let room = Owed {
-            some: is_on && !calls.roomless.is_empty(),
-            given: counters.pushed,
+        let room = Outstanding {
+            any: is_on && !calls.waiting_for_room.is_empty(),
+            provided: counters.pushed,
         };
-        patience.left(answers, room, Instant::now())
+        limit.left(answers, room, Instant::now())
     }
 
     fn give_up(&self, channel: &mut Channel) {
-        let patience = self.patience.as_ref();
-        let limit = patience.map(|patience| patience.borrow().limit);
+        let silence_limit = self.silence_limit.as_ref();
+        let limit = silence_limit.map(|limit| limit.borrow().limit);
         channel.reject(Violation::Silent(limit.unwrap_or_default()));
     }
 }

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use quictun_shmq::{Channel, Sleep, Wants, cycles};
+use quictun_shmq::{Channel, Interest, SleepMode, cycles};
 
-use crate::schedule::{Schedule, Task};
-use crate::wait::{Budget, WaitPolicy, wake_cost};
+use crate::schedule::{Scheduler, TaskId};
+use crate::wait::{SpinBudget, WaitPolicy, wake_cost};
 
 /// Largest number of coroutines at a time.
 pub const MAX_COROUTINES: usize = 1 << 16;
@@ -20,32 +20,32 @@ pub const MAX_COROUTINES: usize = 1 << 16;
 const TURN: usize = 128;
 
 /// Largest number of messages about which a sleeping peer has not been notified, while there are more to take.
-const LATE: u64 = 256;
+const UNFLUSHED_MAX: u64 = 256;
 
 /// Number of checks of the channel between two readings of the clock.
-const LOOKS: usize = 8;
+const CHECKS_PER_CLOCK_READING: usize = 8;
 
-pub(crate) const MESSAGES: Wants = Wants {
+pub(crate) const MESSAGES: Interest = Interest {
     messages: true,
     room: false,
 };
 
-pub(crate) const ROOM: Wants = Wants {
+pub(crate) const ROOM: Interest = Interest {
     messages: false,
     room: true,
 };
 
-pub(crate) trait Port {
+pub(crate) trait ChannelEnd {
     /// Takes a bounded number of messages. Errors are delivered to the waiting tasks.
-    fn pump(&self, schedule: &Schedule);
+    fn pump(&self, schedule: &Scheduler);
 
     /// Returns the events of the channel that tasks wait for.
-    fn wants(&self) -> Wants;
+    fn interest(&self) -> Interest;
 
     /// Returns whether [`pump`](Self::pump) would wake a task that waits for no event of the channel.
-    fn can_go_on(&self) -> bool;
+    fn can_proceed(&self) -> bool;
 
-    fn patience(&self, channel: &Channel) -> Option<Duration>;
+    fn silence_left(&self, channel: &Channel) -> Option<Duration>;
 
     fn give_up(&self, channel: &mut Channel);
 }
@@ -63,7 +63,7 @@ pub struct IdleCounters {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum TurnOutcome {
     /// Every coroutine has ended.
     Ended,
     /// A coroutine can continue, so another turn follows.
@@ -74,37 +74,37 @@ pub(crate) enum Turn {
     },
 }
 
-type Boxed = Pin<Box<dyn Future<Output = ()>>>;
+type BoxedFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Coroutine {
-    future: Boxed,
+    future: BoxedFuture,
     waker: Waker,
 }
 
 /// An executor for the coroutines of one channel. [`crate::Client::new`] and [`crate::Server::new`] create it.
 pub struct Executor {
     pub(crate) channel: Rc<RefCell<Channel>>,
-    pub(crate) port: Rc<dyn Port>,
-    pub(crate) schedule: Rc<Schedule>,
-    spawned: Rc<Spawned>,
+    pub(crate) port: Rc<dyn ChannelEnd>,
+    pub(crate) schedule: Rc<Scheduler>,
+    spawned: Rc<SpawnQueue>,
     coroutines: Vec<Option<Coroutine>>,
-    free: Vec<Task>,
+    free: Vec<TaskId>,
     pub(crate) policy: WaitPolicy,
     pub(crate) idle: IdleCounters,
-    budget: Budget,
+    budget: SpinBudget,
     /// The executor is asleep in the event loop that contains it.
     pub(crate) asleep: bool,
 }
 
 #[derive(Default)]
-struct Spawned {
-    queue: RefCell<Vec<(usize, Boxed)>>,
+struct SpawnQueue {
+    queue: RefCell<Vec<(usize, BoxedFuture)>>,
     alive: Cell<usize>,
 }
 
 /// Starts coroutines on an executor. Coroutines may use it, too.
 #[derive(Clone)]
-pub struct Spawner(Rc<Spawned>);
+pub struct Spawner(Rc<SpawnQueue>);
 
 impl Spawner {
     /// Starts a coroutine. Returns false if there are [`MAX_COROUTINES`] already, or if the executor is gone. Among
@@ -124,8 +124,8 @@ impl Spawner {
 impl Executor {
     pub(crate) fn new(
         channel: Rc<RefCell<Channel>>,
-        port: Rc<dyn Port>,
-        schedule: Rc<Schedule>,
+        port: Rc<dyn ChannelEnd>,
+        schedule: Rc<Scheduler>,
         policy: WaitPolicy,
     ) -> Self {
         Self {
@@ -137,7 +137,7 @@ impl Executor {
             free: Vec::new(),
             policy,
             idle: IdleCounters::default(),
-            budget: Budget::default(),
+            budget: SpinBudget::default(),
             asleep: false,
         }
     }
@@ -161,17 +161,17 @@ impl Executor {
         self.wake_up();
         loop {
             match self.turn() {
-                Turn::Ended => return,
-                Turn::Ready => {}
-                Turn::Idle { ran } => self.wait(ran),
+                TurnOutcome::Ended => return,
+                TurnOutcome::Ready => {}
+                TurnOutcome::Idle { ran } => self.wait(ran),
             }
         }
     }
 
     /// Takes new messages, runs a bounded number of ready coroutines, and shows the peer the messages that they wrote.
-    pub(crate) fn turn(&mut self) -> Turn {
+    pub(crate) fn turn(&mut self) -> TurnOutcome {
         if !self.spawned.queue.borrow().is_empty() {
-            self.settle();
+            self.start_spawned();
         }
         // Needed even if no task takes messages: a pending ring would keep the executor awake.
         self.channel.borrow_mut().notice();
@@ -190,33 +190,33 @@ impl Executor {
         channel.publish();
         if self.spawned.alive.get() == 0 {
             channel.flush();
-            Turn::Ended
+            TurnOutcome::Ended
         } else if self.schedule.has_ready()
             || !self.spawned.queue.borrow().is_empty()
-            || self.port.can_go_on()
+            || self.port.can_proceed()
         {
             channel.flush();
-            Turn::Ready
+            TurnOutcome::Ready
         } else {
-            Turn::Idle { ran }
+            TurnOutcome::Idle { ran }
         }
     }
 
     /// Must run after new messages are taken: the peer may have answered while this thread had no processor.
     fn give_up_if_silent(&self) {
         let channel = &mut *self.channel.borrow_mut();
-        if self.port.patience(channel) == Some(Duration::ZERO) {
+        if self.port.silence_left(channel) == Some(Duration::ZERO) {
             self.port.give_up(channel);
         }
     }
 
     #[cold]
-    fn settle(&mut self) {
+    fn start_spawned(&mut self) {
         let mut queue = self.spawned.queue.borrow_mut();
         for (priority, future) in queue.drain(..) {
             let task = self.free.pop().unwrap_or_else(|| {
                 self.coroutines.push(None);
-                Task::try_from(self.coroutines.len() - 1).unwrap_or(Task::MAX)
+                TaskId::try_from(self.coroutines.len() - 1).unwrap_or(TaskId::MAX)
             });
             let waker = self.schedule.enter(task, priority);
             self.coroutines[task as usize] = Some(Coroutine { future, waker });
@@ -224,7 +224,7 @@ impl Executor {
     }
 
     #[inline]
-    fn poll(&mut self, task: Task) {
+    fn poll(&mut self, task: TaskId) {
         // A coroutine that has ended may be woken once more.
         let Some(coroutine) = self
             .coroutines
@@ -246,10 +246,10 @@ impl Executor {
     ///
     /// A peer that sends is awake, and a flush takes a fence, which waits until each of the local messages has reached
     /// the other processor. The flush is therefore delayed until there is nothing more to do. It happens at the latest
-    /// after [`LATE`] messages, or if the available messages make no coroutine run.
+    /// after [`UNFLUSHED_MAX`] messages, or if the available messages make no coroutine run.
     pub(crate) fn is_last(&self, ran: bool) -> bool {
         let channel = &mut *self.channel.borrow_mut();
-        !(ran && channel.unflushed() < LATE && channel.has_work_for(self.port.wants()))
+        !(ran && channel.unflushed() < UNFLUSHED_MAX && channel.has_work_for(self.port.interest()))
     }
 
     fn wait(&mut self, ran: bool) {
@@ -257,7 +257,7 @@ impl Executor {
             return;
         }
         let channel = &mut *self.channel.borrow_mut();
-        let wants = self.port.wants();
+        let interest = self.port.interest();
         let looks = match self.policy {
             WaitPolicy::Interrupt => false,
             WaitPolicy::Polling => true,
@@ -267,10 +267,10 @@ impl Executor {
             channel.flush();
             self.idle.spins += 1;
             let sleeps = self.policy != WaitPolicy::Polling;
-            let patience = self.port.patience(channel);
-            let until = patience.and_then(|left| Instant::now().checked_add(left));
+            let silence_left = self.port.silence_left(channel);
+            let until = silence_left.and_then(|left| Instant::now().checked_add(left));
             let budget = sleeps.then(|| self.budget.ticks(wake_cost()));
-            if find(channel, &self.schedule, wants, budget, until) {
+            if poll_for_work(channel, &self.schedule, interest, budget, until) {
                 self.idle.spins_won += 1;
                 return;
             }
@@ -279,14 +279,14 @@ impl Executor {
                 return;
             }
         }
-        if !channel.arm_for(Sleep::Futex, wants) || self.schedule.has_remote() {
+        if !channel.arm_for(SleepMode::Futex, interest) || self.schedule.has_remote() {
             channel.disarm();
             return;
         }
         self.idle.sleeps += 1;
-        let (patience, from) = (self.port.patience(channel), cycles());
+        let (silence_left, from) = (self.port.silence_left(channel), cycles());
         // If the time elapsed, the next turn notices that.
-        channel.wait(patience);
+        channel.wait(silence_left);
         if looks {
             let slept = cycles().wrapping_sub(from);
             self.budget.note_sleep(slept, wake_cost());
@@ -304,17 +304,17 @@ impl Drop for Executor {
 }
 
 /// Polls for something to do, for `budget` ticks and no longer than `until`. Returns whether there is something.
-fn find(
+fn poll_for_work(
     channel: &mut Channel,
-    schedule: &Schedule,
-    wants: Wants,
+    schedule: &Scheduler,
+    interest: Interest,
     budget: Option<u64>,
     until: Option<Instant>,
 ) -> bool {
     let (start, wake) = (cycles(), wake_cost());
     loop {
-        for _ in 0..LOOKS {
-            if channel.has_work_for(wants) || schedule.has_remote() {
+        for _ in 0..CHECKS_PER_CLOCK_READING {
+            if channel.has_work_for(interest) || schedule.has_remote() {
                 return true;
             }
         }

@@ -69,12 +69,12 @@ pub fn sockets() -> std::io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Creates a region with arenas of `arena` bytes and offers it to the process at the other end of `socket`. Blocks
-/// until that process answers, for at most `patience`.
+/// until that process answers, for at most `timeout`.
 pub fn connect(
     socket: OwnedFd,
     arena: u32,
     generation: u64,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Channel, HandshakeError> {
     let mut channel = Channel::create(arena, generation)?;
     let message = message(generation);
@@ -84,7 +84,7 @@ pub fn connect(
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(&socket, &[IoSlice::new(&message)], &mut ancillary, flags).map_err(io)?;
-    let (answer, descriptors) = receive(&socket, patience)?;
+    let (answer, descriptors) = receive(&socket, timeout)?;
     if !descriptors.is_empty() {
         return Err(HandshakeError::Descriptors(descriptors.len()));
     }
@@ -96,9 +96,9 @@ pub fn connect(
 }
 
 /// Joins the region that the process at the other end of `socket` offers. Blocks until the offer arrives, for at most
-/// `patience`.
-pub fn accept(socket: OwnedFd, patience: Duration) -> Result<Channel, HandshakeError> {
-    let (offer, mut descriptors) = receive(&socket, patience)?;
+/// `timeout`.
+pub fn accept(socket: OwnedFd, timeout: Duration) -> Result<Channel, HandshakeError> {
+    let (offer, mut descriptors) = receive(&socket, timeout)?;
     let count = descriptors.len();
     let memory = descriptors.pop().filter(|_| count == 1);
     let memory = memory.ok_or(HandshakeError::Descriptors(count))?;
@@ -122,13 +122,13 @@ fn message(generation: u64) -> [u8; MESSAGE] {
 
 fn receive(
     socket: &OwnedFd,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<([u8; MESSAGE], Vec<OwnedFd>), HandshakeError> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(HandshakeError::Timeout(patience));
+            return Err(HandshakeError::Timeout(timeout));
         }
         let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
         let timeout = Timespec::try_from(left).ok();

@@ -76,9 +76,9 @@ mod executor;
 mod handshake;
 mod message;
 mod pace;
-mod patience;
 mod schedule;
 mod server;
+mod silence_limit;
 mod stream;
 mod wait;
 mod waiters;
@@ -90,7 +90,8 @@ pub use executor::{Executor, IdleCounters, MAX_COROUTINES, Spawner};
 pub use handshake::{HandshakeError, accept, connect, sockets};
 pub use message::LAST;
 pub use quictun_shmq::{
-    Channel, ChannelError, Counters, Message, MessageTooLong, Received, Reserved, Violation, cycles,
+    Allocation, Channel, ChannelError, Counters, Message, MessageTooLong, PeerPayload, Violation,
+    cycles,
 };
 pub use schedule::PRIORITIES;
 pub use server::{Recv, Reply, Request, Server};

@@ -12,7 +12,7 @@ const EVERY: u32 = 8;
 const SLOW: u64 = 4000;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct FlushPacer {
     /// Ticks at the last reading in this turn, or 0 if there was none.
     since: u64,
     /// Number of messages until the next reading.
@@ -20,7 +20,7 @@ pub(crate) struct Pace {
     every: u32,
 }
 
-impl Pace {
+impl FlushPacer {
     /// Starts a turn. Time that passed before it is not attributed to messages.
     #[inline]
     pub(crate) fn begin(&mut self) {
@@ -34,10 +34,10 @@ impl Pace {
             self.left -= 1;
             return false;
         }
-        self.look(cycles())
+        self.read_clock(cycles())
     }
 
-    fn look(&mut self, now: u64) -> bool {
+    fn read_clock(&mut self, now: u64) -> bool {
         let since = std::mem::replace(&mut self.since, now);
         let slow = since > 0 && now.wrapping_sub(since) > SLOW;
         self.every = if slow {
@@ -56,7 +56,7 @@ mod tests {
 
     /// Reads the clock as needed while `count` messages take `ticks` each. Returns the number of readings and the
     /// number of late messages.
-    fn messages(pace: &mut Pace, count: u32, ticks: u64, clock: &mut u64) -> (u32, u32) {
+    fn messages(pace: &mut FlushPacer, count: u32, ticks: u64, clock: &mut u64) -> (u32, u32) {
         let (mut looks, mut late) = (0, 0);
         for _ in 0..count {
             *clock += ticks;
@@ -64,15 +64,15 @@ mod tests {
                 pace.left -= 1;
             } else {
                 looks += 1;
-                late += u32::from(pace.look(*clock));
+                late += u32::from(pace.read_clock(*clock));
             }
         }
         (looks, late)
     }
 
     #[test]
-    fn quick_messages_are_kept_back_and_slow_ones_are_not() {
-        let (mut pace, mut clock) = (Pace::default(), 1);
+    fn quick_messages_are_batched_and_slow_ones_are_published() {
+        let (mut pace, mut clock) = (FlushPacer::default(), 1);
         let (looks, late) = messages(&mut pace, 800, 100, &mut clock);
         assert_eq!(late, 0);
         assert!(looks <= 105, "{looks} readings of the clock");

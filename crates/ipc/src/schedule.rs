@@ -10,14 +10,14 @@ use quictun_shmq::Alarm;
 /// Number of priorities; 0 is the highest.
 pub const PRIORITIES: usize = 8;
 
-pub(crate) type Task = u32;
+pub(crate) type TaskId = u32;
 
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct Scheduler {
     queues: RefCell<Queues>,
     /// The task that runs, and the data pointer of its waker.
-    running: Cell<(Task, *const ())>,
-    remote: Arc<Remote>,
+    running: Cell<(TaskId, *const ())>,
+    remote: Arc<RemoteWakes>,
 }
 
 /// The coroutines that can continue: one queue for each priority, linked through the entries.
@@ -31,8 +31,8 @@ pub(crate) struct Queues {
 
 #[derive(Clone, Copy, Debug)]
 struct Queue {
-    first: Task,
-    last: Task,
+    first: TaskId,
+    last: TaskId,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,27 +40,27 @@ struct Entry {
     priority: u8,
     queued: bool,
     /// The next task in the queue, unless this is the last.
-    next: Task,
+    next: TaskId,
 }
 
 /// Tasks woken by other threads, or by wakers outside this executor.
 #[derive(Debug)]
-struct Remote {
+struct RemoteWakes {
     some: AtomicBool,
-    tasks: Mutex<Vec<Task>>,
+    tasks: Mutex<Vec<TaskId>>,
     alarm: Alarm,
 }
 
 #[derive(Debug)]
-pub(crate) enum Wakes {
+pub(crate) enum WakeTarget {
     /// Wakes a coroutine by its number, without reference counting, cloning or locking.
-    Task(Task),
+    Task(TaskId),
     /// Wakes a future between the executor and the coroutine, through its own waker.
     Other(Waker),
-    Nobody,
+    None,
 }
 
-impl Schedule {
+impl Scheduler {
     pub(crate) fn new(alarm: Alarm) -> Self {
         Self {
             queues: RefCell::new(Queues {
@@ -68,8 +68,8 @@ impl Schedule {
                 ready: [Queue { first: 0, last: 0 }; PRIORITIES],
                 entries: Vec::new(),
             }),
-            running: Cell::new((Task::MAX, std::ptr::null())),
-            remote: Arc::new(Remote {
+            running: Cell::new((TaskId::MAX, std::ptr::null())),
+            remote: Arc::new(RemoteWakes {
                 some: AtomicBool::new(false),
                 tasks: Mutex::default(),
                 alarm,
@@ -78,7 +78,7 @@ impl Schedule {
     }
 
     /// Makes the coroutine ready and returns a waker for it.
-    pub(crate) fn enter(&self, task: Task, priority: usize) -> Waker {
+    pub(crate) fn enter(&self, task: TaskId, priority: usize) -> Waker {
         let queues = &mut *self.queues.borrow_mut();
         if queues.entries.len() <= task as usize {
             let entry = Entry {
@@ -96,11 +96,11 @@ impl Schedule {
     }
 
     #[inline]
-    pub(crate) fn wake(&self, wakes: Wakes) {
-        match wakes {
-            Wakes::Task(task) => self.queues.borrow_mut().push(task),
-            Wakes::Other(waker) => waker.wake(),
-            Wakes::Nobody => {}
+    pub(crate) fn wake(&self, wake_target: WakeTarget) {
+        match wake_target {
+            WakeTarget::Task(task) => self.queues.borrow_mut().push(task),
+            WakeTarget::Other(waker) => waker.wake(),
+            WakeTarget::None => {}
         }
     }
 
@@ -110,7 +110,7 @@ impl Schedule {
     }
 
     #[inline]
-    pub(crate) fn next(&self) -> Option<Task> {
+    pub(crate) fn next(&self) -> Option<TaskId> {
         self.queues.borrow_mut().pop()
     }
 
@@ -142,25 +142,25 @@ impl Schedule {
     }
 
     #[inline]
-    pub(crate) fn set_running(&self, task: Task, waker: &Waker) {
+    pub(crate) fn set_running(&self, task: TaskId, waker: &Waker) {
         self.running.set((task, waker.data()));
     }
 
     /// Returns how to wake the task that is being polled with `waker`.
     #[inline(always)]
-    pub(crate) fn wakes(&self, waker: &Waker) -> Wakes {
+    pub(crate) fn wake_target(&self, waker: &Waker) -> WakeTarget {
         let (task, own) = self.running.get();
         if std::ptr::eq(waker.data(), own) {
-            Wakes::Task(task)
+            WakeTarget::Task(task)
         } else {
-            Wakes::Other(waker.clone())
+            WakeTarget::Other(waker.clone())
         }
     }
 }
 
 impl Queues {
     #[inline]
-    pub(crate) fn push(&mut self, task: Task) {
+    pub(crate) fn push(&mut self, task: TaskId) {
         let Some(entry) = self.entries.get_mut(task as usize) else {
             return;
         };
@@ -179,7 +179,7 @@ impl Queues {
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<Task> {
+    fn pop(&mut self) -> Option<TaskId> {
         if self.waiting == 0 {
             return None;
         }
@@ -199,8 +199,8 @@ impl Queues {
 
 #[derive(Debug)]
 struct RemoteTask {
-    task: Task,
-    remote: Arc<Remote>,
+    task: TaskId,
+    remote: Arc<RemoteWakes>,
 }
 
 impl Wake for RemoteTask {

@@ -6,26 +6,26 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quictun_shmq::{Channel, ChannelError, Counters, Message, Received, Wants};
+use quictun_shmq::{Channel, ChannelError, Counters, Interest, Message, PeerPayload};
 
-use crate::executor::{Executor, MESSAGES, Port, ROOM};
+use crate::executor::{ChannelEnd, Executor, MESSAGES, ROOM};
 use crate::message::{BUFFER, CALL, LAST, REPLY, SEND, is_sound, kind, senseless};
-use crate::pace::Pace;
-use crate::schedule::Schedule;
+use crate::pace::FlushPacer;
+use crate::schedule::Scheduler;
 use crate::wait::WaitPolicy;
-use crate::waiters::{Ticket, Waiters};
+use crate::waiters::{WaiterKey, Waiters};
 
 /// Largest number of requests taken before other coroutines run and a sleeping client is notified of answers.
 const TURN: u32 = 256;
 
 /// A handle that receives and answers requests. Clones share the same channel.
 #[derive(Clone, Debug)]
-pub struct Server(Rc<Shared>);
+pub struct Server(Rc<ServerInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct ServerInner {
     channel: Rc<RefCell<Channel>>,
-    schedule: Rc<Schedule>,
+    schedule: Rc<Scheduler>,
     state: RefCell<State>,
 }
 
@@ -35,14 +35,14 @@ struct State {
     repliers: Waiters,
     /// Number of requests taken in this turn.
     taken: u32,
-    pace: Pace,
+    pace: FlushPacer,
 }
 
 /// A request from the client. [`Server::reply`] answers a call; a call whose request is dropped gets no answer.
 #[derive(Debug)]
 pub struct Request {
     message: Message,
-    buffer: Option<Received>,
+    buffer: Option<PeerPayload>,
 }
 
 impl Request {
@@ -53,7 +53,7 @@ impl Request {
     }
 
     /// Returns the client's buffer, from which to read and into which to write the answer.
-    pub fn buffer(&self) -> Option<Received> {
+    pub fn buffer(&self) -> Option<PeerPayload> {
         self.buffer
     }
 }
@@ -61,9 +61,9 @@ impl Request {
 impl Server {
     /// Creates a server on the channel, and the executor that runs its coroutines.
     pub fn new(channel: Channel, policy: WaitPolicy) -> (Self, Executor) {
-        let schedule = Rc::new(Schedule::new(channel.alarm()));
+        let schedule = Rc::new(Scheduler::new(channel.alarm()));
         let channel = Rc::new(RefCell::new(channel));
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(ServerInner {
             channel: channel.clone(),
             schedule: schedule.clone(),
             state: RefCell::default(),
@@ -116,7 +116,7 @@ impl Server {
 #[derive(Debug)]
 pub struct Recv<'a> {
     server: &'a Server,
-    ticket: Option<Ticket>,
+    ticket: Option<WaiterKey>,
 }
 
 impl Future for Recv<'_> {
@@ -140,8 +140,8 @@ impl Future for Recv<'_> {
                 return Poll::Ready(request(message, channel));
             }
         }
-        let wakes = shared.schedule.wakes(context.waker());
-        self.ticket = Some(state.receivers.enter(self.ticket, wakes));
+        let wake_target = shared.schedule.wake_target(context.waker());
+        self.ticket = Some(state.receivers.enter(self.ticket, wake_target));
         Poll::Pending
     }
 }
@@ -195,7 +195,7 @@ pub struct Reply<'a> {
     /// The call has a payload by reference. Such calls take long, so the client need not wait for the next answer to
     /// see this one.
     by_reference: bool,
-    ticket: Option<Ticket>,
+    ticket: Option<WaiterKey>,
 }
 
 impl Future for Reply<'_> {
@@ -220,8 +220,8 @@ impl Future for Reply<'_> {
                 Poll::Ready(Ok(()))
             }
             Ok(false) => {
-                let wakes = shared.schedule.wakes(context.waker());
-                self.ticket = Some(state.repliers.enter(self.ticket, wakes));
+                let wake_target = shared.schedule.wake_target(context.waker());
+                self.ticket = Some(state.repliers.enter(self.ticket, wake_target));
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error)),
@@ -241,8 +241,8 @@ impl Drop for Reply<'_> {
     }
 }
 
-impl Port for Shared {
-    fn pump(&self, schedule: &Schedule) {
+impl ChannelEnd for ServerInner {
+    fn pump(&self, schedule: &Scheduler) {
         let state = &mut *self.state.borrow_mut();
         state.taken = 0;
         state.pace.begin();
@@ -255,19 +255,19 @@ impl Port for Shared {
         }
     }
 
-    fn wants(&self) -> Wants {
+    fn interest(&self) -> Interest {
         let state = self.state.borrow();
-        Wants {
+        Interest {
             messages: !state.receivers.is_empty(),
             room: !state.repliers.is_empty(),
         }
     }
 
-    fn can_go_on(&self) -> bool {
+    fn can_proceed(&self) -> bool {
         false
     }
 
-    fn patience(&self, _channel: &Channel) -> Option<Duration> {
+    fn silence_left(&self, _channel: &Channel) -> Option<Duration> {
         None
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use quictun_shmq::{Channel, Message, Sleep, cycles};
+use quictun_shmq::{Channel, Message, SleepMode, cycles};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// How a process waits for its peer.
@@ -42,11 +42,11 @@ const DOUBLINGS: u32 = 5;
 /// one side would then make both sides wake each other for every batch from then on. Therefore, a short sleep doubles
 /// the next polling time, and a long sleep resets it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Budget {
+pub(crate) struct SpinBudget {
     doublings: u32,
 }
 
-impl Budget {
+impl SpinBudget {
     /// Returns the polling time in ticks, if a wake-up takes `wake` ticks.
     pub(crate) fn ticks(self, wake: u64) -> u64 {
         wake << self.doublings
@@ -110,7 +110,7 @@ fn next(channel: &mut Channel) -> Option<Message> {
         if let Some(message) = channel.pop().ok()? {
             return Some(message);
         }
-        if channel.arm(Sleep::Futex) {
+        if channel.arm(SleepMode::Futex) {
             channel.wait(None);
         } else {
             channel.disarm();
@@ -140,7 +140,7 @@ mod tests {
 
     /// Returns how often a waiting thread sleeps during `times` waits of `gap` ticks each, if a wake-up takes 100
     /// ticks.
-    fn sleeps(budget: &mut Budget, gap: u64, times: u32) -> u32 {
+    fn sleeps(budget: &mut SpinBudget, gap: u64, times: u32) -> u32 {
         let mut sleeps = 0;
         for _ in 0..times {
             let look = budget.ticks(100);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn short_sleeps_end_and_long_ones_cost_no_more_than_a_look() {
-        let mut budget = Budget::default();
+        let mut budget = SpinBudget::default();
         assert_eq!(sleeps(&mut budget, 90, 1000), 0);
         assert_eq!(sleeps(&mut budget, 700, 1000), 3);
         assert_eq!(budget.ticks(100), 800);

@@ -1,13 +1,13 @@
 //! The tasks that wait for the same event, all of which are woken when it occurs.
 
-use crate::schedule::{Schedule, Wakes};
+use crate::schedule::{Scheduler, WakeTarget};
 
 /// A list of waiting tasks. A task is listed once, however often it asks, and is removed when it stops waiting: whether
 /// this process may sleep depends on the list.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    /// The listed wakers. Waiters that have left are marked [`Wakes::Nobody`].
-    waiting: Vec<Wakes>,
+    /// The listed wakers. Waiters that have left are marked [`WakeTarget::None`].
+    waiting: Vec<WakeTarget>,
     /// Places of waiters that have left.
     free: Vec<usize>,
     /// Number of times that all waiters were woken.
@@ -15,7 +15,7 @@ pub(crate) struct Waiters {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct WaiterKey {
     round: u64,
     place: usize,
 }
@@ -23,27 +23,27 @@ pub(crate) struct Ticket {
 impl Waiters {
     /// Adds a waiter, or updates it if `own` is still valid.
     #[cold]
-    pub(crate) fn enter(&mut self, own: Option<Ticket>, wakes: Wakes) -> Ticket {
+    pub(crate) fn enter(&mut self, own: Option<WaiterKey>, wake_target: WakeTarget) -> WaiterKey {
         let own = own.filter(|ticket| ticket.round == self.round);
         let place = own.map(|ticket| ticket.place).or_else(|| self.free.pop());
         let place = place.unwrap_or(self.waiting.len());
         match self.waiting.get_mut(place) {
-            Some(entry) => *entry = wakes,
-            None => self.waiting.push(wakes),
+            Some(entry) => *entry = wake_target,
+            None => self.waiting.push(wake_target),
         }
-        Ticket {
+        WaiterKey {
             round: self.round,
             place,
         }
     }
 
     #[cold]
-    pub(crate) fn leave(&mut self, ticket: Ticket) {
+    pub(crate) fn leave(&mut self, ticket: WaiterKey) {
         if ticket.round != self.round {
             return;
         }
         if let Some(entry) = self.waiting.get_mut(ticket.place) {
-            *entry = Wakes::Nobody;
+            *entry = WakeTarget::None;
             self.free.push(ticket.place);
         }
     }
@@ -53,11 +53,11 @@ impl Waiters {
         self.waiting.len() == self.free.len()
     }
 
-    pub(crate) fn wake_all(&mut self, schedule: &Schedule) {
+    pub(crate) fn wake_all(&mut self, schedule: &Scheduler) {
         self.round += 1;
         self.free.clear();
-        for wakes in self.waiting.drain(..) {
-            schedule.wake(wakes);
+        for wake_target in self.waiting.drain(..) {
+            schedule.wake(wake_target);
         }
     }
 }

@@ -10,10 +10,10 @@ use quictun_emu::World;
 use quictun_lab::{Arm, ArmKind, Link, Load};
 use quictun_sys::NetNamespace;
 
-use crate::client::{Patience, Started, sh};
+use crate::client::{ChildProgram, SignalWaiter, sh};
 use crate::generator::{Generator, is_tunnel};
-use crate::processors::Groups;
-use crate::tunnel::{Ends, Tunnel};
+use crate::processors::ProcessGroups;
+use crate::tunnel::{LinkEnds, Tunnel};
 
 /// Port of the generator's server, which has a network of its own.
 const PORT: u16 = 5201;
@@ -34,44 +34,44 @@ const TUNNEL: u16 = 7500;
 pub(crate) const TCP: [&str; 2] = ["tcp", "tcp6"];
 pub(crate) const UDP: [&str; 2] = ["udp", "udp6"];
 
-pub(crate) struct Ready<'a> {
+pub(crate) struct RunningArm<'a> {
     near: &'a NetNamespace,
     pub(crate) generator: Generator,
-    server: Started,
+    server: ChildProgram,
     tunnel: Option<Tunnel>,
     /// Client and server of a tunnel that user commands started.
-    brought: Option<[Started; 2]>,
+    user_tunnel: Option<[ChildProgram; 2]>,
     connect: SocketAddr,
     /// Servers of background streams with the addresses to connect to: up, and down.
-    beside: [Option<(Started, SocketAddr)>; 2],
-    rival: Option<Rival>,
+    beside: [Option<(ChildProgram, SocketAddr)>; 2],
+    rival: Option<RivalStream>,
 }
 
 /// A TCP stream that competes on the link. It never uses the tunnel.
-struct Rival {
+struct RivalStream {
     /// The arm from which the command lines of `quictun perf` are made.
     arm: Arm,
-    _server: Started,
+    _server: ChildProgram,
     connect: SocketAddr,
 }
 
 /// The program that generates a rival's traffic.
 pub(crate) const RIVAL_GENERATOR: Generator = Generator::Perf("tcp");
 
-impl<'a> Ready<'a> {
+impl<'a> RunningArm<'a> {
     pub(crate) fn new(
         world: &'a World,
         link: &Link,
         arm: &Arm,
         load: &Load,
-        patience: &Patience,
+        waiter: &SignalWaiter,
     ) -> Result<Self> {
         let ends = match link {
-            Link::Emulated(_) | Link::Cable(_) => Ends {
+            Link::Emulated(_) | Link::Cable(_) => LinkEnds {
                 far_address: world.far_addresses()[usize::from(arm.ipv6)],
-                ..Ends::across(world)
+                ..LinkEnds::across(world)
             },
-            Link::Loopback => Ends {
+            Link::Loopback => LinkEnds {
                 near: world.far(),
                 far: world.far(),
                 far_address: if arm.ipv6 {
@@ -83,26 +83,26 @@ impl<'a> Ready<'a> {
         };
         let generator = Generator::of(arm);
         let at = |port: u16| SocketAddr::new(ends.far_address, port);
-        let serve = |generator: Generator, arm: &Arm, port: u16| -> Result<Started> {
+        let serve = |generator: Generator, arm: &Arm, port: u16| -> Result<ChildProgram> {
             let arguments = generator.server(arm, at(port));
             let command = &mut program(generator)?;
-            let mut server = Started::new("the server", ends.far, command.args(arguments))?;
+            let mut server = ChildProgram::new("the server", ends.far, command.args(arguments))?;
             // With every transport, client and server agree over TCP on what to measure.
-            server.wait_ready(patience, || listens(ends.far, TCP, port))?;
+            server.wait_ready(waiter, || listens(ends.far, TCP, port))?;
             Ok(server)
         };
         let target = at(PORT);
         let server = serve(generator, arm, PORT)?;
         let mut beside = [None, None];
-        for (way, slot) in beside.iter_mut().enumerate() {
-            if load.background.ways()[way] {
-                let port = BESIDE[way];
+        for (direction, slot) in beside.iter_mut().enumerate() {
+            if load.background.directions()[direction] {
+                let port = BESIDE[direction];
                 *slot = Some((serve(generator, arm, port)?, at(port)));
             }
         }
         let rival = load.rival.as_ref().map(|congestion| {
             let arm = rival(arm, congestion);
-            anyhow::Ok(Rival {
+            anyhow::Ok(RivalStream {
                 _server: serve(RIVAL_GENERATOR, &arm, RIVAL)?,
                 connect: at(RIVAL),
                 arm,
@@ -113,19 +113,19 @@ impl<'a> Ready<'a> {
             generator,
             server,
             tunnel: None,
-            brought: None,
+            user_tunnel: None,
             connect: target,
             beside,
             rival: rival.transpose()?,
         };
         if let Some(commands) = &arm.commands {
-            ready.brought = Some(bring(ends, commands, target, patience)?);
+            ready.user_tunnel = Some(start_user_tunnel(ends, commands, target, waiter)?);
             ready.connect = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ENTRY);
         } else if arm.through_tunnel {
             let [mut client, mut server] = tunnel_flags(arm);
-            for (way, slot) in ready.beside.iter_mut().enumerate() {
+            for (direction, slot) in ready.beside.iter_mut().enumerate() {
                 let Some((_, beside)) = slot else { continue };
-                let entry = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), BESIDE_ENTRIES[way]);
+                let entry = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), BESIDE_ENTRIES[direction]);
                 client.extend(["-L".to_owned(), format!("{entry}={beside}")]);
                 server.extend(["--allow".to_owned(), beside.to_string()]);
                 *beside = entry;
@@ -137,12 +137,12 @@ impl<'a> Ready<'a> {
         Ok(ready)
     }
 
-    pub(crate) fn client(&self, arm: &Arm, load: &Load) -> Result<Started> {
+    pub(crate) fn client(&self, arm: &Arm, load: &Load) -> Result<ChildProgram> {
         self.start("the client", self.generator, arm, load, self.connect)
     }
 
     /// Starts the rival's client, if the load has a rival.
-    pub(crate) fn rival(&self, load: &Load) -> Result<Option<Started>> {
+    pub(crate) fn rival(&self, load: &Load) -> Result<Option<ChildProgram>> {
         let rival = self.rival.as_ref().zip(load.rival_stream());
         let start = rival.map(|(rival, load)| {
             self.start(
@@ -157,12 +157,12 @@ impl<'a> Ready<'a> {
     }
 
     /// Starts the clients of the background streams: up, and down.
-    pub(crate) fn streams(&self, arm: &Arm, load: &Load) -> Result<[Option<Started>; 2]> {
-        let start = |way: usize| -> Result<Option<Started>> {
-            let Some((_, to)) = &self.beside[way] else {
+    pub(crate) fn streams(&self, arm: &Arm, load: &Load) -> Result<[Option<ChildProgram>; 2]> {
+        let start = |direction: usize| -> Result<Option<ChildProgram>> {
+            let Some((_, to)) = &self.beside[direction] else {
                 return Ok(None);
             };
-            let stream = load.stream_beside(way == 1);
+            let stream = load.stream_beside(direction == 1);
             self.start("the background stream", self.generator, arm, &stream, *to)
                 .map(Some)
         };
@@ -176,21 +176,21 @@ impl<'a> Ready<'a> {
         arm: &Arm,
         load: &Load,
         to: SocketAddr,
-    ) -> Result<Started> {
+    ) -> Result<ChildProgram> {
         let arguments = generator.client(arm, load, to);
         let command = &mut program(generator)?;
-        Started::new(name, self.near, command.args(arguments))
+        ChildProgram::new(name, self.near, command.args(arguments))
     }
 
     /// Returns the process groups whose processor time is counted, including that of the client.
-    pub(crate) fn groups(&self, client: &Started) -> Groups {
+    pub(crate) fn groups(&self, client: &ChildProgram) -> ProcessGroups {
         let mut groups = vec![("client", client.group()), ("server", self.server.group())];
         let pairs = self.tunnel.as_ref().map(Tunnel::groups);
-        let brought = self
-            .brought
+        let user_tunnel = self
+            .user_tunnel
             .as_ref()
-            .map(|pair| pair.each_ref().map(Started::group));
-        if let Some([client, server]) = pairs.or(brought) {
+            .map(|pair| pair.each_ref().map(ChildProgram::group));
+        if let Some([client, server]) = pairs.or(user_tunnel) {
             groups.extend([("tunnel client", client), ("tunnel server", server)]);
         }
         groups
@@ -198,7 +198,7 @@ impl<'a> Ready<'a> {
 
     pub(crate) fn check(&mut self) -> Result<()> {
         self.server.check()?;
-        for one in self.brought.iter_mut().flatten() {
+        for one in self.user_tunnel.iter_mut().flatten() {
             one.check()?;
         }
         Ok(())
@@ -290,12 +290,12 @@ pub(crate) fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
 }
 
 /// Starts a tunnel from user commands, which get their settings in environment variables.
-fn bring(
-    ends: Ends<'_>,
+fn start_user_tunnel(
+    ends: LinkEnds<'_>,
     [client, server]: &[String; 2],
     target: SocketAddr,
-    patience: &Patience,
-) -> Result<[Started; 2]> {
+    waiter: &SignalWaiter,
+) -> Result<[ChildProgram; 2]> {
     let command = |line: &str| {
         let mut command = sh(line);
         command
@@ -308,11 +308,11 @@ fn bring(
             .env("QUICTUN_ENTRY", format!("127.0.0.1:{ENTRY}"));
         command
     };
-    let mut server = Started::new("server_command", ends.far, &mut command(server))?;
+    let mut server = ChildProgram::new("server_command", ends.far, &mut command(server))?;
     let bound = || listens(ends.far, TCP, TUNNEL) || listens(ends.far, UDP, TUNNEL);
-    server.wait_ready(patience, bound)?;
-    let mut client = Started::new("client_command", ends.near, &mut command(client))?;
-    client.wait_ready(patience, || listens(ends.near, TCP, ENTRY))?;
+    server.wait_ready(waiter, bound)?;
+    let mut client = ChildProgram::new("client_command", ends.near, &mut command(client))?;
+    client.wait_ready(waiter, || listens(ends.near, TCP, ENTRY))?;
     Ok([client, server])
 }
 

@@ -5,23 +5,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use quictun_emu::{
-    Audit, Between, DirectionAudit, Limit, LossUnit, Offload, Plan, Running, Verdict, World,
-    WorldPlan,
+    Audit, DirectionAudit, EmulatorConfig, Interconnect, Limit, LossUnit, Offload, RunningEmulator,
+    Verdict, World, WorldOptions,
 };
 use quictun_lab::{
-    Arm, Cell, Emulated, Link, LinkAccount, Metric, Profile, Setup, WayAccount, judge, late_limit,
+    Arm, Cell, DirectionAccount, EmulatedLink, Link, LinkAccount, Metric, Profile, Setup, judge,
+    late_limit,
 };
 
 use quictun_link::LinkConfig;
 
-use crate::arm::{RIVAL_GENERATOR, Ready};
-use crate::client::{Interrupted, Started};
+use crate::arm::{RIVAL_GENERATOR, RunningArm};
+use crate::client::{ChildProgram, Interrupted};
 use crate::figures::{counted, enter, figures, settle};
 use crate::foreign;
-use crate::processors::{Observer, Watch};
+use crate::processors::{Observer, UsageMeter};
 use crate::profile::Profiler;
 use crate::remote::Remote;
-use crate::tally::Tally;
+use crate::tally::FrameTally;
 
 pub(crate) struct Measurer {
     pub(crate) observer: Observer,
@@ -71,18 +72,18 @@ impl Measurer {
         if let Link::Emulated(link) = &setup.link {
             if let Some(command) = &link.emulator {
                 let started =
-                    foreign::start(&world, link, command, cell.seed, &self.observer.patience);
+                    foreign::start(&world, link, command, cell.seed, &self.observer.waiter);
                 foreign = Some(started?);
             } else {
-                let started = Running::start(&world, plan(link, cell.seed));
+                let started = RunningEmulator::start(&world, plan(link, cell.seed));
                 running = Some(started.context("cannot start the emulator")?);
             }
         }
-        let tally = Tally::open(&world, &setup.link)?;
+        let tally = FrameTally::open(&world, &setup.link)?;
         let outcome = self.cross(&world, arm, setup, cell, profiler);
         // Record what the link did even if the measurement failed.
         let audit = running
-            .map(Running::stop)
+            .map(RunningEmulator::stop)
             .transpose()
             .context("emulator failed")?;
         let seed = cell.seed;
@@ -90,7 +91,7 @@ impl Measurer {
         cell.link = audit
             .zip(emulated)
             .map(|(audit, link)| account(&audit, link, seed));
-        foreign.as_mut().map(Started::check).transpose()?;
+        foreign.as_mut().map(ChildProgram::check).transpose()?;
         // Judge before reporting a failure: if the link stalled, the stall explains the failure, and the cell is worth
         // another attempt.
         let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
@@ -113,13 +114,13 @@ impl Measurer {
         mut profiler: Option<&mut Profiler>,
     ) -> Result<()> {
         let load = &setup.load;
-        let mut ready = Ready::new(world, &setup.link, arm, load, &self.observer.patience)?;
+        let mut ready = RunningArm::new(world, &setup.link, arm, load, &self.observer.waiter)?;
         let begin = Instant::now();
         let rival = ready.rival(load)?;
         let streams = ready.streams(arm, load)?;
         let client = ready.client(arm, load)?;
-        let mut watch = Watch::new(ready.groups(&client), &self.observer.host);
-        let ended = client.wait_end(&self.observer.patience, load.time_limit, || {
+        let mut watch = UsageMeter::new(ready.groups(&client), &self.observer.host);
+        let ended = client.wait_end(&self.observer.waiter, load.time_limit, || {
             watch.read();
             if let Some(profiler) = &mut profiler {
                 profiler.look(watch.threads());
@@ -130,21 +131,21 @@ impl Measurer {
         let outcome = figures("the client", &ended, ready.generator, load)?;
         let (from, until) = counted(load, begin, end);
         let mut rates = Vec::new();
-        for (way, stream) in streams.into_iter().enumerate() {
+        for (direction, stream) in streams.into_iter().enumerate() {
             let Some(stream) = stream else { continue };
-            let load = load.stream_beside(way == 1);
+            let load = load.stream_beside(direction == 1);
             let ended =
-                stream.wait_end(&self.observer.patience, load.time_limit, || ready.check())?;
+                stream.wait_end(&self.observer.waiter, load.time_limit, || ready.check())?;
             let mut beside = figures("the background stream", &ended, ready.generator, &load)?;
             let rate = beside.metrics.remove(&Metric::ReceiverMbitPerS);
-            let metric = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS][way];
+            let metric = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS][direction];
             rates.extend(rate.map(|rate| (metric, rate)));
         }
         enter(cell, outcome, watch.usage(from, until), load);
         cell.metrics.extend(rates);
         if let Some((rival, load)) = rival.zip(load.rival_stream()) {
-            let patience = &self.observer.patience;
-            let ended = rival.wait_end(patience, load.time_limit, || ready.check())?;
+            let waiter = &self.observer.waiter;
+            let ended = rival.wait_end(waiter, load.time_limit, || ready.check())?;
             let outcome = figures("the rival", &ended, RIVAL_GENERATOR, &load)?;
             let rate = outcome.metrics.get(&Metric::ReceiverMbitPerS);
             let rate = rate.context("the rival reported no rate")?;
@@ -170,18 +171,18 @@ fn shares(metrics: &BTreeMap<Metric, f64>, rival: f64) -> Vec<(Metric, f64)> {
     shares
 }
 
-fn world_plan(link: &Link) -> WorldPlan {
-    let usual = WorldPlan::default();
+fn world_plan(link: &Link) -> WorldOptions {
+    let usual = WorldOptions::default();
     let (offload, mtu, between) = match link {
         Link::Loopback => return usual,
         Link::Emulated(link) if link.emulator.is_some() => {
-            (link.offload, link.mtu, Between::Nothing)
+            (link.offload, link.mtu, Interconnect::Nothing)
         }
-        Link::Emulated(link) => (link.offload, link.mtu, Between::Emulator),
-        Link::Cable(cable) if cable.routed => (cable.offload, cable.mtu, Between::Router),
-        Link::Cable(cable) => (cable.offload, cable.mtu, Between::Cable),
+        Link::Emulated(link) => (link.offload, link.mtu, Interconnect::Emulator),
+        Link::Cable(cable) if cable.routed => (cable.offload, cable.mtu, Interconnect::Router),
+        Link::Cable(cable) => (cable.offload, cable.mtu, Interconnect::Cable),
     };
-    WorldPlan {
+    WorldOptions {
         offload: match offload {
             quictun_lab::Offload::Full => Offload::Full,
             quictun_lab::Offload::Receive => Offload::Receive,
@@ -194,9 +195,9 @@ fn world_plan(link: &Link) -> WorldPlan {
     }
 }
 
-fn plan(link: &Emulated, seed: u64) -> Plan {
-    let [up, down] = link.ways(seed);
-    Plan {
+fn plan(link: &EmulatedLink, seed: u64) -> EmulatorConfig {
+    let [up, down] = link.directions(seed);
+    EmulatorConfig {
         up,
         down,
         seed,
@@ -208,7 +209,7 @@ fn plan(link: &Emulated, seed: u64) -> Plan {
     }
 }
 
-fn account(audit: &Audit, link: &Emulated, seed: u64) -> LinkAccount {
+fn account(audit: &Audit, link: &EmulatedLink, seed: u64) -> LinkAccount {
     let limits = match audit.verdict() {
         Verdict::Ok => Vec::new(),
         Verdict::EmulatorLimited(limits) => limits,
@@ -220,28 +221,28 @@ fn account(audit: &Audit, link: &Emulated, seed: u64) -> LinkAccount {
         Limit::Loss { .. } => !together,
         Limit::Dropped { .. } | Limit::Busy { .. } => true,
     });
-    let ways = link.ways(seed);
-    let limit = late_limit(&ways);
-    let way = |audit: &DirectionAudit, config: &LinkConfig| WayAccount {
+    let configs = link.directions(seed);
+    let limit = late_limit(&configs);
+    let direction = |audit: &DirectionAudit, config: &LinkConfig| DirectionAccount {
         loss_asked: if together {
             Some(config.loss)
         } else {
             audit.loss_asked
         },
-        ..way(audit, limit)
+        ..direction(audit, limit)
     };
     LinkAccount {
         faults: faults.map(ToString::to_string).collect(),
-        up: way(&audit.up, &ways[0]),
-        down: way(&audit.down, &ways[1]),
+        up: direction(&audit.up, &configs[0]),
+        down: direction(&audit.down, &configs[1]),
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "packets of an hour")]
-fn way(audit: &DirectionAudit, late: Duration) -> WayAccount {
+fn direction(audit: &DirectionAudit, late: Duration) -> DirectionAccount {
     let counts = &audit.counts;
     let us = |time: Duration| time.as_secs_f64() * 1e6;
-    WayAccount {
+    DirectionAccount {
         packets: counts.segments_in,
         packets_per_frame: counts.segments_in as f64 / counts.frames_in.max(1) as f64,
         loss_asked: audit.loss_asked,

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use quictun_sys::{Came, NetNamespace, Signals, with_default_signals};
+use quictun_sys::{NetNamespace, ReceivedSignal, Signals, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 const LOOK: Duration = Duration::from_millis(50);
@@ -27,9 +27,9 @@ const OUTPUT: u64 = 16 << 20;
 pub(crate) struct Interrupted;
 
 #[derive(Debug)]
-pub(crate) struct Patience(Signals);
+pub(crate) struct SignalWaiter(Signals);
 
-impl Patience {
+impl SignalWaiter {
     /// Blocks the signals. Call this before the process has other threads.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(Signals::of_parents()?))
@@ -38,7 +38,9 @@ impl Patience {
     /// Waits for this time, or until a program has ended. Fails with [`Interrupted`] on any other signal.
     pub(crate) fn wait(&self, within: Duration) -> Result<()> {
         match self.0.wait(within)? {
-            Some(Came { signal, .. }) if signal != Signal::CHILD => Err(Interrupted.into()),
+            Some(ReceivedSignal { signal, .. }) if signal != Signal::CHILD => {
+                Err(Interrupted.into())
+            }
             _ => Ok(()),
         }
     }
@@ -57,7 +59,7 @@ pub type Spawn<'a> = &'a dyn Fn(&mut Command) -> io::Result<Child>;
 
 /// A running program. It has its own process group, unless [`Spawn`] gave it none.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct ChildProgram {
     name: String,
     child: Child,
     output: Receiver<String>,
@@ -65,18 +67,18 @@ pub(crate) struct Started {
 }
 
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ProgramResult {
     pub(crate) status: ExitStatus,
     pub(crate) output: String,
     pub(crate) errors: String,
 }
 
-impl Started {
+impl ChildProgram {
     pub(crate) fn new(name: &str, network: &NetNamespace, command: &mut Command) -> Result<Self> {
-        Self::by(name, &in_network(network), command)
+        Self::spawned(name, &in_network(network), command)
     }
 
-    pub(crate) fn by(name: &str, spawn: Spawn<'_>, command: &mut Command) -> Result<Self> {
+    pub(crate) fn spawned(name: &str, spawn: Spawn<'_>, command: &mut Command) -> Result<Self> {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -87,8 +89,8 @@ impl Started {
         Ok(Self {
             name: name.to_owned(),
             child,
-            output: kept(output),
-            errors: kept(errors),
+            output: read_output(output),
+            errors: read_output(errors),
         })
     }
 
@@ -99,7 +101,7 @@ impl Started {
     /// Waits until `ready` returns true. Fails if the program ends before.
     pub(crate) fn wait_ready(
         &mut self,
-        patience: &Patience,
+        waiter: &SignalWaiter,
         ready: impl Fn() -> bool,
     ) -> Result<()> {
         let until = Instant::now() + READY;
@@ -114,7 +116,7 @@ impl Started {
             if Instant::now() > until {
                 bail!("{} was not ready after {} s", self.name, READY.as_secs());
             }
-            patience.wait(SOON)?;
+            waiter.wait(SOON)?;
         }
         Ok(())
     }
@@ -122,14 +124,14 @@ impl Started {
     /// Waits for the program's end, and calls `look` repeatedly meanwhile.
     pub(crate) fn wait_end(
         mut self,
-        patience: &Patience,
+        waiter: &SignalWaiter,
         within: Duration,
         mut look: impl FnMut() -> Result<()>,
-    ) -> Result<Ended> {
+    ) -> Result<ProgramResult> {
         let until = Instant::now() + within;
         loop {
             if let Some(status) = self.child.try_wait()? {
-                return Ok(Ended {
+                return Ok(ProgramResult {
                     status,
                     output: self.output.recv_timeout(GRACE).unwrap_or_default(),
                     errors: self.said(),
@@ -143,7 +145,7 @@ impl Started {
                 );
             }
             look()?;
-            patience.wait(LOOK)?;
+            waiter.wait(LOOK)?;
         }
     }
 
@@ -192,10 +194,10 @@ impl Started {
         }
     }
 
-    fn tell(&mut self, signal: Signal) {
-        let told = kill_process_group(Pid::from_child(&self.child), signal);
+    fn send_signal(&mut self, signal: Signal) {
+        let sent = kill_process_group(Pid::from_child(&self.child), signal);
         // Without its own process group, the program alone is killed. An error means that it has ended already.
-        if told.is_err() && self.child.kill().is_err() {}
+        if sent.is_err() && self.child.kill().is_err() {}
     }
 }
 
@@ -215,9 +217,9 @@ pub(crate) fn in_network(network: &NetNamespace) -> impl Fn(&mut Command) -> io:
     }
 }
 
-impl Drop for Started {
+impl Drop for ChildProgram {
     fn drop(&mut self) {
-        self.tell(Signal::TERM);
+        self.send_signal(Signal::TERM);
         // Both pipes close when the last process of the group has ended.
         let until = Instant::now() + GRACE;
         let gone = |pipe: &Receiver<String>| {
@@ -225,7 +227,7 @@ impl Drop for Started {
             pipe.recv_timeout(left) != Err(std::sync::mpsc::RecvTimeoutError::Timeout)
         };
         if !(gone(&self.output) && gone(&self.errors)) {
-            self.tell(Signal::KILL);
+            self.send_signal(Signal::KILL);
         }
         if self.child.wait().is_err() {
             // The program was waited for before.
@@ -234,7 +236,7 @@ impl Drop for Started {
 }
 
 /// Reads a pipe to its end, keeps the first [`OUTPUT`] bytes, and sends them at the end.
-fn kept(pipe: impl Read + Send + 'static) -> Receiver<String> {
+fn read_output(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();

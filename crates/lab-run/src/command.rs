@@ -10,12 +10,12 @@ use quictun_args::layers::Layers;
 use quictun_args::options::{self, Table};
 use quictun_args::terminal::print;
 use quictun_lab::{Scenario, Schedule, Selection, SelectionError, scenarios};
-use quictun_sys::{Came, Identity, Side, contain};
+use quictun_sys::{ForkResult, NamespaceUser, ReceivedSignal, contain};
 
 use crate::agent::{self, Agent};
 use crate::processors::HostThreads;
-use crate::remote::Asked;
-use crate::run::{self, Measuring};
+use crate::remote::RemoteOptions;
+use crate::run::{self, RunSettings};
 use crate::{flags, past};
 
 /// The action that the command line asks for.
@@ -24,7 +24,7 @@ pub enum Action {
     /// Print this text and end.
     Print(String),
     /// Measure these scenarios, one after the other.
-    Run(Vec<Measuring>),
+    Run(Vec<RunSettings>),
     /// Write the report of a directory again.
     Report(PathBuf),
     /// Compare the runs of two directories.
@@ -78,13 +78,13 @@ pub fn run(action: Action) -> anyhow::Result<u8> {
 }
 
 /// Measures each scenario and returns the worst of their exit codes. An interruption ends the remaining ones, too.
-fn measure(measurings: &[Measuring]) -> anyhow::Result<u8> {
+fn measure(measurings: &[RunSettings]) -> anyhow::Result<u8> {
     // Open these first: inside the container the kernel's threads are invisible.
     let threads = Arc::new(HostThreads::open());
     if measurings.iter().all(|one| one.remote.is_none())
-        && let Side::Outside(contained) = contain(Identity::Root)?
+        && let ForkResult::Outside(contained) = contain(NamespaceUser::Root)?
     {
-        return Ok(contained.wait(Came::to_pass_on)?);
+        return Ok(contained.wait(ReceivedSignal::to_pass_on)?);
     }
     let mut worst = Exit::Ok;
     for measuring in measurings {
@@ -148,7 +148,7 @@ fn measurings(
     Ok(Action::Run(measurings))
 }
 
-fn measuring(layers: &Layers<'_>, named: &str, inputs: &Inputs<'_>) -> Result<Measuring, Fault> {
+fn measuring(layers: &Layers<'_>, named: &str, inputs: &Inputs<'_>) -> Result<RunSettings, Fault> {
     let mut text = source(named, inputs)?;
     let emulator = layers.get(&flags::EMULATOR)?;
     let remote = remote_of(layers)?;
@@ -169,7 +169,7 @@ fn measuring(layers: &Layers<'_>, named: &str, inputs: &Inputs<'_>) -> Result<Me
             layers.fault(&flags::ONLY, why)
         }
     })?;
-    Ok(Measuring {
+    Ok(RunSettings {
         named: named.to_owned(),
         scenario,
         selection,
@@ -181,11 +181,11 @@ fn measuring(layers: &Layers<'_>, named: &str, inputs: &Inputs<'_>) -> Result<Me
     })
 }
 
-fn remote_of(layers: &Layers<'_>) -> Result<Option<Asked>, Fault> {
+fn remote_of(layers: &Layers<'_>) -> Result<Option<RemoteOptions>, Fault> {
     let host = layers.get(&flags::REMOTE)?;
     let token_file = layers.get(&flags::REMOTE_TOKEN_FILE)?;
     match (host, token_file) {
-        (Some(host), Some(token_file)) => Ok(Some(Asked { host, token_file })),
+        (Some(host), Some(token_file)) => Ok(Some(RemoteOptions { host, token_file })),
         (Some(_), None) => Err(
             Fault::usage("--remote", "needs the token that the agent knows")
                 .next("--token-file FILE; `openssl rand -base64 32` makes one"),

@@ -5,8 +5,8 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use crate::client::Patience;
-use crate::processors::Machine;
+use crate::client::SignalWaiter;
+use crate::processors::ProcessorTicks;
 
 /// Time for which the machine is observed before a run.
 const LOOK: Duration = Duration::from_secs(1);
@@ -60,10 +60,10 @@ pub(crate) fn snapshot() -> BTreeMap<String, String> {
     all
 }
 
-pub(crate) fn noise(patience: &Patience) -> anyhow::Result<Vec<String>> {
-    let before = Machine::read();
-    patience.pause(LOOK)?;
-    let (idle, steal) = Machine::read().since(before);
+pub(crate) fn noise(waiter: &SignalWaiter) -> anyhow::Result<Vec<String>> {
+    let before = ProcessorTicks::read();
+    waiter.pause(LOOK)?;
+    let (idle, steal) = ProcessorTicks::read().since(before);
     let mut warnings = Vec::new();
     let busy = 1.0 - idle - steal;
     if busy > BUSY {

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use quictun_lab::{Amount, Cell, Judgement, Load, Metric, Mode};
 
-use crate::client::Ended;
-use crate::generator::{Generator, Outcome};
+use crate::client::ProgramResult;
+use crate::generator::{Generator, GeneratorResult};
 use crate::processors::{HIDDEN, Usage};
 
 pub(crate) fn figures(
     name: &str,
-    ended: &Ended,
+    ended: &ProgramResult,
     generator: Generator,
     load: &Load,
-) -> Result<Outcome> {
+) -> Result<GeneratorResult> {
     ensure!(
         ended.status.success(),
         "{name} ended with {}: {} {}",
@@ -92,7 +92,7 @@ fn costs(usage: &Usage, metrics: &BTreeMap<Metric, f64>, load: &Load) -> Vec<(Me
         .collect()
 }
 
-pub(crate) fn enter(cell: &mut Cell, outcome: Outcome, usage: Option<Usage>, load: &Load) {
+pub(crate) fn enter(cell: &mut Cell, outcome: GeneratorResult, usage: Option<Usage>, load: &Load) {
     cell.metrics = outcome.metrics;
     cell.series = outcome.series;
     if let Some(usage) = usage {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, Command, ValueHint};
 use quictun_args::address::{Wildcard, parse_listen, parse_server_at};
 use quictun_args::options;
-use quictun_args::options::{Many, Maybe, One, Section, Suggest, Switch, Table, Why};
+use quictun_args::options::{InvalidValue, Many, Maybe, One, Section, Suggest, Switch, Table};
 use quictun_args::values::{number, path, switch, text};
 use quictun_lab::scenarios;
 use quictun_tunnel::settings::HostPort;
@@ -79,7 +79,7 @@ options! {
         "Output directory, with a subdirectory per scenario if there are several; unset: lab-results/NAME-TIME"
 }
 
-fn repetitions(text: &str) -> Result<u32, Why> {
+fn repetitions(text: &str) -> Result<u32, InvalidValue> {
     let reps = text.parse().ok();
     reps.ok_or_else(|| format!("{text:?} is not a number of repetitions").into())
 }

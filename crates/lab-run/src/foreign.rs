@@ -4,27 +4,27 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use anyhow::{Context as _, Result};
 use quictun_emu::World;
-use quictun_lab::Emulated;
+use quictun_lab::EmulatedLink;
 use quictun_link::Queue;
 use quictun_sys::{NetNamespace, Network};
 
-use crate::client::{Patience, Started, sh};
+use crate::client::{ChildProgram, SignalWaiter, sh};
 
 const PREFIX: u8 = 24;
 
 /// Starts the external emulator, and waits until both networks have their addresses.
 pub(crate) fn start(
     world: &World,
-    link: &Emulated,
+    link: &EmulatedLink,
     command: &str,
     seed: u64,
-    patience: &Patience,
-) -> Result<Started> {
+    waiter: &SignalWaiter,
+) -> Result<ChildProgram> {
     let here = NetNamespace::current().context("cannot open this network")?;
     let mut shell = sh(command);
     shell.envs(variables(world, link, seed));
-    let mut started = Started::new("the emulator", &here, &mut shell)?;
-    started.wait_ready(patience, || {
+    let mut started = ChildProgram::new("the emulator", &here, &mut shell)?;
+    started.wait_ready(waiter, || {
         has(world.near(), world.near_addresses()[0]) && has(world.far(), world.far_addresses()[0])
     })?;
     Ok(started)
@@ -35,20 +35,20 @@ fn has(network: &NetNamespace, address: std::net::IpAddr) -> bool {
     known.is_ok_and(|known| known.contains(&address))
 }
 
-fn variables(world: &World, link: &Emulated, seed: u64) -> Vec<(String, String)> {
+fn variables(world: &World, link: &EmulatedLink, seed: u64) -> Vec<(String, String)> {
     let net = |network: &NetNamespace| {
         let (process, fd) = (std::process::id(), network.as_fd().as_raw_fd());
         format!("/proc/{process}/fd/{fd}")
     };
     let [near, far] = [world.near_addresses()[0], world.far_addresses()[0]];
-    let [way, _] = link.ways(seed);
-    let ip = bare(way.mtu, way.overhead);
+    let [config, _] = link.directions(seed);
+    let ip = bare(config.mtu, config.overhead);
     #[expect(clippy::cast_precision_loss, reason = "a rate and a queue")]
     let (mbit, queue) = (
-        way.rate.unwrap_or_default() as f64 * 8.0 / 1e6 * ip,
-        match way.queue {
+        config.rate.unwrap_or_default() as f64 * 8.0 / 1e6 * ip,
+        match config.queue {
             Queue::Bytes(bytes) => bytes as f64 * ip,
-            Queue::Packets(packets) => (packets * way.mtu) as f64,
+            Queue::Packets(packets) => (packets * config.mtu) as f64,
         },
     );
     [
@@ -58,8 +58,8 @@ fn variables(world: &World, link: &Emulated, seed: u64) -> Vec<(String, String)>
         ("FAR_ADDRESS", format!("{far}/{PREFIX}")),
         ("MTU", link.mtu.to_string()),
         ("RATE_MBIT", format!("{mbit:.6}")),
-        ("DELAY_US", way.delay.as_micros().to_string()),
-        ("LOSS", way.loss.to_string()),
+        ("DELAY_US", config.delay.as_micros().to_string()),
+        ("LOSS", config.loss.to_string()),
         ("QUEUE_BYTES", format!("{queue:.0}")),
         ("SEED", seed.to_string()),
     ]

@@ -16,7 +16,7 @@ pub(crate) enum Generator {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct GeneratorResult {
     pub(crate) metrics: BTreeMap<Metric, f64>,
     /// The receiver's rate over time: seconds and bit/s.
     pub(crate) series: Vec<(f64, f64)>,
@@ -69,7 +69,7 @@ impl Generator {
         words
     }
 
-    pub(crate) fn outcome(self, text: &str, load: &Load) -> Result<Outcome> {
+    pub(crate) fn outcome(self, text: &str, load: &Load) -> Result<GeneratorResult> {
         match self {
             Self::Perf(_) => perf_outcome(text, load),
             Self::Iperf3 => iperf3_outcome(text),
@@ -135,20 +135,20 @@ fn whole_seconds(time: std::time::Duration) -> String {
 }
 
 /// A metric, the JSON pointer to its value, and the divisor of that value.
-type Found = (Metric, &'static str, f64);
+type JsonMetric = (Metric, &'static str, f64);
 
-const OF_STREAMS: &[Found] = &[
+const OF_STREAMS: &[JsonMetric] = &[
     (Metric::ReceiverMbitPerS, "/receiver/bit_per_s", 1e6),
     (Metric::ReceiverMbPerS, "/receiver/bit_per_s", 8e6),
     (Metric::SenderMbitPerS, "/sender/bit_per_s", 1e6),
 ];
 
-const OF_REQUESTS: &[Found] = &[
+const OF_REQUESTS: &[JsonMetric] = &[
     (Metric::TransactionsPerS, "/transactions_per_s", 1.0),
     (Metric::FirstMs, "/first_us", 1e3),
 ];
 
-const OF_BOTH: &[Found] = &[
+const OF_BOTH: &[JsonMetric] = &[
     (Metric::LatencyMinUs, "/latency_us/min", 1.0),
     (Metric::LatencyMeanUs, "/latency_us/mean", 1.0),
     (Metric::LatencyP50Us, "/latency_us/p50", 1.0),
@@ -163,7 +163,7 @@ const OF_BOTH: &[Found] = &[
     (Metric::SegmentsPerSend, "/path/gso_segments_per_send", 1.0),
 ];
 
-const OF_IPERF3: &[Found] = &[
+const OF_IPERF3: &[JsonMetric] = &[
     (
         Metric::ReceiverMbitPerS,
         "/end/sum_received/bits_per_second",
@@ -181,7 +181,7 @@ const OF_IPERF3: &[Found] = &[
 /// The supported version of the JSON.
 const PERF_VERSION: u64 = 1;
 
-fn perf_outcome(text: &str, load: &Load) -> Result<Outcome> {
+fn perf_outcome(text: &str, load: &Load) -> Result<GeneratorResult> {
     let perf: Value = serde_json::from_str(text).context("bad JSON of quictun perf")?;
     let version = &perf["version"];
     ensure!(
@@ -216,13 +216,13 @@ fn perf_outcome(text: &str, load: &Load) -> Result<Outcome> {
     let intervals = perf["intervals"].as_array().into_iter().flatten();
     let series =
         intervals.filter_map(|one| Some((number(one, "/at_s")?, number(one, "/bit_per_s")?)));
-    Ok(Outcome {
+    Ok(GeneratorResult {
         metrics,
         series: series.collect(),
     })
 }
 
-fn iperf3_outcome(text: &str) -> Result<Outcome> {
+fn iperf3_outcome(text: &str) -> Result<GeneratorResult> {
     let iperf3: Value = serde_json::from_str(text).context("bad JSON of iperf3")?;
     if let Some(error) = iperf3["error"].as_str() {
         bail!("iperf3: {error}");
@@ -238,13 +238,13 @@ fn iperf3_outcome(text: &str) -> Result<Outcome> {
         .filter(|sum| sum["omitted"] != true);
     let series =
         sums.filter_map(|sum| Some((number(sum, "/end")?, number(sum, "/bits_per_second")?)));
-    Ok(Outcome {
+    Ok(GeneratorResult {
         metrics,
         series: series.collect(),
     })
 }
 
-fn found<'a>(json: &Value, figures: impl Iterator<Item = &'a Found>) -> BTreeMap<Metric, f64> {
+fn found<'a>(json: &Value, figures: impl Iterator<Item = &'a JsonMetric>) -> BTreeMap<Metric, f64> {
     figures
         .filter_map(|(metric, place, unit)| Some((*metric, number(json, place)? / unit)))
         .collect()
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_perf_become_metrics_and_what_is_wrong_becomes_none() {
+    fn figures_of_perf_become_metrics_and_invalid_ones_become_none() {
         let scenario = small("mode = \"rr\"\ncount = 10", "kind = \"tcp\"");
         let load = &scenario.setup(0, 0, false).load;
         let text = r#"{"version":1,"verified":true,"receiver":{"bytes":10,"seconds":1.0,"bit_per_s":80},

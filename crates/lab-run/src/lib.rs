@@ -32,8 +32,8 @@ pub mod tunnel;
 
 pub use agent::Agent;
 pub use command::{Action, parse, run};
-pub use remote::Asked;
-pub use run::Measuring;
+pub use remote::RemoteOptions;
+pub use run::RunSettings;
 
 /// The name of the command in error messages.
 pub const PROGRAM: &str = "quictun lab";

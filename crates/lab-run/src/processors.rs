@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use quictun_lab::Process;
 
-use crate::client::Patience;
+use crate::client::SignalWaiter;
 
 pub(crate) struct Observer {
-    pub(crate) patience: Patience,
+    pub(crate) waiter: SignalWaiter,
     pub(crate) host: Arc<HostThreads>,
 }
 
@@ -25,11 +25,11 @@ pub(crate) struct Observer {
 #[derive(Debug, Default)]
 pub(crate) struct HostThreads(Vec<File>);
 
-pub(crate) type Groups = Vec<(&'static str, u32)>;
+pub(crate) type ProcessGroups = Vec<(&'static str, u32)>;
 
 #[derive(Debug)]
-pub(crate) struct Watch<'a> {
-    groups: Groups,
+pub(crate) struct UsageMeter<'a> {
+    groups: ProcessGroups,
     host: &'a HostThreads,
     readings: Vec<Reading>,
 }
@@ -38,16 +38,16 @@ pub(crate) struct Watch<'a> {
 struct Reading {
     at: Instant,
     /// Processor time in nanoseconds, by thread id.
-    threads: BTreeMap<u32, Used>,
+    threads: BTreeMap<u32, ThreadTime>,
     /// Processor time of the kernel's threads in nanoseconds. `None` if they are invisible.
     softirq_ns: Option<u64>,
-    machine: Machine,
+    machine: ProcessorTicks,
     /// True if the kernel denied access to a thread.
     hidden: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Used {
+struct ThreadTime {
     role: &'static str,
     name: String,
     ns: u64,
@@ -55,7 +55,7 @@ struct Used {
 
 /// Ticks of all processors since boot, from `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Machine {
+pub(crate) struct ProcessorTicks {
     total: u64,
     idle: u64,
     steal: u64,
@@ -96,8 +96,8 @@ impl HostThreads {
     }
 }
 
-impl<'a> Watch<'a> {
-    pub(crate) fn new(groups: Groups, host: &'a HostThreads) -> Self {
+impl<'a> UsageMeter<'a> {
+    pub(crate) fn new(groups: ProcessGroups, host: &'a HostThreads) -> Self {
         Self {
             groups,
             host,
@@ -124,7 +124,7 @@ impl<'a> Watch<'a> {
             at: Instant::now(),
             threads,
             softirq_ns: self.host.ns(),
-            machine: Machine::read(),
+            machine: ProcessorTicks::read(),
             hidden,
         });
     }
@@ -141,7 +141,7 @@ impl<'a> Watch<'a> {
         let within = |reading: &&Reading| reading.at > first.at && reading.at <= until;
         let last = self.readings.iter().rev().find(within)?;
         let seconds = (last.at - first.at).as_secs_f64();
-        let mut latest: BTreeMap<u32, &Used> = BTreeMap::new();
+        let mut latest: BTreeMap<u32, &ThreadTime> = BTreeMap::new();
         let mut hidden = false;
         let between = self
             .readings
@@ -176,7 +176,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl Machine {
+impl ProcessorTicks {
     pub(crate) fn read() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
@@ -208,14 +208,16 @@ impl Machine {
 
 /// Adds the processor time of a process's threads. Returns false if access to one of them was denied. A thread that has
 /// ended meanwhile keeps its earlier reading.
-fn add_threads(threads: &mut BTreeMap<u32, Used>, pid: u32, role: &'static str) -> bool {
-    let read = |path: &Path| -> io::Result<Option<(u32, Used)>> {
+fn add_threads(threads: &mut BTreeMap<u32, ThreadTime>, pid: u32, role: &'static str) -> bool {
+    let read = |path: &Path| -> io::Result<Option<(u32, ThreadTime)>> {
         let id = path
             .file_name()
             .and_then(|name| name.to_str()?.parse().ok());
         let ns = first_number(&fs::read_to_string(path.join("schedstat"))?);
         let name = fs::read_to_string(path.join("comm"))?.trim_end().to_owned();
-        Ok(id.zip(ns).map(|(id, ns)| (id, Used { role, name, ns })))
+        Ok(id
+            .zip(ns)
+            .map(|(id, ns)| (id, ThreadTime { role, name, ns })))
     };
     let is_refused = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
     let tasks = match fs::read_dir(format!("/proc/{pid}/task")) {
@@ -248,13 +250,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_group_is_found_behind_any_name() {
+    fn the_process_group_is_parsed_after_any_program_name() {
         assert_eq!(group("12 (a) b) c) S 1 77 12 0"), Some(77));
         assert_eq!(group("nonsense"), None);
     }
 
     #[test]
-    fn a_process_that_has_ended_is_no_secret_and_ours_is_seen() {
+    fn an_ended_process_does_not_count_as_hidden() {
         let mut threads = BTreeMap::new();
         assert!(add_threads(&mut threads, std::process::id(), "client"));
         assert!(threads.values().all(|used| used.role == "client") && !threads.is_empty());
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_used_is_the_difference_and_one_that_ended_counts() {
+    fn the_time_of_a_thread_is_a_difference_and_includes_ended_threads() {
         let host = HostThreads::default();
         let begin = Instant::now();
         let reading = |at: u64, threads: &[(u32, u64)]| Reading {
@@ -273,7 +275,7 @@ mod tests {
             threads: threads
                 .iter()
                 .map(|(id, ns)| {
-                    let used = Used {
+                    let used = ThreadTime {
                         role: "client",
                         name: "w".to_owned(),
                         ns: ns * 1_000_000,
@@ -282,14 +284,14 @@ mod tests {
                 })
                 .collect(),
             softirq_ns: Some(at * 1_000_000),
-            machine: Machine {
+            machine: ProcessorTicks {
                 total: at * 100,
                 idle: at * 25,
                 steal: 0,
             },
             hidden: at == 3,
         };
-        let watch = Watch {
+        let watch = UsageMeter {
             groups: Vec::new(),
             host: &host,
             readings: vec![

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use quictun_lab::Profile;
-use quictun_sys::{Stack, StackSampler};
+use quictun_sys::{StackSample, StackSampler};
 
 use crate::symbols::{Mapping, Symbols};
 
@@ -21,14 +21,14 @@ pub(crate) struct Profiler {
     /// The role of each process, by its id.
     roles: BTreeMap<u32, &'static str>,
     mappings: BTreeMap<u32, Vec<Mapping>>,
-    seen: BTreeMap<Seen, u64>,
+    seen: BTreeMap<AddressStack, u64>,
     refused: Option<io::Error>,
 }
 
 /// A stack as addresses. It contains only the innermost address of the program itself: without frame pointers the
 /// callers are unknown.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
+struct AddressStack {
     process: u32,
     program: Option<u64>,
     kernel: Vec<u64>,
@@ -61,7 +61,7 @@ impl Profiler {
         }
         let (seen, mappings) = (&mut self.seen, &mut self.mappings);
         self.sampler.read(|stack| {
-            let Stack {
+            let StackSample {
                 process,
                 kernel,
                 user,
@@ -69,7 +69,7 @@ impl Profiler {
             mappings
                 .entry(process)
                 .or_insert_with(|| Mapping::all(process));
-            let one = Seen {
+            let one = AddressStack {
                 process,
                 program: user.first().copied(),
                 kernel,
@@ -85,7 +85,7 @@ impl Profiler {
         {
             return Err(error);
         }
-        let mut names = Names::new();
+        let mut names = SymbolTables::new();
         let mut by_role: BTreeMap<&str, (u64, BTreeMap<String, u64>)> = BTreeMap::new();
         for (one, count) in &self.seen {
             let Some(role) = self.roles.get(&one.process) else {
@@ -120,17 +120,17 @@ impl Profiler {
     }
 }
 
-struct Folded {
+struct FoldedStack {
     stack: String,
     is_innermost_named: bool,
 }
 
-struct Names {
+struct SymbolTables {
     kernel: Symbols,
     programs: BTreeMap<PathBuf, Symbols>,
 }
 
-impl Names {
+impl SymbolTables {
     fn new() -> Self {
         Self {
             kernel: Symbols::kernel(),
@@ -139,7 +139,7 @@ impl Names {
     }
 
     /// Joins the names of a stack's functions, from the outermost to the innermost.
-    fn folded(&mut self, one: &Seen, mappings: &[Mapping]) -> Folded {
+    fn folded(&mut self, one: &AddressStack, mappings: &[Mapping]) -> FoldedStack {
         let mut is_innermost_named = true;
         let mut named = |name: Result<String, String>| {
             is_innermost_named = name.is_ok();
@@ -151,7 +151,7 @@ impl Names {
             let name = self.kernel.find(*address).map(clean);
             all.push(named(name.ok_or_else(|| "[kernel]".to_owned())));
         }
-        Folded {
+        FoldedStack {
             stack: all.join(";"),
             is_innermost_named,
         }
@@ -192,8 +192,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_that_nobody_could_name_are_counted() {
-        let one = |process| Seen {
+    fn functions_without_symbols_are_counted() {
+        let one = |process| AddressStack {
             process,
             program: Some(7),
             kernel: Vec::new(),
@@ -220,12 +220,12 @@ mod tests {
             (7, &[0], false),
             (99, &[200], true),
         ] {
-            let one = Seen {
+            let one = AddressStack {
                 process: 1,
                 program: Some(program),
                 kernel: kernel.to_vec(),
             };
-            let mut names = Names::new();
+            let mut names = SymbolTables::new();
             names.kernel = Symbols::sorted(vec![(100, "a_call".to_owned())]);
             let folded = names.folded(&one, std::slice::from_ref(&lent));
             assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_works_is_seen_in_its_own_functions() {
+    fn a_busy_program_is_sampled_in_its_own_functions() {
         let mut profiler = Profiler::new();
         let process = std::process::id();
         let thread =

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::client::{Spawn, Started};
+use crate::client::{ChildProgram, Spawn};
 
 /// Maximum wait for any step of a program.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+pub const START_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Interval at which the program's end is checked.
 const LOOK: Duration = Duration::from_millis(5);
@@ -24,7 +24,7 @@ const MESSAGE_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Program {
-    started: Started,
+    started: ChildProgram,
     notices: UnixDatagram,
 }
 
@@ -57,7 +57,7 @@ impl Program {
         let notices =
             UnixDatagram::bind(&path).with_context(|| format!("cannot bind {}", path.display()))?;
         notices.set_read_timeout(Some(LOOK))?;
-        let started = Started::by(name, spawn, command.env("NOTIFY_SOCKET", &path))?;
+        let started = ChildProgram::spawned(name, spawn, command.env("NOTIFY_SOCKET", &path))?;
         Ok(Self { started, notices })
     }
 
@@ -68,7 +68,7 @@ impl Program {
 
     /// Returns the next message that has this field. If the program ends first, the error contains its last lines.
     pub(crate) fn wait_for(&mut self, key: &str) -> Result<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         let mut message = [0; MESSAGE_MAX];
         while Instant::now() < deadline {
             match self.notices.recv(&mut message) {
@@ -84,11 +84,11 @@ impl Program {
             }
             self.started.check()?;
         }
-        bail!("no message with {key} within {} s", PATIENCE.as_secs())
+        bail!("no message with {key} within {} s", START_TIMEOUT.as_secs())
     }
 
     pub(crate) fn stop(mut self) -> Result<()> {
-        self.started.stop(PATIENCE)
+        self.started.stop(START_TIMEOUT)
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
                 .wait_for("READY")
                 .expect_err("ended");
             assert_eq!(error.to_string(), format!("the shell ended with {said}"));
-            assert!(begin.elapsed() < PATIENCE / 4);
+            assert!(begin.elapsed() < START_TIMEOUT / 4);
         }
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use quictun_args::terminal::say;
-use quictun_lab::{Cell, Metric, Planned, Scenario, wrapped};
+use quictun_lab::{Cell, Metric, PlannedCell, Scenario, wrapped};
 
 /// Assumed width of a terminal that does not report one, and the limits of the width of tables. All in columns.
 const USUAL_WIDTH: usize = 80;
@@ -64,7 +64,7 @@ pub(crate) struct Progress<'a> {
 impl<'a> Progress<'a> {
     pub(crate) fn new(
         scenario: &'a Scenario,
-        cells: &[Planned],
+        cells: &[PlannedCell],
         quick: bool,
         begin: Instant,
     ) -> Self {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_the_cell_and_the_time_that_is_left() {
+    fn a_progress_line_states_the_cell_and_the_remaining_time() {
         let scenario = Scenario::parse(TEXT).expect("a scenario");
         let schedule = Schedule::new(&scenario, &Selection::default(), 1).expect("a schedule");
         let cells = &schedule.cells;

@@ -16,19 +16,19 @@ use quictun_tunnel::settings::HostPort;
 
 use crate::agent::channel::Channel;
 use crate::agent::message::{
-    Answer, Ask, Counters, Start, Started as Serving, TunnelEntry, Used, VERSION,
+    Counters, Request, Response, StartRequest, StartedServer, TunnelEntry, UsageReport, VERSION,
 };
 use crate::agent::{self, host};
 use crate::arm::program;
-use crate::client::{Started, in_network};
+use crate::client::{ChildProgram, in_network};
 use crate::figures::{counted, enter, figures, settle};
 use crate::generator::Generator;
-use crate::processors::{Groups, Observer, Watch};
-use crate::tunnel::{Client, Keys};
+use crate::processors::{Observer, ProcessGroups, UsageMeter};
+use crate::tunnel::{Client, KeyDirectory};
 
 /// The address of an agent, and the token that it shares.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RemoteOptions {
     /// Address of the agent.
     pub host: HostPort,
     /// The file with the token.
@@ -47,7 +47,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn connect(asked: &Asked) -> Result<Self> {
+    pub(crate) fn connect(asked: &RemoteOptions) -> Result<Self> {
         let token = agent::token(&asked.token_file)?;
         let HostPort { host, port } = &asked.host;
         let address = (host.as_str(), *port)
@@ -64,7 +64,7 @@ impl Remote {
 
     pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
         let version = VERSION;
-        let Answer::Facts(far) = self.ask(&Ask::Facts { version })? else {
+        let Response::Facts(far) = self.ask(&Request::Facts { version })? else {
             bail!("unexpected answer of the agent");
         };
         let mut all = host::facts(self.address.ip());
@@ -75,7 +75,7 @@ impl Remote {
         let mut round_trip = Duration::MAX;
         for _ in 0..PINGS {
             let begin = Instant::now();
-            self.ask(&Ask::Ping)?;
+            self.ask(&Request::Ping)?;
             round_trip = round_trip.min(begin.elapsed());
         }
         let us = round_trip.as_micros();
@@ -86,14 +86,14 @@ impl Remote {
         Ok(all)
     }
 
-    fn ask(&self, ask: &Ask) -> Result<Answer> {
+    fn ask(&self, ask: &Request) -> Result<Response> {
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         channel.send(ask)?;
         match channel
             .receive(ANSWER)?
             .context("the agent did not answer")?
         {
-            Answer::Refused(why) => bail!("the agent: {why}"),
+            Response::Refused(why) => bail!("the agent: {why}"),
             answer => Ok(answer),
         }
     }
@@ -106,7 +106,7 @@ impl Remote {
         cell: &mut Cell,
     ) -> Result<()> {
         let generator = Generator::of(arm);
-        let start = Start {
+        let start = StartRequest {
             traffic: match generator {
                 Generator::Perf(transport) => transport.to_owned(),
                 Generator::Iperf3 => "iperf3".to_owned(),
@@ -114,13 +114,13 @@ impl Remote {
             tunnel: arm.through_tunnel,
             flags: arm.server_flags.clone(),
         };
-        let Answer::Started(serving) = self.ask(&Ask::Start(start))? else {
+        let Response::Started(serving) = self.ask(&Request::Start(start))? else {
             bail!("unexpected answer of the agent");
         };
         let here = NetNamespace::current()?;
         let before = Counters::read(&here);
         self.measure(observer, arm, load, cell, &serving, &here)?;
-        let Answer::Stopped(far) = self.ask(&Ask::Stop)? else {
+        let Response::Stopped(far) = self.ask(&Request::Stop)? else {
             bail!("unexpected answer of the agent");
         };
         let near = Counters::read(&here).since(before);
@@ -143,7 +143,7 @@ impl Remote {
         arm: &Arm,
         load: &Load,
         cell: &mut Cell,
-        serving: &Serving,
+        serving: &StartedServer,
         here: &NetNamespace,
     ) -> Result<()> {
         let generator = Generator::of(arm);
@@ -155,15 +155,15 @@ impl Remote {
         to = tunnel.as_ref().map_or(to, |tunnel| tunnel.entries[0]);
         let begin = Instant::now();
         let arguments = generator.client(arm, load, to);
-        let client = Started::new("the client", here, program(generator)?.args(arguments))?;
-        let mut groups: Groups = vec![("client", client.group())];
+        let client = ChildProgram::new("the client", here, program(generator)?.args(arguments))?;
+        let mut groups: ProcessGroups = vec![("client", client.group())];
         groups.extend(
             tunnel
                 .iter()
                 .map(|tunnel| ("tunnel client", tunnel.program.group())),
         );
-        let mut watch = Watch::new(groups, &observer.host);
-        let ended = client.wait_end(&observer.patience, load.time_limit, || {
+        let mut watch = UsageMeter::new(groups, &observer.host);
+        let ended = client.wait_end(&observer.waiter, load.time_limit, || {
             watch.read();
             Ok(())
         })?;
@@ -184,21 +184,21 @@ impl Remote {
 
     /// Asks for the processor time of the far programs between two moments. The moments are sent as time before now,
     /// because the machines share no clock.
-    fn usage(&self, from: Instant, until: Instant) -> Result<Used> {
+    fn usage(&self, from: Instant, until: Instant) -> Result<UsageReport> {
         let ago = |moment: Instant| u64::try_from(moment.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let ask = Ask::Usage {
+        let ask = Request::Usage {
             from_us: ago(from),
             until_us: ago(until),
         };
         match self.ask(&ask)? {
-            Answer::Usage(used) => Ok(used),
+            Response::Usage(used) => Ok(used),
             _ => bail!("unexpected answer of the agent"),
         }
     }
 
     fn tunnel(&self, arm: &Arm, entry: &TunnelEntry, here: &NetNamespace) -> Result<Client> {
         // The keys are on disk only until the client has read them.
-        let keys = Keys::new()?;
+        let keys = KeyDirectory::new()?;
         let psk = keys.psk_file();
         OpenOptions::new()
             .write(true)

@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use quictun_args::fault::{Exit, Fault};
 use quictun_args::terminal::{print, say};
 use quictun_lab::{
-    Arm, ArmKind, Asked, Background, Cell, Findings, Mode, Planned, Run, SCHEMA, Scenario,
-    Schedule, Selection, text,
+    Arm, ArmKind, Background, Cell, Findings, Mode, PlannedCell, RecordedOptions, Run, SCHEMA,
+    Scenario, Schedule, Selection, text,
 };
 use quictun_tunnel::settings::HostPort;
 
 use crate::cell::Measurer;
-use crate::client::{Interrupted, Patience};
+use crate::client::{Interrupted, SignalWaiter};
 use crate::processors::{HostThreads, Observer};
 use crate::progress::{self, Progress, minutes};
 use crate::remote::Remote;
@@ -33,7 +33,7 @@ const AGAIN_SHARE: usize = 4;
 
 /// The settings of a run.
 #[derive(Debug)]
-pub struct Measuring {
+pub struct RunSettings {
     /// The scenario's name, or the path of its file.
     pub named: String,
     /// The scenario, parsed and checked.
@@ -49,61 +49,61 @@ pub struct Measuring {
     /// The command of another emulator, for `quictun lab crosscheck`.
     pub emulator: Option<String>,
     /// The far end of a real path. `None` to emulate links.
-    pub remote: Option<remote::Asked>,
+    pub remote: Option<remote::RemoteOptions>,
 }
 
 /// Measures and writes the report. Returns a failure if no measurement counts or an assertion does not hold.
-pub(crate) fn run(measuring: &Measuring, host: Arc<HostThreads>) -> Result<Exit> {
+pub(crate) fn run(settings: &RunSettings, host: Arc<HostThreads>) -> Result<Exit> {
     // Signals must be blocked before the process has other threads.
-    let patience = Patience::new()?;
+    let waiter = SignalWaiter::new()?;
     let measurer = Measurer {
-        observer: Observer { patience, host },
-        remote: measuring.remote.as_ref().map(Remote::connect).transpose()?,
+        observer: Observer { waiter, host },
+        remote: settings.remote.as_ref().map(Remote::connect).transpose()?,
     };
-    let (scenario, begin, started) = (&measuring.scenario, Instant::now(), Timestamp::now());
-    let mut cells = possible(measuring)?;
-    if measuring.remote.is_some() {
-        cells = over_the_path(measuring, cells)?;
+    let (scenario, begin, started) = (&settings.scenario, Instant::now(), Timestamp::now());
+    let mut cells = possible(settings)?;
+    if settings.remote.is_some() {
+        cells = over_the_path(settings, cells)?;
     }
-    let (cells, shown) = (cells, scenario.over_a_path(measuring.remote.is_some()));
-    let out = results::prepare(measuring.out.as_deref(), &scenario.name, started)?;
+    let (cells, shown) = (cells, scenario.over_a_path(settings.remote.is_some()));
+    let out = results::prepare(settings.out.as_deref(), &scenario.name, started)?;
     let mut run = Run {
         schema: SCHEMA.to_owned(),
         scenario: scenario.text.clone(),
-        asked: Asked {
-            only: measuring.selection.only.clone(),
-            reps: measuring.schedule.reps,
-            quick: measuring.selection.quick,
-            seed: measuring.seed,
+        asked: RecordedOptions {
+            only: settings.selection.only.clone(),
+            reps: settings.schedule.reps,
+            quick: settings.selection.quick,
+            seed: settings.seed,
         },
-        command: again(measuring),
+        command: repeat_command(settings),
         started: started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         seconds: 0.0,
         planned: cells.len(),
         ended_early: None,
-        warnings: measuring.remote.iter().map(not_emulated).collect(),
+        warnings: settings.remote.iter().map(not_emulated).collect(),
         environment: match &measurer.remote {
             Some(remote) => remote.environment()?,
             None => environment::snapshot(),
         },
-        remote: measuring
+        remote: settings
             .remote
             .as_ref()
             .map(|asked| asked.host.host.clone()),
         cells: Vec::new(),
         profiles: Vec::new(),
     };
-    introduce(measuring, &cells, &out);
-    let outcome = environment::noise(&measurer.observer.patience).and_then(|warnings| {
+    introduce(settings, &cells, &out);
+    let outcome = environment::noise(&measurer.observer.waiter).and_then(|warnings| {
         for warning in &warnings {
             say(&format!("{PROGRAM}: warning: {warning}"));
         }
         run.warnings.extend(warnings);
-        let quick = measuring.selection.quick;
+        let quick = settings.selection.quick;
         let mut progress = Progress::new(&shown, &cells, quick, Instant::now());
         let planned = (&*cells, &mut progress);
-        measure(&measurer, measuring, planned, &mut run, &out, begin)?;
-        look_into(&measurer, measuring, &cells, &mut run, &progress)
+        measure(&measurer, settings, planned, &mut run, &out, begin)?;
+        profile_arms(&measurer, settings, &cells, &mut run, &progress)
     });
     run.seconds = begin.elapsed().as_secs_f64();
     let interrupted = match outcome {
@@ -127,35 +127,35 @@ pub(crate) fn run(measuring: &Measuring, host: Arc<HostThreads>) -> Result<Exit>
     })
 }
 
-fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
-    let mut cells = measuring.schedule.cells.clone();
-    for (at, one) in measuring.scenario.arms.iter().enumerate() {
+fn possible(settings: &RunSettings) -> Result<Vec<PlannedCell>> {
+    let mut cells = settings.schedule.cells.clone();
+    for (at, one) in settings.scenario.arms.iter().enumerate() {
         if !cells.iter().any(|cell| cell.arm == at) {
             continue;
         }
         let setups = cells.iter().filter(|cell| cell.arm == at);
         let mut loads = setups
             .clone()
-            .map(|cell| &measuring.scenario.setup(cell.case, at, false).load);
+            .map(|cell| &settings.scenario.setup(cell.case, at, false).load);
         let takes_streams = one.kind != ArmKind::Iperf3 && one.commands.is_none();
         if !takes_streams && loads.any(|load| load.background != Background::None) {
-            let why = format!("{}: this arm supports no background stream", place(one));
-            return Err(Fault::usage(&measuring.named, why)
+            let why = format!("{}: this arm supports no background stream", arm_line(one));
+            return Err(Fault::usage(&settings.named, why)
                 .next("remove background, or use another kind of arm")
                 .into());
         }
         let mut loads = setups
             .clone()
-            .map(|cell| &measuring.scenario.setup(cell.case, at, false).load);
+            .map(|cell| &settings.scenario.setup(cell.case, at, false).load);
         if let Some(why) = loads.find_map(|load| arm::missing_for_rival(one, load)) {
-            return Err(Fault::failure(&measuring.named, format!("rival: {why}"))
+            return Err(Fault::failure(&settings.named, format!("rival: {why}"))
                 .next("leave out the cases that have it, with --only")
                 .into());
         }
-        let mut modes = setups.map(|cell| measuring.scenario.setup(cell.case, at, false).load.mode);
+        let mut modes = setups.map(|cell| settings.scenario.setup(cell.case, at, false).load.mode);
         if one.kind == ArmKind::Iperf3 && modes.any(|mode| mode != Mode::Stream) {
-            let why = format!("{}: iperf3 supports no requests", place(one));
-            return Err(Fault::usage(&measuring.named, why)
+            let why = format!("{}: iperf3 supports no requests", arm_line(one));
+            return Err(Fault::usage(&settings.named, why)
                 .next("mode = \"stream\", or kind = \"tcp\"")
                 .into());
         }
@@ -163,11 +163,11 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
             continue;
         };
         if !one.optional {
-            let fault = Fault::failure(&measuring.named, format!("{}: {why}", place(one)));
+            let fault = Fault::failure(&settings.named, format!("{}: {why}", arm_line(one)));
             return Err(fault
                 .next(format!(
                     "leave it out with --only {}",
-                    others(&measuring.scenario, one)
+                    others(&settings.scenario, one)
                 ))
                 .into());
         }
@@ -179,9 +179,9 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
 
 /// Keeps one cell for each load. Over a real path nothing is emulated, so cases that differ only in their links are the
 /// same.
-fn over_the_path(measuring: &Measuring, mut cells: Vec<Planned>) -> Result<Vec<Planned>> {
-    let scenario = &measuring.scenario;
-    let load = |case, arm| &scenario.setup(case, arm, measuring.selection.quick).load;
+fn over_the_path(settings: &RunSettings, mut cells: Vec<PlannedCell>) -> Result<Vec<PlannedCell>> {
+    let scenario = &settings.scenario;
+    let load = |case, arm| &scenario.setup(case, arm, settings.selection.quick).load;
     let chosen: Vec<usize> = (0..scenario.cases.len())
         .filter(|case| cells.iter().any(|cell| cell.case == *case))
         .collect();
@@ -207,7 +207,7 @@ fn over_the_path(measuring: &Measuring, mut cells: Vec<Planned>) -> Result<Vec<P
     Ok(cells)
 }
 
-fn place(arm: &Arm) -> String {
+fn arm_line(arm: &Arm) -> String {
     format!("line {}: arm {:?}", arm.line, arm.id)
 }
 
@@ -220,20 +220,20 @@ fn others(scenario: &Scenario, but: &Arm) -> String {
     others.collect::<Vec<_>>().join(",")
 }
 
-fn not_emulated(asked: &remote::Asked) -> String {
+fn not_emulated(asked: &remote::RemoteOptions) -> String {
     format!(
         "over the real path to {}: the scenario's links were not emulated, nor their loss and delay",
         asked.host.host
     )
 }
 
-fn introduce(measuring: &Measuring, cells: &[Planned], out: &Path) {
-    let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
+fn introduce(settings: &RunSettings, cells: &[PlannedCell], out: &Path) {
+    let (scenario, quick) = (&settings.scenario, settings.selection.quick);
     say(&format!(
         "{PROGRAM}: {}: {} cells ({} repetitions), about {}; writes to {}",
         scenario.name,
         cells.len(),
-        measuring.schedule.reps,
+        settings.schedule.reps,
         minutes(scenario.estimate_all(cells, quick)),
         out.display()
     ));
@@ -241,13 +241,13 @@ fn introduce(measuring: &Measuring, cells: &[Planned], out: &Path) {
 
 fn measure(
     measurer: &Measurer,
-    measuring: &Measuring,
-    (cells, progress): (&[Planned], &mut Progress<'_>),
+    settings: &RunSettings,
+    (cells, progress): (&[PlannedCell], &mut Progress<'_>),
     run: &mut Run,
     out: &Path,
     begin: Instant,
 ) -> Result<()> {
-    let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
+    let (scenario, quick) = (&settings.scenario, settings.selection.quick);
     let mut spare = cells.len() / AGAIN_SHARE;
     for (number, planned) in cells.iter().enumerate() {
         let arm = &scenario.arms[planned.arm];
@@ -260,10 +260,10 @@ fn measure(
             progress.begins(number, &blank);
             let cell = measurer.measure(arm, setup, blank)?;
             progress.ended(number, &cell);
-            let again = cell.noise && attempt < ATTEMPTS && spare > 0;
+            let repeat_command = cell.noise && attempt < ATTEMPTS && spare > 0;
             run.cells.push(cell);
             run.seconds = begin.elapsed().as_secs_f64();
-            if !again {
+            if !repeat_command {
                 break;
             }
             spare -= 1;
@@ -286,7 +286,7 @@ fn measure(
     Ok(())
 }
 
-fn blank(scenario: &Scenario, planned: &Planned) -> Cell {
+fn blank(scenario: &Scenario, planned: &PlannedCell) -> Cell {
     Cell {
         case: scenario.cases[planned.case].id.clone(),
         arm: scenario.arms[planned.arm].id.clone(),
@@ -296,14 +296,14 @@ fn blank(scenario: &Scenario, planned: &Planned) -> Cell {
     }
 }
 
-fn look_into(
+fn profile_arms(
     measurer: &Measurer,
-    measuring: &Measuring,
-    cells: &[Planned],
+    settings: &RunSettings,
+    cells: &[PlannedCell],
     run: &mut Run,
     progress: &Progress<'_>,
 ) -> Result<()> {
-    let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
+    let (scenario, quick) = (&settings.scenario, settings.selection.quick);
     let Some(asked) = scenario
         .profile
         .as_ref()
@@ -339,9 +339,9 @@ fn look_into(
 }
 
 /// Returns the command line that repeats the run.
-fn again(measuring: &Measuring) -> String {
-    let (named, selection) = (quoted(&measuring.named), &measuring.selection);
-    let mut words = match &measuring.emulator {
+fn repeat_command(settings: &RunSettings) -> String {
+    let (named, selection) = (quoted(&settings.named), &settings.selection);
+    let mut words = match &settings.emulator {
         Some(command) => vec![format!(
             "quictun lab crosscheck --emulator {}",
             quoted(command)
@@ -355,8 +355,8 @@ fn again(measuring: &Measuring) -> String {
     if !selection.only.is_empty() {
         words.push(format!("--only {}", quoted(&selection.only.join(","))));
     }
-    words.push(format!("--seed {}", measuring.seed));
-    words.extend(measuring.remote.iter().map(|asked| {
+    words.push(format!("--seed {}", settings.seed));
+    words.extend(settings.remote.iter().map(|asked| {
         let HostPort { host, port } = &asked.host;
         let host = if host.contains(':') {
             format!("[{host}]")

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_has_no_functions() {
+    fn a_file_that_is_not_a_program_has_no_functions() {
         let path = std::env::current_exe().expect("a path");
         let whole = fs::read(path).expect("a program");
         for cut in [0, 1, 6, 40, 63, 64, 1000, whole.len() / 2] {

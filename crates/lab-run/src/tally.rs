@@ -14,9 +14,9 @@ const LONGEST_USUAL: u32 = 65_535 + 14;
 /// Counts the frames that arrive at the two ends of a cable, up and down. Counts nothing unless the scenario sets
 /// `segment_limit`.
 #[derive(Debug)]
-pub(crate) struct Tally<'a>([Option<(&'a NetNamespace, FrameCounter)>; 2]);
+pub(crate) struct FrameTally<'a>([Option<(&'a NetNamespace, FrameCounter)>; 2]);
 
-impl<'a> Tally<'a> {
+impl<'a> FrameTally<'a> {
     /// Opens the counters. Call this before any traffic.
     pub(crate) fn open(world: &'a World, link: &Link) -> Result<Self> {
         if link.segment_limit().is_none() {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_frame_is_of_the_device_and_of_what_arrived() {
+    fn the_mean_frame_is_computed_from_the_device_counters() {
         let text = "Inter-|   Receive\n face |bytes packets\n    lo: 10 1 0\n link0: 300 4 0 0 0 0 0 0 9 9\n";
         assert_eq!(mean_frame(text), Some(75.0));
         assert_eq!(mean_frame(&text.replace("300 4", "0 0")), None);

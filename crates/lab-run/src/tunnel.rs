@@ -16,17 +16,17 @@ use quictun_sys::NetNamespace;
 
 pub use crate::client::Spawn;
 use crate::client::in_network;
-pub use crate::program::PATIENCE;
+pub use crate::program::START_TIMEOUT;
 use crate::program::{Program, field};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends<'a> {
+pub(crate) struct LinkEnds<'a> {
     pub(crate) near: &'a NetNamespace,
     pub(crate) far: &'a NetNamespace,
     pub(crate) far_address: IpAddr,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> LinkEnds<'a> {
     pub(crate) fn across(world: &'a World) -> Self {
         Self {
             near: world.near(),
@@ -47,7 +47,7 @@ pub struct Tunnel {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) program: Program,
-    pub(crate) dir: Keys,
+    pub(crate) dir: KeyDirectory,
     /// The address that the server listens on.
     address: String,
     pub(crate) pin: String,
@@ -62,9 +62,9 @@ pub(crate) struct Client {
 
 /// A directory for keys that only its owner may access. Dropping it removes the directory with its contents.
 #[derive(Debug)]
-pub struct Keys(PathBuf);
+pub struct KeyDirectory(PathBuf);
 
-impl Keys {
+impl KeyDirectory {
     /// Creates a directory with a unique name among the temporary files.
     pub(crate) fn new() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -100,7 +100,7 @@ impl Keys {
     }
 }
 
-impl Drop for Keys {
+impl Drop for KeyDirectory {
     fn drop(&mut self) {
         Self::remove(&self.0);
     }
@@ -110,14 +110,21 @@ impl Tunnel {
     /// Starts server and client across a link. Connections to the client's only entry lead to `target`. `flags` are
     /// additional arguments of client and server.
     pub(crate) fn across(
-        ends: Ends<'_>,
+        ends: LinkEnds<'_>,
         target: SocketAddr,
         flags: [&[String]; 2],
     ) -> Result<Self> {
         let spawn: [Spawn<'_>; 2] = [&in_network(ends.near), &in_network(ends.far)];
         let listen = SocketAddr::new(ends.far_address, 0);
         let targets = [target.to_string()];
-        Self::start(spawn, Keys::new()?, listen, &targets[0], &targets, flags)
+        Self::start(
+            spawn,
+            KeyDirectory::new()?,
+            listen,
+            &targets[0],
+            &targets,
+            flags,
+        )
     }
 
     /// Starts client and server, each with its `spawn` function. The server allows the targets in `allow`.
@@ -127,7 +134,7 @@ impl Tunnel {
     /// Fails if one of them does not become ready. If a program has ended, the error contains its last lines.
     pub fn start(
         [near, far]: [Spawn<'_>; 2],
-        dir: Keys,
+        dir: KeyDirectory,
         listen: SocketAddr,
         allow: &str,
         targets: &[String],
@@ -195,7 +202,7 @@ impl Server {
     /// Starts the server, with its keys in `dir`. It allows only the targets in `allow`.
     pub(crate) fn start(
         spawn: Spawn<'_>,
-        dir: Keys,
+        dir: KeyDirectory,
         listen: SocketAddr,
         allow: &str,
         flags: &[String],
@@ -224,7 +231,7 @@ impl Client {
     /// `dir`.
     pub(crate) fn start(
         spawn: Spawn<'_>,
-        dir: &Keys,
+        dir: &KeyDirectory,
         server: &str,
         pin: &str,
         targets: &[String],

@@ -11,10 +11,10 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::put;
 use crate::writing::{shown, tenth};
-pub use axis::Across;
-use axis::{HEIGHT, LEFT, RIGHT, Up, WIDTH, X, count, trimmed};
-pub(crate) use lanes::{COLOURS, Group, LANES, Lane, Lanes};
-pub use timeline::{Band, Row, Timeline, Track};
+pub use axis::XDivision;
+use axis::{HEIGHT, LEFT, RIGHT, ValueAxis, WIDTH, XAxis, count, trimmed};
+pub(crate) use lanes::{COLOURS, LANES, LaneChart, LaneGroup, ValueLane};
+pub use timeline::{Band, PhaseRow, Timeline, Track};
 
 /// The style sheet of charts (CSS): colours and strokes.
 pub(crate) const STYLE: &str = include_str!("chart.css");
@@ -36,20 +36,20 @@ pub struct Panel {
     /// The title above the chart.
     pub title: String,
     /// The quantity on the y axis, with its unit. Empty if the title says it.
-    pub up: String,
+    pub y_title: String,
     /// The quantity on the x axis.
-    pub along: String,
+    pub x_title: String,
     /// The division of the x axis.
-    pub across: Across,
+    pub x_division: XDivision,
     /// Values that the y axis must include, besides those of the lines. A zero keeps the axis linear.
     pub room: Vec<f64>,
     /// The lines, drawn in this order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Series>,
 }
 
 /// One line of a chart.
 #[derive(Debug)]
-pub struct Line {
+pub struct Series {
     /// The line's name in the legend of a sheet.
     pub name: String,
     /// Index of the colour and of the mark.
@@ -57,7 +57,7 @@ pub struct Line {
     /// The line's stroke and marks.
     pub stroke: Stroke,
     /// Text of the line's tooltip. Empty for no tooltip.
-    pub told: String,
+    pub tooltip: String,
     /// The points, from left to right.
     pub(crate) points: Vec<Point>,
 }
@@ -75,14 +75,14 @@ pub enum Stroke {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Point {
-    /// Position on the x axis. For [`Across::Places`], the index of the place.
+    /// Position on the x axis. For [`XDivision::Categories`], the index of the category.
     pub(crate) x: f64,
     pub(crate) y: f64,
     /// The lower and upper end of the interval.
     pub(crate) ends: [f64; 2],
 }
 
-impl Line {
+impl Series {
     /// Creates a line through values without intervals.
     pub fn new(
         name: String,
@@ -95,7 +95,7 @@ impl Line {
             name,
             style,
             stroke,
-            told: String::new(),
+            tooltip: String::new(),
             points: points.into_iter().map(exact).collect(),
         }
     }
@@ -120,14 +120,14 @@ impl Line {
 pub(crate) fn plot(panel: &Panel) -> Markup {
     html! {
         svg.plot viewBox={ "0 0 " (WIDTH) " " (HEIGHT + UP) } role="img" aria-label=(panel.title) {
-            text x="4" y="12" { (panel.up) }
+            text x="4" y="12" { (panel.y_title) }
             g transform={ "translate(0 " (UP) ")" } { (body(panel)) }
         }
     }
 }
 
 pub(crate) fn swatch(style: usize) -> Markup {
-    let line = Line::new(String::new(), style, Stroke::Marked, []);
+    let line = Series::new(String::new(), style, Stroke::Marked, []);
     html! { svg.swatch viewBox="0 0 28 12" aria-hidden="true" { (line.swatch(0.0, 6.0)) } }
 }
 
@@ -137,7 +137,7 @@ pub fn sheet(heading: &str, warning: Option<&str>, panels: &[Panel]) -> String {
     let mut top = HEAD + warning.map_or(0.0, |_| LEGEND);
     let mut placed = Vec::new();
     for panel in panels {
-        let lines: Vec<&Line> = panel
+        let lines: Vec<&Series> = panel
             .lines
             .iter()
             .filter(|line| !line.points.is_empty())
@@ -174,10 +174,10 @@ pub fn sheet(heading: &str, warning: Option<&str>, panels: &[Panel]) -> String {
 fn body(panel: &Panel) -> Markup {
     let points = || panel.lines.iter().flat_map(|line| &line.points);
     let values = points().flat_map(|point| [point.y, point.ends[0], point.ends[1]]);
-    let up = Up::of(values.chain(panel.room.iter().copied()));
-    let x = X::new(&panel.across, points().map(|point| point.x));
+    let up = ValueAxis::of(values.chain(panel.room.iter().copied()));
+    let x = XAxis::new(&panel.x_division, points().map(|point| point.x));
     html! {
-        text.x x=(tenth((LEFT + WIDTH - RIGHT) / 2.0)) y=(HEIGHT - 7.0) { (panel.along) }
+        text.x x=(tenth((LEFT + WIDTH - RIGHT) / 2.0)) y=(HEIGHT - 7.0) { (panel.x_title) }
         @if up.is_logarithmic() { text.y x=(WIDTH - RIGHT) y="9" { "logarithmic scale" } }
         @for tick in &up.ticks {
             @let y = up.y(*tick);
@@ -192,10 +192,10 @@ fn body(panel: &Panel) -> Markup {
         }
         @for (number, line) in panel.lines.iter().enumerate() {
             // Shift the lines sideways, so that whiskers do not hide each other.
-            @let shift = x.apart() * (count(number) - (count(panel.lines.len()) - 1.0) / 2.0);
+            @let shift = x.spacing() * (count(number) - (count(panel.lines.len()) - 1.0) / 2.0);
             @let at = |point: &Point| x.at(point.x) + shift;
             path class=(line.class()) d=(path(line.points.iter().map(|point| (at(point), up.y(point.y))))) {
-                @if !line.told.is_empty() { title { (line.told) } }
+                @if !line.tooltip.is_empty() { title { (line.tooltip) } }
             }
             @for point in line.points.iter().filter(|_| line.stroke == Stroke::Marked) {
                 (marked(line.style, at(point), &up, point))
@@ -204,7 +204,7 @@ fn body(panel: &Panel) -> Markup {
     }
 }
 
-fn marked(style: usize, x: f64, up: &Up, point: &Point) -> Markup {
+fn marked(style: usize, x: f64, up: &ValueAxis, point: &Point) -> Markup {
     let [low, high] = point.ends;
     let has_whiskers = low < high;
     let whiskers = [low, high]
@@ -250,7 +250,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
 mod tests {
     use super::*;
 
-    fn line(style: usize, stroke: Stroke, points: &[(f64, f64)]) -> Line {
+    fn line(style: usize, stroke: Stroke, points: &[(f64, f64)]) -> Series {
         let ends = |y| {
             if stroke == Stroke::Marked {
                 [y - 1.0, y + 1.0]
@@ -263,35 +263,35 @@ mod tests {
             y: *y,
             ends: ends(*y),
         });
-        Line {
+        Series {
             name: "a <b>".to_owned(),
             style,
             stroke,
-            told: String::new(),
+            tooltip: String::new(),
             points: points.collect(),
         }
     }
 
-    fn panel(across: Across, room: &[f64], lines: Vec<Line>) -> Panel {
+    fn panel(x_division: XDivision, room: &[f64], lines: Vec<Series>) -> Panel {
         Panel {
             title: "x \"quoted\"".to_owned(),
-            up: "rate (Mbit/s)".to_owned(),
-            along: "packet loss rate".to_owned(),
-            across,
+            y_title: "rate (Mbit/s)".to_owned(),
+            x_title: "packet loss rate".to_owned(),
+            x_division,
             room: room.to_vec(),
             lines,
         }
     }
 
     #[test]
-    fn every_point_is_there_and_a_gap_is_none() {
+    fn a_chart_has_every_point_and_leaves_gaps_open() {
         let names = ["a", "<b>", "c"].map(str::to_owned).into();
         let marked = |style, points: &[_]| line(style, Stroke::Marked, points);
         let lines = vec![
             marked(0, &[(0.0, 5.0), (2.0, 7.0)]),
             marked(7, &[(1.0, 6.0)]),
         ];
-        let svg = plot(&panel(Across::Places(names), &[], lines)).into_string();
+        let svg = plot(&panel(XDivision::Categories(names), &[], lines)).into_string();
         assert!(
             svg.contains(r#"aria-label="x &quot;quoted&quot;""#),
             "{svg}"
@@ -303,7 +303,7 @@ mod tests {
         assert!(svg.contains("&lt;b&gt;") && svg.contains("m s7"), "{svg}");
         let trace = |room: &[f64]| {
             let lines = vec![line(2, Stroke::Trace, &[(0.5, 1e6), (12.03, 2e6)])];
-            plot(&panel(Across::Seconds, room, lines)).into_string()
+            plot(&panel(XDivision::Seconds, room, lines)).into_string()
         };
         let svg = trace(&[0.0]);
         for part in ["t s2", ">0 s<", ">2 s<", ">12 s<"] {
@@ -313,20 +313,20 @@ mod tests {
     }
 
     #[test]
-    fn a_sheet_holds_everything_and_what_is_empty_is_left_out() {
+    fn a_sheet_has_every_panel_and_leaves_empty_ones_out() {
         let dashed = |points: &[_]| vec![line(0, Stroke::Dashed, points)];
         let panels = [
             panel(
-                Across::Doublings,
+                XDivision::Doublings,
                 &[],
                 dashed(&[(1.0, 700.0), (512.0, 40.0)]),
             ),
             panel(
-                Across::Places(["0", "30"].map(str::to_owned).into()),
+                XDivision::Categories(["0", "30"].map(str::to_owned).into()),
                 &[0.0, 1.0],
                 vec![line(1, Stroke::Marked, &[(0.0, 1.0), (1.0, 2.0)])],
             ),
-            panel(Across::Doublings, &[], dashed(&[])),
+            panel(XDivision::Doublings, &[], dashed(&[])),
         ];
         let svg = sheet("a machine", Some("noise"), &panels);
         assert_eq!(svg.matches(">packet loss rate<").count(), 2, "{svg}");

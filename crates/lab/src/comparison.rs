@@ -14,12 +14,12 @@ use crate::{Metric, Run, Scenario};
 #[derive(Debug)]
 pub struct Comparison<'a> {
     sides: [(&'a Run, &'a Scenario); 2],
-    rivals: Vec<Rivals>,
+    rivals: Vec<FigurePair>,
 }
 
 /// The figures of one metric, arm and case in two runs.
 #[derive(Clone, Debug, PartialEq)]
-struct Rivals {
+struct FigurePair {
     case: String,
     arm: String,
     metric: Metric,
@@ -108,7 +108,7 @@ impl<'a> Comparison<'a> {
         text
     }
 
-    fn row(&self, one: &Rivals) -> Vec<String> {
+    fn row(&self, one: &FigurePair) -> Vec<String> {
         let [before, after] = &one.figures;
         let (ratio, word) = if one.differences.is_empty() {
             let is_ratio = before.median != 0.0;
@@ -124,13 +124,13 @@ impl<'a> Comparison<'a> {
             one.arm.clone(),
             ratio.unwrap_or_else(|| "-".to_owned()),
             word,
-            told(before),
-            told(after),
+            figure_text(before),
+            figure_text(after),
         ]
     }
 }
 
-fn told(figure: &Figure) -> String {
+fn figure_text(figure: &Figure) -> String {
     let [middle, low, high] = [figure.median, figure.interval.low, figure.interval.high].map(shown);
     if figure.is_sure() {
         format!("{middle} [{low}, {high}]")
@@ -147,7 +147,12 @@ fn kind(run: &Run) -> &'static str {
     }
 }
 
-fn rivals(sides: [(&Run, &Scenario); 2], case: &str, arm: &str, metric: Metric) -> Option<Rivals> {
+fn rivals(
+    sides: [(&Run, &Scenario); 2],
+    case: &str,
+    arm: &str,
+    metric: Metric,
+) -> Option<FigurePair> {
     let figure = |(run, _): (&Run, &Scenario)| Figure::of(&run.values(case, arm, metric));
     let figures = [figure(sides[0])?, figure(sides[1])?];
     let [(before, scenario), (after, other)] = sides;
@@ -167,7 +172,7 @@ fn rivals(sides: [(&Run, &Scenario); 2], case: &str, arm: &str, metric: Metric) 
     } else {
         Verdict::NoDifference
     };
-    Some(Rivals {
+    Some(FigurePair {
         case: case.to_owned(),
         arm: arm.to_owned(),
         metric,
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_intervals_that_do_not_touch_make_a_difference() {
+    fn only_disjoint_intervals_are_a_difference() {
         let scenario = Scenario::parse(TEXT).expect("a scenario");
         let (before, after) = (run(1.0), run(1.5));
         let comparison = Comparison::new((&before, &scenario), (&after, &scenario), &metric());
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_otherwise_is_not_compared() {
+    fn figures_of_other_settings_are_not_compared() {
         let scenario = Scenario::parse(&format!("{TEXT}[quick]\nduration = \"500ms\"\n"));
         let scenario = scenario.expect("a scenario");
         let (before, mut after) = (run(1.0), run(1.5));

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::scenario::{Amount, Arm, ArmKind, BACKGROUND_TAIL, Background, Load, Mode, Setup};
-use crate::{Planned, Scenario};
+use crate::{PlannedCell, Scenario};
 
 /// Time of a cell besides its traffic: creating networks, starting programs and stopping them. The value lies between
 /// what an idle and what a busy machine needs.
@@ -28,14 +28,14 @@ const INITIAL_WINDOW: f64 = 14_600.0;
 
 impl Scenario {
     /// Estimates the time of one planned cell.
-    pub fn estimate(&self, planned: &Planned, quick: bool) -> Duration {
+    pub fn estimate(&self, planned: &PlannedCell, quick: bool) -> Duration {
         let setup = self.setup(planned.case, planned.arm, quick);
         setup.estimate(&self.arms[planned.arm]) + EXTRA
     }
 
     /// Estimates the time of all these cells, including the extra runs for processor profiles.
-    pub fn estimate_all(&self, cells: &[Planned], quick: bool) -> Duration {
-        let of = |planned: &Planned| self.estimate(planned, quick);
+    pub fn estimate_all(&self, cells: &[PlannedCell], quick: bool) -> Duration {
+        let of = |planned: &PlannedCell| self.estimate(planned, quick);
         let looked_into = self.profile.iter().flat_map(|asked| {
             cells.iter().filter(|planned| {
                 let (case, arm) = (&self.cases[planned.case].id, &self.arms[planned.arm].id);
@@ -75,7 +75,7 @@ impl Setup {
         let Some(link) = self.link.emulated() else {
             return [UNLIMITED_BYTES_PER_S, 0.0, 0.0];
         };
-        let [up, down] = link.ways(1);
+        let [up, down] = link.directions(1);
         let rate = up.rate.map_or(UNLIMITED_BYTES_PER_S, float);
         let round_trip = (up.delay + down.delay).as_secs_f64();
         [rate.min(UNLIMITED_BYTES_PER_S), round_trip, up.loss]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::metric::{Better, Metric};
 use crate::record::Run;
 use crate::scenario::Scenario;
-use crate::stats::{Paired, Verdict, compare};
+use crate::stats::{PairedComparison, Verdict, compare};
 
 mod assertion;
 mod headline;
@@ -14,7 +14,7 @@ mod json;
 mod table;
 mod verdict;
 
-pub(crate) use assertion::Asserted;
+pub(crate) use assertion::AssertionResult;
 pub(crate) use table::{Figure, Table, TableCell};
 
 /// The results of a run. Tables follow the order of the scenario; comparisons and assertions are listed case by case.
@@ -23,20 +23,20 @@ pub struct Findings<'a> {
     pub(crate) run: &'a Run,
     pub(crate) scenario: &'a Scenario,
     pub(crate) tables: Vec<Table>,
-    pub(crate) compared: Vec<Compared>,
-    pub(crate) asserted: Vec<Asserted>,
+    pub(crate) compared: Vec<ArmComparison>,
+    pub(crate) asserted: Vec<AssertionResult>,
     /// Cache of figures that were requested: computing their intervals takes thousands of draws.
     figures: RefCell<BTreeMap<(String, String, Metric), Option<Figure>>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Compared {
+pub(crate) struct ArmComparison {
     pub(crate) case: String,
     pub(crate) a: String,
     pub(crate) b: String,
     pub(crate) metric: Metric,
     /// The result of the paired comparison. `None` without pairs.
-    pub(crate) paired: Option<Paired>,
+    pub(crate) paired: Option<PairedComparison>,
 }
 
 impl<'a> Findings<'a> {
@@ -50,7 +50,7 @@ impl<'a> Findings<'a> {
             .compares
             .iter()
             .flat_map(|&(ref a, ref b, metric)| {
-                run.measured_cases(scenario).map(move |case| Compared {
+                run.measured_cases(scenario).map(move |case| ArmComparison {
                     paired: compare(&run.pairs(case, [a, b], metric)),
                     case: case.to_owned(),
                     a: a.clone(),
@@ -58,7 +58,7 @@ impl<'a> Findings<'a> {
                     metric,
                 })
             });
-        let has = |one: &Compared, arm: &str| run.has(Some(&one.case), arm);
+        let has = |one: &ArmComparison, arm: &str| run.has(Some(&one.case), arm);
         let measured = compares.filter(|one| has(one, &one.a) && has(one, &one.b));
         Self {
             run,
@@ -125,9 +125,9 @@ impl<'a> Findings<'a> {
     }
 }
 
-impl Compared {
+impl ArmComparison {
     /// Returns true if there are enough pairs for a verdict.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn has_verdict(&self) -> bool {
         self.paired
             .is_some_and(|paired| paired.verdict != Verdict::TooFew)
     }
@@ -162,7 +162,7 @@ mod tests {
     use crate::record::tests::{TEXT, run};
 
     #[test]
-    fn the_table_has_the_published_shape_with_published_figures_beside_ours() {
+    fn a_table_has_the_published_shape_and_published_figures_beside_measured_ones() {
         let (run, scenario) = (run(2.0), Scenario::parse(TEXT).expect("a scenario"));
         let findings = Findings::new(&run, &scenario);
         let titles: Vec<_> = findings.tables.iter().map(|table| &*table.title).collect();
@@ -176,7 +176,7 @@ mod tests {
         );
         let (label, cells) = &findings.tables[0].rows[1];
         assert_eq!((&**label, cells[0].published), ("1%", Some(60.3)));
-        let ours = cells[0].ours.as_ref().expect("measured");
+        let ours = cells[0].measured.as_ref().expect("measured");
         assert!((ours.median - 50.2).abs() < 1e-9, "{ours:?}");
         assert_eq!((ours.runs, cells[1].published), (7, None));
         assert_eq!(findings.tables[2].columns, ["first", "second"]);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_of_one_case_names_it_and_two_ends_that_look_alike_are_one() {
+    fn a_verdict_of_one_case_names_the_case_and_equal_ends_appear_once() {
         let scenario = Scenario::parse(TEXT).expect("a scenario");
         let mut run = run(2.0);
         for cell in run.cells.iter_mut().filter(|cell| cell.case == "loss=1%") {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_for_headers_is_no_more_than_they_are_and_is_told() {
+    fn a_header_allowance_is_exact_and_reported() {
         let text = TEXT.replace("at_least = 0.97", "at_least = 1.0\nallow = \"headers\"");
         let scenario = Scenario::parse(&text).expect("a scenario");
         for (factor, holds) in [(0.984, true), (0.983, false)] {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_left_out_and_what_failed_is_not() {
+    fn unmeasured_cases_are_left_out_and_failed_cells_are_shown() {
         let scenario = Scenario::parse(TEXT).expect("a scenario");
         let mut run = run(2.0);
         run.cells.retain(|cell| cell.case == "loss=0%");
@@ -270,7 +270,7 @@ mod tests {
             1,
             "a case that was not asked for"
         );
-        assert_eq!(findings.tables[1].rows[0].1[0].ours, None);
+        assert_eq!(findings.tables[1].rows[0].1[0].measured, None);
         assert_eq!(findings.compared[0].word(), "not measured");
         assert!(!findings.all_hold(), "no figures, so nothing holds");
         assert_eq!(findings.validity(), (7, 7));

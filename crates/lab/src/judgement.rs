@@ -59,12 +59,12 @@ pub fn judge(link: Option<&LinkAccount>, mode: Mode, stolen: f64) -> Judgement {
             Mode::Stream => LATE_SHARE_STREAM,
             Mode::Rr | Mode::Crr => LATE_SHARE_REQUESTS,
         };
-        for (name, way) in [("up", &link.up), ("down", &link.down)] {
-            if way.late_share > most {
+        for (name, direction) in [("up", &link.up), ("down", &link.down)] {
+            if direction.late_share > most {
                 judgement.against.push(format!(
                     "{} of the packets were late by more than {:.0} us ({name})",
-                    percent(way.late_share),
-                    way.late_limit_us
+                    percent(direction.late_share),
+                    direction.late_limit_us
                 ));
             }
         }
@@ -91,7 +91,7 @@ mod tests {
     use crate::scenario::Link;
 
     #[test]
-    fn what_is_late_depends_on_the_round_trip() {
+    fn the_limit_of_lateness_depends_on_the_round_trip() {
         for (delay, limit_us) in [("0ms", 500), ("0.5ms", 500), ("25ms", 12_500)] {
             let text = format!(
                 "name = \"a\"\ntitle = \"t\"\nlink.delay = \"{delay}\"\nworkload.duration = \"1s\"\n\
@@ -101,13 +101,13 @@ mod tests {
             let Link::Emulated(link) = &scenario.setup(0, 0, false).link else {
                 panic!("no link");
             };
-            let limit = late_limit(&link.ways(1));
+            let limit = late_limit(&link.directions(1));
             assert_eq!(limit, Duration::from_micros(limit_us), "{delay}");
         }
     }
 
     #[test]
-    fn rates_bear_more_lateness_than_latencies() {
+    fn rates_tolerate_more_lateness_than_latencies() {
         let mut link = account();
         link.down.late_share = 0.02;
         assert_eq!(judge(Some(&link), Mode::Stream, 0.0), Judgement::default());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_the_link_and_much_theft_count_against_a_cell() {
+    fn link_faults_and_much_steal_time_count_against_a_cell() {
         let mut link = account();
         link.faults = vec!["3 dropped".to_owned()];
         assert_eq!(judge(Some(&link), Mode::Stream, 0.0).against, ["3 dropped"]);

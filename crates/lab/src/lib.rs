@@ -41,13 +41,15 @@ pub use comparison::Comparison;
 pub use findings::Findings;
 pub use judgement::{Judgement, judge, late_limit};
 pub use metric::Metric;
-pub use record::{Asked, Cell, LinkAccount, Process, Profile, Run, RunError, SCHEMA, WayAccount};
+pub use record::{
+    Cell, DirectionAccount, LinkAccount, Process, Profile, RecordedOptions, Run, RunError, SCHEMA,
+};
 pub use report::{charts, html, markdown, text};
 pub use scenario::{
-    Amount, Arm, ArmKind, Background, Cable, Case, Emulated, Link, Load, LossUnit, Mode, Offload,
-    Profiled, Refused, RepsError, Scenario, Setup,
+    Amount, Arm, ArmKind, Background, Cable, Case, EmulatedLink, Link, Load, LossUnit, Mode,
+    Offload, ProfileSelection, RepsError, Scenario, ScenarioError, Setup,
 };
-pub use schedule::{Planned, Schedule, Selection, SelectionError};
+pub use schedule::{PlannedCell, Schedule, Selection, SelectionError};
 
 pub use writing::wrapped;
 

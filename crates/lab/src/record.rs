@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Metric, Refused, Scenario};
+use crate::{Metric, Scenario, ScenarioError};
 
 /// Version of the format of `run.json`. The number rises when a key changes its meaning.
 pub const SCHEMA: &str = "lab/1";
@@ -17,7 +17,7 @@ pub struct Run {
     /// The full text of the scenario.
     pub scenario: String,
     /// The options of the run.
-    pub asked: Asked,
+    pub asked: RecordedOptions,
     /// The command line that repeats the run.
     pub command: String,
     /// Start time, in the format of RFC 3339.
@@ -72,7 +72,7 @@ fn is_zero(number: &u64) -> bool {
 
 /// The options of a run, besides the scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RecordedOptions {
     /// Ids of the selected arms and cases. Empty selects all.
     pub only: Vec<String>,
     /// Number of blocks to measure.
@@ -139,14 +139,14 @@ pub struct LinkAccount {
     /// traffic.
     pub faults: Vec<String>,
     /// Account of the direction from the near side to the far side.
-    pub up: WayAccount,
+    pub up: DirectionAccount,
     /// Account of the direction from the far side to the near side.
-    pub down: WayAccount,
+    pub down: DirectionAccount,
 }
 
 /// The emulator's account of one direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WayAccount {
+pub struct DirectionAccount {
     /// Number of packets that entered the link.
     pub packets: u64,
     /// Mean number of packets per frame: 1 without offload.
@@ -181,7 +181,7 @@ pub enum RunError {
     Schema(String),
     /// The scenario in the file is invalid.
     #[error("invalid scenario: {0}")]
-    Scenario(#[from] Refused),
+    Scenario(#[from] ScenarioError),
 }
 
 impl Run {
@@ -359,10 +359,10 @@ pub(crate) mod tests {
         Run {
             schema: SCHEMA.to_owned(),
             scenario: TEXT.to_owned(),
-            asked: Asked {
+            asked: RecordedOptions {
                 reps: 7,
                 seed: 1,
-                ..Asked::default()
+                ..RecordedOptions::default()
             },
             command: "quictun lab run small --seed 1".to_owned(),
             started: "2026-01-01T00:00:00Z".to_owned(),
@@ -390,7 +390,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn account() -> LinkAccount {
-        let way = WayAccount {
+        let direction = DirectionAccount {
             packets: 1000,
             packets_per_frame: 10.0,
             loss_asked: Some(0.01),
@@ -404,8 +404,8 @@ pub(crate) mod tests {
         };
         LinkAccount {
             faults: Vec::new(),
-            up: way,
-            down: way,
+            up: direction,
+            down: direction,
         }
     }
 
@@ -448,7 +448,7 @@ values = { receiver_mbit_per_s = 60.3 }
 "#;
 
     #[test]
-    fn what_is_written_is_read_and_another_schema_is_refused() {
+    fn a_written_run_is_read_back_and_another_schema_is_refused() {
         let run = run(1.5);
         let text = run.to_json().expect("JSON");
         let (read, scenario) = Run::from_json(&text).expect("a run");
@@ -469,7 +469,7 @@ values = { receiver_mbit_per_s = 60.3 }
     }
 
     #[test]
-    fn shares_of_a_profile_are_of_stacks_and_the_hottest_of_their_ends() {
+    fn profile_shares_count_stacks_and_the_hottest_functions_are_innermost() {
         let run = run(1.0);
         let [profile] = &run.profiles[..] else {
             panic!("one profile");
@@ -484,7 +484,7 @@ values = { receiver_mbit_per_s = 60.3 }
     }
 
     #[test]
-    fn pairs_are_of_one_block_and_what_does_not_count_is_left_out() {
+    fn pairs_belong_to_one_block_and_invalid_cells_are_left_out() {
         let mut run = run(2.0);
         run.command = "\"cells\": []".to_owned();
         let text = run.to_json().expect("JSON");

@@ -4,32 +4,32 @@
 //! number of the line. `docs/scenarios.md` shows the built-in scenarios.
 
 mod difference;
+mod error;
 mod headers;
 mod link;
 mod load;
 mod raw;
-mod refused;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-pub(crate) use headers::Room;
-pub use link::{Cable, Emulated, Link};
+pub use error::RepsError;
+pub use error::ScenarioError;
+pub(crate) use error::check_reps;
+pub(crate) use headers::PayloadRoom;
+pub use link::{Cable, EmulatedLink, Link};
 pub(crate) use load::BACKGROUND_TAIL;
 pub use load::{Amount, Load};
 pub(crate) use raw::{Allowance, Published, Shape};
 pub use raw::{ArmKind, Background, LossUnit, Mode, Offload};
-pub use refused::Refused;
-pub use refused::RepsError;
-pub(crate) use refused::check_reps;
 
 use crate::metric::Metric;
+use error::MAX_CELLS;
 use raw::{
-    RawAssert, RawCase, RawCompare, RawHurry, RawLink, RawLoad, RawProfile, RawPublished,
-    RawScenario, RawTable, Word,
+    RawAssert, RawCase, RawCaseQuick, RawCompare, RawLink, RawLoad, RawProfile, RawPublished,
+    RawScenario, RawTable, SpannedText,
 };
-use refused::MAX_CELLS;
 
 /// Default number of repetitions. It is the smallest whose exact interval exceeds 95 % with a margin (98.4 %).
 const REPS: u32 = 7;
@@ -56,12 +56,12 @@ pub struct Scenario {
     pub arms: Vec<Arm>,
     /// Number of repetitions of a full run and of a quick run.
     pub reps: [u32; 2],
-    pub(crate) tables: Vec<Shown>,
+    pub(crate) tables: Vec<TableSpec>,
     /// Comparisons: the ids of arms a and b, and the metric.
     pub(crate) compares: Vec<(String, String, Metric)>,
     pub(crate) asserts: Vec<Assertion>,
     /// The cells whose processor time is profiled.
-    pub profile: Option<Profiled>,
+    pub profile: Option<ProfileSelection>,
     /// Published figures, by case and arm.
     pub(crate) published: BTreeMap<(String, String), BTreeMap<Metric, Published>>,
     /// Link and load, by case, arm, and full or quick run.
@@ -112,7 +112,7 @@ pub struct Setup {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct TableSpec {
     pub(crate) title: String,
     pub(crate) shape: Shape,
     /// The heading of the first column.
@@ -124,7 +124,7 @@ pub(crate) struct Shown {
 
 /// The cells whose processor time is profiled, each in an extra run after all others.
 #[derive(Clone, Debug)]
-pub struct Profiled {
+pub struct ProfileSelection {
     /// Ids of the profiled cases.
     pub cases: Vec<String>,
     /// Ids of the profiled arms.
@@ -150,11 +150,11 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// Returns [`Refused`] with the line, the problem, and the remedy.
-    pub fn parse(text: &str) -> Result<Self, Refused> {
+    /// Returns [`ScenarioError`] with the line, the problem, and the remedy.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         let raw: RawScenario =
-            toml::from_str(text).map_err(|error| Refused::syntax(text, &error))?;
-        let refuse = |why: &str| Refused::new(text, raw.name.span().start, why);
+            toml::from_str(text).map_err(|error| ScenarioError::syntax(text, &error))?;
+        let refuse = |why: &str| ScenarioError::new(text, raw.name.span().start, why);
         let variants = variants(&raw);
         if variants.is_empty() || raw.arm.is_empty() {
             return Err(refuse("there is nothing to measure: add an [[arm]]"));
@@ -186,18 +186,19 @@ impl Scenario {
             published: BTreeMap::new(),
         };
         for reps in scenario.reps {
-            check_reps(reps)
-                .map_err(|error| Refused::new(text, raw.name.span().start, error.to_string()))?;
+            check_reps(reps).map_err(|error| {
+                ScenarioError::new(text, raw.name.span().start, error.to_string())
+            })?;
         }
         scenario.check_names(text, &raw.name)?;
-        let names = Names {
+        let names = NameResolver {
             scenario: &scenario,
             text,
         };
-        let tables = names.all(raw.table, Names::table)?;
+        let tables = names.all(raw.table, NameResolver::table)?;
         let compares = names.all(raw.compare, |names, raw| names.compare(&raw))?;
-        let asserts = names.all(raw.assert, Names::assert)?;
-        let published = names.all(raw.published, Names::published)?;
+        let asserts = names.all(raw.assert, NameResolver::assert)?;
+        let published = names.all(raw.published, NameResolver::published)?;
         let profile = raw.profile.map(|raw| names.profile(raw)).transpose()?;
         Ok(Self {
             profile,
@@ -216,7 +217,7 @@ impl Scenario {
 
     /// Returns the payload that headers leave in a packet. Returns `None` unless the assertion allows for headers,
     /// compares a QUIC arm with a TCP arm, and both use links with the same MTU.
-    pub(crate) fn room(&self, assertion: &Assertion, case: &str) -> Option<Room> {
+    pub(crate) fn room(&self, assertion: &Assertion, case: &str) -> Option<PayloadRoom> {
         assertion.allow.zip(assertion.at_least)?;
         let case = self.cases.iter().position(|known| known.id == case)?;
         let arm = |id: &str| self.arms.iter().position(|arm| arm.id == id);
@@ -229,7 +230,7 @@ impl Scenario {
             link.map(|link| (link.mtu, self.arms[arm].ipv6))
         });
         let (mtu, ipv6) = mtu.filter(|mtu| their_mtu == Some(*mtu))?;
-        (is_quic && theirs_is_tcp).then(|| Room::new(mtu, ipv6))
+        (is_quic && theirs_is_tcp).then(|| PayloadRoom::new(mtu, ipv6))
     }
 
     /// Returns the scenario as it is measured over a path. Over a real path the links do not define the cases, so their
@@ -251,14 +252,14 @@ impl Scenario {
         case.map_or(id, |case| &case.label)
     }
 
-    fn check_names(&self, text: &str, at: &Word) -> Result<(), Refused> {
+    fn check_names(&self, text: &str, at: &SpannedText) -> Result<(), ScenarioError> {
         let arms = self.arms.iter().map(|arm| &arm.id);
         let cases = self.cases.iter().map(|case| &case.id);
         for ids in [arms.collect::<Vec<_>>(), cases.collect()] {
             for (index, id) in ids.iter().enumerate() {
                 if ids[..index].contains(id) {
                     let why = format!("the id {id:?} is used twice: give each a unique id");
-                    return Err(Refused::new(text, at.span().start, why));
+                    return Err(ScenarioError::new(text, at.span().start, why));
                 }
             }
         }
@@ -266,48 +267,53 @@ impl Scenario {
         if self.name.is_empty() || !self.name.chars().all(plain) {
             let name = &self.name;
             let why = format!("{name:?} is not a valid name: use a-z, 0-9 and '-'");
-            return Err(Refused::new(text, at.span().start, why));
+            return Err(ScenarioError::new(text, at.span().start, why));
         }
         Ok(())
     }
 }
 
-struct Names<'a> {
+struct NameResolver<'a> {
     scenario: &'a Scenario,
     text: &'a str,
 }
 
-impl Names<'_> {
+impl NameResolver<'_> {
     fn all<T, U>(
         &self,
         raw: Vec<T>,
-        one: impl Fn(&Self, T) -> Result<U, Refused>,
-    ) -> Result<Vec<U>, Refused> {
+        one: impl Fn(&Self, T) -> Result<U, ScenarioError>,
+    ) -> Result<Vec<U>, ScenarioError> {
         raw.into_iter().map(|raw| one(self, raw)).collect()
     }
 
-    fn refuse(&self, word: &Word, why: &str) -> Refused {
-        Refused::new(self.text, word.span().start, why)
+    fn refuse(&self, word: &SpannedText, why: &str) -> ScenarioError {
+        ScenarioError::new(self.text, word.span().start, why)
     }
 
-    fn arm(&self, word: &Word) -> Result<String, Refused> {
+    fn arm(&self, word: &SpannedText) -> Result<String, ScenarioError> {
         let known: Vec<&str> = self.scenario.arms.iter().map(|arm| &*arm.id).collect();
         self.one_of("arm", &known, word)
     }
 
-    fn case(&self, word: &Word) -> Result<String, Refused> {
+    fn case(&self, word: &SpannedText) -> Result<String, ScenarioError> {
         let known: Vec<&str> = self.scenario.cases.iter().map(|case| &*case.id).collect();
         self.one_of("case", &known, word)
     }
 
-    fn one_of(&self, what: &str, known: &[&str], word: &Word) -> Result<String, Refused> {
+    fn one_of(
+        &self,
+        what: &str,
+        known: &[&str],
+        word: &SpannedText,
+    ) -> Result<String, ScenarioError> {
         if known.contains(&word.get_ref().as_str()) {
             return Ok(word.get_ref().clone());
         }
         Err(self.unknown(word, what, word.get_ref(), known))
     }
 
-    fn unknown(&self, at: &Word, what: &str, name: &str, known: &[&str]) -> Refused {
+    fn unknown(&self, at: &SpannedText, what: &str, name: &str, known: &[&str]) -> ScenarioError {
         let known = known.join(", ");
         self.refuse(
             at,
@@ -315,11 +321,11 @@ impl Names<'_> {
         )
     }
 
-    fn metric(&self, word: &Word) -> Result<Metric, Refused> {
+    fn metric(&self, word: &SpannedText) -> Result<Metric, ScenarioError> {
         self.metric_called(word.get_ref(), word)
     }
 
-    fn metric_called(&self, id: &str, at: &Word) -> Result<Metric, Refused> {
+    fn metric_called(&self, id: &str, at: &SpannedText) -> Result<Metric, ScenarioError> {
         Metric::find(id).ok_or_else(|| {
             let known: Vec<&str> = Metric::ALL.iter().map(|metric| metric.id()).collect();
             self.unknown(at, "metric", id, &known)
@@ -327,7 +333,7 @@ impl Names<'_> {
     }
 
     /// Returns the named cases, or all of them without names.
-    fn cases(&self, words: Option<Vec<Word>>) -> Result<Vec<String>, Refused> {
+    fn cases(&self, words: Option<Vec<SpannedText>>) -> Result<Vec<String>, ScenarioError> {
         let Some(words) = words else {
             let cases = self.scenario.cases.iter();
             return Ok(cases.map(|case| case.id.clone()).collect());
@@ -335,7 +341,7 @@ impl Names<'_> {
         words.iter().map(|word| self.case(word)).collect()
     }
 
-    fn arms(&self, words: Option<Vec<Word>>) -> Result<Vec<String>, Refused> {
+    fn arms(&self, words: Option<Vec<SpannedText>>) -> Result<Vec<String>, ScenarioError> {
         let Some(words) = words else {
             let arms = self.scenario.arms.iter();
             return Ok(arms.map(|arm| arm.id.clone()).collect());
@@ -343,17 +349,17 @@ impl Names<'_> {
         words.iter().map(|word| self.arm(word)).collect()
     }
 
-    fn profile(&self, raw: RawProfile) -> Result<Profiled, Refused> {
-        Ok(Profiled {
+    fn profile(&self, raw: RawProfile) -> Result<ProfileSelection, ScenarioError> {
+        Ok(ProfileSelection {
             cases: self.cases(raw.cases)?,
             arms: self.arms(raw.arms)?,
             functions: raw.functions,
         })
     }
 
-    fn table(&self, raw: RawTable) -> Result<Shown, Refused> {
+    fn table(&self, raw: RawTable) -> Result<TableSpec, ScenarioError> {
         let columns = raw.columns.iter().map(|word| self.metric(word));
-        Ok(Shown {
+        Ok(TableSpec {
             title: raw.title,
             shape: raw.shape,
             row: raw.row.unwrap_or_default(),
@@ -363,7 +369,7 @@ impl Names<'_> {
         })
     }
 
-    fn compare(&self, raw: &RawCompare) -> Result<(String, String, Metric), Refused> {
+    fn compare(&self, raw: &RawCompare) -> Result<(String, String, Metric), ScenarioError> {
         Ok((
             self.arm(&raw.a)?,
             self.arm(&raw.b)?,
@@ -371,7 +377,7 @@ impl Names<'_> {
         ))
     }
 
-    fn assert(&self, raw: RawAssert) -> Result<Assertion, Refused> {
+    fn assert(&self, raw: RawAssert) -> Result<Assertion, ScenarioError> {
         if raw.at_least.is_none() && raw.at_most.is_none() {
             let why = "this assertion has no limit: set at_least or at_most";
             return Err(self.refuse(&raw.arm, why));
@@ -399,52 +405,52 @@ impl Names<'_> {
     fn published(
         &self,
         raw: RawPublished,
-    ) -> Result<((String, String), BTreeMap<Metric, Published>), Refused> {
+    ) -> Result<((String, String), BTreeMap<Metric, Published>), ScenarioError> {
         let key = (self.case(&raw.case)?, self.arm(&raw.arm)?);
         let values = raw.values.into_iter();
         let values = values.map(|(id, figure)| Ok((self.metric_called(&id, &raw.case)?, figure)));
-        Ok((key, values.collect::<Result<_, Refused>>()?))
+        Ok((key, values.collect::<Result<_, ScenarioError>>()?))
     }
 }
 
-struct Variant {
+struct SweepCase {
     case: Case,
     link: RawLink,
     load: RawLoad,
-    hurry: RawHurry,
+    quick: RawCaseQuick,
 }
 
-fn variants(raw: &RawScenario) -> Vec<Variant> {
+fn variants(raw: &RawScenario) -> Vec<SweepCase> {
     let whole = RawCase::default();
     let cases = if raw.case.is_empty() {
         std::slice::from_ref(&whole)
     } else {
         &raw.case
     };
-    let mut variants: Vec<Variant> = cases
+    let mut variants: Vec<SweepCase> = cases
         .iter()
-        .map(|case| Variant {
+        .map(|case| SweepCase {
             case: Case {
                 id: case.id.clone(),
                 label: case.label.clone().unwrap_or_else(|| case.id.clone()),
             },
             link: case.link.clone(),
             load: case.workload.clone(),
-            hurry: case.quick.clone(),
+            quick: case.quick.clone(),
         })
         .collect();
     for (key, values) in raw.sweep.factors() {
         let combined = variants.iter().flat_map(|variant| {
             values.iter().map(move |value| {
                 let name = format!("{key}={}", value.get_ref());
-                Variant {
+                SweepCase {
                     case: Case {
                         id: joined(&variant.case.id, '/', &name),
                         label: joined(&variant.case.label, ' ', value.get_ref()),
                     },
                     link: RawLink::one(key, value).over(&variant.link),
                     load: variant.load.clone(),
-                    hurry: variant.hurry.clone(),
+                    quick: variant.quick.clone(),
                 }
             })
         });
@@ -469,7 +475,11 @@ fn joined(before: &str, between: char, name: &str) -> String {
     }
 }
 
-fn setups(raw: &RawScenario, variants: &[Variant], text: &str) -> Result<Vec<Setup>, Refused> {
+fn setups(
+    raw: &RawScenario,
+    variants: &[SweepCase],
+    text: &str,
+) -> Result<Vec<Setup>, ScenarioError> {
     let mut setups = Vec::new();
     for variant in variants {
         for arm in &raw.arm {
@@ -478,8 +488,8 @@ fn setups(raw: &RawScenario, variants: &[Variant], text: &str) -> Result<Vec<Set
             let link = link.link(text, arm.id.span().start)?;
             for quick in [false, true] {
                 let load = if quick {
-                    let quick = raw.quick.hurry().load_of(&load).over(&load);
-                    variant.hurry.load_of(&load).over(&quick)
+                    let quick = raw.quick.amounts().load_of(&load).over(&load);
+                    variant.quick.load_of(&load).over(&quick)
                 } else {
                     load.clone()
                 };
@@ -493,7 +503,7 @@ fn setups(raw: &RawScenario, variants: &[Variant], text: &str) -> Result<Vec<Set
     Ok(setups)
 }
 
-fn arms(raw: &RawScenario, text: &str) -> Result<Vec<Arm>, Refused> {
+fn arms(raw: &RawScenario, text: &str) -> Result<Vec<Arm>, ScenarioError> {
     let one = |arm: &raw::RawArm| {
         let is_command = arm.kind == ArmKind::Command;
         let commands = match (&arm.client_command, &arm.server_command) {
@@ -501,12 +511,12 @@ fn arms(raw: &RawScenario, text: &str) -> Result<Vec<Arm>, Refused> {
             (None, None) if !is_command => None,
             _ => {
                 let why = "kind = \"command\", and no other kind, takes client_command and server_command";
-                return Err(Refused::new(text, arm.id.span().start, why));
+                return Err(ScenarioError::new(text, arm.id.span().start, why));
             }
         };
         Ok(Arm {
             id: arm.id.get_ref().clone(),
-            line: refused::line(text, arm.id.span().start),
+            line: error::line(text, arm.id.span().start),
             kind: arm.kind,
             through_tunnel: arm.kind == ArmKind::Tunnel || arm.through_tunnel,
             ipv6: arm.ipv6,

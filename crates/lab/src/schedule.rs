@@ -42,7 +42,7 @@ pub enum SelectionError {
 
 /// One measurement of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedCell {
     /// Index of the case.
     pub case: usize,
     /// Index of the arm.
@@ -57,7 +57,7 @@ pub struct Planned {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// The measurements, in chronological order.
-    pub cells: Vec<Planned>,
+    pub cells: Vec<PlannedCell>,
     /// Number of blocks in the plan.
     pub reps: u32,
 }
@@ -83,12 +83,16 @@ impl Schedule {
         for block in 1..=reps {
             for case in shuffled(&cases, &mut random) {
                 let accidents = random.next_u64();
-                cells.extend(shuffled(&arms, &mut random).into_iter().map(|arm| Planned {
-                    case,
-                    arm,
-                    block,
-                    seed: accidents,
-                }));
+                cells.extend(
+                    shuffled(&arms, &mut random)
+                        .into_iter()
+                        .map(|arm| PlannedCell {
+                            case,
+                            arm,
+                            block,
+                            seed: accidents,
+                        }),
+                );
             }
         }
         Ok(Self { cells, reps })
@@ -156,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn every_block_holds_everything_once_with_the_arms_of_a_case_together() {
+    fn a_block_has_every_cell_once_with_the_arms_of_a_case_together() {
         let schedule = schedule(&Selection::default(), 1);
         assert_eq!(schedule.cells.len(), 3 * 2 * 20);
         for (block, cells) in (1..).zip(schedule.cells.chunks(6)) {
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_differ_from_block_to_block_and_the_seed_decides() {
+    fn the_order_differs_between_blocks_and_follows_from_the_seed() {
         let all = Selection::default();
         let first = schedule(&all, 1);
         assert_eq!(first, schedule(&all, 1));
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_takes_the_arms_and_cases_named() {
+    fn a_selection_contains_the_named_arms_and_cases() {
         let only = |names: &[&str]| Selection {
             only: names.iter().map(|name| (*name).to_owned()).collect(),
             reps: Some(2),

@@ -15,7 +15,7 @@ pub use middle::{median, median_count, quantile, spread};
 use order::order_statistic;
 pub use order::{Interval, LEVEL};
 pub(crate) use pairs::Verdict;
-pub use pairs::{Paired, compare};
+pub use pairs::{PairedComparison, compare};
 
 /// Minimum number of runs for the bootstrap interval.
 const BOOTSTRAP_RUNS: usize = 10;

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_stand_in_parts_where_there_is_no_room() {
+    fn columns_are_aligned_and_wrap_if_the_terminal_is_narrow() {
         let rows = [
             ["packet loss rate", "a", "longer"],
             ["0%", "1.00 [0.9, 1.1]", "2"],
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_three_digits_that_mean_something() {
+    fn figures_have_three_significant_digits() {
         for (value, text) in [
             (12_797.4, "12797"),
             (562.3, "562"),

@@ -9,7 +9,7 @@ use crate::config::Codel;
 use crate::nanos;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CodelDecision {
     Pass,
     Mark,
     Drop,
@@ -17,17 +17,17 @@ pub(crate) enum Verdict {
 
 /// The state variables of RFC 8289, under the RFC's names.
 #[derive(Clone, Debug)]
-pub(crate) struct Control {
+pub(crate) struct CodelState {
     target: u64,
     interval: u64,
     ecn: bool,
     /// Time at which the wait will have been above the target for a whole interval.
     first_above: Option<u64>,
     dropping: bool,
-    /// Time at which the next drop is due, if `owed` is not set.
+    /// Time at which the next drop is due, if `unscheduled` is not set.
     drop_next: u64,
     /// Set after a drop whose successor has not been scheduled yet: `drop_next` is still the time of that drop.
-    owed: bool,
+    unscheduled: bool,
     /// Drops since the dropping state began.
     count: u64,
     last_count: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Control {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct HeadPacket {
     /// Time at which the packet leaves the queue.
     pub(crate) now: u64,
     /// Time that the packet spent in the queue.
@@ -46,7 +46,7 @@ pub(crate) struct Head {
     pub(crate) ecn_capable: bool,
 }
 
-impl Control {
+impl CodelState {
     pub(crate) fn new(codel: Codel) -> Self {
         Self {
             target: nanos(codel.target),
@@ -55,7 +55,7 @@ impl Control {
             first_above: None,
             dropping: false,
             drop_next: 0,
-            owed: false,
+            unscheduled: false,
             count: 0,
             last_count: 0,
             max_packet: 0,
@@ -64,27 +64,27 @@ impl Control {
 
     /// Decides whether the packet at the head of the queue passes, is marked or is dropped. Every packet must be
     /// judged, in order.
-    pub(crate) fn judge(&mut self, head: Head) -> Verdict {
+    pub(crate) fn judge(&mut self, head: HeadPacket) -> CodelDecision {
         self.max_packet = self.max_packet.max(head.bytes);
         let ok_to_drop = self.ok_to_drop(head);
         if self.dropping {
             if !ok_to_drop {
                 self.dropping = false;
-                self.owed = false;
-                return Verdict::Pass;
+                self.unscheduled = false;
+                return CodelDecision::Pass;
             }
-            if std::mem::take(&mut self.owed) {
+            if std::mem::take(&mut self.unscheduled) {
                 self.drop_next = self.control_law(self.drop_next);
             }
             if head.now < self.drop_next {
-                return Verdict::Pass;
+                return CodelDecision::Pass;
             }
             self.count += 1;
-            self.owed = true;
-            return self.hit(head);
+            self.unscheduled = true;
+            return self.mark_or_drop(head);
         }
         if !ok_to_drop {
-            return Verdict::Pass;
+            return CodelDecision::Pass;
         }
         self.dropping = true;
         // If dropping resumes soon after it last stopped, start from the drop rate that was sufficient then.
@@ -93,11 +93,11 @@ impl Control {
         self.count = if recent && delta > 1 { delta } else { 1 };
         self.drop_next = self.control_law(head.now);
         self.last_count = self.count;
-        self.hit(head)
+        self.mark_or_drop(head)
     }
 
     /// The RFC's `dodequeue`: returns whether packets have waited above the target for a whole interval.
-    fn ok_to_drop(&mut self, head: Head) -> bool {
+    fn ok_to_drop(&mut self, head: HeadPacket) -> bool {
         if head.waited < self.target || head.found <= self.max_packet {
             self.first_above = None;
             return false;
@@ -111,11 +111,11 @@ impl Control {
         }
     }
 
-    fn hit(&self, head: Head) -> Verdict {
+    fn mark_or_drop(&self, head: HeadPacket) -> CodelDecision {
         if self.ecn && head.ecn_capable {
-            Verdict::Mark
+            CodelDecision::Mark
         } else {
-            Verdict::Drop
+            CodelDecision::Drop
         }
     }
 

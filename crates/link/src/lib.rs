@@ -84,13 +84,13 @@ pub mod named;
 pub mod overhead;
 mod packet;
 mod policer;
-mod schedule;
 #[cfg(test)]
 mod tests;
+mod timed_value;
 mod trace;
+mod transmit_queue;
 mod transmitter;
 pub mod units;
-mod waiting;
 
 pub use bursts::GilbertElliott;
 pub use config::error::{ConfigError, MAX_CHANGES, MAX_DELAY};

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use crate::bursts::Bursts;
-use crate::codel::{Control, Head, Verdict};
+use crate::codel::{CodelDecision, CodelState, HeadPacket};
 use crate::config::{LinkConfig, LossAt, Setting};
 use crate::counters::Counters;
 use crate::draw::{Draws, Purpose};
 use crate::histogram::Histogram;
 use crate::nanos;
 use crate::packet::{DropReason, Fate, Packet};
-use crate::policer::Bucket;
-use crate::schedule::{self, Schedule};
+use crate::policer::PolicerBucket;
+use crate::timed_value::{self, TimedValue};
+use crate::transmit_queue::{Entry, TransmitQueue};
 use crate::transmitter::Transmitter;
-use crate::waiting::{Entry, Waiting};
 
 /// Emulates one direction of a link. See the crate documentation for the order of calls.
 ///
@@ -26,14 +26,14 @@ pub struct Link {
     /// The latest time passed to [`send`](Self::send).
     now: u64,
     index: u64,
-    loss: Schedule<f64>,
+    loss: TimedValue<f64>,
     bursts: Option<Bursts>,
-    policer: Option<Bucket>,
-    waiting: Waiting,
-    codel: Option<Control>,
+    policer: Option<PolicerBucket>,
+    queue: TransmitQueue,
+    codel: Option<CodelState>,
     transmitter: Transmitter,
-    out: Schedule<bool>,
-    delay: Schedule<u64>,
+    out: TimedValue<bool>,
+    delay: TimedValue<u64>,
     jitter: u64,
     /// Delivery time of the latest packet that was not reordered. Jitter never delivers a packet before this time.
     last_out: u64,
@@ -42,7 +42,7 @@ pub struct Link {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct TransmittedPacket {
     at: u64,
     bytes: u64,
     marked: bool,
@@ -59,9 +59,9 @@ impl Link {
             index: 0,
             loss: losses(&config),
             bursts: config.bursts.map(|model| Bursts::new(model, draws)),
-            policer: config.policer.map(|policer| Bucket::new(policer, 0)),
-            waiting: Waiting::default(),
-            codel: config.codel.map(Control::new),
+            policer: config.policer.map(|policer| PolicerBucket::new(policer, 0)),
+            queue: TransmitQueue::default(),
+            codel: config.codel.map(CodelState::new),
             transmitter: Transmitter::new(&config),
             out: outages(&config),
             delay: delays(&config),
@@ -93,7 +93,7 @@ impl Link {
     /// Returns the bytes that have entered the queue and are not yet sent at `now`.
     pub fn backlog(&self, now: Instant) -> usize {
         let now = nanos(now.saturating_duration_since(self.start));
-        usize::try_from(self.waiting.unsent(now)).unwrap_or(usize::MAX)
+        usize::try_from(self.queue.unsent(now)).unwrap_or(usize::MAX)
     }
 
     /// Returns the time that a packet entering at `now` would wait until its transmission begins.
@@ -127,10 +127,12 @@ impl Link {
             self.bursts = config.bursts.map(|model| Bursts::new(model, self.draws));
         }
         if config.policer != self.config.policer {
-            self.policer = config.policer.map(|policer| Bucket::new(policer, self.now));
+            self.policer = config
+                .policer
+                .map(|policer| PolicerBucket::new(policer, self.now));
         }
         if config.codel != self.config.codel {
-            self.codel = config.codel.map(Control::new);
+            self.codel = config.codel.map(CodelState::new);
         }
         self.transmitter.reconfigure(&self.config, &config);
         self.out = outages(&config);
@@ -140,7 +142,12 @@ impl Link {
     }
 
     /// Takes a packet from the entry to the exit of the transmitter.
-    fn carry(&mut self, now: u64, index: u64, packet: Packet) -> Result<Sent, DropReason> {
+    fn carry(
+        &mut self,
+        now: u64,
+        index: u64,
+        packet: Packet,
+    ) -> Result<TransmittedPacket, DropReason> {
         let burst = match &mut self.bursts {
             Some(bursts) => bursts.lose(index, self.draws),
             None => false,
@@ -157,15 +164,15 @@ impl Link {
         {
             return Err(DropReason::Policer);
         }
-        self.waiting.leave(now);
-        if !self.waiting.fits(now, self.config.queue, bytes) {
+        self.queue.leave(now);
+        if !self.queue.fits(now, self.config.queue, bytes) {
             return Err(DropReason::QueueFull);
         }
         let begins = self.transmitter.begins(now);
         let marked = self.leave_queue(now, begins, bytes, packet.ecn_capable)?;
         let at = self.transmitter.send(begins, bytes);
         if at > now {
-            self.waiting.enter(Entry {
+            self.queue.enter(Entry {
                 begins,
                 ends: at,
                 bytes,
@@ -179,7 +186,7 @@ impl Link {
         if self.config.loss_at == LossAt::Exit {
             self.survive(at, index, burst)?;
         }
-        Ok(Sent { at, bytes, marked })
+        Ok(TransmittedPacket { at, bytes, marked })
     }
 
     /// Applies queue management to a packet, and returns whether it is marked.
@@ -194,19 +201,19 @@ impl Link {
         let above = self.config.mark_above;
         let mut marked = ecn_capable && above.is_some_and(|above| waited > nanos(above));
         if let Some(codel) = &mut self.codel {
-            let head = Head {
+            let head = HeadPacket {
                 now: begins,
                 waited,
                 bytes,
-                found: self.waiting.bytes,
+                found: self.queue.bytes,
                 ecn_capable,
             };
             match codel.judge(head) {
-                Verdict::Pass => {}
-                Verdict::Mark => marked = true,
-                Verdict::Drop => {
+                CodelDecision::Pass => {}
+                CodelDecision::Mark => marked = true,
+                CodelDecision::Drop => {
                     // The packet stays in the queue until then, but takes no transmission time.
-                    self.waiting.enter(Entry {
+                    self.queue.enter(Entry {
                         begins,
                         ends: begins,
                         bytes,
@@ -239,7 +246,7 @@ impl Link {
     }
 
     /// Takes a packet from the transmitter to the far end.
-    fn propagate(&mut self, index: u64, sent: Sent) -> Fate {
+    fn propagate(&mut self, index: u64, sent: TransmittedPacket) -> Fate {
         self.counters.delivered += 1;
         self.counters.delivered_bytes += sent.bytes;
         let jitter = match self.jitter {
@@ -285,25 +292,25 @@ impl Link {
     }
 }
 
-fn losses(config: &LinkConfig) -> Schedule<f64> {
+fn losses(config: &LinkConfig) -> TimedValue<f64> {
     let changes = config.changes.iter().filter_map(|change| match change.to {
         Setting::Loss(share) => Some((nanos(change.at), share)),
         _ => None,
     });
-    Schedule::new(config.loss, changes)
+    TimedValue::new(config.loss, changes)
 }
 
-fn delays(config: &LinkConfig) -> Schedule<u64> {
+fn delays(config: &LinkConfig) -> TimedValue<u64> {
     let changes = config.changes.iter().filter_map(|change| match change.to {
         Setting::Delay(delay) => Some((nanos(change.at), nanos(delay))),
         _ => None,
     });
-    Schedule::new(nanos(config.delay), changes)
+    TimedValue::new(nanos(config.delay), changes)
 }
 
-fn outages(config: &LinkConfig) -> Schedule<bool> {
+fn outages(config: &LinkConfig) -> TimedValue<bool> {
     let windows = config.outages.iter();
-    schedule::within(windows.map(|outage| (nanos(outage.from), nanos(outage.until))))
+    timed_value::in_windows(windows.map(|outage| (nanos(outage.from), nanos(outage.until))))
 }
 
 /// Cap on the length of a packet and on the overhead: beyond those of any real link, and small enough for 64-bit

@@ -1,8 +1,8 @@
 //! Named links: typical kinds of access, drawn from a seed.
 //!
-//! [`NamedLink::ways`] returns one [`LinkConfig`] per direction, to be used or changed like any other. [`Overrides`]
-//! applies the user's own settings on top. The same seed draws the same link on every machine. Rates count IP packets,
-//! without link-layer overhead.
+//! [`NamedLink::directions`] returns one [`LinkConfig`] per direction, to be used or changed like any other.
+//! [`Overrides`] applies the user's own settings on top. The same seed draws the same link on every machine. Rates
+//! count IP packets, without link-layer overhead.
 //!
 //! | name | Mbit/s down, up | idle round trip | queue | over time |
 //! |---|---|---|---|---|
@@ -67,12 +67,12 @@ impl NamedLink {
     ];
 
     /// Returns the link that `seed` draws: up, then down.
-    pub fn ways(self, seed: u64) -> [LinkConfig; 2] {
+    pub fn directions(self, seed: u64) -> [LinkConfig; 2] {
         match self {
-            Self::Lte => cellular::LTE.ways(seed),
-            Self::FiveG => cellular::FIVE_G.ways(seed),
-            Self::Satellite => satellite::ways(seed),
-            Self::Wifi => wifi::ways(seed),
+            Self::Lte => cellular::LTE.directions(seed),
+            Self::FiveG => cellular::FIVE_G.directions(seed),
+            Self::Satellite => satellite::directions(seed),
+            Self::Wifi => wifi::directions(seed),
         }
     }
 

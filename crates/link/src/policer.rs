@@ -4,7 +4,7 @@ use crate::config::Policer;
 
 /// The token bucket of one link. It starts full.
 #[derive(Clone, Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct PolicerBucket {
     rate: u64,
     /// Largest number of tokens. Like all tokens, these are billionths of a byte.
     capacity: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Bucket {
     filled_at: u64,
 }
 
-impl Bucket {
+impl PolicerBucket {
     pub(crate) fn new(policer: Policer, now: u64) -> Self {
         let capacity = policer.burst.saturating_mul(PARTS_PER_BYTE);
         Self {

@@ -180,7 +180,7 @@ fn jitter_keeps_the_order_within_its_bounds() {
 }
 
 #[test]
-fn what_is_due_in_a_stall_comes_out_at_its_end() {
+fn packets_due_in_a_stall_leave_at_its_end() {
     let config = LinkConfig {
         delay: 10 * MS,
         stall: Some(Stall {

@@ -45,7 +45,7 @@ pub enum TraceError {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cursor {
+pub(crate) struct TracePosition {
     /// Number of the current opportunity, counted over all repetitions.
     number: u64,
     /// Bytes used of that opportunity, always fewer than all.
@@ -122,29 +122,29 @@ impl Trace {
     }
 
     /// Returns the position of the next byte that is sent at or after `from`.
-    fn forward(&self, cursor: Cursor, from: u64) -> Cursor {
-        if self.time(cursor.number) >= from {
-            return cursor;
+    fn forward(&self, position: TracePosition, from: u64) -> TracePosition {
+        if self.time(position.number) >= from {
+            return position;
         }
-        Cursor {
+        TracePosition {
             number: self.first_from(from),
             spent: 0,
         }
     }
 
     /// Returns the time at which a packet that is ready at `from` begins to be sent.
-    pub(crate) fn opens(&self, cursor: Cursor, from: u64) -> u64 {
-        self.time(self.forward(cursor, from).number)
+    pub(crate) fn opens(&self, position: TracePosition, from: u64) -> u64 {
+        self.time(self.forward(position, from).number)
     }
 
     /// Sends `bytes` that are ready at `from`, and returns the time at which the last of them is sent.
-    pub(crate) fn spend(&self, cursor: &mut Cursor, from: u64, bytes: u64) -> u64 {
-        *cursor = self.forward(*cursor, from);
+    pub(crate) fn spend(&self, position: &mut TracePosition, from: u64, bytes: u64) -> u64 {
+        *position = self.forward(*position, from);
         // Bytes used in the end, counted from the start of the current opportunity.
-        let end = cursor.spent + bytes.max(1);
-        let last = cursor.number + (end - 1) / OPPORTUNITY_BYTES;
-        *cursor = Cursor {
-            number: cursor.number + end / OPPORTUNITY_BYTES,
+        let end = position.spent + bytes.max(1);
+        let last = position.number + (end - 1) / OPPORTUNITY_BYTES;
+        *position = TracePosition {
+            number: position.number + end / OPPORTUNITY_BYTES,
             spent: end % OPPORTUNITY_BYTES,
         };
         self.time(last)

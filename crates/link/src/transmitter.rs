@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use crate::config::{LinkConfig, Setting};
 use crate::nanos;
-use crate::schedule::Schedule;
-use crate::trace::{Cursor, Trace};
+use crate::timed_value::TimedValue;
+use crate::trace::{Trace, TracePosition};
 
 /// Bytes per second above which a rate counts as this rate: 8 Tbit/s, so that the arithmetic fits 64 bits.
 pub(crate) const MAX_RATE: u64 = 1_000_000_000_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Transmitter {
-    rate: Schedule<Option<u64>>,
-    trace: Option<(Arc<Trace>, Cursor)>,
+    rate: TimedValue<Option<u64>>,
+    trace: Option<(Arc<Trace>, TracePosition)>,
     /// Time at which all packets so far have been sent, plus `parts`. Keeping the fraction prevents rounding errors
     /// from adding up.
     busy_until: u64,
@@ -25,7 +25,10 @@ impl Transmitter {
     pub(crate) fn new(config: &LinkConfig) -> Self {
         Self {
             rate: rates(config),
-            trace: config.trace.clone().map(|trace| (trace, Cursor::default())),
+            trace: config
+                .trace
+                .clone()
+                .map(|trace| (trace, TracePosition::default())),
             busy_until: 0,
             parts: 0,
         }
@@ -37,7 +40,10 @@ impl Transmitter {
         self.parts = 0;
         self.rate = rates(new);
         if old.trace != new.trace {
-            self.trace = new.trace.clone().map(|trace| (trace, Cursor::default()));
+            self.trace = new
+                .trace
+                .clone()
+                .map(|trace| (trace, TracePosition::default()));
         }
     }
 
@@ -45,7 +51,7 @@ impl Transmitter {
     pub(crate) fn begins(&self, now: u64) -> u64 {
         let free = now.max(self.busy_until());
         match &self.trace {
-            Some((trace, cursor)) => trace.opens(*cursor, free),
+            Some((trace, position)) => trace.opens(*position, free),
             None => free,
         }
     }
@@ -53,8 +59,8 @@ impl Transmitter {
     /// Sends `bytes` from the time at which the packet [begins](Self::begins), and returns the time at which its last
     /// bit has been sent.
     pub(crate) fn send(&mut self, begins: u64, bytes: u64) -> u64 {
-        if let Some((trace, cursor)) = &mut self.trace {
-            self.busy_until = trace.spend(cursor, begins, bytes);
+        if let Some((trace, position)) = &mut self.trace {
+            self.busy_until = trace.spend(position, begins, bytes);
             return self.busy_until;
         }
         if begins > self.busy_until() {
@@ -94,12 +100,12 @@ impl Transmitter {
     }
 }
 
-fn rates(config: &LinkConfig) -> Schedule<Option<u64>> {
+fn rates(config: &LinkConfig) -> TimedValue<Option<u64>> {
     let changes = config.changes.iter().filter_map(|change| match change.to {
         Setting::Rate(rate) => Some((nanos(change.at), rate)),
         _ => None,
     });
-    Schedule::new(config.rate, changes)
+    TimedValue::new(config.rate, changes)
 }
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;

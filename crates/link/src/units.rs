@@ -20,7 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use self::number::{Scaled, shown, split};
+use self::number::{Decimal, format_in_units, split};
 use crate::config::Queue;
 
 /// A rate in bytes per second.
@@ -78,7 +78,7 @@ impl FromStr for Rate {
                     _ => return None,
                 },
             };
-            Scaled::parse(number)?.times(bits_per_unit)
+            Decimal::parse(number)?.times(bits_per_unit)
         };
         let error = || UnitError::new(text, "a rate", "600mbit, 1.5gbit, 100kbit or 75MB/s");
         Ok(Self(bits().ok_or_else(error)? / 8))
@@ -89,7 +89,7 @@ impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bits = u128::from(self.0) * 8;
         let units = [(GIGA, "gbit"), (MEGA, "mbit"), (KILO, "kbit"), (1, "bit")];
-        f.write_str(&shown(bits, &units, f.precision()))
+        f.write_str(&format_in_units(bits, &units, f.precision()))
     }
 }
 
@@ -104,7 +104,7 @@ impl FromStr for Delay {
                 let (number, after) = split(rest)?;
                 let end = after.find(|c: char| !c.is_alphabetic());
                 let (unit, after) = after.split_at(end.unwrap_or(after.len()));
-                let number = Scaled::parse(number)?;
+                let number = Decimal::parse(number)?;
                 let nanos_per_unit = match unit.to_ascii_lowercase().as_str() {
                     "ns" => 1,
                     "us" | "µs" => KILO,
@@ -130,7 +130,7 @@ impl FromStr for Delay {
 impl fmt::Display for Delay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(GIGA, "s"), (MEGA, "ms"), (KILO, "us"), (1, "ns")];
-        f.write_str(&shown(self.0.as_nanos(), &units, f.precision()))
+        f.write_str(&format_in_units(self.0.as_nanos(), &units, f.precision()))
     }
 }
 
@@ -141,7 +141,7 @@ impl FromStr for Share {
         let share = || {
             let (number, unit) = split(text)?;
             // Only validates the syntax. The value is parsed from the text, so that it is rounded once.
-            Scaled::parse(number)?;
+            Decimal::parse(number)?;
             let scaled = match unit {
                 "%" => format!("{number}e-2"),
                 "" => number.to_owned(),
@@ -178,7 +178,7 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let bytes = || {
             let (number, unit) = split(text)?;
-            let number = Scaled::parse(number)?;
+            let number = Decimal::parse(number)?;
             // A fraction of a byte is a typing error.
             let is_bytes = matches!(unit, "" | "B");
             (number.is_whole() || !is_bytes).then(|| number.times(bytes_of(unit)?))?
@@ -197,7 +197,7 @@ impl FromStr for Queue {
         }
         let queue = || {
             let (number, unit) = split(text)?;
-            let number = Scaled::parse(number)?;
+            let number = Decimal::parse(number)?;
             let size = |unit| usize::try_from(number.times(unit)?).ok();
             if matches!(unit, "p" | "packets") {
                 return number

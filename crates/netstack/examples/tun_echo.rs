@@ -12,7 +12,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
+use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, Stack, StackFlowId, StackRead};
 use quictun_sys::{Network, Tun};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -58,17 +58,17 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Echoes as much as there is room for. The rest stays in the stack until [`Event::Writable`].
-fn echo(stack: &mut Stack, now: Instant, flow: FlowId) -> Result<(), FlowError> {
+fn echo(stack: &mut Stack, now: Instant, flow: StackFlowId) -> Result<(), FlowError> {
     let mut text = Vec::new();
     loop {
-        let look = |bytes: &[u8]| {
+        let copy = |bytes: &[u8]| {
             text = bytes.to_vec();
             0
         };
-        match stack.read(now, flow, look)? {
-            Read::Data(_) => {}
-            Read::Empty => return Ok(()),
-            Read::Finished => return stack.finish(now, flow),
+        match stack.read(now, flow, copy)? {
+            StackRead::Data(_) => {}
+            StackRead::Empty => return Ok(()),
+            StackRead::Finished => return stack.finish(now, flow),
         }
         let written = stack.write(now, flow, &text)?;
         stack.read(now, flow, |_| written)?;

@@ -1,7 +1,7 @@
 //! The stack's counters, and the reasons for refusing a frame.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum PacketRefusal {
     Malformed,
     Oversized,
     /// The frame holds a fragment. Programs that send TCP through this device have no reason to fragment.
@@ -53,16 +53,16 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+    pub(crate) fn refuse(&mut self, refusal: PacketRefusal) {
         let counter = match refusal {
-            Refusal::Malformed => &mut self.malformed,
-            Refusal::Oversized => &mut self.oversized,
-            Refusal::Fragment => &mut self.fragments,
-            Refusal::NotTcp => &mut self.not_tcp,
-            Refusal::Checksum => &mut self.bad_checksums,
-            Refusal::Spoofed => &mut self.spoofed,
-            Refusal::TooManyFlows => &mut self.too_many_flows,
-            Refusal::NoMemory => &mut self.no_memory,
+            PacketRefusal::Malformed => &mut self.malformed,
+            PacketRefusal::Oversized => &mut self.oversized,
+            PacketRefusal::Fragment => &mut self.fragments,
+            PacketRefusal::NotTcp => &mut self.not_tcp,
+            PacketRefusal::Checksum => &mut self.bad_checksums,
+            PacketRefusal::Spoofed => &mut self.spoofed,
+            PacketRefusal::TooManyFlows => &mut self.too_many_flows,
+            PacketRefusal::NoMemory => &mut self.no_memory,
         };
         *counter += 1;
     }

@@ -7,7 +7,7 @@ use crate::offload::{Checksum, HEADER, Offload};
 use crate::segment::{ACK, SYN, SynOptions, TCP};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bare {
+pub(crate) struct EmptySegment {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     pub(crate) seq: u32,
@@ -19,12 +19,12 @@ pub(crate) struct Bare {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Short {
+pub(crate) struct ShortFrame {
     bytes: [u8; Self::CAPACITY],
     length: u8,
 }
 
-impl Short {
+impl ShortFrame {
     /// Longest frame without payload: IPv6 and TCP with the most options that fit.
     pub(crate) const CAPACITY: usize = HEADER + 40 + 60;
 
@@ -44,10 +44,10 @@ impl Short {
     }
 }
 
-impl Bare {
+impl EmptySegment {
     /// Encodes the segment as a frame. Its checksum is complete, so every device can send it.
-    pub(crate) fn frame(&self) -> Short {
-        let mut text = Vec::with_capacity(Short::CAPACITY);
+    pub(crate) fn frame(&self) -> ShortFrame {
+        let mut text = Vec::with_capacity(ShortFrame::CAPACITY);
         text.extend_from_slice(&Offload::default().to_bytes());
         let options = self.option_bytes();
         let length = 20 + options.len();
@@ -64,8 +64,8 @@ impl Bare {
         text.extend_from_slice(&self.window.to_be_bytes());
         text.extend_from_slice(&[0; 4]);
         text.extend_from_slice(&options);
-        finish(&mut text, tcp, self.from.ip(), self.to.ip(), false);
-        Short::new(&text).expect("invariant: headers fit into a short frame")
+        fill_tcp_checksum(&mut text, tcp, self.from.ip(), self.to.ip(), false);
+        ShortFrame::new(&text).expect("invariant: headers fit into a short frame")
     }
 
     fn option_bytes(&self) -> Vec<u8> {
@@ -89,7 +89,13 @@ impl Bare {
 
 /// Fills in the TCP checksum of a frame whose TCP header begins at `tcp`. With `partial`, the device has to complete
 /// it.
-pub(crate) fn finish(frame: &mut [u8], tcp: usize, from: IpAddr, to: IpAddr, partial: bool) {
+pub(crate) fn fill_tcp_checksum(
+    frame: &mut [u8],
+    tcp: usize,
+    from: IpAddr,
+    to: IpAddr,
+    partial: bool,
+) {
     let at = tcp + 16;
     frame[at..at + 2].copy_from_slice(&[0, 0]);
     let mut sum = checksum::pseudo(TCP, from, to, frame.len() - tcp);

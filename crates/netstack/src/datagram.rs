@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::checksum;
-use crate::counters::Refusal;
+use crate::counters::PacketRefusal;
 use crate::craft::push_ip;
 use crate::offload::{Checksum, FRAME_MAX, HEADER, Offload};
-use crate::segment::{UDP, carried, check_addresses};
+use crate::segment::{UDP, check_addresses, ip_payload};
 
 /// A UDP datagram between a program of this host and the address that it sends to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +21,13 @@ pub struct Datagram {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Datagrams {
+pub(crate) struct DatagramQueues {
     pub(crate) arrived: VecDeque<Datagram>,
-    leaving: VecDeque<Vec<u8>>,
+    outgoing: VecDeque<Vec<u8>>,
 }
 
 /// Returns whether a packet carries UDP, according to its header.
-pub(crate) fn is_one(packet: &[u8]) -> bool {
+pub(crate) fn is_udp(packet: &[u8]) -> bool {
     let protocol = match packet.first().map(|byte| byte >> 4) {
         Some(4) => packet.get(9),
         Some(6) => packet.get(6),
@@ -37,24 +37,25 @@ pub(crate) fn is_one(packet: &[u8]) -> bool {
 }
 
 impl Datagram {
-    pub(crate) fn parse(offload: Offload, packet: &[u8]) -> Result<Self, Refusal> {
-        let (from, to, place) = carried(UDP, packet)?;
+    pub(crate) fn parse(offload: Offload, packet: &[u8]) -> Result<Self, PacketRefusal> {
+        let (from, to, place) = ip_payload(UDP, packet)?;
         let start = place.start;
-        let udp = packet.get(place).ok_or(Refusal::Malformed)?;
-        let &[f0, f1, t0, t1, l0, l1, c0, c1] = udp.first_chunk().ok_or(Refusal::Malformed)?;
+        let udp = packet.get(place).ok_or(PacketRefusal::Malformed)?;
+        let &[f0, f1, t0, t1, l0, l1, c0, c1] =
+            udp.first_chunk().ok_or(PacketRefusal::Malformed)?;
         let length = usize::from(u16::from_be_bytes([l0, l1]));
-        let udp = udp.get(..length).ok_or(Refusal::Malformed)?;
-        let payload = udp.get(UDP_HEADER..).ok_or(Refusal::Malformed)?;
+        let udp = udp.get(..length).ok_or(PacketRefusal::Malformed)?;
+        let payload = udp.get(UDP_HEADER..).ok_or(PacketRefusal::Malformed)?;
         match offload.checksum {
             Checksum::Partial { start: at, offset } if (usize::from(at), offset) != (start, 6) => {
-                return Err(Refusal::Malformed);
+                return Err(PacketRefusal::Malformed);
             }
             // RFC 768: zero means that there is no checksum. RFC 8200 section 8.1 forbids that for IPv6.
             Checksum::Complete if [c0, c1] == [0, 0] && from.is_ipv4() => {}
             Checksum::Complete => {
                 let sum = checksum::pseudo(UDP, from, to, length) + checksum::sum(udp);
                 if checksum::fold(sum) != 0xffff {
-                    return Err(Refusal::Checksum);
+                    return Err(PacketRefusal::Checksum);
                 }
             }
             Checksum::Partial { .. } | Checksum::Verified => {}
@@ -97,20 +98,20 @@ impl Datagram {
     }
 }
 
-impl Datagrams {
+impl DatagramQueues {
     /// Queues a datagram that arrived for `port`. Returns whether there was room for it.
     pub(crate) fn arrive(
         &mut self,
         offload: Offload,
         packet: &[u8],
         port: u16,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, PacketRefusal> {
         let datagram = Datagram::parse(offload, packet)?;
         if datagram.target.port() != port {
-            return Err(Refusal::NotTcp);
+            return Err(PacketRefusal::NotTcp);
         }
         if datagram.payload.len() > PAYLOAD_MAX {
-            return Err(Refusal::Oversized);
+            return Err(PacketRefusal::Oversized);
         }
         let has_room = self.arrived.len() < WAITING_MAX;
         if has_room {
@@ -121,24 +122,24 @@ impl Datagrams {
 
     /// Queues a datagram for the program. Returns whether there was room for it and it fits into a packet.
     pub(crate) fn send(&mut self, datagram: &Datagram) -> bool {
-        if self.leaving.len() >= WAITING_MAX {
+        if self.outgoing.len() >= WAITING_MAX {
             return false;
         }
         let frame = datagram.frame();
         let fits = frame.is_some();
-        self.leaving.extend(frame);
+        self.outgoing.extend(frame);
         fits
     }
 
     pub(crate) fn poll_transmit(&mut self, into: &mut [u8; FRAME_MAX]) -> Option<usize> {
-        let frame = self.leaving.pop_front()?;
+        let frame = self.outgoing.pop_front()?;
         into.get_mut(..frame.len())?.copy_from_slice(&frame);
         Some(frame.len())
     }
 
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn is_bounded(&self) -> bool {
-        self.arrived.len() <= WAITING_MAX && self.leaving.len() <= WAITING_MAX
+        self.arrived.len() <= WAITING_MAX && self.outgoing.len() <= WAITING_MAX
     }
 }
 

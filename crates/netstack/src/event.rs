@@ -4,18 +4,18 @@ use std::net::SocketAddr;
 
 /// Identifies a flow during its lifetime. An id is not reused for a later flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FlowId {
+pub struct StackFlowId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-impl std::fmt::Display for FlowId {
+impl std::fmt::Display for StackFlowId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.index, self.generation)
     }
 }
 
-impl FlowId {
+impl StackFlowId {
     /// Returns the id as a number, under which another process may refer to the flow.
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
@@ -38,30 +38,30 @@ pub enum Event {
     /// [`Stack::refuse`](crate::Stack::refuse).
     Offered {
         /// The flow that was offered.
-        flow: FlowId,
+        flow: StackFlowId,
         /// The address of the application.
         client: SocketAddr,
         /// The address that the application connects to.
         target: SocketAddr,
     },
     /// The handshake is complete.
-    Open(FlowId),
+    Open(StackFlowId),
     /// There are bytes to read, or the application has finished. Reported again only after a read that found nothing.
-    Readable(FlowId),
+    Readable(StackFlowId),
     /// There is room to write, after a write that found too little.
-    Writable(FlowId),
+    Writable(StackFlowId),
     /// The flow no longer exists.
     Ended {
         /// The flow that ended.
-        flow: FlowId,
+        flow: StackFlowId,
         /// How the flow ended.
-        ending: Ending,
+        ending: FlowEnding,
     },
 }
 
 /// How a flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum FlowEnding {
     /// Both sides have finished, and everything was read and acknowledged.
     Finished,
     /// The application reset the flow.
@@ -72,7 +72,7 @@ pub enum Ending {
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum StackRead {
     /// This number of bytes was taken.
     Data(usize),
     /// There is nothing to read yet; [`Event::Readable`] will follow.

@@ -6,22 +6,22 @@ use std::time::Instant;
 use smoltcp::socket::tcp::State;
 
 use crate::config::Config;
-use crate::craft::{Bare, Short};
-use crate::event::FlowId;
+use crate::craft::{EmptySegment, ShortFrame};
+use crate::event::StackFlowId;
 use crate::segment::{ACK, FIN, SynOptions};
-use crate::socket_pool::{PooledSocket, Size};
-use crate::timers::Alarm;
+use crate::socket_pool::{BufferSize, PooledSocket};
+use crate::timers::FlowAlarm;
 use crate::wire_state::WireState;
 
 /// Addresses and ports of both ends, which are the key of the table of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tuple {
+pub(crate) struct FourTuple {
     client: u128,
     target: u128,
     ports: u32,
 }
 
-impl Tuple {
+impl FourTuple {
     pub(crate) fn new(client: SocketAddr, target: SocketAddr) -> Self {
         // Mapped IPv6 addresses are refused, so the addresses of the two families cannot collide.
         let address = |ip: IpAddr| match ip {
@@ -39,12 +39,12 @@ impl Tuple {
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Flow {
-    pub(crate) id: FlowId,
+    pub(crate) id: StackFlowId,
     pub(crate) client: SocketAddr,
     pub(crate) target: SocketAddr,
     pub(crate) wire: WireState,
-    pub(crate) stage: Stage,
-    pub(crate) alarm: Alarm,
+    pub(crate) state: FlowState,
+    pub(crate) alarm: FlowAlarm,
     /// True if the flow is in the queue of flows that may have something to send.
     pub(crate) dirty: bool,
     /// Start of the wait for the application: when it was last heard, or when there began to be something to wait for.
@@ -54,7 +54,7 @@ pub(crate) struct Flow {
     /// True if the handshake is complete.
     pub(crate) open: bool,
     /// True if `Readable` was reported and no read has found nothing since.
-    pub(crate) told_readable: bool,
+    pub(crate) readable_reported: bool,
     /// True if a write found less room than it wanted.
     pub(crate) wants_room: bool,
     /// True if the end of the application's bytes was read.
@@ -66,13 +66,13 @@ pub(crate) struct Flow {
     /// Number of bytes read since the flow got its buffers.
     pub(crate) taken: usize,
     /// The socket's last segment without payload: time, sequence number, acknowledgement number and window.
-    pub(crate) said: Option<(Instant, u32, u32, u16)>,
+    pub(crate) last_empty: Option<(Instant, u32, u32, u16)>,
     /// The size of the buffers from which windows were last announced.
-    pub(crate) size: Size,
+    pub(crate) size: BufferSize,
 }
 
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum FlowState {
     /// The SYN has arrived, and the user has not accepted the flow yet.
     Offered,
     Awake(Box<PooledSocket>),
@@ -89,12 +89,12 @@ impl Flow {
         self.used + config.idle_after / if silent { 4 } else { 1 }
     }
 
-    pub(crate) fn bare(&self, flags: u8, window: usize) -> Short {
-        self.says(flags, window).frame()
+    pub(crate) fn empty_segment(&self, flags: u8, window: usize) -> ShortFrame {
+        self.segment_to_client(flags, window).frame()
     }
 
-    fn says(&self, flags: u8, window: usize) -> Bare {
-        Bare {
+    fn segment_to_client(&self, flags: u8, window: usize) -> EmptySegment {
+        EmptySegment {
             from: self.target,
             to: self.client,
             seq: self.wire.send_next,
@@ -107,8 +107,8 @@ impl Flow {
 
     /// Builds the segment with which the application would acknowledge everything sent, in the socket's sequence
     /// numbers.
-    pub(crate) fn heard_bare(&self) -> Bare {
-        Bare {
+    pub(crate) fn client_acknowledgement(&self) -> EmptySegment {
+        EmptySegment {
             from: self.client,
             to: self.target,
             seq: self.wire.receive_next,
@@ -119,20 +119,20 @@ impl Flow {
         }
     }
 
-    pub(crate) fn end_again(&self) -> Short {
-        let Stage::Awake(socket) = &self.stage else {
-            return self.bare(ACK, 0);
+    pub(crate) fn repeated_fin(&self) -> ShortFrame {
+        let FlowState::Awake(socket) = &self.state else {
+            return self.empty_segment(ACK, 0);
         };
-        let bare = Bare {
+        let bare = EmptySegment {
             seq: self.wire.send_next.wrapping_sub(1),
-            ..self.says(FIN | ACK, socket.window())
+            ..self.segment_to_client(FIN | ACK, socket.window())
         };
         bare.frame()
     }
 
     /// Returns whether only the application's acknowledgement of this side's FIN is missing.
-    pub(crate) fn awaits_end(&self) -> bool {
-        let Stage::Awake(socket) = &self.stage else {
+    pub(crate) fn awaits_fin_ack(&self) -> bool {
+        let FlowState::Awake(socket) = &self.state else {
             return false;
         };
         let tcp = socket.tcp();

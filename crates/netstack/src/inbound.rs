@@ -5,25 +5,25 @@ use std::time::Instant;
 use smoltcp::socket::tcp::State;
 
 use crate::config::MAX_PACKET;
-use crate::counters::Refusal;
-use crate::craft::{Bare, Short, finish};
-use crate::event::{Ending, Event};
-use crate::flow::{Flow, Stage, Tuple};
+use crate::counters::PacketRefusal;
+use crate::craft::{EmptySegment, ShortFrame, fill_tcp_checksum};
+use crate::event::{Event, FlowEnding};
+use crate::flow::{Flow, FlowState, FourTuple};
 use crate::offload::{Checksum, HEADER, Offload};
 use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions};
-use crate::socket_pool::Size;
+use crate::socket_pool::BufferSize;
 use crate::stack::Stack;
-use crate::timers::Alarm;
+use crate::timers::FlowAlarm;
 use crate::wire_state::{WireState, after};
 
 impl Stack {
-    pub(crate) fn inbound(&mut self, now: Instant, frame: &mut [u8]) -> Result<(), Refusal> {
+    pub(crate) fn inbound(&mut self, now: Instant, frame: &mut [u8]) -> Result<(), PacketRefusal> {
         if frame.len() > HEADER + MAX_PACKET {
-            return Err(Refusal::Oversized);
+            return Err(PacketRefusal::Oversized);
         }
         let (offload, packet) = Offload::split(frame)?;
         if let Some(port) = self.config.datagram_port
-            && crate::datagram::is_one(packet)
+            && crate::datagram::is_udp(packet)
         {
             let kept = self.datagrams.arrive(offload, packet, port)?;
             self.counters.datagrams_dropped += u64::from(!kept);
@@ -32,24 +32,31 @@ impl Stack {
         let segment = Segment::parse(packet)?;
         check_offload(offload, &segment)?;
         if offload.checksum == Checksum::Complete && !segment.checksum_holds(packet) {
-            return Err(Refusal::Checksum);
+            return Err(PacketRefusal::Checksum);
         }
         let packet = &mut packet[..segment.payload.end];
-        let tuple = Tuple::new(segment.from, segment.to);
+        let tuple = FourTuple::new(segment.from, segment.to);
         let Some(&index) = self.by_tuple.get(&tuple) else {
-            return self.stray(now, &segment, packet);
+            return self.handle_stray(now, &segment, packet);
         };
-        match self.flows[index].stage {
-            Stage::Awake(_) => {
-                self.for_awake(now, index, &segment, packet);
+        match self.flows[index].state {
+            FlowState::Awake(_) => {
+                self.deliver_awake(now, index, &segment, packet);
                 Ok(())
             }
-            Stage::Asleep => self.for_asleep(now, index, &segment, packet),
-            Stage::Offered | Stage::Lingering => self.for_unserved(now, index, &segment, packet),
+            FlowState::Asleep => self.deliver_asleep(now, index, &segment, packet),
+            FlowState::Offered | FlowState::Lingering => {
+                self.deliver_unserved(now, index, &segment, packet)
+            }
         }
     }
 
-    fn stray(&mut self, now: Instant, segment: &Segment, packet: &[u8]) -> Result<(), Refusal> {
+    fn handle_stray(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        packet: &[u8],
+    ) -> Result<(), PacketRefusal> {
         if segment.flags & (SYN | ACK | RST | FIN) == SYN {
             return self.offer(now, segment, packet);
         }
@@ -57,11 +64,11 @@ impl Stack {
         if !segment.has(RST) {
             // The answer to a segment of no flow (RFC 9293 section 3.10.7.1).
             let answers = segment.has(ACK);
-            let reply = Bare {
+            let reply = EmptySegment {
                 from: segment.to,
                 to: segment.from,
                 seq: if answers { segment.ack } else { 0 },
-                ack: segment.seq.wrapping_add(segment.space()),
+                ack: segment.seq.wrapping_add(segment.sequence_length()),
                 flags: if answers { RST } else { RST | ACK },
                 window: 0,
                 options: SynOptions::default(),
@@ -72,10 +79,10 @@ impl Stack {
     }
 
     /// Offers a new flow for a SYN. The application gets no answer until the user accepts the flow.
-    fn offer(&mut self, now: Instant, syn: &Segment, packet: &[u8]) -> Result<(), Refusal> {
+    fn offer(&mut self, now: Instant, syn: &Segment, packet: &[u8]) -> Result<(), PacketRefusal> {
         if self.flows.len() >= self.config.max_flows || self.opening >= self.config.max_opening {
             // Linux also drops the SYN when its backlog is full; TCP retransmits it.
-            return Err(Refusal::TooManyFlows);
+            return Err(PacketRefusal::TooManyFlows);
         }
         let shift = self.config.window.trailing_zeros() - 16;
         let shift = u8::try_from(shift).unwrap_or(0);
@@ -86,26 +93,27 @@ impl Stack {
             client: syn.from,
             target: syn.to,
             wire: WireState::new(syn, syn.syn_options(packet), mss, shift),
-            stage: Stage::Offered,
-            alarm: Alarm::default(),
+            state: FlowState::Offered,
+            alarm: FlowAlarm::default(),
             dirty: false,
             heard: now,
             used: now,
             open: false,
-            told_readable: false,
+            readable_reported: false,
             wants_room: false,
             read_end: false,
             finished: false,
             outgrown: false,
             taken: 0,
-            said: None,
-            size: Size::Small,
+            last_empty: None,
+            size: BufferSize::Small,
         };
         let index = self.flows.vacant_key();
         let deadline = now + self.config.offer_timeout;
         self.timers.set(index, &mut flow.alarm, Some(deadline));
         self.flows.insert(flow);
-        self.by_tuple.insert(Tuple::new(syn.from, syn.to), index);
+        self.by_tuple
+            .insert(FourTuple::new(syn.from, syn.to), index);
         self.opening += 1;
         self.counters.offered += 1;
         self.events.push_back(Event::Offered {
@@ -122,7 +130,7 @@ impl Stack {
         u16::try_from(self.config.mtu - headers).unwrap_or(u16::MAX)
     }
 
-    pub(crate) fn for_awake(
+    pub(crate) fn deliver_awake(
         &mut self,
         now: Instant,
         index: usize,
@@ -136,7 +144,7 @@ impl Stack {
             }
             return;
         }
-        let Stage::Awake(socket) = &mut flow.stage else {
+        let FlowState::Awake(socket) = &mut flow.state else {
             return;
         };
         if segment.has(ACK) {
@@ -146,7 +154,7 @@ impl Stack {
             let ack = flow.wire.inbound(segment.ack);
             packet[segment.tcp + 8..segment.tcp + 12].copy_from_slice(&ack.to_be_bytes());
         }
-        let mut scratch = [0; Short::CAPACITY];
+        let mut scratch = [0; ShortFrame::CAPACITY];
         let sent = self
             .interface
             .ingress(now, socket, packet, &mut scratch[HEADER..]);
@@ -167,13 +175,13 @@ impl Stack {
         }
         if sent > 0 {
             let length = self.translate(index, &mut scratch[..HEADER + sent]);
-            if let Some(reply) = length.and_then(|length| Short::new(&scratch[..length])) {
+            if let Some(reply) = length.and_then(|length| ShortFrame::new(&scratch[..length])) {
                 self.reply(reply);
             }
         }
         let reset = state == State::Listen || state == State::Closed && segment.has(RST);
         if reset {
-            self.end(index, Ending::Reset, false);
+            self.end(index, FlowEnding::Reset, false);
             return;
         }
         self.notify(index);
@@ -181,17 +189,17 @@ impl Stack {
     }
 
     /// Handles a segment for a flow without traffic. Most such segments need no socket.
-    fn for_asleep(
+    fn deliver_asleep(
         &mut self,
         now: Instant,
         index: usize,
         segment: &Segment,
         packet: &mut [u8],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PacketRefusal> {
         let flow = &mut self.flows[index];
         let expected = flow.wire.receive_next;
         if segment.has(RST) && segment.seq == expected {
-            self.end(index, Ending::Reset, false);
+            self.end(index, FlowEnding::Reset, false);
             return Ok(());
         }
         if segment.flags & (SYN | RST) != 0 || !segment.has(ACK) {
@@ -201,7 +209,10 @@ impl Stack {
             }
             return Ok(());
         }
-        let fresh = after(segment.seq.wrapping_add(segment.space()), expected);
+        let fresh = after(
+            segment.seq.wrapping_add(segment.sequence_length()),
+            expected,
+        );
         if !fresh {
             if segment.seq == expected {
                 flow.wire.peer_window = segment.window;
@@ -212,24 +223,24 @@ impl Stack {
             return Ok(());
         }
         if !self.wake(now, index) {
-            return Err(Refusal::NoMemory);
+            return Err(PacketRefusal::NoMemory);
         }
-        self.for_awake(now, index, segment, packet);
+        self.deliver_awake(now, index, segment, packet);
         Ok(())
     }
 
     /// Handles a segment for a flow without a socket that was not accepted yet or is lingering. A reset or the SYN of a
     /// new connection ends such a flow.
-    fn for_unserved(
+    fn deliver_unserved(
         &mut self,
         now: Instant,
         index: usize,
         segment: &Segment,
         packet: &[u8],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PacketRefusal> {
         let flow = &self.flows[index];
         let expected = flow.wire.receive_next;
-        let offered = matches!(flow.stage, Stage::Offered);
+        let offered = matches!(flow.state, FlowState::Offered);
         let begins_again = segment.has(SYN)
             && if offered {
                 // The application has given up and tries again from the same port.
@@ -244,7 +255,7 @@ impl Stack {
             begins_again
         };
         if ends && offered {
-            self.end(index, Ending::Reset, false);
+            self.end(index, FlowEnding::Reset, false);
         } else if ends {
             self.remove(index);
         }
@@ -252,9 +263,9 @@ impl Stack {
             return Ok(());
         }
         if begins_again {
-            return self.stray(now, segment, packet);
+            return self.handle_stray(now, segment, packet);
         }
-        if !offered && segment.space() > 0 {
+        if !offered && segment.sequence_length() > 0 {
             self.acknowledge(index);
         }
         Ok(())
@@ -263,7 +274,7 @@ impl Stack {
     fn acknowledge(&mut self, index: usize) {
         let flow = &self.flows[index];
         let window = self.pool.window(flow.size);
-        let reply = flow.bare(ACK, window);
+        let reply = flow.empty_segment(ACK, window);
         self.reply(reply);
     }
 
@@ -282,7 +293,7 @@ impl Stack {
             flow.wire.sent(seq, &segment);
         }
         if segment.has(SYN) {
-            let bare = Bare {
+            let bare = EmptySegment {
                 from: segment.from,
                 to: segment.to,
                 seq,
@@ -308,22 +319,22 @@ impl Stack {
         let cut = segment.payload.len() > usize::from(flow.wire.mss);
         let what = crate::outbound::offload(offload, cut.then_some(flow.wire.mss), &segment);
         frame[..HEADER].copy_from_slice(&what.to_bytes());
-        finish(frame, tcp, segment.from.ip(), segment.to.ip(), offload);
+        fill_tcp_checksum(frame, tcp, segment.from.ip(), segment.to.ip(), offload);
         Some(frame.len())
     }
 }
 
 /// Checks that the header of a frame is consistent with its packet.
-fn check_offload(offload: Offload, segment: &Segment) -> Result<(), Refusal> {
+fn check_offload(offload: Offload, segment: &Segment) -> Result<(), PacketRefusal> {
     if let Some(cut) = offload.segment
         && (cut.v6 != segment.from.is_ipv6() || cut.size == 0)
     {
-        return Err(Refusal::Malformed);
+        return Err(PacketRefusal::Malformed);
     }
     if let Checksum::Partial { start, offset } = offload.checksum
         && (usize::from(start) != segment.tcp || offset != 16)
     {
-        return Err(Refusal::Malformed);
+        return Err(PacketRefusal::Malformed);
     }
     Ok(())
 }

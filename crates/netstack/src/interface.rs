@@ -27,7 +27,7 @@ impl std::fmt::Debug for SharedInterface {
 impl SharedInterface {
     pub(crate) fn new(config: &Config, seed: u64, start: Instant) -> Self {
         let capabilities = capabilities(config);
-        let mut device = Slot::new(&capabilities, None, &mut []);
+        let mut device = PacketDevice::new(&capabilities, None, &mut []);
         let mut settings = InterfaceConfig::new(HardwareAddress::Ip);
         settings.random_seed = seed;
         let mut interface = Interface::new(settings, &mut device, Micros::ZERO);
@@ -63,7 +63,7 @@ impl SharedInterface {
         tx: &mut [u8],
     ) -> usize {
         let now = self.micros(now);
-        let mut device = Slot::new(&self.capabilities, Some(packet), tx);
+        let mut device = PacketDevice::new(&self.capabilities, Some(packet), tx);
         self.interface
             .poll_ingress_single(now, &mut device, &mut socket.sockets);
         device.sent
@@ -77,7 +77,7 @@ impl SharedInterface {
         tx: &mut [u8],
     ) -> usize {
         let now = self.micros(now);
-        let mut device = Slot::new(&self.capabilities, None, tx);
+        let mut device = PacketDevice::new(&self.capabilities, None, tx);
         self.interface
             .poll_egress(now, &mut device, &mut socket.sockets);
         device.sent
@@ -117,14 +117,14 @@ fn capabilities(config: &Config) -> DeviceCapabilities {
 }
 
 /// A device that holds at most one packet in each direction.
-struct Slot<'a> {
+struct PacketDevice<'a> {
     capabilities: &'a DeviceCapabilities,
     rx: Option<&'a [u8]>,
     tx: &'a mut [u8],
     sent: usize,
 }
 
-impl<'a> Slot<'a> {
+impl<'a> PacketDevice<'a> {
     fn new(capabilities: &'a DeviceCapabilities, rx: Option<&'a [u8]>, tx: &'a mut [u8]) -> Self {
         Self {
             capabilities,
@@ -135,54 +135,54 @@ impl<'a> Slot<'a> {
     }
 }
 
-struct Incoming<'a>(&'a [u8]);
+struct ReceivedPacket<'a>(&'a [u8]);
 
-struct Outgoing<'a> {
+struct TransmitBuffer<'a> {
     tx: &'a mut [u8],
     sent: &'a mut usize,
 }
 
-impl RxToken for Incoming<'_> {
+impl RxToken for ReceivedPacket<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
         take(self.0)
     }
 }
 
-impl TxToken for Outgoing<'_> {
+impl TxToken for TransmitBuffer<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
         if let Some(place) = self.tx.get_mut(..length) {
             *self.sent = length;
             fill(place)
         } else {
-            // Only packets without payload are written here, which always fit: see `Short::CAPACITY`. Any other packet
-            // would be lost, as on any network.
+            // Only packets without payload are written here, which always fit: see `ShortFrame::CAPACITY`. Any other
+            // packet would be lost, as on any network.
             fill(&mut vec![0; length])
         }
     }
 }
 
-impl Device for Slot<'_> {
+impl Device for PacketDevice<'_> {
     type RxToken<'b>
-        = Incoming<'b>
+        = ReceivedPacket<'b>
     where
         Self: 'b;
     type TxToken<'b>
-        = Outgoing<'b>
+        = TransmitBuffer<'b>
     where
         Self: 'b;
 
-    fn receive(&mut self, _: Micros) -> Option<(Incoming<'_>, Outgoing<'_>)> {
+    fn receive(&mut self, _: Micros) -> Option<(ReceivedPacket<'_>, TransmitBuffer<'_>)> {
         let packet = self.rx.take()?;
-        let outgoing = Outgoing {
+        let outgoing = TransmitBuffer {
             tx: self.tx,
             sent: &mut self.sent,
         };
-        Some((Incoming(packet), outgoing))
+        Some((ReceivedPacket(packet), outgoing))
     }
 
-    fn transmit(&mut self, _: Micros) -> Option<Outgoing<'_>> {
+    fn transmit(&mut self, _: Micros) -> Option<TransmitBuffer<'_>> {
         // Only one packet at a time: a packet that would overwrite it has to wait.
-        (self.sent == 0).then_some(Outgoing {
+        (self.sent == 0).then_some(TransmitBuffer {
             tx: self.tx,
             sent: &mut self.sent,
         })

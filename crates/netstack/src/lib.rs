@@ -119,6 +119,6 @@ mod wire_state;
 pub use config::{Config, ConfigError, MAX_PACKET};
 pub use counters::Counters;
 pub use datagram::Datagram;
-pub use event::{Ending, Event, FlowError, FlowId, Read};
+pub use event::{Event, FlowEnding, FlowError, StackFlowId, StackRead};
 pub use offload::{Checksum, FRAME_MAX, HEADER, Offload, Segmentation};
-pub use stack::{Stack, Usage};
+pub use stack::{Stack, StackUsage};

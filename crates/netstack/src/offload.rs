@@ -4,7 +4,7 @@
 //! writes it. If it is all zero, there is nothing to be done.
 
 use crate::config::MAX_PACKET;
-use crate::counters::Refusal;
+use crate::counters::PacketRefusal;
 
 /// Length of the header in front of a packet, in bytes.
 pub const HEADER: usize = 10;
@@ -51,10 +51,10 @@ pub struct Segmentation {
 }
 
 impl Offload {
-    pub(crate) fn split(frame: &mut [u8]) -> Result<(Self, &mut [u8]), Refusal> {
+    pub(crate) fn split(frame: &mut [u8]) -> Result<(Self, &mut [u8]), PacketRefusal> {
         let (header, packet) = frame
             .split_first_chunk_mut::<HEADER>()
-            .ok_or(Refusal::Malformed)?;
+            .ok_or(PacketRefusal::Malformed)?;
         let [flags, kind, h0, h1, g0, g1, s0, s1, o0, o1] = *header;
         let word = |a, b| u16::from_ne_bytes([a, b]);
         let segment = match kind & !GSO_ECN {
@@ -64,7 +64,7 @@ impl Offload {
                 size: word(g0, g1),
                 headers: word(h0, h1),
             }),
-            _ => return Err(Refusal::NotTcp),
+            _ => return Err(PacketRefusal::NotTcp),
         };
         let checksum = if flags & NEEDS_CSUM != 0 {
             Checksum::Partial {

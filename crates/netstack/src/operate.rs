@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use smoltcp::socket::tcp::State;
 
-use crate::event::{FlowError, FlowId, Read};
-use crate::flow::Stage;
+use crate::event::{FlowError, StackFlowId, StackRead};
+use crate::flow::FlowState;
 use crate::segment::{ACK, RST};
-use crate::socket_pool::{PooledSocket, SMALL, Size};
+use crate::socket_pool::{BufferSize, PooledSocket, SMALL};
 use crate::stack::Stack;
 
 impl Stack {
     /// Accepts an offered flow. Only now does the application get an answer.
-    pub fn accept(&mut self, now: Instant, id: FlowId) -> Result<(), FlowError> {
+    pub fn accept(&mut self, now: Instant, id: StackFlowId) -> Result<(), FlowError> {
         let index = self.offered(id)?;
         if self.admit(now, index) {
             Ok(())
@@ -22,7 +22,7 @@ impl Stack {
     }
 
     /// Refuses an offered flow. The application sees a refused connection, and no event follows.
-    pub fn refuse(&mut self, id: FlowId) -> Result<(), FlowError> {
+    pub fn refuse(&mut self, id: StackFlowId) -> Result<(), FlowError> {
         let index = self.offered(id)?;
         self.drop_flow(index);
         Ok(())
@@ -32,24 +32,24 @@ impl Stack {
     pub fn read(
         &mut self,
         now: Instant,
-        id: FlowId,
+        id: StackFlowId,
         take: impl FnOnce(&[u8]) -> usize,
-    ) -> Result<Read, FlowError> {
+    ) -> Result<StackRead, FlowError> {
         let index = self.accepted(id)?;
         let flow = &mut self.flows[index];
-        let Stage::Awake(socket) = &mut flow.stage else {
-            flow.told_readable = false;
-            return Ok(Read::Empty);
+        let FlowState::Awake(socket) = &mut flow.state else {
+            flow.readable_reported = false;
+            return Ok(StackRead::Empty);
         };
         let tcp = socket.tcp_mut();
         if tcp.recv_queue() == 0 {
-            flow.told_readable = false;
+            flow.readable_reported = false;
             if !flow.open || tcp.may_recv() {
-                return Ok(Read::Empty);
+                return Ok(StackRead::Empty);
             }
             flow.read_end = true;
             self.mark(index);
-            return Ok(Read::Finished);
+            return Ok(StackRead::Finished);
         }
         let taken = tcp.recv(|bytes| {
             let taken = take(bytes).min(bytes.len());
@@ -58,10 +58,10 @@ impl Stack {
         let taken = taken.unwrap_or(0);
         flow.used = now;
         flow.taken = flow.taken.saturating_add(taken);
-        flow.outgrown |= flow.size == Size::Small && flow.taken >= 2 * SMALL;
+        flow.outgrown |= flow.size == BufferSize::Small && flow.taken >= 2 * SMALL;
         // The window may have to be announced.
         self.mark(index);
-        Ok(Read::Data(taken))
+        Ok(StackRead::Data(taken))
     }
 
     /// Writes bytes to be sent. `fill` gets contiguous room and returns how many bytes it wrote there, which is also
@@ -69,20 +69,20 @@ impl Stack {
     pub fn write_with(
         &mut self,
         now: Instant,
-        id: FlowId,
+        id: StackFlowId,
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize, FlowError> {
         let index = self.accepted(id)?;
         if self.flows[index].finished {
             return Err(FlowError::Finished);
         }
-        if matches!(self.flows[index].stage, Stage::Asleep) && !self.wake(now, index) {
+        if matches!(self.flows[index].state, FlowState::Asleep) && !self.wake(now, index) {
             self.starve(index);
             return Ok(0);
         }
         let flow = &mut self.flows[index];
         let held = flow.is_held();
-        let Stage::Awake(socket) = &mut flow.stage else {
+        let FlowState::Awake(socket) = &mut flow.state else {
             return Err(FlowError::Gone);
         };
         let tcp = socket.tcp_mut();
@@ -111,7 +111,12 @@ impl Stack {
     }
 
     /// Like [`Self::write_with`], with the bytes to write. Returns how many were taken.
-    pub fn write(&mut self, now: Instant, id: FlowId, text: &[u8]) -> Result<usize, FlowError> {
+    pub fn write(
+        &mut self,
+        now: Instant,
+        id: StackFlowId,
+        text: &[u8],
+    ) -> Result<usize, FlowError> {
         let mut rest = text;
         // The room may be in two pieces.
         for _ in 0..2 {
@@ -132,14 +137,14 @@ impl Stack {
 
     /// Finishes the direction to the application, which reads an end after the written bytes. If there is no memory to
     /// wake the flow, fails with [`FlowError::NoMemory`]; try again after [`crate::Event::Writable`].
-    pub fn finish(&mut self, now: Instant, id: FlowId) -> Result<(), FlowError> {
+    pub fn finish(&mut self, now: Instant, id: StackFlowId) -> Result<(), FlowError> {
         let index = self.accepted(id)?;
-        if matches!(self.flows[index].stage, Stage::Asleep) && !self.wake(now, index) {
+        if matches!(self.flows[index].state, FlowState::Asleep) && !self.wake(now, index) {
             self.starve(index);
             return Err(FlowError::NoMemory);
         }
         let flow = &mut self.flows[index];
-        if let Stage::Awake(socket) = &mut flow.stage
+        if let FlowState::Awake(socket) = &mut flow.state
             && !flow.finished
         {
             flow.finished = true;
@@ -155,7 +160,7 @@ impl Stack {
     }
 
     /// Resets the flow. The application sees a reset, bytes that were not sent are lost, and no event follows.
-    pub fn reset(&mut self, id: FlowId) -> Result<(), FlowError> {
+    pub fn reset(&mut self, id: StackFlowId) -> Result<(), FlowError> {
         let index = self.find(id)?;
         self.drop_flow(index);
         Ok(())
@@ -163,33 +168,33 @@ impl Stack {
 
     /// Returns the number of written bytes that the application has not acknowledged, and of received bytes that have
     /// not been read.
-    pub fn queued(&self, id: FlowId) -> Result<(usize, usize), FlowError> {
+    pub fn queued(&self, id: StackFlowId) -> Result<(usize, usize), FlowError> {
         let index = self.accepted(id)?;
-        Ok(match &self.flows[index].stage {
-            Stage::Awake(socket) => (socket.tcp().send_queue(), socket.tcp().recv_queue()),
+        Ok(match &self.flows[index].state {
+            FlowState::Awake(socket) => (socket.tcp().send_queue(), socket.tcp().recv_queue()),
             _ => (0, 0),
         })
     }
 
-    fn offered(&self, id: FlowId) -> Result<usize, FlowError> {
+    fn offered(&self, id: StackFlowId) -> Result<usize, FlowError> {
         let index = self.find(id)?;
-        match self.flows[index].stage {
-            Stage::Offered => Ok(index),
+        match self.flows[index].state {
+            FlowState::Offered => Ok(index),
             _ => Err(FlowError::NotOffered),
         }
     }
 
-    fn accepted(&self, id: FlowId) -> Result<usize, FlowError> {
+    fn accepted(&self, id: StackFlowId) -> Result<usize, FlowError> {
         let index = self.find(id)?;
-        match self.flows[index].stage {
-            Stage::Offered => Err(FlowError::NotAccepted),
+        match self.flows[index].state {
+            FlowState::Offered => Err(FlowError::NotAccepted),
             _ => Ok(index),
         }
     }
 
     /// Ends a flow at the user's request. Only the application is notified.
     fn drop_flow(&mut self, index: usize) {
-        let reply = self.flows[index].bare(RST | ACK, 0);
+        let reply = self.flows[index].empty_segment(RST | ACK, 0);
         self.reply(reply);
         self.remove(index);
     }
@@ -204,5 +209,5 @@ impl Stack {
 
 /// Returns whether larger buffers would help. Before the handshake is complete, nothing can be sent anyway.
 fn is_small(socket: &PooledSocket) -> bool {
-    socket.size == Size::Small && socket.tcp().state() != State::SynReceived
+    socket.size == BufferSize::Small && socket.tcp().state() != State::SynReceived
 }

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use smoltcp::socket::tcp::State;
 
-use crate::craft::{Short, partial};
-use crate::event::{Ending, Event};
-use crate::flow::Stage;
+use crate::craft::{ShortFrame, partial};
+use crate::event::{Event, FlowEnding};
+use crate::flow::FlowState;
 use crate::offload::{FRAME_MAX, HEADER, Offload, Segmentation};
 use crate::segment::Segment;
-use crate::socket_pool::Size;
+use crate::socket_pool::BufferSize;
 use crate::stack::Stack;
 
 impl Stack {
@@ -19,7 +19,7 @@ impl Stack {
         index: usize,
         frame: &mut [u8; FRAME_MAX],
     ) -> Option<usize> {
-        let Stage::Awake(socket) = &mut self.flows[index].stage else {
+        let FlowState::Awake(socket) = &mut self.flows[index].state else {
             return None;
         };
         let sent = self.interface.egress(now, socket, &mut frame[HEADER..]);
@@ -27,12 +27,12 @@ impl Stack {
             return None;
         }
         if let Ok(segment) = Segment::parse(&frame[HEADER..HEADER + sent])
-            && segment.space() == 0
+            && segment.sequence_length() == 0
         {
             let says = (now, segment.seq, segment.ack, segment.window);
             let flow = &mut self.flows[index];
-            if flow.said.replace(says) == Some(says) {
-                self.calm(now, index);
+            if flow.last_empty.replace(says) == Some(says) {
+                self.stop_probe_timer(now, index);
                 return None;
             }
         }
@@ -44,16 +44,16 @@ impl Stack {
     /// smoltcp 0.14 sends the rest of its data, and its FIN, as a probe of a closed window. If the probe is
     /// acknowledged while the window stays closed, the probe timer is never stopped. Simulating an open window stops
     /// the timer, and does no harm because nothing is left to send.
-    fn calm(&mut self, now: Instant, index: usize) {
+    fn stop_probe_timer(&mut self, now: Instant, index: usize) {
         let flow = &mut self.flows[index];
-        let mut ack = flow.heard_bare();
-        let Stage::Awake(socket) = &mut flow.stage else {
+        let mut ack = flow.client_acknowledgement();
+        let FlowState::Awake(socket) = &mut flow.state else {
             return;
         };
         if socket.tcp().state() == State::FinWait2 {
             ack.window = ack.window.max(1);
             let ack = ack.frame();
-            let mut scratch = [0; Short::CAPACITY];
+            let mut scratch = [0; ShortFrame::CAPACITY];
             self.interface
                 .ingress(now, socket, ack.packet(), &mut scratch);
         }
@@ -62,7 +62,7 @@ impl Stack {
     /// Handles a flow with nothing left to send. The flow may be at its end, or need other buffers or none.
     pub(crate) fn settle(&mut self, now: Instant, index: usize) {
         let flow = &self.flows[index];
-        let Stage::Awake(socket) = &flow.stage else {
+        let FlowState::Awake(socket) = &flow.state else {
             return;
         };
         let tcp = socket.tcp();
@@ -79,7 +79,7 @@ impl Stack {
             self.sleep(index);
             return;
         }
-        if flow.outgrown && flow.size == Size::Small {
+        if flow.outgrown && flow.size == BufferSize::Small {
             self.grow(now, index);
         }
         self.notify(index);
@@ -89,32 +89,32 @@ impl Stack {
     /// Ends a flow after both sides have finished and everything has been read.
     fn conclude(&mut self, now: Instant, index: usize, linger: bool) {
         if !linger {
-            self.end(index, Ending::Finished, false);
+            self.end(index, FlowEnding::Finished, false);
             return;
         }
         let flow = &mut self.flows[index];
-        let stage = std::mem::replace(&mut flow.stage, Stage::Lingering);
+        let state = std::mem::replace(&mut flow.state, FlowState::Lingering);
         let deadline = now + self.config.linger;
         self.timers.set(index, &mut flow.alarm, Some(deadline));
         let ended = Event::Ended {
             flow: flow.id,
-            ending: Ending::Finished,
+            ending: FlowEnding::Finished,
         };
         self.events.push_back(ended);
-        if let Stage::Awake(socket) = stage {
+        if let FlowState::Awake(socket) = state {
             self.give_back(socket);
         }
     }
 
     pub(crate) fn notify(&mut self, index: usize) {
         let flow = &mut self.flows[index];
-        let Stage::Awake(socket) = &flow.stage else {
+        let FlowState::Awake(socket) = &flow.state else {
             return;
         };
         let tcp = socket.tcp();
         let ended = flow.open && !tcp.may_recv() && !flow.read_end;
-        if (tcp.recv_queue() > 0 || ended) && !flow.told_readable {
-            flow.told_readable = true;
+        if (tcp.recv_queue() > 0 || ended) && !flow.readable_reported {
+            flow.readable_reported = true;
             self.events.push_back(Event::Readable(flow.id));
         }
         // At least half of the buffer is free, so that a bulk writer is not notified for every segment.
@@ -127,16 +127,16 @@ impl Stack {
 
     fn set_alarm(&mut self, now: Instant, index: usize) {
         let flow = &mut self.flows[index];
-        let Stage::Awake(socket) = &flow.stage else {
+        let FlowState::Awake(socket) = &flow.state else {
             return;
         };
         let timer = self.interface.poll_at(now, socket);
         // The socket was just polled, and cannot do at once what it could not do then.
         let timer = timer.map(|at| at.max(now + PAUSE));
-        let timer = timer.or_else(|| flow.awaits_end().then_some(now + REPEAT_END));
+        let timer = timer.or_else(|| flow.awaits_fin_ack().then_some(now + REPEAT_END));
         let patience = if !flow.open {
             Some(flow.heard + self.config.open_timeout)
-        } else if socket.tcp().send_queue() > 0 || flow.awaits_end() {
+        } else if socket.tcp().send_queue() > 0 || flow.awaits_fin_ack() {
             Some(flow.heard + self.config.stall_timeout)
         } else {
             None

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::checksum;
 use crate::config::MAX_PACKET;
-use crate::counters::Refusal;
+use crate::counters::PacketRefusal;
 
 /// The headers of a packet that carries TCP, with the positions of its parts.
 #[derive(Clone, Debug)]
@@ -36,16 +36,16 @@ pub(crate) const ACK: u8 = 0x10;
 
 impl Segment {
     /// Parses the headers of an IP packet. The packet's own length field is authoritative; further bytes are padding.
-    pub(crate) fn parse(packet: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn parse(packet: &[u8]) -> Result<Self, PacketRefusal> {
         if packet.len() > MAX_PACKET {
-            return Err(Refusal::Oversized);
+            return Err(PacketRefusal::Oversized);
         }
-        let (from, to, ip) = carried(TCP, packet)?;
-        let tcp = packet.get(ip.clone()).ok_or(Refusal::Malformed)?;
-        let header: &[u8; 20] = tcp.first_chunk().ok_or(Refusal::Malformed)?;
+        let (from, to, ip) = ip_payload(TCP, packet)?;
+        let tcp = packet.get(ip.clone()).ok_or(PacketRefusal::Malformed)?;
+        let header: &[u8; 20] = tcp.first_chunk().ok_or(PacketRefusal::Malformed)?;
         let length = usize::from(header[12] >> 4) * 4;
         if length < 20 || length > tcp.len() {
-            return Err(Refusal::Malformed);
+            return Err(PacketRefusal::Malformed);
         }
         let segment = Self {
             from: SocketAddr::new(from, u16::from_be_bytes([header[0], header[1]])),
@@ -67,7 +67,7 @@ impl Segment {
     }
 
     /// Returns the segment's length in sequence space.
-    pub(crate) fn space(&self) -> u32 {
+    pub(crate) fn sequence_length(&self) -> u32 {
         // The payload of an IP packet has a 16-bit length.
         let payload = u32::try_from(self.payload.len()).unwrap_or(u32::MAX);
         payload + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
@@ -106,18 +106,18 @@ impl Segment {
     }
 }
 
-pub(crate) fn check_addresses(from: SocketAddr, to: SocketAddr) -> Result<(), Refusal> {
+pub(crate) fn check_addresses(from: SocketAddr, to: SocketAddr) -> Result<(), PacketRefusal> {
     if from.port() == 0 || to.port() == 0 || from == to {
-        return Err(Refusal::Spoofed);
+        return Err(PacketRefusal::Spoofed);
     }
-    if speaks(from.ip()) && speaks(to.ip()) {
+    if is_host_address(from.ip()) && is_host_address(to.ip()) {
         Ok(())
     } else {
-        Err(Refusal::Spoofed)
+        Err(PacketRefusal::Spoofed)
     }
 }
 
-fn speaks(address: IpAddr) -> bool {
+fn is_host_address(address: IpAddr) -> bool {
     let wrong = match address {
         IpAddr::V4(v4) => v4.is_broadcast() || v4.octets()[0] == 0,
         // A mapped address would be a second name for an IPv4 flow.
@@ -126,34 +126,34 @@ fn speaks(address: IpAddr) -> bool {
     !wrong && !address.is_unspecified() && !address.is_multicast() && !address.is_loopback()
 }
 
-type Addressed = (IpAddr, IpAddr, Range<usize>);
+type IpPayload = (IpAddr, IpAddr, Range<usize>);
 
 /// Returns the source, the destination, and the payload's range of a packet of this protocol.
-pub(crate) fn carried(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
+pub(crate) fn ip_payload(protocol: u8, packet: &[u8]) -> Result<IpPayload, PacketRefusal> {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => ipv4(protocol, packet),
         Some(6) => ipv6(protocol, packet),
-        _ => Err(Refusal::Malformed),
+        _ => Err(PacketRefusal::Malformed),
     }
 }
 
-fn ipv4(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
-    let header: &[u8; 20] = packet.first_chunk().ok_or(Refusal::Malformed)?;
+fn ipv4(protocol: u8, packet: &[u8]) -> Result<IpPayload, PacketRefusal> {
+    let header: &[u8; 20] = packet.first_chunk().ok_or(PacketRefusal::Malformed)?;
     let length = usize::from(header[0] & 0xf) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if length < 20 || total < length || total > packet.len() {
-        return Err(Refusal::Malformed);
+        return Err(PacketRefusal::Malformed);
     }
     if checksum::fold(checksum::sum(&packet[..length])) != 0xffff {
-        return Err(Refusal::Checksum);
+        return Err(PacketRefusal::Checksum);
     }
     let fragment = u16::from_be_bytes([header[6], header[7]]);
     // The packet has more fragments, or is not the first.
     if fragment & 0x3fff != 0 {
-        return Err(Refusal::Fragment);
+        return Err(PacketRefusal::Fragment);
     }
     if header[9] != protocol {
-        return Err(Refusal::NotTcp);
+        return Err(PacketRefusal::NotTcp);
     }
     let address = |at: usize| {
         IpAddr::V4(Ipv4Addr::new(
@@ -166,16 +166,16 @@ fn ipv4(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
     Ok((address(12), address(16), length..total))
 }
 
-fn ipv6(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
-    let header: &[u8; 40] = packet.first_chunk().ok_or(Refusal::Malformed)?;
+fn ipv6(protocol: u8, packet: &[u8]) -> Result<IpPayload, PacketRefusal> {
+    let header: &[u8; 40] = packet.first_chunk().ok_or(PacketRefusal::Malformed)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     if length == 0 || 40 + length > packet.len() {
-        return Err(Refusal::Malformed);
+        return Err(PacketRefusal::Malformed);
     }
     match header[6] {
         next if next == protocol => {}
-        FRAGMENT => return Err(Refusal::Fragment),
-        _ => return Err(Refusal::NotTcp),
+        FRAGMENT => return Err(PacketRefusal::Fragment),
+        _ => return Err(PacketRefusal::NotTcp),
     }
     let address = |at: usize| {
         let octets: [u8; 16] = std::array::from_fn(|i| header[at + i]);

@@ -7,7 +7,7 @@ use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
+pub(crate) enum BufferSize {
     Small,
     Large,
 }
@@ -16,7 +16,7 @@ pub(crate) enum Size {
 pub(crate) struct PooledSocket {
     pub(crate) sockets: SocketSet<'static>,
     handle: SocketHandle,
-    pub(crate) size: Size,
+    pub(crate) size: BufferSize,
 }
 
 impl std::fmt::Debug for PooledSocket {
@@ -28,7 +28,7 @@ impl std::fmt::Debug for PooledSocket {
 
 impl PooledSocket {
     /// Creates a socket with `bytes` of buffer in each direction.
-    fn new(size: Size, bytes: usize) -> Self {
+    fn new(size: BufferSize, bytes: usize) -> Self {
         // smoltcp treats the window of its SYN as scaled. The receive buffer is one byte shorter than a power of two,
         // so that a scaled 65535 stays below it. A peer that also treats the window as scaled then cannot overrun the
         // buffer.
@@ -92,14 +92,14 @@ impl SocketPool {
         }
     }
 
-    pub(crate) fn take(&mut self, size: Size) -> Option<Box<PooledSocket>> {
+    pub(crate) fn take(&mut self, size: BufferSize) -> Option<Box<PooledSocket>> {
         let free = self.free(size).pop();
         if free.is_some() {
             return free;
         }
         let other = match size {
-            Size::Small => Size::Large,
-            Size::Large => Size::Small,
+            BufferSize::Small => BufferSize::Large,
+            BufferSize::Large => BufferSize::Small,
         };
         while self.bytes + self.cost(size) > self.limit {
             self.free(other).pop()?;
@@ -112,8 +112,8 @@ impl SocketPool {
     pub(crate) fn put(&mut self, mut socket: Box<PooledSocket>) {
         let size = socket.size;
         let keep = match size {
-            Size::Small => KEEP_SMALL,
-            Size::Large => KEEP_LARGE,
+            BufferSize::Small => KEEP_SMALL,
+            BufferSize::Large => KEEP_LARGE,
         };
         if self.free(size).len() < keep {
             socket.tcp_mut().abort();
@@ -124,15 +124,15 @@ impl SocketPool {
     }
 
     /// Returns the largest window that a socket of this size announces, in bytes.
-    pub(crate) fn window(&self, size: Size) -> usize {
+    pub(crate) fn window(&self, size: BufferSize) -> usize {
         self.cost(size) / 2 - 1
     }
 
     /// Returns the unit of the windows that a socket of this size announces, as a shift. `scaled` says whether the
     /// application scales windows.
-    pub(crate) fn shift(&self, size: Size, scaled: bool) -> u32 {
+    pub(crate) fn shift(&self, size: BufferSize, scaled: bool) -> u32 {
         match size {
-            Size::Large if scaled => self.window.trailing_zeros() - 16,
+            BufferSize::Large if scaled => self.window.trailing_zeros() - 16,
             _ => 0,
         }
     }
@@ -141,17 +141,17 @@ impl SocketPool {
         clippy::vec_box,
         reason = "sockets move between flows and the pool without a copy"
     )]
-    fn free(&mut self, size: Size) -> &mut Vec<Box<PooledSocket>> {
+    fn free(&mut self, size: BufferSize) -> &mut Vec<Box<PooledSocket>> {
         match size {
-            Size::Small => &mut self.small,
-            Size::Large => &mut self.large,
+            BufferSize::Small => &mut self.small,
+            BufferSize::Large => &mut self.large,
         }
     }
 
-    fn cost(&self, size: Size) -> usize {
+    fn cost(&self, size: BufferSize) -> usize {
         let buffers = match size {
-            Size::Small => SMALL,
-            Size::Large => self.window,
+            BufferSize::Small => SMALL,
+            BufferSize::Large => self.window,
         };
         2 * buffers
     }

@@ -8,10 +8,10 @@ use slab::Slab;
 
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
-use crate::craft::Short;
-use crate::datagram::{Datagram, Datagrams};
-use crate::event::{Ending, Event, FlowError, FlowId};
-use crate::flow::{Flow, Stage, Tuple};
+use crate::craft::ShortFrame;
+use crate::datagram::{Datagram, DatagramQueues};
+use crate::event::{Event, FlowEnding, FlowError, StackFlowId};
+use crate::flow::{Flow, FlowState, FourTuple};
 use crate::interface::SharedInterface;
 use crate::offload::FRAME_MAX;
 use crate::socket_pool::SocketPool;
@@ -23,20 +23,20 @@ pub struct Stack {
     pub(crate) config: Config,
     pub(crate) interface: SharedInterface,
     pub(crate) flows: Slab<Flow>,
-    pub(crate) by_tuple: FxHashMap<Tuple, usize>,
+    pub(crate) by_tuple: FxHashMap<FourTuple, usize>,
     /// Number of flows whose handshake is not complete.
     pub(crate) opening: usize,
     pub(crate) pool: SocketPool,
     /// Flows that wait for a socket in order to be written to.
-    pub(crate) starved: VecDeque<FlowId>,
+    pub(crate) starved: VecDeque<StackFlowId>,
     /// Index at which the search for a flow that can spare its socket continues.
-    pub(crate) hand: usize,
+    pub(crate) clock_hand: usize,
     pub(crate) timers: Timers,
     /// Flows that may have something to send.
     dirty: VecDeque<usize>,
     /// Short frames that are sent before all others.
-    replies: VecDeque<Short>,
-    pub(crate) datagrams: Datagrams,
+    replies: VecDeque<ShortFrame>,
+    pub(crate) datagrams: DatagramQueues,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     generation: u32,
@@ -44,7 +44,7 @@ pub struct Stack {
 
 /// The resources that a stack uses at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct StackUsage {
     /// Number of flows, in whatever state.
     pub flows: usize,
     /// Number of flows whose handshake is not complete.
@@ -64,11 +64,11 @@ impl Stack {
             opening: 0,
             pool: SocketPool::new(config.window, config.memory),
             starved: VecDeque::new(),
-            hand: 0,
+            clock_hand: 0,
             timers: Timers::default(),
             dirty: VecDeque::new(),
             replies: VecDeque::new(),
-            datagrams: Datagrams::default(),
+            datagrams: DatagramQueues::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             generation: 0,
@@ -86,7 +86,7 @@ impl Stack {
         }
         let flows = &self.flows;
         let alarm = |index| flows.get(index).map(|flow| flow.alarm);
-        self.timers.tidy(flows.len(), alarm);
+        self.timers.remove_outdated(flows.len(), alarm);
     }
 
     /// Writes the next frame for the device into `frame` and returns its length.
@@ -144,9 +144,9 @@ impl Stack {
     }
 
     /// Returns all flows that can be reset.
-    pub fn flow_ids(&self) -> Vec<FlowId> {
+    pub fn flow_ids(&self) -> Vec<StackFlowId> {
         let alive = self.flows.iter().map(|(_, flow)| flow);
-        let alive = alive.filter(|flow| !matches!(flow.stage, Stage::Lingering));
+        let alive = alive.filter(|flow| !matches!(flow.state, FlowState::Lingering));
         alive.map(|flow| flow.id).collect()
     }
 
@@ -175,8 +175,8 @@ impl Stack {
     }
 
     /// Returns the resources that the stack uses now.
-    pub fn usage(&self) -> Usage {
-        Usage {
+    pub fn usage(&self) -> StackUsage {
+        StackUsage {
             flows: self.flows.len(),
             opening: self.opening,
             buffer_bytes: self.pool.bytes,
@@ -205,7 +205,7 @@ impl Stack {
     }
 
     /// Queues a short frame to be sent before all others.
-    pub(crate) fn reply(&mut self, reply: Short) {
+    pub(crate) fn reply(&mut self, reply: ShortFrame) {
         if self.replies.len() < REPLIES_MAX {
             self.replies.push_back(reply);
         } else {
@@ -213,28 +213,29 @@ impl Stack {
         }
     }
 
-    pub(crate) fn next_id(&mut self) -> FlowId {
+    pub(crate) fn next_id(&mut self) -> StackFlowId {
         self.generation = self.generation.wrapping_add(1);
         // The index is below 2^20, as `Config::check` guarantees.
         let index = u32::try_from(self.flows.vacant_key()).unwrap_or(u32::MAX);
-        FlowId {
+        StackFlowId {
             index,
             generation: self.generation,
         }
     }
 
-    pub(crate) fn find(&self, id: FlowId) -> Result<usize, FlowError> {
+    pub(crate) fn find(&self, id: StackFlowId) -> Result<usize, FlowError> {
         let index = usize::try_from(id.index).map_err(|_| FlowError::Gone)?;
         match self.flows.get(index) {
-            Some(flow) if flow.id == id && !matches!(flow.stage, Stage::Lingering) => Ok(index),
+            Some(flow) if flow.id == id && !matches!(flow.state, FlowState::Lingering) => Ok(index),
             _ => Err(FlowError::Gone),
         }
     }
 
     /// Ends a flow and reports its end to the user. With `reset`, also sends a reset to the application.
-    pub(crate) fn end(&mut self, index: usize, ending: Ending, reset: bool) {
+    pub(crate) fn end(&mut self, index: usize, ending: FlowEnding, reset: bool) {
         if reset {
-            let reply = self.flows[index].bare(crate::segment::RST | crate::segment::ACK, 0);
+            let reply =
+                self.flows[index].empty_segment(crate::segment::RST | crate::segment::ACK, 0);
             self.reply(reply);
         }
         let flow = self.flows[index].id;
@@ -244,35 +245,36 @@ impl Stack {
 
     pub(crate) fn remove(&mut self, index: usize) {
         let flow = self.flows.remove(index);
-        self.by_tuple.remove(&Tuple::new(flow.client, flow.target));
+        self.by_tuple
+            .remove(&FourTuple::new(flow.client, flow.target));
         if !flow.open {
             self.opening -= 1;
         }
-        if let Stage::Awake(socket) = flow.stage {
+        if let FlowState::Awake(socket) = flow.state {
             self.give_back(socket);
         }
     }
 
     fn flow_timeout(&mut self, now: Instant, index: usize) {
         let flow = &self.flows[index];
-        match &flow.stage {
-            Stage::Offered => self.end(index, Ending::TimedOut, true),
-            Stage::Lingering => self.remove(index),
-            Stage::Asleep => {}
-            Stage::Awake(socket) => {
+        match &flow.state {
+            FlowState::Offered => self.end(index, FlowEnding::TimedOut, true),
+            FlowState::Lingering => self.remove(index),
+            FlowState::Asleep => {}
+            FlowState::Awake(socket) => {
                 let patience = if flow.open {
-                    let waits = socket.tcp().send_queue() > 0 || flow.awaits_end();
+                    let waits = socket.tcp().send_queue() > 0 || flow.awaits_fin_ack();
                     waits.then_some(self.config.stall_timeout)
                 } else {
                     Some(self.config.open_timeout)
                 };
                 if patience.is_some_and(|patience| now >= flow.heard + patience) {
-                    self.end(index, Ending::TimedOut, true);
+                    self.end(index, FlowEnding::TimedOut, true);
                     return;
                 }
-                if flow.awaits_end() && self.interface.poll_at(now, socket).is_none() {
+                if flow.awaits_fin_ack() && self.interface.poll_at(now, socket).is_none() {
                     // smoltcp 0.14 forgets a FIN that it fast-retransmits when nothing else is in flight.
-                    let end = flow.end_again();
+                    let end = flow.repeated_fin();
                     self.reply(end);
                 }
                 self.mark(index);

@@ -22,13 +22,13 @@ pub(crate) struct Entry {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Alarm {
+pub(crate) struct FlowAlarm {
     deadline: Option<Instant>,
     queued: Option<Entry>,
 }
 
 impl Timers {
-    pub(crate) fn set(&mut self, index: usize, alarm: &mut Alarm, deadline: Option<Instant>) {
+    pub(crate) fn set(&mut self, index: usize, alarm: &mut FlowAlarm, deadline: Option<Instant>) {
         alarm.deadline = deadline;
         if let Some(at) = deadline
             && alarm.queued.is_none_or(|queued| at < queued.at)
@@ -43,7 +43,7 @@ impl Timers {
 
     /// Returns whether the entry is current for the flow that `alarm` belongs to, and the flow's deadline has passed.
     /// If the deadline is later, queues it again.
-    pub(crate) fn is_due(&mut self, alarm: &mut Alarm, entry: Entry, now: Instant) -> bool {
+    pub(crate) fn is_due(&mut self, alarm: &mut FlowAlarm, entry: Entry, now: Instant) -> bool {
         if alarm.queued != Some(entry) {
             return false;
         }
@@ -74,7 +74,11 @@ impl Timers {
     }
 
     /// Removes outdated entries once there are many. `alarm` returns the alarm of a flow.
-    pub(crate) fn tidy(&mut self, flows: usize, alarm: impl Fn(usize) -> Option<Alarm>) {
+    pub(crate) fn remove_outdated(
+        &mut self,
+        flows: usize,
+        alarm: impl Fn(usize) -> Option<FlowAlarm>,
+    ) {
         if self.heap.len() > 2 * flows + SLACK {
             self.heap.retain(|Reverse(entry)| {
                 alarm(entry.index).is_some_and(|alarm| alarm.queued == Some(*entry))

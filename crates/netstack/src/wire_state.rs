@@ -67,7 +67,7 @@ impl WireState {
     /// of data that it has not sent yet, and fails on numbers that are half of the sequence space apart.
     pub(crate) fn is_plausible(&self, segment: &Segment) -> bool {
         let near = |a: u32, b: u32| a.wrapping_sub(b).cast_signed().unsigned_abs() < FAR;
-        let end = segment.seq.wrapping_add(segment.space());
+        let end = segment.seq.wrapping_add(segment.sequence_length());
         let seen = near(segment.seq, self.receive_next) && near(end, self.receive_next);
         let heard = !segment.has(ACK)
             || near(segment.ack, self.send_next) && !after(segment.ack, self.send_next);
@@ -76,7 +76,7 @@ impl WireState {
 
     /// Records a segment that is sent; `seq` and the acknowledgement are those on the wire.
     pub(crate) fn sent(&mut self, seq: u32, segment: &Segment) {
-        let end = seq.wrapping_add(segment.space());
+        let end = seq.wrapping_add(segment.sequence_length());
         if segment.has(SYN) || after(end, self.send_next) {
             self.send_next = end;
         }

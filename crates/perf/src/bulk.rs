@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use crate::channel::Channel;
-use crate::crew::Job;
 use crate::error::{PerfError, is_closed};
-use crate::meter::{Measured, Meter, micros_since};
+use crate::meter::{Measurement, Meter, micros_since};
 use crate::path::Path;
 use crate::pattern::Pattern;
+use crate::threads::Job;
 
 /// Bytes of one write or read: the same as iperf3, and half of a second-level cache.
 const CHUNK: usize = 128 * 1024;
@@ -17,7 +17,7 @@ pub(crate) fn send(
     channel: &mut Channel,
     job: Job<'_>,
     share: Option<u64>,
-) -> Result<Measured, PerfError> {
+) -> Result<Measurement, PerfError> {
     let mut meter = Meter::new(job.clock);
     let mut path = None;
     // The first write may take long. The receiver counts from its first byte, and closes when its time is over.
@@ -74,7 +74,7 @@ pub(crate) fn receive(
     channel: &mut Channel,
     job: Job<'_>,
     share: Option<u64>,
-) -> Result<Measured, PerfError> {
+) -> Result<Measurement, PerfError> {
     let mut meter = Meter::new(job.clock);
     let mut first = None;
     let how = read(channel, job.seed, share, &mut meter, &mut first);

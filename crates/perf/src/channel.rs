@@ -1,6 +1,6 @@
 //! A measured TCP connection, plain or with TLS.
 //!
-//! Reads and writes block, but for at most [`PATIENCE`] at a time. Then they check whether the measurement is to end.
+//! Reads and writes block, but for at most [`TIMEOUT`] at a time. Then they check whether the measurement is to end.
 //! If so, they return an error of the kind `Interrupted`.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::stop::Stop;
 
 /// Time for which a call blocks before it checks whether the measurement is to end.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(200);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -94,8 +94,8 @@ impl Channel {
         }
         let options = || {
             socket.set_nodelay(true)?;
-            socket.set_read_timeout(Some(PATIENCE))?;
-            socket.set_write_timeout(Some(PATIENCE))
+            socket.set_read_timeout(Some(TIMEOUT))?;
+            socket.set_write_timeout(Some(TIMEOUT))
         };
         options().map_err(PerfError::io("cannot set socket options"))?;
         Ok(Self {

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 
 use crate::channel::Channel;
-use crate::crew::{self, Job};
 use crate::error::PerfError;
-use crate::hello::{self, Answer, Done, Outcome, Ready};
-use crate::meter::{Clock, Measured, micros_since};
+use crate::hello::{self, Done, Response, ServerResult, SessionParameters};
+use crate::meter::{Clock, Measurement, micros_since};
 use crate::plan::{Mode, Plan, Transport};
 use crate::report::{Report, report};
 use crate::stop::Stop;
+use crate::threads::{self, Job};
 use crate::{bulk, exchange, quic, trust, udp};
 
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Progress of a measurement, reported about four times a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct ProgressUpdate {
     /// Time since the first connection was started.
     pub elapsed: Duration,
     /// Bytes or transactions at this end so far, including the warm-up.
@@ -35,13 +35,13 @@ pub fn run(
     address: SocketAddr,
     plan: &Plan,
     stop: &Stop,
-    watch: &mut dyn FnMut(Moment),
+    watch: &mut dyn FnMut(ProgressUpdate),
 ) -> Result<Report, PerfError> {
     plan.check()?;
     if plan.transport == Transport::Quic {
         quic::congestion(plan)?;
     }
-    let mut control = Control::connect(address)?;
+    let mut control = ControlConnection::connect(address)?;
     let ready = control.agree(plan)?;
     let crypto = match plan.transport {
         Transport::Tls | Transport::Quic => Some(trust::client_config(&ready.pin)?),
@@ -50,7 +50,7 @@ pub fn run(
     let clock = Clock::new(plan);
     let began = Instant::now();
     let mut watch = |moved| {
-        watch(Moment {
+        watch(ProgressUpdate {
             elapsed: began.elapsed(),
             moved,
         });
@@ -89,16 +89,16 @@ fn measure(
     address: SocketAddr,
     crypto: Option<Arc<ClientConfig>>,
     watch: &mut dyn FnMut(u64),
-) -> Result<(Measured, Option<String>), PerfError> {
+) -> Result<(Measurement, Option<String>), PerfError> {
     match (job.plan.transport, crypto) {
         (Transport::Udp, _) => {
             let work = |_| udp::ask(job, address);
-            Ok((crew::run(job, 1, &work, watch)?, None))
+            Ok((threads::run(job, 1, &work, watch)?, None))
         }
         (Transport::Quic, Some(crypto)) => {
             let work = |index| quic::client::run(job, address, &crypto, index);
             let threads = quic::client::threads(job.plan);
-            let measured = crew::run(job, threads, &work, watch)?;
+            let measured = threads::run(job, threads, &work, watch)?;
             Ok((measured, Some(quic::congestion(job.plan)?.0.to_owned())))
         }
         (Transport::Tcp | Transport::Tls | Transport::Quic, tls) => {
@@ -112,7 +112,7 @@ fn over_tcp(
     address: SocketAddr,
     tls: Option<&Arc<ClientConfig>>,
     watch: &mut dyn FnMut(u64),
-) -> Result<(Measured, Option<String>), PerfError> {
+) -> Result<(Measurement, Option<String>), PerfError> {
     let plan = job.plan;
     let congestion = OnceLock::new();
     let work = |index| {
@@ -139,16 +139,16 @@ fn over_tcp(
             bulk::send(&mut channel, job, share)
         }
     };
-    let measured = crew::run(job, plan.total_flows(), &work, watch)?;
+    let measured = threads::run(job, plan.total_flows(), &work, watch)?;
     Ok((measured, congestion.into_inner()))
 }
 
-struct Control {
+struct ControlConnection {
     address: SocketAddr,
     socket: TcpStream,
 }
 
-impl Control {
+impl ControlConnection {
     fn connect(address: SocketAddr) -> Result<Self, PerfError> {
         let failed = |source| PerfError::Connect(address, source);
         let socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(failed)?;
@@ -161,7 +161,7 @@ impl Control {
         Ok(Self { address, socket })
     }
 
-    fn agree(&mut self, plan: &Plan) -> Result<Ready, PerfError> {
+    fn agree(&mut self, plan: &Plan) -> Result<SessionParameters, PerfError> {
         let address = self.address;
         let stranger = |_| PerfError::Stranger(address);
         let mut ask = || {
@@ -170,12 +170,12 @@ impl Control {
             hello::receive(&mut self.socket)
         };
         match ask().map_err(stranger)? {
-            Answer::Ready(ready) => Ok(ready),
-            Answer::Refused(why) => Err(PerfError::Refused(why)),
+            Response::Ready(ready) => Ok(ready),
+            Response::Refused(why) => Err(PerfError::Refused(why)),
         }
     }
 
-    fn finish(&mut self) -> Result<Outcome, PerfError> {
+    fn finish(&mut self) -> Result<ServerResult, PerfError> {
         hello::send(&mut self.socket, &Done).map_err(PerfError::Control)?;
         hello::receive(&mut self.socket).map_err(PerfError::Control)
     }

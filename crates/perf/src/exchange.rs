@@ -4,25 +4,25 @@ use std::io;
 use std::time::Instant;
 
 use crate::channel::Channel;
-use crate::crew::Job;
 use crate::error::{PerfError, is_closed};
-use crate::latency::Times;
-use crate::meter::{Measured, Meter, micros_since};
-use crate::pace::Pace;
+use crate::latency::LatencyRecorder;
+use crate::meter::{Measurement, Meter, micros_since};
+use crate::pace::TransactionSchedule;
 use crate::pattern::Pattern;
 use crate::plan::{Mode, Plan};
+use crate::threads::Job;
 
 const CHUNK: usize = 128 * 1024;
 
 /// One direction's payload, compared or written message by message.
-struct Tape {
+struct PayloadStream {
     pattern: Pattern,
     offset: u64,
 }
 
-pub(crate) struct Dialogue {
-    out: Tape,
-    back: Tape,
+pub(crate) struct Exchange {
+    out: PayloadStream,
+    back: PayloadStream,
     buffer: Vec<u8>,
 }
 
@@ -31,15 +31,15 @@ pub(crate) fn ask(
     job: Job<'_>,
     index: u32,
     connect: &dyn Fn() -> Result<Channel, PerfError>,
-) -> Result<Measured, PerfError> {
+) -> Result<Measurement, PerfError> {
     job.clock.begin(job.began);
     let mut meter = Meter::new(job.clock);
-    let mut dialogue = Dialogue::new(job.seed);
-    let mut times = Times::default();
+    let mut dialogue = Exchange::new(job.seed);
+    let mut times = LatencyRecorder::default();
     let mut left = job.plan.share(index);
     let each = job.plan.mode == Mode::Crr;
     let mut open = if each { None } else { Some(connect()?) };
-    let mut pace = Pace::new(job.plan, index, Instant::now());
+    let mut pace = TransactionSchedule::new(job.plan, index, Instant::now());
     let (mut first_us, mut path) = (None, None);
     let mut under_way = false;
     while left != Some(0) {
@@ -60,7 +60,7 @@ pub(crate) fn ask(
         };
         match dialogue.ask(channel, job.plan) {
             Err(_) if job.stop.is_raised() => break,
-            asked => asked.map_err(Fault::told)?,
+            asked => asked.map_err(ExchangeError::into_perf_error)?,
         }
         let now = Instant::now();
         first_us.get_or_insert_with(|| micros_since(job.began, now));
@@ -95,7 +95,7 @@ pub(crate) fn answer(
     channel: &mut Channel,
     plan: &Plan,
     mut left: Option<u64>,
-    dialogue: &mut Dialogue,
+    dialogue: &mut Exchange,
     meter: &mut Meter<'_>,
 ) -> Result<(), PerfError> {
     dialogue.restart();
@@ -104,13 +104,17 @@ pub(crate) fn answer(
             Ok(true) => {}
             Ok(false) => return Ok(()),
             // A client whose time is over closes while an answer is in flight.
-            Err(Fault::Io(error)) if is_closed(&error) && plan.span().is_some() => return Ok(()),
-            // A client that is done reports it on the control connection. The end of this connection may be lost and
-            // arrive later.
-            Err(Fault::Io(error)) if is_over(&error) && left.is_none_or(|left| left == 0) => {
+            Err(ExchangeError::Io(error)) if is_closed(&error) && plan.span().is_some() => {
                 return Ok(());
             }
-            Err(fault) => return Err(fault.told()),
+            // A client that is done reports it on the control connection. The end of this connection may be lost and
+            // arrive later.
+            Err(ExchangeError::Io(error))
+                if is_over(&error) && left.is_none_or(|left| left == 0) =>
+            {
+                return Ok(());
+            }
+            Err(fault) => return Err(fault.into_perf_error()),
         }
         left = left.map(|left| left.saturating_sub(1));
         meter.add(Instant::now(), 1);
@@ -122,13 +126,13 @@ fn is_over(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
 
-enum Fault {
+enum ExchangeError {
     Io(io::Error),
     Corrupt(u64),
 }
 
-impl Fault {
-    fn told(self) -> PerfError {
+impl ExchangeError {
+    fn into_perf_error(self) -> PerfError {
         match self {
             Self::Io(error) => PerfError::flow(error),
             Self::Corrupt(offset) => PerfError::Corrupt(offset),
@@ -136,9 +140,9 @@ impl Fault {
     }
 }
 
-impl Dialogue {
+impl Exchange {
     pub(crate) fn new(seed: u64) -> Self {
-        let tape = |seed| Tape {
+        let tape = |seed| PayloadStream {
             pattern: Pattern::new(seed),
             offset: 0,
         };
@@ -153,26 +157,30 @@ impl Dialogue {
         (self.out.offset, self.back.offset) = (0, 0);
     }
 
-    fn ask(&mut self, channel: &mut Channel, plan: &Plan) -> Result<(), Fault> {
-        self.out.send(channel, plan.request).map_err(Fault::Io)?;
+    fn ask(&mut self, channel: &mut Channel, plan: &Plan) -> Result<(), ExchangeError> {
+        self.out
+            .send(channel, plan.request)
+            .map_err(ExchangeError::Io)?;
         if self.back.expect(channel, plan.response, &mut self.buffer)? {
             Ok(())
         } else {
-            Err(Fault::Io(io::ErrorKind::UnexpectedEof.into()))
+            Err(ExchangeError::Io(io::ErrorKind::UnexpectedEof.into()))
         }
     }
 
     /// Answers one request. Returns `false` if there is no further request.
-    fn answer(&mut self, channel: &mut Channel, plan: &Plan) -> Result<bool, Fault> {
+    fn answer(&mut self, channel: &mut Channel, plan: &Plan) -> Result<bool, ExchangeError> {
         if !self.out.expect(channel, plan.request, &mut self.buffer)? {
             return Ok(false);
         }
-        self.back.send(channel, plan.response).map_err(Fault::Io)?;
+        self.back
+            .send(channel, plan.response)
+            .map_err(ExchangeError::Io)?;
         Ok(true)
     }
 }
 
-impl Tape {
+impl PayloadStream {
     fn send(&mut self, channel: &mut Channel, length: u64) -> io::Result<()> {
         let end = self.offset + length;
         while self.offset < end {
@@ -189,7 +197,7 @@ impl Tape {
         channel: &mut Channel,
         length: u64,
         buffer: &mut [u8],
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, ExchangeError> {
         let begin = self.offset;
         let end = begin + length;
         while self.offset < end {
@@ -197,12 +205,12 @@ impl Tape {
             let most = most.min(buffer.len());
             let read = match channel.read(&mut buffer[..most]) {
                 Ok(0) if self.offset == begin => return Ok(false),
-                Ok(0) => return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(ExchangeError::Io(io::ErrorKind::UnexpectedEof.into())),
                 Ok(read) => read,
-                Err(error) => return Err(Fault::Io(error)),
+                Err(error) => return Err(ExchangeError::Io(error)),
             };
             if let Some(offset) = self.pattern.differs(self.offset, &buffer[..read]) {
-                return Err(Fault::Corrupt(offset));
+                return Err(ExchangeError::Corrupt(offset));
             }
             self.offset += read as u64;
         }

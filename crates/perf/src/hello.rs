@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::meter::Measured;
+use crate::meter::Measurement;
 
 /// First bytes of a control connection. The digit increases when a message changes its meaning.
 pub(crate) const CONTROL: [u8; 8] = *b"QTPERF1C";
@@ -32,13 +32,13 @@ pub(crate) const PREAMBLE: usize = 20;
 const MESSAGE_MAX: usize = 4 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    Ready(Ready),
+pub(crate) enum Response {
+    Ready(SessionParameters),
     Refused(String),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Ready {
+pub(crate) struct SessionParameters {
     /// Identifies data connections; also the seed of the payload.
     pub(crate) cookie: u64,
     /// SHA-256 of the public key that the server presents in TLS and QUIC.
@@ -49,8 +49,8 @@ pub(crate) struct Ready {
 pub(crate) struct Done;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Outcome {
-    pub(crate) measured: Result<Measured, String>,
+pub(crate) struct ServerResult {
+    pub(crate) measured: Result<Measurement, String>,
     /// Congestion controller of the server's sockets, if the server is the sender.
     pub(crate) congestion: Option<String>,
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_say_what_they_are_for() {
+    fn a_connection_states_its_purpose() {
         assert_eq!(flow(preamble(7, 3), 7), Some(3));
         assert_eq!(flow(preamble(7, 3), 8), None);
         for other in [CONTROL, *b"QTPERF2D", *b"GET / HT"] {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_a_stranger_chose_is_limited() {
+    fn a_message_length_is_limited() {
         let message = |length: usize| {
             let length = u32::try_from(length).expect("fits 32 bits");
             let text = [b"\"".as_slice(), &vec![b'a'; length as usize - 2], b"\""].concat();

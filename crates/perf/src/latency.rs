@@ -12,7 +12,7 @@ const STEP_BITS: u32 = 8;
 const ENOUGH: u64 = 10_000;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Times {
+pub(crate) struct LatencyRecorder {
     histogram: Histogram<STEP_BITS>,
     min: Duration,
     /// Sum of the times, in microseconds; `squares` is the sum of their squares.
@@ -44,7 +44,7 @@ pub struct Latency {
     pub variance: f64,
 }
 
-impl Default for Times {
+impl Default for LatencyRecorder {
     fn default() -> Self {
         Self {
             histogram: Histogram::default(),
@@ -55,7 +55,7 @@ impl Default for Times {
     }
 }
 
-impl Times {
+impl LatencyRecorder {
     pub(crate) fn record(&mut self, time: Duration) {
         self.histogram.record(time);
         self.min = self.min.min(time);
@@ -105,10 +105,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantiles_are_those_of_the_times_within_a_256th(
+        fn quantiles_are_exact_within_a_256th(
             times in prop::collection::vec(0..10_000_000_000_u64, 1..300),
         ) {
-            let mut recorded = Times::default();
+            let mut recorded = LatencyRecorder::default();
             for &time in &times {
                 recorded.record(Duration::from_nanos(time));
             }
@@ -127,8 +127,8 @@ mod tests {
     }
 
     #[test]
-    fn mean_and_variance_are_those_of_the_textbook() {
-        let mut halves = [Times::default(), Times::default()];
+    fn mean_and_variance_are_exact() {
+        let mut halves = [LatencyRecorder::default(), LatencyRecorder::default()];
         for (index, time) in [2, 4, 4, 4, 5, 5, 7, 9].into_iter().enumerate() {
             halves[index % 2].record(Duration::from_micros(time));
         }
@@ -141,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn one_in_a_thousand_is_told_from_ten_thousand_on() {
-        let mut recorded = Times::default();
+    fn the_p999_is_reported_from_ten_thousand_samples() {
+        let mut recorded = LatencyRecorder::default();
         assert_eq!(recorded.summary(), None);
         for _ in 0..ENOUGH - 1 {
             recorded.record(Duration::from_micros(10));

@@ -18,7 +18,6 @@
 mod bulk;
 mod channel;
 pub mod client;
-mod crew;
 mod error;
 mod exchange;
 mod hello;
@@ -34,13 +33,14 @@ pub mod report;
 pub mod server;
 mod session;
 mod stop;
+mod threads;
 mod trust;
 mod udp;
 
 pub use error::PerfError;
 pub use latency::Latency;
-pub use pace::Unanswered;
+pub use pace::UnansweredTransactions;
 pub use path::Path;
-pub use plan::{Amount, Loop, Mode, Plan, PlanError, Transport};
+pub use plan::{Amount, EventLoop, Mode, Plan, PlanError, Transport};
 pub use report::Report;
 pub use stop::Stop;

@@ -1,7 +1,7 @@
 //! Counts the traffic: its start, its end, its amount, and its cost in processor time.
 //!
 //! All flows of one end share a [`Clock`], which starts with the first byte of any of them. Each thread counts with its
-//! own [`Meter`], which returns a [`Measured`] at the end.
+//! own [`Meter`], which returns a [`Measurement`] at the end.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,8 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::PerfError;
-use crate::latency::Times;
-use crate::pace::{Pace, Unanswered};
+use crate::latency::LatencyRecorder;
+use crate::pace::{TransactionSchedule, UnansweredTransactions};
 use crate::path::Path;
 use crate::plan::{DURATION_MAX, Plan};
 
@@ -48,7 +48,7 @@ pub(crate) struct Meter<'a> {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
     /// Bytes in each [`INTERVAL`] from the first byte on.
@@ -60,9 +60,9 @@ pub(crate) struct Measured {
     /// Datagrams sent or received, if the number of missing ones is known only from these counts.
     pub(crate) datagrams: u64,
     #[serde(skip)]
-    pub(crate) times: Times,
+    pub(crate) times: LatencyRecorder,
     /// Transactions of an open loop that were not done when its time was over.
-    pub(crate) unanswered: Option<Unanswered>,
+    pub(crate) unanswered: Option<UnansweredTransactions>,
     /// Time from the start to the first answer or byte for which the mode waits, in microseconds.
     pub(crate) first_us: Option<u64>,
 }
@@ -164,13 +164,17 @@ impl<'a> Meter<'a> {
 
     /// Returns the transactions of an open loop that became due while this meter counted and were not done when the
     /// time was over.
-    pub(crate) fn left_over(&self, pace: &Pace, under_way: bool) -> Option<Unanswered> {
+    pub(crate) fn left_over(
+        &self,
+        pace: &TransactionSchedule,
+        under_way: bool,
+    ) -> Option<UnansweredTransactions> {
         let (start, end) = (*self.clock.start.get()?, self.clock.end()?);
         self.over
             .then(|| pace.left_over(under_way, start + self.clock.lead, end))?
     }
 
-    pub(crate) fn finish(&mut self) -> Measured {
+    pub(crate) fn finish(&mut self) -> Measurement {
         let cpu = self.cpu.1.unwrap_or_else(thread_cpu);
         let cpu = cpu.saturating_sub(self.cpu.0).as_nanos();
         let counted = match (self.clock.span, self.clock.start.get(), self.last) {
@@ -180,17 +184,17 @@ impl<'a> Meter<'a> {
                 .saturating_sub(self.clock.lead),
             _ => Duration::ZERO,
         };
-        Measured {
+        Measurement {
             bytes: self.bytes,
             seconds: counted.as_secs_f64(),
             intervals: std::mem::take(&mut self.intervals),
             cpu_ns: vec![u64::try_from(cpu).unwrap_or(u64::MAX)],
-            ..Measured::default()
+            ..Measurement::default()
         }
     }
 }
 
-impl Measured {
+impl Measurement {
     /// Records how the flow ended. A flow that was cut keeps its counts.
     pub(crate) fn ended(mut self, how: Result<(), PerfError>) -> Result<Self, PerfError> {
         match how {
@@ -214,7 +218,10 @@ impl Measured {
         self.datagrams += other.datagrams;
         self.times.merge(&other.times);
         let unanswered = [self.unanswered, other.unanswered];
-        self.unanswered = unanswered.into_iter().flatten().reduce(Unanswered::and);
+        self.unanswered = unanswered
+            .into_iter()
+            .flatten()
+            .reduce(UnansweredTransactions::and);
         let first_us = [self.first_us, other.first_us];
         self.first_us = first_us.into_iter().flatten().min();
         let paths = [self.path.take(), other.path];
@@ -240,7 +247,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn only_what_comes_between_warm_up_and_end_counts() {
+    fn only_bytes_between_warm_up_and_end_count() {
         let plan = Plan {
             amount: Amount::Time(500 * MS),
             warm_up: 200 * MS,
@@ -262,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_has_the_whole_time_and_another_clock_may_be_ahead() {
+    fn a_series_covers_the_whole_time_even_if_the_peer_clock_is_ahead() {
         let plan = Plan {
             amount: Amount::Time(650 * MS),
             warm_up: 200 * MS,
@@ -283,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_end_everything_counts_from_the_first_to_the_last() {
+    fn without_an_end_all_bytes_count() {
         let plan = Plan {
             amount: Amount::Bytes(30),
             warm_up: 200 * MS,

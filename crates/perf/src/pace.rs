@@ -2,8 +2,8 @@
 //!
 //! In a closed loop, a transaction begins when the one before it has ended. In an open loop, the times are fixed before
 //! the first transaction. Latency counts from that time, not from the time at which the transaction could begin, so a
-//! slow answer shows in every transaction that had to wait for it (no coordinated omission). [`Pace::left_over`] counts
-//! the transactions that still wait when the time is over.
+//! slow answer shows in every transaction that had to wait for it (no coordinated omission).
+//! [`TransactionSchedule::left_over`] counts the transactions that still wait when the time is over.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
-use crate::stop::{Stop, Woken};
+use crate::stop::{Stop, WakeReason};
 
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct TransactionSchedule {
     start: Instant,
     /// Time between two transactions of this flow; `None` in a closed loop.
     step: Option<Duration>,
@@ -25,14 +25,14 @@ pub(crate) struct Pace {
 /// Transactions of an open loop that were due but not done when the time was over. Their latencies are unknown; they
 /// exceed the time already waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unanswered {
+pub struct UnansweredTransactions {
     /// Number of these transactions.
     pub count: u64,
     /// Time that the first of them had waited by then, in microseconds.
     pub longest_us: u64,
 }
 
-impl Unanswered {
+impl UnansweredTransactions {
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -41,7 +41,7 @@ impl Unanswered {
     }
 }
 
-impl Pace {
+impl TransactionSchedule {
     /// Creates the pace of flow `index` of the plan. Must be called on the thread that waits.
     pub(crate) fn new(plan: &Plan, index: u32, start: Instant) -> Self {
         let step = plan.rate.map(|rate| {
@@ -82,7 +82,7 @@ impl Pace {
         under_way: bool,
         from: Instant,
         until: Instant,
-    ) -> Option<Unanswered> {
+    ) -> Option<UnansweredTransactions> {
         let step = self.step?.as_nanos().max(1);
         // Number of the first transaction due at or after `moment`.
         let first_at = |moment: Instant| {
@@ -93,11 +93,11 @@ impl Pace {
         let first = undone.max(first_at(from));
         let count = first_at(until).saturating_sub(first);
         if count == 0 {
-            return Some(Unanswered::default());
+            return Some(UnansweredTransactions::default());
         }
         let due = self.start + self.step?.saturating_mul(first);
         let longest = until.saturating_duration_since(due).as_micros();
-        Some(Unanswered {
+        Some(UnansweredTransactions {
             count: count.into(),
             longest_us: u64::try_from(longest).unwrap_or(u64::MAX),
         })
@@ -111,7 +111,7 @@ impl Pace {
             return Ok((!stop.is_raised()).then(Instant::now));
         };
         while Instant::now() < due {
-            if stop.wait(Some(due))? == Woken::Stopped {
+            if stop.wait(Some(due))? == WakeReason::Stopped {
                 return Ok(None);
             }
         }
@@ -132,7 +132,9 @@ mod tests {
             ..Plan::new(Transport::Tcp, Mode::Rr)
         };
         let start = Instant::now();
-        let mut paces: Vec<Pace> = (0..4).map(|index| Pace::new(&plan, index, start)).collect();
+        let mut paces: Vec<TransactionSchedule> = (0..4)
+            .map(|index| TransactionSchedule::new(&plan, index, start))
+            .collect();
         for millis in 0..40 {
             let pace = &mut paces[millis % 4];
             let expected = Duration::from_millis(millis as u64);
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answered_until_the_end_is_counted() {
+    fn unanswered_transactions_are_counted_at_the_end() {
         let plan = Plan {
             rate: Some(1000),
             flows: 2,
@@ -151,7 +153,7 @@ mod tests {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
         let left_over = |index, begun: u32, under_way, from, until| {
-            let mut pace = Pace::new(&plan, index, start);
+            let mut pace = TransactionSchedule::new(&plan, index, start);
             for _ in 0..begun {
                 pace.advance();
             }
@@ -165,21 +167,21 @@ mod tests {
         assert_eq!(left_over(1, 3, true, 0, 20), Some((8, 15_000)));
         assert_eq!(left_over(0, 1, true, 10, 20), Some((5, 10_000)), "warm-up");
         let closed = Plan { rate: None, ..plan };
-        let pace = Pace::new(&closed, 0, start);
+        let pace = TransactionSchedule::new(&closed, 0, start);
         assert_eq!(pace.left_over(true, start, at(20)), None);
         let (one, other) = (
-            Unanswered {
+            UnansweredTransactions {
                 count: 1,
                 longest_us: 5,
             },
-            Unanswered {
+            UnansweredTransactions {
                 count: 2,
                 longest_us: 3,
             },
         );
         assert_eq!(
             one.and(other),
-            Unanswered {
+            UnansweredTransactions {
                 count: 3,
                 longest_us: 5
             }
@@ -187,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn a_late_one_is_late_since_its_moment() {
+    fn the_latency_of_a_late_transaction_starts_at_its_due_time() {
         let plan = Plan {
             rate: Some(1_000_000),
             ..Plan::new(Transport::Tcp, Mode::Rr)
         };
         let stop = Stop::new().expect("new stop");
         let start = Instant::now();
-        let mut pace = Pace::new(&plan, 0, start);
+        let mut pace = TransactionSchedule::new(&plan, 0, start);
         while start.elapsed() < Duration::from_millis(1) {}
         for micros in 0..1000 {
             let due = pace.wait(&stop).expect("wait");

@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_in_any_pieces_is_what_is_expected(
+        fn a_payload_written_in_any_pieces_matches(
             seed in any::<u64>(), offset in 0..u64::MAX / 2, length in 1..200_000_usize, step in 1..90_000_usize,
         ) {
             let step = step.max(length / 100);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_hold_what_is_expected_and_their_memory_is_used_again() {
+    fn lent_pieces_match_and_their_memory_is_reused() {
         let mut pattern = Pattern::new(7);
         let (mut offset, mut held, mut places) = (5, VecDeque::new(), BTreeSet::new());
         for index in 0..1000 {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_in_the_wrong_place_and_of_others_are_noticed() {
+    fn misplaced_and_foreign_blocks_are_detected() {
         let mut pattern = Pattern::new(7);
         let bytes = written(&mut pattern, 0, 4 * BLOCK, BLOCK);
         let swapped = [&bytes[BLOCK..2 * BLOCK], &bytes[..BLOCK]].concat();

@@ -42,7 +42,7 @@ pub struct Plan {
     /// Longest packet in bytes, IP header included; `None` selects the path's maximum.
     pub mtu: Option<u32>,
     /// Way in which the QUIC loop waits.
-    pub event_loop: Loop,
+    pub event_loop: EventLoop,
     /// True to use UDP segmentation offload for sending.
     pub gso: bool,
     /// True to use UDP receive offload.
@@ -92,7 +92,7 @@ pub enum Amount {
 /// The way in which the loop around the QUIC engine waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Loop {
+pub enum EventLoop {
     /// Sleeps until the engine's next deadline, and only then reads the socket. The published mistake.
     SleepTimeout,
     /// Always sleeps for 100 us, then reads the socket. The published repair.
@@ -159,7 +159,7 @@ impl Plan {
             reverse: false,
             congestion: None,
             mtu: None,
-            event_loop: Loop::EventGso,
+            event_loop: EventLoop::EventGso,
             gso: true,
             gro: true,
             ack_every: 10,
@@ -274,16 +274,16 @@ impl Mode {
 mod tests {
     use super::*;
 
-    type Change = fn(&mut Plan);
+    type PlanChange = fn(&mut Plan);
 
     #[test]
-    fn what_cannot_be_done_is_said_before_it_is_tried() {
-        let refusal = |transport, mode, change: Change| {
+    fn an_impossible_plan_is_refused_before_it_starts() {
+        let refusal = |transport, mode, change: PlanChange| {
             let mut plan = Plan::new(transport, mode);
             change(&mut plan);
             plan.check().err()
         };
-        let changes: [(Change, Option<PlanError>); 12] = [
+        let changes: [(PlanChange, Option<PlanError>); 12] = [
             (|_| {}, None),
             (|plan| plan.flows = 0, Some(PlanError::Flows)),
             (|plan| plan.flows = FLOWS_MAX, None),
@@ -316,7 +316,7 @@ mod tests {
                 "{number}"
             );
         }
-        let changes: [(Change, PlanError); 5] = [
+        let changes: [(PlanChange, PlanError); 5] = [
             (|plan| plan.request = 0, PlanError::Message),
             (|plan| plan.response = MESSAGE_MAX + 1, PlanError::Message),
             (|plan| plan.amount = Amount::Bytes(1), PlanError::Amount),

@@ -8,7 +8,7 @@ use quictun_io::udp_port::{self, UdpPort};
 use rustls::ServerConfig;
 
 use crate::error::PerfError;
-use crate::plan::{Loop, Plan, Transport};
+use crate::plan::{EventLoop, Plan, Transport};
 use crate::stop::Stop;
 
 pub(crate) const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ pub struct ServerOptions {
     /// Accepts only this transport, if set.
     pub only: Option<Transport>,
     /// Way in which the server's QUIC loop waits. Overrides the client's choice.
-    pub event_loop: Option<Loop>,
+    pub event_loop: Option<EventLoop>,
 }
 
 pub(crate) struct Server<'a> {

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::latency::Latency;
-use crate::meter::{INTERVAL, Measured};
-use crate::pace::Unanswered;
+use crate::meter::{INTERVAL, Measurement};
+use crate::pace::UnansweredTransactions;
 use crate::path::Path;
 use crate::plan::{Mode, Plan, Transport};
 
@@ -27,9 +27,9 @@ pub struct Report {
     /// True if the measurement was ended early. The report then contains the results up to then.
     pub interrupted: bool,
     /// The part of a stream that arrived.
-    pub receiver: Option<Tally>,
+    pub receiver: Option<EndReport>,
     /// The part of a stream that the sender's socket accepted.
-    pub sender: Option<Tally>,
+    pub sender: Option<EndReport>,
     /// Rate of arrival in each tenth of a second, from the first byte on, including the warm-up.
     pub intervals: Option<Vec<Interval>>,
     /// Number of requests answered, without those of the warm-up.
@@ -44,7 +44,7 @@ pub struct Report {
     pub latency_us: Option<Latency>,
     /// Transactions that an open loop should have begun and that were not done when its time was over. The latencies
     /// above do not include them.
-    pub unanswered: Option<Unanswered>,
+    pub unanswered: Option<UnansweredTransactions>,
     /// Processor time used while the measurement counted.
     pub cpu: CpuReport,
     /// The path as seen by the sender of a stream, or by the client.
@@ -53,7 +53,7 @@ pub struct Report {
 
 /// The traffic that passed one end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Tally {
+pub struct EndReport {
     /// Number of bytes that passed.
     pub bytes: u64,
     /// Time that they took, in seconds.
@@ -89,7 +89,7 @@ pub struct ThreadCpu {
     pub ns: u64,
 }
 
-impl Tally {
+impl EndReport {
     pub(crate) fn new(bytes: u64, seconds: f64) -> Self {
         Self {
             bytes,
@@ -102,11 +102,11 @@ impl Tally {
 pub(crate) fn report(
     plan: &Plan,
     congestion: Option<String>,
-    client: Measured,
-    server: Measured,
+    client: Measurement,
+    server: Measurement,
     total_us: u64,
 ) -> Report {
-    let threads = |measured: &Measured| {
+    let threads = |measured: &Measurement| {
         let thread = |&ns: &u64| ThreadCpu { thread: THREAD, ns };
         measured.cpu_ns.iter().map(thread).collect()
     };
@@ -122,7 +122,7 @@ pub(crate) fn report(
     } else {
         (client, server)
     };
-    let tally = |measured: &Measured| Tally::new(measured.bytes, measured.seconds);
+    let tally = |measured: &Measurement| EndReport::new(measured.bytes, measured.seconds);
     // In the other modes the client sends the requests, and its meter counts them.
     let transactions = (!stream).then_some(sender.bytes);
     Report {

@@ -7,25 +7,25 @@ use quictun_trust::identity;
 use rustix::event::PollFlags;
 
 use crate::error::{PerfError, chain};
-use crate::hello::{self, Answer};
+use crate::hello::{self, Response};
 use crate::plan::{Plan, Transport};
 use crate::ports::{OPENING_TIMEOUT, Server, listen};
-use crate::report::Tally;
+use crate::report::EndReport;
 use crate::session::Session;
-use crate::stop::{Stop, Woken};
+use crate::stop::{Stop, WakeReason};
 use crate::{quic, trust};
 
 pub use crate::ports::ServerOptions;
 
 /// A measurement that the server has finished.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct FinishedMeasurement {
     /// Address of the client.
     pub peer: SocketAddr,
     /// The plan that the client sent.
     pub plan: Plan,
     /// Traffic that passed this end, as bytes of a stream or as transactions, or the reason for the failure.
-    pub outcome: Result<Tally, String>,
+    pub outcome: Result<EndReport, String>,
 }
 
 /// Serves until `stop` is raised. It calls `ready` with the address, and `served` after every measurement.
@@ -33,7 +33,7 @@ pub fn run(
     options: &ServerOptions,
     stop: &Stop,
     ready: &mut dyn FnMut(SocketAddr),
-    served: &mut dyn FnMut(Served),
+    served: &mut dyn FnMut(FinishedMeasurement),
 ) -> Result<(), PerfError> {
     let (listener, udp) = listen(options)?;
     let address = listener
@@ -51,13 +51,13 @@ pub fn run(
     ready(address);
     while !stop.is_raised() {
         let woken = stop.wait_for(&server.listener, PollFlags::IN, None);
-        if woken.map_err(PerfError::io("cannot wait for clients"))? != Woken::Ready {
+        if woken.map_err(PerfError::io("cannot wait for clients"))? != WakeReason::Ready {
             continue;
         }
         if let Some((socket, peer)) = server.accept()
             && let Some((plan, outcome)) = serve(&server, socket)
         {
-            served(Served {
+            served(FinishedMeasurement {
                 peer,
                 plan,
                 outcome,
@@ -67,7 +67,7 @@ pub fn run(
     Ok(())
 }
 
-fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<Tally, String>)> {
+fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<EndReport, String>)> {
     let mut begin = || -> io::Result<Option<Plan>> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(OPENING_TIMEOUT))?;
@@ -83,7 +83,7 @@ fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<Tal
     let plan = begin().ok().flatten()?;
     if let Err(why) = admit(server, &plan) {
         // A failure is ignored, because the client may have closed the connection.
-        hello::send(&mut socket, &Answer::Refused(why.clone())).ok();
+        hello::send(&mut socket, &Response::Refused(why.clone())).ok();
         return Some((plan, Err(why)));
     }
     server.forget_datagrams();
@@ -92,7 +92,7 @@ fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<Tal
         if measured.cut {
             return Err(PerfError::Cut);
         }
-        Ok(Tally::new(measured.bytes, measured.seconds))
+        Ok(EndReport::new(measured.bytes, measured.seconds))
     });
     Some((plan, tally.map_err(|error| chain(&error))))
 }
@@ -117,29 +117,29 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::hello::{Done, Outcome};
+    use crate::hello::{Done, ServerResult};
     use crate::pattern::Pattern;
     use crate::plan::{Amount, Mode};
 
     const LENGTH: usize = 10;
 
     /// Raises the stop even if the test panics; otherwise the scope would wait for the server's thread for ever.
-    struct Ending<'a>(&'a Stop);
+    struct RaiseOnDrop<'a>(&'a Stop);
 
-    impl Drop for Ending<'_> {
+    impl Drop for RaiseOnDrop<'_> {
         fn drop(&mut self) {
             self.0.raise();
         }
     }
 
     /// Sends one request and reports that it is done, while the data connection is still open.
-    fn ask_once(address: SocketAddr, plan: &Plan) -> Outcome {
+    fn ask_once(address: SocketAddr, plan: &Plan) -> ServerResult {
         let mut control = TcpStream::connect(address).expect("connect for control");
         control.write_all(&hello::CONTROL).expect("send opening");
         hello::send(&mut control, plan).expect("send plan");
         let ready = match hello::receive(&mut control).expect("receive answer") {
-            Answer::Ready(ready) => ready,
-            Answer::Refused(why) => panic!("refused: {why}"),
+            Response::Ready(ready) => ready,
+            Response::Refused(why) => panic!("refused: {why}"),
         };
         let mut data = TcpStream::connect(address).expect("connect for data");
         let preamble = hello::preamble(ready.cookie, 0);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_done_may_end_its_connection_later() {
+    fn a_client_that_is_done_may_close_its_connection_later() {
         let options = ServerOptions {
             listen: ([127, 0, 0, 1], 0).into(),
             only: None,
@@ -161,7 +161,7 @@ mod tests {
         };
         let end = Stop::new().expect("new stop");
         std::thread::scope(|scope| {
-            let _ending = Ending(&end);
+            let _ending = RaiseOnDrop(&end);
             let (ready, address) = channel();
             scope.spawn(|| {
                 let mut ready = move |address| ready.send(address).expect("send address");

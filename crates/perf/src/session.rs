@@ -9,14 +9,14 @@ use rustix::event::PollFlags;
 use rustls::ServerConfig;
 
 use crate::channel::Channel;
-use crate::crew::{self, Job};
 use crate::error::{PerfError, chain};
-use crate::exchange::{self, Dialogue};
-use crate::hello::{self, Answer, Done, Outcome, Ready};
-use crate::meter::{Clock, Measured, Meter};
+use crate::exchange::{self, Exchange};
+use crate::hello::{self, Done, Response, ServerResult, SessionParameters};
+use crate::meter::{Clock, Measurement, Meter};
 use crate::plan::{Mode, Plan, Transport};
 use crate::ports::{OPENING_TIMEOUT, Server};
-use crate::stop::{Stop, Woken};
+use crate::stop::{Stop, WakeReason};
+use crate::threads::{self, Job};
 use crate::{bulk, quic, udp};
 
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    pub(crate) fn run(self) -> Result<Measured, PerfError> {
+    pub(crate) fn run(self) -> Result<Measurement, PerfError> {
         // The work ends when the client reports that it is done, or disconnects.
         let measured = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -68,14 +68,14 @@ impl<'a> Session<'a> {
             let measured = self.work();
             if self.begun.get().is_none() {
                 let why = measured.as_ref().err().map(|error| chain(error));
-                let refused = Answer::Refused(why.unwrap_or_default());
+                let refused = Response::Refused(why.unwrap_or_default());
                 // A failure is ignored, because a client that has disconnected needs no answer; `measured` holds the
                 // error.
                 hello::send(&mut &*self.control, &refused).ok();
             }
             measured
         });
-        let outcome = Outcome {
+        let outcome = ServerResult {
             measured: match &measured {
                 Ok(measured) => Ok(measured.clone()),
                 Err(error) => Err(chain(error)),
@@ -93,13 +93,13 @@ impl<'a> Session<'a> {
     }
 
     fn begin(&self) -> Result<(), PerfError> {
-        let ready = Ready {
+        let ready = SessionParameters {
             cookie: self.cookie,
             pin: self.server.pin.clone(),
         };
         self.begun.get_or_init(|| ());
         let mut control = self.control;
-        hello::send(&mut control, &Answer::Ready(ready)).map_err(PerfError::Control)
+        hello::send(&mut control, &Response::Ready(ready)).map_err(PerfError::Control)
     }
 
     /// Waits until the client is done or disconnects, or until the server stops.
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
             } else {
                 stop.wait_for_either(control, &self.server.listener)
             };
-            if !matches!(woken, Ok(Woken::Ready | Woken::Due)) {
+            if !matches!(woken, Ok(WakeReason::Ready | WakeReason::Due)) {
                 return;
             }
             if !over_tcp && let Some((other, _)) = self.server.accept() {
@@ -123,15 +123,15 @@ impl<'a> Session<'a> {
                 .stop
                 .wait_for(control, PollFlags::IN, Some(Instant::now()))
             {
-                Ok(Woken::Due) => {}
+                Ok(WakeReason::Due) => {}
                 // The measurement is over, whether the client reports it or disconnects.
-                Ok(Woken::Ready) => return drop(hello::receive::<Done>(&mut control)),
-                Ok(Woken::Stopped) | Err(_) => return,
+                Ok(WakeReason::Ready) => return drop(hello::receive::<Done>(&mut control)),
+                Ok(WakeReason::Stopped) | Err(_) => return,
             }
         }
     }
 
-    fn work(&self) -> Result<Measured, PerfError> {
+    fn work(&self) -> Result<Measurement, PerfError> {
         let mut plan = self.plan.clone();
         plan.event_loop = self.server.options.event_loop.unwrap_or(plan.event_loop);
         let job = Job {
@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
             began: Instant::now(),
             stop: &self.stop,
         };
-        let (mut nobody, begin) = (|_| {}, || self.begin());
+        let (mut no_progress, begin) = (|_| {}, || self.begin());
         let socket = || {
             let socket = self.server.udp.try_clone();
             socket.map_err(PerfError::io("cannot share the UDP socket"))
@@ -150,33 +150,33 @@ impl<'a> Session<'a> {
             Transport::Tcp | Transport::Tls => {
                 self.begin()?;
                 let work = |_| self.serve_connections(job);
-                crew::run(job, plan.total_flows(), &work, &mut nobody)
+                threads::run(job, plan.total_flows(), &work, &mut no_progress)
             }
             Transport::Quic => {
                 let (name, _) = quic::congestion(&plan)?;
                 self.congestion.get_or_init(|| name.to_owned());
                 let work = |_| quic::server::answer(job, &self.server.crypto, socket()?, &begin);
-                crew::run(job, 1, &work, &mut nobody)
+                threads::run(job, 1, &work, &mut no_progress)
             }
             Transport::Udp => {
                 let work = |_| udp::answer(job, socket()?, &begin);
-                crew::run(job, 1, &work, &mut nobody)
+                threads::run(job, 1, &work, &mut no_progress)
             }
         }
     }
 
     /// Accepts and serves connections on one thread of a measurement over TCP, until the client is done.
-    fn serve_connections(&self, job: Job<'_>) -> Result<Measured, PerfError> {
+    fn serve_connections(&self, job: Job<'_>) -> Result<Measurement, PerfError> {
         let plan = job.plan;
         let tls = (plan.transport == Transport::Tls).then_some(&self.server.crypto);
-        let mut streams = Measured::default();
+        let mut streams = Measurement::default();
         let mut requests = Meter::new(job.clock);
-        let mut dialogue = Dialogue::new(job.seed);
+        let mut dialogue = Exchange::new(job.seed);
         loop {
             let woken = self
                 .stop
                 .wait_for(&self.server.listener, PollFlags::IN, None);
-            if woken.map_err(PerfError::io("cannot wait for connections"))? == Woken::Stopped {
+            if woken.map_err(PerfError::io("cannot wait for connections"))? == WakeReason::Stopped {
                 break;
             }
             let Some((socket, _)) = self.server.accept() else {
@@ -191,7 +191,7 @@ impl<'a> Session<'a> {
         if plan.mode == Mode::Stream {
             return Ok(streams);
         }
-        Ok(Measured {
+        Ok(Measurement {
             cut: streams.cut,
             ..requests.finish()
         })
@@ -202,12 +202,12 @@ impl<'a> Session<'a> {
         job: Job<'_>,
         socket: TcpStream,
         tls: Option<&Arc<ServerConfig>>,
-        dialogue: &mut Dialogue,
+        dialogue: &mut Exchange,
         requests: &mut Meter<'_>,
-    ) -> Result<Measured, PerfError> {
+    ) -> Result<Measurement, PerfError> {
         let plan = job.plan;
         let Some((mut channel, flow)) = self.open(socket, tls)? else {
-            return Ok(Measured::default());
+            return Ok(Measurement::default());
         };
         if let Some(name) = channel.congestion() {
             self.congestion.get_or_init(|| name);
@@ -220,7 +220,7 @@ impl<'a> Session<'a> {
                 let each = plan.mode == Mode::Crr;
                 let left = share.map(|share| if each { 1 } else { share });
                 exchange::answer(&mut channel, plan, left, dialogue, requests)?;
-                Ok(Measured::default())
+                Ok(Measurement::default())
             }
         }
     }
@@ -268,7 +268,7 @@ impl<'a> Session<'a> {
 }
 
 fn refuse(mut socket: TcpStream) {
-    let busy = Answer::Refused("it is busy with another measurement".to_owned());
+    let busy = Response::Refused("it is busy with another measurement".to_owned());
     let mut tell = || {
         socket.set_read_timeout(Some(REFUSAL_TIMEOUT))?;
         hello::send(&mut socket, &busy)?;

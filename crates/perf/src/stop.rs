@@ -11,16 +11,16 @@ use rustix::io::Errno;
 
 /// Ends everything that waits with it. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Stop(Arc<Shared>);
+pub struct Stop(Arc<StopState>);
 
 #[derive(Debug)]
-struct Shared {
+struct StopState {
     raised: AtomicBool,
     event: OwnedFd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Woken {
+pub(crate) enum WakeReason {
     /// The stop was raised.
     Stopped,
     Ready,
@@ -31,7 +31,7 @@ impl Stop {
     /// Creates a stop that is not raised.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(StopState {
             raised: AtomicBool::new(false),
             event: eventfd(0, flags)?,
         })))
@@ -50,7 +50,7 @@ impl Stop {
     }
 
     /// Waits until `until`, if given, or until the stop is raised.
-    pub(crate) fn wait(&self, until: Option<Instant>) -> io::Result<Woken> {
+    pub(crate) fn wait(&self, until: Option<Instant>) -> io::Result<WakeReason> {
         self.poll(&mut [self.watched()], until)
     }
 
@@ -59,11 +59,11 @@ impl Stop {
         fd: impl AsFd,
         flags: PollFlags,
         until: Option<Instant>,
-    ) -> io::Result<Woken> {
+    ) -> io::Result<WakeReason> {
         self.poll(&mut [self.watched(), PollFd::new(&fd, flags)], until)
     }
 
-    pub(crate) fn wait_for_either(&self, a: impl AsFd, b: impl AsFd) -> io::Result<Woken> {
+    pub(crate) fn wait_for_either(&self, a: impl AsFd, b: impl AsFd) -> io::Result<WakeReason> {
         let (a, b) = (
             PollFd::new(&a, PollFlags::IN),
             PollFd::new(&b, PollFlags::IN),
@@ -75,7 +75,7 @@ impl Stop {
         PollFd::new(&self.0.event, PollFlags::IN)
     }
 
-    fn poll(&self, set: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<Woken> {
+    fn poll(&self, set: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<WakeReason> {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let count = match poll(set, timeout.as_ref()) {
@@ -85,9 +85,9 @@ impl Stop {
             Err(error) => return Err(error.into()),
         };
         Ok(match count {
-            _ if self.is_raised() => Woken::Stopped,
-            0 => Woken::Due,
-            _ => Woken::Ready,
+            _ if self.is_raised() => WakeReason::Stopped,
+            0 => WakeReason::Due,
+            _ => WakeReason::Ready,
         })
     }
 }

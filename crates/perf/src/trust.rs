@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ServerConfig};
 use crate::error::PerfError;
 
 pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, PerfError> {
-    let config = tls::server_config(identity, &tls::Shared::open(None, Aead::Auto)?)?;
+    let config = tls::server_config(identity, &tls::SharedConfig::open(None, Aead::Auto)?)?;
     let mut config = ServerConfig::clone(&config);
     config.alpn_protocols = vec![alpn::PERF.to_vec()];
     config.send_tls13_tickets = 0;
@@ -25,7 +25,7 @@ pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Pe
 
 pub(crate) fn client_config(pin: &str) -> Result<Arc<ClientConfig>, PerfError> {
     let trust = ServerTrust::Pins(Pin::from_str(pin).into_iter().collect());
-    let shared = tls::Shared::open(None, Aead::Auto)?;
+    let shared = tls::SharedConfig::open(None, Aead::Auto)?;
     let config = tls::client_config(&trust, &ClientIdentity::default(), Offer::Native, &shared)?;
     let mut config = ClientConfig::clone(&config);
     config.alpn_protocols = vec![alpn::PERF.to_vec()];

@@ -9,19 +9,19 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use quictun_engine::Datagrams;
-use quictun_io::udp_port::{self, Sent, UdpPort};
+use quictun_io::udp_port::{self, SendOutcome, UdpPort};
 use rustix::event::PollFlags;
 
-use crate::crew::Job;
 use crate::error::PerfError;
-use crate::latency::Times;
-use crate::meter::{Measured, Meter, micros_since};
-use crate::pace::Pace;
+use crate::latency::LatencyRecorder;
+use crate::meter::{Measurement, Meter, micros_since};
+use crate::pace::TransactionSchedule;
 use crate::path::{Path, headers, ratio};
 use crate::pattern::Pattern;
 use crate::plan::{Amount, Mode};
 use crate::ports::{client_socket, port};
-use crate::stop::Woken;
+use crate::stop::WakeReason;
+use crate::threads::Job;
 
 /// Bytes of the cookie and the number at the start of every datagram.
 const HEAD: usize = 16;
@@ -42,22 +42,22 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Time for which a sender continues after its own end if the receiver does not report that it has enough.
 const ENOUGH_TIMEOUT: Duration = Duration::from_secs(5);
 
-struct Arrived {
+struct ArrivedDatagram {
     from: SocketAddr,
     number: u64,
     length: usize,
 }
 
-struct Wire<'a> {
+struct UdpChannel<'a> {
     job: Job<'a>,
     udp: UdpPort,
     pattern: Pattern,
-    arrived: Vec<Arrived>,
+    arrived: Vec<ArrivedDatagram>,
     corrupt: Option<u64>,
 }
 
-pub(crate) fn ask(job: Job<'_>, server: SocketAddr) -> Result<Measured, PerfError> {
-    let mut wire = Wire::new(job, client_socket(server)?)?;
+pub(crate) fn ask(job: Job<'_>, server: SocketAddr) -> Result<Measurement, PerfError> {
+    let mut wire = UdpChannel::new(job, client_socket(server)?)?;
     match (job.plan.mode, job.plan.reverse) {
         (Mode::Stream, false) => wire.send_stream(server),
         (Mode::Stream, true) => wire.receive_stream(Some(server)),
@@ -70,20 +70,20 @@ pub(crate) fn answer(
     job: Job<'_>,
     socket: UdpSocket,
     begin: &dyn Fn() -> Result<(), PerfError>,
-) -> Result<Measured, PerfError> {
-    let mut wire = Wire::new(job, socket)?;
+) -> Result<Measurement, PerfError> {
+    let mut wire = UdpChannel::new(job, socket)?;
     begin()?;
     match (job.plan.mode, job.plan.reverse) {
         (Mode::Stream, false) => wire.receive_stream(None),
         (Mode::Stream, true) => match wire.await_first()? {
             Some(client) => wire.send_stream(client),
-            None => Ok(Measured::default()),
+            None => Ok(Measurement::default()),
         },
         (Mode::Rr | Mode::Crr, _) => wire.answers(),
     }
 }
 
-impl<'a> Wire<'a> {
+impl<'a> UdpChannel<'a> {
     fn new(job: Job<'a>, socket: UdpSocket) -> Result<Self, PerfError> {
         Ok(Self {
             job,
@@ -131,7 +131,7 @@ impl<'a> Wire<'a> {
                 if let Some(at) = pattern.differs(offset, payload) {
                     corrupt.get_or_insert(at);
                 }
-                arrived.push(Arrived {
+                arrived.push(ArrivedDatagram {
                     from: datagram.remote,
                     number,
                     length: datagram.data.len(),
@@ -150,7 +150,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    fn wait(&self, until: Option<Instant>) -> Result<Woken, PerfError> {
+    fn wait(&self, until: Option<Instant>) -> Result<WakeReason, PerfError> {
         let woken = self.job.stop.wait_for(&self.udp, PollFlags::IN, until);
         woken.map_err(PerfError::io("cannot wait"))
     }
@@ -181,16 +181,16 @@ impl<'a> Wire<'a> {
             size: bytes.len(),
             segment_size: segment,
         };
-        while self.udp.send(&datagrams, bytes) == Sent::Full {
+        while self.udp.send(&datagrams, bytes) == SendOutcome::Full {
             let woken = self.job.stop.wait_for(&self.udp, PollFlags::OUT, None);
-            if woken.map_err(PerfError::io("cannot wait"))? == Woken::Stopped {
+            if woken.map_err(PerfError::io("cannot wait"))? == WakeReason::Stopped {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn send_stream(&mut self, to: SocketAddr) -> Result<Measured, PerfError> {
+    fn send_stream(&mut self, to: SocketAddr) -> Result<Measurement, PerfError> {
         let job = self.job;
         let size = usize::from(self.payload(to));
         let rate = job.plan.rate.unwrap_or(u64::MAX).max(1);
@@ -206,7 +206,7 @@ impl<'a> Wire<'a> {
         let mut due = Instant::now();
         job.clock.begin(due);
         let mut batch = Vec::new();
-        while left > 0 && self.await_due(due)? != Woken::Stopped {
+        while left > 0 && self.await_due(due)? != WakeReason::Stopped {
             batch.clear();
             for _ in 0..burst.min(self.most(size)) {
                 if left > 0 {
@@ -246,35 +246,35 @@ impl<'a> Wire<'a> {
         }
     }
 
-    fn await_due(&self, due: Instant) -> Result<Woken, PerfError> {
+    fn await_due(&self, due: Instant) -> Result<WakeReason, PerfError> {
         let stop = self.job.stop;
         while Instant::now() < due {
             let woken = stop.wait(Some(due));
-            if woken.map_err(PerfError::io("cannot wait"))? == Woken::Stopped {
-                return Ok(Woken::Stopped);
+            if woken.map_err(PerfError::io("cannot wait"))? == WakeReason::Stopped {
+                return Ok(WakeReason::Stopped);
             }
         }
         Ok(if stop.is_raised() {
-            Woken::Stopped
+            WakeReason::Stopped
         } else {
-            Woken::Due
+            WakeReason::Due
         })
     }
 
     /// Receives until the measurement is to end. A client, which first sends a request to `hello`, stops once it has
     /// everything.
-    fn receive_stream(&mut self, hello: Option<SocketAddr>) -> Result<Measured, PerfError> {
+    fn receive_stream(&mut self, hello: Option<SocketAddr>) -> Result<Measurement, PerfError> {
         let Job { plan, began, .. } = self.job;
         let mut meter = Meter::new(self.job.clock);
         let (mut datagrams, mut bytes, mut first_us) = (0, 0, None);
         let (mut over, mut stopped) = (false, false);
         while !stopped && (hello.is_none() || !over) {
             if let Some(server) = hello.filter(|_| datagrams == 0) {
-                self.tell(server)?;
+                self.send_begin(server)?;
             }
-            let patience = if datagrams == 0 { AGAIN } else { SILENCE };
-            let woken = self.wait(hello.map(|_| Instant::now() + patience))?;
-            stopped = woken == Woken::Stopped;
+            let timeout = if datagrams == 0 { AGAIN } else { SILENCE };
+            let woken = self.wait(hello.map(|_| Instant::now() + timeout))?;
+            stopped = woken == WakeReason::Stopped;
             self.receive()?;
             let now = Instant::now();
             let arrived = std::mem::take(&mut self.arrived);
@@ -288,12 +288,12 @@ impl<'a> Wire<'a> {
                 continue;
             }
             if let Amount::Bytes(all) = plan.amount {
-                over |= bytes >= all || woken == Woken::Due;
+                over |= bytes >= all || woken == WakeReason::Due;
             } else {
                 over |= meter.is_over(now);
             }
             if let Some(last) = arrived.last().filter(|_| over && hello.is_none()) {
-                self.tell(last.from)?;
+                self.send_begin(last.from)?;
             }
         }
         let mut measured = meter.finish();
@@ -302,7 +302,7 @@ impl<'a> Wire<'a> {
     }
 
     /// Sends the datagram that means that the other end may begin, or has sent enough. It has no other use.
-    fn tell(&mut self, to: SocketAddr) -> Result<(), PerfError> {
+    fn send_begin(&mut self, to: SocketAddr) -> Result<(), PerfError> {
         let mut bytes = Vec::new();
         self.write(0, HEAD + 1, &mut bytes);
         self.send(to, &bytes, None).map(drop)
@@ -316,7 +316,7 @@ impl<'a> Wire<'a> {
             if let Some(first) = self.arrived.pop() {
                 return Ok(Some(first.from));
             }
-            if woken == Woken::Stopped {
+            if woken == WakeReason::Stopped {
                 return Ok(None);
             }
         }
@@ -331,14 +331,14 @@ impl<'a> Wire<'a> {
         }
     }
 
-    fn requests(&mut self, server: SocketAddr) -> Result<Measured, PerfError> {
+    fn requests(&mut self, server: SocketAddr) -> Result<Measurement, PerfError> {
         let job = self.job;
         let length = self.message(job.plan.request, server)?;
         self.message(job.plan.response, server)?;
         job.clock.begin(job.began);
         let mut meter = Meter::new(job.clock);
-        let mut times = Times::default();
-        let mut pace = Pace::new(job.plan, 0, Instant::now());
+        let mut times = LatencyRecorder::default();
+        let mut pace = TransactionSchedule::new(job.plan, 0, Instant::now());
         let mut left = job.plan.share(0);
         let (mut number, mut sent, mut first_us) = (0, 0, None);
         let mut under_way = false;
@@ -356,7 +356,7 @@ impl<'a> Wire<'a> {
                 }
                 let again = Instant::now() + AGAIN;
                 while Instant::now() < again {
-                    if self.wait(Some(again))? == Woken::Stopped {
+                    if self.wait(Some(again))? == WakeReason::Stopped {
                         break 'transactions;
                     }
                     self.receive()?;
@@ -387,10 +387,10 @@ impl<'a> Wire<'a> {
         Ok(measured)
     }
 
-    fn answers(&mut self) -> Result<Measured, PerfError> {
+    fn answers(&mut self) -> Result<Measurement, PerfError> {
         let mut meter = Meter::new(self.job.clock);
         let mut answer = Vec::new();
-        while self.wait(None)? != Woken::Stopped {
+        while self.wait(None)? != WakeReason::Stopped {
             self.receive()?;
             for arrived in std::mem::take(&mut self.arrived) {
                 let length = self.message(self.job.plan.response, arrived.from)?;

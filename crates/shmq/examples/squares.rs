@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use quictun_shmq::{Channel, ChannelError, Message, Sleep};
+use quictun_shmq::{Channel, ChannelError, Message, SleepMode};
 
 /// The argument of the other process.
 const OTHER: &str = "--other-process";
@@ -58,7 +58,7 @@ fn next(channel: &mut Channel) -> Result<Message, ChannelError> {
         if let Some(message) = channel.pop()? {
             return Ok(message);
         }
-        if channel.arm(Sleep::Futex) {
+        if channel.arm(SleepMode::Futex) {
             channel.wait(None);
         } else {
             channel.disarm();

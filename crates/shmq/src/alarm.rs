@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::layout::Side;
+use crate::layout::RegionSide;
 use crate::region::Region;
 use crate::ring_pair::ALARM;
 
@@ -12,7 +12,7 @@ use crate::ring_pair::ALARM;
 #[derive(Clone, Debug)]
 pub struct Alarm {
     region: Arc<Region>,
-    side: Side,
+    side: RegionSide,
     /// The eventfd that [`crate::Channel::watch`] created; `None` before that call.
     eventfd: Option<Arc<OwnedFd>>,
     /// Number of times that the alarm was rung. The count is private to this process; it is not in the region.
@@ -20,7 +20,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    pub(crate) fn new(region: Arc<Region>, side: Side) -> Self {
+    pub(crate) fn new(region: Arc<Region>, side: RegionSide) -> Self {
         Self {
             region,
             side,
@@ -36,7 +36,7 @@ impl Alarm {
 
     /// Wakes the thread wherever it sleeps and whatever its doorbell says. Also cancels an arming if the thread has not
     /// gone to sleep yet.
-    pub(crate) fn insist(&self) {
+    pub(crate) fn ring_again(&self) {
         self.region.doorbell(self.side).disarm();
         self.wake();
     }

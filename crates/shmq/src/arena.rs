@@ -19,12 +19,12 @@ const ORDERS: usize = 32;
 /// An allocated part of the local arena, valid until it is passed to [`crate::Channel::release`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the space stays allocated until it is released"]
-pub struct Reserved {
+pub struct Allocation {
     off: u32,
     len: u32,
 }
 
-impl Reserved {
+impl Allocation {
     /// Returns the offset of the first byte in the arena.
     pub fn off(&self) -> u32 {
         self.off
@@ -83,7 +83,7 @@ impl Arena {
     }
 
     /// Allocates a contiguous block of at least `len` bytes. Returns `None` if there is no such block or if `len` is 0.
-    pub(crate) fn reserve(&mut self, len: u32) -> Option<Reserved> {
+    pub(crate) fn reserve(&mut self, len: u32) -> Option<Allocation> {
         let units = len.checked_next_multiple_of(self.unit)? / self.unit;
         let order = units
             .checked_next_power_of_two()
@@ -99,13 +99,13 @@ impl Arena {
             self.insert(at + (1 << size), size);
         }
         self.blocks[at as usize] = Block::Taken { order: low(order) };
-        Some(Reserved {
+        Some(Allocation {
             off: at * self.unit,
             len,
         })
     }
 
-    pub(crate) fn release(&mut self, reserved: &Reserved) {
+    pub(crate) fn release(&mut self, reserved: &Allocation) {
         let mut at = reserved.off / self.unit;
         let Some(Block::Taken { order }) = self.blocks.get(at as usize) else {
             debug_assert!(false, "{reserved:?} does not belong to this arena");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_hold() {
+    fn sizes_from_nothing_to_the_largest_arena_are_handled() {
         let mut none = Arena::new(0);
         assert_eq!(none.reserve(1), None);
         let mut page = Arena::new(PAGE);
@@ -197,14 +197,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_do_not_overlap_and_all_come_back(
+        fn allocations_do_not_overlap_and_all_can_be_freed(
             pages in 1_u32..40,
             steps in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..3 * PAGE, any::<bool>()), 1..200),
         ) {
             let len = pages * PAGE;
             let mut arena = Arena::new(len);
             let fresh = arena.free;
-            let mut taken: Vec<Reserved> = Vec::new();
+            let mut taken: Vec<Allocation> = Vec::new();
             for (which, bytes, give_back) in steps {
                 if give_back && !taken.is_empty() {
                     let part = taken.swap_remove(which.index(taken.len()));

@@ -47,7 +47,7 @@ pub(crate) fn soon_write<T>(line: *const T) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum WaitResult {
     /// The peer woke the thread, or the wait ended for an unknown reason.
     Woken,
     Interrupted,
@@ -78,14 +78,14 @@ impl Futex {
         changed.is_ok()
     }
 
-    pub(crate) fn wait(&self, expected: u32, timeout: Option<Duration>) -> Ended {
+    pub(crate) fn wait(&self, expected: u32, timeout: Option<Duration>) -> WaitResult {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // The private kind of futex does not work here: it never wakes a waiter of another process.
         match futex::wait(&self.0, Flags::empty(), expected, timeout.as_ref()) {
-            Err(Errno::TIMEDOUT) => Ended::TimedOut,
-            Err(Errno::INTR) => Ended::Interrupted,
+            Err(Errno::TIMEDOUT) => WaitResult::TimedOut,
+            Err(Errno::INTR) => WaitResult::Interrupted,
             // The thread was woken, or the word was no longer `expected`.
-            Ok(()) | Err(_) => Ended::Woken,
+            Ok(()) | Err(_) => WaitResult::Woken,
         }
     }
 

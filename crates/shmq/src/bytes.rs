@@ -23,12 +23,12 @@ const AHEAD: usize = 32;
 
 /// A range of shared bytes. It is never a slice, because the peer writes to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedBytes {
     base: NonNull<u8>,
     len: usize,
 }
 
-impl Shared {
+impl SharedBytes {
     /// Creates a range of `len` bytes at `base`.
     ///
     /// # Safety
@@ -331,13 +331,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_at_every_place_comes_back() {
+    fn bytes_of_every_length_at_every_offset_are_read_back() {
         #[repr(align(8))]
         struct Bytes([UnsafeCell<u8>; 640]);
         let memory = Bytes(std::array::from_fn(|_| UnsafeCell::new(0)));
         let base = NonNull::from(&memory.0).cast();
         // SAFETY: the memory lives until the end of the test, and there are no references to the content of the cells.
-        let whole = unsafe { Shared::new(base, memory.0.len()) };
+        let whole = unsafe { SharedBytes::new(base, memory.0.len()) };
         let pattern: Vec<u8> = (0..600_u16)
             .map(|i| u8::try_from(i % 251).expect("in range") + 1)
             .collect();
@@ -390,10 +390,10 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the caller checks the bounds first")]
-    fn no_part_is_outside() {
+    fn every_allocation_lies_inside_the_arena() {
         let mut byte = 0;
         // SAFETY: the byte lives until the end of the test and is used only through this range.
-        let shared = unsafe { Shared::new(NonNull::from(&mut byte), 1) };
+        let shared = unsafe { SharedBytes::new(NonNull::from(&mut byte), 1) };
         shared.part(1, 1);
     }
 }

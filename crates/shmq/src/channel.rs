@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use crate::alarm::Alarm;
 use crate::arena::Arena;
-use crate::atomic::Ended;
-use crate::bytes::Shared;
-use crate::doorbell::{Doorbell, Sleep};
-use crate::layout::{Layout, Side};
+use crate::atomic::WaitResult;
+use crate::bytes::SharedBytes;
+use crate::doorbell::{Doorbell, SleepMode};
+use crate::layout::{Layout, RegionSide};
 use crate::message::Message;
 use crate::peer_watch::PeerWatch;
 use crate::region::{Region, RegionError, RegionRing};
-use crate::ring_pair::{Doorbells, RingPair, Wants};
+use crate::ring_pair::{Doorbells, Interest, RingPair};
 use crate::violation::{ChannelError, Violation};
 
 /// Statistics of a channel.
@@ -40,9 +40,9 @@ pub struct Counters {
 /// Room for one message; see [`Channel::room`].
 #[derive(Debug)]
 #[must_use = "the slot stays empty until a message is put into it"]
-pub struct Room<'a>(&'a mut Channel);
+pub struct FreeSlot<'a>(&'a mut Channel);
 
-impl Room<'_> {
+impl FreeSlot<'_> {
     /// Writes a message, as [`Channel::stage`] does.
     #[inline(always)]
     pub fn put(self, message: Message) {
@@ -53,9 +53,9 @@ impl Room<'_> {
 /// A message that has arrived; see [`Channel::arrived`].
 #[derive(Debug)]
 #[must_use = "the message stays in the ring until it is taken"]
-pub struct Arrived<'a>(&'a mut Channel);
+pub struct ArrivedMessage<'a>(&'a mut Channel);
 
-impl Arrived<'_> {
+impl ArrivedMessage<'_> {
     /// Copies the message out of the ring and frees its slot for the peer.
     #[inline(always)]
     pub fn take(self) -> Message {
@@ -68,8 +68,8 @@ impl Arrived<'_> {
 pub struct Channel {
     ring_pair: RingPair<RegionRing, RegionDoorbells>,
     arena: Arena,
-    ours: Shared,
-    theirs: Shared,
+    ours: SharedBytes,
+    theirs: SharedBytes,
     /// The reason why the peer is gone, once known. Messages that it sent before are still read.
     leaving: Option<ChannelError>,
     /// The violation that broke the channel. Nothing more is written or read.
@@ -79,7 +79,7 @@ pub struct Channel {
     /// The last arming was for a sleep on the descriptor, which then may have something to read.
     on_descriptor: bool,
     /// The events that the current sleep waits for, or that the last one waited for.
-    wants: Wants,
+    interest: Interest,
     empty_wakes: u32,
     alarm: Alarm,
     /// Number of alarms that had been rung at the last wake-up.
@@ -95,22 +95,22 @@ impl Channel {
     /// descriptor ([`memory`](Self::memory)). `generation` distinguishes the region from others.
     pub fn create(arena: u32, generation: u64) -> Result<Self, RegionError> {
         let region = Region::create(Layout::new(arena, generation)?)?;
-        Ok(Self::new(region, Side::First))
+        Ok(Self::new(region, RegionSide::First))
     }
 
     /// Opens a region that the peer created. Only one process may open it, and only once: each ring has exactly one
     /// reader and one writer.
     pub fn open(memory: OwnedFd) -> Result<Self, RegionError> {
-        Ok(Self::new(Region::open(memory)?, Side::Second))
+        Ok(Self::new(Region::open(memory)?, RegionSide::Second))
     }
 
-    fn new(region: Region, side: Side) -> Self {
+    fn new(region: Region, side: RegionSide) -> Self {
         let region = Arc::new(region);
         let bytes = |side| {
             let (base, len) = (region.arena(side), region.layout().arena);
             // SAFETY: the layout places an arena of this length there, inside the mapping, which the channel keeps
             // alive. No reference to its bytes is ever created.
-            unsafe { Shared::new(base, len as usize) }
+            unsafe { SharedBytes::new(base, len as usize) }
         };
         let (tx, rx) = (region.ring(side), region.ring(side.peer()));
         let (arena, ours, theirs) = (region.layout().arena, bytes(side), bytes(side.peer()));
@@ -129,7 +129,7 @@ impl Channel {
             broken: None,
             is_over: false,
             on_descriptor: false,
-            wants: Wants::default(),
+            interest: Interest::default(),
             empty_wakes: 0,
             alarm,
             alarms: 0,
@@ -138,7 +138,7 @@ impl Channel {
     }
 
     /// Watches the peer, which must hold the other end of `socket` (connected, of any kind) as long as it lives. The
-    /// channel also uses the socket to wake a peer that sleeps on its descriptor ([`Sleep::Descriptor`]), so no other
+    /// channel also uses the socket to wake a peer that sleeps on its descriptor ([`SleepMode::Descriptor`]), so no other
     /// code may use the socket from now on.
     pub fn watch(&mut self, socket: OwnedFd) -> std::io::Result<()> {
         let life = PeerWatch::watch(socket, self.alarm.clone())?;
@@ -153,7 +153,7 @@ impl Channel {
     }
 
     /// Returns the descriptor that becomes readable when the doorbell is rung after [`arm`](Self::arm) with
-    /// [`Sleep::Descriptor`]. Returns `None` before [`watch`](Self::watch).
+    /// [`SleepMode::Descriptor`]. Returns `None` before [`watch`](Self::watch).
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.peer_watch().map(PeerWatch::descriptor)
     }
@@ -200,11 +200,11 @@ impl Channel {
     /// Returns room for a message, or `None` if the ring is full.
     // This is separate from writing the message: the message takes no part in the rare path and stays in registers.
     #[inline(always)]
-    pub fn room(&mut self) -> Result<Option<Room<'_>>, ChannelError> {
-        if (self.is_over || !self.ring_pair.tx.has_known_room()) && !self.look_for_room()? {
+    pub fn room(&mut self) -> Result<Option<FreeSlot<'_>>, ChannelError> {
+        if (self.is_over || !self.ring_pair.tx.has_known_room()) && !self.check_for_room()? {
             return Ok(None);
         }
-        Ok(Some(Room(self)))
+        Ok(Some(FreeSlot(self)))
     }
 
     /// Takes the next message, if there is one. Fails once the peer is gone and all its messages have been read.
@@ -218,14 +218,14 @@ impl Channel {
 
     /// Returns the next message if it has arrived. If not, [`pop_other`](Self::pop_other) finds out why.
     #[inline(always)]
-    pub fn arrived(&mut self) -> Option<Arrived<'_>> {
-        (self.broken.is_none() && self.ring_pair.rx.is_there()).then_some(Arrived(self))
+    pub fn arrived(&mut self) -> Option<ArrivedMessage<'_>> {
+        (self.broken.is_none() && self.ring_pair.rx.has_message()).then_some(ArrivedMessage(self))
     }
 
     /// Like [`pop`](Self::pop), for use after [`arrived`](Self::arrived) returned `None`.
     #[inline]
     pub fn pop_other(&mut self) -> Result<Option<Message>, ChannelError> {
-        if !self.is_over && !self.has_news() && self.ring_pair.rx.check().is_ok() {
+        if !self.is_over && !self.has_notice() && self.ring_pair.rx.check().is_ok() {
             return Ok(None);
         }
         self.pop_last()
@@ -235,7 +235,7 @@ impl Channel {
     /// sleep without taking messages.
     #[inline]
     pub fn notice(&mut self) {
-        if self.has_news() {
+        if self.has_notice() {
             self.take_notice();
         }
     }
@@ -271,40 +271,40 @@ impl Channel {
         self.ring_pair.has_work() || self.is_dead()
     }
 
-    /// Like [`has_work`](Self::has_work), for a caller that waits only for `wants`. Once the channel is over, its end
+    /// Like [`has_work`](Self::has_work), for a caller that waits only for `interest`. Once the channel is over, its end
     /// is the only work left, and it counts for every caller that wants anything. The reasons of a ring count until
     /// [`notice`](Self::notice) reads them.
     #[inline]
-    pub fn has_work_for(&mut self, wants: Wants) -> bool {
+    pub fn has_work_for(&mut self, interest: Interest) -> bool {
         if self.is_over {
-            return self.is_work_at_the_end(wants);
+            return self.is_work_at_the_end(interest);
         }
-        self.ring_pair.has_work_for(wants) || self.is_dead()
+        self.ring_pair.has_work_for(interest) || self.is_dead()
     }
 
     /// Flushes and announces that this process is about to sleep. Returns true if it may sleep: continue with
     /// [`wait`](Self::wait), or with [`wake_up`](Self::wake_up) after a sleep elsewhere. Returns false if there is work
     /// after all: continue with [`disarm`](Self::disarm).
-    pub fn arm(&mut self, sleep: Sleep) -> bool {
-        self.wants = self.ring_pair.usual_wants();
+    pub fn arm(&mut self, sleep: SleepMode) -> bool {
+        self.interest = self.ring_pair.usual_interest();
         self.prepare(sleep);
         let idle = self.ring_pair.arm(sleep);
         idle && !self.is_over && !self.is_dead()
     }
 
-    /// Like [`arm`](Self::arm), to sleep until one of `wants` is available ([`has_work_for`](Self::has_work_for)).
-    pub fn arm_for(&mut self, sleep: Sleep, wants: Wants) -> bool {
-        self.wants = wants;
+    /// Like [`arm`](Self::arm), to sleep until one of `interest` is available ([`has_work_for`](Self::has_work_for)).
+    pub fn arm_for(&mut self, sleep: SleepMode, interest: Interest) -> bool {
+        self.interest = interest;
         self.prepare(sleep);
-        let idle = self.ring_pair.arm_for(sleep, wants);
+        let idle = self.ring_pair.arm_for(sleep, interest);
         if self.is_over {
-            return !self.is_work_at_the_end(wants);
+            return !self.is_work_at_the_end(interest);
         }
         idle && !self.is_dead()
     }
 
-    fn prepare(&mut self, sleep: Sleep) {
-        self.on_descriptor = sleep == Sleep::Descriptor;
+    fn prepare(&mut self, sleep: SleepMode) {
+        self.on_descriptor = sleep == SleepMode::Descriptor;
         self.ring_pair
             .doorbells
             .own()
@@ -316,7 +316,7 @@ impl Channel {
         let rung = !self.ring_pair.doorbells.own().is_armed();
         self.disarm();
         if rung {
-            self.note_wake(Ended::Woken);
+            self.note_wake(WaitResult::Woken);
         }
     }
 
@@ -329,14 +329,14 @@ impl Channel {
     }
 
     /// Sleeps until the peer rings, the peer is gone, or `timeout` elapses. Call it after [`arm`](Self::arm) with
-    /// [`Sleep::Futex`] returned true. Returns false if `timeout` elapsed.
+    /// [`SleepMode::Futex`] returned true. Returns false if `timeout` elapsed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let bell = self.ring_pair.doorbells.own();
         let (futex, armed) = bell.sleep_on();
         let ended = futex.wait(armed, timeout);
         bell.disarm();
         self.note_wake(ended);
-        ended != Ended::TimedOut
+        ended != WaitResult::TimedOut
     }
 
     /// Returns whether the peer last reported that it runs on the current processor. Polling for its answer would then
@@ -358,7 +358,7 @@ impl Channel {
 #[derive(Debug)]
 struct RegionDoorbells {
     region: Arc<Region>,
-    side: Side,
+    side: RegionSide,
     peer_watch: Option<PeerWatch>,
 }
 
@@ -373,10 +373,10 @@ impl Doorbells for RegionDoorbells {
         self.region.doorbell(self.side.peer())
     }
 
-    fn wake_peer(&self, sleep: Sleep) {
+    fn wake_peer(&self, sleep: SleepMode) {
         match sleep {
-            Sleep::Futex => self.peer().sleep_on().0.wake(),
-            Sleep::Descriptor => self.peer_watch.iter().for_each(PeerWatch::wake_peer),
+            SleepMode::Futex => self.peer().sleep_on().0.wake(),
+            SleepMode::Descriptor => self.peer_watch.iter().for_each(PeerWatch::wake_peer),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Wakes a sleeping process exactly once, and never notifies a process that is awake.
 //!
 //! ```text
-//!            arm                       ┌──────────── ring: ARMED ─► RUNNING; only the thread that made the change wakes
-//!  RUNNING ───────► ARMED ── fence, look again ──► nothing: wait while it is ARMED ──► RUNNING (disarm)
+//!            arm                       ┌──────────── ring: ARMED ─► RUNNING; only the thread that made the change
+//!  wakes RUNNING ───────► ARMED ── fence, look again ──► nothing: wait while it is ARMED ──► RUNNING (disarm)
 //!     ▲                                  └──────► something arrived meanwhile ────────► RUNNING (disarm)
 //!     └── ring: sets pending bits, wakes no process
 //! ```
@@ -26,7 +26,7 @@ const ARMED_FD: u32 = 3;
 
 /// The place where a process sleeps, which determines how it is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sleep {
+pub enum SleepMode {
     /// In the kernel, on the doorbell's futex: [`crate::Channel::wait`].
     Futex,
     /// In epoll or a similar call, on [`crate::Channel::descriptor`].
@@ -59,15 +59,15 @@ impl Doorbell {
     }
 
     /// Records reasons to wake the doorbell's process. Returns where that process sleeps if the caller must wake it.
-    pub(crate) fn ring(&self, reasons: u64) -> Option<Sleep> {
+    pub(crate) fn ring(&self, reasons: u64) -> Option<SleepMode> {
         // Release and fence: either a process that armed the doorbell sees the bits when it looks again, or the fence
         // lets this thread see that the doorbell is armed. They pair with the fence in `arm` and with the Acquire in
         // `take`.
         self.pending.fetch_or(reasons, Ordering::Release);
         fence(Ordering::SeqCst);
         let (armed, sleep) = match self.state.load() {
-            ARMED => (ARMED, Sleep::Futex),
-            ARMED_FD => (ARMED_FD, Sleep::Descriptor),
+            ARMED => (ARMED, SleepMode::Futex),
+            ARMED_FD => (ARMED_FD, SleepMode::Descriptor),
             _ => return None,
         };
         self.state.change(armed, RUNNING).then_some(sleep)
@@ -75,7 +75,7 @@ impl Doorbell {
 
     /// Announces that the doorbell's process is about to sleep. The process must then check everything again, and may
     /// sleep if it finds no work.
-    pub(crate) fn arm(&self, sleep: Sleep) {
+    pub(crate) fn arm(&self, sleep: SleepMode) {
         self.state.store(armed(sleep));
         // Pairs with the peer's fence before it reads events and state: either the peer sees them, or this process sees
         // the peer's messages.
@@ -125,9 +125,9 @@ impl Doorbell {
     }
 }
 
-fn armed(sleep: Sleep) -> u32 {
+fn armed(sleep: SleepMode) -> u32 {
     match sleep {
-        Sleep::Futex => ARMED,
-        Sleep::Descriptor => ARMED_FD,
+        SleepMode::Futex => ARMED,
+        SleepMode::Descriptor => ARMED_FD,
     }
 }

@@ -55,14 +55,14 @@ const _: () = {
 
 /// One of the two processes that share a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum RegionSide {
     /// The process that created the region.
     First,
     /// The process that received the region's descriptor.
     Second,
 }
 
-impl Side {
+impl RegionSide {
     /// Returns the other side.
     #[must_use]
     pub fn peer(self) -> Self {
@@ -147,22 +147,22 @@ impl Layout {
         Ok(layout)
     }
 
-    pub(crate) fn doorbell(side: Side) -> usize {
+    pub(crate) fn doorbell(side: RegionSide) -> usize {
         DOORBELLS + side as usize * size_of::<Doorbell>()
     }
 
     /// Offset of the cursors of the ring that `side` writes messages into.
-    pub(crate) fn cursors(side: Side) -> usize {
+    pub(crate) fn cursors(side: RegionSide) -> usize {
         CURSORS + side as usize * size_of::<Cursors>()
     }
 
     /// Offset of the slots of the ring that `side` writes messages into.
-    pub(crate) fn slots(side: Side) -> usize {
+    pub(crate) fn slots(side: RegionSide) -> usize {
         SLOTS_AT + side as usize * RING
     }
 
     /// Offset of the arena that `side` writes payloads into.
-    pub(crate) fn arena(self, side: Side) -> usize {
+    pub(crate) fn arena(self, side: RegionSide) -> usize {
         ARENAS + side as usize * self.arena as usize
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_believed_only_as_it_was_written() {
+    fn only_an_unchanged_header_is_accepted() {
         let layout = Layout::new(8192, 7).expect("a valid layout");
         let header = layout.to_header();
         assert_eq!(Layout::from_header(&header), Ok(layout));

@@ -17,7 +17,7 @@
 //!    false, call [`Channel::disarm`] and continue.
 //!
 //! ```
-//! use quictun_shmq::{Channel, Message, Sleep};
+//! use quictun_shmq::{Channel, Message, SleepMode};
 //!
 //! let mut here = Channel::create(1 << 16, 1)?;
 //! // Normally, the descriptor is passed to another process.
@@ -36,7 +36,7 @@
 //! assert_eq!((message.op(), &bytes), (7, b"hello"));
 //!
 //! assert_eq!(there.pop()?, None);
-//! assert!(there.arm(Sleep::Futex), "nothing to do, so the process may sleep");
+//! assert!(there.arm(SleepMode::Futex), "nothing to do, so the process may sleep");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -89,14 +89,14 @@ mod slot;
 mod violation;
 
 pub use alarm::Alarm;
-pub use arena::Reserved;
-pub use channel::payload::Received;
-pub use channel::{Arrived, Channel, Counters, Room};
+pub use arena::Allocation;
+pub use channel::payload::PeerPayload;
+pub use channel::{ArrivedMessage, Channel, Counters, FreeSlot};
 pub use cycles::cycles;
-pub use doorbell::Sleep;
-pub use layout::{ABI_VERSION, HeaderError, MAX_ARENA, PAGE, SLOTS, Side};
+pub use doorbell::SleepMode;
+pub use layout::{ABI_VERSION, HeaderError, MAX_ARENA, PAGE, RegionSide, SLOTS};
 pub use message::{INLINE, Message, MessageTooLong};
 pub use region::RegionError;
 pub use ring::BATCH;
-pub use ring_pair::Wants;
+pub use ring_pair::Interest;
 pub use violation::{ChannelError, Violation};

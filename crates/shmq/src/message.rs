@@ -9,7 +9,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use half::Half;
+use word_pair::WordPair;
 
 /// Number of 64-bit words in a message.
 pub(crate) const WORDS: usize = 8;
@@ -23,7 +23,7 @@ pub const INLINE: usize = 32;
 /// meaning: a payload in the sender's arena. Setters write two words at a time.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
-pub struct Message([Half; WORDS / 2]);
+pub struct Message([WordPair; WORDS / 2]);
 
 /// The error for a payload that is too long to be carried inline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -31,14 +31,14 @@ pub struct Message([Half; WORDS / 2]);
 pub struct MessageTooLong(usize);
 
 #[cfg(target_arch = "x86_64")]
-mod half {
+mod word_pair {
     use std::arch::x86_64::{__m128i, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_unpackhi_epi64};
 
     #[derive(Clone, Copy)]
     #[repr(transparent)]
-    pub(super) struct Half(__m128i);
+    pub(super) struct WordPair(__m128i);
 
-    impl Half {
+    impl WordPair {
         #[inline(always)]
         pub(super) fn new(low: u64, high: u64) -> Self {
             // SAFETY: every x86-64 processor has SSE2.
@@ -60,12 +60,12 @@ mod half {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-mod half {
+mod word_pair {
     #[derive(Clone, Copy)]
     #[repr(C)]
-    pub(super) struct Half(u64, u64);
+    pub(super) struct WordPair(u64, u64);
 
-    impl Half {
+    impl WordPair {
         #[inline(always)]
         pub(super) fn new(low: u64, high: u64) -> Self {
             Self(low, high)
@@ -93,8 +93,12 @@ impl Message {
     /// Returns all words. The low half of the first word, which belongs to the ring, is zero.
     fn to_words(self) -> [u64; WORDS] {
         let mut words = std::array::from_fn(|at| {
-            let half = self.0[at / 2];
-            if at % 2 == 0 { half.low() } else { half.high() }
+            let word_pair = self.0[at / 2];
+            if at % 2 == 0 {
+                word_pair.low()
+            } else {
+                word_pair.high()
+            }
         });
         words[0] = words[0] >> 32 << 32;
         words
@@ -124,13 +128,13 @@ impl Message {
     // SAFETY: the caller upholds the contract.
     #[inline(always)]
     pub(crate) unsafe fn read_from(from: *const Self) -> Self {
-        let halves: *const Half = from.cast();
+        let halves: *const WordPair = from.cast();
         Self(std::array::from_fn(|at| {
             // SAFETY: `at` is one of the four pieces of a line.
-            let half = unsafe { halves.add(at) };
+            let word_pair = unsafe { halves.add(at) };
             // SAFETY: the piece is readable, any bits are valid words, and the compiler assumes nothing about a
             // volatile read.
-            unsafe { half.read_volatile() }
+            unsafe { word_pair.read_volatile() }
         }))
     }
 
@@ -147,12 +151,12 @@ impl Message {
         let second = unsafe { words.add(1) };
         // SAFETY: the caller guarantees that the line is writable.
         unsafe { second.write_volatile(self.0[0].high()) };
-        let halves: *mut Half = to.cast();
+        let halves: *mut WordPair = to.cast();
         for at in 1..WORDS / 2 {
             // SAFETY: `at` is one of the four pieces of a line.
-            let half = unsafe { halves.add(at) };
+            let word_pair = unsafe { halves.add(at) };
             // SAFETY: the caller guarantees that the line is writable.
-            unsafe { half.write_volatile(self.0[at]) };
+            unsafe { word_pair.write_volatile(self.0[at]) };
         }
     }
 
@@ -161,7 +165,7 @@ impl Message {
     #[must_use]
     pub fn with_head(mut self, cid: u32, op: u16, flags: u16, sock: u32) -> Self {
         let ops = u32::from(op) | u32::from(flags) << 16;
-        self.0[0] = Half::new(u64::from(cid) << 32, pair(ops, sock));
+        self.0[0] = WordPair::new(u64::from(cid) << 32, pair(ops, sock));
         self
     }
 
@@ -185,7 +189,7 @@ impl Message {
     #[inline(always)]
     #[must_use]
     pub fn with_payload(mut self, off: u32, len: u32) -> Self {
-        self.0[1] = Half::new(pair(off, len), self.arg());
+        self.0[1] = WordPair::new(pair(off, len), self.arg());
         self
     }
 
@@ -193,7 +197,7 @@ impl Message {
     #[inline(always)]
     #[must_use]
     pub fn with_arg(mut self, arg: u64) -> Self {
-        self.0[1] = Half::new(self.0[1].low(), arg);
+        self.0[1] = WordPair::new(self.0[1].low(), arg);
         self
     }
 
@@ -216,8 +220,8 @@ impl Message {
             None => 0,
         };
         let mut message = self.with_payload(0, len);
-        message.0[2] = Half::new(word(0), word(1));
-        message.0[3] = Half::new(word(2), word(3));
+        message.0[2] = WordPair::new(word(0), word(1));
+        message.0[3] = WordPair::new(word(2), word(3));
         Ok(message)
     }
 
@@ -277,7 +281,7 @@ impl Message {
         // The pointer is derived from the whole array: a pointer to one element must not be used to access the next.
         let halves = self.0.as_ptr();
         // SAFETY: this is the third of the four pieces of a line.
-        let last: *const Half = unsafe { halves.add(2) };
+        let last: *const WordPair = unsafe { halves.add(2) };
         // SAFETY: these are the last two of four pieces: 32 initialised bytes without padding, borrowed with `self`.
         unsafe { &*last.cast() }
     }
@@ -286,7 +290,7 @@ impl Message {
 impl Default for Message {
     #[inline(always)]
     fn default() -> Self {
-        Self([Half::new(0, 0); WORDS / 2])
+        Self([WordPair::new(0, 0); WORDS / 2])
     }
 }
 

@@ -36,7 +36,7 @@ struct PeerState {
 
 #[derive(Debug)]
 pub(crate) struct PeerWatch {
-    news: Arc<PeerState>,
+    state: Arc<PeerState>,
     socket: Arc<OwnedFd>,
     /// An eventfd that becomes readable when another thread of this process rings. The peer never gets it, because it
     /// could fill it.
@@ -57,25 +57,25 @@ impl PeerWatch {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
             epoll::add(&both, fd, epoll::EventData::new_u64(0), flags)?;
         }
-        let news = Arc::new(PeerState {
+        let state = Arc::new(PeerState {
             died: AtomicBool::new(false),
             noticed: AtomicBool::new(false),
         });
         let (socket, end, alarm) = (Arc::new(socket), Arc::new(end), Arc::new(alarm));
-        let (life, told, seen) = (socket.clone(), end.clone(), news.clone());
+        let (life, told, seen) = (socket.clone(), end.clone(), state.clone());
         let alarmed = own.with_eventfd(alarm.clone());
         let thread = std::thread::Builder::new()
             .name("shmq-peer".to_owned())
             .stack_size(STACK)
             .spawn(move || {
-                if until_hangup(life.as_fd(), told.as_fd()) {
+                if wait_for_hangup(life.as_fd(), told.as_fd()) {
                     // Pairs with the Acquire in `died`.
                     seen.died.store(true, Ordering::Release);
                     wake(&seen, told.as_fd(), &alarmed);
                 }
             })?;
         Ok(Self {
-            news,
+            state,
             socket,
             alarm,
             both,
@@ -88,13 +88,13 @@ impl PeerWatch {
     pub(crate) fn died(&self) -> bool {
         // Pairs with the Release in the thread. The kernel closed the peer's socket after the peer's last write, so a
         // thread that sees this flag also sees those writes.
-        self.news.died.load(Ordering::Acquire)
+        self.state.died.load(Ordering::Acquire)
     }
 
     /// Records that the channel knows about its end. The watching thread stops waking, and data or the end of the
     /// socket no longer make the descriptor readable.
     pub(crate) fn set_noticed(&self) {
-        if !self.news.noticed.swap(true, Ordering::Relaxed) {
+        if !self.state.noticed.swap(true, Ordering::Relaxed) {
             let taken_out = epoll::delete(&self.both, &*self.socket);
             debug_assert!(taken_out.is_ok(), "the socket was added in `watch`");
         }
@@ -143,7 +143,7 @@ impl Drop for PeerWatch {
 }
 
 /// Waits until the peer's end of the socket is closed. Returns false if `end` asks the thread to stop.
-fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
+fn wait_for_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(socket, PollFlags::RDHUP),
@@ -164,10 +164,10 @@ fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
 /// Wakes the sleeping thread again and again until it acknowledges. One wake-up may not suffice: another process that
 /// holds the memory of the dead peer can undo it, even repeatedly. A thread that waits for edges, as tokio does, may
 /// also have consumed the edge of the socket before `died` was set.
-fn wake(news: &PeerState, end: BorrowedFd<'_>, alarm: &Alarm) {
+fn wake(state: &PeerState, end: BorrowedFd<'_>, alarm: &Alarm) {
     let mut pause = RETRY;
-    while !news.noticed.load(Ordering::Relaxed) {
-        alarm.insist();
+    while !state.noticed.load(Ordering::Relaxed) {
+        alarm.ring_again();
         let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::IN)];
         let timeout = rustix::event::Timespec::try_from(pause).ok();
         let polled = rustix::event::poll(&mut fds, timeout.as_ref());

@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use thiserror::Error;
 
 use crate::doorbell::Doorbell;
-use crate::layout::{HEADER, HeaderError, Layout, Side};
+use crate::layout::{HEADER, HeaderError, Layout, RegionSide};
 use crate::ring::{Cursors, RingMemory};
 use crate::slot::Slot;
 
@@ -116,7 +116,7 @@ impl Region {
         self.layout
     }
 
-    pub(crate) fn doorbell(&self, side: Side) -> &Doorbell {
+    pub(crate) fn doorbell(&self, side: RegionSide) -> &Doorbell {
         let at: NonNull<Doorbell> = self.at(Layout::doorbell(side));
         // SAFETY: the doorbell is inside the mapping and aligned (the layout asserts both). It consists of atomics,
         // which both processes may change, and every bit pattern is a valid value.
@@ -124,7 +124,7 @@ impl Region {
     }
 
     /// Returns the ring that `side` writes messages into.
-    pub(crate) fn ring(self: &Arc<Self>, side: Side) -> RegionRing {
+    pub(crate) fn ring(self: &Arc<Self>, side: RegionSide) -> RegionRing {
         RegionRing {
             cursors: self.at(Layout::cursors(side)),
             slots: self.at(Layout::slots(side)),
@@ -133,7 +133,7 @@ impl Region {
     }
 
     /// Returns the first byte of the arena that `side` writes payloads into.
-    pub(crate) fn arena(&self, side: Side) -> NonNull<u8> {
+    pub(crate) fn arena(&self, side: RegionSide) -> NonNull<u8> {
         self.at(self.layout.arena(side))
     }
 

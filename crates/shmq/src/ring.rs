@@ -194,7 +194,7 @@ impl<P: RingMemory> Consumer<P> {
     }
 
     #[inline(always)]
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn has_message(&self) -> bool {
         let slots = self.place.slots();
         let first = slots[index(self.head, slots.len())].first();
         turn_of(first) == turn(self.head, slots.len())

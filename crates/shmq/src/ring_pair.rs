@@ -8,7 +8,7 @@
 //! tests run this very code through all interleavings.
 
 use super::atomic::{Ordering, fence};
-use super::doorbell::{Doorbell, Sleep};
+use super::doorbell::{Doorbell, SleepMode};
 use super::ring::{Consumer, Producer, RingMemory};
 use super::slot::Message;
 use crate::violation::Violation;
@@ -16,14 +16,14 @@ use crate::violation::Violation;
 /// Reasons to ring: new messages, new room in the ring, and the end of the channel.
 pub(crate) const MESSAGES: u64 = 1;
 pub(crate) const SPACE: u64 = 2;
-pub(crate) const BYE: u64 = 4;
+pub(crate) const END: u64 = 4;
 
 /// Reason to ring: another thread of the same process has work for the thread that waits.
 pub(crate) const ALARM: u64 = 8;
 
 /// The events that a process waits for, besides the end of its peer and alarms from its own threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
+pub struct Interest {
     /// Wait for messages. If unset, messages stay in the ring.
     pub messages: bool,
     /// Wait for room in a ring that was full.
@@ -33,7 +33,7 @@ pub struct Wants {
 pub(crate) trait Doorbells {
     fn own(&self) -> &Doorbell;
     fn peer(&self) -> &Doorbell;
-    fn wake_peer(&self, sleep: Sleep);
+    fn wake_peer(&self, sleep: SleepMode);
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
     pub(crate) fn take(&mut self) -> Message {
         let message = self.rx.take();
         if self.rx.unpublished() >= self.publish_after {
-            self.give_room();
+            self.publish_room();
         }
         message
     }
@@ -128,44 +128,44 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
     }
 
     #[inline]
-    pub(crate) fn has_work_for(&mut self, wants: Wants) -> bool {
-        (wants.messages && self.rx.is_ready())
+    pub(crate) fn has_work_for(&mut self, interest: Interest) -> bool {
+        (interest.messages && self.rx.is_ready())
             || self.doorbells.own().is_pending()
-            || (wants.room && !matches!(self.tx.has_room(), Ok(false)))
+            || (interest.room && !matches!(self.tx.has_room(), Ok(false)))
     }
 
     /// Returns what a process waits for that takes all messages: messages, and room if it found none.
-    pub(crate) fn usual_wants(&self) -> Wants {
-        Wants {
+    pub(crate) fn usual_interest(&self) -> Interest {
+        Interest {
             messages: true,
             room: self.room_wanted,
         }
     }
 
     /// Like [`arm_for`](Self::arm_for) with the [usual](Self::usual_wants) events.
-    pub(crate) fn arm(&mut self, sleep: Sleep) -> bool {
-        self.announce(sleep, self.usual_wants());
+    pub(crate) fn arm(&mut self, sleep: SleepMode) -> bool {
+        self.announce(sleep, self.usual_interest());
         !self.has_work()
     }
 
     /// Announces that this process is about to sleep, and returns whether it may. Publishes staged messages before the
     /// announcement and wakes the peer only after it. A peer that then takes over this processor finds that its answer
     /// has to wake this process.
-    pub(crate) fn arm_for(&mut self, sleep: Sleep, wants: Wants) -> bool {
-        self.announce(sleep, wants);
-        !self.has_work_for(wants)
+    pub(crate) fn arm_for(&mut self, sleep: SleepMode, interest: Interest) -> bool {
+        self.announce(sleep, interest);
+        !self.has_work_for(interest)
     }
 
-    fn announce(&mut self, sleep: Sleep, wants: Wants) {
+    fn announce(&mut self, sleep: SleepMode, interest: Interest) {
         self.tx.publish();
         let before = self.rx.publish();
-        if wants.messages {
+        if interest.messages {
             self.rx.arm();
         }
-        if wants.room {
+        if interest.room {
             self.tx.arm();
         }
-        // This fence also serves as the fence of `flush` and of `give_room`.
+        // This fence also serves as the fence of `flush` and of `publish_room`.
         self.doorbells.own().arm(sleep);
         self.notify();
         if self.rx.settle(before) {
@@ -185,7 +185,7 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
     }
 
     #[cold]
-    fn give_room(&mut self) {
+    fn publish_room(&mut self) {
         let before = self.rx.publish();
         // Pairs with the fence in `Doorbell::arm`, which follows `Producer::arm`.
         fence(Ordering::SeqCst);

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::pattern;
-use crate::script::{Read, Script, Write};
-use crate::socket::{AppRead, AppSocket};
+use crate::script::{ReadStep, Script, WriteStep};
+use crate::socket::{AppEnd, AppRead};
 
 /// Maximum bytes moved by one read or write step, before the other direction gets its turn.
 const TURN: usize = 64 * 1024;
@@ -17,7 +17,7 @@ const ECHO_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct App {
     name: String,
-    pub(crate) socket: AppSocket,
+    pub(crate) socket: AppEnd,
     script: Script,
     writing: usize,
     reading: usize,
@@ -29,13 +29,13 @@ pub struct App {
     read_wait: Option<Instant>,
     echo: VecDeque<u8>,
     closed: bool,
-    outcome: Outcome,
+    outcome: AppOutcome,
     scratch: Vec<u8>,
 }
 
 /// A summary of what an application has observed and done so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct AppOutcome {
     /// Time at which the connection was created.
     pub opened: Instant,
     /// Bytes that the connection accepted from the application.
@@ -47,16 +47,16 @@ pub struct Outcome {
     /// Time of the latest byte so far.
     pub last_byte: Option<Instant>,
     /// State of the incoming direction.
-    pub incoming: Incoming,
+    pub incoming: IncomingState,
     /// State of the outgoing direction.
-    pub outgoing: Outgoing,
+    pub outgoing: OutgoingState,
     /// Time at which both directions had ended.
     pub over: Option<Instant>,
 }
 
 /// State of an application's incoming direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incoming {
+pub enum IncomingState {
     /// More bytes may arrive.
     Open,
     /// The peer finished the direction (FIN).
@@ -69,7 +69,7 @@ pub enum Incoming {
 
 /// State of an application's outgoing direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outgoing {
+pub enum OutgoingState {
     /// The application may send more bytes.
     Open,
     /// The application finished the direction (FIN).
@@ -80,20 +80,20 @@ pub enum Outgoing {
     Reset,
 }
 
-impl Outcome {
+impl AppOutcome {
     /// Returns true if both directions have ended, so that nothing more can happen.
     pub fn is_over(&self) -> bool {
-        self.incoming != Incoming::Open && self.outgoing != Outgoing::Open
+        self.incoming != IncomingState::Open && self.outgoing != OutgoingState::Open
     }
 
     /// Returns true if both directions ended with a FIN.
     pub fn is_clean(&self) -> bool {
-        self.incoming == Incoming::Fin && self.outgoing == Outgoing::Finished
+        self.incoming == IncomingState::Fin && self.outgoing == OutgoingState::Finished
     }
 
     /// Returns true if the other side reset the connection.
     pub fn was_reset(&self) -> bool {
-        self.incoming == Incoming::Reset || self.outgoing == Outgoing::Reset
+        self.incoming == IncomingState::Reset || self.outgoing == OutgoingState::Reset
     }
 
     /// Returns the time from the creation of the connection to the first received byte.
@@ -103,7 +103,7 @@ impl Outcome {
 }
 
 impl App {
-    pub(crate) fn new(name: String, socket: AppSocket, script: Script, now: Instant) -> Self {
+    pub(crate) fn new(name: String, socket: AppEnd, script: Script, now: Instant) -> Self {
         Self {
             name,
             socket,
@@ -116,14 +116,14 @@ impl App {
             read_wait: None,
             echo: VecDeque::new(),
             closed: false,
-            outcome: Outcome {
+            outcome: AppOutcome {
                 opened: now,
                 sent: 0,
                 received: 0,
                 first_byte: None,
                 last_byte: None,
-                incoming: Incoming::Open,
-                outgoing: Outgoing::Open,
+                incoming: IncomingState::Open,
+                outgoing: OutgoingState::Open,
                 over: None,
             },
             scratch: Vec::new(),
@@ -136,7 +136,7 @@ impl App {
     }
 
     /// Returns what the application has observed and done so far.
-    pub fn outcome(&self) -> &Outcome {
+    pub fn outcome(&self) -> &AppOutcome {
         &self.outcome
     }
 
@@ -169,18 +169,18 @@ impl App {
     }
 
     fn run_read(&mut self, now: Instant) -> bool {
-        if self.outcome.incoming != Incoming::Open {
+        if self.outcome.incoming != IncomingState::Open {
             return false;
         }
         if self.socket.is_reset() {
             self.see_reset();
             return true;
         }
-        let Some(most) = self.appetite(now) else {
+        let Some(most) = self.read_limit(now) else {
             return false;
         };
         self.scratch.clear();
-        let looks = self.script.expects.is_some() || self.script.write.contains(&Write::Echo);
+        let looks = self.script.expects.is_some() || self.script.write.contains(&WriteStep::Echo);
         // Most applications of a long run only count bytes and do not inspect them.
         let into = looks.then_some(&mut self.scratch);
         match self.socket.read(into, most) {
@@ -190,7 +190,7 @@ impl App {
             }
             AppRead::Blocked => false,
             AppRead::Fin => {
-                self.outcome.incoming = Incoming::Fin;
+                self.outcome.incoming = IncomingState::Fin;
                 true
             }
             AppRead::Reset => {
@@ -201,36 +201,36 @@ impl App {
     }
 
     /// Returns the number of bytes to read now, or `None` if the application does not read now.
-    fn appetite(&mut self, now: Instant) -> Option<usize> {
+    fn read_limit(&mut self, now: Instant) -> Option<usize> {
         if self.read_wait.is_some_and(|until| now < until) {
             return None;
         }
-        if self.script.write.contains(&Write::Echo) && self.echo.len() >= ECHO_MAX {
+        if self.script.write.contains(&WriteStep::Echo) && self.echo.len() >= ECHO_MAX {
             return None;
         }
         match self.script.read.get(self.reading) {
             None => Some(TURN),
-            Some(Read::Bytes(most)) => {
+            Some(ReadStep::Bytes(most)) => {
                 let left = most - self.read;
                 if left == 0 {
                     self.next_read();
-                    return self.appetite(now);
+                    return self.read_limit(now);
                 }
                 Some(TURN.min(usize::try_from(left).unwrap_or(TURN)))
             }
-            Some(Read::Pause(time)) => {
+            Some(ReadStep::Pause(time)) => {
                 if self.read_wait.take().is_some() {
                     self.next_read();
-                    return self.appetite(now);
+                    return self.read_limit(now);
                 }
                 self.read_wait = Some(now + *time);
                 None
             }
-            Some(Read::Slowly { bytes, .. }) => {
+            Some(ReadStep::Slowly { bytes, .. }) => {
                 self.read_wait = None;
                 Some(usize::try_from(*bytes).unwrap_or(TURN).clamp(1, TURN))
             }
-            Some(Read::Never) => None,
+            Some(ReadStep::Never) => None,
         }
     }
 
@@ -245,24 +245,24 @@ impl App {
         {
             panic!("{} received a wrong byte at offset {at}", self.name);
         }
-        if self.script.write.contains(&Write::Echo) {
+        if self.script.write.contains(&WriteStep::Echo) {
             self.echo.extend(&self.scratch);
         }
         self.outcome.received += count as u64;
         self.outcome.first_byte.get_or_insert(now);
         self.outcome.last_byte = Some(now);
         self.read += count as u64;
-        if let Some(Read::Slowly { every, .. }) = self.script.read.get(self.reading) {
+        if let Some(ReadStep::Slowly { every, .. }) = self.script.read.get(self.reading) {
             self.read_wait = Some(now + *every);
         }
     }
 
     fn see_reset(&mut self) {
-        if self.outcome.incoming == Incoming::Open {
-            self.outcome.incoming = Incoming::Reset;
+        if self.outcome.incoming == IncomingState::Open {
+            self.outcome.incoming = IncomingState::Reset;
         }
-        if self.outcome.outgoing == Outgoing::Open {
-            self.outcome.outgoing = Outgoing::Reset;
+        if self.outcome.outgoing == OutgoingState::Open {
+            self.outcome.outgoing = OutgoingState::Reset;
         }
         (self.read_wait, self.write_wait) = (None, None);
     }
@@ -271,15 +271,18 @@ impl App {
         let Some(&step) = self.script.write.get(self.writing) else {
             return false;
         };
-        let ends = matches!(step, Write::Finish | Write::Abort | Write::Close);
-        if self.outcome.outgoing != Outgoing::Open
+        let ends = matches!(
+            step,
+            WriteStep::Finish | WriteStep::Abort | WriteStep::Close
+        );
+        if self.outcome.outgoing != OutgoingState::Open
             && !matches!(
                 step,
-                Write::Abort
-                    | Write::Close
-                    | Write::Wait(_)
-                    | Write::Received(_)
-                    | Write::ReceivedEnd
+                WriteStep::Abort
+                    | WriteStep::Close
+                    | WriteStep::Wait(_)
+                    | WriteStep::Received(_)
+                    | WriteStep::ReceivedEnd
             )
         {
             return false;
@@ -290,15 +293,15 @@ impl App {
             return true;
         }
         let done = match step {
-            Write::Send(bytes) => return self.send(bytes),
-            Write::Echo => return self.send_echo(),
-            Write::Wait(time) => {
+            WriteStep::Send(bytes) => return self.send(bytes),
+            WriteStep::Echo => return self.send_echo(),
+            WriteStep::Wait(time) => {
                 let until = *self.write_wait.get_or_insert(now + time);
                 now >= until
             }
-            Write::Received(bytes) => self.outcome.received >= bytes,
-            Write::ReceivedEnd => self.outcome.incoming != Incoming::Open,
-            Write::Finish | Write::Abort | Write::Close => true,
+            WriteStep::Received(bytes) => self.outcome.received >= bytes,
+            WriteStep::ReceivedEnd => self.outcome.incoming != IncomingState::Open,
+            WriteStep::Finish | WriteStep::Abort | WriteStep::Close => true,
         };
         if done {
             self.write_wait = None;
@@ -307,21 +310,21 @@ impl App {
         done
     }
 
-    fn end(&mut self, step: Write) {
+    fn end(&mut self, step: WriteStep) {
         match step {
-            Write::Finish => {
+            WriteStep::Finish => {
                 self.socket.finish();
-                self.outcome.outgoing = Outgoing::Finished;
+                self.outcome.outgoing = OutgoingState::Finished;
             }
-            Write::Abort => {
+            WriteStep::Abort => {
                 self.socket.abort();
-                self.outcome.outgoing = Outgoing::Aborted;
+                self.outcome.outgoing = OutgoingState::Aborted;
                 self.drop_incoming();
             }
             _ => {
                 self.socket.close();
-                if self.outcome.outgoing == Outgoing::Open {
-                    self.outcome.outgoing = Outgoing::Finished;
+                if self.outcome.outgoing == OutgoingState::Open {
+                    self.outcome.outgoing = OutgoingState::Finished;
                 }
                 self.drop_incoming();
             }
@@ -329,8 +332,8 @@ impl App {
     }
 
     fn drop_incoming(&mut self) {
-        if self.outcome.incoming == Incoming::Open {
-            self.outcome.incoming = Incoming::Dropped;
+        if self.outcome.incoming == IncomingState::Open {
+            self.outcome.incoming = IncomingState::Dropped;
         }
         (self.read_wait, self.write_wait) = (None, None);
     }
@@ -359,7 +362,7 @@ impl App {
 
     fn send_echo(&mut self) -> bool {
         if self.echo.is_empty() {
-            let ended = self.outcome.incoming != Incoming::Open;
+            let ended = self.outcome.incoming != IncomingState::Open;
             self.writing += usize::from(ended);
             return ended;
         }

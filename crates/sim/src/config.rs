@@ -9,7 +9,7 @@ use quictun_wire::alpn;
 
 use crate::seed::Random;
 pub use crate::tls::SERVER_NAME;
-use crate::tls::{self, Exchange};
+use crate::tls::{self, OfferedKeyExchange};
 
 /// Largest UDP payload that engines probe for: an Ethernet frame minus the headers of IPv6 and UDP.
 pub const PATH_MTU: u16 = 1452;
@@ -53,7 +53,7 @@ pub fn client(seed: u64) -> EngineConfig<ClientRole> {
 pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRole> {
     let role = ClientRole {
         servers: vec![ServerToDial {
-            crypto: tls::client(protocols, Exchange::Classical),
+            crypto: tls::client(protocols, OfferedKeyExchange::Classical),
             fallback: None,
             name: SERVER_NAME.to_owned(),
             prover: None,
@@ -79,8 +79,8 @@ pub fn reverse_token(id: u64) -> String {
 pub fn post_quantum_client(seed: u64) -> EngineConfig<ClientRole> {
     let mut config = client_speaking(NATIVE, seed);
     for server in &mut config.role.servers {
-        server.crypto = tls::client(NATIVE, Exchange::PostQuantum);
-        server.fallback = Some(tls::client(NATIVE, Exchange::Classical));
+        server.crypto = tls::client(NATIVE, OfferedKeyExchange::PostQuantum);
+        server.fallback = Some(tls::client(NATIVE, OfferedKeyExchange::Classical));
     }
     config
 }
@@ -92,7 +92,7 @@ pub fn compat_server_tls() -> Arc<rustls::ServerConfig> {
 
 /// Returns a TLS configuration for a client that the test drives itself.
 pub fn client_tls(protocols: &[&[u8]]) -> Arc<rustls::ClientConfig> {
-    tls::client(protocols, Exchange::Classical)
+    tls::client(protocols, OfferedKeyExchange::Classical)
 }
 
 fn engine<R>(role: R, seed: u64, purpose: u64) -> EngineConfig<R> {

@@ -11,14 +11,14 @@ const LENGTH: usize = 1500;
 pub(crate) const PAYLOAD: usize = LENGTH - UDP_HEADERS;
 
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ConstantSource {
     /// Bytes of IP packets per second.
     rate: u64,
     base: Instant,
     sent: u64,
 }
 
-impl Source {
+impl ConstantSource {
     pub(crate) fn new(rate: u64, now: Instant) -> Self {
         Self {
             rate,

@@ -7,13 +7,13 @@ use quictun_engine::{ClientRole, Engine, EngineConfig, ServerRole};
 use quictun_link::Outage;
 
 use crate::host::Host;
-use crate::machine::Machine;
 use crate::network::{HostId, Network};
+use crate::node::NodeKind;
 
 impl Network {
     /// Replaces a server's whole host, applications included, by a new one that starts with `config`.
     pub fn replace(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
-        self.nodes[id.0].machine = Machine::Guest(Box::new(Host::server(config)));
+        self.nodes[id.0].kind = NodeKind::Guest(Box::new(Host::server(config)));
         self.note(id.0, "is restarted".to_owned());
     }
 

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use quictun_engine::report::ServerId;
 use quictun_engine::{
-    ClientRole, Engine, EngineConfig, Event, FlowId, FlowRequest, Opening, Resolved, ServerRole,
-    Socket,
+    ClientRole, Engine, EngineConfig, Event, FlowId, FlowRequest, OpenOutcome, ResolveResult,
+    ServerRole, Socket,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::listening::{Incoming, IncomingPeer};
 
 use crate::app::App;
 use crate::config;
-use crate::machine::Guest;
-use crate::packet::Departure;
+use crate::node::Guest;
+use crate::packet::OutgoingPacket;
 use crate::script::Script;
-use crate::socket::{self, Board, MemSocket};
+use crate::socket::{self, ActivityQueues, MemSocket};
 
 /// Bytes that each direction of an application's connection buffers, unless the script sets a size.
 const BUFFER: usize = 64 * 1024;
@@ -36,7 +36,7 @@ const ROUNDS_MAX: usize = 20_000;
 
 /// The result of a dial to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dial {
+pub enum SimulatedDial {
     /// The dial succeeds after a while.
     Connects {
         /// Duration of the dial.
@@ -53,7 +53,7 @@ pub enum Dial {
     Never,
 }
 
-impl Dial {
+impl SimulatedDial {
     /// Returns a dial that succeeds at once.
     pub fn connects() -> Self {
         Self::Connects {
@@ -78,14 +78,14 @@ pub struct Host {
     /// The flow of each application, if the engine has one for it.
     flow_of: Vec<Option<FlowId>>,
     app_of: BTreeMap<FlowId, usize>,
-    board: Rc<RefCell<Board>>,
-    targets: BTreeMap<String, (Dial, Script)>,
+    activity: Rc<RefCell<ActivityQueues>>,
+    targets: BTreeMap<String, (SimulatedDial, Script)>,
     /// The result of resolving each server's name.
-    resolved: Vec<Resolved>,
+    resolved: Vec<ResolveResult>,
     resolve_after: Duration,
     /// Client: the address of its applications, which it reports to servers.
     source: Option<SocketAddr>,
-    agenda: BTreeMap<(Instant, u64), Task>,
+    schedule: BTreeMap<(Instant, u64), HostEvent>,
     tasks: u64,
     events: Vec<(Instant, Event)>,
     notes: Vec<String>,
@@ -99,7 +99,7 @@ pub struct Host {
 }
 
 #[derive(Debug)]
-enum Task {
+enum HostEvent {
     Dialed(FlowId, String),
     DialFailed(FlowId, FlowCode),
     Resolved(ServerId, u32),
@@ -125,12 +125,12 @@ impl Host {
             apps: Vec::new(),
             flow_of: Vec::new(),
             app_of: BTreeMap::new(),
-            board: Rc::default(),
+            activity: Rc::default(),
             targets: BTreeMap::new(),
             resolved: Vec::new(),
             resolve_after: Duration::ZERO,
             source: None,
-            agenda: BTreeMap::new(),
+            schedule: BTreeMap::new(),
             tasks: 0,
             events: Vec::new(),
             notes: Vec::new(),
@@ -145,18 +145,18 @@ impl Host {
 
     /// Sets the target and application for a token, for dials from now on. On a client the token is `reverse ID`, and
     /// the target serves connections accepted by a reverse forward.
-    pub fn serve(&mut self, token: &str, dial: Dial, script: Script) {
+    pub fn serve(&mut self, token: &str, dial: SimulatedDial, script: Script) {
         self.targets.insert(token.to_owned(), (dial, script));
     }
 
     /// Client: sets the result and duration of name resolution from now on, for the names of all servers.
-    pub fn set_resolver(&mut self, resolved: Resolved, after: Duration) {
+    pub fn set_resolver(&mut self, resolved: ResolveResult, after: Duration) {
         self.resolved.fill(resolved);
         self.resolve_after = after;
     }
 
     /// Client: sets the result of name resolution from now on, for the name of one server.
-    pub fn set_resolver_of(&mut self, server: usize, resolved: Resolved) {
+    pub fn set_resolver_of(&mut self, server: usize, resolved: ResolveResult) {
         if let Some(known) = self.resolved.get_mut(server) {
             *known = resolved;
         }
@@ -184,7 +184,8 @@ impl Host {
         self.engine = engine;
         self.flow_of.fill(None);
         self.app_of.clear();
-        self.agenda.retain(|_, task| matches!(task, Task::Wake(_)));
+        self.schedule
+            .retain(|_, task| matches!(task, HostEvent::Wake(_)));
     }
 
     /// Returns all events of the engine so far, with their times.
@@ -235,12 +236,12 @@ impl Host {
                 .open_incoming(now, connection, incoming, (socket, token), until)
         });
         let flow = match opening {
-            Some(Opening::Opened(flow)) => Some(flow),
-            Some(Opening::NoRoom(mut socket)) => {
+            Some(OpenOutcome::Opened(flow)) => Some(flow),
+            Some(OpenOutcome::NoRoom(mut socket)) => {
                 Socket::abort(&mut socket);
                 None
             }
-            Some(Opening::Refused) | None => None,
+            Some(OpenOutcome::Refused) | None => None,
         };
         self.attach(index, flow);
         index
@@ -251,11 +252,11 @@ impl Host {
         let default = |value: usize, default: usize| if value == 0 { default } else { value };
         let buffer = default(script.buffer, BUFFER);
         let call_max = default(script.call_max, usize::MAX);
-        let (socket, app_socket) = socket::pair(index, &self.board, buffer, call_max);
+        let (socket, app_socket) = socket::pair(index, &self.activity, buffer, call_max);
         self.apps
             .push(App::new(token.to_owned(), app_socket, script, now));
         self.flow_of.push(None);
-        self.board.borrow_mut().for_apps.push_back(index);
+        self.activity.borrow_mut().for_apps.push_back(index);
         (index, socket)
     }
 
@@ -281,27 +282,29 @@ impl Host {
         );
     }
 
-    fn schedule(&mut self, at: Instant, task: Task) {
+    fn schedule(&mut self, at: Instant, task: HostEvent) {
         self.tasks += 1;
-        self.agenda.insert((at, self.tasks), task);
+        self.schedule.insert((at, self.tasks), task);
     }
 
     fn run_tasks(&mut self, now: Instant) -> bool {
         let mut worked = false;
-        while let Some(entry) = self.agenda.first_entry() {
+        while let Some(entry) = self.schedule.first_entry() {
             if entry.key().0 > now {
                 break;
             }
             worked = true;
             match entry.remove() {
-                Task::Wake(index) => self.board.borrow_mut().for_apps.push_back(index),
-                Task::Resolved(server, tenant) => {
+                HostEvent::Wake(index) => self.activity.borrow_mut().for_apps.push_back(index),
+                HostEvent::Resolved(server, tenant) => {
                     if let Some(resolved) = self.resolved.get(server.0) {
                         self.engine.handle_resolved(now, server, tenant, resolved);
                     }
                 }
-                Task::DialFailed(flow, code) => self.engine.handle_dialed(now, flow, Err(code)),
-                Task::Dialed(flow, token) => {
+                HostEvent::DialFailed(flow, code) => {
+                    self.engine.handle_dialed(now, flow, Err(code));
+                }
+                HostEvent::Dialed(flow, token) => {
                     let script = self.targets.get(&token).map(|(_, script)| script.clone());
                     let (index, socket) = self.connect(now, &token, script.unwrap_or_default());
                     self.attach(index, Some(flow));
@@ -316,14 +319,14 @@ impl Host {
     fn run_apps(&mut self, now: Instant) -> bool {
         let mut worked = false;
         loop {
-            let index = self.board.borrow_mut().for_apps.pop_front();
+            let index = self.activity.borrow_mut().for_apps.pop_front();
             let Some(index) = index else { return worked };
             worked = true;
             let app = &mut self.apps[index];
-            app.socket.woken();
+            app.socket.clear_notified();
             let wake = app.run(now);
             if let Some(at) = wake {
-                self.schedule(at, Task::Wake(index));
+                self.schedule(at, HostEvent::Wake(index));
             }
         }
     }
@@ -331,18 +334,23 @@ impl Host {
     fn tell_engine(&mut self, now: Instant) -> bool {
         let mut worked = false;
         loop {
-            let index = self.board.borrow_mut().for_engine.pop_front();
+            let index = self.activity.borrow_mut().for_engine.pop_front();
             let Some(index) = index else { return worked };
             worked = true;
-            let news = self.apps[index].socket.take_news();
+            let readiness = self.apps[index].socket.take_readiness();
             if let Some(flow) = self.flow_of[index] {
-                self.engine
-                    .handle_socket(now, flow, news.readable, news.writable, news.failed);
+                self.engine.handle_socket(
+                    now,
+                    flow,
+                    readiness.readable,
+                    readiness.writable,
+                    readiness.failed,
+                );
             }
         }
     }
 
-    fn transmit(&mut self, now: Instant, out: &mut Vec<Departure>) -> bool {
+    fn transmit(&mut self, now: Instant, out: &mut Vec<OutgoingPacket>) -> bool {
         let mut worked = false;
         self.engine.drive(now);
         if self.udp_full {
@@ -355,7 +363,7 @@ impl Host {
             let segment = batch.segment_size.unwrap_or(batch.size).max(1);
             while !bytes.is_empty() {
                 let datagram = bytes.split_to(segment.min(bytes.len()));
-                out.push(Departure::udp(batch.destination, batch.ecn, datagram));
+                out.push(OutgoingPacket::udp(batch.destination, batch.ecn, datagram));
             }
         }
         worked
@@ -368,7 +376,7 @@ impl Host {
             self.notes.extend(describe(&event));
             match &event {
                 Event::Resolve { server, tenant } => {
-                    let resolved = Task::Resolved(*server, *tenant);
+                    let resolved = HostEvent::Resolved(*server, *tenant);
                     self.schedule(now + self.resolve_after, resolved);
                 }
                 Event::Hello {
@@ -408,12 +416,19 @@ impl Host {
     fn dial(&mut self, now: Instant, flow: FlowId, token: &str) {
         let dial = self.targets.get(token).map(|(dial, _)| *dial);
         let (after, task) = match dial {
-            Some(Dial::Connects { after }) => (after, Task::Dialed(flow, token.to_owned())),
-            Some(Dial::Fails { after, code }) => (after, Task::DialFailed(flow, code)),
-            Some(Dial::Never) => (DIAL_TIMEOUT, Task::DialFailed(flow, FlowCode::DialTimeout)),
+            Some(SimulatedDial::Connects { after }) => {
+                (after, HostEvent::Dialed(flow, token.to_owned()))
+            }
+            Some(SimulatedDial::Fails { after, code }) => {
+                (after, HostEvent::DialFailed(flow, code))
+            }
+            Some(SimulatedDial::Never) => (
+                DIAL_TIMEOUT,
+                HostEvent::DialFailed(flow, FlowCode::DialTimeout),
+            ),
             None => (
                 Duration::ZERO,
-                Task::DialFailed(flow, FlowCode::NameNotFound),
+                HostEvent::DialFailed(flow, FlowCode::NameNotFound),
             ),
         };
         self.schedule(now + after, task);
@@ -443,14 +458,14 @@ impl Guest for Host {
         if self.stopped_until.is_some() {
             return self.stopped_until;
         }
-        let task = self.agenda.keys().next().map(|&(at, _)| at);
+        let task = self.schedule.keys().next().map(|&(at, _)| at);
         [task, self.engine.next_timeout()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+    fn run(&mut self, now: Instant, out: &mut Vec<OutgoingPacket>) {
         if self.stopped_until.is_some_and(|until| now < until) {
             return;
         }
@@ -472,8 +487,8 @@ impl Guest for Host {
             worked |= self.transmit(now, out);
             worked |= self.take_events(now);
             // Driving an engine may wake applications even if it has no datagrams to send.
-            let board = self.board.borrow();
-            if !worked && board.for_apps.is_empty() && board.for_engine.is_empty() {
+            let activity = self.activity.borrow();
+            if !worked && activity.for_apps.is_empty() && activity.for_engine.is_empty() {
                 return;
             }
         }

@@ -17,8 +17,8 @@
 //!    Routers ([`Network::add_router`]) join hosts over several links; a [`Network::dumbbell`] makes hosts share one
 //!    bottleneck. Packets between hosts without a route are lost. [`Network::add_plain`] and [`Network::add_traffic`]
 //!    add cross traffic.
-//! 4. [`Host::serve`] defines what a token leads to: how the dial goes ([`Dial`]) and what the application there does
-//!    ([`Script`]).
+//! 4. [`Host::serve`] defines what a token leads to: the result of the dial ([`SimulatedDial`]) and what the
+//!    application there does ([`Script`]).
 //! 5. [`Network::open`] connects an application to a client, and the client opens a flow for it.
 //! 6. [`Network::run_for`] and [`Network::run_until`] let time pass. In between, change the network:
 //!    [`Network::set_link`], [`Network::black_hole`], [`Network::move_host`], [`Network::rebind`],
@@ -36,23 +36,23 @@
 //! # The path of a packet
 //!
 //! ```text
-//!  Host, Guest, Plain ─► next link on the way (topology) ─► its fate (link) ─► in flight (agenda)
+//!  Host, Guest, Plain ─► next link on the way (topology) ─► its fate (link) ─► packets (in_flight)
 //!      ▲                               ▲                                              │
 //!      └──── it has arrived ───────────┴──────────────── it is at a router ◄──────────┘
 //! ```
 //!
 //! ```
 //! use std::time::Duration;
-//! use quictun_sim::{config, Dial, LinkConfig, Network, Read, Script, Seed, Write};
+//! use quictun_sim::{config, LinkConfig, Network, Script, Seed, SimulatedDial, WriteStep};
 //!
 //! let mut network = Network::new(Seed::fixed(1));
 //! let server = network.add_server("server", config::server(1));
 //! let client = network.add_client("client", config::client(1), server);
 //! let wire = LinkConfig { delay: Duration::from_millis(10), ..LinkConfig::default() };
 //! network.link(client, server, wire.clone(), wire);
-//! network.host(server).serve("echo", Dial::connects(), Script::echo());
+//! network.host(server).serve("echo", SimulatedDial::connects(), Script::echo());
 //!
-//! let app = network.open(client, "echo", Script::echoed(7).write([Write::Send(1000), Write::Finish]));
+//! let app = network.open(client, "echo", Script::echoed(7).write([WriteStep::Send(1000), WriteStep::Finish]));
 //! network.run_until(Duration::from_secs(5), |network| network.outcome(app).is_over());
 //! assert!(network.outcome(app).is_clean());
 //! assert_eq!(network.outcome(app).received, 1000);
@@ -60,7 +60,6 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
-mod agenda;
 mod app;
 pub mod config;
 mod constant;
@@ -69,8 +68,9 @@ mod constant;
 mod evidence;
 mod faults;
 mod host;
-mod machine;
+mod in_flight;
 mod network;
+mod node;
 mod packet;
 mod pattern;
 mod plain;
@@ -83,22 +83,22 @@ mod tcp;
 mod tls;
 mod topology;
 mod transcript;
-mod wakes;
+mod wakeups;
 
-pub use app::{App, Incoming, Outcome, Outgoing};
-pub use host::{Dial, Host};
-pub use machine::Guest;
+pub use app::{App, AppOutcome, IncomingState, OutgoingState};
+pub use host::{Host, SimulatedDial};
 pub use network::{AppId, HostId, Network, TrafficId};
-pub use packet::Departure;
-pub use plain::Traffic;
-pub use predict::{Cell, PredictError, Prediction, predict};
+pub use node::Guest;
+pub use packet::OutgoingPacket;
+pub use plain::CrossTraffic;
+pub use predict::{Experiment, PredictError, Prediction, predict};
 pub use quictun_engine as engine;
 pub use quictun_link::{
     Change, Codel, ConfigError, Counters, GilbertElliott, LinkConfig, LossAt, Outage, Policer,
     Queue, Reorder, Setting,
 };
-pub use script::{Read, Script, Write};
+pub use script::{ReadStep, Script, WriteStep};
 pub use seed::{Random, Seed};
 pub use socket::MemSocket;
 pub use tcp::{Tcp, TrafficReport};
-pub use transcript::{Detail, Transcript};
+pub use transcript::{Transcript, TranscriptDetail};

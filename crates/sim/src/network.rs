@@ -9,20 +9,20 @@ use quictun_engine::{ClientRole, Engine, EngineConfig, ServerRole};
 use quictun_link::{Counters, Link, LinkConfig};
 
 use crate::addresses::Addresses;
-use crate::agenda::{Agenda, Arrival};
-use crate::app::Outcome;
+use crate::app::AppOutcome;
 #[cfg(feature = "evidence")]
 use crate::evidence::Evidence;
 use crate::host::Host;
-use crate::machine::{Guest, Machine, Node};
-use crate::packet::{Body, Departure, Packet};
-use crate::plain::{Plain, Side, Traffic};
+use crate::in_flight::{Arrival, InFlight};
+use crate::node::{Guest, Node, NodeKind};
+use crate::packet::{IpPacket, OutgoingPacket, PacketBody};
+use crate::plain::{CrossTraffic, PlainHost, TrafficEnds};
 use crate::script::Script;
 use crate::seed::Seed;
 use crate::tcp::TrafficReport;
 use crate::topology::{Topology, make_link};
-use crate::transcript::{Detail, Transcript};
-use crate::wakes::Wakes;
+use crate::transcript::{Transcript, TranscriptDetail};
+use crate::wakeups::HostWakeups;
 
 pub(crate) const TAIL: usize = 60;
 
@@ -42,7 +42,7 @@ pub struct AppId {
 pub struct TrafficId {
     from: HostId,
     to: HostId,
-    side: Side,
+    ends: TrafficEnds,
 }
 
 /// A simulated network: its hosts, its links and its clock.
@@ -52,14 +52,14 @@ pub struct Network {
     pub(crate) start: Instant,
     pub(crate) now: Instant,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) wakes: Wakes,
+    pub(crate) wakeups: HostWakeups,
     pub(crate) addresses: Addresses,
     pub(crate) topology: Topology,
-    pub(crate) under_way: Agenda,
+    pub(crate) in_flight: InFlight,
     pub(crate) datagrams: u64,
     pub(crate) packets: u64,
     pub(crate) transcript: Transcript,
-    pub(crate) departures: Vec<Departure>,
+    pub(crate) departures: Vec<OutgoingPacket>,
     #[cfg(feature = "evidence")]
     pub(crate) evidence: Evidence,
 }
@@ -78,10 +78,10 @@ impl Network {
             start,
             now: start,
             nodes: Vec::new(),
-            wakes: Wakes::default(),
+            wakeups: HostWakeups::default(),
             addresses: Addresses::default(),
             topology: Topology::default(),
-            under_way: Agenda::default(),
+            in_flight: InFlight::default(),
             datagrams: 0,
             packets: 0,
             departures: Vec::new(),
@@ -138,22 +138,22 @@ impl Network {
         #[cfg(feature = "evidence")]
         let config = self.evidence.log_keys(config);
         let host = Host::client(config, servers.iter().map(|&at| self.address(at)).collect());
-        self.add_at(name, address, Machine::Guest(Box::new(host)))
+        self.add_at(name, address, NodeKind::Guest(Box::new(host)))
     }
 
     /// Adds a host that runs a program of the caller.
     pub fn add_guest(&mut self, name: &str, guest: impl Guest) -> HostId {
-        self.add(name, Machine::Guest(Box::new(guest)))
+        self.add(name, NodeKind::Guest(Box::new(guest)))
     }
 
     /// Adds a host that sends and receives cross traffic.
     pub fn add_plain(&mut self, name: &str) -> HostId {
-        self.add(name, Machine::Plain(Box::default()))
+        self.add(name, NodeKind::Plain(Box::default()))
     }
 
     /// Adds a router. It forwards packets on the route with the fewest links.
     pub fn add_router(&mut self, name: &str) -> HostId {
-        self.add(name, Machine::Router)
+        self.add(name, NodeKind::Router)
     }
 
     /// Joins two hosts or routers: `there` configures the link from `a` to `b`, `back` the one from `b` to `a`. Both
@@ -200,30 +200,32 @@ impl Network {
     }
 
     /// Starts cross traffic between two hosts created by [`Network::add_plain`].
-    pub fn add_traffic(&mut self, from: HostId, to: HostId, traffic: &Traffic) -> TrafficId {
-        let ends = [self.address(from), self.address(to)];
+    pub fn add_traffic(&mut self, from: HostId, to: HostId, traffic: &CrossTraffic) -> TrafficId {
+        let addresses = [self.address(from), self.address(to)];
         let now = self.now;
         let (sender, receiver) = self.plain_pair(from, to);
-        let side = sender.send(traffic, receiver, ends[1], now);
-        receiver.receive(side, ends[0]);
-        self.wakes.now(from.0);
-        TrafficId { from, to, side }
+        let ends = sender.send(traffic, receiver, addresses[1], now);
+        receiver.receive(ends, addresses[0]);
+        self.wakeups.wake(from.0);
+        TrafficId { from, to, ends }
     }
 
-    fn plain_pair(&mut self, from: HostId, to: HostId) -> (&mut Plain, &mut Plain) {
+    fn plain_pair(&mut self, from: HostId, to: HostId) -> (&mut PlainHost, &mut PlainHost) {
         let pair = self.nodes.get_disjoint_mut([from.0, to.0]);
         let [from, to] = pair.expect("both ids must belong to this network and differ");
-        match (&mut from.machine, &mut to.machine) {
-            (Machine::Plain(from), Machine::Plain(to)) => (from, to),
+        match (&mut from.kind, &mut to.kind) {
+            (NodeKind::Plain(from), NodeKind::Plain(to)) => (from, to),
             _ => panic!("cross traffic needs two hosts from add_plain"),
         }
     }
 
     /// Returns the results of cross traffic so far.
     pub fn traffic(&self, id: TrafficId) -> TrafficReport {
-        let machine = |id: HostId| &self.nodes[id.0].machine;
-        match (machine(id.from), machine(id.to)) {
-            (Machine::Plain(sender), Machine::Plain(receiver)) => sender.report(id.side, receiver),
+        let kind = |id: HostId| &self.nodes[id.0].kind;
+        match (kind(id.from), kind(id.to)) {
+            (NodeKind::Plain(sender), NodeKind::Plain(receiver)) => {
+                sender.report(id.ends, receiver)
+            }
             _ => TrafficReport::default(),
         }
     }
@@ -233,18 +235,18 @@ impl Network {
         let (SocketAddr::V4(from), SocketAddr::V4(address)) = (from, self.address(to)) else {
             panic!("simulated networks carry IPv4 only");
         };
-        let packet = Packet {
+        let packet = IpPacket {
             from,
             to: address,
             ecn: 0,
-            body: Body::Udp(bytes.into_iter().collect()),
+            body: PacketBody::Udp(bytes.into_iter().collect()),
         };
         let arrival = Arrival {
             node: to.0,
             host: to.0,
             packet,
         };
-        self.under_way.push_apart(self.nanos(self.now), arrival);
+        self.in_flight.push_unlinked(self.nanos(self.now), arrival);
     }
 
     /// Returns the engine host with this id. Panics if the node is of another kind.
@@ -254,8 +256,8 @@ impl Network {
 
     /// Returns the program of type `T` that runs at a host. Panics if the host runs something else.
     pub fn guest<T: Guest>(&mut self, id: HostId) -> &mut T {
-        self.wakes.now(id.0);
-        let Machine::Guest(guest) = &mut self.nodes[id.0].machine else {
+        self.wakeups.wake(id.0);
+        let NodeKind::Guest(guest) = &mut self.nodes[id.0].kind else {
             panic!("this node is a router or a plain host; no program runs there");
         };
         let guest: &mut dyn Any = guest.as_mut();
@@ -283,12 +285,12 @@ impl Network {
     }
 
     /// Returns what an application has observed and done so far.
-    pub fn outcome(&self, app: AppId) -> &Outcome {
+    pub fn outcome(&self, app: AppId) -> &AppOutcome {
         self.engine_host(app.host).apps()[app.index].outcome()
     }
 
     /// Returns the outcome of the latest application that a server dialled for a token.
-    pub fn dialled(&self, server: HostId, token: &str) -> Option<&Outcome> {
+    pub fn dialled(&self, server: HostId, token: &str) -> Option<&AppOutcome> {
         let mut apps = self.engine_host(server).apps().iter().rev();
         apps.find(|app| app.name() == token)
             .map(crate::App::outcome)
@@ -352,7 +354,7 @@ impl Network {
     }
 
     /// Sets how much detail the transcript keeps from now on.
-    pub fn set_detail(&mut self, detail: Detail) {
+    pub fn set_detail(&mut self, detail: TranscriptDetail) {
         self.transcript.set_detail(detail);
     }
 
@@ -361,26 +363,26 @@ impl Network {
         &self.nodes[id.0].name
     }
 
-    fn add(&mut self, name: &str, machine: Machine) -> HostId {
+    fn add(&mut self, name: &str, kind: NodeKind) -> HostId {
         let address = self.addresses.next();
-        self.add_at(name, address, machine)
+        self.add_at(name, address, kind)
     }
 
-    fn add_at(&mut self, name: &str, address: SocketAddr, machine: Machine) -> HostId {
-        self.topology.add_node(matches!(machine, Machine::Router));
+    fn add_at(&mut self, name: &str, address: SocketAddr, kind: NodeKind) -> HostId {
+        self.topology.add_node(matches!(kind, NodeKind::Router));
         let id = HostId(self.nodes.len());
         self.nodes.push(Node {
             name: name.to_owned(),
             address,
-            machine,
+            kind,
         });
-        self.wakes.add_host();
+        self.wakeups.add_host();
         self.addresses.assign(address, id.0);
         id
     }
 
     fn engine_host(&self, id: HostId) -> &Host {
-        let Machine::Guest(guest) = &self.nodes[id.0].machine else {
+        let NodeKind::Guest(guest) = &self.nodes[id.0].kind else {
             panic!("this node is a router or a plain host; no program runs there");
         };
         let guest: &dyn Any = guest.as_ref();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 
 use bytes::BytesMut;
 
-use crate::tcp::Segment;
+use crate::tcp::TcpSegment;
 
 /// Total length of the IPv4 and UDP headers, bytes.
 pub(crate) const UDP_HEADERS: usize = 20 + 8;
@@ -17,18 +17,18 @@ pub(crate) const TCP_HEADERS: usize = 20 + 20 + 12;
 pub(crate) const CE: u8 = 0b11;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Packet {
+pub(crate) struct IpPacket {
     pub(crate) from: SocketAddrV4,
     pub(crate) to: SocketAddrV4,
     pub(crate) ecn: u8,
-    pub(crate) body: Body,
+    pub(crate) body: PacketBody,
 }
 
 /// The payload of a packet. Only tunnel datagrams carry real bytes; the other kinds are lengths only.
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
+pub(crate) enum PacketBody {
     Udp(BytesMut),
-    Tcp(Segment),
+    Tcp(TcpSegment),
     /// A UDP datagram of `length` arbitrary bytes for sink number `sink` of a host.
     Filler {
         sink: u32,
@@ -38,13 +38,13 @@ pub(crate) enum Body {
 
 /// A packet that leaves a host.
 #[derive(Debug)]
-pub struct Departure {
+pub struct OutgoingPacket {
     pub(crate) to: SocketAddr,
     pub(crate) ecn: u8,
-    pub(crate) body: Body,
+    pub(crate) body: PacketBody,
 }
 
-impl Body {
+impl PacketBody {
     /// Returns the length of an IP packet with this body.
     pub(crate) fn length(&self) -> usize {
         match self {
@@ -64,7 +64,7 @@ impl Body {
 }
 
 /// Formats the body as transcripts show it.
-impl fmt::Display for Body {
+impl fmt::Display for PacketBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Udp(_) | Self::Filler { .. } => write!(f, "{} B", self.payload()),
@@ -73,13 +73,13 @@ impl fmt::Display for Body {
     }
 }
 
-impl Departure {
+impl OutgoingPacket {
     /// Creates a UDP datagram. Without `ecn` it is not ECN-capable.
     pub fn udp(to: SocketAddr, ecn: Option<u8>, bytes: BytesMut) -> Self {
         Self {
             to,
             ecn: ecn.unwrap_or(0),
-            body: Body::Udp(bytes),
+            body: PacketBody::Udp(bytes),
         }
     }
 }

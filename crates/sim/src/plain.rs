@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::constant::{self, Source};
-use crate::packet::{Body, Departure};
-use crate::tcp::{Kind, Receiver, Segment, Sender, Tcp, TrafficReport};
+use crate::constant::{self, ConstantSource};
+use crate::packet::{OutgoingPacket, PacketBody};
+use crate::tcp::{SegmentKind, Tcp, TcpReceiver, TcpSegment, TcpSender, TrafficReport};
 
 #[derive(Debug, Default)]
-pub(crate) struct Plain {
-    senders: Vec<(SocketAddr, Sender)>,
-    receivers: Vec<(SocketAddr, Receiver)>,
-    sources: Vec<(SocketAddr, u32, Source)>,
+pub(crate) struct PlainHost {
+    senders: Vec<(SocketAddr, TcpSender)>,
+    receivers: Vec<(SocketAddr, TcpReceiver)>,
+    sources: Vec<(SocketAddr, u32, ConstantSource)>,
     /// Bytes of payload received by each sink, one per source.
     sinks: Vec<u64>,
     /// The next timeout, as computed by the last round of work.
@@ -20,7 +20,7 @@ pub(crate) struct Plain {
 
 /// Cross traffic, which shares a link with a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Traffic {
+pub enum CrossTraffic {
     /// One TCP connection that sends data.
     Tcp(Tcp),
     /// Packets of 1500 bytes at a constant rate in bytes per second.
@@ -28,83 +28,85 @@ pub enum Traffic {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum TrafficEnds {
     Tcp { sender: usize, receiver: usize },
     Constant { sink: usize },
 }
 
-impl Plain {
+impl PlainHost {
     /// Creates the sending end of traffic to the host `to`, whose address is `address`.
     pub(crate) fn send(
         &mut self,
-        traffic: &Traffic,
+        traffic: &CrossTraffic,
         to: &Self,
         address: SocketAddr,
         now: Instant,
-    ) -> Side {
+    ) -> TrafficEnds {
         match *traffic {
-            Traffic::Tcp(Tcp { bytes }) => {
+            CrossTraffic::Tcp(Tcp { bytes }) => {
                 let (sender, receiver) = (self.senders.len(), to.receivers.len());
-                let connection = Sender::new(bytes, (number(sender), number(receiver)));
+                let connection = TcpSender::new(bytes, (number(sender), number(receiver)));
                 self.senders.push((address, connection));
-                Side::Tcp { sender, receiver }
+                TrafficEnds::Tcp { sender, receiver }
             }
-            Traffic::Constant(rate) => {
+            CrossTraffic::Constant(rate) => {
                 let sink = to.sinks.len();
-                let source = Source::new(rate, now);
+                let source = ConstantSource::new(rate, now);
                 self.sources.push((address, number(sink), source));
-                Side::Constant { sink }
+                TrafficEnds::Constant { sink }
             }
         }
     }
 
-    pub(crate) fn receive(&mut self, side: Side, from: SocketAddr) {
-        match side {
-            Side::Tcp { sender, receiver } => {
+    pub(crate) fn receive(&mut self, ends: TrafficEnds, from: SocketAddr) {
+        match ends {
+            TrafficEnds::Tcp { sender, receiver } => {
                 let ends = (number(receiver), number(sender));
-                self.receivers.push((from, Receiver::new(ends)));
+                self.receivers.push((from, TcpReceiver::new(ends)));
             }
-            Side::Constant { .. } => self.sinks.push(0),
+            TrafficEnds::Constant { .. } => self.sinks.push(0),
         }
     }
 
     /// Reports on traffic that is sent from here and received at the host `to`.
-    pub(crate) fn report(&self, side: Side, to: &Self) -> TrafficReport {
-        match side {
-            Side::Tcp { sender, receiver } => TrafficReport {
+    pub(crate) fn report(&self, ends: TrafficEnds, to: &Self) -> TrafficReport {
+        match ends {
+            TrafficEnds::Tcp { sender, receiver } => TrafficReport {
                 received: to.receivers[receiver].1.received(),
                 ..self.senders[sender].1.report()
             },
-            Side::Constant { sink } => TrafficReport {
+            TrafficEnds::Constant { sink } => TrafficReport {
                 received: to.sinks[sink],
                 ..TrafficReport::default()
             },
         }
     }
 
-    pub(crate) fn handle_packet(&mut self, now: Instant, body: &Body) {
+    pub(crate) fn handle_packet(&mut self, now: Instant, body: &PacketBody) {
         match *body {
-            Body::Udp(_) => {}
-            Body::Filler { sink, length } => {
+            PacketBody::Udp(_) => {}
+            PacketBody::Filler { sink, length } => {
                 if let Some(received) = self.sinks.get_mut(sink as usize) {
                     *received += length as u64;
                 }
             }
-            Body::Tcp(segment) => self.handle_segment(now, segment),
+            PacketBody::Tcp(segment) => self.handle_segment(now, segment),
         }
     }
 
-    fn handle_segment(&mut self, now: Instant, segment: Segment) {
+    fn handle_segment(&mut self, now: Instant, segment: TcpSegment) {
         let index = segment.connection as usize;
         let receiver = self.receivers.get_mut(index).map(|(_, receiver)| receiver);
         let sender = self.senders.get_mut(index).map(|(_, sender)| sender);
         match (segment.kind, receiver, sender) {
-            (Kind::Syn, Some(receiver), _) => receiver.handle_syn(),
-            (Kind::Data { sequence, length }, Some(receiver), _) => {
+            (SegmentKind::Syn, Some(receiver), _) => receiver.handle_syn(),
+            (SegmentKind::Data { sequence, length }, Some(receiver), _) => {
                 receiver.handle_data(now, sequence, length);
             }
-            (Kind::SynAck, _, Some(sender)) => sender.handle_syn_ack(now),
-            (Kind::Ack { below, sack }, _, Some(sender)) => sender.handle_ack(now, below, &sack),
+            (SegmentKind::SynAck, _, Some(sender)) => sender.handle_syn_ack(now),
+            (SegmentKind::Ack { below, sack }, _, Some(sender)) => {
+                sender.handle_ack(now, below, &sack);
+            }
             _ => {}
         }
     }
@@ -113,24 +115,25 @@ impl Plain {
         self.timer
     }
 
-    pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+    pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<OutgoingPacket>) {
         let mut timer: Option<Instant> = None;
         let mut wait = |at: Option<Instant>| timer = [timer, at].into_iter().flatten().min();
-        let mut send = |to: SocketAddr, body: Body| out.push(Departure { to, ecn: 0, body });
+        let mut send =
+            |to: SocketAddr, body: PacketBody| out.push(OutgoingPacket { to, ecn: 0, body });
         for (to, receiver) in &mut self.receivers {
-            receiver.run(now, |segment| send(*to, Body::Tcp(segment)));
+            receiver.run(now, |segment| send(*to, PacketBody::Tcp(segment)));
             wait(receiver.next_timeout());
         }
         for (to, sender) in &mut self.senders {
             while let Some(segment) = sender.poll_segment(now) {
-                send(*to, Body::Tcp(segment));
+                send(*to, PacketBody::Tcp(segment));
             }
             wait(sender.next_timeout());
         }
         for &mut (to, sink, ref mut source) in &mut self.sources {
             while source.poll(now) {
                 let length = constant::PAYLOAD;
-                send(to, Body::Filler { sink, length });
+                send(to, PacketBody::Filler { sink, length });
             }
             wait(source.next_timeout());
         }

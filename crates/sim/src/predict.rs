@@ -6,10 +6,10 @@ use quictun_engine::{PathMemory, Transport};
 use quictun_link::{ConfigError, LinkConfig};
 
 use crate::network::{HostId, Network};
-use crate::plain::Traffic;
-use crate::script::{Script, Write};
+use crate::plain::CrossTraffic;
+use crate::script::{Script, WriteStep};
 use crate::seed::Seed;
-use crate::{Dial, config};
+use crate::{SimulatedDial, config};
 
 const CONNECT_MAX: Duration = Duration::from_mins(1);
 
@@ -20,7 +20,7 @@ const TARGET: &str = "bulk";
 /// One experiment: a link, the traffic on it, and the duration. The tunnel's only flow goes from the client to the
 /// server.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Experiment {
     /// The direction from the client to the server.
     pub up: LinkConfig,
     /// The direction from the server to the client.
@@ -28,7 +28,7 @@ pub struct Cell {
     /// Size of the flow in bytes; `None` means unlimited.
     pub bytes: Option<u64>,
     /// Cross traffic from the client's side to the server's side, on separate hosts.
-    pub traffic: Vec<Traffic>,
+    pub traffic: Vec<CrossTraffic>,
     /// Engine settings of both client and server.
     pub transport: Transport,
     /// Time after opening the flow that is not measured.
@@ -44,7 +44,7 @@ pub struct Cell {
 pub struct Prediction {
     /// Goodput of the tunnel's flow.
     pub goodput: f64,
-    /// Rates of the cross traffic, in the order of [`Cell::traffic`].
+    /// Rates of the cross traffic, in the order of [`Experiment::traffic`].
     pub traffic: Vec<f64>,
 }
 
@@ -57,12 +57,12 @@ pub enum PredictError {
     /// The handshake did not complete within a minute of virtual time.
     #[error("no connection within {CONNECT_MAX:?}: lower the loss or the delay of the link")]
     Unreachable,
-    /// The experiment has no time to measure: [`Cell::duration`] is zero.
+    /// The experiment has no time to measure: [`Experiment::duration`] is zero.
     #[error("the measured duration is zero; it must be positive")]
     NoTime,
 }
 
-impl Cell {
+impl Experiment {
     /// Creates an experiment of ten seconds after a warm-up of five, without cross traffic.
     pub fn new(up: LinkConfig, down: LinkConfig) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Cell {
 }
 
 /// Runs an experiment in virtual time and returns the rates.
-pub fn predict(cell: &Cell) -> Result<Prediction, PredictError> {
+pub fn predict(cell: &Experiment) -> Result<Prediction, PredictError> {
     if cell.duration.is_zero() {
         return Err(PredictError::NoTime);
     }
@@ -113,11 +113,11 @@ pub fn predict(cell: &Cell) -> Result<Prediction, PredictError> {
         sends: 1,
         ..Script::default()
     };
-    let receives = Script::default().write([Write::Finish]);
+    let receives = Script::default().write([WriteStep::Finish]);
     network
         .host(server)
-        .serve(TARGET, Dial::connects(), receives);
-    let writes = [Write::Send(bytes), Write::Finish];
+        .serve(TARGET, SimulatedDial::connects(), receives);
+    let writes = [WriteStep::Send(bytes), WriteStep::Finish];
     network.open(client, TARGET, sends.write(writes));
     // Bytes received so far: first by the target, then by each stream of cross traffic.
     let received = |network: &Network| -> Vec<u64> {
@@ -138,7 +138,7 @@ pub fn predict(cell: &Cell) -> Result<Prediction, PredictError> {
 }
 
 /// Returns the settings of one side. The memory of paths is empty, so that runs do not influence each other.
-fn transport(cell: &Cell) -> Transport {
+fn transport(cell: &Experiment) -> Transport {
     Transport {
         memory: PathMemory::default(),
         ..cell.transport.clone()

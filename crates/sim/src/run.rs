@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use quictun_link::{Fate, Packet as Length};
 
-use crate::agenda::Arrival;
+use crate::in_flight::Arrival;
 use crate::network::{Network, TAIL};
-use crate::packet::{Body, CE, Departure, Packet};
-use crate::transcript::Detail;
+use crate::packet::{CE, IpPacket, OutgoingPacket, PacketBody};
+use crate::transcript::TranscriptDetail;
 
 impl Network {
     /// Lets the given time pass.
@@ -43,23 +43,23 @@ impl Network {
     pub fn run_to_silence(&mut self, most: Duration) -> bool {
         let until = self.now + most;
         while self.step(until) {}
-        self.under_way.is_empty() && self.wakes.next() == u64::MAX
+        self.in_flight.is_empty() && self.wakeups.next() == u64::MAX
     }
 
     /// Does the work that is due now, then jumps to the next event before `until`. Returns false if there is none.
     fn step(&mut self, until: Instant) -> bool {
         self.settle();
-        let arrival = self.under_way.next().unwrap_or(u64::MAX);
-        let at = arrival.min(self.wakes.next());
+        let arrival = self.in_flight.next().unwrap_or(u64::MAX);
+        let at = arrival.min(self.wakeups.next());
         if at == u64::MAX || at > self.nanos(until) {
             return false;
         }
         self.now = self.now.max(self.start + Duration::from_nanos(at));
         let now = self.nanos(self.now);
-        while let Some(arrival) = self.under_way.pop_due(now) {
+        while let Some(arrival) = self.in_flight.pop_due(now) {
             self.arrive(arrival);
         }
-        self.wakes.handle_time(now);
+        self.wakeups.handle_time(now);
         true
     }
 
@@ -74,24 +74,24 @@ impl Network {
         if self.nodes[host].address != SocketAddr::V4(packet.to) {
             return;
         }
-        if self.transcript.keeps(Detail::Datagrams) {
-            let what = format!("<- {} from {}", packet.body, self.whom(packet.from));
+        if self.transcript.keeps(TranscriptDetail::Datagrams) {
+            let what = format!("<- {} from {}", packet.body, self.name_at(packet.from));
             self.note(host, what);
         }
-        self.wakes.now(host);
-        self.nodes[host].machine.handle_packet(self.now, packet);
+        self.wakeups.wake(host);
+        self.nodes[host].kind.handle_packet(self.now, packet);
     }
 
     fn settle(&mut self) {
-        while let Some(index) = self.wakes.poll() {
+        while let Some(index) = self.wakeups.poll() {
             let mut departures = std::mem::take(&mut self.departures);
-            let host = &mut self.nodes[index].machine;
+            let host = &mut self.nodes[index].kind;
             host.run(self.now, &mut departures);
             let notes = host.take_notes();
             let timer = host.next_timeout();
             let timer = timer.map_or(u64::MAX, |at| self.nanos(at));
-            self.wakes.set(index, timer);
-            if self.transcript.keeps(Detail::Events) {
+            self.wakeups.set(index, timer);
+            if self.transcript.keeps(TranscriptDetail::Events) {
                 for note in notes {
                     self.note(index, note);
                 }
@@ -103,8 +103,8 @@ impl Network {
         }
     }
 
-    fn depart(&mut self, from: usize, departure: Departure) {
-        let Departure { to, ecn, body } = departure;
+    fn depart(&mut self, from: usize, departure: OutgoingPacket) {
+        let OutgoingPacket { to, ecn, body } = departure;
         let (SocketAddr::V4(source), SocketAddr::V4(to)) = (self.nodes[from].address, to) else {
             self.note_lost(from, &body, to);
             return;
@@ -113,7 +113,7 @@ impl Network {
             self.note_lost(from, &body, to.into());
             return;
         }
-        let packet = Packet {
+        let packet = IpPacket {
             from: source,
             to,
             ecn,
@@ -126,20 +126,20 @@ impl Network {
     }
 
     /// Sends a packet from `node` into the next link on the route to `host`.
-    fn enter_link(&mut self, node: usize, host: usize, mut packet: Packet) {
-        let Some((index, joint)) = self.topology.way(node, host) else {
+    fn enter_link(&mut self, node: usize, host: usize, mut packet: IpPacket) {
+        let Some((index, directed)) = self.topology.first_link(node, host) else {
             self.note_lost(node, &packet.body, packet.to.into());
             return;
         };
         self.packets += 1;
-        let next = joint.to;
+        let next = directed.to;
         let length = Length {
             length: packet.body.length(),
             ecn_capable: packet.ecn != 0,
         };
-        let fate = joint.link.send(self.now, length);
-        if self.transcript.keeps(Detail::Datagrams) {
-            let whom = self.whom(packet.to);
+        let fate = directed.link.send(self.now, length);
+        if self.transcript.keeps(TranscriptDetail::Datagrams) {
+            let whom = self.name_at(packet.to);
             let what = format!("-> {} to {whom}: {}", packet.body, self.describe(fate));
             self.note(node, what);
         }
@@ -160,19 +160,19 @@ impl Network {
         }
     }
 
-    fn push(&mut self, link: usize, at: Instant, (node, host): (usize, usize), packet: Packet) {
+    fn push(&mut self, link: usize, at: Instant, (node, host): (usize, usize), packet: IpPacket) {
         let arrival = Arrival { node, host, packet };
-        self.under_way.push(link, self.nanos(at), arrival);
+        self.in_flight.push(link, self.nanos(at), arrival);
     }
 
-    fn note_lost(&mut self, node: usize, body: &Body, to: SocketAddr) {
-        if self.transcript.keeps(Detail::Datagrams) {
+    fn note_lost(&mut self, node: usize, body: &PacketBody, to: SocketAddr) {
+        if self.transcript.keeps(TranscriptDetail::Datagrams) {
             self.note(node, format!("-> {body} to {to}: no way there"));
         }
     }
 
     /// Returns the name of the host at an address, or the address itself if no host has it any more.
-    fn whom(&self, address: SocketAddrV4) -> String {
+    fn name_at(&self, address: SocketAddrV4) -> String {
         match self.addresses.host(address) {
             Some(host) => self.nodes[host].name.clone(),
             None => address.to_string(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The behaviour of an application: what it writes and, independently, how it reads.
 ///
 /// The connection is closed when both lists are done and both directions have ended. An application whose writes do not
-/// end in [`Write::Finish`], [`Write::Abort`] or [`Write::Close`] keeps its connection open.
+/// end in [`WriteStep::Finish`], [`WriteStep::Abort`] or [`WriteStep::Close`] keeps its connection open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     /// Number of the byte stream that the application sends.
@@ -14,9 +14,9 @@ pub struct Script {
     /// bytes are not checked.
     pub expects: Option<u64>,
     /// The write steps, in order.
-    pub write: Vec<Write>,
+    pub write: Vec<WriteStep>,
     /// The read steps, in order. After the last one the application reads as fast as bytes arrive.
-    pub read: Vec<Read>,
+    pub read: Vec<ReadStep>,
     /// Bytes that each direction of the connection buffers; 0 means 64 KiB.
     pub buffer: usize,
     /// Maximum bytes that the engine moves in one call; 0 means no limit.
@@ -25,7 +25,7 @@ pub struct Script {
 
 /// One step of the writing side of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Write {
+pub enum WriteStep {
     /// Send this number of bytes.
     Send(u64),
     /// Send nothing for this long.
@@ -46,7 +46,7 @@ pub enum Write {
 
 /// One step of the reading side of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadStep {
     /// Read this number of bytes, as fast as they arrive.
     Bytes(u64),
     /// Read nothing for this long.
@@ -84,7 +84,7 @@ impl Script {
 
     /// Returns the script of an application that sends back what it receives, then finishes.
     pub fn echo() -> Self {
-        Self::default().write([Write::Echo, Write::Finish])
+        Self::default().write([WriteStep::Echo, WriteStep::Finish])
     }
 
     /// Returns the script of an application that connects to [`Script::echo`]: it expects what it sends.
@@ -98,14 +98,14 @@ impl Script {
 
     /// Sets the write steps.
     #[must_use]
-    pub fn write(mut self, write: impl Into<Vec<Write>>) -> Self {
+    pub fn write(mut self, write: impl Into<Vec<WriteStep>>) -> Self {
         self.write = write.into();
         self
     }
 
     /// Sets the read steps.
     #[must_use]
-    pub fn read(mut self, read: impl Into<Vec<Read>>) -> Self {
+    pub fn read(mut self, read: impl Into<Vec<ReadStep>>) -> Self {
         self.read = read.into();
         self
     }

@@ -17,12 +17,12 @@ const EVIDENCE: &str = "QUICTUN_EVIDENCE";
 #[derive(Debug)]
 pub struct Seed {
     value: u64,
-    origin: Origin,
+    origin: SeedOrigin,
 }
 
 /// The origin of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum SeedOrigin {
     /// A program that uses the simulation; nothing is printed on a panic.
     Program,
     /// A test with one fixed seed.
@@ -34,19 +34,19 @@ enum Origin {
 impl Seed {
     /// Creates a seed for a run outside of a test.
     pub fn plain(value: u64) -> Self {
-        let origin = Origin::Program;
+        let origin = SeedOrigin::Program;
         Self { value, origin }
     }
 
     /// Creates a fixed seed: running the test again repeats the run.
     pub fn fixed(value: u64) -> Self {
-        let origin = Origin::Fixed;
+        let origin = SeedOrigin::Fixed;
         Self { value, origin }
     }
 
     /// Creates one of the many seeds that the test `test` of this crate runs.
     pub fn of_test(test: &'static str, value: u64) -> Self {
-        let origin = Origin::Test(test);
+        let origin = SeedOrigin::Test(test);
         Self { value, origin }
     }
 
@@ -80,7 +80,8 @@ impl Seed {
 impl Seed {
     /// Returns the directory for the transcript and the packets, if one is configured.
     pub(crate) fn evidence(&self) -> Option<PathBuf> {
-        let directory = std::env::var_os(EVIDENCE).filter(|_| self.origin != Origin::Program)?;
+        let directory =
+            std::env::var_os(EVIDENCE).filter(|_| self.origin != SeedOrigin::Program)?;
         (!directory.is_empty()).then(|| directory.into())
     }
 
@@ -90,16 +91,16 @@ impl Seed {
         // The harness names its threads after the tests, unless it runs on one thread only.
         let of_thread = thread.name().filter(|name| *name != "main");
         let known = match self.origin {
-            Origin::Test(name) => name,
-            Origin::Fixed | Origin::Program => "",
+            SeedOrigin::Test(name) => name,
+            SeedOrigin::Fixed | SeedOrigin::Program => "",
         };
         of_thread.unwrap_or(known).to_owned()
     }
 
     fn command(&self) -> String {
         let seed = match self.origin {
-            Origin::Test(_) => format!("{VARIABLE}={} ", self.value),
-            Origin::Fixed | Origin::Program => String::new(),
+            SeedOrigin::Test(_) => format!("{VARIABLE}={} ", self.value),
+            SeedOrigin::Fixed | SeedOrigin::Program => String::new(),
         };
         let release = if cfg!(debug_assertions) {
             ""
@@ -121,7 +122,7 @@ impl Drop for Seed {
         reason = "the test harness captures it and shows it with the failure"
     )]
     fn drop(&mut self) {
-        if std::thread::panicking() && self.origin != Origin::Program {
+        if std::thread::panicking() && self.origin != SeedOrigin::Program {
             eprintln!(
                 "seed {}; to repeat it, and to have the whole transcript and the packets (pcapng, decrypted by Wireshark) in /tmp:\n    {}",
                 self.value,

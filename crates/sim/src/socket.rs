@@ -9,32 +9,32 @@ use quictun_flow::Socket;
 
 /// The queues of sockets with activity on one host: for the engine and for the applications.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct ActivityQueues {
     pub(crate) for_engine: VecDeque<usize>,
     pub(crate) for_apps: VecDeque<usize>,
 }
 
 #[derive(Debug)]
-struct Wire {
+struct SharedConnection {
     /// Number of the socket on its host.
     index: usize,
-    board: Rc<RefCell<Board>>,
-    to_engine: Pipe,
-    to_app: Pipe,
+    activity: Rc<RefCell<ActivityQueues>>,
+    to_engine: ByteQueue,
+    to_app: ByteQueue,
     /// Bytes that each direction buffers.
     capacity: usize,
     /// Maximum bytes that one call of the engine moves.
     call_max: usize,
-    app: End,
-    engine: End,
-    news: News,
-    /// Set if the socket is already queued on the board, for the engine and for the application.
-    engine_told: bool,
-    app_told: bool,
+    app: EndState,
+    engine: EndState,
+    readiness: PendingReadiness,
+    /// Set if the socket is already queued in `activity`, for the engine and for the application.
+    engine_notified: bool,
+    app_notified: bool,
 }
 
 #[derive(Debug, Default)]
-struct Pipe {
+struct ByteQueue {
     data: VecDeque<u8>,
     fin: bool,
     /// Set once the reader has seen the FIN.
@@ -42,7 +42,7 @@ struct Pipe {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum EndState {
     Open,
     /// Closed: data that arrives for this end is answered with a reset.
     Closed,
@@ -51,7 +51,7 @@ enum End {
 
 /// Socket readiness that the engine has not been notified of yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct PendingReadiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) failed: bool,
@@ -60,14 +60,14 @@ pub(crate) struct News {
 /// The engine's end of a connection.
 #[derive(Debug)]
 pub struct MemSocket {
-    wire: Rc<RefCell<Wire>>,
+    connection: Rc<RefCell<SharedConnection>>,
     /// Set if both directions have ended, so that dropping the socket is not a reset.
     closed: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct AppSocket {
-    wire: Rc<RefCell<Wire>>,
+pub(crate) struct AppEnd {
+    connection: Rc<RefCell<SharedConnection>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,43 +82,43 @@ pub(crate) enum AppRead {
 /// moves at most `call_max` bytes.
 pub(crate) fn pair(
     index: usize,
-    board: &Rc<RefCell<Board>>,
+    activity: &Rc<RefCell<ActivityQueues>>,
     capacity: usize,
     call_max: usize,
-) -> (MemSocket, AppSocket) {
-    let wire = Rc::new(RefCell::new(Wire {
+) -> (MemSocket, AppEnd) {
+    let connection = Rc::new(RefCell::new(SharedConnection {
         index,
-        board: board.clone(),
-        to_engine: Pipe::default(),
-        to_app: Pipe::default(),
+        activity: activity.clone(),
+        to_engine: ByteQueue::default(),
+        to_app: ByteQueue::default(),
         capacity,
         call_max: call_max.max(1),
-        app: End::Open,
-        engine: End::Open,
-        news: News::default(),
-        engine_told: false,
-        app_told: false,
+        app: EndState::Open,
+        engine: EndState::Open,
+        readiness: PendingReadiness::default(),
+        engine_notified: false,
+        app_notified: false,
     }));
     let socket = MemSocket {
-        wire: wire.clone(),
+        connection: connection.clone(),
         closed: false,
     };
-    (socket, AppSocket { wire })
+    (socket, AppEnd { connection })
 }
 
-impl Wire {
-    fn tell_engine(&mut self, readable: bool, writable: bool, failed: bool) {
-        self.news.readable |= readable;
-        self.news.writable |= writable;
-        self.news.failed |= failed;
-        if !std::mem::replace(&mut self.engine_told, true) {
-            self.board.borrow_mut().for_engine.push_back(self.index);
+impl SharedConnection {
+    fn notify_engine(&mut self, readable: bool, writable: bool, failed: bool) {
+        self.readiness.readable |= readable;
+        self.readiness.writable |= writable;
+        self.readiness.failed |= failed;
+        if !std::mem::replace(&mut self.engine_notified, true) {
+            self.activity.borrow_mut().for_engine.push_back(self.index);
         }
     }
 
-    fn tell_app(&mut self) {
-        if !std::mem::replace(&mut self.app_told, true) {
-            self.board.borrow_mut().for_apps.push_back(self.index);
+    fn notify_app(&mut self) {
+        if !std::mem::replace(&mut self.app_notified, true) {
+            self.activity.borrow_mut().for_apps.push_back(self.index);
         }
     }
 
@@ -129,7 +129,7 @@ impl Wire {
     }
 }
 
-impl Pipe {
+impl ByteQueue {
     fn put(&mut self, bytes: &[u8], capacity: usize, most: usize) -> usize {
         let room = capacity.saturating_sub(self.data.len());
         let taken = bytes.len().min(room).min(most);
@@ -156,15 +156,15 @@ impl Pipe {
 
 impl Socket for MemSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
-        let mut wire = self.wire.borrow_mut();
-        if wire.app == End::Reset {
+        let mut connection = self.connection.borrow_mut();
+        if connection.app == EndState::Reset {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let most = (into.capacity() - into.len()).min(wire.call_max);
-        let was_full = wire.to_engine.data.len() >= wire.capacity;
-        let taken = wire.to_engine.take(into, most);
+        let most = (into.capacity() - into.len()).min(connection.call_max);
+        let was_full = connection.to_engine.data.len() >= connection.capacity;
+        let taken = connection.to_engine.take(into, most);
         if taken == 0 {
-            let fin = wire.to_engine.fin;
+            let fin = connection.to_engine.fin;
             return if fin {
                 Ok(0)
             } else {
@@ -172,27 +172,27 @@ impl Socket for MemSocket {
             };
         }
         if was_full {
-            wire.tell_app();
+            connection.notify_app();
         }
         Ok(taken)
     }
 
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut wire = self.wire.borrow_mut();
-        match wire.app {
-            End::Open => {}
-            End::Closed => {
+        let mut connection = self.connection.borrow_mut();
+        match connection.app {
+            EndState::Open => {}
+            EndState::Closed => {
                 // The kernel of the application's host answers with a reset.
-                wire.app = End::Reset;
-                wire.clear();
+                connection.app = EndState::Reset;
+                connection.clear();
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            End::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
+            EndState::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
         }
-        let (capacity, mut most) = (wire.capacity, wire.call_max);
+        let (capacity, mut most) = (connection.capacity, connection.call_max);
         let mut written = 0;
         for chunk in chunks {
-            let taken = wire.to_app.put(chunk, capacity, most);
+            let taken = connection.to_app.put(chunk, capacity, most);
             written += taken;
             most -= taken;
             if taken < chunk.len() {
@@ -202,25 +202,26 @@ impl Socket for MemSocket {
         if written == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        wire.tell_app();
+        connection.notify_app();
         Ok(written)
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        let mut wire = self.wire.borrow_mut();
-        if wire.app == End::Reset {
+        let mut connection = self.connection.borrow_mut();
+        if connection.app == EndState::Reset {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        wire.to_app.fin = true;
-        wire.tell_app();
+        connection.to_app.fin = true;
+        connection.notify_app();
         Ok(())
     }
 
     fn is_sent(&self) -> bool {
         // In this model a reset discards everything that the application has not read.
-        let wire = self.wire.borrow();
-        let to_app = &wire.to_app;
-        wire.app != End::Open || to_app.data.is_empty() && (to_app.fin_read || !to_app.fin)
+        let connection = self.connection.borrow();
+        let to_app = &connection.to_app;
+        connection.app != EndState::Open
+            || to_app.data.is_empty() && (to_app.fin_read || !to_app.fin)
     }
 
     fn abort(&mut self) {
@@ -234,49 +235,49 @@ impl Socket for MemSocket {
 
 impl Drop for MemSocket {
     fn drop(&mut self) {
-        let mut wire = self.wire.borrow_mut();
+        let mut connection = self.connection.borrow_mut();
         // A kernel also resets the connection if unread bytes are left.
-        if !self.closed || !wire.to_engine.data.is_empty() {
-            wire.engine = End::Reset;
-            wire.clear();
+        if !self.closed || !connection.to_engine.data.is_empty() {
+            connection.engine = EndState::Reset;
+            connection.clear();
         } else {
-            wire.engine = End::Closed;
-            wire.to_app.fin = true;
+            connection.engine = EndState::Closed;
+            connection.to_app.fin = true;
         }
-        wire.tell_app();
+        connection.notify_app();
     }
 }
 
-impl AppSocket {
-    pub(crate) fn take_news(&self) -> News {
-        let mut wire = self.wire.borrow_mut();
-        wire.engine_told = false;
-        std::mem::take(&mut wire.news)
+impl AppEnd {
+    pub(crate) fn take_readiness(&self) -> PendingReadiness {
+        let mut connection = self.connection.borrow_mut();
+        connection.engine_notified = false;
+        std::mem::take(&mut connection.readiness)
     }
 
-    pub(crate) fn woken(&self) {
-        self.wire.borrow_mut().app_told = false;
+    pub(crate) fn clear_notified(&self) {
+        self.connection.borrow_mut().app_notified = false;
     }
 
     /// Reads at most `most` bytes into `into`, or discards them if `into` is `None`.
     pub(crate) fn read(&self, into: Option<&mut Vec<u8>>, most: usize) -> AppRead {
-        let mut wire = self.wire.borrow_mut();
-        if wire.engine == End::Reset {
+        let mut connection = self.connection.borrow_mut();
+        if connection.engine == EndState::Reset {
             return AppRead::Reset;
         }
-        let was_full = wire.to_app.data.len() >= wire.capacity;
+        let was_full = connection.to_app.data.len() >= connection.capacity;
         let taken = match into {
-            Some(into) => wire.to_app.take(into, most),
-            None => wire.to_app.skip(most),
+            Some(into) => connection.to_app.take(into, most),
+            None => connection.to_app.skip(most),
         };
         if taken > 0 {
             if was_full {
-                wire.tell_engine(false, true, false);
+                connection.notify_engine(false, true, false);
             }
             return AppRead::Bytes(taken);
         }
-        if wire.to_app.fin && most > 0 {
-            wire.to_app.fin_read = true;
+        if connection.to_app.fin && most > 0 {
+            connection.to_app.fin_read = true;
             AppRead::Fin
         } else {
             AppRead::Blocked
@@ -285,47 +286,47 @@ impl AppSocket {
 
     /// Returns the number of bytes accepted, or `None` if the engine's end no longer accepts any.
     pub(crate) fn write(&self, bytes: &[u8]) -> Option<usize> {
-        let mut wire = self.wire.borrow_mut();
-        if wire.engine != End::Open {
+        let mut connection = self.connection.borrow_mut();
+        if connection.engine != EndState::Open {
             return None;
         }
-        let capacity = wire.capacity;
-        let taken = wire.to_engine.put(bytes, capacity, usize::MAX);
+        let capacity = connection.capacity;
+        let taken = connection.to_engine.put(bytes, capacity, usize::MAX);
         if taken > 0 {
-            wire.tell_engine(true, false, false);
+            connection.notify_engine(true, false, false);
         }
         Some(taken)
     }
 
     pub(crate) fn is_reset(&self) -> bool {
-        self.wire.borrow().engine == End::Reset
+        self.connection.borrow().engine == EndState::Reset
     }
 
     pub(crate) fn finish(&self) {
-        let mut wire = self.wire.borrow_mut();
-        wire.to_engine.fin = true;
-        wire.tell_engine(true, false, false);
+        let mut connection = self.connection.borrow_mut();
+        connection.to_engine.fin = true;
+        connection.notify_engine(true, false, false);
     }
 
     pub(crate) fn abort(&self) {
-        let mut wire = self.wire.borrow_mut();
-        wire.app = End::Reset;
-        wire.clear();
-        wire.tell_engine(true, true, true);
+        let mut connection = self.connection.borrow_mut();
+        connection.app = EndState::Reset;
+        connection.clear();
+        connection.notify_engine(true, true, true);
     }
 
     /// Closes both directions: with a FIN if everything was read, with a reset otherwise.
     pub(crate) fn close(&self) {
-        let mut wire = self.wire.borrow_mut();
-        if wire.app != End::Open {
+        let mut connection = self.connection.borrow_mut();
+        if connection.app != EndState::Open {
             return;
         }
-        if wire.to_app.data.is_empty() {
-            wire.app = End::Closed;
-            wire.to_engine.fin = true;
-            wire.tell_engine(true, true, false);
+        if connection.to_app.data.is_empty() {
+            connection.app = EndState::Closed;
+            connection.to_engine.fin = true;
+            connection.notify_engine(true, true, false);
         } else {
-            drop(wire);
+            drop(connection);
             self.abort();
         }
     }
@@ -335,10 +336,10 @@ impl AppSocket {
 mod tests {
     use super::*;
 
-    fn ends(capacity: usize) -> (MemSocket, AppSocket, Rc<RefCell<Board>>) {
-        let board = Rc::new(RefCell::new(Board::default()));
-        let (socket, app) = pair(0, &board, capacity, usize::MAX);
-        (socket, app, board)
+    fn ends(capacity: usize) -> (MemSocket, AppEnd, Rc<RefCell<ActivityQueues>>) {
+        let activity = Rc::new(RefCell::new(ActivityQueues::default()));
+        let (socket, app) = pair(0, &activity, capacity, usize::MAX);
+        (socket, app, activity)
     }
 
     #[test]
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_in_order_is_seen_as_a_fin_and_any_other_drop_as_a_reset() {
+    fn an_orderly_close_is_read_as_a_fin_and_any_other_drop_as_a_reset() {
         let (mut socket, app, _board) = ends(4);
         socket.abort();
         drop(socket);
@@ -378,13 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pipe_blocks_and_room_is_announced() {
-        let (mut socket, app, board) = ends(2);
+    fn a_full_queue_blocks_and_new_room_is_reported() {
+        let (mut socket, app, activity) = ends(2);
         assert_eq!(socket.write(&[IoSlice::new(b"abc")]).expect("has room"), 2);
         let error = socket.write(&[IoSlice::new(b"c")]).expect_err("full pipe");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(app.read(None, 1), AppRead::Bytes(1));
-        assert_eq!(board.borrow_mut().for_engine.pop_front(), Some(0));
-        assert!(app.take_news().writable);
+        assert_eq!(activity.borrow_mut().for_engine.pop_front(), Some(0));
+        assert!(app.take_readiness().writable);
     }
 }

@@ -13,14 +13,14 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 /// The server name in the certificate.
 pub const SERVER_NAME: &str = "server.test";
 
-struct Credentials {
+struct TestCredentials {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
 /// Returns the key pair of the process. There is only one, because generating one takes longer than most runs.
-fn credentials() -> &'static Credentials {
-    static CREDENTIALS: OnceLock<Credentials> = OnceLock::new();
+fn credentials() -> &'static TestCredentials {
+    static CREDENTIALS: OnceLock<TestCredentials> = OnceLock::new();
     CREDENTIALS.get_or_init(|| {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)
             .expect("invariant: Ed25519 is supported");
@@ -30,7 +30,7 @@ fn credentials() -> &'static Credentials {
         let certificate = parameters
             .self_signed(&key)
             .expect("invariant: the parameters are complete");
-        Credentials {
+        TestCredentials {
             certificate: certificate.der().clone(),
             key: PrivateKeyDer::try_from(key.serialize_der())
                 .expect("invariant: rcgen writes PKCS#8"),
@@ -40,19 +40,19 @@ fn credentials() -> &'static Credentials {
 
 /// The key exchange that a client offers. All key shares of a group have the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exchange {
+pub(crate) enum OfferedKeyExchange {
     /// X25519: the `ClientHello` fits into one datagram.
     Classical,
     /// X25519MLKEM768, with X25519 as the fallback: the `ClientHello` takes two datagrams.
     PostQuantum,
 }
 
-fn provider(exchange: Exchange) -> Arc<CryptoProvider> {
+fn provider(exchange: OfferedKeyExchange) -> Arc<CryptoProvider> {
     use aws_lc_rs::kx_group::{X25519, X25519MLKEM768};
     Arc::new(CryptoProvider {
         kx_groups: match exchange {
-            Exchange::Classical => vec![X25519],
-            Exchange::PostQuantum => vec![X25519MLKEM768, X25519],
+            OfferedKeyExchange::Classical => vec![X25519],
+            OfferedKeyExchange::PostQuantum => vec![X25519MLKEM768, X25519],
         },
         ..aws_lc_rs::default_provider()
     })
@@ -61,7 +61,7 @@ fn provider(exchange: Exchange) -> Arc<CryptoProvider> {
 /// Returns the configuration of a server that offers `protocols` (ALPN) and accepts both key exchanges.
 pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
     let credentials = credentials();
-    let mut config = ServerConfig::builder_with_provider(provider(Exchange::PostQuantum))
+    let mut config = ServerConfig::builder_with_provider(provider(OfferedKeyExchange::PostQuantum))
         .with_protocol_versions(&[&TLS13])
         .expect("invariant: the provider supports TLS 1.3")
         .with_no_client_auth()
@@ -76,7 +76,7 @@ pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
 }
 
 /// Returns the configuration of a client that offers `protocols` (ALPN) and trusts only the server of [`server`].
-pub(crate) fn client(protocols: &[&[u8]], exchange: Exchange) -> Arc<ClientConfig> {
+pub(crate) fn client(protocols: &[&[u8]], exchange: OfferedKeyExchange) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots
         .add(credentials().certificate.clone())

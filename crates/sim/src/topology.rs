@@ -8,17 +8,17 @@ use quictun_link::{Link, LinkConfig};
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
     /// All links, in the order of their creation.
-    pub(crate) links: Vec<Joint>,
+    pub(crate) links: Vec<DirectedLink>,
     index: BTreeMap<(usize, usize), usize>,
     /// For each node, true if it forwards packets to other nodes.
     forwards: Vec<bool>,
     /// The first link on the route from each node to each other node, or `NONE` if there is no route.
-    ways: Vec<Vec<u32>>,
+    routes: Vec<Vec<u32>>,
     stale: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct Joint {
+pub(crate) struct DirectedLink {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) link: Link,
@@ -35,13 +35,13 @@ impl Topology {
 
     /// Joins two nodes in one direction. An existing link between them in that direction is replaced.
     pub(crate) fn join(&mut self, from: usize, to: usize, link: Link) {
-        let joint = Joint { from, to, link };
+        let directed = DirectedLink { from, to, link };
         if let Some(&index) = self.index.get(&(from, to)) {
-            self.links[index] = joint;
+            self.links[index] = directed;
             return;
         }
         self.index.insert((from, to), self.links.len());
-        self.links.push(joint);
+        self.links.push(directed);
         self.stale = true;
     }
 
@@ -56,23 +56,27 @@ impl Topology {
     }
 
     /// Returns the first link on the route between two nodes, and its number.
-    pub(crate) fn way(&mut self, from: usize, to: usize) -> Option<(usize, &mut Joint)> {
+    pub(crate) fn first_link(
+        &mut self,
+        from: usize,
+        to: usize,
+    ) -> Option<(usize, &mut DirectedLink)> {
         if std::mem::take(&mut self.stale) {
-            self.find_ways();
+            self.compute_routes();
         }
-        let index = self.ways[from][to] as usize;
-        self.links.get_mut(index).map(|joint| (index, joint))
+        let index = self.routes[from][to] as usize;
+        self.links.get_mut(index).map(|directed| (index, directed))
     }
 
     /// Computes the routes: those with the fewest links and, among these, the one over the earliest link.
-    fn find_ways(&mut self) {
+    fn compute_routes(&mut self) {
         let nodes = self.forwards.len();
-        self.ways = vec![vec![NONE; nodes]; nodes];
+        self.routes = vec![vec![NONE; nodes]; nodes];
         let mut out: Vec<Vec<usize>> = vec![Vec::new(); nodes];
-        for (index, joint) in self.links.iter().enumerate() {
-            out[joint.from].push(index);
+        for (index, directed) in self.links.iter().enumerate() {
+            out[directed.from].push(index);
         }
-        for (from, ways) in self.ways.iter_mut().enumerate() {
+        for (from, routes) in self.routes.iter_mut().enumerate() {
             let mut open = VecDeque::from([(from, NONE)]);
             while let Some((node, first)) = open.pop_front() {
                 if node != from && !self.forwards[node] {
@@ -80,13 +84,13 @@ impl Topology {
                 }
                 for &index in &out[node] {
                     let to = self.links[index].to;
-                    if to != from && ways[to] == NONE {
-                        ways[to] = if first == NONE {
+                    if to != from && routes[to] == NONE {
+                        routes[to] = if first == NONE {
                             u32::try_from(index).expect("invariant: memory holds fewer links")
                         } else {
                             first
                         };
-                        open.push_back((to, ways[to]));
+                        open.push_back((to, routes[to]));
                     }
                 }
             }

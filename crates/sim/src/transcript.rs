@@ -7,7 +7,7 @@ use crate::seed::Seed;
 
 /// The level of detail of a transcript.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Detail {
+pub enum TranscriptDetail {
     /// Only the changes that the test makes to the network, such as faults.
     Nothing,
     /// The events of engines and the notes of guests as well.
@@ -21,24 +21,24 @@ pub enum Detail {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transcript {
     lines: Vec<(Duration, String, String)>,
-    detail: Detail,
+    detail: TranscriptDetail,
 }
 
 impl Transcript {
     /// Creates an empty transcript. It keeps datagrams if the run must leave evidence.
     pub(crate) fn of(seed: &Seed) -> Self {
-        let detail = seed.evidence().map(|_| Detail::Datagrams);
+        let detail = seed.evidence().map(|_| TranscriptDetail::Datagrams);
         Self {
             lines: Vec::new(),
             detail: detail.unwrap_or_default(),
         }
     }
 
-    pub(crate) fn set_detail(&mut self, detail: Detail) {
+    pub(crate) fn set_detail(&mut self, detail: TranscriptDetail) {
         self.detail = detail;
     }
 
-    pub(crate) fn keeps(&self, detail: Detail) -> bool {
+    pub(crate) fn keeps(&self, detail: TranscriptDetail) -> bool {
         self.detail >= detail
     }
 

@@ -20,12 +20,12 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use quictun_sys::{Firewall, Network, Tun, Way, accepted_tcp, set_sysctl};
+use quictun_sys::{Firewall, Network, RouteTarget, Tun, accepted_tcp, set_sysctl};
 use tracing::warn;
 
 use crate::settings::Routes;
 use crate::tun_device::{self, NAME};
-use plan::{CHOSEN, Host, PRIORITIES, Plan, REST};
+use plan::{CHOSEN, HostNetwork, PRIORITIES, REST, RoutePlan};
 
 pub use error::DetourError;
 pub use plan::MARK;
@@ -39,8 +39,8 @@ pub struct Detour {
     tun: Tun,
     /// Looked up before the routes exist: the look-up must not go through the tunnel that needs its result.
     server: Vec<SocketAddr>,
-    plan: Plan,
-    installed: Installed,
+    plan: RoutePlan,
+    installed: InstalledRoutes,
     notes: Vec<String>,
 }
 
@@ -54,17 +54,17 @@ impl Detour {
         let failed = |error| DetourError::Server(server.0.to_owned(), error);
         let server: Vec<SocketAddr> = server.to_socket_addrs().map_err(failed)?.collect();
         let mut network = Network::open().map_err(DetourError::Device)?;
-        let host = Host {
+        let host = HostNetwork {
             has_ipv6: tun_device::has_ipv6(),
             networks: network.networks(NAME).map_err(DetourError::Device)?,
             gateways: network.gateways().map_err(DetourError::Device)?,
             administrator: administrator::find(),
             names,
         };
-        let plan = Plan::new(routes, &server, &host)?;
+        let plan = RoutePlan::new(routes, &server, &host)?;
         let was_there = network.has(NAME);
         let tun = tun_device::create(&mut network).map_err(refused)?;
-        let mut installed = Installed {
+        let mut installed = InstalledRoutes {
             network,
             stays: false,
             valid_mark: false,
@@ -161,7 +161,7 @@ pub fn remove() -> Result<bool, DetourError> {
     // the old device is gone.
     let tun = tun_device::create(&mut network).map_err(refused)?;
     tun.keep(false).map_err(DetourError::Device)?;
-    let mut installed = Installed {
+    let mut installed = InstalledRoutes {
         network,
         stays: true,
         valid_mark: false,
@@ -173,17 +173,17 @@ pub fn remove() -> Result<bool, DetourError> {
 
 /// The installed tables, rules and filter, which are removed when this value is dropped.
 #[derive(Debug)]
-struct Installed {
+struct InstalledRoutes {
     network: Network,
     stays: bool,
     /// The setting was off before and has to be switched off again.
     valid_mark: bool,
 }
 
-impl Installed {
+impl InstalledRoutes {
     /// Installs the filter, which replaces one that was left behind. Returns the number of connections that came in
     /// from outside before.
-    fn guard(&mut self, plan: &Plan) -> Result<usize, DetourError> {
+    fn guard(&mut self, plan: &RoutePlan) -> Result<usize, DetourError> {
         let was = std::fs::read_to_string(format!("/proc/sys/{VALID_MARK}"));
         if was.is_ok_and(|text| text.trim() == "0") {
             match set_sysctl(VALID_MARK, "1") {
@@ -209,19 +209,24 @@ impl Installed {
 
     /// Adds the entries that are missing. Exceptions come first and rules last, so that no packet takes a wrong path at
     /// any moment.
-    fn add(&mut self, plan: &Plan) -> Result<(), DetourError> {
+    fn add(&mut self, plan: &RoutePlan) -> Result<(), DetourError> {
         for table in [CHOSEN, REST] {
             for network in &plan.excepted {
-                let added = there(self.network.add_route(table, *network, Way::Elsewhere));
+                let added =
+                    ok_if_exists(self.network.add_route(table, *network, RouteTarget::Throw));
                 added.map_err(|error| DetourError::Route(format!("--exclude {network}"), error))?;
             }
         }
         for (network, table) in &plan.included {
-            let added = there(self.network.add_route(*table, *network, Way::Device(NAME)));
+            let added = ok_if_exists(self.network.add_route(
+                *table,
+                *network,
+                RouteTarget::Device(NAME),
+            ));
             added.map_err(|error| DetourError::Route(format!("--route {network}"), error))?;
         }
         for rule in &plan.rules {
-            let added = there(self.network.add_rule(*rule));
+            let added = ok_if_exists(self.network.add_rule(*rule));
             added.map_err(|error| DetourError::Route("adding a routing rule".to_owned(), error))?;
         }
         Ok(())
@@ -253,7 +258,7 @@ impl Installed {
     }
 }
 
-impl Drop for Installed {
+impl Drop for InstalledRoutes {
     fn drop(&mut self) {
         if self.stays {
             return;
@@ -279,7 +284,7 @@ fn refused(error: io::Error) -> DetourError {
 }
 
 /// Treats an entry that exists already as added.
-fn there(added: io::Result<()>) -> io::Result<()> {
+fn ok_if_exists(added: io::Result<()>) -> io::Result<()> {
     match added {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         added => added,

@@ -9,7 +9,7 @@ use quictun_sys::Tun;
 use crate::tun_device;
 
 /// A source and sink of frames that a stack is attached to, usually a device.
-pub trait Wire {
+pub trait FrameDevice {
     /// Reads the next frame and returns its length, or `None` if there is no frame now.
     fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>>;
 
@@ -17,7 +17,7 @@ pub trait Wire {
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
 }
 
-impl Wire for Tun {
+impl FrameDevice for Tun {
     fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match Self::read(self, frame) {
             Ok(length) => Ok(Some(length)),
@@ -54,7 +54,7 @@ pub struct Frames<W> {
     frame: Box<[u8; FRAME_MAX]>,
 }
 
-impl<W: Wire> Frames<W> {
+impl<W: FrameDevice> Frames<W> {
     /// Creates a buffer for frames of this wire.
     pub fn new(wire: W) -> Self {
         let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();

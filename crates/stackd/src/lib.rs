@@ -5,7 +5,7 @@
 //!
 //! [`detour::Detour`] creates a device and routes traffic into it. The stack runs either in this process
 //! ([`own_stack`]) or in a separate process ([`netstackd::run`]). In the latter case, the tunnel uses the stack's flows
-//! through [`netstackd::Remote`].
+//! through [`netstackd::NetstackProcess`].
 #![forbid(unsafe_code)]
 
 pub mod detour;

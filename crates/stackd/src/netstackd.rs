@@ -27,13 +27,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use quictun_ipc::HandshakeError;
-use quictun_sys::confine::{self, Calls, Files};
+use quictun_sys::confine::{self, FileAccess, SyscallSet};
 use quictun_sys::{NullStreams, Signals, Tun};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use remote::PATIENCE;
 
-pub use remote::{PIECE_MOST, Remote, RemoteStack};
+pub use remote::{NetstackProcess, PIECE_MOST, RemoteStack};
 pub use remote_socket::RemoteSocket;
 pub use serve::NetstackError;
 
@@ -57,17 +57,17 @@ pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> 
     let _held = Signals::hold(&[Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP])?;
     let nothing = NullStreams::open()?;
     confine::give_up_rights()?;
-    confine::give_up_files(&Files::None)?;
+    confine::give_up_files(&FileAccess::None)?;
     let channel = match quictun_ipc::accept(socket, PATIENCE) {
         // The client ended before it connected. It reports the reason itself, if there is one.
         Err(HandshakeError::Closed) => return Ok(()),
         channel => channel?,
     };
-    let served = serve::Served::new(tun, channel, names)?;
+    let served = serve::StackServer::new(tun, channel, names)?;
     // The device and the socket have other descriptors. The process that handles packets must not hold a log file or a
     // terminal.
     nothing.replace()?;
-    confine::give_up_calls(Calls::Few)?;
+    confine::give_up_calls(SyscallSet::Few)?;
     served.run()?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
-use quictun_netstack::FlowId;
+use quictun_netstack::StackFlowId;
 use quictun_sys::Tun;
 
 use crate::frames::{Frames, new_stack};
@@ -51,7 +51,7 @@ impl OwnStack {
     }
 
     /// Tries again to finish a flow that now has room, if an earlier attempt found no memory.
-    pub fn finish_again(&self, now: Instant, id: FlowId) {
+    pub fn finish_again(&self, now: Instant, id: StackFlowId) {
         let mut unfinished = self.shared.unfinished.borrow_mut();
         if let Some(at) = unfinished.iter().position(|waiting| *waiting == id)
             && self.shared.stack.borrow_mut().finish(now, id).is_ok()

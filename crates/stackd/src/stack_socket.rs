@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use quictun_engine::Socket;
-use quictun_netstack::{FlowError, FlowId, Read, Stack};
+use quictun_netstack::{FlowError, Stack, StackFlowId, StackRead};
 
 /// The stack, with the state that all its sockets share.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct SharedStack {
     /// Time of the loop's current turn.
     pub now: Cell<Instant>,
     /// Flows that could not be finished for lack of memory. The attempt is repeated when there is room.
-    pub unfinished: RefCell<Vec<FlowId>>,
+    pub unfinished: RefCell<Vec<StackFlowId>>,
 }
 
 /// The socket of one flow of the stack. Dropping it resets the flow, unless both directions have ended. Dropping it
@@ -25,7 +25,7 @@ pub struct SharedStack {
 #[derive(Debug)]
 pub struct StackSocket {
     shared: Rc<SharedStack>,
-    flow: FlowId,
+    flow: StackFlowId,
     /// The address of the program that connected.
     pub client: SocketAddr,
     /// True if both directions have ended.
@@ -34,7 +34,7 @@ pub struct StackSocket {
 
 impl StackSocket {
     /// Creates a socket for a flow that the stack has offered.
-    pub fn new(shared: Rc<SharedStack>, flow: FlowId, client: SocketAddr) -> Self {
+    pub fn new(shared: Rc<SharedStack>, flow: StackFlowId, client: SocketAddr) -> Self {
         Self {
             shared,
             flow,
@@ -57,9 +57,11 @@ impl Socket for StackSocket {
                 length
             });
         match read {
-            Ok(Read::Data(length)) => Ok(length),
-            Ok(Read::Empty) | Err(FlowError::NotAccepted) => Err(io::ErrorKind::WouldBlock.into()),
-            Ok(Read::Finished) => Ok(0),
+            Ok(StackRead::Data(length)) => Ok(length),
+            Ok(StackRead::Empty) | Err(FlowError::NotAccepted) => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            Ok(StackRead::Finished) => Ok(0),
             Err(_) => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }

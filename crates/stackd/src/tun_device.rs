@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn want_of_room_passes_and_a_device_that_is_gone_does_not() {
+    fn only_errors_for_lack_of_room_are_temporary() {
         for errno in [Errno::AGAIN, Errno::NOBUFS, Errno::NOMEM] {
             assert!(has_no_room(&errno.into()), "{errno}");
         }

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_the_kernel_needs_to_be_woken_now_and_then() {
+    fn a_kernel_thread_needs_occasional_wake_ups() {
         let mut batches = match Batches::new(8, 1, Some(0)) {
             Ok(batches) => batches,
             Err(BatchError::Unavailable(_)) => return,

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_lent_the_next_buffer_is_whole() {
+    fn every_new_buffer_has_the_full_size() {
         let mut pool = BufferPool::new(SIZE, 3);
         for used in [0, 1, SIZE / 2, SIZE - 1, SIZE, SIZE + 1] {
             let buffer = pool.take();

@@ -14,8 +14,8 @@ use rustix::process::{
 use rustix::thread::set_name;
 
 use crate::contain::{ContainError, fork};
-use crate::returned::check;
 use crate::signals::Signals;
+use crate::syscall_result::check;
 
 /// The companion, seen from the process that started it.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub fn start_companion(
     if let Some(pid) = doubled? {
         return Ok((Companion { pid }, ours));
     }
-    let run = || settle(name, parent, &theirs).and_then(|()| serve(theirs));
+    let run = || prepare(name, parent, &theirs).and_then(|()| serve(theirs));
     let code = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => 0,
         Ok(Err(_)) => 1,
@@ -71,7 +71,7 @@ impl Companion {
 }
 
 /// First steps of a companion: end with the parent, and keep nothing that was inherited.
-fn settle(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
+fn prepare(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(parent) {
         return Err(io::Error::other("the parent has ended"));

@@ -29,22 +29,22 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-pub use calls::{Calls, give_up_calls};
+pub use calls::{SyscallSet, give_up_calls};
 pub use error::ConfineError;
-pub use forbidden::{Attempt, attempts};
+pub use forbidden::{ForbiddenAction, attempts};
 
 /// Files to which a process keeps access.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Files {
+pub enum FileAccess {
     /// None: nothing can be opened, bound or connected to any more.
     None,
     /// Only these. No TCP port can be bound. Connecting stays possible, also to Unix sockets with a path.
-    Only(Paths),
+    Only(AllowedPaths),
 }
 
 /// Files that a process may open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Paths {
+pub struct AllowedPaths {
     /// The process may read these, and everything below them.
     pub read: Vec<PathBuf>,
     /// The process may make and write files below these directories.
@@ -55,13 +55,13 @@ pub struct Paths {
 
 /// How far the kernel enforces what a process gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Enforcement {
     /// The kernel enforces everything.
-    Wholly,
+    Full,
     /// The kernel is older and enforces what it knows of.
-    Partly,
+    Partial,
     /// The kernel has no Landlock.
-    NotAtAll,
+    None,
 }
 
 /// Gives up the calling thread's capabilities, now and in programs that it starts.
@@ -86,26 +86,26 @@ pub fn give_up_rights() -> Result<(), ConfineError> {
 
 /// Gives up opening files, for the calling thread and the threads that it starts. A kernel without Landlock is not an
 /// error.
-pub fn give_up_files(keep: &Files) -> Result<Kept, ConfineError> {
+pub fn give_up_files(keep: &FileAccess) -> Result<Enforcement, ConfineError> {
     // The newest version that is known here. Older kernels enforce as much as they know.
     let abi = ABI::V6;
     let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     let created = match keep {
-        Files::None => rules
+        FileAccess::None => rules
             .handle_access(AccessFs::from_all(abi))?
             .handle_access(AccessNet::from_all(abi))?
             .scope(Scope::from_all(abi))?
             .create()?,
-        Files::Only(paths) => only(rules, paths, abi)?,
+        FileAccess::Only(paths) => only(rules, paths, abi)?,
     };
     Ok(match created.restrict_self()?.ruleset {
-        RulesetStatus::FullyEnforced => Kept::Wholly,
-        RulesetStatus::PartiallyEnforced => Kept::Partly,
-        RulesetStatus::NotEnforced => Kept::NotAtAll,
+        RulesetStatus::FullyEnforced => Enforcement::Full,
+        RulesetStatus::PartiallyEnforced => Enforcement::Partial,
+        RulesetStatus::NotEnforced => Enforcement::None,
     })
 }
 
-fn only(rules: Ruleset, paths: &Paths, abi: ABI) -> Result<RulesetCreated, ConfineError> {
+fn only(rules: Ruleset, paths: &AllowedPaths, abi: ABI) -> Result<RulesetCreated, ConfineError> {
     let mut scopes = Scope::from_all(abi);
     if paths.abstract_sockets {
         scopes.remove(Scope::AbstractUnixSocket);
@@ -148,7 +148,7 @@ pub fn hide_memory() -> Result<(), ConfineError> {
 
 /// The restrictions that this kernel can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offered {
+pub struct KernelSupport {
     /// Version of Landlock's interface; `None` if Landlock is missing or disabled.
     pub landlock: Option<u32>,
     /// Whether the kernel can filter system calls.
@@ -159,7 +159,7 @@ pub struct Offered {
 pub const LANDLOCK_WHOLE: u32 = 6;
 
 /// Asks the kernel what it can enforce. Changes nothing.
-pub fn offered() -> Offered {
+pub fn kernel_support() -> KernelSupport {
     // `LANDLOCK_CREATE_RULESET_VERSION`
     let flags = 1_u32;
     // SAFETY: with this flag the call only returns a number and reads no bytes from the pointer.
@@ -169,7 +169,7 @@ pub fn offered() -> Offered {
     let operation = libc::SECCOMP_GET_ACTION_AVAIL;
     // SAFETY: the operation reads one `u32`, which is on this stack.
     let seccomp = unsafe { libc::syscall(libc::SYS_seccomp, operation, 0, &raw const action) };
-    Offered {
+    KernelSupport {
         landlock: u32::try_from(landlock).ok().filter(|version| *version > 0),
         seccomp: seccomp == 0,
     }

@@ -27,29 +27,29 @@ use rustix::process::{
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::signals::{Came, Signals};
+use crate::signals::{ReceivedSignal, Signals};
 
 /// The side on which the calling process is after [`contain`].
 #[derive(Debug)]
-pub enum Side {
+pub enum ForkResult {
     /// The process outside, in the old namespaces. It is responsible for the one inside.
-    Outside(Contained),
+    Outside(ContainedProcess),
     /// The process inside, the first one in the new namespaces.
-    Inside(Inside),
+    Inside(InitProcess),
 }
 
 /// The first process of a process namespace. Processes whose own parent has ended become its children.
 #[derive(Debug)]
-pub struct Inside {
+pub struct InitProcess {
     rights: Rights,
 }
 
 /// The user of the process inside, if a user namespace is needed.
 ///
 /// The process inside has every capability in that namespace either way. A program that it executes keeps them only
-/// with [`Identity::Root`].
+/// with [`NamespaceUser::Root`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum NamespaceUser {
     /// User 0 and group 0: programs may change the networks and mounts inside.
     Root,
     /// The caller's own user and group: programs see the same user as outside, and have no capabilities.
@@ -82,7 +82,7 @@ pub enum ContainError {
 
 /// The process inside, seen from outside.
 #[derive(Debug)]
-pub struct Contained {
+pub struct ContainedProcess {
     pid: Pid,
     /// Closes when the process outside ends, which the process inside can see.
     _alive: OwnedFd,
@@ -92,19 +92,19 @@ pub struct Contained {
 ///
 /// A caller that may make namespaces without a user namespace keeps its user, whatever `identity` says. Fails with
 /// [`ContainError::Forbidden`] if there is no permission; the process is unchanged then.
-pub fn contain(identity: Identity) -> Result<Side, ContainError> {
+pub fn contain(identity: NamespaceUser) -> Result<ForkResult, ContainError> {
     let rights = permitted(identity)?;
     unshare(rights, identity)?;
     let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     if let Some(pid) = fork()? {
-        return Ok(Side::Outside(Contained { pid, _alive: ours }));
+        return Ok(ForkResult::Outside(ContainedProcess { pid, _alive: ours }));
     }
     drop(ours);
-    settle(&theirs)?;
-    Ok(Side::Inside(Inside { rights }))
+    prepare_inside(&theirs)?;
+    Ok(ForkResult::Inside(InitProcess { rights }))
 }
 
-impl Inside {
+impl InitProcess {
     /// The rights of this process.
     pub fn rights(&self) -> Rights {
         self.rights
@@ -131,14 +131,14 @@ impl Inside {
     }
 }
 
-impl Contained {
+impl ContainedProcess {
     /// The id of the process inside.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()
     }
 
-    /// Waits as [`Contained::wait`] does, but kills the process inside as soon as a signal arrives. Returns 128 plus
-    /// that signal's number then.
+    /// Waits as [`ContainedProcess::wait`] does, but kills the process inside as soon as a signal arrives. Returns 128
+    /// plus that signal's number then.
     pub fn wait_or_kill(self) -> io::Result<u8> {
         let asked = Cell::new(None);
         let code = self.wait(|came| {
@@ -153,7 +153,7 @@ impl Contained {
     /// it.
     ///
     /// `relay` returns the signal to send inside for each signal that arrives meanwhile.
-    pub fn wait(self, relay: impl Fn(Came) -> Option<Signal>) -> io::Result<u8> {
+    pub fn wait(self, relay: impl Fn(ReceivedSignal) -> Option<Signal>) -> io::Result<u8> {
         let signals = Signals::of_parents()?;
         loop {
             // The signals are blocked before the first check, so an end between check and wait is not missed.
@@ -180,7 +180,7 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 }
 
 /// Finds out the rights in a child process, because an attempt that fails half-way cannot be undone.
-fn permitted(identity: Identity) -> Result<Rights, ContainError> {
+fn permitted(identity: NamespaceUser) -> Result<Rights, ContainError> {
     let mut refused = io::Error::from(io::ErrorKind::PermissionDenied);
     for rights in [Rights::Root, Rights::User] {
         let Some(pid) = fork()? else {
@@ -209,7 +209,7 @@ pub(crate) fn own_namespaces(namespaces: UnshareFlags) -> io::Result<()> {
 }
 
 /// Gives the calling process its own mounts and, without root, its own users, and its children their own process ids.
-fn unshare(rights: Rights, identity: Identity) -> io::Result<()> {
+fn unshare(rights: Rights, identity: NamespaceUser) -> io::Result<()> {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID;
     if rights == Rights::User {
@@ -218,8 +218,8 @@ fn unshare(rights: Rights, identity: Identity) -> io::Result<()> {
     own_namespaces(flags)?;
     if rights == Rights::User {
         let (inner_user, inner_group) = match identity {
-            Identity::Root => (0, 0),
-            Identity::Caller => (user, group),
+            NamespaceUser::Root => (0, 0),
+            NamespaceUser::Caller => (user, group),
         };
         // The kernel lets an unprivileged process map its group only after it has given up `setgroups`. Other groups of
         // the caller stay in force, but appear as the overflow group.
@@ -231,7 +231,7 @@ fn unshare(rights: Rights, identity: Identity) -> io::Result<()> {
 }
 
 /// First steps inside: end with the process outside, and see the new process ids.
-fn settle(outside: &OwnedFd) -> io::Result<()> {
+fn prepare_inside(outside: &OwnedFd) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The process outside may have ended before that call; then the other end of this pipe is closed.
     let mut ends = [PollFd::new(outside, PollFlags::IN)];

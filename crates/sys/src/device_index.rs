@@ -5,14 +5,14 @@ use std::io;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Returns the index of a network device of the calling thread's namespace. A process that keeps [`Calls::Tunnel`] may
-/// ask for it.
+/// Returns the index of a network device of the calling thread's namespace. A process that keeps [`SyscallSet::Tunnel`]
+/// may ask for it.
 ///
 /// # Errors
 ///
 /// Fails with `ENODEV` if there is no device of this name.
 ///
-/// [`Calls::Tunnel`]: crate::confine::Calls::Tunnel
+/// [`SyscallSet::Tunnel`]: crate::confine::SyscallSet::Tunnel
 pub fn device_index(name: &str) -> io::Result<u32> {
     // Any socket will do.
     let (datagrams, close) = (SocketType::DGRAM, SocketFlags::CLOEXEC);

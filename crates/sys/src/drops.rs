@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// Words of the `SO_MEMINFO` answer: `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
 const WORDS: usize = 9;

@@ -25,7 +25,7 @@ pub fn end_tcp(from: &[IpAddr]) -> io::Result<usize> {
     }
     let (mut ended, mut refused) = (0, Ok(()));
     for (family, socket) in found {
-        match netlink.ask(Request::new(DESTROY, 0, &request(family, ALIVE, socket))) {
+        match netlink.execute(Request::new(DESTROY, 0, &request(family, ALIVE, socket))) {
             Ok(()) => ended += 1,
             // The connection has ended meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -51,11 +51,11 @@ fn wait_once(
 ) -> rustix::io::Result<()> {
     /// The C structure `struct __kernel_timespec`.
     #[repr(C)]
-    struct Time {
+    struct KernelTimespec {
         seconds: i64,
         nanos: i64,
     }
-    let time = timeout.map(|timeout| Time {
+    let time = timeout.map(|timeout| KernelTimespec {
         seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         nanos: timeout.subsec_nanos().into(),
     });
@@ -112,7 +112,7 @@ mod tests {
     type Wait = fn(BorrowedFd<'_>, Option<Duration>, &mut Vec<Event>) -> io::Result<()>;
 
     /// The way of the running kernel, and the way of an old one.
-    const WAYS: [Wait; 2] = [
+    const IMPLEMENTATIONS: [Wait; 2] = [
         |set, timeout, events| epoll_wait(set, timeout, events),
         wait_twice,
     ];
@@ -126,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_told() {
-        for wait in WAYS {
+    fn events_that_happened_are_returned() {
+        for wait in IMPLEMENTATIONS {
             let (set, _near, mut far) = set();
             let mut events = Vec::with_capacity(4);
             for timeout in [0, 300, 21_000] {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn waits_are_not_rounded_to_milliseconds() {
         let wished = Duration::from_micros(300);
-        for wait in WAYS {
+        for wait in IMPLEMENTATIONS {
             let (set, _near, _far) = set();
             let mut events = Vec::with_capacity(4);
             let mut precise = || {
@@ -161,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_an_error() {
-        for wait in WAYS {
+    fn a_descriptor_that_is_no_epoll_set_is_an_error() {
+        for wait in IMPLEMENTATIONS {
             let (_set, near, _far) = set();
             let refused = wait(
                 near.as_fd(),

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// Limit on the number of features. The kernel has about 64 of them.
 const MAX_FEATURES: usize = 1024;

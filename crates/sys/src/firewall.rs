@@ -1,8 +1,8 @@
 //! A table of packet filter rules (`nf_tables`) that belongs to this program, written to the kernel in one transaction.
 //!
 //! A [`Firewall`] collects chains and rules. [`Firewall::install`] replaces the table of that name by them: packets see
-//! the old table or the new one, never a mixture. The table stays when the process ends. A rule is a list of [`Part`]s:
-//! conditions, then actions for packets that meet all of them.
+//! the old table or the new one, never a mixture. The table stays when the process ends. A rule is a list of
+//! [`Statement`]s: conditions, then actions for packets that meet all of them.
 
 mod expression;
 
@@ -27,16 +27,16 @@ pub struct Firewall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// Packets that were received, before the kernel routes them.
-    Arriving,
+    Prerouting,
     /// Packets of this host. They are routed again if the chain changed their mark.
-    Leaving,
+    Output,
     /// All packets that are about to leave by a device: those of this host and forwarded ones.
-    Passing,
+    Postrouting,
 }
 
 /// A condition on a packet, or an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum Statement<'a> {
     /// The packet was received by this device.
     From(&'a str),
     /// The packet leaves by this device.
@@ -66,7 +66,7 @@ pub enum Part<'a> {
     /// The packet's connection has this mark.
     ConnectionMarked(u32),
     /// The packet's addresses and ports are those of a connection in this set.
-    In(Set),
+    In(ConnectionSet),
     /// Sets the packet's mark.
     Mark(u32),
     /// Sets the mark of the packet's connection.
@@ -79,7 +79,7 @@ pub enum Part<'a> {
 
 /// A set of connections of one address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Set {
+pub struct ConnectionSet {
     number: u32,
     v6: bool,
 }
@@ -100,9 +100,9 @@ impl Firewall {
     /// earlier.
     pub fn chain(&mut self, name: &str, hook: Hook, priority: i32) {
         let (kind, number) = match hook {
-            Hook::Arriving => ("filter", libc::NF_INET_PRE_ROUTING),
-            Hook::Leaving => ("route", libc::NF_INET_LOCAL_OUT),
-            Hook::Passing => ("filter", libc::NF_INET_POST_ROUTING),
+            Hook::Prerouting => ("filter", libc::NF_INET_PRE_ROUTING),
+            Hook::Output => ("route", libc::NF_INET_LOCAL_OUT),
+            Hook::Postrouting => ("filter", libc::NF_INET_POST_ROUTING),
         };
         let request = message(libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE)
             .with_text(CHAIN_TABLE, &self.name)
@@ -116,7 +116,7 @@ impl Firewall {
     }
 
     /// Adds a rule at the end of a chain.
-    pub fn rule(&mut self, chain: &str, parts: &[Part<'_>]) {
+    pub fn rule(&mut self, chain: &str, parts: &[Statement<'_>]) {
         let request = message(
             libc::NFT_MSG_NEWRULE,
             libc::NLM_F_CREATE | libc::NLM_F_APPEND,
@@ -131,9 +131,9 @@ impl Firewall {
 
     /// Adds a set of connections, each from an address of this host (first) to another address. Connections of the
     /// other address family are left out.
-    pub fn connections(&mut self, v6: bool, all: &[(SocketAddr, SocketAddr)]) -> Set {
+    pub fn connections(&mut self, v6: bool, all: &[(SocketAddr, SocketAddr)]) -> ConnectionSet {
         self.sets += 1;
-        let set = Set {
+        let set = ConnectionSet {
             number: self.sets,
             v6,
         };
@@ -169,12 +169,12 @@ impl Firewall {
     /// Installs the table in the calling thread's network. It replaces a table of the same name, if there is one. Fails
     /// with `PermissionDenied` without `CAP_NET_ADMIN` there.
     pub fn install(self) -> io::Result<()> {
-        Netlink::open(Some(NETFILTER))?.ask_all(self.requests)
+        Netlink::open(Some(NETFILTER))?.execute_all(self.requests)
     }
 
     /// Removes the table of this name. Returns whether it existed.
     pub fn remove(name: &str) -> io::Result<bool> {
-        match Netlink::open(Some(NETFILTER))?.ask_all(vec![delete(name)]) {
+        match Netlink::open(Some(NETFILTER))?.execute_all(vec![delete(name)]) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -182,7 +182,7 @@ impl Firewall {
     }
 }
 
-impl Set {
+impl ConnectionSet {
     fn name(self) -> String {
         format!("connections{}", self.number)
     }

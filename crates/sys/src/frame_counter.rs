@@ -7,8 +7,8 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::packet_socket::{bind, statistics};
-use crate::returned::check;
 use crate::socket_option;
+use crate::syscall_result::check;
 
 /// Counts frames that arrive at a device and are longer than a limit.
 ///

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// Duplicates the socket with this descriptor number. The original stays open as well. Fails with `InvalidInput` if the
 /// descriptor is not a socket.

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_for_another_process_are_not_ours() {
+    fn variables_for_another_process_are_ignored() {
         assert!(names(None, Some("2"), None).is_empty());
         assert!(names(Some("41"), Some("2"), None).is_empty());
         assert!(names(Some("forty-two"), Some("2"), None).is_empty());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_is_no_count_is_an_error_that_quotes_it() {
+    fn an_invalid_count_is_quoted_in_the_error() {
         for bad in ["-1", "x", "", "257", "99999999999999999999"] {
             let error = parse(42, Some("42"), Some(bad), None).expect_err(bad);
             assert!(error.to_string().contains(&format!("{bad:?}")), "{error}");

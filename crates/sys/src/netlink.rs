@@ -1,6 +1,6 @@
 //! The part of netlink that this crate needs: requests to the kernel, and its answers.
 //!
-//! A [`Request`] is built attribute by attribute. [`Netlink::ask`] sends it and waits until the kernel accepts or
+//! A [`Request`] is built attribute by attribute. [`Netlink::execute`] sends it and waits until the kernel accepts or
 //! refuses it; [`Netlink::dump`] waits for a list. [`messages`] and [`attributes`] parse the answers. They take any
 //! bytes and never panic.
 
@@ -133,7 +133,7 @@ impl Netlink {
         })
     }
 
-    pub(crate) fn ask(&mut self, request: Request) -> io::Result<()> {
+    pub(crate) fn execute(&mut self, request: Request) -> io::Result<()> {
         self.exchange(request, libc::NLM_F_ACK, |_, _| ())
     }
 
@@ -147,7 +147,7 @@ impl Netlink {
     }
 
     /// Sends requests to `nf_tables`, which performs all of them or, if it refuses one, none.
-    pub(crate) fn ask_all(&mut self, mut requests: Vec<Request>) -> io::Result<()> {
+    pub(crate) fn execute_all(&mut self, mut requests: Vec<Request>) -> io::Result<()> {
         if let Some(last) = requests.last_mut() {
             last.add_flags(libc::NLM_F_ACK);
         }

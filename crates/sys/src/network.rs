@@ -46,7 +46,7 @@ pub struct CableEnd<'a> {
 
 /// The address family for which a limit on segment sizes is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum IpVersion {
     /// IPv4: `gso_ipv4_max_size` and `gro_ipv4_max_size`.
     V4,
     /// IPv6: `gso_max_size` and `gro_max_size`.
@@ -92,7 +92,7 @@ impl Network {
                 })
             })
         });
-        self.netlink.ask(request)
+        self.netlink.execute(request)
     }
 
     /// Joins devices to one network with a bridge, which is up at once. Devices keep their addresses, but should have
@@ -103,7 +103,7 @@ impl Network {
             .nested(libc::IFLA_LINKINFO, |info| {
                 info.with_text(libc::IFLA_INFO_KIND, "bridge")
             });
-        self.netlink.ask(request)?;
+        self.netlink.execute(request)?;
         let bridge = self.index(name)?;
         for device in devices {
             self.set_number(device, libc::IFLA_MASTER, bridge)?;
@@ -120,14 +120,14 @@ impl Network {
     pub fn remove(&mut self, name: &str) -> io::Result<()> {
         let header = device_header(self.index(name)?, 0);
         self.netlink
-            .ask(Request::new(libc::RTM_DELLINK, 0, &header))
+            .execute(Request::new(libc::RTM_DELLINK, 0, &header))
     }
 
     /// Sets a device up.
     pub fn set_up(&mut self, name: &str) -> io::Result<()> {
         let header = device_header(self.index(name)?, libc::IFF_UP.cast_unsigned());
         self.netlink
-            .ask(Request::new(libc::RTM_NEWLINK, 0, &header))
+            .execute(Request::new(libc::RTM_NEWLINK, 0, &header))
     }
 
     /// Sets the longest packet of a device, in bytes without the Ethernet header.
@@ -142,10 +142,15 @@ impl Network {
 
     /// Sets the largest size of a segmentation-offload packet of a device, in bytes. More than 65536 is BIG TCP. Set V6
     /// first, because the kernel may lower V4 with it. The kernel refuses more than 524280.
-    pub fn set_segment_limit(&mut self, name: &str, family: Family, bytes: u32) -> io::Result<()> {
+    pub fn set_segment_limit(
+        &mut self,
+        name: &str,
+        family: IpVersion,
+        bytes: u32,
+    ) -> io::Result<()> {
         let (gso, gro) = match family {
-            Family::V4 => (IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE),
-            Family::V6 => (IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE),
+            IpVersion::V4 => (IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE),
+            IpVersion::V6 => (IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE),
         };
         self.set_number(name, gso, bytes)?;
         self.set_number(name, gro, bytes)
@@ -164,7 +169,7 @@ impl Network {
     fn set_number(&mut self, name: &str, attribute: u16, value: u32) -> io::Result<()> {
         let header = device_header(self.index(name)?, 0);
         let request = Request::new(libc::RTM_NEWLINK, 0, &header).with_u32(attribute, value);
-        self.netlink.ask(request)
+        self.netlink.execute(request)
     }
 
     /// Gives a device an address that can be used at once, and a route to the network of the address.
@@ -175,7 +180,7 @@ impl Network {
         let request = Request::new(libc::RTM_NEWADDR, CREATE, &header)
             .with(libc::IFA_LOCAL, &bytes)
             .with(libc::IFA_ADDRESS, &bytes);
-        self.netlink.ask(request)
+        self.netlink.execute(request)
     }
 
     /// Sets the hardware address of `address` permanently, so that it is not asked for over the cable.
@@ -188,7 +193,7 @@ impl Network {
         let request = Request::new(libc::RTM_NEWNEIGH, CREATE, &header)
             .with(libc::NDA_DST, &octets(address))
             .with(libc::NDA_LLADDR, &mac);
-        self.netlink.ask(request)
+        self.netlink.execute(request)
     }
 
     /// Returns the name of the device that has an address of this namespace.

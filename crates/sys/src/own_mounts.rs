@@ -63,7 +63,7 @@ mod tests {
 
     /// Runs on a thread of its own, whose mounts end with it.
     #[test]
-    fn a_covered_file_has_another_text_here_and_its_own_elsewhere() {
+    fn a_covered_file_keeps_its_content_for_other_threads() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = dir.path().join("names");
         fs::write(&place, "theirs").expect("a file");
@@ -86,8 +86,7 @@ mod tests {
             thread.join().expect("no panic")
         });
         let Some(covered) = covered else {
-            let test =
-                "own_mounts::tests::a_covered_file_has_another_text_here_and_its_own_elsewhere";
+            let test = "own_mounts::tests::a_covered_file_keeps_its_content_for_other_threads";
             let line = format!("SKIPPED {test}: no permission to make mounts\n");
             io::Write::write_all(&mut io::stderr(), line.as_bytes()).expect("stderr");
             return;

@@ -17,9 +17,9 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmsg, socket_with,
 };
 
-use crate::returned::check;
 use crate::socket_buffer::{BufferSide, socket_buffer_force};
 use crate::socket_option;
+use crate::syscall_result::check;
 
 /// A packet socket bound to one device. It reads frames that arrive at the device, not frames that are sent through it.
 #[derive(Debug)]
@@ -238,7 +238,7 @@ const TAG: u16 = 4;
 /// The type of a VLAN tag, if the kernel does not report it: IEEE 802.1Q.
 const VLAN_8021Q: u16 = 0x8100;
 
-struct Message {
+struct MessageInfo {
     length: usize,
     truncated: bool,
     vlan: Option<[u8; 4]>,
@@ -272,23 +272,23 @@ pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     check(done)
 }
 
-fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Result<Message> {
+fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Result<MessageInfo> {
     let mut parts = [header, frame].map(|part| libc::iovec {
         iov_base: part.as_mut_ptr().cast(),
         iov_len: part.len(),
     });
-    let mut control = MaybeUninit::<Control>::uninit();
+    let mut control = MaybeUninit::<ControlBuffer>::uninit();
     // SAFETY: a `msghdr` consists of integers and pointers, for which zeroes are valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = length_as(parts.len());
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = length_as(size_of::<Control>());
+    message.msg_controllen = length_as(size_of::<ControlBuffer>());
     // SAFETY: `message` points at two buffers and a control buffer that outlive the call. Each has the length given,
     // the kernel may write all of them, and any bytes are valid for them.
     let length = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
-    let mut received = Message {
+    let mut received = MessageInfo {
         length,
         truncated: message.msg_flags & libc::MSG_TRUNC != 0,
         vlan: None,
@@ -300,9 +300,9 @@ fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Resul
 
 /// Room for one `tpacket_auxdata` and one `timespec`, with their headers.
 #[repr(C, align(8))]
-struct Control([u8; 128]);
+struct ControlBuffer([u8; 128]);
 
-impl Message {
+impl MessageInfo {
     /// Reads the control messages that arrived with the frame. `recvmsg` must have filled in `message`.
     fn read_control(&mut self, message: &libc::msghdr) {
         // SAFETY: the kernel has written `msg_controllen` bytes of complete control messages at `msg_control`.

@@ -114,7 +114,7 @@ impl Network {
         let request = Request::new(libc::RTM_NEWQDISC, CREATE, &header(index, parent, handle))
             .with_text(libc::TCA_KIND, kind)
             .nested(libc::TCA_OPTIONS, options);
-        self.netlink.ask(request)
+        self.netlink.execute(request)
     }
 }
 

@@ -28,29 +28,29 @@ const DESTINATION_PORTS: u16 = 24;
 
 /// The way that a route in a table other than the main one gives to its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way<'a> {
+pub enum RouteTarget<'a> {
     /// Out of this device, directly to the destination.
     Device(&'a str),
     /// No route here: routing continues with the next rule.
-    Elsewhere,
+    Throw,
 }
 
 /// A routing rule (`ip rule`): which packets, and what to do with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct RoutingRule {
     /// True for IPv6, false for IPv4.
     pub v6: bool,
     /// Rules apply in the order of these numbers. The main table's rule has 32766.
     pub priority: u32,
     /// The packets that the rule applies to. Other packets go on to the next rule.
-    pub packets: Packets,
+    pub selector: Selector,
     /// The action of the rule.
-    pub next: Next,
+    pub action: RuleAction,
 }
 
 /// Conditions on packets. Without any, all packets match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Packets {
+pub struct Selector {
     /// Packets with this mark.
     pub mark: Option<u32>,
     /// Packets to this network, which must be of the rule's family.
@@ -65,24 +65,24 @@ pub struct Packets {
 
 /// The action of a rule on its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RuleAction {
     /// Looks up this table.
     Table(u32),
     /// Looks up the main table, but takes only routes to networks of at least this prefix length, which is 1 or more.
     Main(u8),
     /// Continues at the rule with this priority, which must be a later one.
-    Rule(u32),
+    Goto(u32),
     /// Does nothing. Other rules can continue here.
-    Nothing,
+    Nop,
 }
 
 impl Network {
     /// Adds a route to a table, which exists from its first route on. Fails with `AlreadyExists` if the table has a
     /// route for exactly this network.
-    pub fn add_route(&mut self, table: u32, to: IpNet, way: Way<'_>) -> io::Result<()> {
+    pub fn add_route(&mut self, table: u32, to: IpNet, way: RouteTarget<'_>) -> io::Result<()> {
         let (scope, kind) = match way {
-            Way::Device(_) => (libc::RT_SCOPE_LINK, libc::RTN_UNICAST),
-            Way::Elsewhere => (libc::RT_SCOPE_UNIVERSE, libc::RTN_THROW),
+            RouteTarget::Device(_) => (libc::RT_SCOPE_LINK, libc::RTN_UNICAST),
+            RouteTarget::Throw => (libc::RT_SCOPE_UNIVERSE, libc::RTN_THROW),
         };
         let network = octets(to.network());
         let mut request = route(
@@ -92,10 +92,10 @@ impl Network {
         )
         .with(libc::RTA_DST, &network)
         .with_u32(libc::RTA_TABLE, table);
-        if let Way::Device(name) = way {
+        if let RouteTarget::Device(name) = way {
             request = request.with_u32(libc::RTA_OIF, self.index(name)?);
         }
-        self.netlink.ask(request)
+        self.netlink.execute(request)
     }
 
     /// Routes all packets without a better route, of its address family, to `gateway`. The kernel refuses a gateway
@@ -108,7 +108,7 @@ impl Network {
         ];
         let request = route(gateway, 0, fields);
         self.netlink
-            .ask(request.with(libc::RTA_GATEWAY, &octets(gateway)))
+            .execute(request.with(libc::RTA_GATEWAY, &octets(gateway)))
     }
 
     /// Routes packets for `address` alone out of a device, directly to the address. The kernel refuses this if the
@@ -119,7 +119,7 @@ impl Network {
         let request = route(address, length, fields)
             .with(libc::RTA_DST, &octets(address))
             .with_u32(libc::RTA_OIF, self.index(name)?);
-        self.netlink.ask(request)
+        self.netlink.execute(request)
     }
 
     /// Returns the gateways of the main table's routes.
@@ -163,35 +163,35 @@ impl Network {
             if let Some(to) = route_attribute(&route, libc::RTA_DST) {
                 request = request.with(libc::RTA_DST, to);
             }
-            self.netlink.ask(request)?;
+            self.netlink.execute(request)?;
         }
         Ok(count)
     }
 
     /// Adds a rule. Fails with `AlreadyExists`, or with `Unsupported` if the kernel has no routing rules.
-    pub fn add_rule(&mut self, rule: Rule) -> io::Result<()> {
+    pub fn add_rule(&mut self, rule: RoutingRule) -> io::Result<()> {
         let mut header = [0; HEADER];
         header[0] = family_of(rule.v6);
-        header[1] = rule.packets.to.map_or(0, |to| to.prefix_len());
-        header[7] = match rule.next {
-            Next::Table(_) | Next::Main(_) => TO_TABLE,
-            Next::Rule(_) => GO_TO,
-            Next::Nothing => NO_OPERATION,
+        header[1] = rule.selector.to.map_or(0, |to| to.prefix_len());
+        header[7] = match rule.action {
+            RuleAction::Table(_) | RuleAction::Main(_) => TO_TABLE,
+            RuleAction::Goto(_) => GO_TO,
+            RuleAction::Nop => NO_OPERATION,
         };
         let mut request =
             Request::new(libc::RTM_NEWRULE, CREATE, &header).with_u32(PRIORITY, rule.priority);
-        if let Some(to) = rule.packets.to {
+        if let Some(to) = rule.selector.to {
             request = request.with(DESTINATION, &octets(to.network()));
         }
-        if let Some(mark) = rule.packets.mark {
+        if let Some(mark) = rule.selector.mark {
             request = request.with_u32(MARK, mark);
         }
-        if let Some(protocol) = rule.packets.protocol {
+        if let Some(protocol) = rule.selector.protocol {
             request = request.with(PROTOCOL, &[protocol]);
         }
         for (kind, port) in [
-            (SOURCE_PORTS, rule.packets.source_port),
-            (DESTINATION_PORTS, rule.packets.port),
+            (SOURCE_PORTS, rule.selector.source_port),
+            (DESTINATION_PORTS, rule.selector.port),
         ] {
             if let Some(port) = port {
                 let [high, low] = port.to_ne_bytes();
@@ -199,15 +199,15 @@ impl Network {
                 request = request.with(kind, &[high, low, high, low]);
             }
         }
-        let request = match rule.next {
-            Next::Table(table) => request.with_u32(TABLE, table),
-            Next::Main(least) => request
+        let request = match rule.action {
+            RuleAction::Table(table) => request.with_u32(TABLE, table),
+            RuleAction::Main(least) => request
                 .with_u32(TABLE, libc::RT_TABLE_MAIN.into())
                 .with_u32(SUPPRESS_PREFIX_LENGTH, u32::from(least).saturating_sub(1)),
-            Next::Rule(priority) => request.with_u32(TARGET, priority),
-            Next::Nothing => request,
+            RuleAction::Goto(priority) => request.with_u32(TARGET, priority),
+            RuleAction::Nop => request,
         };
-        self.netlink.ask(request)
+        self.netlink.execute(request)
     }
 
     /// Removes all rules of this priority, for IPv6 or IPv4. Returns how many there were.
@@ -217,7 +217,7 @@ impl Network {
             let mut header = [0; HEADER];
             header[0] = family_of(v6);
             let request = Request::new(libc::RTM_DELRULE, 0, &header).with_u32(PRIORITY, priority);
-            match self.netlink.ask(request) {
+            match self.netlink.execute(request) {
                 Ok(()) => removed += 1,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(removed),
                 Err(error) => return Err(error),
@@ -266,12 +266,12 @@ mod tests {
 
     const TABLE: u32 = 29_044;
 
-    fn rule(v6: bool) -> Rule {
-        Rule {
+    fn rule(v6: bool) -> RoutingRule {
+        RoutingRule {
             v6,
             priority: TABLE,
-            packets: Packets::default(),
-            next: Next::Table(TABLE),
+            selector: Selector::default(),
+            action: RuleAction::Table(TABLE),
         }
     }
 
@@ -297,9 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_holds_where_its_rule_says_and_is_gone_when_it_is_cleared() {
-        let test =
-            "routing::tests::a_table_holds_where_its_rule_says_and_is_gone_when_it_is_cleared";
+    fn a_table_applies_to_its_rule_until_it_is_cleared() {
+        let test = "routing::tests::a_table_applies_to_its_rule_until_it_is_cleared";
         let Some((network, there)) = namespaces(test) else {
             return;
         };
@@ -330,12 +329,12 @@ mod tests {
                     };
                     let main = Some("a0".to_owned());
                     let ours = Some("c0".to_owned());
-                    network.add_route(TABLE, cidr(all), Way::Device("c0"))?;
-                    network.add_route(TABLE, address.into(), Way::Elsewhere)?;
+                    network.add_route(TABLE, cidr(all), RouteTarget::Device("c0"))?;
+                    network.add_route(TABLE, address.into(), RouteTarget::Throw)?;
                     assert_eq!(towards(&mut network)?, [main.clone(), main.clone()]);
                     network.add_rule(rule(v6))?;
                     assert_eq!(towards(&mut network)?, [main.clone(), ours]);
-                    let again = network.add_route(TABLE, cidr(all), Way::Device("c0"));
+                    let again = network.add_route(TABLE, cidr(all), RouteTarget::Device("c0"));
                     assert_eq!(
                         again.map_err(|error| error.kind()),
                         Err(io::ErrorKind::AlreadyExists)
@@ -355,9 +354,8 @@ mod tests {
     }
 
     #[test]
-    fn before_a_default_route_of_ours_the_main_table_is_asked_for_the_rest() {
-        let test =
-            "routing::tests::before_a_default_route_of_ours_the_main_table_is_asked_for_the_rest";
+    fn routes_of_the_main_table_precede_our_default_route() {
+        let test = "routing::tests::routes_of_the_main_table_precede_our_default_route";
         let Some((network, there)) = namespaces(test) else {
             return;
         };
@@ -368,13 +366,13 @@ mod tests {
                 network.set_up("a0")?;
                 network.set_up("c0")?;
                 network.add_default_route(IpAddr::from([10, 9, 0, 2]))?;
-                network.add_route(TABLE, cidr("0.0.0.0/0"), Way::Device("c0"))?;
-                let near = Rule {
-                    next: Next::Main(1),
+                network.add_route(TABLE, cidr("0.0.0.0/0"), RouteTarget::Device("c0"))?;
+                let near = RoutingRule {
+                    action: RuleAction::Main(1),
                     ..rule(false)
                 };
                 network.add_rule(near)?;
-                network.add_rule(Rule {
+                network.add_rule(RoutingRule {
                     priority: TABLE + 1,
                     ..rule(false)
                 })?;
@@ -390,27 +388,27 @@ mod tests {
                 assert_eq!(towards(&mut network, [10, 9, 0, 7])?.as_deref(), Some("c0"));
                 // A rule with every condition, and one that leads past that table.
                 let past = TABLE + 2;
-                let packets = Packets {
+                let selector = Selector {
                     mark: Some(7),
                     to: Some(cidr("192.0.2.0/24")),
-                    ..Packets::default()
+                    ..Selector::default()
                 };
-                let ports = Packets {
+                let ports = Selector {
                     protocol: Some(17),
                     source_port: Some(68),
                     port: Some(67),
-                    ..packets
+                    ..selector
                 };
-                for (priority, packets, next) in [
-                    (past, Packets::default(), Next::Nothing),
-                    (TABLE, packets, Next::Rule(past)),
-                    (TABLE, ports, Next::Rule(past)),
+                for (priority, selector, action) in [
+                    (past, Selector::default(), RuleAction::Nop),
+                    (TABLE, selector, RuleAction::Goto(past)),
+                    (TABLE, ports, RuleAction::Goto(past)),
                 ] {
-                    network.add_rule(Rule {
+                    network.add_rule(RoutingRule {
                         v6: false,
                         priority,
-                        packets,
-                        next,
+                        selector,
+                        action,
                     })?;
                 }
                 for (mark, to, device) in [

@@ -17,14 +17,14 @@ pub struct Signals {
 
 /// A signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Came {
+pub struct ReceivedSignal {
     /// The signal that was received.
     pub signal: Signal,
     /// True if the terminal sent the signal to all of its foreground programs; false if a process sent it to this one.
     pub by_terminal: bool,
 }
 
-impl Came {
+impl ReceivedSignal {
     /// Returns the signal, if a process that waits for a command must pass it on. The signals that the terminal sends
     /// for Ctrl-C and Ctrl-\ reach the command itself, which may handle them in its own way.
     pub fn to_pass_on(self) -> Option<Signal> {
@@ -54,7 +54,7 @@ impl Signals {
     }
 
     /// Returns the next signal, or `None` if none arrived within this time.
-    pub fn wait(&self, within: Duration) -> io::Result<Option<Came>> {
+    pub fn wait(&self, within: Duration) -> io::Result<Option<ReceivedSignal>> {
         let within = libc::timespec {
             tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: within.subsec_nanos().into(),
@@ -75,7 +75,7 @@ impl Signals {
         let info = unsafe { info.assume_init() };
         let signal = Signal::from_named_raw(number)
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        Ok(Some(Came {
+        Ok(Some(ReceivedSignal {
             signal,
             by_terminal: info.si_code == libc::SI_KERNEL,
         }))

@@ -23,19 +23,19 @@ const FAR_S: i64 = 1 << 33;
 #[derive(Debug)]
 pub struct SleepWatch {
     timer: OwnedFd,
-    slept: Slept,
+    slept: SleepTotal,
 }
 
 /// Two clocks of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clocks {
+pub struct ClockReading {
     /// `CLOCK_BOOTTIME`, which counts sleep.
     pub boot: Duration,
     /// `CLOCK_MONOTONIC`, which does not count sleep.
     pub monotonic: Duration,
 }
 
-impl Clocks {
+impl ClockReading {
     /// Reads both clocks. `boot` is read first: if the thread is interrupted in between, the result shows less sleep,
     /// never more.
     pub fn now() -> Self {
@@ -48,7 +48,7 @@ impl Clocks {
 
 impl SleepWatch {
     /// Starts to watch at `now`.
-    pub fn open(now: Clocks) -> io::Result<Self> {
+    pub fn open(now: ClockReading) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Realtime, flags)?;
         let far = Itimerspec {
@@ -62,13 +62,13 @@ impl SleepWatch {
         timerfd_settime(&timer, flags, &far)?;
         Ok(Self {
             timer,
-            slept: Slept::until(now),
+            slept: SleepTotal::until(now),
         })
     }
 
     /// Returns how long the machine has slept since the previous call, if that is a second or more. Makes the
     /// descriptor unreadable.
-    pub fn took_a_nap(&mut self, now: Clocks) -> Option<Duration> {
+    pub fn take_sleep(&mut self, now: ClockReading) -> Option<Duration> {
         // The result of the read does not matter (ECANCELED after a sleep, else EAGAIN): the clocks show whether there
         // was a sleep.
         rustix::io::read(&self.timer, &mut [0; 8]).ok();
@@ -90,14 +90,14 @@ impl AsRawFd for SleepWatch {
 
 /// The total sleep of this machine that is known.
 #[derive(Debug)]
-struct Slept(Duration);
+struct SleepTotal(Duration);
 
-impl Slept {
-    fn until(now: Clocks) -> Self {
+impl SleepTotal {
+    fn until(now: ClockReading) -> Self {
         Self(now.boot.saturating_sub(now.monotonic))
     }
 
-    fn more(&mut self, now: Clocks) -> Option<Duration> {
+    fn more(&mut self, now: ClockReading) -> Option<Duration> {
         let Self(slept) = Self::until(now);
         let nap = slept.checked_sub(self.0)?;
         self.0 = slept;
@@ -109,16 +109,16 @@ impl Slept {
 mod tests {
     use super::*;
 
-    fn at(boot_ms: u64, monotonic_ms: u64) -> Clocks {
-        Clocks {
+    fn at(boot_ms: u64, monotonic_ms: u64) -> ClockReading {
+        ClockReading {
             boot: Duration::from_millis(boot_ms),
             monotonic: Duration::from_millis(monotonic_ms),
         }
     }
 
     #[test]
-    fn a_nap_is_told_once_and_with_its_length() {
-        let mut slept = Slept::until(at(5_000, 5_000));
+    fn a_sleep_is_reported_once_with_its_length() {
+        let mut slept = SleepTotal::until(at(5_000, 5_000));
         assert_eq!(slept.more(at(65_000, 65_000)), None, "awake");
         let ten_minutes = Duration::from_mins(10);
         assert_eq!(slept.more(at(666_000, 66_000)), Some(ten_minutes));
@@ -134,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn who_was_held_up_while_reading_the_clocks_has_not_slept() {
-        let mut slept = Slept::until(at(900_000, 300_000));
+    fn a_delay_between_the_two_clock_readings_is_not_a_sleep() {
+        let mut slept = SleepTotal::until(at(900_000, 300_000));
         // 30 s pass between the two readings.
         assert_eq!(slept.more(at(910_000, 340_000)), None);
         assert_eq!(
@@ -144,13 +144,13 @@ mod tests {
             "no sleep after it either"
         );
         // The processes of this machine see another start time.
-        assert_eq!(Slept::until(at(10, 5_000)).more(at(20, 5_010)), None);
+        assert_eq!(SleepTotal::until(at(10, 5_000)).more(at(20, 5_010)), None);
     }
 
     #[test]
-    fn the_clocks_of_this_machine_tell_of_no_nap_where_there_was_none() {
-        let mut watch = SleepWatch::open(Clocks::now()).expect("a timer");
-        assert_eq!(watch.took_a_nap(Clocks::now()), None);
+    fn an_awake_machine_reports_no_sleep() {
+        let mut watch = SleepWatch::open(ClockReading::now()).expect("a timer");
+        assert_eq!(watch.take_sleep(ClockReading::now()), None);
         let fds = &mut [rustix::event::PollFd::new(
             &watch,
             rustix::event::PollFlags::IN,

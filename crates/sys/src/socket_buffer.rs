@@ -53,7 +53,7 @@ mod tests {
     use std::net::UdpSocket;
 
     #[test]
-    fn what_is_granted_is_between_what_was_there_and_what_was_wanted() {
+    fn the_granted_size_lies_between_the_old_and_the_requested_one() {
         for side in [BufferSide::Receive, BufferSide::Send] {
             let socket = UdpSocket::bind("127.0.0.1:0").expect("a loopback socket");
             let before = socket_buffer_force(&socket, side, 0).expect("a socket");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_beyond_what_the_kernel_can_count_is_cut() {
+    fn a_size_beyond_the_kernels_maximum_is_capped() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a loopback socket");
         let granted =
             socket_buffer_force(&socket, BufferSide::Send, usize::MAX).expect("cut, not refused");

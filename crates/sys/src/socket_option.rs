@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// Marks all packets that a socket sends from now on, for routing rules and packet filters. Needs `CAP_NET_ADMIN`, or
 /// `CAP_NET_RAW` since Linux 5.17.

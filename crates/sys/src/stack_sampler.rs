@@ -15,7 +15,7 @@ use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Counter, SampleFlag, Sampler};
 
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// Samples per second of processor time. A prime number, so that the sampling does not run in step with periodic work.
 pub const SAMPLES_PER_S: u64 = 997;
@@ -38,7 +38,7 @@ pub struct StackSampler {
 
 /// The stack of a thread at one sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stack {
+pub struct StackSample {
     /// Process id, in the namespace of the process that opened the sampler.
     pub process: u32,
     /// Return addresses in the kernel, innermost first. Empty if sampling the kernel is not permitted.
@@ -121,7 +121,7 @@ impl StackSampler {
     }
 
     /// Passes all samples recorded since the previous call to `each`.
-    pub fn read(&mut self, mut each: impl FnMut(Stack)) {
+    pub fn read(&mut self, mut each: impl FnMut(StackSample)) {
         for (_, ring) in &mut self.rings {
             while let Some(record) = ring.next_record() {
                 match record.parse_record() {
@@ -164,10 +164,10 @@ fn processors() -> usize {
 }
 
 /// Splits the address chain of a sample at its marks.
-fn stack(process: u32, chain: &[u64]) -> Stack {
-    let mut stack = Stack {
+fn stack(process: u32, chain: &[u64]) -> StackSample {
+    let mut stack = StackSample {
         process,
-        ..Stack::default()
+        ..StackSample::default()
     };
     let mut in_kernel = false;
     for address in chain {
@@ -187,19 +187,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_tell_the_kernels_addresses_from_the_programs() {
+    fn marks_separate_kernel_from_program_addresses() {
         let chain = [IN_KERNEL, 0xffff_ffff_8100_0000, IN_PROGRAM, 0x1000, 0x2000];
-        let expected = Stack {
+        let expected = StackSample {
             process: 7,
             kernel: vec![0xffff_ffff_8100_0000],
             user: vec![0x1000, 0x2000],
         };
         assert_eq!(stack(7, &chain), expected);
-        assert_eq!(stack(0, &[]), Stack::default());
+        assert_eq!(stack(0, &[]), StackSample::default());
     }
 
     #[test]
-    fn a_thread_that_works_is_seen() {
+    fn a_busy_thread_is_sampled() {
         let mut sampler = StackSampler::open();
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         if let Err(error) = sampler.watch(thread.cast_unsigned()) {

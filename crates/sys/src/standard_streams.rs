@@ -87,7 +87,7 @@ mod tests {
     use std::process::Stdio;
 
     /// Tells the child half of the test what to do.
-    const HOW: &str = "QUICTUN_SYS_MARKS";
+    const MODE_VARIABLE: &str = "QUICTUN_SYS_MARKS";
 
     /// Returns the descriptors that a program finds open if it is started in this way.
     fn inherited(how: &str) -> Vec<String> {
@@ -101,7 +101,7 @@ mod tests {
                 "standard_streams::tests::child_lists",
                 "--nocapture",
             ])
-            .env(HOW, how)
+            .env(MODE_VARIABLE, how)
             .stdin(Stdio::null());
         let output = shell.output().expect("sh runs");
         assert!(output.status.success(), "{output:?}");
@@ -114,7 +114,7 @@ mod tests {
     /// The child half of the next test. Does nothing in an ordinary run.
     #[test]
     fn child_lists() {
-        let Ok(how) = std::env::var(HOW) else {
+        let Ok(how) = std::env::var(MODE_VARIABLE) else {
             return;
         };
         let mut command = Command::new("sh");

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// State of a TCP connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_is_counted() {
+    fn sent_segments_are_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let address = listener.local_addr().expect("an address");
         let mut near = TcpStream::connect(address).expect("a connection");

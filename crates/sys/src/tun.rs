@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::inherit_socket::copy;
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// A device that exists as long as this value, in the network namespace in which it was made.
 #[derive(Debug)]
@@ -203,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_send_can_be_read_and_answered() {
-        let test = "tun::tests::what_programs_send_can_be_read_and_answered";
+    fn packets_of_programs_can_be_read_and_answered() {
+        let test = "tun::tests::packets_of_programs_can_be_read_and_answered";
         let Some(network) = network(test) else {
             return;
         };

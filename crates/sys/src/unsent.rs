@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// Returns how many bytes written to a TCP socket the other end's system has not acknowledged. A FIN counts as one
 /// byte.
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_other_end_has_no_room_for_is_unsent() {
+    fn bytes_beyond_the_peers_window_are_unsent() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let mut near =
             TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_end_has_is_sent_read_or_not() {
+    fn delivered_bytes_count_as_sent_before_the_peer_reads_them() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let mut near =
             TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");

@@ -191,7 +191,7 @@ pub fn served_within(endpoint: &Endpoint, payload: Payload, within: Duration) ->
     let start = Instant::now();
     let attempt = || {
         let mut connection = endpoint.connect()?;
-        connection.set_patience(Duration::from_secs(1))?;
+        connection.set_timeout(Duration::from_secs(1))?;
         there_and_back(&mut connection, payload, true)
     };
     loop {
@@ -228,12 +228,12 @@ pub fn there_and_back(connection: &mut Connection, payload: Payload, finish: boo
 
 /// A TCP address that refuses connections while this value lives.
 #[derive(Debug)]
-pub struct Refusing {
+pub struct RefusingAddress {
     _bound: Socket,
     address: SocketAddr,
 }
 
-impl Refusing {
+impl RefusingAddress {
     /// Binds a port without listening on it.
     ///
     /// # Errors

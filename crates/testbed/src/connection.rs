@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// Timeout for reads, writes and connecting. Test applications are not silent for longer unless the test has ended.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The address of a listening application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,10 +46,10 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// Fails if connecting fails or takes longer than [`PATIENCE`].
+    /// Fails if connecting fails or takes longer than [`TIMEOUT`].
     pub fn connect(&self) -> Result<Connection> {
         let socket: Socket = match self {
-            Self::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE)
+            Self::Tcp(address) => TcpStream::connect_timeout(address, TIMEOUT)
                 .with_context(|| format!("connecting to {self}"))?
                 .into(),
             Self::Unix(path) => OwnedFd::from(
@@ -72,7 +72,7 @@ impl Endpoint {
         let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
         socket.set_recv_buffer_size(receive_buffer)?;
         socket
-            .connect_timeout(&(*address).into(), PATIENCE)
+            .connect_timeout(&(*address).into(), TIMEOUT)
             .with_context(|| format!("connecting to {self}"))?;
         Connection::new(socket)
     }
@@ -83,10 +83,10 @@ impl Endpoint {
     ///
     /// Fails if connecting fails. A reset is not an error here: the client may notice an immediate reset while it
     /// connects.
-    pub fn ending(&self) -> Result<Ending> {
+    pub fn ending(&self) -> Result<DirectionEnd> {
         match self.connect() {
             Ok(mut connection) => Ok(connection.ending()),
-            Err(error) if is_reset(&error) => Ok(Ending::Reset { bytes: 0 }),
+            Err(error) if is_reset(&error) => Ok(DirectionEnd::Reset { bytes: 0 }),
             Err(error) => Err(error),
         }
     }
@@ -130,7 +130,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// One end of an application's connection. Reads and writes fail after [`PATIENCE`] by default.
+/// One end of an application's connection. Reads and writes fail after [`TIMEOUT`] by default.
 #[derive(Debug)]
 pub struct Connection(Socket);
 
@@ -142,7 +142,7 @@ impl Connection {
     /// Fails if the socket options cannot be set.
     pub fn new(socket: Socket) -> Result<Self> {
         let connection = Self(socket);
-        connection.set_patience(PATIENCE)?;
+        connection.set_timeout(TIMEOUT)?;
         Ok(connection)
     }
 
@@ -151,9 +151,9 @@ impl Connection {
     /// # Errors
     ///
     /// Fails if the socket options cannot be set.
-    pub fn set_patience(&self, patience: Duration) -> Result<()> {
-        self.0.set_read_timeout(Some(patience))?;
-        self.0.set_write_timeout(Some(patience))?;
+    pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
+        self.0.set_read_timeout(Some(timeout))?;
+        self.0.set_write_timeout(Some(timeout))?;
         Ok(())
     }
 
@@ -223,18 +223,18 @@ impl Connection {
     }
 
     /// Reads and discards data until the peer ends the connection, and returns how it ended.
-    pub fn ending(&mut self) -> Ending {
+    pub fn ending(&mut self) -> DirectionEnd {
         let mut bytes = 0;
         let mut block = vec![0; 64 * 1024];
         loop {
             match self.0.read(&mut block) {
-                Ok(0) => return Ending::Finished { bytes },
+                Ok(0) => return DirectionEnd::Finished { bytes },
                 Ok(read) => bytes += read as u64,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Ending::Reset { bytes };
+                    return DirectionEnd::Reset { bytes };
                 }
-                Err(error) => return Ending::Other(error.to_string()),
+                Err(error) => return DirectionEnd::Other(error.to_string()),
             }
         }
     }
@@ -249,7 +249,7 @@ pub fn is_reset(error: &anyhow::Error) -> bool {
 
 /// The way in which one direction of a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum DirectionEnd {
     /// The peer sent FIN.
     Finished {
         /// Bytes received before the end.
@@ -264,7 +264,7 @@ pub enum Ending {
     Other(String),
 }
 
-impl Ending {
+impl DirectionEnd {
     /// Returns true if the direction ended with a reset.
     pub fn is_reset(&self) -> bool {
         matches!(self, Self::Reset { .. })

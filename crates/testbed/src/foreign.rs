@@ -21,7 +21,7 @@ pub struct Python(PathBuf);
 
 /// A running test case of the foreign client.
 #[derive(Debug)]
-pub struct Case {
+pub struct ForeignCase {
     program: Program,
     read: usize,
 }
@@ -56,7 +56,7 @@ impl Python {
     /// # Errors
     ///
     /// Fails if the process cannot be started.
-    pub fn start(&self, case: &str, server: SocketAddr, arguments: &[&str]) -> Result<Case> {
+    pub fn start(&self, case: &str, server: SocketAddr, arguments: &[&str]) -> Result<ForeignCase> {
         let mut command = program::command(&self.0);
         // `-B`: otherwise Python would leave compiled files among the sources.
         command
@@ -66,17 +66,17 @@ impl Python {
             .args(arguments);
         // The program's standard input stays open for as long as `Program` lives: the case ends when it is closed.
         let program = Program::start("foreign", &mut command)?;
-        Ok(Case { program, read: 0 })
+        Ok(ForeignCase { program, read: 0 })
     }
 }
 
-impl Case {
+impl ForeignCase {
     /// Waits for the next JSON line that the client prints, and returns it.
     ///
     /// # Errors
     ///
     /// Fails at the deadline, or if the client ends before it prints one. The error contains the client's output.
-    pub fn tells(&mut self, within: Duration) -> Result<Value> {
+    pub fn next_line(&mut self, within: Duration) -> Result<Value> {
         let told = deadline::wait("a JSON line from the foreign client", within, || {
             let ended = self.program.ended()?;
             let lines = self.program.lines();

@@ -80,7 +80,7 @@ fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
         "{test} failed in its namespaces: {status}"
     );
     ensure!(
-        child.has_said("1 passed"),
+        child.has_printed("1 passed"),
         "{test} is not a test: call isolated() in the test function itself"
     );
     Ok(())

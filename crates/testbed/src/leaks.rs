@@ -34,14 +34,14 @@ const EXPERIMENT: u8 = 253;
 
 /// A protocol over IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kind {
+pub struct PacketKind {
     /// The protocol of the packet.
     pub protocol: Protocol,
     /// True for IPv6, false for IPv4.
     pub v6: bool,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for PacketKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let family = if self.v6 { "v6" } else { "v4" };
         write!(f, "{:?}/{family}", self.protocol)

@@ -68,7 +68,7 @@ impl Machine {
         let mut holder = Program::start(name, &mut hold)?;
         holder.wait_for("up", Duration::from_secs(5))?;
         // The process prints nothing more, and a program may read the output of a load tool.
-        holder.hush();
+        holder.silence();
         let namespace = format!("/proc/{}/ns/net", holder.pid()).into();
         Ok(Self {
             namespace,

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_seen() {
+    fn every_difference_is_detected() {
         let payload = Payload::new(7, 200_001);
         let right = written(payload);
         assert_eq!(right.len(), 200_001);

@@ -90,7 +90,7 @@ pub struct Program {
     status: Option<ExitStatus>,
     lines: Arc<Mutex<Vec<String>>>,
     readers: Vec<JoinHandle<()>>,
-    hushed: bool,
+    is_silent: bool,
 }
 
 impl Program {
@@ -132,7 +132,7 @@ impl Program {
             status: None,
             lines,
             readers,
-            hushed: false,
+            is_silent: false,
         })
     }
 
@@ -150,7 +150,7 @@ impl Program {
     }
 
     /// Returns true if the program has written a line that contains `needle`.
-    pub fn has_said(&self, needle: &str) -> bool {
+    pub fn has_printed(&self, needle: &str) -> bool {
         self.count(needle) > 0
     }
 
@@ -239,8 +239,8 @@ impl Program {
     }
 
     /// Suppresses the printing of the lines at drop, for a test that passed.
-    pub fn hush(&mut self) {
-        self.hushed = true;
+    pub fn silence(&mut self) {
+        self.is_silent = true;
     }
 
     /// Returns the resident memory in bytes.
@@ -285,7 +285,7 @@ impl Program {
     /// # Errors
     ///
     /// Fails if the process has ended or the priority cannot be set.
-    pub fn give_way(&self) -> Result<()> {
+    pub fn lower_priority(&self) -> Result<()> {
         let threads = Path::new("/proc").join(self.pid().to_string()).join("task");
         for thread in threads.read_dir()? {
             let id = thread?.file_name().to_string_lossy().parse()?;
@@ -305,7 +305,7 @@ impl Drop for Program {
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
             lines.push(format!("the process could not be killed: {error}"));
         }
-        if !self.hushed {
+        if !self.is_silent {
             report(&self.name, &lines);
         }
     }

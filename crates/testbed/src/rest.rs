@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A response of an HTTP server.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     /// The HTTP status code.
     pub status: u16,
     /// The status line and the header lines.
@@ -19,7 +19,7 @@ pub struct Answer {
     pub body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     /// Returns the body as JSON.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Answer {
 /// # Errors
 ///
 /// Fails if the server cannot be reached or its response is not HTTP.
-pub fn get(server: SocketAddr, path: &str) -> Result<Answer> {
+pub fn get(server: SocketAddr, path: &str) -> Result<HttpResponse> {
     request(server, "GET", path)
 }
 
@@ -45,10 +45,10 @@ pub fn get(server: SocketAddr, path: &str) -> Result<Answer> {
 /// # Errors
 ///
 /// Fails if the server cannot be reached or its response is not HTTP.
-pub fn request(server: SocketAddr, method: &str, path: &str) -> Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)
+pub fn request(server: SocketAddr, method: &str, path: &str) -> Result<HttpResponse> {
+    let mut stream = TcpStream::connect_timeout(&server, TIMEOUT)
         .with_context(|| format!("connecting to the HTTP interface at {server}"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     // HTTP/1.0: the response arrives without chunks and ends with the connection.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: {server}\r\n\r\n")?;
     let mut text = String::new();
@@ -60,7 +60,7 @@ pub fn request(server: SocketAddr, method: &str, path: &str) -> Result<Answer> {
         .split(' ')
         .nth(1)
         .with_context(|| format!("{head:?} has no status"))?;
-    Ok(Answer {
+    Ok(HttpResponse {
         status: status.parse()?,
         head: head.to_owned(),
         body: body.to_owned(),

@@ -13,7 +13,7 @@ use crate::deadline;
 use crate::payload::Payload;
 
 /// The timeout of reads and writes: longer than any outage of a test.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The payload of an endless transfer.
 const ENDLESS: Payload = Payload {
@@ -23,14 +23,14 @@ const ENDLESS: Payload = Payload {
 
 /// An application that sends on each connection until it is stopped, and counts the bytes sent.
 #[derive(Debug)]
-pub struct Source {
+pub struct EndlessSource {
     /// The application that sends the data.
     pub application: Application,
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
 }
 
-impl Source {
+impl EndlessSource {
     /// Listens on a free port of 127.0.0.1.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Source {
         let (stop, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (stopped, counted) = (stop.clone(), sent.clone());
         let application = Application::tcp(move |mut connection: Connection| {
-            connection.set_patience(PATIENCE)?;
+            connection.set_timeout(TIMEOUT)?;
             let bytes = ENDLESS.write_until(&mut connection, &stopped)?;
             counted.fetch_add(bytes, Ordering::Relaxed);
             connection.finish()
@@ -78,7 +78,7 @@ impl Transfer {
     /// Fails if connecting fails.
     pub fn start(forward: &Endpoint) -> Result<Self> {
         let mut connection = forward.connect()?;
-        connection.set_patience(PATIENCE)?;
+        connection.set_timeout(TIMEOUT)?;
         let progress = Arc::<AtomicU64>::default();
         let counted = progress.clone();
         let reader = std::thread::spawn(move || ENDLESS.read_to_any_end(&mut connection, &counted));
@@ -109,13 +109,13 @@ impl Transfer {
     /// # Errors
     ///
     /// Fails if a byte is wrong or missing.
-    pub fn finish(self, source: &Source) -> Result<()> {
+    pub fn finish(self, source: &EndlessSource) -> Result<()> {
         source.stop();
         let arrived = self
             .reader
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        source.application.outcome(PATIENCE)?;
+        source.application.outcome(TIMEOUT)?;
         ensure!(
             arrived == source.sent(),
             "{} bytes sent, {arrived} received",

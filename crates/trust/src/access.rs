@@ -8,7 +8,7 @@
 //! Open mode is quic-tun's: every client may reach every target, except those that the guard closes. Named mode denies
 //! by default: a client reaches only targets that one of its rules names.
 //!
-//! In both modes some addresses are closed ([`Closed`]) in every spelling: link-local ones, metadata services of
+//! In both modes some addresses are closed ([`ClosedReason`]) in every spelling: link-local ones, metadata services of
 //! clouds, and the server's own HTTP interface. A rule opens them if it names the address itself. In open mode,
 //! `--allow-link-local` opens link-local ones, and nothing opens the others.
 
@@ -17,10 +17,10 @@ mod changes;
 mod client;
 mod closed;
 mod denied;
-mod headed;
+mod header_targets;
 mod listen;
 mod own_http;
-mod register;
+mod registry;
 pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
@@ -35,25 +35,25 @@ use quictun_wire::target::Target;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 pub use client::Client;
-pub use closed::Closed;
-pub use denied::{Denial, Denied};
-pub use headed::{Dialled, HeaderRule, HeaderRuleError, HeaderTargets};
+pub use closed::ClosedReason;
+pub use denied::{AccessDenied, DeniedRequest};
+pub use header_targets::{DialAddress, HeaderRule, HeaderRuleError, HeaderTargets};
 pub use listen::{ListenDenied, ListenRule, ListenRuleError};
 pub use own_http::OwnHttp;
-pub use register::AccessError;
+pub use registry::AccessError;
 pub use rule::RuleError;
 
 use crate::psk;
 use crate::settings::{Access, Guard, NamedClient, Pin};
 use crate::tls;
-use register::Register;
+use registry::Registry;
 
 /// Identifies clients and decides which targets each may reach. Built once, shared by all workers.
 #[derive(Debug)]
 pub struct Policy {
     mode: Mode,
     own_http: Option<OwnHttp>,
-    headed: HeaderTargets,
+    header_targets: HeaderTargets,
 }
 
 /// The identity of the client of a connection.
@@ -82,20 +82,20 @@ impl Policy {
                 }
             }
             Access::Named { clients, ca } => {
-                let mut register = Register::default();
+                let mut registry = Registry::default();
                 if let Some(ca) = ca {
-                    register.set_authorities(tls::authorities_verifier(ca)?);
+                    registry.set_authorities(tls::authorities_verifier(ca)?);
                 }
                 for client in clients {
-                    register.add(client)?;
+                    registry.add(client)?;
                 }
-                Mode::Named(register)
+                Mode::Named(registry)
             }
         };
         Ok(Self {
             mode,
             own_http: None,
-            headed: HeaderTargets::default(),
+            header_targets: HeaderTargets::default(),
         })
     }
 
@@ -105,16 +105,16 @@ impl Policy {
     ///
     /// Returns an error if its name, key or secret belongs to another client, and in open mode, which names no clients.
     pub fn with_client(&self, client: &NamedClient) -> Result<Self, AccessError> {
-        let Mode::Named(register) = &self.mode else {
+        let Mode::Named(registry) = &self.mode else {
             return Err(AccessError::Open);
         };
-        let mut register = register.clone();
-        register.remove_same(client);
-        register.add(client)?;
+        let mut registry = registry.clone();
+        registry.remove_with_same_keys(client);
+        registry.add(client)?;
         Ok(Self {
-            mode: Mode::Named(register),
+            mode: Mode::Named(registry),
             own_http: self.own_http.clone(),
-            headed: self.headed.clone(),
+            header_targets: self.header_targets.clone(),
         })
     }
 
@@ -126,13 +126,16 @@ impl Policy {
 
     /// Returns the same policy for a process that writes the header to these targets.
     #[must_use]
-    pub fn with_header_targets(self, headed: HeaderTargets) -> Self {
-        Self { headed, ..self }
+    pub fn with_header_targets(self, header_targets: HeaderTargets) -> Self {
+        Self {
+            header_targets,
+            ..self
+        }
     }
 
     /// Returns whether this address or socket gets a PROXY header (PROTOCOL HEADER-1).
-    pub fn heads(&self, dialled: Dialled<'_>) -> bool {
-        self.headed.names(dialled)
+    pub fn gets_header(&self, dialled: DialAddress<'_>) -> bool {
+        self.header_targets.names(dialled)
     }
 
     /// Returns whether the header may contain the address that the client reports (PROTOCOL SOURCE-3). The client is
@@ -167,66 +170,66 @@ impl Policy {
                 None,
             ) if *needs_certificate => Peer::Unknown,
             (Mode::Open { .. }, _) => Peer::Anyone,
-            (Mode::Named(register), shown) => shown
-                .and_then(|(own, issuers)| register.by_certificate(own, issuers, at))
+            (Mode::Named(registry), shown) => shown
+                .and_then(|(own, issuers)| registry.by_certificate(own, issuers, at))
                 .map_or(Peer::Unknown, Peer::Named),
         }
     }
 
     /// Returns whether a client without a known certificate may still prove that it knows a secret.
     pub fn accepts_proofs(&self) -> bool {
-        matches!(&self.mode, Mode::Named(register) if !register.by_secret.is_empty())
+        matches!(&self.mode, Mode::Named(registry) if !registry.by_secret.is_empty())
     }
 
     /// Returns the client of this name, for flows whose data is still being delivered after their connection has ended.
     pub fn by_name(&self, name: &str) -> Option<Arc<Client>> {
         match &self.mode {
-            Mode::Named(register) => Some(register.described.get(name)?.client.clone()),
+            Mode::Named(registry) => Some(registry.configured.get(name)?.client.clone()),
             Mode::Open { .. } => None,
         }
     }
 
     /// Returns the names of all clients, in order; none in open mode.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let register = match &self.mode {
-            Mode::Named(register) => Some(register),
+        let registry = match &self.mode {
+            Mode::Named(registry) => Some(registry),
             Mode::Open { .. } => None,
         };
-        let names = register.into_iter().flat_map(|it| it.described.keys());
+        let names = registry.into_iter().flat_map(|it| it.configured.keys());
         names.map(String::as_str)
     }
 
     /// Returns the client with this key.
     pub fn by_pin(&self, pin: &Pin) -> Option<Arc<Client>> {
         match &self.mode {
-            Mode::Named(register) => register.by_pin.get(pin).cloned(),
+            Mode::Named(registry) => registry.by_pin.get(pin).cloned(),
             Mode::Open { .. } => None,
         }
     }
 
     /// Returns the rules of the client of this name, in the order of the configuration.
     pub fn rules_of(&self, name: &str) -> Vec<String> {
-        let described = match &self.mode {
-            Mode::Named(register) => register.described.get(name),
+        let configured = match &self.mode {
+            Mode::Named(registry) => registry.configured.get(name),
             Mode::Open { .. } => None,
         };
-        let allow = described.map(|described| described.allow.iter().cloned().collect());
+        let allow = configured.map(|configured| configured.allow.iter().cloned().collect());
         allow.unwrap_or_default()
     }
 
     /// Returns whether clients must prove their identity before they are served.
-    pub fn asks_who(&self) -> bool {
+    pub fn identifies_clients(&self) -> bool {
         matches!(&self.mode, Mode::Named(_))
     }
 
     /// Returns the client whose secret made this proof over the connection's exported bytes.
     pub fn identify_by_proof(&self, exporter: &[u8; 32], proof: &[u8; 32]) -> Option<Arc<Client>> {
-        let Mode::Named(register) = &self.mode else {
+        let Mode::Named(registry) = &self.mode else {
             return None;
         };
         let mut found = None;
         // All secrets are tried, so that the time taken does not reveal which one matched.
-        for (secret, client) in &register.by_secret {
+        for (secret, client) in &registry.by_secret {
             if psk::verify(secret.as_bytes(), exporter, proof) {
                 found = Some(client);
             }
@@ -237,16 +240,18 @@ impl Policy {
     /// Decides on a target before its name is resolved.
     ///
     /// `Ok` for a name means only that its resolution makes sense: [`Policy::may_reach_addr`] must follow.
-    pub fn may_reach(&self, peer: &Peer, target: &Target) -> Result<(), Denied> {
+    pub fn may_reach(&self, peer: &Peer, target: &Target) -> Result<(), AccessDenied> {
         if let Some(addr) = target.ip_literal() {
             return self.may_reach_addr(peer, target, addr);
         }
         match (&self.mode, peer) {
             (Mode::Open { guard, .. }, Peer::Anyone) => match target {
-                Target::Unix { .. } if !guard.allow_unix => Err(Denied::Unix(rule::naming(target))),
-                Target::Unix { path } if self.is_own_path(path) => Err(Denied::ClosedPath {
+                Target::Unix { .. } if !guard.allow_unix => {
+                    Err(AccessDenied::Unix(rule::narrowest_rule(target)))
+                }
+                Target::Unix { path } if self.is_own_path(path) => Err(AccessDenied::ClosedPath {
                     path: path.clone(),
-                    rule: rule::naming(target),
+                    rule: rule::narrowest_rule(target),
                 }),
                 Target::Unix { .. } | Target::Tcp { .. } => Ok(()),
             },
@@ -259,33 +264,38 @@ impl Policy {
                     Target::Unix { .. } | Target::Tcp { .. } => Ok(()),
                 }
             }
-            _ => Err(Denied::UnknownClient(rule::naming(target))),
+            _ => Err(AccessDenied::UnknownClient(rule::narrowest_rule(target))),
         }
     }
 
     /// Decides on one address that is about to be dialled for a TCP target (PROTOCOL AUTH-7, AUTH-8).
     ///
     /// IPv4-mapped IPv6 addresses (`::ffff:0:0/96`) are judged as IPv4, and [dialled](dialled_as) as such.
-    pub fn may_reach_addr(&self, peer: &Peer, target: &Target, addr: IpAddr) -> Result<(), Denied> {
+    pub fn may_reach_addr(
+        &self,
+        peer: &Peer,
+        target: &Target,
+        addr: IpAddr,
+    ) -> Result<(), AccessDenied> {
         let Target::Tcp { host, port, .. } = target else {
             return self.may_reach(peer, target);
         };
         let addr = addr.to_canonical();
-        let closed = Closed::of(addr, *port, self.own_http.as_ref());
+        let closed = ClosedReason::of(addr, *port, self.own_http.as_ref());
         match (&self.mode, peer) {
             (Mode::Open { guard, .. }, Peer::Anyone) => {
                 let rule = || SocketAddr::new(addr, *port).to_string();
                 match closed {
-                    Some(Closed::LinkLocal) if guard.allow_link_local => Ok(()),
-                    Some(Closed::LinkLocal) => Err(Denied::LinkLocal(addr, rule())),
-                    Some(closed) => Err(Denied::Closed(addr, closed, rule())),
+                    Some(ClosedReason::LinkLocal) if guard.allow_link_local => Ok(()),
+                    Some(ClosedReason::LinkLocal) => Err(AccessDenied::LinkLocal(addr, rule())),
+                    Some(closed) => Err(AccessDenied::Closed(addr, closed, rule())),
                     None => Ok(()),
                 }
             }
             (Mode::Named(_), Peer::Named(client)) => {
                 client.may_reach_addr(target, host, SocketAddr::new(addr, *port), closed)
             }
-            _ => Err(Denied::UnknownClient(rule::naming(target))),
+            _ => Err(AccessDenied::UnknownClient(rule::narrowest_rule(target))),
         }
     }
 
@@ -322,15 +332,15 @@ enum Mode {
         guard: Guard,
         needs_certificate: bool,
     },
-    Named(Register),
+    Named(Registry),
 }
 
 impl fmt::Debug for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open { guard, .. } => f.debug_tuple("Open").field(guard).finish(),
-            Self::Named(register) => {
-                let names: Vec<&String> = register.described.keys().collect();
+            Self::Named(registry) => {
+                let names: Vec<&String> = registry.configured.keys().collect();
                 f.debug_tuple("Named").field(&names).finish()
             }
         }

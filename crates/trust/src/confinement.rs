@@ -7,50 +7,52 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quictun_sys::confine::{self, Attempt, Calls, ConfineError, Files, Kept, Paths};
+use quictun_sys::confine::{
+    self, AllowedPaths, ConfineError, Enforcement, FileAccess, ForbiddenAction, SyscallSet,
+};
 use tracing::{debug, warn};
 
 /// The files that the process still opens by itself, and whether it is confined at all.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct Options {
     /// Directories in which the process creates files.
     pub writes: Vec<PathBuf>,
     /// The reason why the process is not confined, or `None` if it is.
-    pub off: Option<Off>,
+    pub off: Option<OffReason>,
 }
 
 /// The reason why a process is not confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Off {
+pub enum OffReason {
     /// The user has switched confinement off.
-    Asked,
+    Requested,
     /// The process serves a device by itself.
     OneProcess,
 }
 
-/// Drops every right that the [`Plan`] does not keep. The process must have one thread, because other threads would
+/// Drops every right that the [`Options`] does not keep. The process must have one thread, because other threads would
 /// keep their right to open files.
 ///
 /// A kernel with fewer layers of confinement is not an error: for each missing layer, one log line says so.
-pub fn enter(plan: Plan) {
-    match plan.off {
+pub fn enter(options: Options) {
+    match options.off {
         None => {}
-        Some(Off::Asked) => {
+        Some(OffReason::Requested) => {
             warn!(target: "quictun", "UNSAFE: this process is not confined, so a fault in it exposes everything that its user may access: remove --no-confine");
             return;
         }
-        Some(Off::OneProcess) => {
+        Some(OffReason::OneProcess) => {
             warn!(target: "quictun", "this process is not confined, because it serves a device by itself: remove --one-process");
             return;
         }
     }
-    let files = Files::Only(paths(plan.writes));
+    let files = FileAccess::Only(paths(options.writes));
     let landlock = confine::give_up_files(&files);
-    tell("Landlock", landlock);
-    let kept = |done: Result<(), ConfineError>| done.map(|()| Kept::Wholly);
-    tell("capabilities", kept(confine::give_up_rights()));
-    tell("non-dumpable memory", kept(confine::hide_memory()));
-    tell("seccomp", kept(confine::give_up_calls(Calls::Tunnel)));
+    log_layer("Landlock", landlock);
+    let kept = |done: Result<(), ConfineError>| done.map(|()| Enforcement::Full);
+    log_layer("capabilities", kept(confine::give_up_rights()));
+    log_layer("non-dumpable memory", kept(confine::hide_memory()));
+    log_layer("seccomp", kept(confine::give_up_calls(SyscallSet::Tunnel)));
     debug!(target: "quictun", "confined: this process can no longer open files or start programs");
 }
 
@@ -58,21 +60,21 @@ pub fn enter(plan: Plan) {
 /// it for good if `confine` is true.
 ///
 /// `outside` is a directory to which the process's user may write, but a server does not.
-pub fn attempts(outside: &Path, confine: bool) -> Vec<Attempt> {
-    enter(Plan {
+pub fn attempts(outside: &Path, confine: bool) -> Vec<ForbiddenAction> {
+    enter(Options {
         writes: Vec::new(),
-        off: (!confine).then_some(Off::Asked),
+        off: (!confine).then_some(OffReason::Requested),
     });
     confine::attempts(outside)
 }
 
-fn tell(layer: &'static str, kept: Result<Kept, ConfineError>) {
+fn log_layer(layer: &'static str, kept: Result<Enforcement, ConfineError>) {
     match kept {
-        Ok(Kept::Wholly) => {}
-        Ok(Kept::Partly) => {
+        Ok(Enforcement::Full) => {}
+        Ok(Enforcement::Partial) => {
             warn!(target: "quictun", layer, "this kernel confines the process only in part: a newer kernel does so completely");
         }
-        Ok(Kept::NotAtAll) => {
+        Ok(Enforcement::None) => {
             warn!(target: "quictun", layer, "this kernel lacks a layer of confinement: the process continues without it");
         }
         Err(error) => {
@@ -84,13 +86,13 @@ fn tell(layer: &'static str, kept: Result<Kept, ConfineError>) {
 
 /// Returns the paths that stay readable while the process runs: the C library reads them to look names up, and a reload
 /// reads them too.
-fn paths(writes: Vec<PathBuf>) -> Paths {
-    let mut read: Vec<PathBuf> = SHARED.iter().map(PathBuf::from).collect();
+fn paths(writes: Vec<PathBuf>) -> AllowedPaths {
+    let mut read: Vec<PathBuf> = READABLE.iter().map(PathBuf::from).collect();
     read.extend(name_server_directory(
         Path::new(NAME_SERVERS),
         rustix::process::geteuid().is_root(),
     ));
-    Paths {
+    AllowedPaths {
         read,
         write: writes,
         // An old service manager listens on this kind of socket for the message that the process is ready.
@@ -114,7 +116,7 @@ fn name_server_directory(list: &Path, is_root: bool) -> Option<PathBuf> {
 const NAME_SERVERS: &str = "/etc/resolv.conf";
 
 /// Files of the C library's resolver, the libraries that it loads, and the system's certificates.
-const SHARED: &[&str] = &[
+const READABLE: &[&str] = &[
     NAME_SERVERS,
     "/etc/hosts",
     "/etc/host.conf",

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_what_the_process_has() {
+    fn workers_share_the_descriptors_of_the_process() {
         let places = places(40);
         let [mut one, mut two] = [(); 2].map(|()| Descriptors::new(places.clone()));
         let greedy = (0..100)
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_reserve_and_something_beside_it() {
+    fn a_reserve_is_kept_and_flows_get_the_rest() {
         let flows = |limit| {
             let mut all = Descriptors::new(places(limit));
             (0..10_000)

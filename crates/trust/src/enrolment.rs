@@ -22,10 +22,10 @@ mod limit_lines;
 #[cfg(test)]
 mod tests;
 
-pub use attempt::{Attempt, Secret};
-pub use directory::{Directory, Enrolled, Invited};
+pub use attempt::{InviteSecret, JoinAttempt};
+pub use directory::{Directory, Enrolment, NewInvitation};
 pub use entry::{Entry, is_pending};
-pub use error::{InviteError, Refused};
+pub use error::{InviteError, JoinRefusal};
 
 /// Most rules of an invitation: one frame tells the client all of them.
 pub const MAX_RULES: usize = quictun_wire::join::MAX_RULES;

@@ -53,17 +53,17 @@ pub struct Identity {
 ///
 /// Creates `dir` (mode 0700) if it is missing. Existing files are never overwritten.
 pub fn generate(dir: &Path, stem: &str) -> Result<Pin, IdentityError> {
-    let place = Place::new(dir, stem)?;
+    let paths = IdentityFiles::new(dir, stem)?;
     make_dir(dir)?;
-    if exists(&place.files.cert)? {
-        return Err(IdentityError::Exists(place.files.cert));
+    if exists(&paths.files.cert)? {
+        return Err(IdentityError::Exists(paths.files.cert));
     }
     let key = new_key()?;
     let pem = Zeroizing::new(key.serialize_pem());
-    if !create(&place.files.key, pem.as_bytes())? {
-        return Err(IdentityError::Exists(place.files.key));
+    if !create(&paths.files.key, pem.as_bytes())? {
+        return Err(IdentityError::Exists(paths.files.key));
     }
-    place.write_certificate(&key)?;
+    paths.write_certificate(&key)?;
     Ok(pin_of_key(&key))
 }
 
@@ -72,33 +72,33 @@ pub fn generate(dir: &Path, stem: &str) -> Result<Pin, IdentityError> {
 /// The second value is true if a new key was made. Several processes may start at once: all of them get the same
 /// identity.
 pub fn load_or_generate(dir: &Path, stem: &str) -> Result<(Identity, bool), IdentityError> {
-    let place = Place::new(dir, stem)?;
+    let paths = IdentityFiles::new(dir, stem)?;
     // The key is written before the certificate. Looking for them in the opposite order cannot mistake a pair that
     // another process is just creating for a certificate without its key.
-    let cert_exists = exists(&place.files.cert)?;
-    let key_exists = exists(&place.files.key)?;
+    let cert_exists = exists(&paths.files.cert)?;
+    let key_exists = exists(&paths.files.key)?;
     let made = match (cert_exists, key_exists) {
         (true, true) => false,
-        (true, false) => return Err(IdentityError::KeyGone(place.files)),
+        (true, false) => return Err(IdentityError::KeyGone(paths.files)),
         (false, true) => {
-            place.complete()?;
+            paths.complete()?;
             false
         }
         (false, false) => match generate(dir, stem) {
             Ok(_) => true,
             Err(IdentityError::Exists(_)) => {
-                place.complete()?;
+                paths.complete()?;
                 false
             }
             Err(e) => return Err(e),
         },
     };
-    Ok((load_files(&place.files)?, made))
+    Ok((load_files(&paths.files)?, made))
 }
 
 /// Loads `<stem>.key` and `<stem>.crt` from `dir`. Both must exist.
 pub fn load(dir: &Path, stem: &str) -> Result<Identity, IdentityError> {
-    load_files(&Place::new(dir, stem)?.files)
+    load_files(&IdentityFiles::new(dir, stem)?.files)
 }
 
 /// Loads a PEM certificate chain and its PEM key, and checks that they belong together.
@@ -206,12 +206,12 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-struct Place {
+struct IdentityFiles {
     files: CertificateFiles,
     stem: String,
 }
 
-impl Place {
+impl IdentityFiles {
     fn new(dir: &Path, stem: &str) -> Result<Self, IdentityError> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let starts_plain = stem.starts_with(|first: char| first.is_ascii_alphanumeric());

@@ -17,7 +17,7 @@
 //! A configuration may therefore name new files, although the main process never names one to the keeper.
 //!
 //! All code that reads or reopens files later uses this module: [`read`], [`check_readable`], [`append_to`], and
-//! [`again`] around a whole reload. Without a keeper, these functions open files themselves.
+//! [`reload`] around a whole reload. Without a keeper, these functions open files themselves.
 
 mod disk;
 mod link;
@@ -37,10 +37,10 @@ use std::time::SystemTime;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::enrolment::{Attempt, Directory, Enrolled, Refused};
+use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 
-use link::{Kept, Link};
-use source::{SOURCE, Source, with_source};
+use link::{KeeperLink, KeeperResources};
+use source::{FileSource, SOURCE, with_source};
 
 /// The reason why a file could not be read.
 #[derive(Debug, Error)]
@@ -64,10 +64,10 @@ impl ReadError {
 }
 
 /// Binds a listener for a client if a rule of any client names the address. The keeper decides that by itself.
-pub type Bind = Box<dyn Fn(&str) -> io::Result<OwnedFd>>;
+pub type BindFn = Box<dyn Fn(&str) -> io::Result<OwnedFd>>;
 
 /// The keeper of this process, if there is one. It is global to the process, as is the confinement that requires it.
-static KEEPER: OnceLock<Link> = OnceLock::new();
+static KEEPER: OnceLock<KeeperLink> = OnceLock::new();
 
 /// Starts the keeper of this process, which must have one thread and no keeper yet.
 ///
@@ -79,9 +79,9 @@ pub fn start(
     appends: Vec<PathBuf>,
     load: Option<Box<dyn Fn()>>,
     clients: Option<Directory>,
-    listen: Option<Bind>,
+    listen: Option<BindFn>,
 ) -> io::Result<()> {
-    let link = Link::start(Kept {
+    let link = KeeperLink::start(KeeperResources {
         reads,
         appends,
         load,
@@ -95,7 +95,7 @@ pub fn start(
 
 /// Returns true if the keeper has ended. Nothing can be read or reopened then.
 pub fn is_gone() -> bool {
-    KEEPER.get().is_some_and(Link::has_ended)
+    KEEPER.get().is_some_and(KeeperLink::has_ended)
 }
 
 /// Reads a whole file of at most `limit` bytes. The content is erased from memory when it is dropped.
@@ -105,16 +105,16 @@ pub fn is_gone() -> bool {
 /// Returns the system's error, or [`ReadError::TooLarge`] if the file is longer than `limit`.
 pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
     let content = SOURCE.with_borrow_mut(|source| match source {
-        Source::Disk => match KEEPER.get().and_then(|link| link.read(path)) {
+        FileSource::Disk => match KEEPER.get().and_then(|link| link.read(path)) {
             Some(answer) => answer,
             None => disk::read(path, limit),
         },
-        Source::Noted(record) => {
+        FileSource::Recording(record) => {
             let answer = disk::read(path, limit);
             record.note_content(path, &answer);
             answer
         }
-        Source::Kept(record) => record.content(path),
+        FileSource::Recorded(record) => record.content(path),
     })?;
     if content.len() as u64 > limit {
         return Err(ReadError::TooLarge { limit });
@@ -131,13 +131,13 @@ pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
 /// The system's.
 pub fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
     let lines = SOURCE.with_borrow_mut(|source| match source {
-        Source::Disk => disk::names(directory, ending),
-        Source::Noted(record) => {
+        FileSource::Disk => disk::names(directory, ending),
+        FileSource::Recording(record) => {
             let answer = disk::names(directory, ending);
             record.note_content(directory, &answer);
             answer
         }
-        Source::Kept(record) => record.content(directory),
+        FileSource::Recorded(record) => record.content(directory),
     })?;
     let lines = String::from_utf8_lossy(&lines);
     Ok(lines.lines().map(str::to_owned).collect())
@@ -148,7 +148,7 @@ pub fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
 /// # Errors
 ///
 /// Returns the reason why the client is refused.
-pub fn enrol(clients: &Directory, attempt: &Attempt) -> Result<Enrolled, Refused> {
+pub fn enrol(clients: &Directory, attempt: &JoinAttempt) -> Result<Enrolment, JoinRefusal> {
     match KEEPER.get() {
         Some(link) => link.enrol(attempt),
         None => clients.enrol(attempt, now_s()),
@@ -190,13 +190,13 @@ fn now_s() -> u64 {
 /// Returns the system's error; for a directory it is `IsADirectory`.
 pub fn check_readable(path: &Path) -> io::Result<()> {
     SOURCE.with_borrow_mut(|source| match source {
-        Source::Disk => disk::check(path),
-        Source::Noted(record) => {
+        FileSource::Disk => disk::check(path),
+        FileSource::Recording(record) => {
             let answer = disk::check(path);
             record.note_readable(path, &answer);
             answer
         }
-        Source::Kept(record) => record.readable(path),
+        FileSource::Recorded(record) => record.readable(path),
     })
 }
 
@@ -212,10 +212,10 @@ pub fn append_to(path: &Path) -> io::Result<File> {
 ///
 /// With a keeper, `load` must do the same as the function that was given to the keeper. A file that only the caller's
 /// function reads counts as missing.
-pub fn again<T>(load: impl FnOnce() -> T) -> io::Result<T> {
+pub fn reload<T>(load: impl FnOnce() -> T) -> io::Result<T> {
     let Some(link) = KEEPER.get() else {
         return Ok(load());
     };
     let record = link.load()?;
-    Ok(with_source(Source::Kept(record), load).0)
+    Ok(with_source(FileSource::Recorded(record), load).0)
 }

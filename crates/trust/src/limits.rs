@@ -23,7 +23,7 @@ pub struct ClientLimits {
 #[error(
     "{0:?} is not a date: write it like 2027-03-31, which is the last valid day, or like 2027-03-31T18:00:00Z"
 )]
-pub struct NoDate(String);
+pub struct DateError(String);
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -34,19 +34,19 @@ impl ClientLimits {
     }
 
     /// Describes each limit in words for a log, in a fixed order.
-    pub(crate) fn words(&self) -> Vec<String> {
+    pub(crate) fn descriptions(&self) -> Vec<String> {
         let number = |key: &str, value: Option<u64>, unit: &str| {
             value.map(|value| format!("{key} {value} {unit}"))
         };
         let expires = self.expires.map(|at| format!("expires {}", timestamp(at)));
-        let words = [
+        let descriptions = [
             number("max_flows", self.max_flows, "flows"),
             number("rate_up", self.rate_up, "bytes/s"),
             number("rate_down", self.rate_down, "bytes/s"),
             number("quota", self.quota, "bytes"),
             expires,
         ];
-        words.into_iter().flatten().collect()
+        descriptions.into_iter().flatten().collect()
     }
 }
 
@@ -55,8 +55,8 @@ impl ClientLimits {
 /// # Errors
 ///
 /// Fails if the text is neither a date nor a time stamp of RFC 3339.
-pub fn end_of(text: &str) -> Result<SystemTime, NoDate> {
-    let error = || NoDate(text.chars().take(64).collect());
+pub fn parse_expiry(text: &str) -> Result<SystemTime, DateError> {
+    let error = || DateError(text.chars().take(64).collect());
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Ok(at.into());
     }
@@ -126,7 +126,11 @@ mod tests {
             ("2027-03-31T18:00:00Z", "2027-03-31T18:00:00Z"),
             ("2027-03-31T18:00:00+02:00", "2027-03-31T16:00:00Z"),
         ] {
-            assert_eq!(end_of(text).map(timestamp), Ok(end.to_owned()), "{text}");
+            assert_eq!(
+                parse_expiry(text).map(timestamp),
+                Ok(end.to_owned()),
+                "{text}"
+            );
         }
         for text in [
             "",
@@ -137,13 +141,13 @@ mod tests {
             "31.3.2027",
             "2027-03-31T18:00",
         ] {
-            assert!(end_of(text).is_err(), "{text}");
+            assert!(parse_expiry(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_client_has_expired_at_the_end_and_not_before() {
-        let expires = end_of("2027-03-31").expect("a date");
+        let expires = parse_expiry("2027-03-31").expect("a date");
         let limits = ClientLimits {
             expires: Some(expires),
             ..ClientLimits::default()

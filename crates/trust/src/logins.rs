@@ -36,7 +36,7 @@ pub enum LoginsError {
     Line(PathBuf, usize),
     /// The file names no user.
     #[error("{} names no user: write a line USER:PASSWORD for each", .0.display())]
-    Nobody(PathBuf),
+    NoUsers(PathBuf),
     /// The file names more than `MAX_USERS` users.
     #[error("{} names more than {MAX_USERS} users: is it the right file?", .0.display())]
     TooMany(PathBuf),
@@ -65,7 +65,7 @@ impl Logins {
             logins.push(digest(user, password));
         }
         if logins.is_empty() {
-            return Err(LoginsError::Nobody(path));
+            return Err(LoginsError::NoUsers(path));
         }
         Ok(Self(logins))
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_known_by_the_password_of_the_file_alone() {
+    fn a_user_is_accepted_only_with_the_password_in_the_file() {
         let logins = load(b"# who may\r\n\nann:wonder\r\nbob:a:b\n").expect("users");
         assert_eq!(format!("{logins:?}"), "Logins(2 users)");
         assert!(logins.knows(b"ann", b"wonder") && logins.knows(b"bob", b"a:b"));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_refused_with_its_line() {
+    fn a_malformed_file_is_refused_with_its_line() {
         let why = |content: &[u8]| load(content).expect_err("no users").to_string();
         for content in [&b"ann:wonder\nbob\n"[..], b"#\nbob:\n", b"\n:secret"] {
             let why = why(content);

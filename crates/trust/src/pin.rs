@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pin_says_why() {
+    fn a_malformed_pin_is_refused_with_the_reason() {
         let body = EMPTY.strip_prefix(PREFIX).expect("invariant: the prefix");
         for (text, why) in [
             (body.to_owned(), PinError::Prefix),

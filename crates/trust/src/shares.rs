@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_that_comes_gets_half_of_what_those_before_left() {
+    fn each_holder_gets_half_of_the_places_that_earlier_holders_left() {
         let mut shares = Shares::new(64, 1);
         let got: Vec<_> = (0..8)
             .map(|number| take_all(&mut shares, &holder(number)))
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_leaves_less_for_those_who_are_not_there() {
+    fn a_weight_leaves_fewer_places_for_later_holders() {
         let mut shares = Shares::new(1000, 4);
         assert_eq!(take_all(&mut shares, &holder(1)), 800);
         assert_eq!(take_all(&mut shares, &holder(2)), 160);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_take_turns_get_the_same() {
+    fn holders_that_take_turns_get_equal_numbers_of_places() {
         for (weight, expected) in [(1, [20; 4]), (4, [24, 24, 24, 23])] {
             let mut shares = Shares::new(100, weight);
             let mut got = [0; 4];
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_is_for_whoever_comes_first_and_none_for_nobody() {
+    fn a_single_place_goes_to_the_first_holder_and_no_places_serve_no_holder() {
         let mut shares = Shares::new(1, 1);
         assert!(shares.take(&holder(1)));
         assert!(!shares.take(&holder(2)));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_back_makes_room_for_others_before_itself() {
+    fn a_returned_place_goes_to_another_holder_first() {
         let mut shares = Shares::new(16, 1);
         assert_eq!(take_all(&mut shares, &holder(1)), 8);
         assert_eq!(take_all(&mut shares, &holder(2)), 4);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_stands_for_whoever_can_send_from_it() {
+    fn an_ipv6_holder_is_a_64_bit_prefix_and_a_mapped_address_is_ipv4() {
         let at = |text: &str| Holder::at(text.parse().expect("an address"));
         assert_eq!(at("::ffff:192.0.2.1"), at("192.0.2.1"));
         assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_are_neither_lost_nor_made(
+        fn places_are_neither_lost_nor_invented(
             places in 0..40_usize,
             weight in 1..6_usize,
             steps in proptest::collection::vec((0..5_u8, any::<bool>()), 0..200),

@@ -76,14 +76,14 @@ pub enum TlsError {
 
 /// The parts that all TLS configurations of a process share.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct SharedConfig {
     /// The log of TLS secrets for Wireshark, or one that discards them.
     pub key_log: Arc<dyn KeyLog>,
     /// The cipher suites of the process.
     pub suites: Suites,
 }
 
-impl Default for Shared {
+impl Default for SharedConfig {
     /// Returns settings without a key log and with all suites of one library. Nothing is measured.
     fn default() -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Default for Shared {
     }
 }
 
-impl Shared {
+impl SharedConfig {
     /// Opens the key log if a path is given, and chooses the suites.
     pub fn open(key_log: Option<&Path>, aead: Aead) -> Result<Self, TlsError> {
         let key_log: Arc<dyn KeyLog> = match key_log {
@@ -111,7 +111,7 @@ impl Shared {
 /// The client certificates that a server requests and accepts in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ClientCertPolicy {
-    NotAsked,
+    NotRequested,
     /// The certificate is optional. Any certificate is accepted if the client holds its key; access control decides
     /// later.
     Any,
@@ -130,7 +130,7 @@ pub fn client_config(
     trust: &ServerTrust,
     identity: &ClientIdentity,
     offer: Offer,
-    shared: &Shared,
+    shared: &SharedConfig,
 ) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(client_configs(trust, identity, offer, shared)?.0)
 }
@@ -141,7 +141,7 @@ pub fn client_configs(
     trust: &ServerTrust,
     identity: &ClientIdentity,
     offer: Offer,
-    shared: &Shared,
+    shared: &SharedConfig,
 ) -> Result<(Arc<ClientConfig>, Option<Arc<ClientConfig>>), TlsError> {
     let own = identity.certificate.as_ref().map(identity::load_files);
     let own = own.transpose()?;
@@ -160,7 +160,7 @@ fn client_with(
     own: Option<&Identity>,
     offer: Offer,
     exchange: KeyExchange,
-    shared: &Shared,
+    shared: &SharedConfig,
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = provider(exchange, &shared.suites);
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -183,8 +183,11 @@ fn client_with(
 
 /// Returns the configuration of a server that requests no client certificate. It speaks both protocols and prefers
 /// `quictun/1`. It ignores SNI.
-pub fn server_config(identity: &Identity, shared: &Shared) -> Result<Arc<ServerConfig>, TlsError> {
-    let clients = &ClientCertPolicy::NotAsked;
+pub fn server_config(
+    identity: &Identity,
+    shared: &SharedConfig,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let clients = &ClientCertPolicy::NotRequested;
     server_with(identity, clients, PROTOCOLS, shared)
 }
 
@@ -195,7 +198,7 @@ pub fn server_config(identity: &Identity, shared: &Shared) -> Result<Arc<ServerC
 pub fn server_config_for(
     access: &Access,
     identity: &Identity,
-    shared: &Shared,
+    shared: &SharedConfig,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let by_secret_only = match access {
         Access::Open { .. } => false,
@@ -216,7 +219,7 @@ fn server_with(
     identity: &Identity,
     clients: &ClientCertPolicy,
     protocols: &[&[u8]],
-    shared: &Shared,
+    shared: &SharedConfig,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = provider(KeyExchange::PostQuantum, &shared.suites);
     let mut config = ServerConfig::builder_with_provider(provider.clone())
@@ -232,7 +235,7 @@ fn server_with(
 impl ClientCertPolicy {
     fn of(access: &Access) -> Self {
         match access {
-            Access::Open { ca: None, .. } => Self::NotAsked,
+            Access::Open { ca: None, .. } => Self::NotRequested,
             Access::Open { ca: Some(ca), .. } => Self::Required(ca.clone()),
             Access::Named { ca: None, .. } => Self::Any,
             Access::Named {
@@ -298,15 +301,18 @@ fn client_verifier(
     policy: &ClientCertPolicy,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    use client_certificate::{Accepted, OptionalCertificate};
+    use client_certificate::{AcceptedCertificates, OptionalCertificate};
     Ok(match policy {
-        ClientCertPolicy::NotAsked => WebPkiClientVerifier::no_client_auth(),
-        ClientCertPolicy::Any => Arc::new(OptionalCertificate::new(Accepted::Any, provider)),
+        ClientCertPolicy::NotRequested => WebPkiClientVerifier::no_client_auth(),
+        ClientCertPolicy::Any => Arc::new(OptionalCertificate::new(
+            AcceptedCertificates::Any,
+            provider,
+        )),
         ClientCertPolicy::Required(ca) => authorities_verifier(ca)?.0,
         ClientCertPolicy::Known { ca, pins } => {
             let (authorities, _) = authorities_verifier(ca)?;
             let pins = pins.clone();
-            let known = Accepted::Known { authorities, pins };
+            let known = AcceptedCertificates::Known { authorities, pins };
             Arc::new(OptionalCertificate::new(known, provider))
         }
     })

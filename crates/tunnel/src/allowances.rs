@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use quictun_control::rest::ClientUse;
-use quictun_engine::{Allowance, Limits, Usage};
+use quictun_engine::{Allowance, AllowanceLimits, ClientUsage};
 use quictun_trust::access::Policy;
 use quictun_trust::limits::{ClientLimits, timestamp};
 
@@ -15,11 +15,11 @@ use quictun_trust::limits::{ClientLimits, timestamp};
 #[derive(Clone, Debug)]
 pub(crate) struct Allowances {
     base: Instant,
-    clients: Arc<Mutex<BTreeMap<String, Known>>>,
+    clients: Arc<Mutex<BTreeMap<String, Entry>>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Entry {
     allowance: Arc<Allowance>,
     expires: Option<SystemTime>,
     /// The client is in the configuration.
@@ -38,45 +38,45 @@ impl Allowances {
     /// Applies the clients and limits of these rules. Each client's usage stays.
     pub(crate) fn apply(&self, policy: &Policy) {
         let mut clients = self.clients();
-        for known in clients.values_mut() {
-            known.named = false;
+        for entry in clients.values_mut() {
+            entry.named = false;
         }
         for name in policy.names() {
             let limits = policy.by_name(name).map(|client| *client.limits());
             let limits = limits.unwrap_or_default();
-            let known = self.known(&mut clients, name);
-            known.named = true;
-            known.expires = limits.expires;
-            known.allowance.set(of(limits));
+            let entry = self.entry(&mut clients, name);
+            entry.named = true;
+            entry.expires = limits.expires;
+            entry.allowance.set(engine_limits(limits));
         }
     }
 
     /// Returns the allowance of a client.
     pub(crate) fn of(&self, name: &str) -> Arc<Allowance> {
-        self.known(&mut self.clients(), name).allowance.clone()
+        self.entry(&mut self.clients(), name).allowance.clone()
     }
 
     /// Returns the usage of each client in the configuration, ordered by name.
     pub(crate) fn uses(&self) -> Vec<ClientUse> {
         let now = SystemTime::now();
         let clients = self.clients();
-        let named = clients.iter().filter(|(_, known)| known.named);
+        let named = clients.iter().filter(|(_, entry)| entry.named);
         named
-            .map(|(name, known)| ClientUse {
+            .map(|(name, entry)| ClientUse {
                 name: name.clone(),
-                usage: known.allowance.usage(),
-                expires: known.expires.map(timestamp),
-                expired: known.expires.is_some_and(|expires| now >= expires),
+                usage: entry.allowance.usage(),
+                expires: entry.expires.map(timestamp),
+                expired: entry.expires.is_some_and(|expires| now >= expires),
             })
             .collect()
     }
 
     /// Returns the usage of each client that has moved any bytes, by name.
-    pub(crate) fn used(&self) -> BTreeMap<String, Usage> {
+    pub(crate) fn used(&self) -> BTreeMap<String, ClientUsage> {
         let clients = self.clients();
         let usages = clients
             .iter()
-            .map(|(name, known)| (name, known.allowance.usage()));
+            .map(|(name, entry)| (name, entry.allowance.usage()));
         let used = usages.filter(|(_, usage)| usage.used > 0);
         used.map(|(name, usage)| (name.clone(), usage)).collect()
     }
@@ -84,38 +84,38 @@ impl Allowances {
     /// Returns whether any client in the configuration has a quota.
     pub(crate) fn has_quotas(&self) -> bool {
         let clients = self.clients();
-        let mut named = clients.values().filter(|known| known.named);
-        named.any(|known| known.allowance.usage().limits.quota.is_some())
+        let mut named = clients.values().filter(|entry| entry.named);
+        named.any(|entry| entry.allowance.usage().limits.quota.is_some())
     }
 
     /// Sets the bytes that these clients have used before, and zero for all others.
     pub(crate) fn set_used(&self, used: &BTreeMap<String, u64>) {
         let mut clients = self.clients();
         for (name, &bytes) in used {
-            self.known(&mut clients, name).allowance.set_used(bytes);
+            self.entry(&mut clients, name).allowance.set_used(bytes);
         }
-        for (name, known) in clients.iter() {
+        for (name, entry) in clients.iter() {
             if !used.contains_key(name) {
-                known.allowance.set_used(0);
+                entry.allowance.set_used(0);
             }
         }
     }
 
-    fn known<'a>(&self, clients: &'a mut BTreeMap<String, Known>, name: &str) -> &'a mut Known {
-        clients.entry(name.to_owned()).or_insert_with(|| Known {
+    fn entry<'a>(&self, clients: &'a mut BTreeMap<String, Entry>, name: &str) -> &'a mut Entry {
+        clients.entry(name.to_owned()).or_insert_with(|| Entry {
             allowance: Arc::new(Allowance::new(self.base)),
             expires: None,
             named: false,
         })
     }
 
-    fn clients(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn clients(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn of(limits: ClientLimits) -> Limits {
-    Limits {
+fn engine_limits(limits: ClientLimits) -> AllowanceLimits {
+    AllowanceLimits {
         flows: limits.max_flows,
         rate_up: limits.rate_up,
         rate_down: limits.rate_down,

@@ -11,7 +11,7 @@ use quictun_engine::Socket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
-use crate::proxy::Proxied;
+use crate::proxy::ProxiedSocket;
 use crate::question_socket::QuestionSocket;
 use quictun_stackd::netstackd::RemoteSocket;
 use quictun_stackd::stack_socket::StackSocket;
@@ -34,7 +34,7 @@ pub(crate) enum AppSocket {
     /// A question to a name server, from a program behind a TUN device.
     Question(Box<QuestionSocket>),
     /// A connection to a proxy. The inner socket is TCP or Unix.
-    Proxied(Box<Proxied>),
+    Proxied(Box<ProxiedSocket>),
 }
 
 impl AppSocket {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_where_it_is_who_may_reach_what_and_the_command_for_the_client() {
+    fn a_server_shows_its_address_the_targets_of_clients_and_the_command_for_the_client() {
         let rules = [
             "127.0.0.1:22",
             "db.example:5432",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_says_what_each_listener_leads_to() {
+    fn a_client_shows_the_target_of_each_listener() {
         let server = Address::At(HostPort {
             host: "example.net".to_owned(),
             port: 7500,

@@ -17,39 +17,39 @@ use slab::Slab;
 use socket2::{Domain, Socket, Type};
 use tracing::{info, warn};
 
-use crate::answers::Sources;
 use crate::banner;
-use crate::client_duty::reverse::Reverses;
-use crate::client_duty::{ClientDuty, Dialling, ForwardDuty, Leads};
+use crate::client_worker::reverse::ReverseForwarder;
+use crate::client_worker::{ClientWorker, DialState, ForwardDestination, ForwardListener};
 use crate::failure::Failure;
-use crate::launch::{self, Launch, Seat};
+use crate::launch::{self, Launch, WorkerInputs};
 use crate::listener::{self, Listener};
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
-use crate::once::{Once, Outcome};
 use crate::proxy::Proxy;
 use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
-use crate::reload::source::Source;
-use crate::reload::{self, Read, Reload};
+use crate::reload::source::ReloadSource;
+use crate::reload::{self, ReadConfig, Reload};
+use crate::request_handler::Sources;
 use crate::servers::Servers;
 use crate::service::{Services, places};
 use crate::settings::{
     Address, BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, ListenOn, Reverse, TokenSource,
 };
+use crate::single_flow::{FlowOutcome, SingleFlow};
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
-use crate::transparent::Way;
-use crate::tun_port::{Place, TunPort};
-use crate::worker::Parts;
+use crate::transparent::DivertMethod;
+use crate::tun_port::{TunPort, TunStack};
+use crate::worker::WorkerParts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::log::shown_url;
-use quictun_control::rest::{self, Facts, ReverseForwards, ServerName, ServerNames};
+use quictun_control::rest::{self, ProcessFacts, ReverseForwards, ServerName, ServerNames};
 use quictun_control::settings::Phrases;
-use quictun_control::systemd::{self, Activated};
+use quictun_control::systemd::{self, ActivatedSocket};
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_stackd::detour::{self, Detour, DetourError};
-use quictun_stackd::netstackd::{self, Remote};
+use quictun_stackd::netstackd::{self, NetstackProcess};
 use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::settings::{TunDevice, TunSettings};
 use quictun_trust::identity;
@@ -76,13 +76,13 @@ const COMPAT_STREAMS: usize = 80;
 /// invalid token sources. Once it has started, only the failure of a worker is an error.
 pub fn run(
     settings: ClientSettings,
-    read_again: Option<Read<ClientSettings>>,
+    read_again: Option<ReadConfig<ClientSettings>>,
 ) -> Result<(), Failure> {
     serve(settings, read_again, None)?
 }
 
 /// A single flow, and a client process that runs for it alone.
-pub struct Connect {
+pub struct ConnectRequest {
     /// The target of the flow.
     pub target: Target,
     /// Returns the application's end of a socket pair; the caller keeps the other end. It is called once everything is
@@ -90,9 +90,9 @@ pub struct Connect {
     pub start: Box<dyn FnOnce() -> std::io::Result<UnixStream> + Send>,
 }
 
-impl std::fmt::Debug for Connect {
+impl std::fmt::Debug for ConnectRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connect")
+        f.debug_struct("ConnectRequest")
             .field("target", &self.target)
             .finish_non_exhaustive()
     }
@@ -103,8 +103,8 @@ impl std::fmt::Debug for Connect {
 /// # Errors
 ///
 /// Returns the errors of [`run`], and [`Failure::Other`] if the flow was refused or cut.
-pub fn connect(settings: ClientSettings, connect: Connect) -> Result<(), Failure> {
-    let outcome = Outcome::default();
+pub fn connect(settings: ClientSettings, connect: ConnectRequest) -> Result<(), Failure> {
+    let outcome = FlowOutcome::default();
     let target = connect.target.to_string();
     serve(settings, None, Some((connect, outcome.clone())))??;
     let ended = outcome.take().map_err(anyhow::Error::msg);
@@ -114,8 +114,8 @@ pub fn connect(settings: ClientSettings, connect: Connect) -> Result<(), Failure
 /// The inner result is that of the workers.
 fn serve(
     mut settings: ClientSettings,
-    read_again: Option<Read<ClientSettings>>,
-    mut connect: Option<(Connect, Outcome)>,
+    read_again: Option<ReadConfig<ClientSettings>>,
+    mut connect: Option<(ConnectRequest, FlowOutcome)>,
 ) -> Result<Result<(), Failure>> {
     let connections = settings.transport.connections.max(1);
     let workers = settings.transport.workers.clamp(1, connections);
@@ -131,19 +131,19 @@ fn serve(
     let mark = mark(&settings)?;
     let (ports, path_mtu) = udp_ports(&settings, mark, workers)?;
     let http = rest::bind(&settings.control)?;
-    launch::tell_of_udp(&ports[0], &settings.transport);
+    launch::log_udp(&ports[0], &settings.transport);
     let shared = launch::tls(&settings.transport)?;
     let aead = shared.suites.to_string();
     let servers = server_names(&settings);
-    let dialled = places::each(&servers);
+    let dialled = places::expand_services(&servers);
     let rules = Arc::new(ClientRules::new(&settings, &dialled, &shared)?);
     warn_of_risks(&settings);
-    let leads = settings.forwards.iter().map(leads);
-    let leads = leads.collect::<Result<Vec<_>, _>>()?;
-    let (leads, plugins): (Vec<_>, Vec<_>) = leads.into_iter().unzip();
+    let destinations = settings.forwards.iter().map(forward_destination);
+    let destinations = destinations.collect::<Result<Vec<_>, _>>()?;
+    let (destinations, plugins): (Vec<_>, Vec<_>) = destinations.into_iter().unzip();
     // Until the last worker has ended.
     let mut detour = detour(&settings)?;
-    let mut tun = tun_plan(&settings, detour.as_ref())?;
+    let mut tun = tun_setup(&settings, detour.as_ref())?;
     let role = ClientRole {
         servers: servers_to_dial(&dialled, &rules),
         connections: connections.div_ceil(workers),
@@ -155,7 +155,7 @@ fn serve(
     };
     let reload = read_again.map(|read| {
         let load = reload::source::of_client(read, dialled.clone(), shared);
-        Reload::new(Source::new(load, Rules::Client(rules)))
+        Reload::new(ReloadSource::new(load, Rules::Client(rules)))
     });
     let listen: Vec<String> = listeners.iter().map(Listener::address).collect();
     let started = Arc::new(AtomicBool::new(false));
@@ -163,30 +163,30 @@ fn serve(
     let names = servers_shown(&settings, &dialled);
     let at_first: Vec<_> = role.servers.iter().map(|server| server.place).collect();
     let bonds = !role.bond_ttl.is_zero();
-    let standings = Arc::new(Servers::new(&at_first, names.clone(), bonds));
+    let server_statuses = Arc::new(Servers::new(&at_first, names.clone(), bonds));
     let banner = settings.control.banner.map(|say| Banner {
         say,
         servers: servers.clone(),
     });
     let shown = ReverseForwards::default();
     let mut reverse = Some(settings.reverse.clone());
-    let (headed, sends_sources) = (settings.headed.clone(), settings.sends_sources);
+    let (header_targets, sends_sources) = (settings.header_targets.clone(), settings.sends_sources);
     let launch = Launch {
         side: Side::Client,
         log,
         ports,
         path_mtu,
-        one_process: tun.as_ref().is_some_and(TunPlan::is_one_process),
+        one_process: tun.as_ref().is_some_and(TunSetup::is_one_process),
         sources: Sources {
             server_known: server_known(&settings, detour.as_ref()),
-            probe: Some((marked_socket(&servers, mark)?, standings.clone())),
-            services: Services::new(&dialled, &standings),
+            probe: Some((marked_socket(&servers, mark)?, server_statuses.clone())),
+            services: Services::new(&dialled, &server_statuses),
             servers: dialled,
             plugins,
         },
         http,
         announce: announce(listen.clone(), settings.forwards, started.clone(), banner),
-        facts: Facts {
+        facts: ProcessFacts {
             listen,
             aead,
             servers: names,
@@ -202,29 +202,24 @@ fn serve(
     };
     // It takes the listeners along: those of the workers are the only ones left.
     let outcome = launch.run(move |_| {
-        let forwards = listeners.iter().zip(&leads).map(|(listener, leads)| {
-            let (listener, leads) = (listener.try_clone()?, leads.clone());
-            Ok(ForwardDuty { listener, leads })
-        });
-        let forwards = forwards.collect::<std::io::Result<Vec<_>>>();
-        let forwards = forwards.context("listener")?;
-        let once = connect.take().map(|(connect, outcome)| {
+        let forwards = forward_listeners(&listeners, &destinations).context("listener")?;
+        let single_flow = connect.take().map(|(connect, outcome)| {
             let socket = (connect.start)().context("the application's socket")?;
-            anyhow::Ok(Once::new(socket, &connect.target, outcome))
+            anyhow::Ok(SingleFlow::new(socket, &connect.target, outcome))
         });
-        let once = once.transpose()?;
+        let single_flow = single_flow.transpose()?;
         // One worker serves the device, and one has the reverse forwards.
-        let (role, tun, servers) = (role.clone(), tun.take(), standings.clone());
+        let (role, tun, servers) = (role.clone(), tun.take(), server_statuses.clone());
         let reverse = (reverse.take().unwrap_or_default(), shown.clone());
-        let apps = Apps {
+        let apps = Applications {
             forwards,
             logins: logins.clone(),
-            once,
+            single_flow,
             reverse,
-            headed: headed.clone(),
+            header_targets: header_targets.clone(),
             sends_sources,
         };
-        Ok(move |seat| build(seat, role, apps, tun, servers, phrases))
+        Ok(move |inputs| build(inputs, role, apps, tun, servers, phrases))
     })?;
     let outcome = outcome.map_err(Failure::of_workers);
     if started.load(Ordering::Relaxed) {
@@ -233,17 +228,36 @@ fn serve(
     Ok(outcome)
 }
 
+/// Returns a worker's handles of the listeners, each with the destination of its connections.
+fn forward_listeners(
+    listeners: &[Listener],
+    destinations: &[ForwardDestination],
+) -> std::io::Result<Vec<ForwardListener>> {
+    let forwards = listeners.iter().zip(destinations);
+    let forwards = forwards.map(|(listener, destination)| {
+        let (listener, destination) = (listener.try_clone()?, destination.clone());
+        Ok(ForwardListener {
+            listener,
+            destination,
+        })
+    });
+    forwards.collect()
+}
+
 /// Starts the process that opens files again. A client that keeps the device also keeps its privileges and opens files
 /// itself, so it needs no keeper.
-fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) -> Result<()> {
+fn start_keeper(
+    settings: &ClientSettings,
+    read: Option<&ReadConfig<ClientSettings>>,
+) -> Result<()> {
     let apart = |tun: &TunSettings| matches!(tun.device, TunDevice::Apart(_));
     if !settings.tun.as_ref().is_none_or(apart) {
         return Ok(());
     }
     let load = read.map(|read| {
-        let servers = places::each(&server_names(settings));
-        let shared = tls::Shared::default();
-        reload::source::reads(reload::source::of_client(read.clone(), servers, shared))
+        let servers = places::expand_services(&server_names(settings));
+        let shared = tls::SharedConfig::default();
+        reload::source::reader(reload::source::of_client(read.clone(), servers, shared))
     });
     launch::start_keeper(&settings.control, token_files(settings), load, None, None)
 }
@@ -353,53 +367,53 @@ fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
 
 /// The applications that a worker serves.
 #[derive(Default)]
-struct Apps {
-    forwards: Vec<ForwardDuty>,
+struct Applications {
+    forwards: Vec<ForwardListener>,
     logins: Option<Logins>,
-    once: Option<Once>,
+    single_flow: Option<SingleFlow>,
     reverse: (Vec<Reverse>, ReverseForwards),
-    headed: HeaderTargets,
+    header_targets: HeaderTargets,
     sends_sources: bool,
 }
 
 fn build(
-    seat: Seat,
+    inputs: WorkerInputs,
     role: ClientRole,
-    apps: Apps,
-    tun: Option<TunPlan>,
+    apps: Applications,
+    tun: Option<TunSetup>,
     servers: Arc<Servers>,
     phrases: Phrases,
-) -> Result<Parts<ClientDuty>> {
-    let config = seat.config(role, launch::random()?)?;
+) -> Result<WorkerParts<ClientWorker>> {
+    let config = inputs.config(role, launch::random()?)?;
     let holder = holder()?;
     let (reverse, shown) = apps.reverse;
-    let duty = ClientDuty {
-        index: seat.index,
+    let worker = ClientWorker {
+        index: inputs.index,
         forwards: apps.forwards,
         proxy: Proxy::new(apps.logins),
-        once: apps.once,
-        reverse: Reverses::new(
-            seat.index,
-            seat.requests.clone(),
-            (reverse, apps.headed),
+        single_flow: apps.single_flow,
+        reverse: ReverseForwarder::new(
+            inputs.index,
+            inputs.requests.clone(),
+            (reverse, apps.header_targets),
             holder,
             shown,
         ),
         sends_sources: apps.sends_sources,
         incoming: HashMap::new(),
         tun: tun.map(|tun| tun.build(phrases)).transpose()?,
-        control: seat.requests.clone(),
+        control: inputs.requests.clone(),
         waiting: Slab::new(),
         tickets: 0,
         paused: None,
         stopped: false,
-        dialling: vec![Dialling::default(); servers.count()],
+        dialling: vec![DialState::default(); servers.count()],
         servers,
         moves: Moves::default(),
         direct: false,
-        log: FlowLog::new(Side::Client, seat.index, phrases),
+        log: FlowLog::new(Side::Client, inputs.index, phrases),
     };
-    let mut parts = seat.parts(Engine::client(config)?, duty);
+    let mut parts = inputs.parts(Engine::client(config)?, worker);
     // Each worker has its own address, so no datagram reaches the wrong worker.
     parts.siblings.truncate(1);
     Ok(parts)
@@ -414,7 +428,7 @@ fn holder() -> Result<[u8; HOLDER_LEN]> {
 
 /// The origin of the packets that are carried, and the name server that is asked.
 #[derive(Debug)]
-struct TunPlan {
+struct TunSetup {
     source: TunSource,
     dns: Option<IpAddr>,
     for_command: bool,
@@ -427,7 +441,7 @@ enum TunSource {
     Apart(OwnedFd),
 }
 
-fn tun_plan(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option<TunPlan>> {
+fn tun_setup(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option<TunSetup>> {
     let Some(tun) = &settings.tun else {
         return Ok(None);
     };
@@ -442,27 +456,27 @@ fn tun_plan(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option
         TunDevice::Inherited(number) => TunSource::Device(device(*number)?),
         TunDevice::Own(_) => TunSource::Device(device(detour.map_or(-1, Detour::descriptor))?),
     };
-    Ok(Some(TunPlan {
+    Ok(Some(TunSetup {
         source,
         dns: tun.dns,
         for_command: tun.for_command,
     }))
 }
 
-impl TunPlan {
+impl TunSetup {
     fn is_one_process(&self) -> bool {
         matches!(self.source, TunSource::Device(_))
     }
 
     fn build(self, phrases: Phrases) -> Result<TunPort> {
-        let place = match self.source {
-            TunSource::Device(tun) => Place::Here(OwnStack::new(tun, self.dns.is_some())?),
+        let stack = match self.source {
+            TunSource::Device(tun) => TunStack::Own(OwnStack::new(tun, self.dns.is_some())?),
             TunSource::Apart(socket) => {
-                let remote = Remote::new(socket, self.dns.is_some());
-                Place::Apart(remote.context("meeting the process with the network stack")?)
+                let remote = NetstackProcess::new(socket, self.dns.is_some());
+                TunStack::Remote(remote.context("meeting the process with the network stack")?)
             }
         };
-        Ok(TunPort::new(place, self.dns, self.for_command, phrases)?)
+        Ok(TunPort::new(stack, self.dns, self.for_command, phrases)?)
     }
 }
 
@@ -573,15 +587,20 @@ pub(crate) fn any_socket<'a>(
 }
 
 /// Returns the destination of a forward's connections, and the plugin that gives their token once or for each of them.
-fn leads(forward: &Forward) -> Result<(Leads, Option<TokenPlugin>), TokenSourceError> {
+fn forward_destination(
+    forward: &Forward,
+) -> Result<(ForwardDestination, Option<TokenPlugin>), TokenSourceError> {
     match &forward.to {
-        ForwardTo::Target(target) => Ok((Leads::To(target.to_string()), None)),
-        ForwardTo::Proxy => Ok((Leads::Proxy, None)),
-        ForwardTo::Destination => Ok((Leads::Destination, None)),
+        ForwardTo::Target(target) => Ok((ForwardDestination::Token(target.to_string()), None)),
+        ForwardTo::Proxy => Ok((ForwardDestination::Proxy, None)),
+        ForwardTo::Destination => Ok((ForwardDestination::Original, None)),
         ForwardTo::Source(source) => {
             let plugin = TokenPlugin::new(source)?;
             let fixed = plugin.fixed().map(str::to_owned);
-            Ok((fixed.map_or(Leads::Asked, Leads::To), Some(plugin)))
+            Ok((
+                fixed.map_or(ForwardDestination::Plugin, ForwardDestination::Token),
+                Some(plugin),
+            ))
         }
     }
 }
@@ -611,9 +630,9 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
     let mut inherited = Vec::new();
     for (name, activated) in systemd::listen_fds()? {
         match activated {
-            Activated::Tcp(listener) => inherited.push(Listener::Tcp(listener)),
-            Activated::Unix(listener) => inherited.push(Listener::Unix(listener)),
-            Activated::Udp(_) => {
+            ActivatedSocket::Tcp(listener) => inherited.push(Listener::Tcp(listener)),
+            ActivatedSocket::Unix(listener) => inherited.push(Listener::Unix(listener)),
+            ActivatedSocket::Udp(_) => {
                 warn!(target: "quictun", name, "an inherited socket is no listener: not used");
             }
         }
@@ -649,10 +668,10 @@ fn is_possible(forward: &Forward) -> bool {
 
 fn cannot_listen(address: &ListenOn) -> String {
     match address {
-        ListenOn::Tcp(address) | ListenOn::Transparent(Way::Redirect, address) => {
+        ListenOn::Tcp(address) | ListenOn::Transparent(DivertMethod::Redirect, address) => {
             format!("cannot listen on TCP {address}")
         }
-        ListenOn::Transparent(Way::Tproxy, address) => {
+        ListenOn::Transparent(DivertMethod::Tproxy, address) => {
             format!("cannot listen on TCP {address} for tproxy, which needs CAP_NET_ADMIN")
         }
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),

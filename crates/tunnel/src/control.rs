@@ -16,14 +16,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::{error, info, warn};
 
-use crate::answers::Answers;
 use crate::mailbox::{Mailbox, Message};
 use crate::network_watch::NetworkWatch;
-use crate::reload::joining::{self, Joining};
+use crate::reload::joining::{self, PendingJoin};
 use crate::reload::{self, Reload};
+use crate::request_handler::RequestHandler;
 use crate::requests::{REQUESTS, Request};
 use crate::terminal::Terminal;
-use crate::usage::UsageKeeper;
+use crate::usage::UsageStore;
 use quictun_control::line_budget::{self, LineBudget};
 use quictun_control::log::LogFiles;
 use quictun_control::rest::{self, RestState};
@@ -32,13 +32,13 @@ use quictun_io::crash::Crash;
 use quictun_trust::keeper;
 
 /// A time beyond the end of any drain.
-const FAR: Duration = Duration::from_hours(8760);
+const NEVER: Duration = Duration::from_hours(8760);
 
 pub(crate) struct Control {
     pub(crate) mailboxes: Vec<Mailbox>,
-    pub(crate) answers: Arc<Answers>,
+    pub(crate) request_handler: Arc<RequestHandler>,
     pub(crate) rest: Arc<RestState>,
-    pub(crate) http: Option<rest::Bound>,
+    pub(crate) http: Option<rest::BoundListener>,
     pub(crate) drain: Duration,
     pub(crate) log_files: LogFiles,
     /// The configuration that SIGHUP reads again. If `None`, SIGHUP only opens log files again.
@@ -46,7 +46,7 @@ pub(crate) struct Control {
     /// Notifies the workers of changes of the network.
     pub(crate) network: Option<NetworkWatch>,
     /// On a server: stores the usage of clients.
-    pub(crate) usage: Option<UsageKeeper>,
+    pub(crate) usage: Option<UsageStore>,
     pub(crate) lines: LineBudget,
     pub(crate) terminal: Terminal,
     /// Announces that the process has started. `None` if a worker could not be built.
@@ -59,7 +59,7 @@ pub(crate) type WorkerEnd = (usize, io::Result<()>);
 pub(crate) async fn serve(
     mut control: Control,
     requests: Receiver<Request>,
-    joins: Receiver<Joining>,
+    joins: Receiver<PendingJoin>,
     ends: Receiver<WorkerEnd>,
 ) -> io::Result<()> {
     let (stop_http, http_stopped) = oneshot::channel::<()>();
@@ -72,15 +72,15 @@ pub(crate) async fn serve(
     if let Some(network) = control.network.take() {
         watches.spawn(network.run(control.mailboxes.clone()));
     }
-    let (answers, mailboxes) = (control.answers.clone(), control.mailboxes.clone());
-    watches.spawn(async move { answers.keep_services(mailboxes).await });
+    let (request_handler, mailboxes) = (control.request_handler.clone(), control.mailboxes.clone());
+    watches.spawn(async move { request_handler.refresh_services(mailboxes).await });
     let announce = control.announce.take();
     let mut usage = control.usage.take();
     let result = {
         let mut work = pin!(serve_workers(&control, announce, requests, joins, ends));
         tokio::select! {
             result = &mut work => result,
-            () = keep(usage.as_mut()) => work.await,
+            () = run_usage_store(usage.as_mut()) => work.await,
         }
     };
     if let Some(usage) = usage {
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
     result
 }
 
-async fn keep(usage: Option<&mut UsageKeeper>) {
+async fn run_usage_store(usage: Option<&mut UsageStore>) {
     match usage {
         Some(usage) => usage.run().await,
         None => pending().await,
@@ -104,7 +104,7 @@ async fn serve_workers(
     control: &Control,
     announce: Option<Box<dyn FnOnce()>>,
     mut requests: Receiver<Request>,
-    mut joins: Receiver<Joining>,
+    mut joins: Receiver<PendingJoin>,
     mut ends: Receiver<WorkerEnd>,
 ) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
@@ -113,45 +113,45 @@ async fn serve_workers(
     let mut child = signal(SignalKind::child())?;
     let mut tasks = JoinSet::new();
     let mut reports = tokio::time::interval(line_budget::REPORT);
-    let mut run = Run::new(control);
+    let mut state = ProcessState::new(control);
     if let Some(announce) = announce {
         // A program that reads this line may query the status, and may send a signal.
         control.rest.readiness.set_listening();
         announce();
         systemd::notify_ready();
     }
-    while run.left > 0 {
+    while state.left > 0 {
         tokio::select! {
-            Some((worker, end)) = ends.recv() => run.handle_worker_end(worker, end),
+            Some((worker, end)) = ends.recv() => state.handle_worker_end(worker, end),
             Some(request) = requests.recv(), if tasks.len() < REQUESTS => {
-                let (answers, mailboxes) = (control.answers.clone(), control.mailboxes.clone());
+                let (request_handler, mailboxes) = (control.request_handler.clone(), control.mailboxes.clone());
                 tasks.spawn(async move {
-                    if let Some((worker, message)) = answers.answer(request).await {
+                    if let Some((worker, message)) = request_handler.answer(request).await {
                         // An error means that the worker has ended meanwhile.
                         mailboxes[worker].send(message);
                     }
                 });
             }
             Some(_) = tasks.join_next() => {}
-            _ = terminate.recv() => run.handle_signal(),
-            _ = interrupt.recv() => run.handle_signal(),
-            _ = hangup.recv() => run.handle_hangup(),
-            Some(_) = run.reloads.running.join_next() => run.reloads.ended(control),
-            Some(joining) = joins.recv(), if run.reloads.running.is_empty() => {
-                run.reloads.join(control, joining);
+            _ = terminate.recv() => state.handle_signal(),
+            _ = interrupt.recv() => state.handle_signal(),
+            _ = hangup.recv() => state.handle_hangup(),
+            Some(_) = state.reloads.running.join_next() => state.reloads.ended(control),
+            Some(joining) = joins.recv(), if state.reloads.running.is_empty() => {
+                state.reloads.join(control, joining);
             }
-            _ = child.recv(), if !run.keeper_is_gone => run.handle_child_end(),
+            _ = child.recv(), if !state.keeper_is_gone => state.handle_child_end(),
             _ = reports.tick() => control.lines.report(),
-            () = &mut run.deadline => run.handle_deadline(),
+            () = &mut state.deadline => state.handle_deadline(),
         }
     }
     tasks.shutdown().await;
     control.lines.report();
-    run.result
+    state.result
 }
 
 /// The state of the process, from its start to its end.
-struct Run<'a> {
+struct ProcessState<'a> {
     control: &'a Control,
     left: usize,
     result: io::Result<()>,
@@ -161,7 +161,7 @@ struct Run<'a> {
     deadline: Pin<Box<Sleep>>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ProcessState<'a> {
     fn new(control: &'a Control) -> Self {
         Self {
             control,
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
             signals: 0,
             keeper_is_gone: false,
             reloads: Reloads::default(),
-            deadline: Box::pin(sleep(FAR)),
+            deadline: Box::pin(sleep(NEVER)),
         }
     }
 
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn tell_all(&self, message: impl Fn() -> Message) {
+    fn send_all(&self, message: impl Fn() -> Message) {
         for mailbox in &self.control.mailboxes {
             // An error means that the worker has ended already.
             mailbox.send(message());
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         if let Err(error) = end {
             warn!(target: "quictun", worker, %error, "a worker failed: ending");
             self.fail(error);
-            self.tell_all(|| Message::Close);
+            self.send_all(|| Message::Close);
         }
     }
 
@@ -226,8 +226,8 @@ impl<'a> Run<'a> {
 
     fn handle_deadline(&mut self) {
         warn!(target: "quictun", "the time to drain is over: what is open is reset");
-        self.tell_all(|| Message::Close);
-        self.deadline.as_mut().reset(Instant::now() + FAR);
+        self.send_all(|| Message::Close);
+        self.deadline.as_mut().reset(Instant::now() + NEVER);
     }
 
     /// Begins a drain on the first signal, and ends at once on the second.
@@ -242,13 +242,13 @@ impl<'a> Run<'a> {
         if self.signals == 1 {
             let drain = self.control.drain;
             info!(target: "quictun", drain_s = drain.as_secs(), "ending: open tunnels may finish; a second signal ends at once");
-            self.tell_all(|| Message::Drain);
+            self.send_all(|| Message::Drain);
             self.deadline.as_mut().reset(Instant::now() + drain);
         } else {
             let cut = "a second signal cut the drain short";
             self.fail(io::Error::new(io::ErrorKind::Interrupted, cut));
             info!(target: "quictun", "ending at once");
-            self.tell_all(|| Message::Close);
+            self.send_all(|| Message::Close);
         }
     }
 }
@@ -274,7 +274,7 @@ impl Reloads {
     }
 
     /// Starts an attempt to join. Must be called only while nothing else runs.
-    fn join(&mut self, control: &Control, joining: Joining) {
+    fn join(&mut self, control: &Control, joining: PendingJoin) {
         // Without a reload the server has no clients that could join, and no worker asks.
         if let Some(reload) = &control.reload {
             let mailboxes = control.mailboxes.clone();

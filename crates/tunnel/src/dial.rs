@@ -6,7 +6,7 @@
 //! see `quictun_trust::shares`.
 //!
 //! ```text
-//! resolving ─► connecting ─► heading ─► the flow's
+//! resolving ─► connecting ─► writing header ─► the flow's
 //!                  │ ▲ next address
 //!                  └─┘
 //! ```
@@ -59,7 +59,7 @@ enum State {
         next: VecDeque<SocketAddr>,
     },
     /// The socket is connected, and the rest of the header waits for room in its send buffer.
-    Heading {
+    WritingHeader {
         socket: AppSocket,
         address: SocketAddr,
         rest: Vec<u8>,
@@ -67,7 +67,7 @@ enum State {
 }
 
 #[derive(Debug)]
-pub(crate) struct Dialed {
+pub(crate) struct DialResult {
     pub(crate) flow: FlowId,
     /// The connected socket, registered in the poller under the flow's key, and its address.
     pub(crate) result: Result<(AppSocket, String), FlowCode>,
@@ -106,7 +106,7 @@ impl Dials {
         let Some(&key) = self.by_flow.get(&flow) else {
             return;
         };
-        if let State::Connecting { mut socket, .. } | State::Heading { mut socket, .. } =
+        if let State::Connecting { mut socket, .. } | State::WritingHeader { mut socket, .. } =
             self.remove(key).state
         {
             // A target that has just accepted sees a reset. If no target has accepted, nothing is sent.
@@ -121,7 +121,7 @@ impl Dials {
         poller: &Poller,
         flow: FlowId,
         result: Result<Vec<SocketAddr>, FlowCode>,
-    ) -> Option<Dialed> {
+    ) -> Option<DialResult> {
         let key = *self.by_flow.get(&flow)?;
         let (next, reason) = match result {
             Ok(addresses) => (addresses.into(), FlowCode::NameNotFound),
@@ -132,13 +132,13 @@ impl Dials {
 
     /// Applies new rules: the dial of a flow continues with those of its addresses that `permits` accepts. Returns
     /// `Some` if none is left. A dial whose addresses are still being looked up is judged when they come.
-    pub(crate) fn judge_again(
+    pub(crate) fn rejudge(
         &mut self,
         now: Instant,
         poller: &Poller,
         flow: FlowId,
         permits: impl Fn(IpAddr) -> bool,
-    ) -> Option<Dialed> {
+    ) -> Option<DialResult> {
         let key = *self.by_flow.get(&flow)?;
         let state = &mut self.pending[key].state;
         let next = match state {
@@ -146,12 +146,12 @@ impl Dials {
                 next.retain(|address| permits(address.ip()));
                 next.clone()
             }
-            State::Resolving | State::Heading { .. } => VecDeque::new(),
+            State::Resolving | State::WritingHeader { .. } => VecDeque::new(),
         };
         let (State::Connecting {
             socket, address, ..
         }
-        | State::Heading {
+        | State::WritingHeader {
             socket, address, ..
         }) = state
         else {
@@ -172,7 +172,7 @@ impl Dials {
         poller: &Poller,
         key: usize,
         header: impl FnOnce(FlowId, SocketAddr) -> Option<Vec<u8>>,
-    ) -> Option<Dialed> {
+    ) -> Option<DialResult> {
         let dial = self.pending.get_mut(key)?;
         match &mut dial.state {
             State::Resolving => return None,
@@ -190,16 +190,16 @@ impl Dials {
                     return self.connect_next(now, poller, key, next, code_of(&error));
                 }
             },
-            State::Heading { .. } => {}
+            State::WritingHeader { .. } => {}
         }
-        self.head(poller, key)
+        self.write_header(poller, key)
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.timeouts.first().map(|&(at, _)| at)
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, poller: &Poller) -> Option<Dialed> {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, poller: &Poller) -> Option<DialResult> {
         loop {
             let &(at, key) = self.timeouts.first()?;
             if at > now {
@@ -208,7 +208,7 @@ impl Dials {
             let dial = &mut self.pending[key];
             let next = match &mut dial.state {
                 State::Connecting { next, .. } if now < dial.deadline => std::mem::take(next),
-                State::Connecting { .. } | State::Resolving | State::Heading { .. } => {
+                State::Connecting { .. } | State::Resolving | State::WritingHeader { .. } => {
                     VecDeque::new()
                 }
             };
@@ -227,7 +227,7 @@ impl Dials {
         key: usize,
         mut next: VecDeque<SocketAddr>,
         mut reason: FlowCode,
-    ) -> Option<Dialed> {
+    ) -> Option<DialResult> {
         while let Some(address) = next.pop_front() {
             match start_tcp(address) {
                 Ok(socket) => match poller.add_flow(socket.descriptor(), Key::Dial(key)) {
@@ -243,10 +243,10 @@ impl Dials {
         Some(self.fail(key, reason))
     }
 
-    fn fail(&mut self, key: usize, reason: FlowCode) -> Dialed {
+    fn fail(&mut self, key: usize, reason: FlowCode) -> DialResult {
         let flow = self.remove(key).flow;
         let result = Err(reason);
-        Dialed { flow, result }
+        DialResult { flow, result }
     }
 
     fn wait_for(
@@ -282,7 +282,7 @@ impl Dials {
             socket, address, ..
         } = state
         {
-            dial.state = State::Heading {
+            dial.state = State::WritingHeader {
                 socket,
                 address,
                 rest,
@@ -291,8 +291,8 @@ impl Dials {
     }
 
     /// Writes as much of the header as fits. The flow gets the socket once the socket has taken all of it.
-    fn head(&mut self, poller: &Poller, key: usize) -> Option<Dialed> {
-        if let State::Heading { socket, rest, .. } = &mut self.pending.get_mut(key)?.state {
+    fn write_header(&mut self, poller: &Poller, key: usize) -> Option<DialResult> {
+        if let State::WritingHeader { socket, rest, .. } = &mut self.pending.get_mut(key)?.state {
             while !rest.is_empty() {
                 match socket.write(&[IoSlice::new(rest)]) {
                     Ok(0) => return Some(self.fail(key, FlowCode::Unreachable)),
@@ -304,7 +304,7 @@ impl Dials {
         }
         let dial = self.remove(key);
         let result = match dial.state {
-            State::Heading {
+            State::WritingHeader {
                 socket, address, ..
             } => poller
                 .rename_flow(socket.descriptor(), Key::Flow(dial.flow))
@@ -313,7 +313,7 @@ impl Dials {
             State::Resolving | State::Connecting { .. } => Err(FlowCode::Internal),
         };
         let flow = dial.flow;
-        Some(Dialed { flow, result })
+        Some(DialResult { flow, result })
     }
 
     fn remove(&mut self, key: usize) -> Dial {

@@ -20,21 +20,21 @@ use crate::settings::HostPort;
 use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller};
 use quictun_io::udp_port::{UdpPort, path_mtu};
-use quictun_trust::enrolment::Secret;
+use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity::{self, IdentityError};
 use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
 use quictun_trust::tls::{self, TlsError};
 
 /// Time limit until the answer, name look-up included. It is long enough for an attempt whose first packets are lost,
 /// and for the second kind of `ClientHello`.
-const PATIENCE: Duration = Duration::from_secs(20);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Size of the socket buffers, bytes. A handshake and one frame would also fit the system's default.
 const BUFFER: usize = 256 << 10;
 
 /// The contents of a code, and the key that this machine has made for itself.
 #[derive(Debug)]
-pub struct Joining {
+pub struct JoinRequest {
     /// The server's host and port.
     pub server: HostPort,
     /// The server as the code writes it, for error messages.
@@ -44,7 +44,7 @@ pub struct Joining {
     /// The name of the invited client.
     pub name: String,
     /// The one-time secret of the invitation, by which the client proves that it has the code.
-    pub secret: Secret,
+    pub secret: InviteSecret,
     /// The client's own certificate and key.
     pub own: CertificateFiles,
 }
@@ -74,7 +74,7 @@ pub enum JoinError {
         reason: LossReason,
     },
     /// The server does not answer.
-    #[error("no answer from {server} in {} s: {reason}", PATIENCE.as_secs())]
+    #[error("no answer from {server} in {} s: {reason}", JOIN_TIMEOUT.as_secs())]
     NoAnswer {
         /// The server, as the code names it.
         server: String,
@@ -106,9 +106,9 @@ pub enum JoinError {
 /// # Errors
 ///
 /// Returns why the attempt failed. Unless the server refused it, it can be repeated with the same code and key.
-pub fn run(joining: Joining) -> Result<Grant, JoinError> {
-    let invited = joining.name.clone();
-    let mut client = Client::new(joining)?;
+pub fn run(request: JoinRequest) -> Result<Grant, JoinError> {
+    let invited = request.name.clone();
+    let mut client = Client::new(request)?;
     let outcome = client.until_answered();
     // Tells the server that the connection is over.
     client.port.engine.close(Instant::now());
@@ -129,26 +129,26 @@ struct Client {
 }
 
 impl Client {
-    fn new(joining: Joining) -> Result<Self, JoinError> {
+    fn new(request: JoinRequest) -> Result<Self, JoinError> {
         let socket =
-            any_socket(&[joining.server.host.as_str()].into_iter()).map_err(JoinError::Socket)?;
+            any_socket(&[request.server.host.as_str()].into_iter()).map_err(JoinError::Socket)?;
         let udp = UdpPort::new(socket, BUFFER, false);
         let udp = udp.map_err(JoinError::Socket)?;
         let poller = Poller::new().map_err(JoinError::Socket)?;
         poller
             .add_input(&udp, Key::Udp)
             .map_err(JoinError::Socket)?;
-        let (server, written) = (joining.server.clone(), joining.written.clone());
+        let (server, written) = (request.server.clone(), request.written.clone());
         Ok(Self {
             server,
             written,
-            port: EnginePort::new(engine(joining)?, udp),
+            port: EnginePort::new(engine(request)?, udp),
             poller,
         })
     }
 
     fn until_answered(&mut self) -> Result<Grant, JoinError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + JOIN_TIMEOUT;
         let mut latest = LossReason::TimedOut;
         let mut ready = Vec::new();
         loop {
@@ -167,8 +167,8 @@ impl Client {
             }
             let until = self.port.engine.next_timeout().map(|at| at.min(deadline));
             let until = if more { now } else { until.unwrap_or(deadline) };
-            let patience = self.port.patience(now);
-            let waited = self.poller.wait(Some(until), patience, &mut ready);
+            let plan = self.port.wait_plan(now);
+            let waited = self.poller.wait(Some(until), plan, &mut ready);
             waited.map_err(JoinError::Socket)?;
             self.port.receive(Some);
         }
@@ -241,28 +241,28 @@ fn resolve<A: Iterator<Item = SocketAddr>>(
         Ok(found) => found.map_err(failed),
         Err(_) => Err(format!(
             "no answer for {host} in {} s: is the DNS server reachable?",
-            PATIENCE.as_secs()
+            JOIN_TIMEOUT.as_secs()
         )),
     }
 }
 
-fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
-    let own = identity::load_files(&joining.own)?.pin;
+fn engine(request: JoinRequest) -> Result<Engine<AppSocket>, JoinError> {
+    let own = identity::load_files(&request.own)?.pin;
     let identity = ClientIdentity {
-        certificate: Some(joining.own),
+        certificate: Some(request.own),
         psk_file: None,
     };
-    let trust = ServerTrust::Pins(vec![joining.pin]);
-    let shared = tls::Shared::default();
+    let trust = ServerTrust::Pins(vec![request.pin]);
+    let shared = tls::SharedConfig::default();
     let (crypto, fallback) = tls::client_configs(&trust, &identity, Offer::Native, &shared)?;
-    let (name, secret) = (joining.name, joining.secret);
+    let (name, secret) = (request.name, request.secret);
     let random = || launch::random().map_err(JoinError::Engine);
     let config = EngineConfig {
         role: ClientRole {
             servers: vec![ServerToDial {
                 crypto,
                 fallback,
-                name: joining.server.host,
+                name: request.server.host,
                 prover: None,
                 place: ServerPlace::default(),
             }],
@@ -270,7 +270,7 @@ fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
             joiner: Some(Arc::new(move |exporter| secret.join(&name, exporter, own))),
             reverse: false,
             // The connection carries no flows.
-            wait_timeout: PATIENCE,
+            wait_timeout: JOIN_TIMEOUT,
             bond_ttl: Duration::ZERO,
             compat_streams: 1,
         },
@@ -311,9 +311,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_resolver_says_in_time_counts() {
+    fn a_timely_answer_of_the_resolver_counts() {
         let address: SocketAddr = ([192, 0, 2, 1], 7500).into();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + JOIN_TIMEOUT;
         let good = move |_: &str, _| Ok(vec![address].into_iter());
         assert_eq!(resolve(&server(), deadline, good), Ok(vec![address]));
         let bad = |_: &str, _| Err::<IntoIter<SocketAddr>, _>(io::Error::other("no such name"));

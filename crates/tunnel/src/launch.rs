@@ -14,27 +14,27 @@ use quictun_sys::{raise_nofile_limit, use_small_pages};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{debug, info, warn};
 
-use crate::answers::{Answers, Sources};
 use crate::app_socket::AppSocket;
 use crate::control::{self, Control, WorkerEnd};
-use crate::duty::Duty;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::network_watch::NetworkWatch;
 use crate::qlog;
 use crate::reload::Reload;
-use crate::reload::joining::{self, Joining};
+use crate::reload::joining::{self, PendingJoin};
+use crate::request_handler::{RequestHandler, Sources};
 use crate::requests::{self, Request};
+use crate::role::WorkerRole;
 use crate::settings::{Congestion, TransportSettings};
 use crate::terminal::Terminal;
-use crate::usage::UsageKeeper;
-use crate::worker::{self, Parts};
+use crate::usage::UsageStore;
+use crate::worker::{self, WorkerParts};
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest::{self, Facts, Replace, RestState, Uses};
+use quictun_control::rest::{self, ProcessFacts, ReadUsage, ReplaceConnections, RestState};
 use quictun_control::settings::ControlSettings;
-use quictun_control::snapshot::{Ask, SnapshotRequest, Workers};
+use quictun_control::snapshot::{RequestSender, SnapshotRequest, Workers};
 use quictun_io::crash::Crash;
 use quictun_io::udp_port::{self, UdpPort};
-use quictun_trust::confinement::{self, Off};
+use quictun_trust::confinement::{self, OffReason};
 use quictun_trust::enrolment::Directory;
 use quictun_trust::keeper;
 use quictun_trust::tls;
@@ -48,39 +48,39 @@ pub(crate) struct Launch {
     pub(crate) side: Side,
     pub(crate) transport: TransportSettings,
     pub(crate) control: ControlSettings,
-    pub(crate) log: quictun_control::log::Guard,
+    pub(crate) log: quictun_control::log::LogGuard,
     pub(crate) ports: Vec<UdpPort>,
     pub(crate) path_mtu: PathMtu,
     /// The process serves a device by itself, and therefore keeps its rights.
     pub(crate) one_process: bool,
     pub(crate) sources: Sources,
-    pub(crate) http: Option<rest::Bound>,
+    pub(crate) http: Option<rest::BoundListener>,
     /// Facts to show in `/v1/status`.
-    pub(crate) facts: Facts,
+    pub(crate) facts: ProcessFacts,
     /// The configuration that SIGHUP reads again. If `None`, SIGHUP reopens log files only.
     pub(crate) reload: Option<Reload>,
     /// Notifies the workers of network changes.
     pub(crate) network: Option<NetworkWatch>,
     /// Server: stores the clients' usage.
-    pub(crate) usage: Option<UsageKeeper>,
+    pub(crate) usage: Option<UsageStore>,
     /// Server: reports the clients' usage.
-    pub(crate) uses: Option<Uses>,
+    pub(crate) uses: Option<ReadUsage>,
     pub(crate) lines: LineBudget,
     pub(crate) announce: Box<dyn FnOnce()>,
 }
 
 /// The inputs to build a worker of either side, on the worker's own thread.
-pub(crate) struct Seat {
+pub(crate) struct WorkerInputs {
     pub(crate) index: usize,
     pub(crate) udp: UdpPort,
     pub(crate) inbox: Inbox,
     pub(crate) siblings: Vec<Mailbox>,
     pub(crate) transport: Transport,
     pub(crate) requests: Sender<Request>,
-    pub(crate) joins: Sender<Joining>,
+    pub(crate) joins: Sender<PendingJoin>,
 }
 
-impl Seat {
+impl WorkerInputs {
     pub(crate) fn config<R>(&self, role: R, reset_key: [u8; 32]) -> Result<EngineConfig<R>> {
         Ok(EngineConfig {
             role,
@@ -91,14 +91,14 @@ impl Seat {
         })
     }
 
-    pub(crate) fn parts<D>(self, engine: Engine<AppSocket>, duty: D) -> Parts<D> {
-        Parts {
+    pub(crate) fn parts<R>(self, engine: Engine<AppSocket>, role: R) -> WorkerParts<R> {
+        WorkerParts {
             index: self.index,
             engine,
             udp: self.udp,
             inbox: self.inbox,
             siblings: self.siblings,
-            duty,
+            role,
         }
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn start_keeper(
     reads: Vec<(PathBuf, u64)>,
     load: Option<Box<dyn Fn()>>,
     clients: Option<Directory>,
-    listen: Option<keeper::Bind>,
+    listen: Option<keeper::BindFn>,
 ) -> Result<()> {
     if !control.confine {
         return Ok(());
@@ -126,7 +126,7 @@ pub(crate) fn start_keeper(
 }
 
 /// Starts the logs, and sets the limits of descriptors and pages. Call it before anything that can fail.
-pub(crate) fn prepare(control: &ControlSettings) -> Result<quictun_control::log::Guard> {
+pub(crate) fn prepare(control: &ControlSettings) -> Result<quictun_control::log::LogGuard> {
     let guard = quictun_control::log::init(&control.log)?;
     if let Err(error) = use_small_pages() {
         warn!(target: "quictun", %error, "cannot disable huge pages: memory use may exceed the budget");
@@ -184,7 +184,7 @@ pub(crate) fn open_udp(socket: UdpSocket, settings: &TransportSettings) -> Resul
 }
 
 /// Logs the sizes of a socket's buffers, with a hint if they are too small.
-pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
+pub(crate) fn log_udp(port: &UdpPort, settings: &TransportSettings) {
     let report = port.report();
     debug!(
         target: "quictun",
@@ -204,8 +204,8 @@ pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
 }
 
 /// Opens the common parts of all TLS configurations, and logs the suites.
-pub(crate) fn tls(settings: &TransportSettings) -> Result<tls::Shared> {
-    let shared = tls::Shared::open(settings.key_log.as_deref(), settings.aead)?;
+pub(crate) fn tls(settings: &TransportSettings) -> Result<tls::SharedConfig> {
+    let shared = tls::SharedConfig::open(settings.key_log.as_deref(), settings.aead)?;
     debug!(target: "quictun", aead = %shared.suites, "TLS");
     Ok(shared)
 }
@@ -220,13 +220,13 @@ impl Launch {
     /// Gives up rights, starts a thread for each worker, and serves until all workers have ended. Returns their result.
     ///
     /// `make` is called for each worker. The closure that it returns builds the worker on the worker's own thread.
-    pub(crate) fn run<D, F>(
+    pub(crate) fn run<R, F>(
         mut self,
         make: impl FnMut(usize) -> Result<F>,
     ) -> Result<io::Result<()>>
     where
-        D: Duty,
-        F: FnOnce(Seat) -> Result<Parts<D>> + Send + 'static,
+        R: WorkerRole,
+        F: FnOnce(WorkerInputs) -> Result<WorkerParts<R>> + Send + 'static,
     {
         let transport = transport(&self.transport, self.path_mtu)?;
         let (sender, requests) = requests::requests();
@@ -236,11 +236,11 @@ impl Launch {
         let post = post.collect::<io::Result<Vec<_>>>()?;
         let (mailboxes, inboxes): (Vec<_>, Vec<_>) = post.into_iter().unzip();
         let terminal = Terminal::of_process();
-        confinement::enter(confinement::Plan {
+        confinement::enter(confinement::Options {
             writes: self.transport.qlog_dir.iter().cloned().collect(),
             off: match (self.control.confine, self.one_process) {
-                (false, _) => Some(Off::Asked),
-                (true, true) => Some(Off::OneProcess),
+                (false, _) => Some(OffReason::Requested),
+                (true, true) => Some(OffReason::OneProcess),
                 (true, false) => None,
             },
         });
@@ -251,10 +251,10 @@ impl Launch {
             .build()
             .context("starting the control plane")?;
         let within_runtime = runtime.enter();
-        let answers = Arc::new(Answers::new(self.sources, self.lines.clone()));
+        let request_handler = Arc::new(RequestHandler::new(self.sources, self.lines.clone()));
         drop(within_runtime);
-        let seats = self.ports.into_iter().zip(inboxes).enumerate();
-        let seats = seats.map(|(index, (udp, inbox))| Seat {
+        let inputs = self.ports.into_iter().zip(inboxes).enumerate();
+        let inputs = inputs.map(|(index, (udp, inbox))| WorkerInputs {
             index,
             udp,
             inbox,
@@ -263,7 +263,7 @@ impl Launch {
             requests: sender.clone(),
             joins: join_sender.clone(),
         });
-        let crew = start(seats.zip(makers).collect())?;
+        let running = start(inputs.zip(makers).collect())?;
         drop((sender, join_sender));
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
         let reloadable = self.reload.clone().map(|reload| Arc::new(reload) as _);
@@ -276,7 +276,7 @@ impl Launch {
         }
         let control = Control {
             mailboxes,
-            answers,
+            request_handler,
             rest: Arc::new(rest),
             http: self.http,
             drain: self.transport.drain,
@@ -286,12 +286,12 @@ impl Launch {
             usage: self.usage,
             lines: self.lines,
             terminal,
-            announce: crew.all_built.then_some(self.announce),
+            announce: running.all_built.then_some(self.announce),
         };
-        let result = runtime.block_on(control::serve(control, requests, joins, crew.ends));
+        let result = runtime.block_on(control::serve(control, requests, joins, running.ends));
         // A look-up that hangs in the system's resolver must not delay the end of the process.
         runtime.shutdown_background();
-        for thread in crew.threads {
+        for thread in running.threads {
             if thread.join().is_err() {
                 warn!(target: "quictun", "a worker thread ended without a result");
             }
@@ -300,28 +300,28 @@ impl Launch {
     }
 }
 
-struct Crew {
+struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     all_built: bool,
     ends: Receiver<WorkerEnd>,
 }
 
 /// Starts a thread for each worker, and waits until each worker has been built or has failed.
-fn start<D, F>(workers: Vec<(Seat, F)>) -> Result<Crew>
+fn start<R, F>(workers: Vec<(WorkerInputs, F)>) -> Result<WorkerThreads>
 where
-    D: Duty,
-    F: FnOnce(Seat) -> Result<Parts<D>> + Send + 'static,
+    R: WorkerRole,
+    F: FnOnce(WorkerInputs) -> Result<WorkerParts<R>> + Send + 'static,
 {
     let (built_sender, built) = std::sync::mpsc::channel();
     let (end_sender, ends) = channel(workers.len().max(1));
     let mut threads = Vec::new();
-    for (seat, make) in workers {
-        let (index, built, ended) = (seat.index, built_sender.clone(), end_sender.clone());
+    for (inputs, make) in workers {
+        let (index, built, ended) = (inputs.index, built_sender.clone(), end_sender.clone());
         let body = move || {
             // A panic is a bug in this program. The process must end nevertheless, rather than continue without a
             // worker.
             let run = || {
-                let parts = make(seat).map_err(io::Error::other)?;
+                let parts = make(inputs).map_err(io::Error::other)?;
                 // The receiving thread may have failed already.
                 built.send(()).ok();
                 drop(built);
@@ -336,19 +336,19 @@ where
         threads.push(thread.spawn(body).context("starting a worker thread")?);
     }
     drop((built_sender, end_sender));
-    Ok(Crew {
+    Ok(WorkerThreads {
         all_built: built.iter().count() == threads.len(),
         threads,
         ends,
     })
 }
 
-fn ask(mailbox: &Mailbox) -> Ask {
+fn ask(mailbox: &Mailbox) -> RequestSender {
     let mailbox = mailbox.clone();
     Box::new(move |request: SnapshotRequest| mailbox.ask(request))
 }
 
-fn replace(mailboxes: Vec<Mailbox>) -> Replace {
+fn replace(mailboxes: Vec<Mailbox>) -> ReplaceConnections {
     Box::new(move || {
         info!(target: "quictun", "asked to reconnect: every connection is replaced");
         for mailbox in &mailboxes {

@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, reset_on_close};
 use crate::settings::ListenOn;
-use crate::transparent::{self, Way};
+use crate::transparent::{self, DivertMethod};
 use quictun_io::socket_path::make_room;
 
 /// Length of a listener's queue of unaccepted connections.
@@ -23,14 +23,14 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
     /// Accepts connections that the packet filter diverted from another destination.
-    Transparent(TcpListener, Way),
+    Transparent(TcpListener, DivertMethod),
 }
 
 #[derive(Debug)]
-pub(crate) enum Accepted {
+pub(crate) enum AcceptOutcome {
     Connection(AppSocket, AppAddr),
     /// A diverted connection and its original destination.
-    Led(AppSocket, AppAddr, SocketAddr),
+    Diverted(AppSocket, AppAddr, SocketAddr),
     /// A connection to a transparent listener itself. It was reset.
     Direct(AppAddr),
     Empty,
@@ -57,15 +57,15 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
             socket.listen(backlog)?;
             Ok(Listener::Tcp(socket.into()))
         }
-        ListenOn::Transparent(way, address) => {
+        ListenOn::Transparent(method, address) => {
             let domain = Domain::for_address(*address);
             let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
             reset_on_close(&socket)?;
-            transparent::prepare(&socket, *way, *address)?;
+            transparent::prepare(&socket, *method, *address)?;
             socket.bind(&(*address).into())?;
             socket.listen(backlog)?;
-            Ok(Listener::Transparent(socket.into(), *way))
+            Ok(Listener::Transparent(socket.into(), *method))
         }
         ListenOn::Unix(path) => {
             make_room(path)?;
@@ -82,7 +82,9 @@ impl Listener {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
             Self::Unix(listener) => Self::Unix(listener.try_clone()?),
-            Self::Transparent(listener, way) => Self::Transparent(listener.try_clone()?, *way),
+            Self::Transparent(listener, method) => {
+                Self::Transparent(listener.try_clone()?, *method)
+            }
         })
     }
 
@@ -110,7 +112,7 @@ impl Listener {
         }
     }
 
-    pub(crate) fn accept(&self) -> Accepted {
+    pub(crate) fn accept(&self) -> AcceptOutcome {
         let accepted = match self {
             Self::Tcp(listener) => listener
                 .accept()
@@ -118,22 +120,22 @@ impl Listener {
             Self::Unix(listener) => listener
                 .accept()
                 .and_then(|(stream, _)| Ok((AppSocket::unix(stream)?, AppAddr::Unix))),
-            Self::Transparent(listener, way) => {
+            Self::Transparent(listener, method) => {
                 let accepted = listener.accept();
-                match accepted.and_then(|accepted| Self::led(listener, *way, accepted)) {
+                match accepted.and_then(|accepted| Self::diverted(listener, *method, accepted)) {
                     Ok(accepted) => return accepted,
                     Err(error) => Err(error),
                 }
             }
         };
         match accepted {
-            Ok((socket, address)) => Accepted::Connection(socket, address),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Accepted::Empty,
+            Ok((socket, address)) => AcceptOutcome::Connection(socket, address),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => AcceptOutcome::Empty,
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    Accepted::Exhausted(error)
+                    AcceptOutcome::Exhausted(error)
                 }
-                _ => Accepted::Failed,
+                _ => AcceptOutcome::Failed,
             },
         }
     }
@@ -141,21 +143,21 @@ impl Listener {
 
 impl Listener {
     /// Finds the original destination of a diverted connection.
-    fn led(
+    fn diverted(
         listener: &TcpListener,
-        way: Way,
+        method: DivertMethod,
         (stream, peer): (TcpStream, SocketAddr),
-    ) -> io::Result<Accepted> {
+    ) -> io::Result<AcceptOutcome> {
         let listens = listener.local_addr()?;
         let peer = AppAddr::Ip(peer);
         // An error means that the kernel knows no other destination.
-        let destination = transparent::destination(&stream, way, listens);
+        let destination = transparent::destination(&stream, method, listens);
         let mut socket = AppSocket::tcp(stream)?;
         let Some(destination) = destination.unwrap_or(None) else {
             socket.abort();
-            return Ok(Accepted::Direct(peer));
+            return Ok(AcceptOutcome::Direct(peer));
         };
-        Ok(Accepted::Led(socket, peer, destination))
+        Ok(AcceptOutcome::Diverted(socket, peer, destination))
     }
 }
 
@@ -183,7 +185,7 @@ mod tests {
 
     // PROTOCOL CLOSE-11.
     #[test]
-    fn what_is_accepted_is_reset_when_the_process_dies_whoever_made_the_listener() {
+    fn accepted_sockets_are_reset_at_the_death_of_the_process_with_any_listener() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let bound = bind(&ListenOn::Tcp(any)).expect("a free port");
         assert_eq!(linger(&bound), Some(Duration::ZERO));
@@ -191,7 +193,7 @@ mod tests {
         let address = inherited.local_addr().expect("it is bound");
         let _queued = TcpStream::connect(address).expect("it listens");
         let inherited = Listener::Tcp(inherited);
-        let Accepted::Connection(AppSocket::Tcp(accepted), _) = inherited.accept() else {
+        let AcceptOutcome::Connection(AppSocket::Tcp(accepted), _) = inherited.accept() else {
             panic!("a connection is queued");
         };
         assert_eq!(linger(&accepted), Some(Duration::ZERO));
@@ -200,7 +202,7 @@ mod tests {
 
     // Linux: an accepted socket inherits the listener's options from its first moment.
     #[test]
-    fn an_accepted_socket_inherits_what_closing_means() {
+    fn an_accepted_socket_inherits_linger_0() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let Listener::Tcp(bound) = bind(&ListenOn::Tcp(any)).expect("a free port") else {
             panic!("TCP was asked for");
@@ -213,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_waits_nothing_is_accepted() {
+    fn accept_finds_nothing_when_no_connection_is_queued() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = bind(&ListenOn::Tcp(any)).expect("a free port");
-        assert!(matches!(listener.accept(), Accepted::Empty));
+        assert!(matches!(listener.accept(), AcceptOutcome::Empty));
     }
 
     #[test]
@@ -231,7 +233,7 @@ mod tests {
         drop(first);
         let second = bind(&on).expect("its owner is gone");
         let _queued = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
-        let Accepted::Connection(AppSocket::Unix(_), AppAddr::Unix) = second.accept() else {
+        let AcceptOutcome::Connection(AppSocket::Unix(_), AppAddr::Unix) = second.accept() else {
             panic!("a connection is queued");
         };
         drop(second);
@@ -251,7 +253,7 @@ mod tests {
         let second = first.try_clone().expect("a descriptor");
         assert_eq!(first.address(), second.address());
         let _queued = TcpStream::connect(first.address()).expect("it listens");
-        assert!(matches!(second.accept(), Accepted::Connection(..)));
-        assert!(matches!(first.accept(), Accepted::Empty));
+        assert!(matches!(second.accept(), AcceptOutcome::Connection(..)));
+        assert!(matches!(first.accept(), AcceptOutcome::Empty));
     }
 }

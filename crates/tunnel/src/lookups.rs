@@ -10,7 +10,7 @@ use quictun_engine::FlowId;
 use quictun_wire::target::Target;
 use tokio::sync::oneshot;
 
-use crate::requests::{REQUESTS, Wanted};
+use crate::requests::{Cancellation, REQUESTS};
 use quictun_trust::access::Peer;
 use quictun_trust::shares::{CommonShares, Holder};
 
@@ -47,7 +47,7 @@ impl Lookups {
         holder: &Holder,
         peer: Peer,
         target: Target,
-    ) -> Option<Wanted> {
+    ) -> Option<Cancellation> {
         if !self.places.take(holder) {
             return None;
         }
@@ -90,14 +90,14 @@ impl Lookups {
 mod tests {
     use super::*;
 
-    fn ask(lookups: &mut Lookups, flow: u64, client: u8) -> Option<Wanted> {
+    fn ask(lookups: &mut Lookups, flow: u64, client: u8) -> Option<Cancellation> {
         let holder = Holder::at([192, 0, 2, client].into());
         let target = Target::parse("tcp:db:22").expect("a target");
         lookups.ask(FlowId(flow), &holder, Peer::Anyone, target)
     }
 
     #[test]
-    fn whoever_works_on_a_look_up_sees_that_nobody_wants_it() {
+    fn the_control_plane_sees_that_a_look_up_was_cancelled() {
         let mut lookups = Lookups::new(CommonShares::new(8, 1));
         let wanted = ask(&mut lookups, 1, 1).expect("a place");
         assert!(!wanted.is_closed());

@@ -1,6 +1,6 @@
-//! Mailboxes, through which other threads reach a worker: three bounded lanes, and an eventfd that wakes its loop.
+//! Mailboxes, through which other threads reach a worker: three bounded queues, and an eventfd that wakes its loop.
 //!
-//! | lane | contents | when full |
+//! | queue | contents | when full |
 //! | --- | --- | --- |
 //! | messages | answers that the worker waits for, drain, close | never: each message has a reserved place, see [`MESSAGES`] |
 //! | snapshots | requests of the HTTP interface | the caller learns of it, and reports a silent worker |
@@ -18,20 +18,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 
 use quictun_engine::report::ServerId;
-use quictun_engine::{FlowId, Resolved};
+use quictun_engine::{FlowId, ResolveResult};
 use quictun_wire::code::{FlowCode, ListenCode};
 use quictun_wire::listening::ListenId;
 use rustix::event::{EventfdFlags, eventfd};
 use tracing::error;
 
-use crate::network_watch::Untaken;
-use crate::reload::change::Change;
-use crate::reload::joining::Joined;
+use crate::network_watch::PendingChange;
+use crate::reload::change::RulesUpdate;
+use crate::reload::joining::JoinReply;
 use crate::requests::{REQUESTS, WAITING_MAX};
 use crate::reverse::bind::Bound;
-use crate::reverse::holders::{BINDING_MAX, Number};
+use crate::reverse::holders::{BINDING_MAX, ListenerNumber};
 use quictun_control::snapshot::SnapshotRequest;
-use quictun_io::udp_port::Received;
+use quictun_io::udp_port::ReceivedDatagram;
 
 /// Limit of messages that wait for one worker: the maximum that can be under way at once. A server's worker counts its
 /// look-ups until it has taken the answers, at most [`REQUESTS`]. A client's worker has one token under way for each
@@ -54,7 +54,7 @@ const SNAPSHOTS: usize = 16;
 /// Limit of datagrams that wait: the arrivals of 50 ms at 1 Gbit/s, which is longer than a worker's turn.
 const DATAGRAMS: usize = 4096;
 
-/// The memory for waiting datagrams, as a fraction of the budget, but at least [`DATAGRAMS_BYTES_MIN`]. The lane fills
+/// The memory for waiting datagrams, as a fraction of the budget, but at least [`DATAGRAMS_BYTES_MIN`]. The queue fills
 /// while its worker waits for a processor.
 const DATAGRAMS_PART: u64 = 256;
 const DATAGRAMS_BYTES_MIN: usize = 64 * 1024;
@@ -69,7 +69,7 @@ pub(crate) enum Message {
     ServerResolved {
         server: ServerId,
         tenant: u32,
-        resolved: Resolved,
+        resolved: ResolveResult,
     },
     /// Server: the addresses of a target.
     TargetResolved {
@@ -79,13 +79,13 @@ pub(crate) enum Message {
     },
     /// Server: the listener that was made for a client.
     Bound {
-        number: Number,
+        number: ListenerNumber,
         result: Result<Bound, ListenCode>,
     },
     /// Server: another worker has the listener now. Its holder there is another process of the client if `other` is
     /// true, else the same process.
     ListenerTaken {
-        number: Number,
+        number: ListenerNumber,
         id: ListenId,
         other: bool,
     },
@@ -97,13 +97,13 @@ pub(crate) enum Message {
     },
     /// Client: the routes or addresses of this machine have changed, or it has slept. Drop the value before acting on
     /// it.
-    NetworkChanged(Untaken),
+    NetworkChanged(PendingChange),
     /// Client: the SRV records of a service have changed. Drop the value before acting on it.
-    PlacesChanged(Untaken),
+    PlacesChanged(PendingChange),
     /// The configuration was read again: apply these rules from now on, and confirm when that is done.
-    Rules(Change),
+    Rules(RulesUpdate),
     /// Server: the outcome of an attempt to join.
-    Joined(Box<Joined>),
+    Joined(Box<JoinReply>),
     /// Client: replace every connection.
     Reconnect,
     /// Take no more flows, and end once the open ones are done.
@@ -112,26 +112,26 @@ pub(crate) enum Message {
 }
 
 #[derive(Debug)]
-pub(crate) enum Mail {
+pub(crate) enum InboxItem {
     Message(Message),
     Snapshot(SnapshotRequest),
     /// A datagram that the kernel gave to another worker.
-    Datagram(Received),
+    Datagram(ReceivedDatagram),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
     messages: SyncSender<Message>,
     snapshots: SyncSender<SnapshotRequest>,
-    datagrams: SyncSender<Received>,
-    waiting: Arc<Waiting>,
+    datagrams: SyncSender<ReceivedDatagram>,
+    datagram_memory: Arc<DatagramMemory>,
     reconnect: Arc<AtomicBool>,
-    bell: Bell,
+    wake: EventFd,
 }
 
 /// The memory of waiting datagrams, bytes.
 #[derive(Debug)]
-struct Waiting {
+struct DatagramMemory {
     bytes: AtomicUsize,
     most: usize,
 }
@@ -140,18 +140,18 @@ struct Waiting {
 pub(crate) struct Inbox {
     messages: Receiver<Message>,
     snapshots: Receiver<SnapshotRequest>,
-    datagrams: Receiver<Received>,
-    waiting: Arc<Waiting>,
+    datagrams: Receiver<ReceivedDatagram>,
+    datagram_memory: Arc<DatagramMemory>,
     reconnect: Arc<AtomicBool>,
-    bell: Bell,
+    wake: EventFd,
     left: usize,
 }
 
 /// Creates both ends of a mailbox. `budget` is the memory of the process, bytes.
 pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
-    let bell = Bell::new()?;
+    let wake = EventFd::new()?;
     let part = usize::try_from(budget / DATAGRAMS_PART).unwrap_or(usize::MAX);
-    let waiting = Arc::new(Waiting {
+    let datagram_memory = Arc::new(DatagramMemory {
         bytes: AtomicUsize::new(0),
         most: part.max(DATAGRAMS_BYTES_MIN),
     });
@@ -163,17 +163,17 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
         messages: message_sender,
         snapshots: snapshot_sender,
         datagrams: datagram_sender,
-        waiting: waiting.clone(),
+        datagram_memory: datagram_memory.clone(),
         reconnect: reconnect.clone(),
-        bell: bell.clone(),
+        wake: wake.clone(),
     };
     let inbox = Inbox {
         messages,
         snapshots,
         datagrams,
-        waiting,
+        datagram_memory,
         reconnect,
-        bell,
+        wake,
         left: TURN,
     };
     Ok((mailbox, inbox))
@@ -183,7 +183,7 @@ impl Mailbox {
     /// Leaves a message and wakes the worker. A message is lost only if the worker has ended.
     pub(crate) fn send(&self, message: Message) {
         match self.messages.try_send(message) {
-            Ok(()) => self.bell.ring(),
+            Ok(()) => self.wake.signal(),
             Err(TrySendError::Full(message)) => {
                 error!(target: "quictun", ?message, "a worker takes no messages: it is stuck, or more are sent than can be under way");
             }
@@ -193,44 +193,44 @@ impl Mailbox {
     }
 
     /// Has a client's worker replace its connections. Calls before the worker has done so count as one, and take no
-    /// place in a lane.
+    /// place in a queue.
     pub(crate) fn reconnect(&self) {
         // The write to the eventfd orders this store.
         self.reconnect.store(true, Ordering::Relaxed);
-        self.bell.ring();
+        self.wake.signal();
     }
 
     /// Requests a snapshot. Returns `false` if the worker has ended or is stuck.
     pub(crate) fn ask(&self, request: SnapshotRequest) -> bool {
         let asked = self.snapshots.try_send(request).is_ok();
         if asked {
-            self.bell.ring();
+            self.wake.signal();
         }
         asked
     }
 
     /// Hands a datagram over. Returns `false` if it is lost.
-    pub(crate) fn hand_over(&self, datagram: Received) -> bool {
+    pub(crate) fn hand_over(&self, datagram: ReceivedDatagram) -> bool {
         let bytes = memory(&datagram);
-        if !self.waiting.enter(bytes) {
+        if !self.datagram_memory.enter(bytes) {
             return false;
         }
         let taken = self.datagrams.try_send(datagram).is_ok();
         if taken {
-            self.bell.ring();
+            self.wake.signal();
         } else {
-            self.waiting.leave(bytes);
+            self.datagram_memory.leave(bytes);
         }
         taken
     }
 }
 
 /// Returns the memory that a datagram keeps, bytes. The datagram may be the beginning of a larger buffer.
-fn memory(datagram: &Received) -> usize {
-    datagram.data.capacity() + size_of::<Received>()
+fn memory(datagram: &ReceivedDatagram) -> usize {
+    datagram.data.capacity() + size_of::<ReceivedDatagram>()
 }
 
-impl Waiting {
+impl DatagramMemory {
     fn enter(&self, bytes: usize) -> bool {
         // The counter is only a sum and guards no other memory, so `Relaxed` suffices, here and below.
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -249,58 +249,58 @@ impl Waiting {
 impl Inbox {
     /// Begins a turn, and lets the loop sleep again after it. Must be called before [`Inbox::receive`].
     pub(crate) fn begin_turn(&mut self) {
-        self.bell.hush();
+        self.wake.clear();
         self.left = TURN;
     }
 
     /// Takes the next item. Returns `None` if nothing is left, or if this turn is over and the loop will be woken
     /// again.
-    pub(crate) fn receive(&mut self) -> Option<Mail> {
+    pub(crate) fn receive(&mut self) -> Option<InboxItem> {
         if self.left == 0 {
-            self.bell.ring();
+            self.wake.signal();
             return None;
         }
         self.left -= 1;
         if self.reconnect.swap(false, Ordering::Relaxed) {
-            return Some(Mail::Message(Message::Reconnect));
+            return Some(InboxItem::Message(Message::Reconnect));
         }
-        let message = self.messages.try_recv().map(Mail::Message);
+        let message = self.messages.try_recv().map(InboxItem::Message);
         message
-            .or_else(|_| self.snapshots.try_recv().map(Mail::Snapshot))
-            .or_else(|_| self.next_datagram().map(Mail::Datagram))
+            .or_else(|_| self.snapshots.try_recv().map(InboxItem::Snapshot))
+            .or_else(|_| self.next_datagram().map(InboxItem::Datagram))
             .ok()
     }
 
-    fn next_datagram(&self) -> Result<Received, TryRecvError> {
+    fn next_datagram(&self) -> Result<ReceivedDatagram, TryRecvError> {
         let datagram = self.datagrams.try_recv()?;
-        self.waiting.leave(memory(&datagram));
+        self.datagram_memory.leave(memory(&datagram));
         Ok(datagram)
     }
 }
 
 impl AsFd for Inbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.0.as_fd()
+        self.wake.0.as_fd()
     }
 }
 
 #[derive(Clone, Debug)]
-struct Bell(Arc<OwnedFd>);
+struct EventFd(Arc<OwnedFd>);
 
-impl Bell {
+impl EventFd {
     fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(Arc::new(eventfd(0, flags)?)))
     }
 
-    fn ring(&self) {
+    fn signal(&self) {
         // The write fails only if the counter is about to overflow, and then the worker is awake.
         let _full = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    fn hush(&self) {
+    fn clear(&self) {
         let mut counter = [0; 8];
-        // Would-block means that the bell did not ring.
+        // Would-block means that no signal was pending.
         let _empty = rustix::io::read(&*self.0, &mut counter);
     }
 }
@@ -312,8 +312,8 @@ mod tests {
 
     use super::*;
 
-    fn datagram() -> Received {
-        Received {
+    fn datagram() -> ReceivedDatagram {
+        ReceivedDatagram {
             remote: ([192, 0, 2, 1], 7500).into(),
             local_ip: None,
             ecn: None,
@@ -327,15 +327,15 @@ mod tests {
         let mut taken = Vec::new();
         while let Some(mail) = inbox.receive() {
             taken.push(match mail {
-                Mail::Message(message) => format!("{message:?}"),
-                Mail::Snapshot(_) => "Snapshot".to_owned(),
-                Mail::Datagram(_) => "Datagram".to_owned(),
+                InboxItem::Message(message) => format!("{message:?}"),
+                InboxItem::Snapshot(_) => "Snapshot".to_owned(),
+                InboxItem::Datagram(_) => "Datagram".to_owned(),
             });
         }
         taken
     }
 
-    fn rings(inbox: &Inbox) -> bool {
+    fn is_signalled(inbox: &Inbox) -> bool {
         let mut fds = [PollFd::new(inbox, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())).expect("poll") > 0
     }
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn datagrams_that_wait_take_a_part_of_the_budget() {
         let (mailbox, mut inbox) = mailbox(4 << 20).expect("a mailbox");
-        let large = || Received {
+        let large = || ReceivedDatagram {
             data: BytesMut::zeroed(1200),
             ..datagram()
         };
@@ -372,19 +372,19 @@ mod tests {
     #[test]
     fn a_turn_is_bounded_and_the_next_one_follows_by_itself() {
         let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
-        assert!(!rings(&inbox));
+        assert!(!is_signalled(&inbox));
         for _ in 0..=TURN {
             assert!(mailbox.hand_over(datagram()));
         }
-        assert!(rings(&inbox));
+        assert!(is_signalled(&inbox));
         assert_eq!(turn(&mut inbox).len(), TURN);
-        assert!(rings(&inbox), "one item is left");
+        assert!(is_signalled(&inbox), "one item is left");
         assert_eq!(turn(&mut inbox).len(), 1);
-        assert!(!rings(&inbox));
+        assert!(!is_signalled(&inbox));
     }
 
     #[test]
-    fn every_message_that_can_be_under_way_has_its_place() {
+    fn every_message_that_can_be_under_way_has_a_place() {
         let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
         for _ in 1..MESSAGES {
             mailbox.send(Message::Close);
@@ -393,7 +393,7 @@ mod tests {
         // One message above the maximum: it is logged as an error, and no other message is lost.
         mailbox.send(Message::Close);
         let mut messages = Vec::new();
-        while rings(&inbox) {
+        while is_signalled(&inbox) {
             messages.extend(turn(&mut inbox));
         }
         assert_eq!(messages.len(), MESSAGES);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_wait_in_a_lane_of_their_own_and_are_refused_above_it() {
+    fn snapshots_wait_in_their_own_queue_and_are_refused_when_it_is_full() {
         let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
         let ask = || {
             let (reply, _answer) = tokio::sync::oneshot::channel();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ConnectionId, Left};
+use quictun_engine::{ConnectionId, LeaveReason};
 
 /// Time without another move after which the moves so far are logged. A thousand flows move within two seconds, without
 /// a pause.
@@ -29,7 +29,7 @@ pub(crate) struct Move {
     /// The longest time without progress of any of these flows.
     pub(crate) without: Duration,
     /// The reason why the flows left their earlier connection.
-    pub(crate) left: Left,
+    pub(crate) reason: LeaveReason,
     /// Number of flows that have not moved yet.
     missing: usize,
     quiet_at: Option<Instant>,
@@ -42,7 +42,7 @@ impl Moves {
         connection: ConnectionId,
         remote: SocketAddr,
         flows: usize,
-        left: Left,
+        reason: LeaveReason,
     ) {
         if flows > 0 {
             let begun = Move {
@@ -50,7 +50,7 @@ impl Moves {
                 remote,
                 flows: 0,
                 without: Duration::ZERO,
-                left,
+                reason,
                 missing: flows,
                 quiet_at: None,
             };
@@ -89,9 +89,9 @@ impl Moves {
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Move> {
         let mut moves = self.0.values_mut();
         let going = moves.find(|going| going.quiet_at.is_some_and(|at| at <= now))?;
-        let told = going.clone();
+        let logged = going.clone();
         (going.flows, going.without, going.quiet_at) = (0, Duration::ZERO, None);
-        Some(told)
+        Some(logged)
     }
 }
 
@@ -111,47 +111,47 @@ mod tests {
     fn begun(flows: usize) -> Moves {
         let mut moves = Moves::default();
         let remote = "192.0.2.1:7500".parse().expect("an address");
-        moves.handle_rejoined(TO, remote, flows, Left::Silent);
+        moves.handle_rejoined(TO, remote, flows, LeaveReason::Silent);
         moves
     }
 
     /// Returns the number of flows and the longest time of a logged move.
-    fn told(told: Option<Move>) -> Option<(usize, u64)> {
-        told.map(|told| (told.flows, told.without_ms()))
+    fn logged(logged: Option<Move>) -> Option<(usize, u64)> {
+        logged.map(|logged| (logged.flows, logged.without_ms()))
     }
 
     #[test]
-    fn all_flows_of_a_connection_are_told_at_once_with_the_longest_time() {
+    fn all_moved_flows_of_a_connection_are_logged_together_with_the_longest_time() {
         let (mut moves, now) = (begun(3), Instant::now());
         assert_eq!(moves.next_timeout(), None, "nothing has moved");
-        assert_eq!(told(moves.handle_moved(now, TO, 700 * MS)), None);
-        assert_eq!(told(moves.handle_moved(now, TO, 900 * MS)), None);
+        assert_eq!(logged(moves.handle_moved(now, TO, 700 * MS)), None);
+        assert_eq!(logged(moves.handle_moved(now, TO, 900 * MS)), None);
         let last = moves.handle_moved(now, TO, 800 * MS);
-        assert_eq!(told(last), Some((3, 900)));
+        assert_eq!(logged(last), Some((3, 900)));
         assert_eq!(moves.next_timeout(), None);
         assert_eq!(moves.handle_disconnected(TO), None, "it is logged already");
     }
 
     #[test]
-    fn flows_that_never_come_hold_nothing_up() {
+    fn flows_that_never_move_do_not_delay_the_log_line() {
         let (mut moves, now) = (begun(3), Instant::now());
         moves.handle_moved(now, TO, MS);
         moves.handle_moved(now + MS, TO, 2 * MS);
         let quiet = now + MS + QUIET;
         assert_eq!(moves.next_timeout(), Some(quiet));
         assert_eq!(moves.handle_timeout(now + QUIET), None);
-        assert_eq!(told(moves.handle_timeout(quiet)), Some((2, 2)));
+        assert_eq!(logged(moves.handle_timeout(quiet)), Some((2, 2)));
         assert_eq!(moves.handle_timeout(quiet), None);
         let late = moves.handle_moved(quiet, TO, 5 * MS);
-        assert_eq!(told(late), Some((1, 5)), "a late flow has moved");
+        assert_eq!(logged(late), Some((1, 5)), "a late flow has moved");
     }
 
     #[test]
-    fn what_has_moved_is_told_where_its_connection_goes() {
+    fn moved_flows_are_logged_when_their_connection_ends() {
         let (mut moves, now) = (begun(2), Instant::now());
         moves.handle_moved(now, TO, MS);
-        assert_eq!(told(moves.handle_disconnected(TO)), Some((1, 1)));
-        assert_eq!(told(begun(2).handle_disconnected(TO)), None);
+        assert_eq!(logged(moves.handle_disconnected(TO)), Some((1, 1)));
+        assert_eq!(logged(begun(2).handle_disconnected(TO)), None);
         let mut nothing = begun(0);
         assert_eq!(nothing.handle_moved(now, TO, MS), None);
     }

@@ -13,15 +13,15 @@ use quictun_wire::target::Target;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
-use crate::duty::Io;
 use crate::question_socket::{QuestionSocket, Replies};
+use crate::role::WorkerContext;
 use quictun_stackd::tun_device::PORT;
 
 /// Limit of questions under way. The number is arbitrary; it bounds the resources of a program that asks in a loop.
 const QUESTIONS_MAX: usize = 256;
 
 /// Time limit of an answer: programs ask again after 5 s, and once more after that.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct NameQuestions {
@@ -55,7 +55,7 @@ impl NameQuestions {
     }
 
     /// Opens a flow for a program's question. A datagram that is not a question is dropped.
-    pub(crate) fn ask(&mut self, io: &mut Io<'_>, asked: Datagram) {
+    pub(crate) fn ask(&mut self, cx: &mut WorkerContext<'_>, asked: Datagram) {
         let query = match Query::parse(&asked.payload) {
             Ok(query) => query,
             Err(cause) => {
@@ -78,16 +78,16 @@ impl NameQuestions {
             client_app: client,
             source: None,
         };
-        if let Some(flow) = io.engine.open_flow(io.now, socket, request) {
+        if let Some(flow) = cx.engine.open_flow(cx.now, socket, request) {
             self.open.insert(flow, number);
             self.flows.insert(number, flow);
-            self.deadlines.push_back((io.now + PATIENCE, flow));
+            self.deadlines.push_back((cx.now + ANSWER_TIMEOUT, flow));
         }
     }
 
-    pub(crate) fn handle_established(&self, io: &mut Io<'_>, flow: FlowId) {
+    pub(crate) fn handle_established(&self, cx: &mut WorkerContext<'_>, flow: FlowId) {
         if self.open.contains_key(&flow) {
-            io.engine.handle_socket(io.now, flow, true, true, false);
+            cx.engine.handle_socket(cx.now, flow, true, true, false);
         }
     }
 
@@ -107,13 +107,13 @@ impl NameQuestions {
     }
 
     /// Abandons questions that have waited for too long. Their programs get an error as the flows end.
-    pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
+    pub(crate) fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
         while let Some((at, flow)) = self.deadlines.front().copied()
-            && at <= io.now
+            && at <= cx.now
         {
             self.deadlines.pop_front();
             if self.open.contains_key(&flow) {
-                io.fail(flow);
+                cx.fail(flow);
             }
         }
     }
@@ -123,17 +123,17 @@ impl NameQuestions {
     }
 
     /// Abandons all questions. Their programs get an error as the flows end.
-    pub(crate) fn give_up(&self, io: &mut Io<'_>) {
+    pub(crate) fn give_up(&self, cx: &mut WorkerContext<'_>) {
         for flow in self.open.keys() {
-            io.fail(*flow);
+            cx.fail(*flow);
         }
     }
 
     /// Returns the next reply to a program. Its flow may have work to do afterwards.
-    pub(crate) fn poll_reply(&mut self, io: &mut Io<'_>) -> Option<Datagram> {
+    pub(crate) fn poll_reply(&mut self, cx: &mut WorkerContext<'_>) -> Option<Datagram> {
         let reply = self.replies.borrow_mut().pop_front()?;
         if let Some(flow) = self.flows.get(&reply.number) {
-            io.engine.handle_socket(io.now, *flow, true, false, false);
+            cx.engine.handle_socket(cx.now, *flow, true, false, false);
         }
         Some(reply.datagram)
     }

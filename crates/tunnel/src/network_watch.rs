@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use quictun_sys::{Clocks, RouteWatch, SleepWatch};
+use quictun_sys::{ClockReading, RouteWatch, SleepWatch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, info, warn};
@@ -29,7 +29,7 @@ pub(crate) struct NetworkWatch {
 }
 
 /// A change that a worker was notified of and has not taken yet.
-pub(crate) type Untaken = Arc<()>;
+pub(crate) type PendingChange = Arc<()>;
 
 impl NetworkWatch {
     /// Starts to listen for changes in the network namespace of the calling thread.
@@ -44,14 +44,14 @@ impl NetworkWatch {
         }
         Ok(Self {
             routes: routes.ok(),
-            sleep: SleepWatch::open(Clocks::now())?,
+            sleep: SleepWatch::open(ClockReading::now())?,
         })
     }
 
     /// Notifies the workers of each change, at most once in [`PAUSE`], and of the last change in any case. Returns only
     /// if the system stops to report changes.
     pub(crate) async fn run(self, mailboxes: Vec<Mailbox>) {
-        if let Err(cause) = self.tell(Workers::new(mailboxes)).await {
+        if let Err(cause) = self.notify_changes(ChangeNotifier::new(mailboxes)).await {
             warn!(target: "quictun", %cause, "this system tells no more of changes of the network: a new path to the server is found later");
         }
     }
@@ -60,7 +60,7 @@ impl NetworkWatch {
         deprecated,
         reason = "the newer one is unsafe, for types that are not as honest about their descriptor as these"
     )]
-    async fn tell(self, mut workers: Workers) -> io::Result<()> {
+    async fn notify_changes(self, mut notifier: ChangeNotifier) -> io::Result<()> {
         let readable = |routes| AsyncFd::with_interest(routes, Interest::READABLE);
         let mut routes = self.routes.map(readable).transpose()?;
         let mut sleep = AsyncFd::with_interest(self.sleep, Interest::READABLE)?;
@@ -68,7 +68,7 @@ impl NetworkWatch {
             let slept = tokio::select! {
                 changed = change(routes.as_mut()) => {
                     changed?;
-                    sleep.get_mut().took_a_nap(Clocks::now())
+                    sleep.get_mut().take_sleep(ClockReading::now())
                 }
                 slept = nap(&mut sleep) => Some(slept?),
             };
@@ -78,7 +78,7 @@ impl NetworkWatch {
             } else {
                 debug!(target: "quictun", "the network has changed: asking the server at once");
             }
-            workers.tell(Message::NetworkChanged);
+            notifier.notify(Message::NetworkChanged);
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -103,7 +103,7 @@ async fn change(routes: Option<&mut AsyncFd<RouteWatch>>) -> io::Result<()> {
 async fn nap(sleep: &mut AsyncFd<SleepWatch>) -> io::Result<Duration> {
     loop {
         let mut ready = sleep.readable_mut().await?;
-        let slept = ready.get_inner_mut().took_a_nap(Clocks::now());
+        let slept = ready.get_inner_mut().take_sleep(ClockReading::now());
         ready.clear_ready();
         if let Some(slept) = slept {
             return Ok(slept);
@@ -112,9 +112,9 @@ async fn nap(sleep: &mut AsyncFd<SleepWatch>) -> io::Result<Duration> {
 }
 
 /// All workers, each with the change that it has not taken yet.
-pub(crate) struct Workers(Vec<(Mailbox, Weak<()>)>);
+pub(crate) struct ChangeNotifier(Vec<(Mailbox, Weak<()>)>);
 
-impl Workers {
+impl ChangeNotifier {
     pub(crate) fn new(mailboxes: Vec<Mailbox>) -> Self {
         let workers = mailboxes.into_iter().map(|mailbox| (mailbox, Weak::new()));
         Self(workers.collect())
@@ -122,12 +122,12 @@ impl Workers {
 
     /// Leaves a message for each worker that does not have one of this kind. The worker looks at the network's state
     /// only when it takes the message, so one message stands for all changes until then.
-    pub(crate) fn tell(&mut self, message: impl Fn(Untaken) -> Message) {
-        for (mailbox, told) in &mut self.0 {
-            if told.strong_count() == 0 {
-                let untaken = Untaken::default();
-                *told = Arc::downgrade(&untaken);
-                mailbox.send(message(untaken));
+    pub(crate) fn notify(&mut self, message: impl Fn(PendingChange) -> Message) {
+        for (mailbox, pending_change) in &mut self.0 {
+            if pending_change.strong_count() == 0 {
+                let pending = PendingChange::default();
+                *pending_change = Arc::downgrade(&pending);
+                mailbox.send(message(pending));
             }
         }
     }
@@ -136,32 +136,32 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mailbox::{Inbox, Mail, mailbox};
+    use crate::mailbox::{Inbox, InboxItem, mailbox};
 
-    fn taken(inbox: &mut Inbox) -> Vec<Mail> {
+    fn taken(inbox: &mut Inbox) -> Vec<InboxItem> {
         inbox.begin_turn();
         std::iter::from_fn(|| inbox.receive()).collect()
     }
 
     #[test]
-    fn a_worker_has_one_change_to_take_however_many_there_are() {
+    fn a_worker_has_at_most_one_pending_change() {
         let (mailbox, mut inbox) = mailbox(1 << 20).expect("a mailbox");
-        let mut workers = Workers::new(vec![mailbox]);
+        let mut notifier = ChangeNotifier::new(vec![mailbox]);
         for _ in 0..10_000 {
-            workers.tell(Message::NetworkChanged);
+            notifier.notify(Message::NetworkChanged);
         }
         assert_eq!(taken(&mut inbox).len(), 1);
-        workers.tell(Message::NetworkChanged);
+        notifier.notify(Message::NetworkChanged);
         let mail = taken(&mut inbox);
         assert!(
-            matches!(mail[..], [Mail::Message(Message::NetworkChanged(_))]),
+            matches!(mail[..], [InboxItem::Message(Message::NetworkChanged(_))]),
             "{mail:?}"
         );
         // The message is taken, but not yet acted upon.
-        workers.tell(Message::NetworkChanged);
+        notifier.notify(Message::NetworkChanged);
         assert_eq!(taken(&mut inbox).len(), 0);
         drop(mail);
-        workers.tell(Message::NetworkChanged);
+        notifier.notify(Message::NetworkChanged);
         assert_eq!(taken(&mut inbox).len(), 1);
     }
 }

@@ -32,7 +32,7 @@ impl Probe {
         let mut answers = Vec::new();
         for address in addresses.iter().take(ADDRESSES) {
             let answer = match timeout(WAIT, self.ask_one(*address)).await {
-                Ok(Err(error)) => in_words(&error),
+                Ok(Err(error)) => describe(&error),
                 Ok(Ok(())) => "something answers, but not in QUIC".to_owned(),
                 Err(_) => "silence".to_owned(),
             };
@@ -54,7 +54,7 @@ impl Probe {
     }
 }
 
-fn in_words(error: &io::Error) -> String {
+fn describe(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
             "the host refuses: nothing listens on that UDP port".to_owned()
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_closed_port_refuses_and_a_program_that_says_nothing_is_silent() {
+    async fn a_closed_port_refuses_and_a_program_that_sends_nothing_is_silent() {
         let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let silent_at = silent.local_addr().expect("an address");
         let closed = UdpSocket::bind("127.0.0.1:0").expect("a port");

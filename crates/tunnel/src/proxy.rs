@@ -1,8 +1,8 @@
 //! A client's proxy, for applications that name their target before their bytes.
 //!
 //! A connection waits in [`Proxy`] until its request is complete ([`quictun_wire::proxy`]). Then it becomes a flow like
-//! any other, whose socket is a [`Proxied`]. The socket answers once the server has connected the target. If the server
-//! refuses, the engine returns the socket, and the proxy answers with the reason.
+//! any other, whose socket is a [`ProxiedSocket`]. The socket answers once the server has connected the target. If the
+//! server refuses, the engine returns the socket, and the proxy answers with the reason.
 //!
 //! ```text
 //!  accept ─► asking ── request ──► flow ── established ─► answered, bytes
@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 use quictun_engine::{Ending, FlowId, Socket as _};
 use quictun_trust::logins::Logins;
 use quictun_wire::code::FlowCode;
-use quictun_wire::proxy::{Handshake, MAX_HEAD, Request, Step};
+use quictun_wire::proxy::{Handshake, HandshakeStep, MAX_HEAD, Request};
 use slab::Slab;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
-use crate::duty::Io;
-use quictun_io::poller::{Key, Poller, Ready};
+use crate::role::WorkerContext;
+use quictun_io::poller::{Key, Poller, ReadyEvent};
 
-pub(crate) use socket::Proxied;
-use socket::{Returned, Returns};
+pub(crate) use socket::ProxiedSocket;
+use socket::{ReturnedSocket, ReturnedSockets};
 
 /// Maximum number of connections of one worker that have no complete request, or were refused and are not closed yet.
 /// With the longest requests they take 64 MiB.
@@ -58,22 +58,22 @@ pub(crate) struct Proxy {
     pending: Slab<Pending>,
     /// Maximum number of pending connections.
     most: usize,
-    returns: Returns,
+    returns: ReturnedSockets,
     buffer: Vec<u8>,
     sweep_at: Option<Instant>,
-    overflow: Occasional,
-    unknown: Occasional,
+    overflow: RateLimitedWarning,
+    unknown: RateLimitedWarning,
 }
 
 #[derive(Debug)]
 struct Pending {
     socket: AppSocket,
     deadline: Instant,
-    stage: Stage,
+    state: PendingState,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum PendingState {
     Asking(Box<Handshake>),
     /// The application was refused; holds the number of bytes that may still be read.
     Leaving(usize),
@@ -81,7 +81,7 @@ enum Stage {
 
 /// A flow to open.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct FlowToOpen {
     pub(crate) socket: AppSocket,
     pub(crate) token: String,
     /// The socket's key in the poller, if the poller watches it.
@@ -89,7 +89,7 @@ pub(crate) struct Asked {
 }
 
 /// The next action for a connection.
-enum Next {
+enum NextAction {
     Wait,
     Open(Request),
     Leave(Vec<u8>),
@@ -103,11 +103,11 @@ impl Proxy {
             logins,
             pending: Slab::new(),
             most: PENDING_MAX,
-            returns: Returns::default(),
+            returns: ReturnedSockets::default(),
             buffer: Vec::with_capacity(MAX_HEAD),
             sweep_at: None,
-            overflow: Occasional::default(),
-            unknown: Occasional::default(),
+            overflow: RateLimitedWarning::default(),
+            unknown: RateLimitedWarning::default(),
         }
     }
 
@@ -117,20 +117,20 @@ impl Proxy {
         now: Instant,
         poller: &Poller,
         socket: AppSocket,
-    ) -> Option<Asked> {
+    ) -> Option<FlowToOpen> {
         if self.pending.len() >= self.most {
-            if let Some(connections) = self.overflow.note(now) {
+            if let Some(connections) = self.overflow.count(now) {
                 warn!(target: "quictun", connections, "too many connections to the proxy have not said where they want to go: they were reset");
             }
             return None;
         }
         let handshake = Box::new(Handshake::new(self.logins.is_some()));
         let deadline = now + REQUEST_TIMEOUT;
-        let stage = Stage::Asking(handshake);
+        let state = PendingState::Asking(handshake);
         let pending = Pending {
             socket,
             deadline,
-            stage,
+            state,
         };
         self.advance(now, poller, pending, None)
     }
@@ -140,8 +140,8 @@ impl Proxy {
         &mut self,
         now: Instant,
         poller: &Poller,
-        ready: Ready,
-    ) -> Option<Asked> {
+        ready: ReadyEvent,
+    ) -> Option<FlowToOpen> {
         let Key::Asking(key) = ready.key else {
             return None;
         };
@@ -172,8 +172,8 @@ impl Proxy {
     }
 
     /// Assigns a flow to its socket. The flow may be over already.
-    pub(crate) fn name(&self, io: &Io<'_>, flow: FlowId) {
-        match io.engine.socket(flow) {
+    pub(crate) fn name(&self, cx: &WorkerContext<'_>, flow: FlowId) {
+        match cx.engine.socket(flow) {
             Some(AppSocket::Proxied(socket)) => socket.name(flow),
             Some(_) => {}
             None => self.returns.name(flow),
@@ -210,7 +210,7 @@ impl Proxy {
         &mut self,
         now: Instant,
         poller: &Poller,
-        returned: Returned,
+        returned: ReturnedSocket,
         code: Option<FlowCode>,
         watched: Option<Key>,
     ) {
@@ -218,7 +218,7 @@ impl Proxy {
         let leaving = Pending {
             socket: returned.socket,
             deadline: now + LEAVE_TIMEOUT,
-            stage: Stage::Leaving(LEAVE_MAX),
+            state: PendingState::Leaving(LEAVE_MAX),
         };
         self.leave(now, poller, leaving, &answer, watched);
     }
@@ -230,61 +230,67 @@ impl Proxy {
         poller: &Poller,
         mut pending: Pending,
         watched: Option<Key>,
-    ) -> Option<Asked> {
-        match self.look(now, &mut pending) {
-            Next::Wait => {
-                self.keep(poller, pending, watched);
+    ) -> Option<FlowToOpen> {
+        match self.read_available(now, &mut pending) {
+            NextAction::Wait => {
+                self.store(poller, pending, watched);
                 None
             }
-            Next::Open(request) => {
+            NextAction::Open(request) => {
                 let token = request.target.to_string();
                 let Request { dialect, rest, .. } = request;
-                let proxied = Proxied::new(pending.socket, dialect, rest, self.returns.clone());
+                let proxied =
+                    ProxiedSocket::new(pending.socket, dialect, rest, self.returns.clone());
                 let socket = AppSocket::Proxied(Box::new(proxied));
-                Some(Asked {
+                Some(FlowToOpen {
                     socket,
                     token,
                     watched,
                 })
             }
-            Next::Leave(answer) => {
-                pending.stage = Stage::Leaving(LEAVE_MAX);
+            NextAction::Leave(answer) => {
+                pending.state = PendingState::Leaving(LEAVE_MAX);
                 pending.deadline = now + LEAVE_TIMEOUT;
                 self.leave(now, poller, pending, &answer, watched);
                 None
             }
-            Next::Gone => None,
+            NextAction::Gone => None,
         }
     }
 
     /// Reads the available bytes and returns the next action.
-    fn look(&mut self, now: Instant, pending: &mut Pending) -> Next {
+    fn read_available(&mut self, now: Instant, pending: &mut Pending) -> NextAction {
         loop {
             self.buffer.clear();
             let read = match pending.socket.read(&mut self.buffer) {
                 Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Wait,
-                Err(_) => return Next::Gone,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return NextAction::Wait,
+                Err(_) => return NextAction::Gone,
             };
-            match &mut pending.stage {
-                Stage::Asking(_) if read == 0 => return Next::Gone,
-                Stage::Asking(handshake) => {
+            match &mut pending.state {
+                PendingState::Asking(_) if read == 0 => return NextAction::Gone,
+                PendingState::Asking(handshake) => {
                     handshake.push(&self.buffer);
                     let unknown = &mut self.unknown;
-                    match talk(handshake, &pending.socket, self.logins.as_ref(), || {
-                        if let Some(attempts) = unknown.note(now) {
-                            warn!(target: "quictun", attempts, "a user or password was given to the proxy that its file does not have");
-                        }
-                    }) {
-                        Next::Wait => {}
+                    match continue_handshake(
+                        handshake,
+                        &pending.socket,
+                        self.logins.as_ref(),
+                        || {
+                            if let Some(attempts) = unknown.count(now) {
+                                warn!(target: "quictun", attempts, "a user or password was given to the proxy that its file does not have");
+                            }
+                        },
+                    ) {
+                        NextAction::Wait => {}
                         next => return next,
                     }
                 }
-                Stage::Leaving(left) => {
+                PendingState::Leaving(left) => {
                     *left = left.saturating_sub(read);
                     if read == 0 || *left == 0 {
                         pending.socket.close();
-                        return Next::Gone;
+                        return NextAction::Gone;
                     }
                 }
             }
@@ -301,18 +307,20 @@ impl Proxy {
         answer: &[u8],
         watched: Option<Key>,
     ) {
-        let told = answer.is_empty() || pending.socket.say(answer).is_ok();
-        if !told || answer.is_empty() || pending.socket.finish().is_err() {
+        let sent = answer.is_empty() || pending.socket.say(answer).is_ok();
+        if !sent || answer.is_empty() || pending.socket.finish().is_err() {
             return;
         }
         // From here on a close delivers the answer.
         pending.socket.close();
-        if self.pending.len() < self.most && matches!(self.look(now, &mut pending), Next::Wait) {
-            self.keep(poller, pending, watched);
+        if self.pending.len() < self.most
+            && matches!(self.read_available(now, &mut pending), NextAction::Wait)
+        {
+            self.store(poller, pending, watched);
         }
     }
 
-    fn keep(&mut self, poller: &Poller, pending: Pending, watched: Option<Key>) {
+    fn store(&mut self, poller: &Poller, pending: Pending, watched: Option<Key>) {
         let entry = self.pending.vacant_entry();
         let key = Key::Asking(entry.key());
         let fd = pending.socket.descriptor();
@@ -333,45 +341,45 @@ impl Proxy {
 }
 
 /// Handles that the server has connected the target of a flow.
-pub(crate) fn handle_established(io: &mut Io<'_>, flow: FlowId) {
-    let told = match io.engine.socket(flow) {
+pub(crate) fn handle_established(cx: &mut WorkerContext<'_>, flow: FlowId) {
+    let sent = match cx.engine.socket(flow) {
         Some(AppSocket::Proxied(socket)) => socket.accept(),
         _ => return,
     };
-    if told.is_err() {
-        io.fail(flow);
+    if sent.is_err() {
+        cx.fail(flow);
     }
 }
 
 /// Continues the handshake as far as the received bytes allow.
-fn talk(
+fn continue_handshake(
     handshake: &mut Handshake,
     socket: &AppSocket,
     logins: Option<&Logins>,
     unknown: impl FnOnce(),
-) -> Next {
+) -> NextAction {
     let mut unknown = Some(unknown);
     let mut step = handshake.poll();
     loop {
         step = match step {
-            Step::More => return Next::Wait,
-            Step::Reply(answer) => {
+            HandshakeStep::More => return NextAction::Wait,
+            HandshakeStep::Reply(answer) => {
                 if socket.say(&answer).is_err() {
-                    return Next::Gone;
+                    return NextAction::Gone;
                 }
                 handshake.poll()
             }
-            Step::Login(login) => {
+            HandshakeStep::Login(login) => {
                 let known = logins.is_none_or(|it| it.knows(&login.user, &login.password));
                 if !known && let Some(unknown) = unknown.take() {
                     unknown();
                 }
                 handshake.handle_login(known)
             }
-            Step::Connect(request) => return Next::Open(request),
-            Step::Refuse(refusal) => {
+            HandshakeStep::Connect(request) => return NextAction::Open(request),
+            HandshakeStep::Refuse(refusal) => {
                 debug!(target: "quictun", { "Client-App-Addr" = socket.peer(), cause = refusal.why }, "a connection to the proxy was refused");
-                return Next::Leave(refusal.answer);
+                return NextAction::Leave(refusal.answer);
             }
         };
     }
@@ -379,19 +387,19 @@ fn talk(
 
 /// Rate-limits a warning and counts its occurrences.
 #[derive(Debug, Default)]
-struct Occasional {
-    told: Option<Instant>,
+struct RateLimitedWarning {
+    sent: Option<Instant>,
     since: u64,
 }
 
-impl Occasional {
+impl RateLimitedWarning {
     /// Counts an occurrence. If a warning is due, returns the number of occurrences since the last one.
-    fn note(&mut self, now: Instant) -> Option<u64> {
+    fn count(&mut self, now: Instant) -> Option<u64> {
         self.since += 1;
-        if self.told.is_some_and(|told| now < told + WARN_EVERY) {
+        if self.sent.is_some_and(|sent| now < sent + WARN_EVERY) {
             return None;
         }
-        self.told = Some(now);
+        self.sent = Some(now);
         Some(std::mem::take(&mut self.since))
     }
 }

@@ -27,7 +27,7 @@ const FILES_MAX: u64 = 10_000;
 struct Budget {
     bytes: AtomicU64,
     files: AtomicU64,
-    told: AtomicBool,
+    warned: AtomicBool,
 }
 
 impl Budget {
@@ -35,13 +35,13 @@ impl Budget {
     fn take(&self, left: &AtomicU64, count: u64) -> bool {
         let taken = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(count));
         if taken.is_err() {
-            self.tell("the records have reached their limit of 1 GiB or 10000 files");
+            self.warn_once("the records have reached their limit of 1 GiB or 10000 files");
         }
         taken.is_ok()
     }
 
-    fn tell(&self, why: &str) {
-        if !self.told.swap(true, Relaxed) {
+    fn warn_once(&self, why: &str) {
+        if !self.warned.swap(true, Relaxed) {
             warn!(target: "quictun", "qlog: {why}: nothing more is recorded until a restart");
         }
     }
@@ -57,7 +57,7 @@ pub(crate) fn tracer(directory: &Path) -> Result<Tracer> {
     let budget = Arc::new(Budget {
         bytes: AtomicU64::new(BYTES_MAX),
         files: AtomicU64::new(FILES_MAX),
-        told: AtomicBool::new(false),
+        warned: AtomicBool::new(false),
     });
     // Detects an unusable directory at the start, rather than when a user looks for the records.
     let probe = directory.join(format!(".quictun-{}", std::process::id()));
@@ -71,12 +71,12 @@ pub(crate) fn tracer(directory: &Path) -> Result<Tracer> {
         let number = FILES_MAX - budget.files.load(Relaxed);
         let path = directory.join(name(remote, side, number));
         match create(&path) {
-            Ok(file) => Some(Box::new(Records {
+            Ok(file) => Some(Box::new(RecordFile {
                 file: BufWriter::new(file),
                 budget: budget.clone(),
             }) as TraceWriter),
             Err(error) => {
-                budget.tell(&format!("{}: {error}", path.display()));
+                budget.warn_once(&format!("{}: {error}", path.display()));
                 None
             }
         }
@@ -102,19 +102,19 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 /// The file of one connection, limited by the common budget.
-struct Records {
+struct RecordFile {
     file: BufWriter<File>,
     budget: Arc<Budget>,
 }
 
-impl Write for Records {
+impl Write for RecordFile {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         if !self.budget.take(&self.budget.bytes, record.len() as u64) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let written = self.file.write_all(record);
         if let Err(error) = &written {
-            self.budget.tell(&error.to_string());
+            self.budget.warn_once(&error.to_string());
         }
         written.map(|()| record.len())
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_has_a_file_for_its_owner_alone() {
+    fn each_connection_has_a_file_that_only_its_owner_reads() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a directory");
         let tracer = tracer(directory.path()).expect("a directory to write to");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_takes_no_files_is_an_error_at_start() {
+    fn a_directory_that_is_not_writable_is_an_error_at_start() {
         let directory = tempfile::tempdir().expect("a directory");
         let missing = directory.path().join("missing");
         let error = tracer(&missing).err().expect("no directory").to_string();
@@ -165,15 +165,15 @@ mod tests {
     }
 
     #[test]
-    fn records_end_where_the_budget_does() {
+    fn records_end_with_the_budget() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("x");
         let budget = Arc::new(Budget {
             bytes: AtomicU64::new(10),
             files: AtomicU64::new(1),
-            told: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
         });
-        let mut records = Records {
+        let mut records = RecordFile {
             file: BufWriter::new(create(&path).expect("a file")),
             budget: budget.clone(),
         };
@@ -182,6 +182,6 @@ mod tests {
         records.write_all(b"\n").expect("room");
         drop(records);
         assert_eq!(std::fs::read(&path).expect("a file"), b"12345678\n\n");
-        assert!(budget.told.load(Relaxed));
+        assert!(budget.warned.load(Relaxed));
     }
 }

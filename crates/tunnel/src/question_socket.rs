@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use quictun_engine::Socket;
 use quictun_netstack::Datagram;
-use quictun_wire::dns::{Answer, Query};
+use quictun_wire::dns::{AnswerReader, Query};
 
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -27,7 +27,7 @@ pub(crate) struct QuestionSocket {
     query: Query,
     outgoing: Vec<u8>,
     sent: usize,
-    answer: Answer,
+    answer: AnswerReader,
     replied: bool,
     replies: Replies,
 }
@@ -40,7 +40,7 @@ impl QuestionSocket {
             outgoing: query.framed(),
             query,
             sent: 0,
-            answer: Answer::default(),
+            answer: AnswerReader::default(),
             replied: false,
             replies,
         }

@@ -10,10 +10,10 @@ use quictun_engine::LossReason;
 
 /// Whether the server currently refuses this client. Shared by all workers.
 #[derive(Debug, Default)]
-pub(crate) struct Refused(AtomicBool);
+pub(crate) struct RefusalFlag(AtomicBool);
 
-impl Refused {
-    /// Marks the refusal. Returns true on the first call since the last [`Refused::clear`].
+impl RefusalFlag {
+    /// Marks the refusal. Returns true on the first call since the last [`RefusalFlag::clear`].
     pub(crate) fn set(&self) -> bool {
         // Relaxed, as below: the flag guards no other memory.
         !self.0.swap(true, Ordering::Relaxed)
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_its_end_are_news_once() {
-        let refused = Refused::default();
+    fn a_refusal_and_its_end_are_reported_once_each() {
+        let refused = RefusalFlag::default();
         assert!(!refused.clear() && refused.set() && !refused.set());
         assert!(refused.clear() && !refused.clear() && refused.set());
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `run` returns and logs the result only after every worker has answered. From then on, no worker applies the old
-//! rules. A `Source` defines what a process can read again; `Source::read` reads all files.
+//! rules. A `ReloadSource` defines what a process can read again; `ReloadSource::read` reads all files.
 
 pub(crate) mod change;
 pub(crate) mod client;
@@ -24,15 +24,15 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::mailbox::{Mailbox, Message};
-use quictun_control::reload::{Changes, Later, Outcome, Reloadable, State};
+use quictun_control::reload::{BoxFuture, Changes, ReloadOutcome, ReloadState, Reloadable};
 use quictun_control::systemd;
 use quictun_trust::keeper;
 
-use change::{Change, Ended, Rules};
+use change::{RevokedCounts, Rules, RulesUpdate};
 use error::ReloadError;
-use source::{Prepared, Source};
+use source::{PreparedReload, ReloadSource};
 
-pub use error::{Read, ServerAgain, Unreadable};
+pub use error::{ConfigReadError, ReadConfig, RereadServer};
 
 /// Time after which a worker that has not applied the new rules is reported as stuck.
 const SLOW: Duration = Duration::from_secs(10);
@@ -42,8 +42,8 @@ const LINES_MAX: usize = 64;
 
 #[derive(Clone)]
 pub(crate) struct Reload {
-    source: Arc<Source>,
-    state: Arc<State>,
+    source: Arc<ReloadSource>,
+    state: Arc<ReloadState>,
 }
 
 impl std::fmt::Debug for Reload {
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Reload {
 }
 
 impl Reload {
-    pub(crate) fn new(source: Source) -> Self {
+    pub(crate) fn new(source: ReloadSource) -> Self {
         Self {
             source: Arc::new(source),
             state: Arc::default(),
@@ -63,11 +63,11 @@ impl Reload {
     }
 
     /// Reads the configuration on a thread that may block.
-    pub(crate) async fn read(&self) -> Result<Prepared, ReloadError> {
+    pub(crate) async fn read(&self) -> Result<PreparedReload, ReloadError> {
         let source = self.source.clone();
         let mut reader = JoinSet::new();
         // The keeper provides the files, if there is one.
-        reader.spawn_blocking(move || keeper::again(|| source.read()));
+        reader.spawn_blocking(move || keeper::reload(|| source.read()));
         match reader.join_next().await {
             Some(Ok(Ok(read))) => read,
             Some(Ok(Err(error))) => Err(ReloadError::Keeper(error)),
@@ -77,7 +77,7 @@ impl Reload {
 }
 
 impl Reloadable for Reload {
-    fn would_change(&self) -> Later<'_, Result<Changes, String>> {
+    fn would_change(&self) -> BoxFuture<'_, Result<Changes, String>> {
         Box::pin(async {
             let read = self.read().await;
             read.map(|prepared| prepared.changes)
@@ -85,7 +85,7 @@ impl Reloadable for Reload {
         })
     }
 
-    fn state(&self) -> &State {
+    fn state(&self) -> &ReloadState {
         &self.state
     }
 }
@@ -98,14 +98,14 @@ impl Reloadable for Reload {
 pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
     systemd::notify_reloading();
     let outcome = match reload.read().await {
-        Ok(prepared) => Ok(put_into_force(&reload, prepared, &mailboxes).await),
+        Ok(prepared) => Ok(apply_reload(&reload, prepared, &mailboxes).await),
         Err(error) => {
             let cause = error.one_line();
             warn!(target: "quictun", cause, "configuration not reloaded: nothing was changed");
             Err(cause)
         }
     };
-    reload.state.set(Outcome {
+    reload.state.set(ReloadOutcome {
         at: SystemTime::now(),
         result: outcome,
     });
@@ -113,17 +113,17 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
 }
 
 /// Sends the new rules to every worker, and waits until all workers apply them.
-async fn hand_out(rules: &Rules, mailboxes: &[Mailbox]) -> Ended {
+async fn send_rules(rules: &Rules, mailboxes: &[Mailbox]) -> RevokedCounts {
     let (done, mut answers) = channel(mailboxes.len().max(1));
     for mailbox in mailboxes {
-        let change = Change {
+        let change = RulesUpdate {
             rules: rules.clone(),
             done: done.clone(),
         };
         mailbox.send(Message::Rules(change));
     }
     drop(done);
-    let mut ended = Ended::default();
+    let mut ended = RevokedCounts::default();
     // `None` means that all workers have answered or ended.
     loop {
         match tokio::time::timeout(SLOW, answers.recv()).await {
@@ -140,8 +140,8 @@ async fn hand_out(rules: &Rules, mailboxes: &[Mailbox]) -> Ended {
     ended
 }
 
-async fn put_into_force(reload: &Reload, prepared: Prepared, mailboxes: &[Mailbox]) -> Changes {
-    let ended = hand_out(&prepared.rules, mailboxes).await;
+async fn apply_reload(reload: &Reload, prepared: PreparedReload, mailboxes: &[Mailbox]) -> Changes {
+    let ended = send_rules(&prepared.rules, mailboxes).await;
     reload.source.commit(&prepared.rules);
     let Changes { lines, restart } = prepared.changes;
     for warning in prepared.warnings.iter().take(LINES_MAX) {

@@ -8,14 +8,14 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
 use crate::app_addr::AppAddr;
-use crate::reverse::holders::Number;
+use crate::reverse::holders::ListenerNumber;
 use quictun_trust::shares::Holder;
 
 /// Maximum number of connections of one worker that wait for a token.
 pub(crate) const WAITING_MAX: usize = 4096;
 
 /// The control plane holds this while it works on a look-up. It is closed once the answer is no longer wanted.
-pub(crate) type Wanted = oneshot::Sender<()>;
+pub(crate) type Cancellation = oneshot::Sender<()>;
 
 /// Maximum number of requests in the queue, and of requests under way.
 pub(crate) const REQUESTS: usize = 4096;
@@ -35,7 +35,7 @@ pub(crate) enum Request {
         flow: FlowId,
         holder: Holder,
         /// Closed once the flow has ended. The answer is sent even then.
-        wanted: Wanted,
+        wanted: Cancellation,
         host: String,
         port: u16,
         family: Family,
@@ -43,7 +43,7 @@ pub(crate) enum Request {
     /// Server: listen for a client.
     Listen {
         worker: usize,
-        number: Number,
+        number: ListenerNumber,
         address: ListenAddress,
     },
     Token {

@@ -3,8 +3,8 @@
 //! The system's resolver blocks, so look-ups run on tokio's blocking threads. Make one [`Resolver`] for each class of
 //! callers (the client's server name, the targets dialled on a server). Names on a slow DNS server then occupy only the
 //! places of their own class. Within a class the callers share the places fairly (`quictun_trust::shares`) and wait in
-//! turns (`crate::turns`). An abandoned look-up still occupies its place, and counts for its caller, until the system's
-//! resolver returns. This also limits the number of threads.
+//! turns (`crate::fair_queue`). An abandoned look-up still occupies its place, and counts for its caller, until the
+//! system's resolver returns. This also limits the number of threads.
 //!
 //! Names that the machine knows by itself have separate places. A caller that asks a silent DNS server therefore cannot
 //! block the look-up of `localhost`.
@@ -22,7 +22,7 @@ use std::time::Duration;
 use quictun_wire::target::Family;
 
 use hosts::Hosts;
-use places::Places;
+use places::LookupPlaces;
 use quictun_trust::shares::Holder;
 
 /// Time limit of a look-up. It survives one lost packet to a DNS server, which resolvers repeat after 1 to 5 s, and is
@@ -42,15 +42,15 @@ const MAX_ADDRESSES: usize = 32;
 /// Maximum length of a DNS name in text form (RFC 1035 section 2.3.4), with a final dot.
 const MAX_NAME: usize = 254;
 
-type Lookup = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+type LookupFn = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) struct Resolver {
-    places: Places,
-    local: Places,
+    places: LookupPlaces,
+    local: LookupPlaces,
     hosts: Arc<Hosts>,
     deadline: Duration,
-    lookup: Lookup,
+    lookup: LookupFn,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -74,10 +74,10 @@ impl Resolver {
         Self::with(Arc::new(lookup), DEADLINE, MAX_LOOKUPS, Hosts::of_system())
     }
 
-    fn with(lookup: Lookup, deadline: Duration, places: usize, hosts: Hosts) -> Self {
+    fn with(lookup: LookupFn, deadline: Duration, places: usize, hosts: Hosts) -> Self {
         Self {
-            places: Places::new(places),
-            local: Places::new(MAX_LOCAL),
+            places: LookupPlaces::new(places),
+            local: LookupPlaces::new(MAX_LOCAL),
             hosts: Arc::new(hosts),
             deadline,
             lookup,

@@ -12,30 +12,30 @@ use quictun_engine::{Engine, ServerRole, places_for_strangers};
 use tracing::{info, warn};
 
 use crate::allowances::Allowances;
-use crate::answers::Sources;
-use crate::asked::AskedFlows;
 use crate::banner::{self, ServerBanner};
 use crate::dial::Dials;
 use crate::failure::Failure;
-use crate::launch::{self, Launch, Seat};
+use crate::flow_records::FlowRecords;
+use crate::launch::{self, Launch, WorkerInputs};
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
 use crate::reload::change::Rules;
 use crate::reload::server::ServerRules;
-use crate::reload::source::Source;
-use crate::reload::{self, Read, Reload, ServerAgain};
+use crate::reload::source::ReloadSource;
+use crate::reload::{self, ReadConfig, Reload, RereadServer};
+use crate::request_handler::Sources;
 use crate::reverse::bind;
 use crate::reverse::holders::Holders;
-use crate::server_duty::listeners::Listeners;
-use crate::server_duty::{Headers, Held, ServerDuty};
+use crate::server_worker::listeners::Listeners;
+use crate::server_worker::{Headers, LimitState, ServerWorker};
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
-use crate::usage::UsageKeeper;
-use crate::worker::Parts;
+use crate::usage::UsageStore;
+use crate::worker::WorkerParts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest::{self, Facts};
+use quictun_control::rest::{self, ProcessFacts};
 use quictun_control::settings::Phrases;
-use quictun_control::systemd::{self, Activated};
+use quictun_control::systemd::{self, ActivatedSocket};
 use quictun_io::udp_port;
 use quictun_trust::access::Policy;
 use quictun_trust::descriptors::{self, Descriptors};
@@ -57,10 +57,13 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// Returns the reason why the server cannot start, with the remedy: addresses in use, unreadable keys, invalid rules.
 /// Once it has started, only the failure of a worker is an error.
-pub fn run(settings: ServerSettings, read_again: Option<Read<ServerAgain>>) -> Result<(), Failure> {
+pub fn run(
+    settings: ServerSettings,
+    read_again: Option<ReadConfig<RereadServer>>,
+) -> Result<(), Failure> {
     let load = read_again.clone().map(|read| {
-        let shared = tls::Shared::default();
-        reload::source::reads(reload::source::of_server(read, None, shared))
+        let shared = tls::SharedConfig::default();
+        reload::source::reader(reload::source::of_server(read, None, shared))
     });
     let clients = clients(&settings, read_again.as_ref());
     let listen = bind::by_rules(&settings.access, read_again.as_ref());
@@ -74,7 +77,7 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerAgain>>) -> R
 fn serve(
     settings: ServerSettings,
     policy: Policy,
-    read_again: Option<Read<ServerAgain>>,
+    read_again: Option<ReadConfig<RereadServer>>,
 ) -> Result<Result<(), Failure>> {
     let log = launch::prepare(&settings.control)?;
     let identity = server_identity(&settings)?;
@@ -87,20 +90,23 @@ fn serve(
     let ports = sockets.into_iter();
     let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
     let ports = ports.collect::<Result<Vec<_>>>()?;
-    launch::tell_of_udp(&ports[0], &settings.transport);
+    launch::log_udp(&ports[0], &settings.transport);
     // The policy has to know the address of the HTTP interface before a client can ask for it.
     let http = rest::bind(&settings.control)?;
-    let own_http = http.as_ref().map(rest::Bound::as_target).transpose()?;
+    let own_http = http
+        .as_ref()
+        .map(rest::BoundListener::as_target)
+        .transpose()?;
     let policy = policy
         .with_own_http(own_http.clone())
-        .with_header_targets(settings.headed.clone());
+        .with_header_targets(settings.header_targets.clone());
     let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
     let rules = Arc::new(rules);
     let role = role(&settings.transport, &rules, workers);
     let lines = LineBudget::default();
     let allowances = Allowances::new(Instant::now());
     allowances.apply(&rules.policy);
-    let common = Common {
+    let template = WorkerTemplate {
         policy: rules.policy.clone(),
         token_parser: settings.token_parser,
         dial_timeout: settings.dial_timeout,
@@ -115,7 +121,7 @@ fn serve(
     };
     let clients = clients(&settings, read_again.as_ref());
     let usage = clients.clone();
-    let usage = usage.map(|clients| UsageKeeper::open(allowances.clone(), clients));
+    let usage = usage.map(|clients| UsageStore::open(allowances.clone(), clients));
     let pin = identity.pin;
     // From here on only the TLS library keeps the key.
     drop(identity);
@@ -151,14 +157,14 @@ fn serve(
         one_process: false,
         sources: Sources::default(),
         http,
-        facts: Facts {
+        facts: ProcessFacts {
             listen: vec![format!("udp {address}")],
             aead,
-            ..Facts::default()
+            ..ProcessFacts::default()
         },
         reload: read_again.map(|read| {
             let load = reload::source::of_server(read, own_http, shared);
-            Reload::new(Source::new(load, Rules::Server(rules)))
+            Reload::new(ReloadSource::new(load, Rules::Server(rules)))
         }),
         network: None,
         usage,
@@ -169,15 +175,18 @@ fn serve(
         control: settings.control,
     };
     let ended = launch.run(|_| {
-        let (role, common, clients) = (role.clone(), common.clone(), clients.clone());
-        Ok(move |seat| common.build(seat, role, clients))
+        let (role, template, clients) = (role.clone(), template.clone(), clients.clone());
+        Ok(move |inputs| template.build(inputs, role, clients))
     })?;
     Ok(ended.map_err(Failure::of_workers))
 }
 
 /// Returns the directory of invited clients, or `None` if none can join. Joining needs rules that can change at run
 /// time.
-fn clients(settings: &ServerSettings, read_again: Option<&Read<ServerAgain>>) -> Option<Directory> {
+fn clients(
+    settings: &ServerSettings,
+    read_again: Option<&ReadConfig<RereadServer>>,
+) -> Option<Directory> {
     let state = settings.clients_in.as_deref();
     state.filter(|_| read_again.is_some()).map(Directory::of)
 }
@@ -185,7 +194,7 @@ fn clients(settings: &ServerSettings, read_again: Option<&Read<ServerAgain>>) ->
 /// Returns each worker's share of the limits of the whole server.
 fn role(settings: &TransportSettings, rules: &ServerRules, workers: usize) -> ServerRole {
     let strangers_max = places_for_strangers(settings.memory_budget);
-    let known = rules.policy.asks_who();
+    let known = rules.policy.identifies_clients();
     let bond_ttl = if known { BOND_TTL } else { BOND_TTL_OPEN };
     ServerRole {
         crypto: rules.crypto.clone(),
@@ -200,7 +209,7 @@ fn role(settings: &TransportSettings, rules: &ServerRules, workers: usize) -> Se
 }
 
 #[derive(Clone)]
-struct Common {
+struct WorkerTemplate {
     policy: Arc<Policy>,
     token_parser: TokenParser,
     dial_timeout: Duration,
@@ -215,48 +224,48 @@ struct Common {
     allowances: Allowances,
 }
 
-impl Common {
+impl WorkerTemplate {
     fn build(
         self,
-        seat: Seat,
+        inputs: WorkerInputs,
         role: ServerRole,
         clients: Option<Directory>,
-    ) -> Result<Parts<ServerDuty>> {
-        let config = seat.config(role, self.reset_key)?;
-        let log = FlowLog::new(Side::Server, seat.index, self.phrases);
-        let duty = ServerDuty {
-            index: seat.index,
+    ) -> Result<WorkerParts<ServerWorker>> {
+        let config = inputs.config(role, self.reset_key)?;
+        let log = FlowLog::new(Side::Server, inputs.index, self.phrases);
+        let worker = ServerWorker {
+            index: inputs.index,
             policy: self.policy,
             token_parser: self.token_parser,
             dial_timeout: self.dial_timeout,
-            control: seat.requests.clone(),
-            joins: seat.joins.clone(),
+            control: inputs.requests.clone(),
+            joins: inputs.joins.clone(),
             clients,
             dials: Dials::new(),
             peers: HashMap::new(),
             moves: Moves::default(),
             lookups: Lookups::new(self.lookups),
             descriptors: Descriptors::new(self.descriptors),
-            asked: AskedFlows::new(log, self.lines.clone(), self.token_parser),
+            flows: FlowRecords::new(log, self.lines.clone(), self.token_parser),
             lines: self.lines,
             listeners: Listeners::new(
-                seat.index,
+                inputs.index,
                 self.holders,
                 self.listener_ttl,
-                seat.siblings.clone(),
+                inputs.siblings.clone(),
             ),
             allowances: self.allowances,
-            held: Held::default(),
+            limit_state: LimitState::default(),
             headers: Headers::default(),
         };
-        Ok(seat.parts(Engine::server(config)?, duty))
+        Ok(inputs.parts(Engine::server(config)?, worker))
     }
 }
 
 /// Returns the sockets of all workers: inherited from systemd, or bound here.
 fn sockets(settings: &ServerSettings) -> Result<Vec<UdpSocket>> {
     for (name, activated) in systemd::listen_fds()? {
-        if let Activated::Udp(socket) = activated {
+        if let ActivatedSocket::Udp(socket) = activated {
             info!(target: "quictun", name, "UDP socket inherited: one worker");
             return Ok(vec![socket]);
         }

@@ -9,47 +9,47 @@ use quictun_control::rest::{ServerName, ServerNames};
 use quictun_engine::ServerPlace;
 use quictun_engine::report::ServerId;
 
-use crate::bonds::Bonds;
-use crate::refusal::Refused;
-use crate::trouble::Trouble;
+use crate::bond_notice::BondNotice;
+use crate::outage_log::OutageLog;
+use crate::refusal::RefusalFlag;
 
 /// All servers, in the order given. A service has several places here; its records put a server into each of them or
 /// leave it empty.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    each: Vec<Standing>,
+    each: Vec<ServerStatus>,
     names: ServerNames,
-    told: Mutex<Told>,
+    logged: Mutex<LoggedState>,
 }
 
 /// One server of the list, or one place of a service.
 #[derive(Debug)]
-pub(crate) struct Standing {
-    pub(crate) trouble: Trouble,
-    pub(crate) refused: Refused,
-    pub(crate) bonds: Bonds,
+pub(crate) struct ServerStatus {
+    pub(crate) outages: OutageLog,
+    pub(crate) refused: RefusalFlag,
+    pub(crate) bond_notice: BondNotice,
     place: Mutex<ServerPlace>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct LoggedState {
     chosen: Option<ServerId>,
-    none_left: bool,
+    all_failed: bool,
 }
 
 impl Servers {
     /// Creates the list. `bonds` says whether flows may outlive their connections.
     pub(crate) fn new(places: &[ServerPlace], names: ServerNames, bonds: bool) -> Self {
-        let standing = |place: &ServerPlace| Standing {
-            trouble: Trouble::default(),
-            refused: Refused::default(),
-            bonds: Bonds::new(bonds),
+        let status = |place: &ServerPlace| ServerStatus {
+            outages: OutageLog::default(),
+            refused: RefusalFlag::default(),
+            bond_notice: BondNotice::new(bonds),
             place: Mutex::new(*place),
         };
         Self {
-            each: places.iter().map(standing).collect(),
+            each: places.iter().map(status).collect(),
             names,
-            told: Mutex::default(),
+            logged: Mutex::default(),
         }
     }
 
@@ -57,8 +57,8 @@ impl Servers {
         self.each.len()
     }
 
-    /// Returns the standing of a server, or `None` if the number is unknown.
-    pub(crate) fn get(&self, server: ServerId) -> Option<&Standing> {
+    /// Returns the status of a server, or `None` if the number is unknown.
+    pub(crate) fn get(&self, server: ServerId) -> Option<&ServerStatus> {
         self.each.get(server.0)
     }
 
@@ -88,20 +88,17 @@ impl Servers {
 
     /// Sets the server in a place. `name` is `None` if the place is empty.
     pub(crate) fn set_place(&self, server: ServerId, place: ServerPlace, name: Option<ServerName>) {
-        let Some(standing) = self.get(server) else {
+        let Some(status) = self.get(server) else {
             return;
         };
         self.names.set(server.0, name);
-        let mut known = standing
-            .place
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = status.place.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *known, place);
         drop(known);
         if before.tenant != place.tenant || before.rank.is_none() != place.rank.is_none() {
             // The failures of the previous server do not apply to the new one.
-            standing.trouble.forget();
-            standing.refused.clear();
+            status.outages.forget();
+            status.refused.clear();
         }
     }
 
@@ -111,8 +108,8 @@ impl Servers {
         let named = self.named().into_iter().map(|(server, _)| server);
         let there = named.filter(|server| servers.contains(server));
         let fails = |server| {
-            let standing = self.get(ServerId(server));
-            standing.is_some_and(|it| it.trouble.cause().is_some() || it.refused.is_set())
+            let status = self.get(ServerId(server));
+            status.is_some_and(|it| it.outages.cause().is_some() || it.refused.is_set())
         };
         let each: Vec<bool> = there.map(fails).collect();
         !each.is_empty() && each.into_iter().all(|fails| fails)
@@ -120,35 +117,35 @@ impl Servers {
 
     /// Notes that a worker's new flows go to this server. Returns whether the choice has changed: each worker chooses
     /// for itself, but as a rule all choose the same.
-    pub(crate) fn is_news(&self, server: ServerId) -> bool {
-        self.told().chosen.replace(server) != Some(server)
+    pub(crate) fn is_new_choice(&self, server: ServerId) -> bool {
+        self.logged().chosen.replace(server) != Some(server)
     }
 
     /// Notes that an attempt to reach a server has failed or has had no answer for long. If all of several servers
     /// fail, returns the causes, once until a server answers.
-    pub(crate) fn none_left(&self) -> Option<String> {
+    pub(crate) fn all_failed(&self) -> Option<String> {
         let names = self.named();
         if names.len() < 2 {
             return None;
         }
         let mut tried = String::new();
         for (server, name) in names {
-            let cause = self.get(ServerId(server))?.trouble.cause()?;
+            let cause = self.get(ServerId(server))?.outages.cause()?;
             let separator = if tried.is_empty() { "" } else { "; " };
             write!(tried, "{separator}{name}: {cause}")
                 .expect("invariant: a String takes whatever is written to it");
         }
-        let told = std::mem::replace(&mut self.told().none_left, true);
-        (!told).then_some(tried)
+        let logged = std::mem::replace(&mut self.logged().all_failed, true);
+        (!logged).then_some(tried)
     }
 
     /// Notes that a server has accepted this client.
-    pub(crate) fn one_answers(&self) {
-        self.told().none_left = false;
+    pub(crate) fn handle_answer(&self) {
+        self.logged().all_failed = false;
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn logged(&self) -> MutexGuard<'_, LoggedState> {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -164,41 +161,41 @@ mod tests {
     }
 
     #[test]
-    fn that_none_is_left_is_told_once_with_all_that_was_tried() {
+    fn the_failure_of_all_servers_is_reported_once_with_every_cause() {
         let (servers, now) = (servers(&["a:1", "b:2"]), Instant::now());
         let fail = |server: usize, cause: &str| {
-            let standing = servers.get(ServerId(server)).expect("a server");
-            standing.trouble.failed(now, cause);
-            servers.none_left()
+            let status = servers.get(ServerId(server)).expect("a server");
+            status.outages.failed(now, cause);
+            servers.all_failed()
         };
         assert_eq!(fail(0, "no answer"), None, "the other may answer");
         let all = fail(1, "no such name");
         assert_eq!(all.as_deref(), Some("a:1: no answer; b:2: no such name"));
         assert_eq!(fail(0, "no answer"), None, "only once");
         let first = servers.get(ServerId(0)).expect("a server");
-        first.trouble.connected(now);
-        servers.one_answers();
+        first.outages.connected(now);
+        servers.handle_answer();
         assert_eq!(fail(1, "no such name"), None, "one server answers");
         assert!(fail(0, "refused").is_some(), "that server fails again");
     }
 
     #[test]
-    fn a_client_of_one_server_has_its_own_words_for_that() {
+    fn the_failure_of_an_only_server_is_not_reported_as_that_of_all() {
         let (servers, now) = (servers(&["a:1"]), Instant::now());
         let only = servers.get(ServerId(0)).expect("a server");
-        only.trouble.failed(now, "no answer");
-        assert_eq!(servers.none_left(), None);
+        only.outages.failed(now, "no answer");
+        assert_eq!(servers.all_failed(), None);
     }
 
     #[test]
-    fn a_switch_is_told_once_whichever_worker_is_the_first() {
+    fn a_switch_of_servers_is_reported_once_for_all_workers() {
         let servers = servers(&["a:1", "b:2"]);
-        let told = [0, 0, 1, 1, 0].map(|server| servers.is_news(ServerId(server)));
-        assert_eq!(told, [true, false, true, false, true]);
+        let logged = [0, 0, 1, 1, 0].map(|server| servers.is_new_choice(ServerId(server)));
+        assert_eq!(logged, [true, false, true, false, true]);
     }
 
     #[test]
-    fn a_place_without_a_server_is_neither_told_of_nor_waited_for() {
+    fn an_empty_place_is_neither_reported_nor_waited_for() {
         let servers = servers(&["a:1", "b:2", "c:3"]);
         let now = Instant::now();
         servers.set_place(ServerId(1), ServerPlace::default(), None);
@@ -213,17 +210,17 @@ mod tests {
         assert_eq!(servers.name(ServerId(1)), "b:2");
         assert!(!servers.all_fail(0..3));
         for server in [0, 2] {
-            let standing = servers.get(ServerId(server)).expect("a server");
-            standing.trouble.failed(now, "no answer");
+            let status = servers.get(ServerId(server)).expect("a server");
+            status.outages.failed(now, "no answer");
         }
         // A server that refuses the client does not serve it, either.
         let refusing = self::servers(&["e:5"]);
-        let standing = refusing.get(ServerId(0)).expect("a server");
-        standing.refused.set();
+        let status = refusing.get(ServerId(0)).expect("a server");
+        status.refused.set();
         assert!(refusing.all_fail(0..1));
         assert!(servers.all_fail(0..3) && servers.all_fail(2..3));
         assert!(!servers.all_fail(1..2), "the place is empty");
-        let all = servers.none_left();
+        let all = servers.all_failed();
         assert_eq!(all.as_deref(), Some("a:1: no answer; c:3: no answer"));
         // Another server takes the place of one that failed.
         let next = ServerPlace {

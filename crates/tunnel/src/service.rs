@@ -4,29 +4,29 @@
 //! that they name fail. Records once found stay in use until other records are found, so neither an outage of the DNS
 //! nor a mistake in a zone cuts a working tunnel.
 
-mod ask;
 mod name_servers;
 mod order;
 pub(crate) mod places;
+mod query;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quictun_control::rest::{ServerName, ServerRecord};
 use quictun_engine::report::ServerId;
-use quictun_wire::srv::{Record, ServiceName};
+use quictun_wire::srv::{ServiceName, SrvRecord};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::mailbox::{Mailbox, Message};
-use crate::network_watch::Workers;
+use crate::network_watch::ChangeNotifier;
 use crate::servers::Servers;
 use crate::settings::{Address, HostPort};
-use ask::Found;
 use name_servers::NameServers;
-use places::Places;
+use places::ServicePlaces;
+use query::FoundRecords;
 
 /// Bounds of the records' time to live, whatever they say. The lower one spares the name server; by the upper one the
 /// client finds a server that has moved within an hour.
@@ -37,7 +37,7 @@ const TTL_MAX: Duration = Duration::from_hours(1);
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Time limit of the first look-up: that of three silent name servers, asked twice.
-const FIRST: Duration = Duration::from_secs(15);
+const FIRST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// All services of a client.
 #[derive(Default)]
@@ -51,12 +51,12 @@ struct Service {
     servers: Arc<Servers>,
     state: Mutex<State>,
     /// Counts the requests for a look-up; `ended` counts the look-ups that have ended.
-    wishes: watch::Sender<u64>,
+    lookup_requests: watch::Sender<u64>,
     ended: watch::Sender<u64>,
 }
 
 struct State {
-    places: Places,
+    places: ServicePlaces,
     /// The time and the cause of the latest failed look-up.
     failure: Option<(Instant, String)>,
 }
@@ -89,10 +89,10 @@ impl Services {
 
     /// Looks the records up again and again, and notifies the workers of changes. Returns only if there is no service.
     pub(crate) async fn keep(&self, mailboxes: Vec<Mailbox>) {
-        let workers = Arc::new(Mutex::new(Workers::new(mailboxes)));
+        let notifier = Arc::new(Mutex::new(ChangeNotifier::new(mailboxes)));
         let mut tasks = JoinSet::new();
         for service in &self.0 {
-            tasks.spawn(service.clone().keep(workers.clone()));
+            tasks.spawn(service.clone().keep(notifier.clone()));
         }
         while tasks.join_next().await.is_some() {}
     }
@@ -106,10 +106,10 @@ impl Service {
             count,
             servers,
             state: Mutex::new(State {
-                places: Places::new(first, count),
+                places: ServicePlaces::new(first, count),
                 failure: None,
             }),
-            wishes: watch::Sender::new(0),
+            lookup_requests: watch::Sender::new(0),
             ended: watch::Sender::new(0),
         }
     }
@@ -124,14 +124,14 @@ impl Service {
 
     async fn target(&self, server: ServerId) -> Result<HostPort, String> {
         let mut ended = self.ended.subscribe();
-        let known = self.known(server, Instant::now());
+        let known = self.known_target(server, Instant::now());
         if let Some(target) = known {
             return target;
         }
-        self.wishes.send_modify(|count| *count += 1);
+        self.lookup_requests.send_modify(|count| *count += 1);
         // A time-out is not an error here: the state below then says that the look-up is still under way. The sender
         // lives as long as `self`, so no other failure is possible.
-        timeout(FIRST, ended.changed()).await.ok();
+        timeout(FIRST_TIMEOUT, ended.changed()).await.ok();
         let state = self.state();
         let failure = || match &state.failure {
             Some((_, why)) => why.clone(),
@@ -141,7 +141,7 @@ impl Service {
     }
 
     /// Returns the server of a place, or the latest failure, if either is known without waiting.
-    fn known(&self, server: ServerId, now: Instant) -> Option<Result<HostPort, String>> {
+    fn known_target(&self, server: ServerId, now: Instant) -> Option<Result<HostPort, String>> {
         let state = self.state();
         if let Some(target) = state.places.target(server) {
             drop(state);
@@ -149,7 +149,7 @@ impl Service {
                 .servers
                 .all_fail(self.first.0..self.first.0 + self.count)
             {
-                self.wishes.send_modify(|count| *count += 1);
+                self.lookup_requests.send_modify(|count| *count += 1);
             }
             return Some(Ok(target));
         }
@@ -158,20 +158,20 @@ impl Service {
         failure.map(|(_, why)| Err(why.clone()))
     }
 
-    async fn keep(self: Arc<Self>, workers: Arc<Mutex<Workers>>) {
-        let mut wishes = self.wishes.subscribe();
+    async fn keep(self: Arc<Self>, notifier: Arc<Mutex<ChangeNotifier>>) {
+        let mut lookup_requests = self.lookup_requests.subscribe();
         let mut servers = NameServers::default();
         loop {
             let before = std::mem::replace(&mut servers, name_servers::of_system());
             servers.log_unusable(&before);
-            let outcome = ask::ask(&self.name, &servers.each, number).await;
+            let outcome = query::query(&self.name, &servers.each, number).await;
             let outcome = outcome.map_err(|error| error.to_string());
-            let pause = self.take(Instant::now(), outcome, &mut draw, &workers);
+            let pause = self.apply(Instant::now(), outcome, &mut draw, &notifier);
             self.ended.send_modify(|count| *count += 1);
-            wishes.mark_unchanged();
+            lookup_requests.mark_unchanged();
             let wished = async {
                 sleep(PAUSE).await;
-                wishes.changed().await
+                lookup_requests.changed().await
             };
             tokio::select! {
                 () = sleep(pause) => {}
@@ -181,20 +181,20 @@ impl Service {
     }
 
     /// Applies the result of a look-up. Returns the time until the next one.
-    fn take(
+    fn apply(
         &self,
         now: Instant,
-        outcome: Result<Found, String>,
+        outcome: Result<FoundRecords, String>,
         draw: &mut dyn FnMut(u32) -> u32,
-        workers: &Mutex<Workers>,
+        notifier: &Mutex<ChangeNotifier>,
     ) -> Duration {
         let mut state = self.state();
         let (records, ttl_s) = match outcome {
             Ok(found) => found,
             Err(why) => {
-                let is_news = state.failure.replace((now, why.clone())).is_none();
+                let is_new_failure = state.failure.replace((now, why.clone())).is_none();
                 // If no records are known, the first place of the service fails, which is logged as for any server.
-                if is_news && state.places.is_known() {
+                if is_new_failure && state.places.is_known() {
                     warn!(target: "quictun", service = %self.name, reason = why, "the records of a service cannot be looked up: its servers stay as they are");
                 }
                 return TTL_MIN;
@@ -206,7 +206,7 @@ impl Service {
             return ttl;
         }
         let mut lines = Vec::new();
-        for held in state.places.held() {
+        for held in state.places.contents() {
             let named = held.record.as_ref().map(|record| self.name_of(record));
             let left = || Some(self.name_of_withdrawn(&state.places.target(held.server)?));
             let name = named.or_else(left);
@@ -219,12 +219,12 @@ impl Service {
         // The names of hosts are safe to log: the parser has checked each byte.
         let servers = lines.join(", ");
         info!(target: "quictun", service = %self.name, servers, ttl_s = ttl.as_secs(), "the records of a service name these servers");
-        let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
-        workers.tell(Message::PlacesChanged);
+        let mut notifier = notifier.lock().unwrap_or_else(PoisonError::into_inner);
+        notifier.notify(Message::PlacesChanged);
         ttl
     }
 
-    fn name_of(&self, record: &Record) -> ServerName {
+    fn name_of(&self, record: &SrvRecord) -> ServerName {
         ServerName {
             name: format!("{}:{}", record.target, record.port),
             record: Some(ServerRecord {
@@ -246,8 +246,8 @@ impl Service {
 }
 
 /// Formats one record for a log line.
-fn shown(record: &Record) -> String {
-    let Record {
+fn shown(record: &SrvRecord) -> String {
+    let SrvRecord {
         priority,
         weight,
         port,

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::transparent::Way;
+use crate::transparent::DivertMethod;
 use quictun_control::settings::ControlSettings;
 use quictun_stackd::settings::TunSettings;
 use quictun_trust::settings::{
@@ -25,7 +25,7 @@ pub struct ClientSettings {
     /// The addresses of the server. If not empty, its name is not resolved.
     pub server_addresses: Vec<IpAddr>,
     /// Further servers. One of them is used if the first one does not answer, or if it serves better.
-    pub other_servers: Vec<ServerToDial>,
+    pub other_servers: Vec<RemoteServer>,
     /// Local listeners and the destinations of their connections.
     pub forwards: Vec<Forward>,
     /// File with the users of the proxies and their passwords. If `None`, no proxy asks for a password, and each serves
@@ -34,7 +34,7 @@ pub struct ClientSettings {
     /// Listeners of the server, and the local targets of their connections.
     pub reverse: Vec<Reverse>,
     /// Targets of reverse forwards that get a PROXY header.
-    pub headed: HeaderTargets,
+    pub header_targets: HeaderTargets,
     /// Whether the server learns the addresses from which applications connect.
     pub sends_sources: bool,
     /// A TUN device. Each connection through it is carried to its original destination.
@@ -53,7 +53,7 @@ pub struct ClientSettings {
 
 /// A server beside the first one, and how it is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerToDial {
+pub struct RemoteServer {
     /// The server to dial. Its name is resolved again on every attempt.
     pub server: Address,
     /// How this server is recognised.
@@ -64,8 +64,8 @@ pub struct ServerToDial {
 
 impl ClientSettings {
     /// Returns all servers, in the order given.
-    pub fn servers(&self) -> Vec<ServerToDial> {
-        let first = ServerToDial {
+    pub fn servers(&self) -> Vec<RemoteServer> {
+        let first = RemoteServer {
             server: self.server.clone(),
             trust: self.trust.clone(),
             identity: self.identity.clone(),
@@ -89,7 +89,7 @@ pub struct ServerSettings {
     /// be invited.
     pub clients_in: Option<PathBuf>,
     /// Targets that get a PROXY header.
-    pub headed: HeaderTargets,
+    pub header_targets: HeaderTargets,
     /// How a token becomes a target.
     pub token_parser: TokenParser,
     /// Time limit of a dial to a target.
@@ -188,7 +188,7 @@ pub enum ListenOn {
     /// The path of a Unix stream socket. A stale socket file is replaced.
     Unix(PathBuf),
     /// A TCP address to which the packet filter redirects connections to other addresses.
-    Transparent(Way, SocketAddr),
+    Transparent(DivertMethod, SocketAddr),
 }
 
 /// The destination of a local connection.

@@ -29,7 +29,7 @@ use quictun_control::log::shown_url;
 
 #[derive(Clone, Debug)]
 pub(crate) struct TokenPlugin {
-    source: Source,
+    source: PluginSource,
     permits: Arc<Semaphore>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum TokenError {
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum PluginSource {
     Fixed(String),
     File(PathBuf),
     Http(Arc<HttpSource>),
@@ -68,13 +68,13 @@ impl TokenPlugin {
         let source = match source {
             TokenSource::Fixed(token) => {
                 pack(token).map_err(|cause| TokenSourceError::Fixed(token.clone(), cause))?;
-                Source::Fixed(token.clone())
+                PluginSource::Fixed(token.clone())
             }
-            TokenSource::File(path) => Source::File(path.clone()),
+            TokenSource::File(path) => PluginSource::File(path.clone()),
             TokenSource::Http(url) => {
                 let http = HttpSource::new(url)
                     .map_err(|cause| TokenSourceError::Url(shown_url(url), cause))?;
-                Source::Http(Arc::new(http))
+                PluginSource::Http(Arc::new(http))
             }
         };
         Ok(Self {
@@ -86,8 +86,8 @@ impl TokenPlugin {
     /// Returns the token, if it is the same for every flow.
     pub(crate) fn fixed(&self) -> Option<&str> {
         match &self.source {
-            Source::Fixed(token) => Some(token),
-            Source::File(_) | Source::Http(_) => None,
+            PluginSource::Fixed(token) => Some(token),
+            PluginSource::File(_) | PluginSource::Http(_) => None,
         }
     }
 
@@ -101,9 +101,9 @@ impl TokenPlugin {
     /// Dropping the future abandons the answer. A look-up that has begun ends by itself.
     pub(crate) async fn token(&self, app: &AppAddr) -> Result<String, TokenError> {
         let token = match &self.source {
-            Source::Fixed(token) => return Ok(token.clone()),
-            Source::File(path) => self.look_up_file(path.clone(), *app).await?,
-            Source::Http(http) => self.ask_http(http, *app).await?,
+            PluginSource::Fixed(token) => return Ok(token.clone()),
+            PluginSource::File(path) => self.look_up_file(path.clone(), *app).await?,
+            PluginSource::Http(http) => self.ask_http(http, *app).await?,
         };
         pack(&token).map_err(|cause| TokenError::Unusable(*app, cause))?;
         Ok(token)

@@ -1,9 +1,9 @@
 //! Connections that the packet filter diverts to this process. The kernel knows their original destination.
 //!
-//! | way | packet filter rule | source of the destination |
+//! | method | packet filter rule | source of the destination |
 //! |---|---|---|
-//! | [`Way::Redirect`] | `redirect to :PORT` (NAT) | the connection tracking table (`SO_ORIGINAL_DST`) |
-//! | [`Way::Tproxy`] | `tproxy to :PORT` | the local address of the socket, which is transparent (`IP_TRANSPARENT`) |
+//! | [`DivertMethod::Redirect`] | `redirect to :PORT` (NAT) | the connection tracking table (`SO_ORIGINAL_DST`) |
+//! | [`DivertMethod::Tproxy`] | `tproxy to :PORT` | the local address of the socket, which is transparent (`IP_TRANSPARENT`) |
 //!
 //! Each family has its own listener on all addresses, since diverted packets keep their address. A connection to the
 //! listener itself, or a diverted one whose destination is this very port, is refused. It would be carried to the
@@ -19,7 +19,7 @@ use crate::settings::{Forward, ForwardTo, ListenOn};
 
 /// How connections are diverted to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum DivertMethod {
     /// NAT rewrites the destination.
     Redirect,
     /// The packets keep their destination.
@@ -27,27 +27,27 @@ pub enum Way {
 }
 
 /// Returns the forwards for connections diverted to this port, one for each family.
-pub fn forwards(way: Way, port: u16) -> [Forward; 2] {
+pub fn forwards(method: DivertMethod, port: u16) -> [Forward; 2] {
     let any = [
         SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
         SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
     ];
     any.map(|at| Forward {
-        listen: ListenOn::Transparent(way, at),
+        listen: ListenOn::Transparent(method, at),
         to: ForwardTo::Destination,
     })
 }
 
 /// Prepares a socket before it is bound. A transparent socket needs `CAP_NET_ADMIN`.
-pub(crate) fn prepare(socket: &Socket, way: Way, at: SocketAddr) -> io::Result<()> {
+pub(crate) fn prepare(socket: &Socket, method: DivertMethod, at: SocketAddr) -> io::Result<()> {
     if at.is_ipv6() {
         // IPv4 has its own listener.
         socket.set_only_v6(true)?;
     }
-    match (way, at) {
-        (Way::Redirect, _) => Ok(()),
-        (Way::Tproxy, SocketAddr::V4(_)) => socket.set_ip_transparent_v4(true),
-        (Way::Tproxy, SocketAddr::V6(_)) => socket.set_ip_transparent_v6(true),
+    match (method, at) {
+        (DivertMethod::Redirect, _) => Ok(()),
+        (DivertMethod::Tproxy, SocketAddr::V4(_)) => socket.set_ip_transparent_v4(true),
+        (DivertMethod::Tproxy, SocketAddr::V6(_)) => socket.set_ip_transparent_v6(true),
     }
 }
 
@@ -58,12 +58,12 @@ pub(crate) fn prepare(socket: &Socket, way: Way, at: SocketAddr) -> io::Result<(
 /// Fails if the kernel does not know a destination: the connection was not diverted.
 pub(crate) fn destination(
     stream: &TcpStream,
-    way: Way,
+    method: DivertMethod,
     listens: SocketAddr,
 ) -> io::Result<Option<SocketAddr>> {
-    let asked = match way {
-        Way::Tproxy => stream.local_addr()?,
-        Way::Redirect => {
+    let asked = match method {
+        DivertMethod::Tproxy => stream.local_addr()?,
+        DivertMethod::Redirect => {
             let socket = SockRef::from(stream);
             let found = if listens.is_ipv4() {
                 socket.original_dst_v4()
@@ -95,17 +95,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_connects_to_the_listener_itself_is_carried_nowhere() {
-        for way in [Way::Redirect, Way::Tproxy] {
+    fn a_connection_to_the_listener_itself_has_no_destination() {
+        for method in [DivertMethod::Redirect, DivertMethod::Tproxy] {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
             let address = listener.local_addr().expect("bound");
             let _queued = TcpStream::connect(address).expect("it listens");
             let (stream, _) = listener.accept().expect("a connection is queued");
-            let found = destination(&stream, way, address);
+            let found = destination(&stream, method, address);
             // Without connection tracking the kernel knows no destination.
             assert!(
                 found.is_err() || matches!(found, Ok(None)),
-                "{way:?}: {found:?}"
+                "{method:?}: {found:?}"
             );
         }
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn both_families_have_a_listener() {
-        let [v4, v6] = forwards(Way::Redirect, 7501);
+        let [v4, v6] = forwards(DivertMethod::Redirect, 7501);
         assert_ne!(v4.listen, v6.listen);
         assert!(matches!(v4.to, ForwardTo::Destination));
     }

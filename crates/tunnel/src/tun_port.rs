@@ -12,17 +12,17 @@ use std::time::Instant;
 
 use quictun_control::log_beginning;
 use quictun_engine::{FlowId, FlowRequest};
-use quictun_netstack::{Datagram, Event, FlowId as StackFlow};
+use quictun_netstack::{Datagram, Event, StackFlowId};
 use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
-use crate::duty::Io;
 use crate::name_questions::NameQuestions;
+use crate::role::WorkerContext;
 use quictun_control::settings::Phrases;
 use quictun_io::crash::Crash;
 use quictun_io::poller::Key;
-use quictun_stackd::netstackd::{Remote, RemoteSocket};
+use quictun_stackd::netstackd::{NetstackProcess, RemoteSocket};
 use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::stack_socket::StackSocket;
 use quictun_stackd::tun_device;
@@ -31,9 +31,9 @@ use quictun_stackd::tun_device;
 const ROUNDS: usize = 16;
 
 pub(crate) struct TunPort {
-    place: Place,
-    to_engine: BTreeMap<StackFlow, FlowId>,
-    to_stack: BTreeMap<FlowId, StackFlow>,
+    stack: TunStack,
+    to_engine: BTreeMap<StackFlowId, FlowId>,
+    to_stack: BTreeMap<FlowId, StackFlowId>,
     /// Flows whose target the server has not reached yet. Their applications have sent nothing.
     unanswered: BTreeSet<FlowId>,
     /// Whether the device serves one command, which has ended when a drain begins.
@@ -45,31 +45,31 @@ pub(crate) struct TunPort {
     phrases: Phrases,
 }
 
-pub(crate) enum Place {
-    Here(OwnStack),
-    Apart(Remote),
+pub(crate) enum TunStack {
+    Own(OwnStack),
+    Remote(NetstackProcess),
 }
 
-impl Place {
+impl TunStack {
     /// The descriptor is readable when the stack has work to do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Here(own) => own.frames.wire.as_fd(),
-            Self::Apart(remote) => remote.wakes().as_fd(),
+            Self::Own(own) => own.frames.wire.as_fd(),
+            Self::Remote(remote) => remote.wakes().as_fd(),
         }
     }
 
     fn name(&self) -> &str {
         match self {
-            Self::Here(own) => own.frames.wire.name(),
-            Self::Apart(_) => "of another process",
+            Self::Own(own) => own.frames.wire.name(),
+            Self::Remote(_) => "of another process",
         }
     }
 
-    fn socket(&self, id: StackFlow, client: SocketAddr) -> AppSocket {
+    fn socket(&self, id: StackFlowId, client: SocketAddr) -> AppSocket {
         match self {
-            Self::Here(own) => AppSocket::Stack(StackSocket::new(own.shared.clone(), id, client)),
-            Self::Apart(remote) => {
+            Self::Own(own) => AppSocket::Stack(StackSocket::new(own.shared.clone(), id, client)),
+            Self::Remote(remote) => {
                 AppSocket::Remote(RemoteSocket::new(remote.shared().clone(), id, client))
             }
         }
@@ -77,53 +77,53 @@ impl Place {
 
     fn next_timeout(&self) -> Option<Instant> {
         match self {
-            Self::Here(own) => own.shared.stack.borrow().next_timeout(),
-            Self::Apart(_) => None,
+            Self::Own(own) => own.shared.stack.borrow().next_timeout(),
+            Self::Remote(_) => None,
         }
     }
 
     fn poll_event(&self) -> Option<Event> {
         match self {
-            Self::Here(own) => own.shared.stack.borrow_mut().poll_event(),
-            Self::Apart(remote) => remote.shared().poll_event(),
+            Self::Own(own) => own.shared.stack.borrow_mut().poll_event(),
+            Self::Remote(remote) => remote.shared().poll_event(),
         }
     }
 
     fn poll_datagram(&self) -> Option<Datagram> {
         match self {
-            Self::Here(own) => own.shared.stack.borrow_mut().poll_datagram(),
-            Self::Apart(remote) => remote.shared().poll_datagram(),
+            Self::Own(own) => own.shared.stack.borrow_mut().poll_datagram(),
+            Self::Remote(remote) => remote.shared().poll_datagram(),
         }
     }
 
     fn send_datagram(&self, datagram: &Datagram) {
         match self {
-            Self::Here(own) => own.shared.stack.borrow_mut().send_datagram(datagram),
-            Self::Apart(remote) => remote.shared().send_datagram(datagram),
+            Self::Own(own) => own.shared.stack.borrow_mut().send_datagram(datagram),
+            Self::Remote(remote) => remote.shared().send_datagram(datagram),
         }
     }
 
     /// Advances the stack. Returns whether it has more to move.
     fn flush(&mut self, now: Instant) -> io::Result<bool> {
         match self {
-            Self::Here(own) => {
+            Self::Own(own) => {
                 own.shared.now.set(now);
                 own.transmit(now).map(|()| false)
             }
-            Self::Apart(remote) => remote.advance(),
+            Self::Remote(remote) => remote.advance(),
         }
     }
 }
 
 impl TunPort {
     pub(crate) fn new(
-        place: Place,
+        stack: TunStack,
         dns: Option<IpAddr>,
         for_command: bool,
         phrases: Phrases,
     ) -> io::Result<Self> {
         Ok(Self {
-            place,
+            stack,
             to_engine: BTreeMap::new(),
             to_stack: BTreeMap::new(),
             unanswered: BTreeSet::new(),
@@ -135,80 +135,80 @@ impl TunPort {
         })
     }
 
-    pub(crate) fn start(&self, io: &mut Io<'_>) -> io::Result<()> {
-        info!(target: "quictun", device = self.place.name(), "carrying what connects through the device");
-        io.poller.add_input(self.place.as_fd(), Key::Tun)
+    pub(crate) fn start(&self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+        info!(target: "quictun", device = self.stack.name(), "carrying what connects through the device");
+        cx.poller.add_input(self.stack.as_fd(), Key::Tun)
     }
 
-    pub(crate) fn handle_ready(&mut self, io: &mut Io<'_>) {
-        match &mut self.place {
-            Place::Here(own) => {
-                own.shared.now.set(io.now);
-                if let Err(cause) = own.take_frames(io.now) {
-                    self.lose(io, &cause);
+    pub(crate) fn handle_ready(&mut self, cx: &mut WorkerContext<'_>) {
+        match &mut self.stack {
+            TunStack::Own(own) => {
+                own.shared.now.set(cx.now);
+                if let Err(cause) = own.take_frames(cx.now) {
+                    self.lose(cx, &cause);
                 }
             }
-            Place::Apart(remote) => remote.handle_ready(),
+            TunStack::Remote(remote) => remote.handle_ready(),
         }
-        self.handle_events(io);
+        self.handle_events(cx);
     }
 
     /// Returns whether this serves a command none of whose connections waits for an answer.
-    pub(crate) fn keeps_nobody_waiting(&self) -> bool {
+    pub(crate) fn has_no_waiting_flow(&self) -> bool {
         self.for_command && self.unanswered.is_empty()
     }
 
     /// Returns the failure if the other process is gone: this process is then useless, and another pair takes over the
     /// device.
     pub(crate) fn failure(&self) -> Option<io::Error> {
-        (self.gone && matches!(self.place, Place::Apart(_))).then(|| Crash::Netstack.into())
+        (self.gone && matches!(self.stack, TunStack::Remote(_))).then(|| Crash::Netstack.into())
     }
 
     /// Returns whether connections are left. Data that the tunnel has delivered, and the ends of flows, may still be on
     /// the way.
     pub(crate) fn is_busy(&self) -> bool {
         !self.gone
-            && match &self.place {
-                Place::Here(own) => own.shared.stack.borrow().usage().flows > 0,
-                Place::Apart(remote) => remote.shared().is_busy(),
+            && match &self.stack {
+                TunStack::Own(own) => own.shared.stack.borrow().usage().flows > 0,
+                TunStack::Remote(remote) => remote.shared().is_busy(),
             }
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let questions = self.questions.as_ref();
         let questions = questions.and_then(NameQuestions::next_timeout);
-        let both = [questions, self.place.next_timeout()];
+        let both = [questions, self.stack.next_timeout()];
         both.into_iter().flatten().min()
     }
 
-    pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
-        if let Place::Here(own) = &self.place {
-            own.shared.now.set(io.now);
-            own.shared.stack.borrow_mut().handle_timeout(io.now);
+    pub(crate) fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+        if let TunStack::Own(own) = &self.stack {
+            own.shared.now.set(cx.now);
+            own.shared.stack.borrow_mut().handle_timeout(cx.now);
         }
         if let Some(questions) = &mut self.questions {
-            questions.handle_timeout(io);
+            questions.handle_timeout(cx);
         }
-        self.handle_events(io);
+        self.handle_events(cx);
     }
 
     /// Answers the application of a flow whose target the server has reached.
-    pub(crate) fn handle_established(&mut self, io: &mut Io<'_>, flow: FlowId) {
+    pub(crate) fn handle_established(&mut self, cx: &mut WorkerContext<'_>, flow: FlowId) {
         if let Some(questions) = &self.questions {
-            questions.handle_established(io, flow);
+            questions.handle_established(cx, flow);
         }
         let Some(&id) = self.to_stack.get(&flow) else {
             return;
         };
         self.unanswered.remove(&flow);
-        match &self.place {
-            Place::Apart(remote) => remote.shared().accept(id),
-            Place::Here(own) => {
-                let accepted = own.shared.stack.borrow_mut().accept(io.now, id);
+        match &self.stack {
+            TunStack::Remote(remote) => remote.shared().accept(id),
+            TunStack::Own(own) => {
+                let accepted = own.shared.stack.borrow_mut().accept(cx.now, id);
                 if let Err(cause) = accepted {
                     // The application has given up, or no buffers are left.
                     debug!(target: "quictun", %cause, "a connection could not be accepted");
-                    io.fail(flow);
+                    cx.fail(flow);
                 }
             }
         }
@@ -226,16 +226,16 @@ impl TunPort {
 
     /// If the device serves a command, which has ended by now, refuses connections without an answer, so that a drain
     /// waits only for bytes that the command has sent. The programs of a host keep running and wait for their answers.
-    pub(crate) fn stop_accepting(&mut self, io: &mut Io<'_>) {
+    pub(crate) fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
         if !self.for_command {
             return;
         }
         self.gave_up = true;
         for flow in &self.unanswered {
-            io.fail(*flow);
+            cx.fail(*flow);
         }
         if let Some(questions) = &self.questions {
-            questions.give_up(io);
+            questions.give_up(cx);
         }
     }
 
@@ -247,20 +247,20 @@ impl TunPort {
     }
 
     /// Sends the stack's packets. Returns whether the engine may have work to do afterwards.
-    pub(crate) fn flush(&mut self, io: &mut Io<'_>) -> bool {
+    pub(crate) fn flush(&mut self, cx: &mut WorkerContext<'_>) -> bool {
         let mut any = false;
         for _ in 0..ROUNDS {
             if self.gone {
                 break;
             }
-            match self.place.flush(io.now) {
+            match self.stack.flush(cx.now) {
                 Ok(more) => any |= more,
                 Err(cause) => {
-                    self.lose(io, &cause);
+                    self.lose(cx, &cause);
                     return true;
                 }
             }
-            if !self.handle_events(io) {
+            if !self.handle_events(cx) {
                 return any;
             }
             any = true;
@@ -268,30 +268,30 @@ impl TunPort {
         any
     }
 
-    fn handle_events(&mut self, io: &mut Io<'_>) -> bool {
+    fn handle_events(&mut self, cx: &mut WorkerContext<'_>) -> bool {
         let mut any = false;
-        while let Some(event) = self.place.poll_event() {
+        while let Some(event) = self.stack.poll_event() {
             any = true;
             match event {
                 Event::Offered {
                     flow,
                     client,
                     target,
-                } => self.open(io, flow, client, target),
-                Event::Open(id) => self.ready(io, id, true, true),
-                Event::Readable(id) => self.ready(io, id, true, false),
+                } => self.open(cx, flow, client, target),
+                Event::Open(id) => self.ready(cx, id, true, true),
+                Event::Readable(id) => self.ready(cx, id, true, false),
                 Event::Writable(id) => {
-                    if let Place::Here(own) = &self.place {
-                        own.finish_again(io.now, id);
+                    if let TunStack::Own(own) = &self.stack {
+                        own.finish_again(cx.now, id);
                     }
-                    self.ready(io, id, false, true);
+                    self.ready(cx, id, false, true);
                 }
                 Event::Ended { flow, ending } => {
                     debug!(target: "quictun", ?ending, "a connection through the device has ended");
-                    if ending != quictun_netstack::Ending::Finished
+                    if ending != quictun_netstack::FlowEnding::Finished
                         && let Some(&engine) = self.to_engine.get(&flow)
                     {
-                        io.fail(engine);
+                        cx.fail(engine);
                     }
                 }
             }
@@ -299,19 +299,25 @@ impl TunPort {
         let Some(questions) = &mut self.questions else {
             return any;
         };
-        while let Some(asked) = self.place.poll_datagram() {
+        while let Some(asked) = self.stack.poll_datagram() {
             any = true;
-            questions.ask(io, asked);
+            questions.ask(cx, asked);
         }
-        while let Some(reply) = questions.poll_reply(io) {
+        while let Some(reply) = questions.poll_reply(cx) {
             any = true;
-            self.place.send_datagram(&reply);
+            self.stack.send_datagram(&reply);
         }
         any
     }
 
-    fn open(&mut self, io: &mut Io<'_>, id: StackFlow, client: SocketAddr, target: SocketAddr) {
-        let socket = self.place.socket(id, client);
+    fn open(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        id: StackFlowId,
+        client: SocketAddr,
+        target: SocketAddr,
+    ) {
+        let socket = self.stack.socket(id, client);
         let target = match &self.questions {
             Some(questions) if target == tun_device::STAND_IN => questions.resolver(),
             _ => target,
@@ -337,7 +343,7 @@ impl TunPort {
             // An address in the device's network is meaningless to a target.
             source: None,
         };
-        let Some(flow) = io.engine.open_flow(io.now, socket, request) else {
+        let Some(flow) = cx.engine.open_flow(cx.now, socket, request) else {
             warn!(target: "quictun", "too many connections wait for the server: one was refused");
             return;
         };
@@ -346,23 +352,29 @@ impl TunPort {
         self.unanswered.insert(flow);
     }
 
-    fn ready(&mut self, io: &mut Io<'_>, id: StackFlow, readable: bool, writable: bool) {
+    fn ready(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        id: StackFlowId,
+        readable: bool,
+        writable: bool,
+    ) {
         if let Some(&flow) = self.to_engine.get(&id) {
-            io.engine
-                .handle_socket(io.now, flow, readable, writable, false);
+            cx.engine
+                .handle_socket(cx.now, flow, readable, writable, false);
         }
     }
 
-    fn lose(&mut self, io: &mut Io<'_>, cause: &io::Error) {
+    fn lose(&mut self, cx: &mut WorkerContext<'_>, cause: &io::Error) {
         if std::mem::replace(&mut self.gone, true) {
             return;
         }
-        error!(target: "quictun", device = self.place.name(), %cause, "the device is gone: its connections are reset");
-        if let Err(cause) = io.poller.remove(self.place.as_fd()) {
+        error!(target: "quictun", device = self.stack.name(), %cause, "the device is gone: its connections are reset");
+        if let Err(cause) = cx.poller.remove(self.stack.as_fd()) {
             debug!(target: "quictun", %cause, "the device was not watched");
         }
         for flow in self.to_stack.keys() {
-            io.fail(*flow);
+            cx.fail(*flow);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Stores the clients' usage of the current month across restarts.
 //!
-//! A file in the state directory holds the usage. It is replaced as a whole, at most every [`EVERY`] seconds while the
-//! usage changes, when a client has used up its quota, and at the end. A process that is killed loses the usage since
-//! the last write. A damaged file is kept under another name, and counting starts at zero. If the system does not allow
-//! reading the file, nothing is written either, because the file still holds the usage. Each of these cases logs one
-//! line.
+//! A file in the state directory holds the usage. It is replaced as a whole, at most every [`WRITE_TICKS`] seconds
+//! while the usage changes, when a client has used up its quota, and at the end. A process that is killed loses the
+//! usage since the last write. A damaged file is kept under another name, and counting starts at zero. If the system
+//! does not allow reading the file, nothing is written either, because the file still holds the usage. Each of these
+//! cases logs one line.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,19 +21,19 @@ use quictun_trust::keeper::{self, ReadError};
 use quictun_trust::limits::Month;
 
 /// Ticks between two writes: less than the 10 s of usage that a crash may lose.
-const EVERY: u64 = 9;
+const WRITE_TICKS: u64 = 9;
 const TICK: Duration = Duration::from_secs(1);
 
 /// Ticks after which a month earlier than the stored one is accepted: six hours. A clock that was wrong when the month
 /// began is correct by then.
-const BELIEVED: u64 = 6 * 3600;
+const EARLIER_MONTH_TICKS: u64 = 6 * 3600;
 
 /// Maximum size of the file to read, bytes: 100 000 clients.
 const FILE_MAX: u64 = 16 << 20;
 
 /// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stored {
+struct UsageRecord {
     month: Month,
     /// Used bytes by client name.
     clients: BTreeMap<String, u64>,
@@ -41,10 +41,10 @@ struct Stored {
 
 /// Stores the usage of clients.
 #[derive(Debug)]
-pub(crate) struct UsageKeeper {
+pub(crate) struct UsageStore {
     allowances: Allowances,
     directory: Directory,
-    stored: Stored,
+    stored: UsageRecord,
     /// Number of clients that had used up their quota at the last write.
     used_up: usize,
     /// Ticks since the last write.
@@ -57,14 +57,14 @@ pub(crate) struct UsageKeeper {
     unread: bool,
 }
 
-impl UsageKeeper {
+impl UsageStore {
     /// Reads the file. Call it while the process can still open files.
     pub(crate) fn open(allowances: Allowances, directory: Directory) -> Self {
         let month = Month::of(SystemTime::now());
         let path = directory.usage_file();
         let mut unread = false;
         let stored = match keeper::read(&path, FILE_MAX) {
-            Ok(text) => Stored::decode(&text).or_else(|| {
+            Ok(text) => UsageRecord::decode(&text).or_else(|| {
                 set_aside(&path);
                 None
             }),
@@ -82,7 +82,7 @@ impl UsageKeeper {
         // A later month is kept: the clock may be wrong at the start of a machine, and the usage is real.
         let stored = stored.filter(|stored| stored.month >= month);
         let clients = BTreeMap::new();
-        let stored = stored.unwrap_or(Stored { month, clients });
+        let stored = stored.unwrap_or(UsageRecord { month, clients });
         allowances.set_used(&stored.clients);
         Self {
             allowances,
@@ -100,7 +100,7 @@ impl UsageKeeper {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: [`UsageKeeper::end`] stores the remaining usage.
+    /// Safe to drop: [`UsageStore::end`] stores the remaining usage.
     pub(crate) async fn run(&mut self) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -116,7 +116,7 @@ impl UsageKeeper {
                 let written = written.and_then(Result::ok).unwrap_or_else(|| {
                     Err(io::Error::other("the writer has failed: this is a bug"))
                 });
-                self.note(stored, written);
+                self.finish_write(stored, written);
             }
         }
     }
@@ -126,14 +126,14 @@ impl UsageKeeper {
         let stored = self.now();
         if self.allowances.has_quotas() && !self.unread && stored != self.stored {
             let written = keeper::store_usage(&self.directory, &stored.encode());
-            self.note(stored, written);
+            self.finish_write(stored, written);
         }
     }
 
     fn begin_month(&mut self, month: Month) {
         let earlier = month < self.stored.month;
         self.earlier = if earlier { self.earlier + 1 } else { 0 };
-        if self.earlier > BELIEVED {
+        if self.earlier > EARLIER_MONTH_TICKS {
             self.stored.month = month;
         }
         if month > self.stored.month {
@@ -145,22 +145,22 @@ impl UsageKeeper {
     }
 
     /// Returns the content to store now, if a write is due.
-    fn due(&mut self) -> Option<Stored> {
+    fn due(&mut self) -> Option<UsageRecord> {
         self.ticks += 1;
         if !self.allowances.has_quotas() || self.unread {
             return None;
         }
         let used_up = self.count_used_up();
-        if self.ticks < EVERY && used_up <= self.used_up {
+        if self.ticks < WRITE_TICKS && used_up <= self.used_up {
             return None;
         }
         let stored = self.now();
         (stored != self.stored).then_some(stored)
     }
 
-    fn now(&self) -> Stored {
+    fn now(&self) -> UsageRecord {
         let used = self.allowances.used().into_iter();
-        Stored {
+        UsageRecord {
             month: self.stored.month,
             clients: used.map(|(name, usage)| (name, usage.used)).collect(),
         }
@@ -172,7 +172,7 @@ impl UsageKeeper {
             .count()
     }
 
-    fn note(&mut self, stored: Stored, written: io::Result<()>) {
+    fn finish_write(&mut self, stored: UsageRecord, written: io::Result<()>) {
         self.ticks = 0;
         match written {
             Ok(()) => {
@@ -190,7 +190,7 @@ impl UsageKeeper {
     }
 }
 
-impl Stored {
+impl UsageRecord {
     fn encode(&self) -> Vec<u8> {
         let value = serde_json::json!({
             "version": 1,

@@ -1,7 +1,7 @@
 //! A worker: one thread, one epoll loop, one UDP socket, one engine.
 //!
 //! Each turn of the loop waits, passes input to the engine (datagrams, socket readiness, messages, the time), sends its
-//! output, and handles its events. A [`Duty`] contains the differences between client and server.
+//! output, and handles its events. A [`WorkerRole`] contains the differences between client and server.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,31 +10,31 @@ use quictun_engine::{Engine, Event};
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
-use crate::duty::{Duty, Io};
-use crate::mailbox::{Inbox, Mail, Mailbox, Message};
+use crate::mailbox::{Inbox, InboxItem, Mailbox, Message};
+use crate::role::{WorkerContext, WorkerRole};
 use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
 use quictun_io::EnginePort;
-use quictun_io::poller::{Key, Poller, Ready};
+use quictun_io::poller::{Key, Poller, ReadyEvent};
 use quictun_io::udp_port::{UdpPort, other_worker};
 
 /// Delay of a turn that counts as a pause of the process. Turns take milliseconds, so a busy worker is never that late.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) struct Parts<D> {
+pub(crate) struct WorkerParts<R> {
     pub(crate) index: usize,
     pub(crate) engine: Engine<AppSocket>,
     pub(crate) udp: UdpPort,
     pub(crate) inbox: Inbox,
     pub(crate) siblings: Vec<Mailbox>,
-    pub(crate) duty: D,
+    pub(crate) role: R,
 }
 
-struct Worker<D> {
+struct Worker<R> {
     index: usize,
     port: EnginePort<AppSocket>,
     inbox: Inbox,
     siblings: Vec<Mailbox>,
-    duty: D,
+    role: R,
     poller: Poller,
     /// Whether the poller watches the UDP socket for room to send.
     wants_room: bool,
@@ -42,14 +42,14 @@ struct Worker<D> {
     closing: bool,
 }
 
-pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
+pub(crate) fn run<R: WorkerRole>(parts: WorkerParts<R>) -> io::Result<()> {
     let mut worker = Worker::new(parts)?;
-    worker.duty(Instant::now(), Duty::start)?;
+    worker.with_role(Instant::now(), WorkerRole::start)?;
     worker.turn_until_closed()
 }
 
-impl<D: Duty> Worker<D> {
-    fn new(parts: Parts<D>) -> io::Result<Self> {
+impl<R: WorkerRole> Worker<R> {
+    fn new(parts: WorkerParts<R>) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add_input(&parts.udp, Key::Udp)?;
         poller.add_input(&parts.inbox, Key::Wake)?;
@@ -58,7 +58,7 @@ impl<D: Duty> Worker<D> {
             port: EnginePort::new(parts.engine, parts.udp),
             inbox: parts.inbox,
             siblings: parts.siblings,
-            duty: parts.duty,
+            role: parts.role,
             poller,
             wants_room: false,
             draining: false,
@@ -78,8 +78,8 @@ impl<D: Duty> Worker<D> {
             } else {
                 self.next_timeout()
             };
-            let patience = self.port.patience(before);
-            self.poller.wait(until, patience, &mut ready)?;
+            let plan = self.port.wait_plan(before);
+            self.poller.wait(until, plan, &mut ready)?;
             let now = Instant::now();
             self.port.note_wait(now.saturating_duration_since(before));
             self.note_late(until.map(|until| until.max(turn)), now);
@@ -88,23 +88,23 @@ impl<D: Duty> Worker<D> {
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.port.engine.handle_timeout(now);
-                self.duty(now, Duty::handle_timeout);
+                self.with_role(now, WorkerRole::handle_timeout);
             }
             more = self.transmit();
             more |= self.handle_events(now);
-            more |= self.duty(now, Duty::flush);
+            more |= self.with_role(now, WorkerRole::flush);
             // A draining worker ends anyway, and its other flows may still end in good order.
             if !self.draining
-                && let Some(error) = self.duty.failure()
+                && let Some(error) = self.role.failure()
             {
                 self.close();
                 return Err(error);
             }
-            if !self.draining && self.duty.is_over() {
+            if !self.draining && self.role.is_over() {
                 self.draining = true;
                 self.port.engine.drain();
             }
-            if self.draining && !self.duty.is_busy() && self.port.engine.is_drained() {
+            if self.draining && !self.role.is_busy() && self.port.engine.is_drained() {
                 self.closing = true;
             }
             if self.closing {
@@ -118,16 +118,16 @@ impl<D: Duty> Worker<D> {
     fn note_late(&mut self, until: Option<Instant>, now: Instant) {
         let late = until.map(|until| now.saturating_duration_since(until));
         if let Some(pause) = late.filter(|late| *late >= PAUSE) {
-            self.duty(now, |duty, io| duty.handle_pause(io, pause));
+            self.with_role(now, |role, cx| role.handle_pause(cx, pause));
         }
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let both = [self.port.engine.next_timeout(), self.duty.next_timeout()];
+        let both = [self.port.engine.next_timeout(), self.role.next_timeout()];
         both.into_iter().flatten().min()
     }
 
-    fn handle_all(&mut self, ready: &[Ready]) {
+    fn handle_all(&mut self, ready: &[ReadyEvent]) {
         for event in ready {
             let now = Instant::now();
             match event.key {
@@ -141,13 +141,13 @@ impl<D: Duty> Worker<D> {
                     event.failed,
                 ),
                 Key::Listener(_) | Key::Dial(_) | Key::Asking(_) | Key::Tun => {
-                    self.duty(now, |duty, io| duty.handle_ready(io, *event));
+                    self.with_role(now, |role, cx| role.handle_ready(cx, *event));
                 }
             }
         }
     }
 
-    fn handle_udp(&mut self, ready: Ready) {
+    fn handle_udp(&mut self, ready: ReadyEvent) {
         if ready.writable {
             self.port.flush_blocked();
             self.watch_for_room();
@@ -172,16 +172,16 @@ impl<D: Duty> Worker<D> {
         while let Some(mail) = self.inbox.receive() {
             let now = Instant::now();
             match mail {
-                Mail::Datagram(datagram) => self.port.handle_datagram(now, datagram),
-                Mail::Snapshot(request) => self.answer(request),
-                Mail::Message(Message::Drain) => {
+                InboxItem::Datagram(datagram) => self.port.handle_datagram(now, datagram),
+                InboxItem::Snapshot(request) => self.answer(request),
+                InboxItem::Message(Message::Drain) => {
                     self.draining = true;
                     self.port.engine.drain();
-                    self.duty(now, Duty::stop_accepting);
+                    self.with_role(now, WorkerRole::stop_accepting);
                 }
-                Mail::Message(Message::Close) => self.closing = true,
-                Mail::Message(message) => {
-                    self.duty(now, |duty, io| duty.handle_message(io, message));
+                InboxItem::Message(Message::Close) => self.closing = true,
+                InboxItem::Message(message) => {
+                    self.with_role(now, |role, cx| role.handle_message(cx, message));
                 }
             }
         }
@@ -214,7 +214,7 @@ impl<D: Duty> Worker<D> {
         let events: Vec<Event> = std::iter::from_fn(|| self.port.engine.poll_event()).collect();
         let any = !events.is_empty();
         for event in events {
-            self.duty(now, |duty, io| duty.handle_event(io, event));
+            self.with_role(now, |role, cx| role.handle_event(cx, event));
         }
         any
     }
@@ -248,23 +248,27 @@ impl<D: Duty> Worker<D> {
         if flows > 0 {
             // PROTOCOL CLOSE-13.
             warn!(target: "quictun", flows, "the other side has not confirmed that everything of these flows has arrived, although they had ended here");
-            self.duty.handle_unconfirmed();
+            self.role.handle_unconfirmed();
         }
         self.port.engine.close(now);
         self.port.forget_blocked();
         while self.transmit() {}
         self.handle_events(now);
-        self.duty(now, Duty::flush);
+        self.with_role(now, WorkerRole::flush);
     }
 
-    fn duty<T>(&mut self, now: Instant, act: impl FnOnce(&mut D, &mut Io<'_>) -> T) -> T {
-        let mut io = Io {
+    fn with_role<T>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut R, &mut WorkerContext<'_>) -> T,
+    ) -> T {
+        let mut cx = WorkerContext {
             now,
             engine: &mut self.port.engine,
             poller: &self.poller,
             udp: &self.port.udp,
         };
-        act(&mut self.duty, &mut io)
+        act(&mut self.role, &mut cx)
     }
 }
 

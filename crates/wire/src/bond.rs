@@ -35,11 +35,11 @@ pub const MAX_TTL_S: u64 = 86_400;
 
 /// The client's BOND option: how the connection relates to a bond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum BondRequest {
     /// The first connection of a bond.
     New,
     /// The next connection of an existing bond.
-    Again {
+    Resume {
         /// The id of the existing bond.
         id: [u8; BOND_ID_LEN],
         /// Proves that the client has the bond's secret. Valid for this connection only.
@@ -70,12 +70,12 @@ impl fmt::Debug for BondGrant {
     }
 }
 
-impl Ask {
+impl BondRequest {
     /// Encodes the option's value.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::New => Vec::new(),
-            Self::Again { id, ticket } => [&id[..], ticket].concat(),
+            Self::Resume { id, ticket } => [&id[..], ticket].concat(),
         }
     }
 
@@ -85,7 +85,7 @@ impl Ask {
             return Ok(Self::New);
         }
         let (id, ticket) = value.split_first_chunk().ok_or(FlowCode::BadOpen)?;
-        Ok(Self::Again {
+        Ok(Self::Resume {
             id: *id,
             ticket: ticket.try_into().map_err(|_| FlowCode::BadOpen)?,
         })

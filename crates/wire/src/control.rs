@@ -68,7 +68,7 @@ pub struct Seen {
 
 /// A flow that has ended before everything arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone {
+pub struct FlowEnd {
     /// The flow that ended.
     pub flow: FlowNumber,
     /// The reason, a flow code (PROTOCOL section 6.1).
@@ -86,7 +86,7 @@ pub enum Frame {
         /// The client joins by an invitation (PROTOCOL section 5.7).
         join: Option<Join>,
         /// The client wants its flows to outlive the connection (PROTOCOL section 5.8).
-        bond: Option<bond::Ask>,
+        bond: Option<bond::BondRequest>,
         /// The client may ask the server to listen for it (PROTOCOL section 5.9).
         reverse: bool,
     },
@@ -102,13 +102,13 @@ pub enum Frame {
     /// The sender has received these flows up to these numbers.
     Seen(Vec<Seen>),
     /// These flows have ended before everything arrived.
-    Gone(Vec<Gone>),
+    Gone(Vec<FlowEnd>),
     /// The receiver must pause sending on these flows.
     Hold(Vec<FlowNumber>),
     /// The receiver may send on these flows again.
     Go(Vec<FlowNumber>),
     /// These flows of the bond ended while they had no connection.
-    Ended(Vec<Gone>),
+    Ended(Vec<FlowEnd>),
     /// The client asks the server to listen for it.
     Listen(Listen),
     /// The server listens, or reports why it does not.
@@ -125,9 +125,9 @@ pub enum Frame {
 /// The received bytes are not a valid control frame: the peer violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("malformed control frame")]
-pub struct Malformed;
+pub struct MalformedFrame;
 
-impl From<FlowCode> for Malformed {
+impl From<FlowCode> for MalformedFrame {
     fn from(_: FlowCode) -> Self {
         Self
     }
@@ -218,7 +218,7 @@ impl Frame {
     }
 
     /// Decodes the frame at the front of `bytes`. A body that is too long is refused before it arrives.
-    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, MalformedFrame> {
         let Some((kind, body, consumed)) = split_frame(bytes, |_| true, MAX_BODY)? else {
             return Ok(Decoded::Need);
         };
@@ -226,7 +226,7 @@ impl Frame {
         Ok(Decoded::Done { frame, consumed })
     }
 
-    fn of(kind: u64, body: &[u8]) -> Result<Self, Malformed> {
+    fn of(kind: u64, body: &[u8]) -> Result<Self, MalformedFrame> {
         Ok(match kind {
             TYPE_HELLO => hello(body)?,
             TYPE_HELLO_ACK => hello_ack(body)?,
@@ -256,7 +256,7 @@ fn hello(mut options: &[u8]) -> Result<Frame, FlowCode> {
                 once(&mut proof, value)?;
             }
             OPTION_JOIN => once(&mut join, Join::decode(value)?)?,
-            OPTION_ASK => once(&mut bond, bond::Ask::decode(value)?)?,
+            OPTION_ASK => once(&mut bond, bond::BondRequest::decode(value)?)?,
             OPTION_REVERSE => once(&mut reverse, empty(value)?)?,
             other => skip(other)?,
         }
@@ -299,22 +299,22 @@ fn empty(value: &[u8]) -> Result<(), FlowCode> {
 }
 
 /// Reads the rows of GONE and ENDED.
-fn ends(body: &[u8]) -> Result<Vec<Gone>, Malformed> {
-    let gone = |[flow, code]: [u64; 2]| Gone { flow, code };
+fn ends(body: &[u8]) -> Result<Vec<FlowEnd>, MalformedFrame> {
+    let gone = |[flow, code]: [u64; 2]| FlowEnd { flow, code };
     Ok(rows(body)?.into_iter().map(gone).collect())
 }
 
 /// Splits a body into rows of `N` numbers, one row for each flow: 1 to [`MAX_FLOWS`] rows.
-fn rows<const N: usize>(mut body: &[u8]) -> Result<Vec<[u64; N]>, Malformed> {
+fn rows<const N: usize>(mut body: &[u8]) -> Result<Vec<[u64; N]>, MalformedFrame> {
     let mut numbers = Vec::new();
     while !body.is_empty() {
-        let (number, rest) = varint::decode(body).ok_or(Malformed)?;
+        let (number, rest) = varint::decode(body).ok_or(MalformedFrame)?;
         numbers.push(number);
         body = rest;
     }
     match numbers.as_chunks() {
         (rows, []) if (1..=MAX_FLOWS).contains(&rows.len()) => Ok(rows.to_vec()),
-        _ => Err(Malformed),
+        _ => Err(MalformedFrame),
     }
 }
 

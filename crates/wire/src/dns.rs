@@ -1,8 +1,8 @@
 //! Carries DNS questions over a stream, parsing only as much of them as that needs.
 //!
 //! A program sends a datagram. [`Query::parse`] reads it. [`Query::framed`] is the form that goes to the name server
-//! (RFC 7766). [`Answer`] collects the bytes that come back. [`Query::reply`] turns the answer into a datagram for the
-//! program, and [`Query::failure`] is the datagram if no answer came.
+//! (RFC 7766). [`AnswerReader`] collects the bytes that come back. [`Query::reply`] turns the answer into a datagram
+//! for the program, and [`Query::failure`] is the datagram if no answer came.
 
 /// A question that a program sent in a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum QueryError {
 
 /// A message that arrives over a stream with a length prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer(Vec<u8>);
+pub struct AnswerReader(Vec<u8>);
 
 impl Query {
     /// Parses a datagram.
@@ -91,7 +91,7 @@ impl Query {
     }
 }
 
-impl Answer {
+impl AnswerReader {
     /// Appends received bytes. Ignores bytes beyond the longest possible message.
     pub fn push(&mut self, bytes: &[u8]) {
         let room = (2 + usize::from(u16::MAX)).saturating_sub(self.0.len());

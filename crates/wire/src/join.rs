@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_grant_says_may_be_shown() {
+    fn a_grant_with_control_characters_is_refused() {
         let hostile = Grant {
             name: "laptop".to_owned(),
             allow: vec!["a:1\n[[client]]".to_owned()],

@@ -36,13 +36,13 @@ pub use http::MAX_HEAD;
 pub struct Handshake {
     /// The application must give a user and a password.
     protected: bool,
-    stage: Stage,
+    state: HandshakeState,
     input: Vec<u8>,
 }
 
 /// The next step of a handshake.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum HandshakeStep {
     /// The handshake needs more bytes.
     More,
     /// Send these bytes to the application, then poll again.
@@ -115,16 +115,16 @@ impl Dialect {
     }
 }
 
-enum Stage {
+enum HandshakeState {
     /// No byte has arrived yet.
     First,
-    Socks5(socks5::Stage),
+    Socks5(socks5::Socks5State),
     Socks4,
     Http(http::Head),
     /// The application is known, or does not have to be. Its request comes next.
-    Asked(Dialect, Box<str>),
-    /// The login is being checked. If it is valid, the boxed stage comes next.
-    LoggingIn(Box<Stage>, Dialect),
+    Requested(Dialect, Box<str>),
+    /// The login is being checked. If it is valid, the boxed state comes next.
+    LoggingIn(Box<HandshakeState>, Dialect),
     Over,
 }
 
@@ -134,100 +134,108 @@ impl Handshake {
     pub fn new(protected: bool) -> Self {
         Self {
             protected,
-            stage: Stage::First,
+            state: HandshakeState::First,
             input: Vec::new(),
         }
     }
 
-    /// Appends bytes. Poll until [`Step::More`] before the next call; then at most [`MAX_HEAD`] bytes and these are
-    /// held.
+    /// Appends bytes. Poll until [`HandshakeStep::More`] before the next call; then at most [`MAX_HEAD`] bytes and
+    /// these are held.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
     /// Returns the next step.
-    pub fn poll(&mut self) -> Step {
-        if matches!(self.stage, Stage::First) {
-            self.stage = match self.input.first() {
-                None => return Step::More,
-                Some(5) => Stage::Socks5(socks5::Stage::Methods),
-                Some(4) => Stage::Socks4,
-                Some(byte) if byte.is_ascii_alphabetic() => Stage::Http(http::Head::default()),
+    pub fn poll(&mut self) -> HandshakeStep {
+        if matches!(self.state, HandshakeState::First) {
+            self.state = match self.input.first() {
+                None => return HandshakeStep::More,
+                Some(5) => HandshakeState::Socks5(socks5::Socks5State::Methods),
+                Some(4) => HandshakeState::Socks4,
+                Some(byte) if byte.is_ascii_alphabetic() => {
+                    HandshakeState::Http(http::Head::default())
+                }
                 Some(_) => return self.refuse(Vec::new(), "this is neither SOCKS nor HTTP"),
             };
         }
         loop {
-            let (next, step) = match &mut self.stage {
-                Stage::Socks5(stage) => socks5::poll(*stage, &mut self.input, self.protected),
-                Stage::Socks4 => socks4::poll(&mut self.input, self.protected),
-                Stage::Http(head) => match head.read(&self.input) {
-                    http::Read::More => return Step::More,
-                    http::Read::Done {
+            let (next, step) = match &mut self.state {
+                HandshakeState::Socks5(state) => {
+                    socks5::poll(*state, &mut self.input, self.protected)
+                }
+                HandshakeState::Socks4 => socks4::poll(&mut self.input, self.protected),
+                HandshakeState::Http(head) => match head.read(&self.input) {
+                    http::HeadResult::More => return HandshakeStep::More,
+                    http::HeadResult::Done {
                         length,
                         authority,
                         login,
                     } => {
                         self.input.drain(..length);
-                        asked_by_http(&authority, login, self.protected)
+                        request_of_http(&authority, login, self.protected)
                     }
-                    http::Read::Refuse(refusal) => (Stage::Over, Step::Refuse(refusal)),
+                    http::HeadResult::Refuse(refusal) => {
+                        (HandshakeState::Over, HandshakeStep::Refuse(refusal))
+                    }
                 },
-                Stage::Asked(dialect, target) => {
+                HandshakeState::Requested(dialect, target) => {
                     let (dialect, target) = (*dialect, Target::parse(target));
                     return self.connect(dialect, target.ok());
                 }
-                Stage::First | Stage::LoggingIn(..) | Stage::Over => return Step::More,
+                HandshakeState::First | HandshakeState::LoggingIn(..) | HandshakeState::Over => {
+                    return HandshakeStep::More;
+                }
             };
-            self.stage = next;
-            if !matches!(self.stage, Stage::Asked(..)) {
+            self.state = next;
+            if !matches!(self.state, HandshakeState::Requested(..)) {
                 return step;
             }
         }
     }
 
-    fn connect(&mut self, dialect: Dialect, target: Option<Target>) -> Step {
+    fn connect(&mut self, dialect: Dialect, target: Option<Target>) -> HandshakeStep {
         let Some(target) = target else {
             let answer = dialect.refused(Some(FlowCode::BadOpen));
             return self.refuse(answer, "the request has no valid target");
         };
-        self.stage = Stage::Over;
+        self.state = HandshakeState::Over;
         let rest = std::mem::take(&mut self.input);
-        Step::Connect(Request {
+        HandshakeStep::Connect(Request {
             dialect,
             target,
             rest,
         })
     }
 
-    /// Answers [`Step::Login`]: `known` says whether user and password match. Returns the next step.
-    pub fn handle_login(&mut self, known: bool) -> Step {
-        let (next, dialect) = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::LoggingIn(next, dialect) => (*next, dialect),
-            stage => {
-                self.stage = stage;
+    /// Answers [`HandshakeStep::Login`]: `known` says whether user and password match. Returns the next step.
+    pub fn handle_login(&mut self, known: bool) -> HandshakeStep {
+        let (next, dialect) = match std::mem::replace(&mut self.state, HandshakeState::Over) {
+            HandshakeState::LoggingIn(next, dialect) => (*next, dialect),
+            state => {
+                self.state = state;
                 return self.poll();
             }
         };
         match (dialect, known) {
-            (Dialect::Http, false) => Step::Refuse(http::unknown()),
+            (Dialect::Http, false) => HandshakeStep::Refuse(http::unknown()),
             (_, false) => {
                 let answer = socks5::UNKNOWN.to_vec();
                 self.refuse(answer, "unknown user or wrong password")
             }
             (Dialect::Http, true) => {
-                self.stage = next;
+                self.state = next;
                 self.poll()
             }
             (_, true) => {
-                self.stage = next;
-                Step::Reply(socks5::WELCOME.to_vec())
+                self.state = next;
+                HandshakeStep::Reply(socks5::WELCOME.to_vec())
             }
         }
     }
 
-    fn refuse(&mut self, answer: Vec<u8>, why: &'static str) -> Step {
-        self.stage = Stage::Over;
-        Step::Refuse(Refusal { answer, why })
+    fn refuse(&mut self, answer: Vec<u8>, why: &'static str) -> HandshakeStep {
+        self.state = HandshakeState::Over;
+        HandshakeStep::Refuse(Refusal { answer, why })
     }
 }
 
@@ -247,16 +255,20 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Returns the stage and step after the head of a request.
-fn asked_by_http(authority: &str, login: Option<Credentials>, protected: bool) -> (Stage, Step) {
-    let asked = Stage::Asked(Dialect::Http, format!("tcp:{authority}").into());
+/// Returns the state and step after the head of a request.
+fn request_of_http(
+    authority: &str,
+    login: Option<Credentials>,
+    protected: bool,
+) -> (HandshakeState, HandshakeStep) {
+    let asked = HandshakeState::Requested(Dialect::Http, format!("tcp:{authority}").into());
     match login {
-        _ if !protected => (asked, Step::More),
+        _ if !protected => (asked, HandshakeStep::More),
         Some(login) => (
-            Stage::LoggingIn(Box::new(asked), Dialect::Http),
-            Step::Login(login),
+            HandshakeState::LoggingIn(Box::new(asked), Dialect::Http),
+            HandshakeStep::Login(login),
         ),
-        None => (Stage::Over, Step::Refuse(http::unknown())),
+        None => (HandshakeState::Over, HandshakeStep::Refuse(http::unknown())),
     }
 }
 

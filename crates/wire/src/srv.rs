@@ -55,7 +55,7 @@ pub enum ServiceNameError {
 
 /// One record: a server with its priority and weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct SrvRecord {
     /// The record's priority. Clients must use the servers with the lowest number first.
     pub priority: u16,
     /// The server's share of the clients, relative to the weights of the same priority.
@@ -68,11 +68,11 @@ pub struct Record {
 
 /// The meaning of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum SrvAnswer {
     /// The service has records: at least one, in no particular order.
     Records {
         /// The records that name a server.
-        records: Vec<Record>,
+        records: Vec<SrvRecord>,
         /// Time to live of the records, seconds.
         ttl_s: u32,
     },
@@ -167,7 +167,7 @@ impl ServiceName {
     /// # Errors
     ///
     /// Returns [`NotAnAnswer`] if the message is something else, or malformed.
-    pub fn answer(&self, id: u16, message: &[u8]) -> Result<Answer, NotAnAnswer> {
+    pub fn answer(&self, id: u16, message: &[u8]) -> Result<SrvAnswer, NotAnAnswer> {
         let message = Message::from_slice(message).map_err(|_| NotAnAnswer)?;
         let header = message.header();
         if !header.qr() || header.id() != id {
@@ -175,7 +175,7 @@ impl ServiceName {
         }
         if header.rcode() == Rcode::FORMERR && message.header_counts().qdcount() == 0 {
             // A name server that cannot parse the question cannot repeat it.
-            return Ok(Answer::Failed(Rcode::FORMERR.to_int()));
+            return Ok(SrvAnswer::Failed(Rcode::FORMERR.to_int()));
         }
         let asked = message.sole_question().map_err(|_| NotAnAnswer)?;
         let is_it = asked.qtype() == Rtype::SRV && asked.qclass() == Class::IN;
@@ -183,12 +183,12 @@ impl ServiceName {
             return Err(NotAnAnswer);
         }
         if header.tc() {
-            return Ok(Answer::Truncated);
+            return Ok(SrvAnswer::Truncated);
         }
         match header.rcode() {
             Rcode::NOERROR => read_records(message),
-            Rcode::NXDOMAIN => Ok(Answer::NoName),
-            other => Ok(Answer::Failed(other.to_int())),
+            Rcode::NXDOMAIN => Ok(SrvAnswer::NoName),
+            other => Ok(SrvAnswer::Failed(other.to_int())),
         }
     }
 
@@ -204,7 +204,7 @@ impl fmt::Display for ServiceName {
     }
 }
 
-fn read_records(message: &Message<[u8]>) -> Result<Answer, NotAnAnswer> {
+fn read_records(message: &Message<[u8]>) -> Result<SrvAnswer, NotAnAnswer> {
     // The records may belong to another name, to which an alias leads.
     let owner = message.canonical_name().ok_or(NotAnAnswer)?;
     let (mut records, mut ttl_s, mut not_available) = (Vec::new(), u32::MAX, false);
@@ -225,7 +225,7 @@ fn read_records(message: &Message<[u8]>) -> Result<Answer, NotAnAnswer> {
         }
         let target = srv.target().to_string().to_ascii_lowercase();
         if srv.port() != 0 && is_host_name(&target) {
-            records.push(Record {
+            records.push(SrvRecord {
                 priority: srv.priority(),
                 weight: srv.weight(),
                 port: srv.port(),
@@ -234,9 +234,9 @@ fn read_records(message: &Message<[u8]>) -> Result<Answer, NotAnAnswer> {
         }
     }
     Ok(match (records.is_empty(), not_available) {
-        (false, _) => Answer::Records { records, ttl_s },
-        (true, true) => Answer::NotAvailable,
-        (true, false) => Answer::NoRecord,
+        (false, _) => SrvAnswer::Records { records, ttl_s },
+        (true, true) => SrvAnswer::NotAvailable,
+        (true, false) => SrvAnswer::NoRecord,
     })
 }
 

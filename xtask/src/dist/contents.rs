@@ -32,14 +32,14 @@ const DOCUMENTS: [(&str, &str); 7] = [
 
 /// Manual pages and completion scripts, which the program itself generates.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct GeneratedFiles {
     /// The file name and the text of each manual page.
     pub(crate) pages: Vec<(String, Vec<u8>)>,
     /// The program, the shell and the text of each completion script.
     pub(crate) completions: Vec<(&'static str, &'static str, Vec<u8>)>,
 }
 
-impl Written {
+impl GeneratedFiles {
     /// Runs `program` to generate its manual pages and completion scripts. This machine must be able to run it.
     pub(crate) fn by(program: &Path) -> Result<Self> {
         let dir = tempfile::tempdir().context("making a directory for manual pages")?;
@@ -76,7 +76,7 @@ pub(crate) enum Installer {
 pub(crate) fn files(
     root: &Path,
     program: &[u8],
-    written: &Written,
+    written: &GeneratedFiles,
     installer: Installer,
 ) -> Result<Files> {
     let mut files = Files::default();

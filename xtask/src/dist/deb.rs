@@ -9,14 +9,18 @@ use super::files::Files;
 use super::release::{DESCRIPTION, Release, SUMMARY};
 use super::tarball::{gzip, tar};
 use super::target::Target;
-use super::{Package, Sources, digest, elf};
+use super::{Package, PackageInputs, digest, elf};
 
 /// The revision of the packaging. It starts again at 1 with each version.
 const REVISION: u32 = 1;
 
 /// Builds the Debian package of a target.
-pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Result<Package> {
-    let Sources { root, release, .. } = sources;
+pub(crate) fn build(
+    sources: &PackageInputs<'_>,
+    target: Target,
+    program: &[u8],
+) -> Result<Package> {
+    let PackageInputs { root, release, .. } = sources;
     let version = format!("{}-{REVISION}", release.version);
     let data = data(sources, &version, program)?;
     let mut control = Files::default();
@@ -39,8 +43,8 @@ pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Re
     Ok((name, ar(&members, release.date)?))
 }
 
-fn data(sources: &Sources<'_>, version: &str, program: &[u8]) -> Result<Files> {
-    let Sources { root, release, .. } = sources;
+fn data(sources: &PackageInputs<'_>, version: &str, program: &[u8]) -> Result<Files> {
+    let PackageInputs { root, release, .. } = sources;
     let files = contents::files(root, program, &sources.written, Installer::Debian)?;
     let mut data = contents::below_usr(&files)?;
     let documents = "usr/share/doc/quictun";

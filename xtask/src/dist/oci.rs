@@ -12,7 +12,7 @@ use super::files::{Entry, Files};
 use super::release::{LICENCE, Release, SUMMARY};
 use super::tarball::{gzip, tar};
 use super::target::Target;
-use super::{Package, Sources};
+use super::{Package, PackageInputs};
 
 /// The number of the user and group, which nothing else on a host uses. Other images without root use the same number.
 const USER: u32 = 65532;
@@ -24,8 +24,12 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// Builds the image archive of a target.
-pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Result<Package> {
-    let Sources {
+pub(crate) fn build(
+    sources: &PackageInputs<'_>,
+    target: Target,
+    program: &[u8],
+) -> Result<Package> {
+    let PackageInputs {
         release, licences, ..
     } = sources;
     let mut layout = Files::default();

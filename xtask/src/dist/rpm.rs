@@ -6,7 +6,7 @@ use super::contents::{self, Installer};
 use super::files::{Entry, Files};
 use super::tarball::gzip;
 use super::target::Target;
-use super::{Package, Sources, elf};
+use super::{Package, PackageInputs, elf};
 use header::header;
 
 mod cpio;
@@ -27,8 +27,12 @@ pub(crate) struct Node<'a> {
 }
 
 /// Builds the RPM package of a target.
-pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Result<Package> {
-    let Sources { root, release, .. } = sources;
+pub(crate) fn build(
+    sources: &PackageInputs<'_>,
+    target: Target,
+    program: &[u8],
+) -> Result<Package> {
+    let PackageInputs { root, release, .. } = sources;
     let files = contents::files(root, program, &sources.written, Installer::Upstream)?;
     let mut files = contents::below_usr(&files)?;
     files.extend("usr/share/licenses/quictun", &sources.licences);

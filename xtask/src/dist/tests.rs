@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::contents::Written;
+use super::contents::GeneratedFiles;
 use super::files::{Entry, Files};
 use super::release::{self, Release};
 use super::target::Target;
-use super::{Options, Package, Sources, deb, digest, elf, oci, rpm, sbom, tarball};
+use super::{Options, Package, PackageInputs, deb, digest, elf, oci, rpm, sbom, tarball};
 
 mod install;
 
@@ -27,17 +27,17 @@ fn target(triple: &str) -> Target {
 }
 
 /// Returns the inputs of packages, with a stub for each text that the program or the licences provide.
-fn sources(root: &Path) -> Sources<'_> {
+fn sources(root: &Path) -> PackageInputs<'_> {
     let mut licences = Files::default();
     licences.text("LICENSE-MIT", "do what you like");
-    Sources {
+    PackageInputs {
         root,
         release: Release {
             version: "1.2.3".to_owned(),
             date: DATE,
             maintainer: "A. Packager <packages@example.net>".to_owned(),
         },
-        written: Written {
+        written: GeneratedFiles {
             pages: vec![("quictun.1".to_owned(), b".TH QUICTUN 1\n".to_vec())],
             completions: vec![("quictun", "zsh", b"#compdef quictun\n".to_vec())],
         },
@@ -383,7 +383,7 @@ fn the_bill_of_materials_has_what_the_program_links_and_nothing_else() {
 }
 
 /// Builds an archive for the tests in [`install`].
-fn archive(sources: &Sources<'_>, program: &[u8]) -> Package {
+fn archive(sources: &PackageInputs<'_>, program: &[u8]) -> Package {
     let musl = target("x86_64-unknown-linux-musl");
     sources.archive(musl, program).expect("an archive")
 }

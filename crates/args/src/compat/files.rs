@@ -11,7 +11,7 @@ use super::flags::Program;
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
-use crate::options::{Flag, Why, nearest};
+use crate::options::{Flag, InvalidValue, nearest};
 
 /// File extensions to search for, in the original's order.
 const EXTENSIONS: [&str; 4] = ["json", "toml", "yaml", "yml"];
@@ -22,7 +22,7 @@ const UNSUPPORTED: [&str; 7] = ["properties", "props", "prop", "hcl", "tfvars", 
 const NOT_A_TABLE: &str = "not a table of KEY: VALUE lines";
 
 /// Keys and values of a file. `None` is a key without a value, which has no effect.
-type Table = BTreeMap<String, Option<Entry>>;
+type KeyValues = BTreeMap<String, Option<Entry>>;
 
 /// A value whose option is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
     )
 }
 
-fn parse(path: &Path, text: &str) -> Result<Table, Fault> {
+fn parse(path: &Path, text: &str) -> Result<KeyValues, Fault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let extension = path
         .extension()
@@ -113,20 +113,20 @@ fn parse(path: &Path, text: &str) -> Result<Table, Fault> {
             return Err(Fault::usage(path.display().to_string(), why));
         }
     };
-    table.map_err(|Why(why)| Fault::usage(path.display().to_string(), why.trim_end()))
+    table.map_err(|InvalidValue(why)| Fault::usage(path.display().to_string(), why.trim_end()))
 }
 
-fn parse_toml(text: &str) -> Result<Table, Why> {
+fn parse_toml(text: &str) -> Result<KeyValues, InvalidValue> {
     let table: toml::Table = text.parse()?;
     let value = serde_json::to_value(table)?;
     from_json(value)
 }
 
-fn parse_json(text: &str) -> Result<Table, Why> {
+fn parse_json(text: &str) -> Result<KeyValues, InvalidValue> {
     from_json(serde_json::from_str(text)?)
 }
 
-fn from_json(value: Value) -> Result<Table, Why> {
+fn from_json(value: Value) -> Result<KeyValues, InvalidValue> {
     let Value::Object(object) = value else {
         return Err(NOT_A_TABLE.into());
     };
@@ -147,7 +147,7 @@ fn from_json(value: Value) -> Result<Table, Why> {
         .collect()
 }
 
-fn nested(key: &str) -> Why {
+fn nested(key: &str) -> InvalidValue {
     format!("{key}: a table cannot be a value here: write flag names, as in log-level").into()
 }
 
@@ -162,8 +162,8 @@ fn scalar(value: Value) -> Option<String> {
 
 /// Parses a YAML document that is one flat mapping. Scalars keep their text from the file, so that `off`, `0755` and
 /// `1e3` are not converted to another type on the way.
-fn parse_yaml(text: &str) -> Result<Table, Why> {
-    let mut table = Table::new();
+fn parse_yaml(text: &str) -> Result<KeyValues, InvalidValue> {
+    let mut table = KeyValues::new();
     let mut key: Option<String> = None;
     let mut list: Option<Vec<String>> = None;
     let mut inside = false;
@@ -215,7 +215,7 @@ fn parse_yaml(text: &str) -> Result<Table, Why> {
     Ok(table)
 }
 
-fn insert(table: &mut Table, key: String, entry: Option<Entry>) -> Result<(), Why> {
+fn insert(table: &mut KeyValues, key: String, entry: Option<Entry>) -> Result<(), InvalidValue> {
     if table.contains_key(&key) {
         Err(format!("{key}: given twice"))?;
     }
@@ -223,7 +223,12 @@ fn insert(table: &mut Table, key: String, entry: Option<Entry>) -> Result<(), Wh
     Ok(())
 }
 
-fn layer(program: &Program, path: PathBuf, table: Table, warnings: &mut Vec<String>) -> FileLayer {
+fn layer(
+    program: &Program,
+    path: PathBuf,
+    table: KeyValues,
+    warnings: &mut Vec<String>,
+) -> FileLayer {
     let specs = || program.table.flags().map(Flag::spec);
     let mut layer = FileLayer {
         path,
@@ -269,8 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn the_three_formats_say_the_same() {
-        let expected = Table::from([
+    fn the_three_formats_give_the_same_values() {
+        let expected = KeyValues::from([
             one("listen-on", "tcp:127.0.0.1:6500"),
             one("httpd-listen-on", "off"),
             one("verify-remote-endpoint", "true"),
@@ -289,10 +294,10 @@ mod tests {
     }
 
     #[test]
-    fn yaml_text_stays_the_text_it_is() {
+    fn yaml_scalars_keep_their_text() {
         let yaml =
             "a: 0755\nb: no\nc: 12:30\nd: '~'\ne:\nf: ~\ng: [x, 1]\nh: \"two\\nlines\"\ni: :7500\n";
-        let expected = Table::from([
+        let expected = KeyValues::from([
             one("a", "0755"),
             one("b", "no"),
             one("c", "12:30"),
@@ -304,13 +309,16 @@ mod tests {
             one("i", ":7500"),
         ]);
         assert_eq!(parse_yaml(yaml).expect("YAML"), expected);
-        assert_eq!(parse_yaml("").expect("nothing"), Table::new());
-        assert_eq!(parse_yaml("---\n").expect("nothing"), Table::new());
-        assert_eq!(parse_yaml("# nothing\n").expect("nothing"), Table::new());
+        assert_eq!(parse_yaml("").expect("nothing"), KeyValues::new());
+        assert_eq!(parse_yaml("---\n").expect("nothing"), KeyValues::new());
+        assert_eq!(
+            parse_yaml("# nothing\n").expect("nothing"),
+            KeyValues::new()
+        );
     }
 
     #[test]
-    fn what_is_no_flat_table_is_refused() {
+    fn a_file_that_is_no_flat_table_is_refused() {
         for (yaml, why) in [
             ("- a\n- b\n", "not a table of KEY: VALUE lines"),
             ("text\n", "not a table of KEY: VALUE lines"),
@@ -330,10 +338,10 @@ mod tests {
             ),
             ("a: 1\na: 2\n", "a: given twice"),
         ] {
-            let Why(refused) = parse_yaml(yaml).expect_err(yaml);
+            let InvalidValue(refused) = parse_yaml(yaml).expect_err(yaml);
             assert_eq!(refused, why, "{yaml}");
         }
-        let refused = |table: Result<Table, Why>| table.expect_err("no table").0;
+        let refused = |table: Result<KeyValues, InvalidValue>| table.expect_err("no table").0;
         assert_eq!(refused(parse_json("[]")), NOT_A_TABLE);
         assert!(refused(parse_json(r#"{"a": {}}"#)).starts_with("a: a table cannot be"));
         assert!(refused(parse_json("{")).contains("line 1 column 1"));

@@ -12,11 +12,11 @@ use quictun_tunnel::settings::{HostPort, ListenOn, TokenParser};
 
 use crate::address::{Wildcard, parse_listen, parse_network_listen, parse_server};
 use crate::control::{
-    COMPAT_JSON, LOG_LEVEL, NO_CONFINE, Names, parse_http, parse_mode, parse_name,
+    COMPAT_JSON, ControlFlags, LOG_LEVEL, NO_CONFINE, parse_http, parse_mode, parse_name,
 };
 use crate::fault::Fault;
 use crate::options;
-use crate::options::{Flag, Kind, Many, Maybe, One, Section, Switch, Table};
+use crate::options::{Arity, Flag, Many, Maybe, One, Section, Switch, Table};
 use crate::values::{parse_bool, parsed, path, switch, text};
 use crate::{transport, tun_flags};
 
@@ -161,7 +161,7 @@ options! {
     pub(super) TOKEN_SOURCE: Maybe<String> = "token-source" "TEXT", by text;
         "Fixed: the target, tcp:HOST:PORT or unix:/PATH; File: a file of \
         'ADDRESS TARGET' lines; Http: a URL that answers {\"token\": \"TARGET\"}"
-    pub(super) TOKEN_SOURCE_PLUGIN: One<Plugin> = "token-source-plugin" "NAME", choice &[("Fixed", Plugin::Fixed), ("File", Plugin::File), ("Http", Plugin::Http)], default "Fixed";
+    pub(super) TOKEN_SOURCE_PLUGIN: One<TokenSourceKind> = "token-source-plugin" "NAME", choice &[("Fixed", TokenSourceKind::Fixed), ("File", TokenSourceKind::File), ("Http", TokenSourceKind::Http)], default "Fixed";
         "What --token-source is: Fixed, File or Http"
     pub(super) TOKEN: Maybe<String> = "token" "TARGET", by text;
         "The target (v0.0.1's name of --token-source)"
@@ -227,13 +227,13 @@ options! {
 
 /// The kinds of token source for `--token-source-plugin`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plugin {
+pub(super) enum TokenSourceKind {
     Fixed,
     File,
     Http,
 }
 
-pub(super) const NAMES: Names = Names {
+pub(super) const CONTROL_FLAGS: ControlFlags = ControlFlags {
     http: &HTTPD_LISTEN_ON,
     http_mode: &HTTPD_MODE,
     http_name: &HTTPD_NAME,
@@ -248,7 +248,7 @@ const STRAY: &str = "stray";
 
 /// The parsed command line.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum CommandLine {
     Print(String),
     /// Print the version and the commit. Only the program itself knows the commit.
     Version,
@@ -273,7 +273,7 @@ impl Program {
     }
 
     /// Parses the command line.
-    pub(super) fn read(&self, args: &[OsString]) -> Result<Line, Fault> {
+    pub(super) fn read(&self, args: &[OsString]) -> Result<CommandLine, Fault> {
         let mut warnings = Vec::new();
         let args = join_switch_words(&self.table, args, &mut warnings)?;
         let mut command = self.command();
@@ -283,18 +283,18 @@ impl Program {
             Err(error)
                 if error.kind() == ErrorKind::DisplayVersion && !args.iter().any(is_short) =>
             {
-                return Ok(Line::Version);
+                return Ok(CommandLine::Version);
             }
             Err(error) if !error.use_stderr() => {
-                return Ok(Line::Print(error.render().to_string()));
+                return Ok(CommandLine::Print(error.render().to_string()));
             }
             Err(error) => return Err(self.fault(&error)),
         };
         let stray: Vec<&String> = matches.get_many(STRAY).into_iter().flatten().collect();
         match stray.first().map(|word| word.as_str()) {
-            Some("version") if args.len() == 2 => return Ok(Line::Version),
+            Some("version") if args.len() == 2 => return Ok(CommandLine::Version),
             Some("help") if args.len() == 2 => {
-                return Ok(Line::Print(command.render_help().to_string()));
+                return Ok(CommandLine::Print(command.render_help().to_string()));
             }
             _ => {}
         }
@@ -303,7 +303,7 @@ impl Program {
                 .iter()
                 .map(|word| format!("{word:?} belongs to no flag and is ignored, as by quic-tun")),
         );
-        Ok(Line::Run { matches, warnings })
+        Ok(CommandLine::Run { matches, warnings })
     }
 
     fn fault(&self, error: &clap::Error) -> Fault {
@@ -337,7 +337,7 @@ fn join_switch_words(
 ) -> Result<Vec<OsString>, Fault> {
     let is_switch = |name: &str| {
         let mut specs = table.flags().map(Flag::spec);
-        specs.any(|spec| spec.kind == Kind::Switch && spec.name == name)
+        specs.any(|spec| spec.arity == Arity::Switch && spec.name == name)
     };
     let mut joined = Vec::with_capacity(args.len());
     let mut rest = args.iter().peekable();

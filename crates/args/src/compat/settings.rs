@@ -13,7 +13,7 @@ use quictun_tunnel::settings::{
 use quictun_wire::token;
 
 use super::files;
-use super::flags::{self, CLIENT, Line, NAMES, Plugin, Program, SERVER};
+use super::flags::{self, CLIENT, CONTROL_FLAGS, CommandLine, Program, SERVER, TokenSourceKind};
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
@@ -25,18 +25,18 @@ const CA_ALONE: &str = "--ca-file does nothing by itself: add --verify-remote-en
 
 /// The user's request to a program.
 #[derive(Debug)]
-pub enum Asked<T> {
+pub enum ProgramAction<T> {
     /// Print this text and end.
     Print(String),
     /// Print the version and the commit, and end.
     Version,
     /// Run with these settings.
-    Run(Ready<T>),
+    Run(ProgramSettings<T>),
 }
 
 /// The result of reading flags, environment and files, before a program runs.
 #[derive(Debug)]
-pub struct Ready<T> {
+pub struct ProgramSettings<T> {
     /// The settings that the program runs with.
     pub settings: T,
     /// Warnings to the user, one line each.
@@ -46,33 +46,33 @@ pub struct Ready<T> {
 }
 
 /// Reads the flags, environment and files of `quictun-client`.
-pub fn client(inputs: &Inputs<'_>) -> Result<Asked<ClientSettings>, Fault> {
-    ask(&CLIENT, inputs, client_settings)
+pub fn client(inputs: &Inputs<'_>) -> Result<ProgramAction<ClientSettings>, Fault> {
+    read(&CLIENT, inputs, client_settings)
 }
 
 /// Reads the flags, environment and files of `quictun-server`.
-pub fn server(inputs: &Inputs<'_>) -> Result<Asked<ServerSettings>, Fault> {
-    ask(&SERVER, inputs, server_settings)
+pub fn server(inputs: &Inputs<'_>) -> Result<ProgramAction<ServerSettings>, Fault> {
+    read(&SERVER, inputs, server_settings)
 }
 
-fn ask<T>(
+fn read<T>(
     program: &'static Program,
     inputs: &Inputs<'_>,
     settings: impl Fn(&Layers<'_>, &mut Vec<String>) -> Result<T, Fault>,
-) -> Result<Asked<T>, Fault> {
+) -> Result<ProgramAction<T>, Fault> {
     let (matches, mut warnings): (ArgMatches, _) = match program.read(&inputs.args)? {
-        Line::Print(text) => return Ok(Asked::Print(text)),
-        Line::Version => return Ok(Asked::Version),
-        Line::Run { matches, warnings } => (matches, warnings),
+        CommandLine::Print(text) => return Ok(ProgramAction::Print(text)),
+        CommandLine::Version => return Ok(ProgramAction::Version),
+        CommandLine::Run { matches, warnings } => (matches, warnings),
     };
     let layers = Layers::new(&program.table, &matches, inputs);
     let wanted = layers.get(&flags::CONFIG)?;
     let file = files::find(program, wanted, inputs, &mut warnings)?;
     let layers = layers.with_file(file);
     let settings = settings(&layers, &mut warnings)?;
-    warnings.extend(missed(&layers)?);
+    warnings.extend(ignored_options(&layers)?);
     let startup = startup_lines(&layers, inputs);
-    Ok(Asked::Run(Ready {
+    Ok(ProgramAction::Run(ProgramSettings {
         settings,
         warnings,
         startup,
@@ -80,27 +80,28 @@ fn ask<T>(
 }
 
 /// Returns warnings about options of quic-tun's logging library that have no effect.
-fn missed(layers: &Layers<'_>) -> Result<Vec<String>, Fault> {
-    let mut missed = Vec::new();
-    let mut miss = |flag: &dyn Flag, why: &str| missed.push(layers.fault(flag, why).to_string());
+fn ignored_options(layers: &Layers<'_>) -> Result<Vec<String>, Fault> {
+    let mut ignored_options = Vec::new();
+    let mut add =
+        |flag: &dyn Flag, why: &str| ignored_options.push(layers.fault(flag, why).to_string());
     let errors = layers.get(&flags::LOG_ERROR_OUTPUT_PATHS)?;
     if errors != ["stderr"] && errors != layers.get(&flags::LOG_OUTPUT_PATHS)? {
-        miss(
+        add(
             &flags::LOG_ERROR_OUTPUT_PATHS,
             "nothing is written there: every line goes to --log-output-paths",
         );
     }
     let caller = layers.setting(&flags::LOG_DISABLE_CALLER).items;
     if parse_bool(&caller.concat()) == Some(true) {
-        miss(
+        add(
             &flags::LOG_DISABLE_CALLER,
             "has no effect: every line names its place in the source",
         );
     }
     if layers.get(&flags::LOG_NAME)?.is_some() {
-        miss(&flags::LOG_NAME, "has no effect: no line carries a name");
+        add(&flags::LOG_NAME, "has no effect: no line carries a name");
     }
-    Ok(missed)
+    Ok(ignored_options)
 }
 
 fn client_settings(
@@ -125,7 +126,7 @@ fn client_settings(
     };
     Ok(ClientSettings {
         reverse: Vec::new(),
-        headed: HeaderTargets::default(),
+        header_targets: HeaderTargets::default(),
         sends_sources: false,
         tun,
         server: Address::At(server),
@@ -140,7 +141,7 @@ fn client_settings(
             psk_file: None,
         },
         transport: transport::settings(layers)?,
-        control: control::settings(layers, NAMES)?,
+        control: control::settings(layers, CONTROL_FLAGS)?,
     })
 }
 
@@ -156,14 +157,14 @@ fn server_settings(
     };
     Ok(ServerSettings {
         clients_in: None,
-        headed: HeaderTargets::default(),
+        header_targets: HeaderTargets::default(),
         listen: layers.get(&flags::SERVER_LISTEN_ON)?,
         identity,
         access: access(layers, warnings)?,
         token_parser,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
         transport: transport::settings(layers)?,
-        control: control::settings(layers, NAMES)?,
+        control: control::settings(layers, CONTROL_FLAGS)?,
     })
 }
 
@@ -187,9 +188,9 @@ fn token_source(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Result<Token
         }
     };
     let source = match plugin {
-        Plugin::Fixed => TokenSource::Fixed(text),
-        Plugin::File => TokenSource::File(text.into()),
-        Plugin::Http => TokenSource::Http(text),
+        TokenSourceKind::Fixed => TokenSource::Fixed(text),
+        TokenSourceKind::File => TokenSource::File(text.into()),
+        TokenSourceKind::Http => TokenSource::Http(text),
     };
     match &source {
         TokenSource::Fixed(token) => {

@@ -7,11 +7,11 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use super::{Fields, Texts};
 
 /// Expects texts, or tables with these keys. The first key holds the text.
-pub(super) struct Either(pub(super) &'static [&'static str]);
+pub(super) struct TextsOrTablesVisitor(pub(super) &'static [&'static str]);
 
 pub(super) struct TextsOrTables(pub(super) Vec<String>, pub(super) Vec<Fields>);
 
-impl<'de> DeserializeSeed<'de> for Either {
+impl<'de> DeserializeSeed<'de> for TextsOrTablesVisitor {
     type Value = TextsOrTables;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -19,7 +19,7 @@ impl<'de> DeserializeSeed<'de> for Either {
     }
 }
 
-impl<'de> Visitor<'de> for Either {
+impl<'de> Visitor<'de> for TextsOrTablesVisitor {
     type Value = TextsOrTables;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,7 +32,7 @@ impl<'de> Visitor<'de> for Either {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let (mut texts, mut tables) = (Vec::new(), Vec::new());
-        while let Some(item) = seq.next_element_seed(Item(self.0))? {
+        while let Some(item) = seq.next_element_seed(TextOrTableVisitor(self.0))? {
             match item {
                 TextOrTable::Text(text) => texts.push(text),
                 TextOrTable::Table(table) => tables.push(table),
@@ -49,14 +49,14 @@ impl<'de> Visitor<'de> for Either {
     }
 }
 
-struct Item(&'static [&'static str]);
+struct TextOrTableVisitor(&'static [&'static str]);
 
 enum TextOrTable {
     Text(String),
     Table(Fields),
 }
 
-impl<'de> DeserializeSeed<'de> for Item {
+impl<'de> DeserializeSeed<'de> for TextOrTableVisitor {
     type Value = TextOrTable;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -64,7 +64,7 @@ impl<'de> DeserializeSeed<'de> for Item {
     }
 }
 
-impl<'de> Visitor<'de> for Item {
+impl<'de> Visitor<'de> for TextOrTableVisitor {
     type Value = TextOrTable;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

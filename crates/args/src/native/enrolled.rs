@@ -15,16 +15,16 @@ use crate::layers::Layers;
 
 /// A client that has joined, and its file.
 #[derive(Clone, Debug)]
-pub struct Enrolled {
+pub struct EnrolledClient {
     /// The client's name at this server.
     pub name: String,
     /// Path of the client's file.
     pub path: PathBuf,
 }
 
-impl Enrolled {
+impl EnrolledClient {
     /// Returns the warning that this client is left out, because the configuration has another client of the same name.
-    pub(super) fn left_out(&self) -> String {
+    pub(super) fn omission_warning(&self) -> String {
         let Self { name, path } = self;
         let path = path.display();
         format!(
@@ -45,7 +45,7 @@ pub(super) fn read(
     state: &Path,
     has_ca: bool,
     checked: Option<&Path>,
-) -> Result<Vec<(Enrolled, NamedClient)>, Fault> {
+) -> Result<Vec<(EnrolledClient, NamedClient)>, Fault> {
     let files = layers.inputs().files;
     let directory = Directory::of(state);
     let what = directory.path().display().to_string();
@@ -62,7 +62,7 @@ pub(super) fn read(
         for table in &tables {
             let client = named_client(layers, &path, table, has_ca, checked)?;
             let (name, path) = (client.name.clone(), path.clone());
-            clients.push((Enrolled { name, path }, client));
+            clients.push((EnrolledClient { name, path }, client));
         }
     }
     Ok(clients)

@@ -51,7 +51,7 @@ pub(super) struct ClientTable {
     pub(super) rate_up: Option<Text>,
     pub(super) rate_down: Option<Text>,
     pub(super) quota: Option<Text>,
-    pub(super) expires: Option<Date>,
+    pub(super) expires: Option<DateValue>,
     /// Whether the PROXY headers of its flows contain the addresses that it reports for its applications.
     #[serde(default)]
     pub(super) proxy_protocol: bool,
@@ -60,7 +60,7 @@ pub(super) struct ClientTable {
 /// A date or time, as text or as TOML's own type.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Date {
+pub(super) enum DateValue {
     /// A text in quotes.
     Text(String),
     /// A TOML date or time, without quotes.

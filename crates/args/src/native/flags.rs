@@ -10,7 +10,7 @@ use quictun_tunnel::settings::{Address, Forward, ListenOn, Reverse};
 
 use crate::address::{Wildcard, parse_address, parse_forward_listen, parse_listen_or_port};
 use crate::control::{
-    COMPAT_JSON, LOG_LEVEL, NO_CONFINE, Names, Verbosity, parse_http, parse_mode, parse_name,
+    COMPAT_JSON, ControlFlags, LOG_LEVEL, NO_CONFINE, Verbosity, parse_http, parse_mode, parse_name,
 };
 use crate::options;
 use crate::options::{Many, Maybe, One, Section, Switch, Table};
@@ -222,7 +222,7 @@ options! {
         "With --watch: time between two queries"
 }
 
-pub(super) const NAMES: Names = Names {
+pub(super) const CONTROL_FLAGS: ControlFlags = ControlFlags {
     http: &HTTP,
     http_mode: &HTTP_MODE,
     http_name: &HTTP_NAME,

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 
 use clap::ArgMatches;
-use quictun_trust::limits::end_of;
+use quictun_trust::limits::parse_expiry;
 use quictun_trust::settings::ClientLimits;
 
-use super::file::{ClientTable, Date};
+use super::file::{ClientTable, DateValue};
 use crate::fault::Fault;
 use crate::file::Text;
-use crate::options::Why;
+use crate::options::InvalidValue;
 use crate::values;
 
 /// Lowest rate. At a lower rate a packet would take seconds.
@@ -22,7 +22,7 @@ const FLOWS_MAX: u64 = 10_000_000;
 
 /// The limits as they were written.
 #[derive(Debug, Default)]
-struct Written<'a> {
+struct LimitTexts<'a> {
     max_flows: Option<&'a str>,
     rate: Option<&'a str>,
     rate_up: Option<&'a str>,
@@ -33,15 +33,15 @@ struct Written<'a> {
 
 /// Reads the limits of a client. `what` names the table in messages.
 pub(super) fn of(what: &str, table: &ClientTable) -> Result<ClientLimits, Fault> {
-    let written = Written {
+    let written = LimitTexts {
         max_flows: text(table.max_flows.as_ref()),
         rate: text(table.rate.as_ref()),
         rate_up: text(table.rate_up.as_ref()),
         rate_down: text(table.rate_down.as_ref()),
         quota: text(table.quota.as_ref()),
         expires: table.expires.as_ref().map(|date| match date {
-            Date::Text(text) => text.clone(),
-            Date::Toml(date) => date.to_string(),
+            DateValue::Text(text) => text.clone(),
+            DateValue::Toml(date) => date.to_string(),
         }),
     };
     read(&written, |key, why| {
@@ -56,7 +56,7 @@ pub(super) fn of(what: &str, table: &ClientTable) -> Result<ClientLimits, Fault>
 /// Names the flag whose value is no limit.
 pub fn of_flags(matches: &ArgMatches) -> Result<ClientLimits, Fault> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
-    let written = Written {
+    let written = LimitTexts {
         max_flows: text("max-flows"),
         rate: text("rate"),
         rate_up: text("rate-up"),
@@ -75,12 +75,13 @@ fn text(text: Option<&Text>) -> Option<&str> {
 
 /// Reads the limits. `fault` makes the error of a key.
 fn read(
-    written: &Written<'_>,
+    written: &LimitTexts<'_>,
     fault: impl Fn(&str, &dyn Display) -> Fault,
 ) -> Result<ClientLimits, Fault> {
     let rate = |key: &str, text: Option<&str>| {
         let rate = text.map(|text| values::rate_between(text, RATE_MIN, RATE_MAX));
-        rate.transpose().map_err(|Why(why)| fault(key, &why))
+        rate.transpose()
+            .map_err(|InvalidValue(why)| fault(key, &why))
     };
     let both = rate("rate", written.rate)?;
     let up = rate("rate_up", written.rate_up)?;
@@ -93,14 +94,16 @@ fn read(
     let flows = flows.map(|text| values::number(text, 1..=FLOWS_MAX));
     let quota = written.quota;
     let quota = quota.map(|text| values::size_between(text, QUOTA_MIN, QUOTA_MAX));
-    let expires = written.expires.as_deref().map(end_of);
+    let expires = written.expires.as_deref().map(parse_expiry);
     Ok(ClientLimits {
         max_flows: flows
             .transpose()
-            .map_err(|Why(why)| fault("max_flows", &why))?,
+            .map_err(|InvalidValue(why)| fault("max_flows", &why))?,
         rate_up: up.or(both),
         rate_down: down.or(both),
-        quota: quota.transpose().map_err(|Why(why)| fault("quota", &why))?,
+        quota: quota
+            .transpose()
+            .map_err(|InvalidValue(why)| fault("quota", &why))?,
         expires: expires.transpose().map_err(|why| fault("expires", &why))?,
     })
 }
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_key() {
+    fn invalid_limits_are_refused_with_their_key() {
         for (limits, key) in [
             ("max_flows = 0", "max_flows"),
             ("max_flows = 10000001", "max_flows"),

@@ -10,13 +10,13 @@ use quictun_trust::settings::{Access, ClientProof, NamedClient, ServerIdentity};
 use quictun_tunnel::settings::{ClientSettings, ForwardTo, ListenOn, TransportSettings};
 use toml::Value;
 
-use super::enrolled::Enrolled;
-use super::flags::{ALLOW, FORWARD, LISTEN_FOR, NAMES, PROXY, SERVER_TO_DIAL, STATE_DIR};
+use super::enrolled::EnrolledClient;
+use super::flags::{ALLOW, CONTROL_FLAGS, FORWARD, LISTEN_FOR, PROXY, SERVER_TO_DIAL, STATE_DIR};
 use super::servers;
 use super::settings::{DEFAULT_CLIENT, Server};
 use crate::control::{LOG_LEVEL, short_level};
 use crate::layers::{Layers, Origin};
-use crate::options::{Flag, Kind};
+use crate::options::{Arity, Flag};
 use crate::transport::{CONNECTIONS, WORKERS};
 
 pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
@@ -37,7 +37,7 @@ pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
         }
     }
     // Clients that have joined stay in their own files.
-    for Enrolled { name, path } in &server.enrolled {
+    for EnrolledClient { name, path } in &server.enrolled {
         let path = path.display();
         writeln!(
             out,
@@ -120,7 +120,7 @@ fn tables(
                 items = state_dir.map(str::to_owned).into_iter().collect();
             }
             // The level was parsed without an error before.
-            let level = short_level(layers, NAMES.verbosity).ok().flatten();
+            let level = short_level(layers, CONTROL_FLAGS.verbosity).ok().flatten();
             if let Some((flag, word)) =
                 level.filter(|_| std::ptr::eq(option.spec(), LOG_LEVEL.spec()))
             {
@@ -201,7 +201,7 @@ fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
 }
 
 fn value(option: &dyn Flag, mut items: Vec<String>) -> Value {
-    if option.spec().kind == Kind::List {
+    if option.spec().arity == Arity::List {
         return Value::from(items);
     }
     let text = items.pop().unwrap_or_default();

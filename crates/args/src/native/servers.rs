@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
-use quictun_tunnel::settings::{Address, SERVERS_MAX, ServerToDial};
+use quictun_tunnel::settings::{Address, RemoteServer, SERVERS_MAX};
 
 use super::flags;
 use crate::fault::Fault;
@@ -53,15 +53,15 @@ pub(super) fn servers(
     addresses: Vec<Address>,
     trust: Result<ServerTrust, Fault>,
     identity: &ClientIdentity,
-) -> Result<(ServerToDial, Vec<ServerToDial>), Fault> {
-    let common = Common { trust, identity };
+) -> Result<(RemoteServer, Vec<RemoteServer>), Fault> {
+    let defaults = DefaultTrust { trust, identity };
     let mut servers = if let Some((path, tables)) = layers.tables(&flags::SERVER_TO_DIAL) {
         let pairs = addresses.into_iter().zip(tables);
-        let read = pairs.map(|(at, table)| common.of_table(layers, path, at, table));
+        let read = pairs.map(|(at, table)| defaults.of_table(layers, path, at, table));
         read.collect::<Result<Vec<_>, _>>()?
     } else {
-        let trust = common.trust?;
-        let all = addresses.into_iter().map(|server| ServerToDial {
+        let trust = defaults.trust?;
+        let all = addresses.into_iter().map(|server| RemoteServer {
             server,
             trust: trust.clone(),
             identity: identity.clone(),
@@ -76,19 +76,19 @@ pub(super) fn servers(
 }
 
 /// The trust and the identity of servers whose tables give none.
-struct Common<'a> {
+struct DefaultTrust<'a> {
     trust: Result<ServerTrust, Fault>,
     identity: &'a ClientIdentity,
 }
 
-impl Common<'_> {
+impl DefaultTrust<'_> {
     fn of_table(
         &self,
         layers: &Layers<'_>,
         path: &Path,
         server: Address,
         table: &Fields,
-    ) -> Result<ServerToDial, Fault> {
+    ) -> Result<RemoteServer, Fault> {
         let what = format!("{}: server {server}", path.display());
         let fault = |why: &str| Fault::usage(&what, why);
         let file = |key: &str| -> Result<Option<PathBuf>, Fault> {
@@ -115,7 +115,7 @@ impl Common<'_> {
             (false, Some(_), _) => {
                 return Err(fault("pin contradicts ca: keep one of them"));
             }
-            (true, None, Ok(common)) => common.clone(),
+            (true, None, Ok(defaults)) => defaults.clone(),
             (true, None, Err(_)) => {
                 return Err(fault(
                     "nothing says how to recognise it: add pin or ca to its table, or above all tables for all of them",
@@ -134,7 +134,7 @@ impl Common<'_> {
                 "quic-tun's protocol carries no proof of a secret: offer native or both",
             ));
         }
-        Ok(ServerToDial {
+        Ok(RemoteServer {
             server,
             trust,
             identity: ClientIdentity {

@@ -10,17 +10,17 @@ use quictun_trust::settings::{
 use quictun_tunnel::settings::{
     ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings, TokenParser,
 };
-use quictun_tunnel::transparent::{self, Way};
+use quictun_tunnel::transparent::{self, DivertMethod};
 use quictun_wire::listening::ListenAddress;
 
-use super::enrolled::{self, Enrolled};
+use super::enrolled::{self, EnrolledClient};
 use super::file::ClientTable;
 use super::limits;
 use super::{flags, servers};
 use crate::control;
 use crate::fault::Fault;
 use crate::file::Texts;
-use crate::layers::{Kept, Layers, Origin, check_readable};
+use crate::layers::{Layers, Origin, RestartSettings, check_readable};
 use crate::{state_dir, transport, tun_flags};
 
 /// The name of the client to which `--allow` applies.
@@ -32,7 +32,7 @@ pub struct Server {
     /// The settings that the server runs with.
     pub settings: ServerSettings,
     /// The settings that only a restart changes.
-    pub kept: Kept,
+    pub restart_settings: RestartSettings,
     /// File with the secret of the default client, to be made before the server runs.
     pub make_psk: Option<PathBuf>,
     /// Warnings to the user, one line each.
@@ -40,7 +40,7 @@ pub struct Server {
     /// The directory with the server's key, and with the clients that are invited or have joined.
     pub state_dir: PathBuf,
     /// Clients that have joined by an invitation.
-    pub enrolled: Vec<Enrolled>,
+    pub enrolled: Vec<EnrolledClient>,
 }
 
 /// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables. `checked` is a
@@ -71,7 +71,7 @@ pub(super) fn server(
     for (file, client) in enrolled::read(layers, &state_dir, ca.is_some(), checked)? {
         // The author of the table may not know of the client that joined. Meanwhile all other clients must be served.
         if clients.iter().any(|known| known.name == client.name) {
-            left_out.push(file.left_out());
+            left_out.push(file.omission_warning());
             continue;
         }
         enrolled.push(file);
@@ -84,15 +84,15 @@ pub(super) fn server(
         identity,
         access: Access::Named { clients, ca },
         clients_in: Some(state_dir.clone()),
-        headed: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),
+        header_targets: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),
         token_parser: TokenParser::Cleartext,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
         transport: transport::settings(layers)?,
-        control: control::settings(layers, flags::NAMES)?,
+        control: control::settings(layers, flags::CONTROL_FLAGS)?,
     };
     Ok(Server {
         settings,
-        kept: layers.kept(),
+        restart_settings: layers.restart_settings(),
         make_psk,
         warnings,
         state_dir,
@@ -187,14 +187,14 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         forwards,
         proxy_users: proxy_users(layers)?,
         reverse,
-        headed: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),
+        header_targets: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),
         sends_sources: layers.get(&flags::SEND_APP_ADDRESSES)?,
         tun,
         offer,
         trust: first.trust,
         identity: first.identity,
         transport: transport::settings(layers)?,
-        control: control::settings(layers, flags::NAMES)?,
+        control: control::settings(layers, flags::CONTROL_FLAGS)?,
     })
 }
 
@@ -375,10 +375,13 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
             ));
         }
     }
-    for (way, port) in [(Way::Redirect, redirect), (Way::Tproxy, tproxy)] {
+    for (method, port) in [
+        (DivertMethod::Redirect, redirect),
+        (DivertMethod::Tproxy, tproxy),
+    ] {
         forwards.extend(
             port.into_iter()
-                .flat_map(|port| transparent::forwards(way, port)),
+                .flat_map(|port| transparent::forwards(method, port)),
         );
     }
     Ok(forwards)

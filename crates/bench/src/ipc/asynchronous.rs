@@ -1,14 +1,14 @@
 //! Asynchronous calls from coroutines: there are as many coroutines as calls in flight.
 
-use std::cell::Cell as Shared;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use quictun_ipc::{Client, Executor, Message, cycles};
 
-use super::peer::{Peer, WORK, statistics};
-use super::results::{Cell, Sample};
+use super::peer::{ServerProcess, WORK, statistics};
+use super::results::{CallCell, CallSample};
 use crate::machine::cpu_ns;
 
 /// The original's number of warm-up calls. Here the warm-up doubles its calls until it takes an eighth of a run, or
@@ -25,12 +25,12 @@ struct Caller {
 }
 
 pub(crate) fn measure(
-    cell: &Cell,
+    cell: &CallCell,
     cores: [usize; 2],
     repeats: usize,
     run: Duration,
-) -> Result<Vec<Sample>> {
-    let (peer, client, executor) = Peer::with_client(cores[1], cell.policy, 0)?;
+) -> Result<Vec<CallSample>> {
+    let (peer, client, executor) = ServerProcess::with_client(cores[1], cell.policy, 0)?;
     let mut caller = Caller {
         client,
         executor,
@@ -44,18 +44,18 @@ pub(crate) fn measure(
     }
     let fits = u128::from(calls) * run.as_nanos() / elapsed.as_nanos().max(1);
     let calls = u64::try_from(fits).unwrap_or(u64::MAX).clamp(64, CALLS_MAX);
-    let samples: Result<Vec<Sample>> = (0..repeats).map(|_| caller.run(calls)).collect();
+    let samples: Result<Vec<CallSample>> = (0..repeats).map(|_| caller.run(calls)).collect();
     drop(caller);
     peer.end()?;
     samples
 }
 
 impl Caller {
-    fn run(&mut self, calls: u64) -> Result<Sample> {
+    fn run(&mut self, calls: u64) -> Result<CallSample> {
         let (server_before, server_cpu) = statistics(&self.client, &mut self.executor)?;
         let client_before = self.client.counters().notifications;
-        let left = Rc::new(Shared::new(calls));
-        let answered = Rc::new(Shared::new(0_u64));
+        let left = Rc::new(Cell::new(calls));
+        let answered = Rc::new(Cell::new(0_u64));
         for _ in 0..self.concurrency {
             let (client, left, answered) = (self.client.clone(), left.clone(), answered.clone());
             let load = self.load;
@@ -83,7 +83,7 @@ impl Caller {
         );
         let to_server = self.client.counters().notifications - client_before;
         let (to_client, server_cpu_after) = statistics(&self.client, &mut self.executor)?;
-        Ok(Sample {
+        Ok(CallSample {
             calls,
             ticks,
             elapsed,

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use quictun_ipc::WaitPolicy;
-use quictun_lab::chart::{self, Across, Line, Panel, Stroke};
+use quictun_lab::chart::{self, Panel, Series, Stroke, XDivision};
 
 use super::published;
-use super::results::{Cell, LOADED, Results, Row};
+use super::results::{CallCell, CallRow, LOADED, Results};
 use crate::kind::{Kind, Placement};
 
 /// The range of an axis for shares of calls.
@@ -36,23 +36,23 @@ fn cycles(results: &Results) -> Panel {
         let [ours, theirs] =
             ["async", "published"].map(|name| format!("{name}, {}", placement.word()));
         let cycles = rows.iter().map(|row| (calls(row), row.cycles[0]));
-        lines.push(Line::new(ours, style, Stroke::Marked, cycles));
+        lines.push(Series::new(ours, style, Stroke::Marked, cycles));
         let cycles = rows.iter().filter_map(|row| {
             let cycles = published::asynchronous(placement, row.cell.concurrency)?;
             Some((calls(row), f64::from(cycles)))
         });
-        lines.push(Line::new(theirs, style, Stroke::Dashed, cycles));
+        lines.push(Series::new(theirs, style, Stroke::Dashed, cycles));
     }
     let kinds = [(Kind::Futex, 2), (Kind::SeqPacket, 4)];
     for ((kind, style), at) in kinds.into_iter().flat_map(|kind| [(kind, 0), (kind, 1)]) {
-        let is_wanted = |cell: &Cell| {
+        let is_wanted = |cell: &CallCell| {
             cell.kind == kind && cell.placement == Placement::ALL[at] && cell.concurrency == 1
         };
         let one = results.rows.iter().find(|row| is_wanted(&row.cell));
         lines.extend(one.map(|row| {
             let name = format!("{}, {}", kind.word(), Placement::ALL[at].word());
             let level = [(1.0, row.cycles[0]), (last, row.cycles[0])];
-            Line::new(name, style + at, Stroke::Marked, level)
+            Series::new(name, style + at, Stroke::Marked, level)
         }));
     }
     against_calls("Cycles per call", Vec::new(), lines)
@@ -65,22 +65,22 @@ fn notifications(results: &Results) -> Panel {
         let [ours, theirs] =
             ["to the server", "published"].map(|name| format!("{name}, {}", placement.word()));
         let shares = rows.iter().map(|row| (calls(row), row.to_server));
-        lines.push(Line::new(ours, style, Stroke::Marked, shares));
+        lines.push(Series::new(ours, style, Stroke::Marked, shares));
         let shares = rows.iter().filter_map(|row| {
             let (server, _) = published::notifications(placement, row.cell.concurrency)?;
             Some((calls(row), server))
         });
-        lines.push(Line::new(theirs, style, Stroke::Dashed, shares));
+        lines.push(Series::new(theirs, style, Stroke::Dashed, shares));
     }
     against_calls("Notifications per call", SHARES.into(), lines)
 }
 
-fn against_calls(title: &str, room: Vec<f64>, lines: Vec<Line>) -> Panel {
+fn against_calls(title: &str, room: Vec<f64>, lines: Vec<Series>) -> Panel {
     Panel {
         title: title.to_owned(),
-        up: String::new(),
-        along: "calls under way".to_owned(),
-        across: Across::Doublings,
+        y_title: String::new(),
+        x_title: "calls under way".to_owned(),
+        x_division: XDivision::Doublings,
         room,
         lines,
     }
@@ -88,7 +88,7 @@ fn against_calls(title: &str, room: Vec<f64>, lines: Vec<Line>) -> Panel {
 
 fn loads(results: &Results) -> Panel {
     let places: BTreeSet<u32> = results.rows.iter().map(|row| row.cell.load).collect();
-    let place_of = |row: &Row| number(places.range(..row.cell.load).count());
+    let place_of = |row: &CallRow| number(places.range(..row.cell.load).count());
     let mut lines = Vec::new();
     for (style, placement) in Placement::ALL.into_iter().enumerate() {
         // On two cores, neither side polls before it sleeps, as in the original. Otherwise there are hardly any
@@ -97,12 +97,12 @@ fn loads(results: &Results) -> Panel {
             Placement::OneCore => results.options.policy,
             Placement::TwoCores => WaitPolicy::Interrupt,
         };
-        let is_wanted = |cell: &Cell| {
+        let is_wanted = |cell: &CallCell| {
             cell.kind == Kind::Asynchronous
                 && (cell.placement, cell.policy) == (placement, policy)
                 && cell.concurrency == LOADED
         };
-        let mut rows: Vec<&Row> = results
+        let mut rows: Vec<&CallRow> = results
             .rows
             .iter()
             .filter(|row| is_wanted(&row.cell))
@@ -114,27 +114,27 @@ fn loads(results: &Results) -> Panel {
         let [server, client] =
             ["server", "client"].map(|end| format!("to the {end}, {}", placement.word()));
         let shares = rows.iter().map(|row| (place_of(row), row.to_server));
-        lines.push(Line::new(server, style, Stroke::Marked, shares));
+        lines.push(Series::new(server, style, Stroke::Marked, shares));
         let shares = rows.iter().map(|row| (place_of(row), row.to_client));
-        lines.push(Line::new(client, style, Stroke::Dashed, shares));
+        lines.push(Series::new(client, style, Stroke::Dashed, shares));
     }
     Panel {
         title: "Notifications per call at 32 calls".to_owned(),
-        up: String::new(),
-        along: "the server's load".to_owned(),
-        across: Across::Places(places.iter().map(u32::to_string).collect()),
+        y_title: String::new(),
+        x_title: "the server's load".to_owned(),
+        x_division: XDivision::Categories(places.iter().map(u32::to_string).collect()),
         room: SHARES.into(),
         lines,
     }
 }
 
-fn curve(results: &Results, placement: Placement) -> Vec<&Row> {
+fn curve(results: &Results, placement: Placement) -> Vec<&CallRow> {
     let policy = results.options.policy;
-    let is_wanted = |cell: &Cell| {
+    let is_wanted = |cell: &CallCell| {
         cell.kind == Kind::Asynchronous
             && (cell.placement, cell.policy, cell.load) == (placement, policy, 0)
     };
-    let mut rows: Vec<&Row> = results
+    let mut rows: Vec<&CallRow> = results
         .rows
         .iter()
         .filter(|row| is_wanted(&row.cell))
@@ -143,7 +143,7 @@ fn curve(results: &Results, placement: Placement) -> Vec<&Row> {
     rows
 }
 
-fn calls(row: &Row) -> f64 {
+fn calls(row: &CallRow) -> f64 {
     number(row.cell.concurrency)
 }
 

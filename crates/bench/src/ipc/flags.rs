@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Command};
 use quictun_ipc::WaitPolicy;
 
 use crate::flags::{
-    OnlyForItself, count_of, counts_of, list, number, number_of, numbers, svg, svg_of, switch,
+    InvalidHelperFlag, count_of, counts_of, list, number, number_of, numbers, svg, svg_of, switch,
     words_of,
 };
 use crate::kind::Kind;
@@ -50,19 +50,19 @@ pub(crate) struct Options {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Invocation {
     Measure(Options),
-    Serve(Part),
+    Serve(ServerOptions),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct ServerOptions {
     pub(crate) kind: Kind,
     pub(crate) cpu: usize,
     pub(crate) policy: WaitPolicy,
 }
 
-impl Part {
+impl ServerOptions {
     fn parse(words: &[&str]) -> Option<Self> {
         let [kind, cpu, policy] = *words else {
             return None;
@@ -119,12 +119,14 @@ pub(crate) fn command() -> Command {
         .arg(switch("force", "Measure even if the machine is busy, and note that in the result"))
 }
 
-pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
+pub(crate) fn parse(matches: &ArgMatches) -> Result<Invocation, InvalidHelperFlag> {
     if let Some(words) = words_of(matches, PEER) {
-        return Part::parse(&words).map(Asked::Serve).ok_or(OnlyForItself {
-            flag: "--peer",
-            program: PROGRAM,
-        });
+        return ServerOptions::parse(&words)
+            .map(Invocation::Serve)
+            .ok_or(InvalidHelperFlag {
+                flag: "--peer",
+                program: PROGRAM,
+            });
     }
     let policy = matches
         .get_one::<String>("policy")
@@ -136,7 +138,7 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
             .collect::<Vec<_>>()
     });
     let is_wanted = |section: &Section| only.as_ref().is_none_or(|only| only.contains(section));
-    Ok(Asked::Measure(Options {
+    Ok(Invocation::Measure(Options {
         sections: Section::ALL.into_iter().filter(is_wanted).collect(),
         concurrency: counts_of(matches, "concurrency"),
         policy: policy_of(policy),
@@ -158,7 +160,7 @@ mod tests {
         let words = std::iter::once("ipc").chain(line.split_whitespace());
         let matches = command().try_get_matches_from(words).expect("valid flags");
         match parse(&matches) {
-            Ok(Asked::Measure(options)) => options,
+            Ok(Invocation::Measure(options)) => options,
             other => panic!("{line}: not a measurement: {other:?}"),
         }
     }
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_counts() {
+    fn every_flag_has_an_effect() {
         let line = "--concurrency 3,7 --policy polling --repeats 2 --run-ms 10 --only idle,payload --idle-s 60 --csv --svg f.svg --force";
         let options = options(line);
         assert_eq!(options.concurrency, [3, 7]);

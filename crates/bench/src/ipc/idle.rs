@@ -10,11 +10,11 @@ use anyhow::Result;
 use quictun_ipc::{Executor, WaitPolicy};
 use serde_json::{Value, json};
 
-use super::peer::{Peer, statistics};
+use super::peer::{ServerProcess, statistics};
 use crate::machine::cpu_ns;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Idle {
+pub(crate) struct IdleResult {
     elapsed: Duration,
     client_cpu: Duration,
     server_cpu: Duration,
@@ -22,7 +22,7 @@ pub(crate) struct Idle {
     sleeps: u64,
 }
 
-impl Idle {
+impl IdleResult {
     pub(crate) fn sentence(&self) -> String {
         format!(
             "\nNothing to do for {:.1} s: the client used {:.3} ms of processor time, the server {:.3} ms; the client slept {} times\n",
@@ -57,8 +57,8 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-pub(crate) fn measure(cores: [usize; 2], policy: WaitPolicy, time: Duration) -> Result<Idle> {
-    let (peer, client, mut executor) = Peer::with_client(cores[1], policy, 0)?;
+pub(crate) fn measure(cores: [usize; 2], policy: WaitPolicy, time: Duration) -> Result<IdleResult> {
+    let (peer, client, mut executor) = ServerProcess::with_client(cores[1], policy, 0)?;
     let server_cpu =
         |executor: &mut Executor| statistics(&client, executor).map(|(_, nanos)| nanos);
     // The first call is discarded, so that work that is done only once does not count.
@@ -73,7 +73,7 @@ pub(crate) fn measure(cores: [usize; 2], policy: WaitPolicy, time: Duration) -> 
     drop(executor);
     drop(client);
     peer.end()?;
-    Ok(Idle {
+    Ok(IdleResult {
         elapsed,
         client_cpu: Duration::from_nanos(after - before),
         server_cpu: Duration::from_nanos(server_after - server_before),

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use quictun_ipc::{WaitPolicy, wake_cost};
 
 use super::flags::{Options, Section};
-use super::results::{Cell, LOADED, Results, Row, Sample};
+use super::results::{CallCell, CallRow, CallSample, LOADED, Results};
 use super::{asynchronous, idle, payload, synchronous, syscalls};
 use crate::kind::{Kind, Placement};
 use crate::machine::{Machine, ratio};
@@ -24,7 +24,7 @@ pub(crate) fn all(options: &Options, say: &dyn Fn(&str)) -> Result<Results> {
     let mut machine = Machine::examine()?;
     refuse(&machine, options)?;
     let wake_cost = wake_cost();
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<CallRow> = Vec::new();
     let cells = cells(options);
     for (number, cell) in cells.iter().enumerate() {
         if !options.json && !options.csv {
@@ -90,8 +90,8 @@ fn refuse(machine: &Machine, options: &Options) -> Result<()> {
 }
 
 /// Returns the cells in their order: baselines, then curves, then loads and modes.
-fn cells(options: &Options) -> Vec<Cell> {
-    let cell = |kind, placement, concurrency| Cell {
+fn cells(options: &Options) -> Vec<CallCell> {
+    let cell = |kind, placement, concurrency| CallCell {
         kind,
         placement,
         policy: options.policy,
@@ -103,7 +103,7 @@ fn cells(options: &Options) -> Vec<Cell> {
     if wanted(Section::Baselines) {
         for kind in [Kind::Futex, Kind::SeqPacket] {
             for placement in Placement::ALL {
-                cells.extend(CALLERS.map(|callers| Cell {
+                cells.extend(CALLERS.map(|callers| CallCell {
                     policy: WaitPolicy::Interrupt,
                     ..cell(kind, placement, callers)
                 }));
@@ -119,13 +119,13 @@ fn cells(options: &Options) -> Vec<Cell> {
     }
     if wanted(Section::Load) {
         for placement in Placement::ALL {
-            cells.extend(LOADS.map(|load| Cell {
+            cells.extend(LOADS.map(|load| CallCell {
                 load,
                 ..cell(Kind::Asynchronous, placement, LOADED)
             }));
         }
         // If neither side polls before it sleeps, as in the original, a server with more work sleeps less often.
-        cells.extend([0].into_iter().chain(LOADS).map(|load| Cell {
+        cells.extend([0].into_iter().chain(LOADS).map(|load| CallCell {
             policy: WaitPolicy::Interrupt,
             load,
             ..cell(Kind::Asynchronous, Placement::TwoCores, LOADED)
@@ -137,7 +137,7 @@ fn cells(options: &Options) -> Vec<Cell> {
             WaitPolicy::Polling,
             WaitPolicy::Hybrid,
         ] {
-            cells.extend(MODES.map(|concurrency| Cell {
+            cells.extend(MODES.map(|concurrency| CallCell {
                 policy,
                 ..cell(Kind::Asynchronous, Placement::TwoCores, concurrency)
             }));
@@ -152,7 +152,7 @@ fn cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-fn measure(cell: &Cell, machine: &Machine, options: &Options) -> Result<Vec<Sample>> {
+fn measure(cell: &CallCell, machine: &Machine, options: &Options) -> Result<Vec<CallSample>> {
     let [first, second] = machine.cores;
     let cores = match cell.placement {
         Placement::OneCore => [first, first],
@@ -165,16 +165,17 @@ fn measure(cell: &Cell, machine: &Machine, options: &Options) -> Result<Vec<Samp
     }
 }
 
-fn row(cell: Cell, samples: &[Sample], floor: f64) -> Row {
-    let sum = |value: fn(&Sample) -> u64| samples.iter().map(value).sum::<u64>();
-    let nanos =
-        |value: fn(&Sample) -> Duration| samples.iter().map(value).sum::<Duration>().as_secs_f64();
+fn row(cell: CallCell, samples: &[CallSample], floor: f64) -> CallRow {
+    let sum = |value: fn(&CallSample) -> u64| samples.iter().map(value).sum::<u64>();
+    let nanos = |value: fn(&CallSample) -> Duration| {
+        samples.iter().map(value).sum::<Duration>().as_secs_f64()
+    };
     let (calls, elapsed) = (sum(|sample| sample.calls), nanos(|sample| sample.elapsed));
     let share = |value| 100.0 * nanos(value) / elapsed.max(1e-9);
-    Row {
+    CallRow {
         cell,
         calls,
-        cycles: spread::of(&samples.iter().map(Sample::cycles).collect::<Vec<_>>()),
+        cycles: spread::of(&samples.iter().map(CallSample::cycles).collect::<Vec<_>>()),
         to_server: ratio(sum(|sample| sample.to_server), calls.max(1)),
         to_client: ratio(sum(|sample| sample.to_client), calls.max(1)),
         cpu: (cell.kind == Kind::Asynchronous).then(|| {

@@ -14,13 +14,13 @@ mod serve;
 pub(crate) mod synchronous;
 mod syscalls;
 
-pub(crate) use flags::{Asked, PROGRAM, command, parse};
+pub(crate) use flags::{Invocation, PROGRAM, command, parse};
 
 /// Runs a measurement, or serves one. Returns the text to print.
-pub(crate) fn run(asked: &Asked, say: &dyn Fn(&str)) -> anyhow::Result<String> {
+pub(crate) fn run(asked: &Invocation, say: &dyn Fn(&str)) -> anyhow::Result<String> {
     let options = match asked {
-        Asked::Measure(options) => options,
-        Asked::Serve(part) => return serve::run(part).map(|()| String::new()),
+        Invocation::Measure(options) => options,
+        Invocation::Serve(part) => return serve::run(part).map(|()| String::new()),
     };
     let results = measure::all(options, say)?;
     crate::flags::draw(options.svg.as_deref(), || chart::draw(&results))?;

@@ -5,7 +5,7 @@
 //! copy alone, and the time of both steps. The latter is longer if cache lines reach the reader faster than they return
 //! to the next writer.
 
-use std::cell::{Cell as Shared, RefCell};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use quictun_ipc::{Client, Executor, Message, WaitPolicy, cycles};
 use quictun_lab::{put, stats};
 use serde_json::{Value, json};
 
-use super::peer::{PAYLOAD, Peer};
+use super::peer::{PAYLOAD, ServerProcess};
 use crate::machine::{bind, ratio};
 use crate::spread;
 
@@ -38,23 +38,23 @@ const BUFFERS: usize = 4;
 const COPIES: usize = 640;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct PayloadRow {
     pub(crate) bytes: u32,
     /// Cycles per call in the median window: median, minimum and maximum of the runs.
     pub(crate) cycles: [f64; 3],
     /// Medians of the same work on plain memory of two threads, or `None` if it is too short to be measured.
-    pub(crate) plain: Option<Plain>,
+    pub(crate) plain: Option<CopyBaseline>,
 }
 
 /// Cycles that two threads take for the same number of bytes: one writes them, the other copies them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plain {
+pub(crate) struct CopyBaseline {
     pub(crate) copy: f64,
     /// Cycles from one copy to the next. Neither thread ever sleeps.
     pub(crate) both: f64,
 }
 
-impl Row {
+impl PayloadRow {
     /// Returns bytes per nanosecond, which is the same as 10^9 bytes per second.
     pub(crate) fn rate(&self, cycles_per_ns: f64) -> f64 {
         f64::from(self.bytes) * cycles_per_ns / self.cycles[0]
@@ -71,8 +71,8 @@ pub(crate) fn measure(
     policy: WaitPolicy,
     repeats: usize,
     run: Duration,
-) -> Result<Vec<Row>> {
-    let (peer, client, mut executor) = Peer::with_client(cores[1], policy, ARENA)?;
+) -> Result<Vec<PayloadRow>> {
+    let (peer, client, mut executor) = ServerProcess::with_client(cores[1], policy, ARENA)?;
     let mut rows = Vec::new();
     for bytes in SIZES {
         let mut calls = 4 * WINDOW;
@@ -91,12 +91,12 @@ pub(crate) fn measure(
                 both.push(plain.both);
             }
         }
-        rows.push(Row {
+        rows.push(PayloadRow {
             bytes,
             cycles: spread::of(&runs),
             plain: stats::median(&copies)
                 .zip(stats::median(&both))
-                .map(|(copy, both)| Plain { copy, both }),
+                .map(|(copy, both)| CopyBaseline { copy, both }),
         });
     }
     drop((client, executor));
@@ -106,8 +106,8 @@ pub(crate) fn measure(
 
 /// Makes `calls` calls. Returns the ticks per call in the median window.
 fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Result<f64> {
-    let left = Rc::new(Shared::new(calls));
-    let answered = Rc::new(Shared::new(0_u64));
+    let left = Rc::new(Cell::new(calls));
+    let answered = Rc::new(Cell::new(0_u64));
     let marks = Rc::new(RefCell::new(Vec::new()));
     for _ in 0..UNDER_WAY {
         let (client, left) = (client.clone(), left.clone());
@@ -181,7 +181,7 @@ fn expected(bytes: u32, seed: u64) -> u64 {
 }
 
 /// Measures plain memory of two threads; the one on the other core writes. Returns medians of many copies.
-fn plain(cores: [usize; 2], bytes: usize) -> Result<Plain> {
+fn plain(cores: [usize; 2], bytes: usize) -> Result<CopyBaseline> {
     let (give, given) = sync_channel::<Vec<u8>>(BUFFERS);
     let (back, again) = sync_channel::<Vec<u8>>(BUFFERS);
     let writer = std::thread::spawn(move || -> Result<()> {
@@ -218,7 +218,7 @@ fn plain(cores: [usize; 2], bytes: usize) -> Result<Plain> {
         .join()
         .map_err(|_| anyhow::anyhow!("the thread on core {} panicked", cores[1]))??;
     times.sort_unstable();
-    Ok(Plain {
+    Ok(CopyBaseline {
         copy: ratio(times.get(COPIES / 2).copied().unwrap_or(1), 1),
         both: window(&marks).context("too few copies")?,
     })
@@ -236,7 +236,7 @@ fn look<T>(from: &Receiver<T>) -> Option<T> {
     }
 }
 
-pub(crate) fn table(rows: &[Row], cycles_per_ns: f64) -> String {
+pub(crate) fn table(rows: &[PayloadRow], cycles_per_ns: f64) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -266,7 +266,7 @@ pub(crate) fn table(rows: &[Row], cycles_per_ns: f64) -> String {
     text
 }
 
-pub(crate) fn csv(rows: &[Row], cycles_per_ns: f64) -> String {
+pub(crate) fn csv(rows: &[PayloadRow], cycles_per_ns: f64) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -292,8 +292,8 @@ pub(crate) fn csv(rows: &[Row], cycles_per_ns: f64) -> String {
     text
 }
 
-pub(crate) fn json(rows: &[Row], cycles_per_ns: f64) -> Vec<Value> {
-    let one = |row: &Row| {
+pub(crate) fn json(rows: &[PayloadRow], cycles_per_ns: f64) -> Vec<Value> {
+    let one = |row: &PayloadRow| {
         json!({
             "bytes": row.bytes,
             "cycles": spread::json(row.cycles),

@@ -12,7 +12,7 @@ use quictun_ipc::{Client, Executor, Message, WaitPolicy, connect};
 use crate::kind::Kind;
 
 /// Maximum time that one side waits for the other.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Call that makes the server square a matrix.
 pub(crate) const WORK: u16 = 1;
@@ -21,11 +21,11 @@ pub(crate) const STATISTICS: u16 = 2;
 /// Call that makes the server add up the payload.
 pub(crate) const PAYLOAD: u16 = 3;
 
-pub(crate) struct Peer {
+pub(crate) struct ServerProcess {
     child: Child,
 }
 
-impl Peer {
+impl ServerProcess {
     pub(crate) fn start(kind: Kind, cpu: usize, policy: WaitPolicy) -> Result<(Self, OwnedFd)> {
         let (here, there) = quictun_ipc::sockets().context("creating a socket pair")?;
         let program = std::env::current_exe().context("finding this program")?;
@@ -50,8 +50,7 @@ impl Peer {
         arena: u32,
     ) -> Result<(Self, Client, Executor)> {
         let (peer, socket) = Self::start(Kind::Asynchronous, cpu, policy)?;
-        let channel =
-            connect(socket, arena, 1, PATIENCE).context("connecting to the IPC server")?;
+        let channel = connect(socket, arena, 1, TIMEOUT).context("connecting to the IPC server")?;
         let (client, executor) = Client::new(channel, policy);
         Ok((peer, client, executor))
     }
@@ -70,7 +69,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // The process still runs only if something went wrong.
         if matches!(self.child.try_wait(), Ok(None)) && self.child.kill().is_ok() {

@@ -3,8 +3,8 @@
 use quictun_lab::{BUILD_PROFILE, put};
 use serde_json::{Value, json};
 
-use super::idle::Idle;
-use super::results::{Cell, LOADED, Results, Row};
+use super::idle::IdleResult;
+use super::results::{CallCell, CallRow, LOADED, Results};
 use super::{payload, published, syscalls};
 use crate::kind::{Kind, Placement};
 use crate::spread;
@@ -50,7 +50,7 @@ pub(crate) fn table(results: &Results) -> String {
         + &results
             .idle
             .as_ref()
-            .map(Idle::sentence)
+            .map(IdleResult::sentence)
             .unwrap_or_default()
 }
 
@@ -59,8 +59,8 @@ const HEADING: &str = concat!(
     "      ns   to srv   to clt cpu clt srv published  their ntfn     floor",
 );
 
-fn table_row(row: &Row, cycles_per_ns: f64) -> String {
-    let Cell {
+fn table_row(row: &CallRow, cycles_per_ns: f64) -> String {
+    let CallCell {
         concurrency, load, ..
     } = row.cell;
     let [median, least, most] = row.cycles;
@@ -88,21 +88,21 @@ fn table_row(row: &Row, cycles_per_ns: f64) -> String {
     )
 }
 
-fn words(row: &Row) -> [&'static str; 3] {
+fn words(row: &CallRow) -> [&'static str; 3] {
     let cell = &row.cell;
     [cell.kind.word(), cell.placement.word(), cell.policy.word()]
 }
 
-fn groups(results: &Results) -> [(&'static str, Vec<&Row>); 3] {
+fn groups(results: &Results) -> [(&'static str, Vec<&CallRow>); 3] {
     let rows =
-        |wanted: &dyn Fn(&Row) -> bool| results.rows.iter().filter(|row| wanted(row)).collect();
+        |wanted: &dyn Fn(&CallRow) -> bool| results.rows.iter().filter(|row| wanted(row)).collect();
     let policy = results.options.policy;
-    let is_curve = |row: &Row| {
+    let is_curve = |row: &CallRow| {
         row.cell.load == 0 && (row.cell.policy == policy || row.cell.kind != Kind::Asynchronous)
     };
     // The rows with a load begin with one without load, even if that is not a point of the curve.
     let is_load =
-        |row: &Row| row.cell.load > 0 || (!is_curve(row) && row.cell.concurrency == LOADED);
+        |row: &CallRow| row.cell.load > 0 || (!is_curve(row) && row.cell.concurrency == LOADED);
     [
         (
             "Calls, by how many are under way (B1, B2, B3)",
@@ -119,7 +119,7 @@ fn groups(results: &Results) -> [(&'static str, Vec<&Row>); 3] {
     ]
 }
 
-fn published(row: &Row) -> Option<u32> {
+fn published(row: &CallRow) -> Option<u32> {
     match row.cell.kind {
         Kind::Asynchronous if row.cell.load == 0 => {
             published::asynchronous(row.cell.placement, row.cell.concurrency)
@@ -131,18 +131,18 @@ fn published(row: &Row) -> Option<u32> {
     }
 }
 
-fn their_notifications(row: &Row) -> Option<(f64, f64)> {
+fn their_notifications(row: &CallRow) -> Option<(f64, f64)> {
     (row.cell.kind == Kind::Asynchronous && row.cell.load == 0)
         .then(|| published::notifications(row.cell.placement, row.cell.concurrency))
         .flatten()
 }
 
-fn is_below(row: &Row) -> bool {
+fn is_below(row: &CallRow) -> bool {
     row.cycles[1] < row.floor
 }
 
 /// Returns the faster baseline on the same cores, of both kinds and all numbers of callers.
-fn baseline(results: &Results, placement: Placement) -> Option<&Row> {
+fn baseline(results: &Results, placement: Placement) -> Option<&CallRow> {
     let rows = results.rows.iter();
     let sync =
         rows.filter(|row| row.cell.kind != Kind::Asynchronous && row.cell.placement == placement);
@@ -178,7 +178,7 @@ pub(crate) fn csv(results: &Results) -> String {
     );
     let noise = results.noise.as_deref().unwrap_or_default();
     for row in &results.rows {
-        let Cell {
+        let CallCell {
             concurrency, load, ..
         } = row.cell;
         let [kind, place, policy] = words(row);
@@ -198,7 +198,11 @@ pub(crate) fn csv(results: &Results) -> String {
     }
     text + &payload::csv(&results.payloads, results.machine.cycles_per_ns)
         + &syscalls::csv(&results.syscalls)
-        + &results.idle.as_ref().map(Idle::csv).unwrap_or_default()
+        + &results
+            .idle
+            .as_ref()
+            .map(IdleResult::csv)
+            .unwrap_or_default()
 }
 
 pub(crate) fn json(results: &Results) -> String {
@@ -244,7 +248,7 @@ pub(crate) fn json(results: &Results) -> String {
         "results": rows,
         "payloads": payload::json(&results.payloads, machine.cycles_per_ns),
         "syscalls": syscalls::json(&results.syscalls),
-        "idle": results.idle.as_ref().map(Idle::json),
+        "idle": results.idle.as_ref().map(IdleResult::json),
     });
     format!("{all:#}\n")
 }

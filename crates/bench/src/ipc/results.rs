@@ -5,7 +5,7 @@ use std::time::Duration;
 use quictun_ipc::WaitPolicy;
 
 use super::flags::Options;
-use super::idle::Idle;
+use super::idle::IdleResult;
 use super::{payload, syscalls};
 use crate::kind::{Kind, Placement};
 use crate::machine::{Machine, ratio};
@@ -14,7 +14,7 @@ use crate::machine::{Machine, ratio};
 pub(crate) const LOADED: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct CallCell {
     pub(crate) kind: Kind,
     pub(crate) placement: Placement,
     pub(crate) policy: WaitPolicy,
@@ -23,7 +23,7 @@ pub(crate) struct Cell {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sample {
+pub(crate) struct CallSample {
     pub(crate) calls: u64,
     pub(crate) ticks: u64,
     pub(crate) elapsed: Duration,
@@ -33,15 +33,15 @@ pub(crate) struct Sample {
     pub(crate) server_cpu: Duration,
 }
 
-impl Sample {
+impl CallSample {
     pub(crate) fn cycles(&self) -> f64 {
         ratio(self.ticks, self.calls)
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) cell: Cell,
+pub(crate) struct CallRow {
+    pub(crate) cell: CallCell,
     pub(crate) calls: u64,
     /// Cycles per call: median, minimum, maximum.
     pub(crate) cycles: [f64; 3],
@@ -58,10 +58,10 @@ pub(crate) struct Results {
     pub(crate) machine: Machine,
     pub(crate) wake_cost: u64,
     pub(crate) options: Options,
-    pub(crate) rows: Vec<Row>,
-    pub(crate) payloads: Vec<payload::Row>,
+    pub(crate) rows: Vec<CallRow>,
+    pub(crate) payloads: Vec<payload::PayloadRow>,
     /// The rows, or the reason why there are none.
-    pub(crate) syscalls: Result<Vec<syscalls::Row>, String>,
-    pub(crate) idle: Option<Idle>,
+    pub(crate) syscalls: Result<Vec<syscalls::SyscallRow>, String>,
+    pub(crate) idle: Option<IdleResult>,
     pub(crate) noise: Option<String>,
 }

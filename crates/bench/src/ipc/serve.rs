@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use quictun_ipc::{Channel, Message, Request, Server, WaitPolicy, accept};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::flags::Part;
-use super::peer::{PATIENCE, PAYLOAD, WORK};
+use super::flags::ServerOptions;
+use super::peer::{PAYLOAD, TIMEOUT, WORK};
 use super::synchronous::next;
 use crate::kind::Kind;
 use crate::machine::{bind, cpu_ns};
@@ -16,16 +16,16 @@ use crate::machine::{bind, cpu_ns};
 /// Maximum rows of the matrix that a call may ask for.
 const MATRIX_MAX: usize = 64;
 
-pub(crate) fn run(part: &Part) -> Result<()> {
+pub(crate) fn run(part: &ServerOptions) -> Result<()> {
     bind(part.cpu)?;
     let socket = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
         .context("duplicating standard input")?;
     match part.kind {
-        Kind::Asynchronous => serve(accept(socket, PATIENCE)?, part.policy),
+        Kind::Asynchronous => serve(accept(socket, TIMEOUT)?, part.policy),
         Kind::Futex => {
-            let mut channel = accept(socket, PATIENCE)?;
+            let mut channel = accept(socket, TIMEOUT)?;
             while let Some(message) = next(&mut channel) {
                 if channel.push(message) != Ok(true) {
                     break;
@@ -44,7 +44,7 @@ pub(crate) fn run(part: &Part) -> Result<()> {
 
 fn serve(channel: Channel, policy: WaitPolicy) {
     let (server, mut executor) = Server::new(channel, policy);
-    let mut work = Work::default();
+    let mut work = ServerWork::default();
     executor.spawner().spawn(1, async move {
         while let Ok(request) = server.recv().await {
             let message = request.message();
@@ -89,12 +89,12 @@ fn sum(server: &Server, request: &Request) -> u64 {
 
 /// The work of the original's server per call: four squarings of a matrix.
 #[derive(Default)]
-struct Work {
+struct ServerWork {
     matrix: Vec<u64>,
     square: Vec<u64>,
 }
 
-impl Work {
+impl ServerWork {
     fn run(&mut self, rows: u32) {
         let rows = (rows as usize).min(MATRIX_MAX);
         if rows == 0 {

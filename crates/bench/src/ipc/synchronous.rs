@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use quictun_ipc::{Channel, Message, WaitPolicy, connect, cycles};
-use quictun_shmq::Sleep;
+use quictun_shmq::SleepMode;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::peer::{PATIENCE, Peer};
-use super::results::{Cell, Sample};
+use super::peer::{ServerProcess, TIMEOUT};
+use super::results::{CallCell, CallSample};
 use crate::kind::Kind;
 use crate::machine::{bind, pause};
 
@@ -23,7 +23,7 @@ pub(crate) fn next(channel: &mut Channel) -> Option<Message> {
         if let Some(message) = channel.pop().ok()? {
             return Some(message);
         }
-        if channel.arm(Sleep::Futex) {
+        if channel.arm(SleepMode::Futex) {
             channel.wait(None);
         } else {
             channel.disarm();
@@ -31,12 +31,12 @@ pub(crate) fn next(channel: &mut Channel) -> Option<Message> {
     }
 }
 
-enum Way {
+enum BaselineTransport {
     Shared(Box<Channel>),
     Socket(OwnedFd),
 }
 
-impl Way {
+impl BaselineTransport {
     /// Makes one call, with one byte in each direction. Returns true if there was an answer.
     fn call(&mut self) -> bool {
         match self {
@@ -57,32 +57,32 @@ impl Way {
 
 /// Runs a cell `repeats` times, with a thread and a server for each of its callers.
 pub(crate) fn measure(
-    cell: &Cell,
+    cell: &CallCell,
     cores: [usize; 2],
     repeats: usize,
     run: Duration,
-) -> Result<Vec<Sample>> {
+) -> Result<Vec<CallSample>> {
     let mut ways = Vec::new();
     let mut peers = Vec::new();
     for number in 0..cell.concurrency {
-        let (peer, socket) = Peer::start(cell.kind, cores[1], WaitPolicy::Interrupt)?;
+        let (peer, socket) = ServerProcess::start(cell.kind, cores[1], WaitPolicy::Interrupt)?;
         peers.push(peer);
         ways.push(match cell.kind {
-            Kind::SeqPacket => Way::Socket(socket),
+            Kind::SeqPacket => BaselineTransport::Socket(socket),
             Kind::Asynchronous | Kind::Futex => {
-                Way::Shared(Box::new(connect(socket, 0, number as u64, PATIENCE)?))
+                BaselineTransport::Shared(Box::new(connect(socket, 0, number as u64, TIMEOUT)?))
             }
         });
     }
-    let samples: Result<Vec<Sample>> = (0..repeats)
+    let samples: Result<Vec<CallSample>> = (0..repeats)
         .map(|_| once(&mut ways, cores[0], run))
         .collect();
     drop(ways);
-    peers.into_iter().try_for_each(Peer::end)?;
+    peers.into_iter().try_for_each(ServerProcess::end)?;
     samples
 }
 
-fn once(ways: &mut [Way], core: usize, run: Duration) -> Result<Sample> {
+fn once(ways: &mut [BaselineTransport], core: usize, run: Duration) -> Result<CallSample> {
     let (stop, calls, failed) = (
         AtomicBool::new(false),
         AtomicU64::new(0),
@@ -119,10 +119,10 @@ fn once(ways: &mut [Way], core: usize, run: Duration) -> Result<Sample> {
         !failed.load(Ordering::Relaxed),
         "a server stopped answering"
     );
-    Ok(Sample {
+    Ok(CallSample {
         calls: calls.load(Ordering::Relaxed).max(1),
         ticks,
         elapsed,
-        ..Sample::default()
+        ..CallSample::default()
     })
 }

@@ -21,7 +21,7 @@ const CONCURRENCY: [u16; 4] = [1, 8, 64, 512];
 const PAGES: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum SyscallMethod {
     /// One system call per operation.
     Plain,
     /// A batch, for which the kernel is entered once.
@@ -30,7 +30,7 @@ pub(crate) enum Way {
     Polled,
 }
 
-impl Way {
+impl SyscallMethod {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Plain => "a call each",
@@ -41,8 +41,8 @@ impl Way {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) way: Way,
+pub(crate) struct SyscallRow {
+    pub(crate) way: SyscallMethod,
     pub(crate) maps: bool,
     pub(crate) concurrency: u16,
     /// Cycles per operation: median, minimum, maximum.
@@ -51,7 +51,7 @@ pub(crate) struct Row {
     pub(crate) enters: f64,
 }
 
-impl Row {
+impl SyscallRow {
     fn what(&self) -> &'static str {
         if self.maps {
             "map and unmap"
@@ -63,11 +63,11 @@ impl Row {
     /// Returns the original's cycles and, if it gives them, the number of times that it entered its kernel.
     fn published(&self) -> Option<(u32, Option<f64>)> {
         match (self.maps, self.way, self.concurrency) {
-            (true, Way::Plain, _) => Some((8172, None)),
-            (true, Way::Batch, 8) => Some((22732, Some(0.125))),
-            (true, Way::Batch, 512) => Some((6136, Some(0.025))),
-            (true, Way::Polled, 8) => Some((20079, Some(0.144))),
-            (true, Way::Polled, 512) => Some((5286, Some(0.032))),
+            (true, SyscallMethod::Plain, _) => Some((8172, None)),
+            (true, SyscallMethod::Batch, 8) => Some((22732, Some(0.125))),
+            (true, SyscallMethod::Batch, 512) => Some((6136, Some(0.025))),
+            (true, SyscallMethod::Polled, 8) => Some((20079, Some(0.144))),
+            (true, SyscallMethod::Polled, 512) => Some((5286, Some(0.032))),
             _ => None,
         }
     }
@@ -78,18 +78,22 @@ pub(crate) fn measure(
     cores: [usize; 2],
     repeats: usize,
     run: Duration,
-) -> Result<Result<Vec<Row>, String>> {
+) -> Result<Result<Vec<SyscallRow>, String>> {
     bind(cores[0])?;
     let mut rows = Vec::new();
     for maps in [true, false] {
-        for way in [Way::Plain, Way::Batch, Way::Polled] {
-            let sizes: &[u16] = if way == Way::Plain {
+        for way in [
+            SyscallMethod::Plain,
+            SyscallMethod::Batch,
+            SyscallMethod::Polled,
+        ] {
+            let sizes: &[u16] = if way == SyscallMethod::Plain {
                 &[1]
             } else {
                 &CONCURRENCY
             };
             for &concurrency in sizes {
-                let poll_on = (way == Way::Polled).then(|| u32::try_from(cores[1]).ok());
+                let poll_on = (way == SyscallMethod::Polled).then(|| u32::try_from(cores[1]).ok());
                 let entries = u32::from(concurrency);
                 let mut batches = match Batches::new(entries, PAGES, poll_on.flatten()) {
                     Err(error @ BatchError::Unavailable(_)) => return Ok(Err(error.to_string())),
@@ -104,12 +108,12 @@ pub(crate) fn measure(
 
 fn row(
     batches: &mut Batches,
-    way: Way,
+    way: SyscallMethod,
     maps: bool,
     concurrency: u16,
     repeats: usize,
     run: Duration,
-) -> Result<Row> {
+) -> Result<SyscallRow> {
     let (mut samples, mut operations, mut enters) = (Vec::new(), 0_u64, 0_u64);
     // The first run only warms up.
     for number in 0..=repeats {
@@ -120,7 +124,7 @@ fn row(
             enters += entered;
         }
     }
-    Ok(Row {
+    Ok(SyscallRow {
         way,
         maps,
         concurrency,
@@ -133,7 +137,7 @@ fn row(
 /// entered.
 fn once(
     batches: &mut Batches,
-    way: Way,
+    way: SyscallMethod,
     maps: bool,
     concurrency: u16,
     run: Duration,
@@ -151,7 +155,7 @@ fn once(
                     (true, true) => Operation::Unmap(page),
                 }
             }));
-            if way == Way::Plain {
+            if way == SyscallMethod::Plain {
                 batch
                     .iter()
                     .try_for_each(|operation| batches.call(*operation))?;
@@ -163,13 +167,13 @@ fn once(
         page = (page + usize::from(concurrency)) % PAGES;
     }
     let entered = match way {
-        Way::Plain => done,
-        Way::Batch | Way::Polled => batches.enters() - before,
+        SyscallMethod::Plain => done,
+        SyscallMethod::Batch | SyscallMethod::Polled => batches.enters() - before,
     };
     Ok((done, cycles() - start, entered))
 }
 
-pub(crate) fn table(rows: &Result<Vec<Row>, String>) -> String {
+pub(crate) fn table(rows: &Result<Vec<SyscallRow>, String>) -> String {
     let rows = match rows {
         Err(why) => return format!("\nNo system calls in batches (B9): {why}\n"),
         Ok(rows) if rows.is_empty() => return String::new(),
@@ -200,7 +204,7 @@ pub(crate) fn table(rows: &Result<Vec<Row>, String>) -> String {
     text
 }
 
-pub(crate) fn csv(rows: &Result<Vec<Row>, String>) -> String {
+pub(crate) fn csv(rows: &Result<Vec<SyscallRow>, String>) -> String {
     let rows = rows.as_deref().unwrap_or_default();
     if rows.is_empty() {
         return String::new();
@@ -222,8 +226,8 @@ pub(crate) fn csv(rows: &Result<Vec<Row>, String>) -> String {
     text
 }
 
-pub(crate) fn json(rows: &Result<Vec<Row>, String>) -> Value {
-    let one = |row: &Row| {
+pub(crate) fn json(rows: &Result<Vec<SyscallRow>, String>) -> Value {
+    let one = |row: &SyscallRow| {
         json!({
             "way": row.way.word(),
             "what": row.what(),

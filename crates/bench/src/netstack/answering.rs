@@ -16,13 +16,13 @@ use quictun_netstack::Config;
 use quictun_stackd::netstackd;
 use quictun_sys::NetNamespace;
 
-use super::duty::Duty;
-use super::in_thread::{self, Shared};
+use super::in_thread::{self, StackCounters};
+use super::service::Service;
 use super::{apart, device, load};
 use crate::machine::{bind, bind_to};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum Responder {
     /// The kernel, on its loopback device.
     Loopback,
     /// The stack in a thread of this process, with or without the device's offload.
@@ -31,16 +31,16 @@ pub(crate) enum Side {
     Apart,
 }
 
-pub(crate) struct Answering {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct RunningResponder {
+    pub(crate) shared: Arc<StackCounters>,
     threads: Vec<JoinHandle<Result<()>>>,
     /// Files in which the kernel reports the run time of each part of the side.
     times: Vec<PathBuf>,
     netstackd: Option<Child>,
-    addresses: Vec<(Duty, SocketAddr)>,
+    addresses: Vec<(Service, SocketAddr)>,
 }
 
-impl Side {
+impl Responder {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Loopback => "kernel loopback",
@@ -54,18 +54,18 @@ impl Side {
     /// core.
     pub(crate) fn start(
         self,
-        duties: &[Duty],
+        duties: &[Service],
         v6: bool,
         cores: [usize; 2],
         network: &NetNamespace,
-    ) -> Result<Answering> {
+    ) -> Result<RunningResponder> {
         let host = if v6 { "fd77::1" } else { "10.77.0.1" };
         let host: IpAddr = host.parse()?;
         let addresses = duties
             .iter()
-            .map(|duty| (*duty, (host, duty.port()).into()));
-        let mut answering = Answering {
-            shared: Arc::new(Shared::default()),
+            .map(|service| (*service, (host, service.port()).into()));
+        let mut answering = RunningResponder {
+            shared: Arc::new(StackCounters::default()),
             threads: Vec::new(),
             times: Vec::new(),
             netstackd: None,
@@ -80,10 +80,10 @@ impl Side {
     }
 }
 
-impl Answering {
+impl RunningResponder {
     fn start_kernel(
         &mut self,
-        duties: &[Duty],
+        duties: &[Service],
         v6: bool,
         cores: [usize; 2],
         network: &NetNamespace,
@@ -91,12 +91,12 @@ impl Answering {
         let host = if v6 { "::1" } else { "127.0.0.1" };
         let address = SocketAddr::new(host.parse()?, 0);
         self.addresses.clear();
-        for duty in duties.iter().copied() {
+        for service in duties.iter().copied() {
             let listener = network.within(|| TcpListener::bind(address))?;
-            self.addresses.push((duty, listener.local_addr()?));
+            self.addresses.push((service, listener.local_addr()?));
             self.spawn(move |shared| {
                 bind(cores[1])?;
-                load::serve(&listener, duty, shared).context("serving a connection")
+                load::serve(&listener, service, shared).context("serving a connection")
             })?;
         }
         Ok(())
@@ -152,16 +152,19 @@ impl Answering {
         Ok(())
     }
 
-    fn spawn(&mut self, serve: impl FnOnce(&Shared) -> Result<()> + Send + 'static) -> Result<()> {
+    fn spawn(
+        &mut self,
+        serve: impl FnOnce(&StackCounters) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
         let shared = self.shared.clone();
         let work = thread::Builder::new().spawn(move || serve(&shared));
         self.threads.push(work.context("starting a thread")?);
         Ok(())
     }
 
-    pub(crate) fn address(&self, duty: Duty) -> Result<SocketAddr> {
+    pub(crate) fn address(&self, service: Service) -> Result<SocketAddr> {
         let mut all = self.addresses.iter();
-        let found = all.find(|(known, _)| *known == duty);
+        let found = all.find(|(known, _)| *known == service);
         found
             .map(|(_, address)| *address)
             .context("no side serves this duty")
@@ -222,7 +225,7 @@ impl Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for RunningResponder {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(child) = &mut self.netstackd {

@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
-use quictun_io::poller::{Key, Patience, Poller};
+use quictun_io::poller::{Key, Poller, WaitPlan};
 use quictun_io::spin::Spin;
-use quictun_netstack::{Event, FlowId};
-use quictun_stackd::netstackd::{PIECE_MOST, Remote, RemoteStack};
+use quictun_netstack::{Event, StackFlowId};
+use quictun_stackd::netstackd::{NetstackProcess, PIECE_MOST, RemoteStack};
 
-use super::duty::Duty;
+use super::service::Service;
 
 /// Maximum sleep, after which the loop checks whether it must end.
 const NAP: Duration = Duration::from_millis(50);
 
-struct Served {
-    duty: Duty,
+struct ServedFlow {
+    service: Service,
     /// Received data that must be echoed.
-    owed: VecDeque<Bytes>,
+    unsent: VecDeque<Bytes>,
 }
 
 struct Applications {
     stack: Rc<RemoteStack>,
-    flows: BTreeMap<FlowId, Served>,
+    flows: BTreeMap<StackFlowId, ServedFlow>,
     source: Vec<u8>,
     moved: usize,
 }
@@ -37,7 +37,7 @@ struct Applications {
 /// Answers all connections through the stack at the other end of `socket`, until `stop` is set. Adds the payload bytes
 /// to `moved`.
 pub(crate) fn answer(socket: OwnedFd, moved: &AtomicU64, stop: &AtomicBool) -> io::Result<()> {
-    let mut remote = Remote::new(socket, false)?;
+    let mut remote = NetstackProcess::new(socket, false)?;
     let mut poller = Poller::new()?;
     poller.add_input(remote.wakes(), Key::Wake)?;
     let mut applications = Applications {
@@ -59,12 +59,12 @@ pub(crate) fn answer(socket: OwnedFd, moved: &AtomicU64, stop: &AtomicBool) -> i
         if busy {
             continue;
         }
-        let patience = Patience {
+        let plan = WaitPlan {
             polling: spin.budget(),
-            ..Patience::default()
+            ..WaitPlan::default()
         };
         let start = Instant::now();
-        poller.wait(Some(start + NAP), patience, &mut ready)?;
+        poller.wait(Some(start + NAP), plan, &mut ready)?;
         spin.note_wait(start.elapsed());
         if !ready.is_empty() {
             remote.handle_ready();
@@ -77,9 +77,9 @@ impl Applications {
     fn handle(&mut self, event: Event) {
         let done = match event {
             Event::Offered { flow, target, .. } => {
-                let duty = Duty::of(target.port());
-                let owed = VecDeque::new();
-                self.flows.insert(flow, Served { duty, owed });
+                let service = Service::of(target.port());
+                let unsent = VecDeque::new();
+                self.flows.insert(flow, ServedFlow { service, unsent });
                 self.stack.accept(flow);
                 return;
             }
@@ -94,12 +94,12 @@ impl Applications {
         }
     }
 
-    fn read(&mut self, flow: FlowId) -> io::Result<()> {
+    fn read(&mut self, flow: StackFlowId) -> io::Result<()> {
         let Some(served) = self.flows.get_mut(&flow) else {
             return Ok(());
         };
         // Data that is not echoed yet stops further reading.
-        while served.owed.is_empty() {
+        while served.unsent.is_empty() {
             let bytes = match self.stack.take(flow, usize::MAX) {
                 Ok(bytes) if bytes.is_empty() => return self.stack.finish(flow),
                 Ok(bytes) => bytes,
@@ -107,22 +107,22 @@ impl Applications {
                 Err(error) => return Err(error),
             };
             self.moved += bytes.len();
-            if served.duty == Duty::Echo {
-                served.owed.push_back(bytes);
+            if served.service == Service::Echo {
+                served.unsent.push_back(bytes);
             }
         }
         self.write(flow)
     }
 
-    fn write(&mut self, flow: FlowId) -> io::Result<()> {
+    fn write(&mut self, flow: StackFlowId) -> io::Result<()> {
         let Some(served) = self.flows.get_mut(&flow) else {
             return Ok(());
         };
-        let generating = served.duty == Duty::Generate;
+        let generating = served.service == Service::Generate;
         let mut any = false;
         loop {
-            let chunk = match served.owed.front() {
-                Some(owed) => owed.as_ref(),
+            let chunk = match served.unsent.front() {
+                Some(unsent) => unsent.as_ref(),
                 None if generating => self.source.as_slice(),
                 None => break,
             };
@@ -130,10 +130,10 @@ impl Applications {
                 Ok(written) if generating => self.moved += written,
                 Ok(written) => {
                     any = true;
-                    if let Some(owed) = served.owed.front_mut() {
-                        owed.advance(written);
+                    if let Some(unsent) = served.unsent.front_mut() {
+                        unsent.advance(written);
                     }
-                    served.owed.retain(|owed| !owed.is_empty());
+                    served.unsent.retain(|unsent| !unsent.is_empty());
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),

@@ -10,23 +10,23 @@ use quictun_lab::put;
 use quictun_sys::NetNamespace;
 use serde_json::{Value, json};
 
-use super::answering::{Answering, Side};
-use super::duty::Duty;
+use super::answering::{Responder, RunningResponder};
 use super::flags::Options;
-use super::load::{self, Bulk};
+use super::load::{self, BulkFlow};
+use super::service::Service;
 use crate::machine::{Machine, float, micros, pause};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cell {
-    side: Side,
-    duty: Duty,
+pub(crate) struct BulkCell {
+    side: Responder,
+    service: Service,
     v6: bool,
     /// Number of bulk flows. For echoes: the number of incoming bulk flows beside them.
     flows: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sample {
+struct BulkSample {
     gbit_per_s: f64,
     cpu_s_per_gb: f64,
     p50_us: f64,
@@ -34,31 +34,32 @@ struct Sample {
 }
 
 /// The result of several runs: the median sample, and the range of rates or delays.
-pub(crate) struct Row {
-    cell: Cell,
-    median: Sample,
+pub(crate) struct BulkRow {
+    cell: BulkCell,
+    median: BulkSample,
     range: [f64; 2],
 }
 
-pub(crate) fn cells(options: &Options) -> Vec<Cell> {
+pub(crate) fn cells(options: &Options) -> Vec<BulkCell> {
     let sides = [
-        Side::Loopback,
-        Side::Stack { offload: true },
-        Side::Stack { offload: false },
-        Side::Apart,
+        Responder::Loopback,
+        Responder::Stack { offload: true },
+        Responder::Stack { offload: false },
+        Responder::Apart,
     ];
     let mut all = Vec::new();
     for v6 in [false, true] {
-        let echoes = [(Duty::Echo, 0), (Duty::Echo, 1)];
-        let bulk = [Duty::Discard, Duty::Generate].into_iter();
-        let bulk = bulk.flat_map(|duty| options.flows.iter().map(move |flows| (duty, *flows)));
-        for (duty, flows) in bulk.chain(echoes) {
+        let echoes = [(Service::Echo, 0), (Service::Echo, 1)];
+        let bulk = [Service::Discard, Service::Generate].into_iter();
+        let bulk =
+            bulk.flat_map(|service| options.flows.iter().map(move |flows| (service, *flows)));
+        for (service, flows) in bulk.chain(echoes) {
             for side in sides {
                 // The comparison is one core against one core; more flows do not change it.
-                if side != Side::Loopback || flows <= 1 {
-                    all.push(Cell {
+                if side != Responder::Loopback || flows <= 1 {
+                    all.push(BulkCell {
                         side,
-                        duty,
+                        service,
                         v6,
                         flows,
                     });
@@ -70,22 +71,22 @@ pub(crate) fn cells(options: &Options) -> Vec<Cell> {
 }
 
 pub(crate) fn repeat(
-    cell: &Cell,
+    cell: &BulkCell,
     options: &Options,
     machine: &Machine,
     network: &NetNamespace,
-) -> Result<Row> {
+) -> Result<BulkRow> {
     let mut samples = Vec::new();
     for _ in 0..options.repeats {
         let sample = once(cell, options.run, machine.cores, network);
         samples.push(sample.with_context(|| cell.name())?);
     }
-    let order = |sample: &Sample| match cell.duty {
-        Duty::Echo => sample.p50_us,
+    let order = |sample: &BulkSample| match cell.service {
+        Service::Echo => sample.p50_us,
         _ => sample.gbit_per_s,
     };
     samples.sort_by(|a, b| order(a).total_cmp(&order(b)));
-    Ok(Row {
+    Ok(BulkRow {
         cell: *cell,
         median: samples[samples.len() / 2],
         range: [order(&samples[0]), order(&samples[samples.len() - 1])],
@@ -93,27 +94,32 @@ pub(crate) fn repeat(
 }
 
 /// Makes one run: the answering side is on the second core, the asking side on this one.
-fn once(cell: &Cell, run: Duration, cores: [usize; 2], network: &NetNamespace) -> Result<Sample> {
-    let bulk = match cell.duty {
-        Duty::Echo => Duty::Discard,
-        duty => duty,
+fn once(
+    cell: &BulkCell,
+    run: Duration,
+    cores: [usize; 2],
+    network: &NetNamespace,
+) -> Result<BulkSample> {
+    let bulk = match cell.service {
+        Service::Echo => Service::Discard,
+        service => service,
     };
-    let duties = [Duty::Echo, bulk];
-    let needed = match (cell.duty, cell.flows) {
-        (Duty::Echo, 0) => &duties[..1],
-        (Duty::Echo, _) => &duties[..],
+    let duties = [Service::Echo, bulk];
+    let needed = match (cell.service, cell.flows) {
+        (Service::Echo, 0) => &duties[..1],
+        (Service::Echo, _) => &duties[..],
         _ => &duties[1..],
     };
     let answering = cell.side.start(needed, cell.v6, cores, network)?;
-    let flows: Result<Vec<Bulk>> = (0..cell.flows)
-        .map(|_| Bulk::start(network, answering.address(bulk)?, bulk))
+    let flows: Result<Vec<BulkFlow>> = (0..cell.flows)
+        .map(|_| BulkFlow::start(network, answering.address(bulk)?, bulk))
         .collect();
     let flows = flows?;
     if !flows.is_empty() {
         pause(WARM_UP)?;
     }
-    let sample = match cell.duty {
-        Duty::Echo => echo(network, answering.address(Duty::Echo)?, run),
+    let sample = match cell.service {
+        Service::Echo => echo(network, answering.address(Service::Echo)?, run),
         _ => throughput(&answering, run),
     };
     answering.shared.stop.store(true, Ordering::Relaxed);
@@ -125,7 +131,7 @@ fn once(cell: &Cell, run: Duration, cores: [usize; 2], network: &NetNamespace) -
     Ok(sample)
 }
 
-fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<Sample> {
+fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<BulkSample> {
     // The echoes run in a separate thread, so that its raised priority ends with it.
     let times = thread::scope(|scope| {
         let asking = scope.spawn(|| load::ping_pong(network, target, run));
@@ -134,14 +140,14 @@ fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<Sam
     let mut times = times??;
     times.sort_unstable();
     let at = |share: usize| micros(times[(times.len() - 1) * share / 100]);
-    Ok(Sample {
+    Ok(BulkSample {
         p50_us: at(50),
         p99_us: at(99),
-        ..Sample::default()
+        ..BulkSample::default()
     })
 }
 
-fn throughput(answering: &Answering, run: Duration) -> Result<Sample> {
+fn throughput(answering: &RunningResponder, run: Duration) -> Result<BulkSample> {
     let read = || -> Result<(Instant, u64, u64)> {
         let bytes = answering.shared.bytes.load(Ordering::Relaxed);
         Ok((Instant::now(), bytes, answering.busy()?))
@@ -150,32 +156,32 @@ fn throughput(answering: &Answering, run: Duration) -> Result<Sample> {
     pause(run)?;
     let (ended, bytes_then, busy_then) = read()?;
     let moved = float(bytes_then - bytes);
-    Ok(Sample {
+    Ok(BulkSample {
         gbit_per_s: moved * 8.0 / float(nanos(ended - began)),
         cpu_s_per_gb: float(busy_then - busy) / moved,
-        ..Sample::default()
+        ..BulkSample::default()
     })
 }
 
-impl Cell {
+impl BulkCell {
     pub(crate) fn name(&self) -> String {
         let family = if self.v6 { "IPv6" } else { "IPv4" };
-        let what = match (self.duty, self.flows) {
-            (Duty::Discard, flows) => format!("in, {family}, {flows} flows"),
-            (Duty::Generate, flows) => format!("out, {family}, {flows} flows"),
-            (Duty::Echo, 0) => format!("1-byte echo, {family}"),
-            (Duty::Echo, flows) => format!("1-byte echo, {family}, beside {flows} flow in"),
+        let what = match (self.service, self.flows) {
+            (Service::Discard, flows) => format!("in, {family}, {flows} flows"),
+            (Service::Generate, flows) => format!("out, {family}, {flows} flows"),
+            (Service::Echo, 0) => format!("1-byte echo, {family}"),
+            (Service::Echo, flows) => format!("1-byte echo, {family}, beside {flows} flow in"),
         };
         format!("{what}, {}", self.side.name())
     }
 }
 
-pub(crate) fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[BulkRow]) -> String {
     let mut text = String::new();
     for row in rows {
         let (name, median, [least, most]) = (row.cell.name(), &row.median, row.range);
         put!(text, "{name:<54} ");
-        if row.cell.duty == Duty::Echo {
+        if row.cell.service == Service::Echo {
             let (p50, p99) = (median.p50_us, median.p99_us);
             put!(
                 text,
@@ -184,7 +190,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             continue;
         }
         let cost = match row.cell.side {
-            Side::Loopback => "in the kernel".to_owned(),
+            Responder::Loopback => "in the kernel".to_owned(),
             _ => format!("{:.2} CPU-s/GB", median.cpu_s_per_gb),
         };
         let rate = median.gbit_per_s;
@@ -193,8 +199,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
     text
 }
 
-pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
-    let one = |row: &Row| {
+pub(crate) fn to_json(rows: &[BulkRow]) -> Vec<Value> {
+    let one = |row: &BulkRow| {
         let (cell, median) = (&row.cell, &row.median);
         json!({
             "name": cell.name(),

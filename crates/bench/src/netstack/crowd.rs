@@ -11,10 +11,10 @@ use quictun_sys::{NetNamespace, raise_nofile_limit};
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
-use super::answering::{Answering, Side};
-use super::duty::Duty;
+use super::answering::{Responder, RunningResponder};
 use super::flags::Options;
 use super::load;
+use super::service::Service;
 use crate::machine::{Machine, float, pause};
 use crate::spread;
 
@@ -33,7 +33,7 @@ const RESERVE: u64 = 256;
 const IDLE: Duration = Duration::from_millis(2500);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sample {
+struct CrowdSample {
     per_s: f64,
     kib_each: f64,
     /// Processor time of the stack per echo, us: on few flows, on few beside many idle ones, and on all in turns.
@@ -41,19 +41,19 @@ struct Sample {
 }
 
 /// The result of one side's runs: medians, and the maximum of the memory.
-pub(crate) struct Row {
-    side: Side,
+pub(crate) struct CrowdRow {
+    side: Responder,
     flows: usize,
-    sample: Sample,
+    sample: CrowdSample,
 }
 
 pub(crate) fn measure(
-    sides: &[Side],
+    sides: &[Responder],
     options: &Options,
     machine: &Machine,
     network: &NetNamespace,
     mut say: impl FnMut(&str),
-) -> Result<Vec<Row>> {
+) -> Result<Vec<CrowdRow>> {
     let flows = options.crowd;
     if sides.is_empty() {
         return Ok(Vec::new());
@@ -74,9 +74,9 @@ pub(crate) fn measure(
             let sample = once(side, flows, options.run, machine.cores, network);
             samples.push(sample.with_context(|| name.clone())?);
         }
-        let all = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
-        let median = |of: &dyn Fn(&Sample) -> f64| spread::of(&all(of))[0];
-        let sample = Sample {
+        let all = |of: &dyn Fn(&CrowdSample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
+        let median = |of: &dyn Fn(&CrowdSample) -> f64| spread::of(&all(of))[0];
+        let sample = CrowdSample {
             per_s: median(&|sample| sample.per_s),
             // Later runs reuse memory that the first one has left.
             kib_each: samples
@@ -85,7 +85,7 @@ pub(crate) fn measure(
                 .fold(0.0, f64::max),
             echo_us: std::array::from_fn(|at| median(&|sample| sample.echo_us[at])),
         };
-        rows.push(Row {
+        rows.push(CrowdRow {
             side,
             flows,
             sample,
@@ -95,15 +95,15 @@ pub(crate) fn measure(
 }
 
 fn once(
-    side: Side,
+    side: Responder,
     count: usize,
     run: Duration,
     cores: [usize; 2],
     network: &NetNamespace,
-) -> Result<Sample> {
-    let answering = side.start(&[Duty::Echo], false, cores, network)?;
-    let target = answering.address(Duty::Echo)?;
-    let mut sample = Sample::default();
+) -> Result<CrowdSample> {
+    let answering = side.start(&[Service::Echo], false, cores, network)?;
+    let target = answering.address(Service::Echo)?;
+    let mut sample = CrowdSample::default();
     let mut flows = connect(network, target, FEW)?;
     flows.iter().try_for_each(prepare)?;
     sample.echo_us[0] = cost(&answering, &mut flows, run)?;
@@ -148,13 +148,13 @@ fn connect(network: &NetNamespace, target: SocketAddr, count: usize) -> Result<V
 /// Disables Nagle's delay and makes the flow end with a reset. Otherwise the ports would soon run out.
 fn prepare(flow: &TcpStream) -> Result<()> {
     flow.set_nodelay(true)?;
-    flow.set_read_timeout(Some(load::PATIENCE))?;
+    flow.set_read_timeout(Some(load::TIMEOUT))?;
     Ok(set_socket_linger(flow, Some(Duration::ZERO))?)
 }
 
 /// Sends a byte and waits for its echo, on one group of flows after another. Returns the stack's processor time per
 /// echo, in us.
-fn cost(answering: &Answering, flows: &mut [TcpStream], run: Duration) -> Result<f64> {
+fn cost(answering: &RunningResponder, flows: &mut [TcpStream], run: Duration) -> Result<f64> {
     let end = Instant::now() + run;
     let (busy, mut echoes) = (answering.busy()?, 0);
     let mut byte = [7];
@@ -180,7 +180,7 @@ fn rounds(count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     starts.map(move |start| start..count.min(start + AT_ONCE))
 }
 
-pub(crate) fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[CrowdRow]) -> String {
     let mut text = String::new();
     for row in rows {
         let ([few, idle, all], name) = (row.sample.echo_us, row.side.name());
@@ -201,9 +201,9 @@ pub(crate) fn table(rows: &[Row]) -> String {
     text
 }
 
-pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
-    let one = |row: &Row| {
-        let Sample {
+pub(crate) fn to_json(rows: &[CrowdRow]) -> Vec<Value> {
+    let one = |row: &CrowdRow| {
+        let CrowdSample {
             per_s,
             kib_each,
             echo_us: [few, idle, all],
@@ -221,4 +221,4 @@ pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
     rows.iter().map(one).collect()
 }
 
-pub(crate) const SIDES: [Side; 2] = [Side::Stack { offload: true }, Side::Apart];
+pub(crate) const SIDES: [Responder; 2] = [Responder::Stack { offload: true }, Responder::Apart];

@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::calls::{Grid, Mode, Polling, Setup, WireKind};
 use crate::flags::{
-    OnlyForItself, count_of, counts_of, list, number, number_of, numbers, svg, svg_of, switch,
+    InvalidHelperFlag, count_of, counts_of, list, number, number_of, numbers, svg, svg_of, switch,
     words_of,
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Invocation {
     Measure(Options),
     /// Act as the process with the stack, on this core.
     Serve(Setup, usize),
@@ -91,20 +91,20 @@ pub(crate) fn command() -> Command {
         ))
 }
 
-pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
+pub(crate) fn parse(matches: &ArgMatches) -> Result<Invocation, InvalidHelperFlag> {
     if let Some(words) = words_of(matches, SERVE) {
         let part = words.split_first().and_then(|(core, setup)| {
             let setup = Setup::parse(setup)?;
-            Some(Asked::Serve(setup, core.parse().ok()?))
+            Some(Invocation::Serve(setup, core.parse().ok()?))
         });
-        return part.ok_or(OnlyForItself {
+        return part.ok_or(InvalidHelperFlag {
             flag: "--serve",
             program: PROGRAM,
         });
     }
     let says =
         |name: &str, word: &str| words_of(matches, name).is_some_and(|words| words.contains(&word));
-    Ok(Asked::Measure(Options {
+    Ok(Invocation::Measure(Options {
         bulk: says("only", BULK),
         crowd: if says("only", CROWD) {
             count_of(matches, CROWD)
@@ -139,7 +139,7 @@ mod tests {
         let words = std::iter::once("netstack").chain(line.split_whitespace());
         let matches = command().try_get_matches_from(words).expect("valid flags");
         match parse(&matches) {
-            Ok(Asked::Measure(options)) => options,
+            Ok(Invocation::Measure(options)) => options,
             other => panic!("{line}: not a measurement: {other:?}"),
         }
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_it_is_measured_where_that_is_asked_for() {
+    fn flags_select_a_part_of_the_measurement() {
         let line = "--only call --wire tun --poll batch --connections 3 --bytes 1,64";
         let options = options(line);
         assert!(!options.bulk);

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use quictun_netstack::{Config, Event, FlowError, FlowId, Read, Stack};
+use quictun_netstack::{Config, Event, FlowError, Stack, StackFlowId, StackRead};
 use quictun_stackd::frames::Frames;
 use quictun_sys::Tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::duty::Duty;
+use super::service::Service;
 use crate::machine::thread_cpu_ns;
 
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct StackCounters {
     pub(crate) bytes: AtomicU64,
     /// Processor time of the stack's thread.
     pub(crate) busy_ns: AtomicU64,
@@ -30,26 +30,26 @@ const REPORT: Duration = Duration::from_millis(1);
 /// Maximum sleep, after which the loop checks whether it must end.
 const NAP: Duration = Duration::from_millis(50);
 
-struct Machine {
+struct StackThread {
     frames: Frames<Tun>,
     stack: Stack,
-    flows: BTreeMap<FlowId, Duty>,
+    flows: BTreeMap<StackFlowId, Service>,
     /// Echoes that found no room: a flow accepts no data while it changes its buffers.
-    owed: BTreeMap<FlowId, Vec<u8>>,
+    unsent: BTreeMap<StackFlowId, Vec<u8>>,
     source: Vec<u8>,
     sink: Vec<u8>,
     moved: u64,
 }
 
 /// Serves the device until `stop` is set, then resets all flows.
-pub(crate) fn serve(tun: Tun, config: Config, shared: &Shared) -> Result<()> {
+pub(crate) fn serve(tun: Tun, config: Config, shared: &StackCounters) -> Result<()> {
     let seed = u64::from(std::process::id());
     let stack = Stack::new(config, seed, Instant::now())?;
-    let mut machine = Machine {
+    let mut machine = StackThread {
         frames: Frames::new(tun),
         stack,
         flows: BTreeMap::new(),
-        owed: BTreeMap::new(),
+        unsent: BTreeMap::new(),
         source: vec![7; 64 * 1024],
         sink: vec![0; 64 * 1024],
         moved: 0,
@@ -76,7 +76,7 @@ pub(crate) fn serve(tun: Tun, config: Config, shared: &Shared) -> Result<()> {
     machine.send(Instant::now())
 }
 
-impl Machine {
+impl StackThread {
     /// Reads a few frames and sends everything that is due. Returns the number of frames read.
     fn turn(&mut self, now: Instant) -> Result<usize> {
         let taken = self.frames.take(now, TURN, &mut self.stack);
@@ -106,23 +106,23 @@ impl Machine {
             match event {
                 Event::Offered { flow, target, .. } => {
                     self.stack.accept(now, flow)?;
-                    self.flows.insert(flow, Duty::of(target.port()));
+                    self.flows.insert(flow, Service::of(target.port()));
                 }
                 Event::Open(flow) | Event::Writable(flow) => match self.flows.get(&flow) {
-                    Some(Duty::Generate) => self.fill(now, flow)?,
-                    _ => self.repay(now, flow)?,
+                    Some(Service::Generate) => self.fill(now, flow)?,
+                    _ => self.write_unsent(now, flow)?,
                 },
                 Event::Readable(flow) => self.drain(now, flow)?,
                 Event::Ended { flow, .. } => {
                     self.flows.remove(&flow);
-                    self.owed.remove(&flow);
+                    self.unsent.remove(&flow);
                 }
             }
         }
         Ok(any)
     }
 
-    fn fill(&mut self, now: Instant, flow: FlowId) -> Result<()> {
+    fn fill(&mut self, now: Instant, flow: StackFlowId) -> Result<()> {
         loop {
             match self.stack.write(now, flow, &self.source) {
                 Ok(0) | Err(FlowError::Gone) => return Ok(()),
@@ -132,8 +132,8 @@ impl Machine {
         }
     }
 
-    fn drain(&mut self, now: Instant, flow: FlowId) -> Result<()> {
-        let echoes = self.flows.get(&flow) == Some(&Duty::Echo);
+    fn drain(&mut self, now: Instant, flow: StackFlowId) -> Result<()> {
+        let echoes = self.flows.get(&flow) == Some(&Service::Echo);
         loop {
             let sink = &mut self.sink;
             let read = self.stack.read(now, flow, |bytes| {
@@ -142,16 +142,16 @@ impl Machine {
                 length
             });
             match read {
-                Ok(Read::Data(length)) => {
+                Ok(StackRead::Data(length)) => {
                     self.moved += length as u64;
                     if echoes {
-                        let owed = self.owed.entry(flow).or_default();
-                        owed.extend_from_slice(&self.sink[..length]);
-                        self.repay(now, flow)?;
+                        let unsent = self.unsent.entry(flow).or_default();
+                        unsent.extend_from_slice(&self.sink[..length]);
+                        self.write_unsent(now, flow)?;
                     }
                 }
-                Ok(Read::Empty) | Err(FlowError::Gone) => return Ok(()),
-                Ok(Read::Finished) => {
+                Ok(StackRead::Empty) | Err(FlowError::Gone) => return Ok(()),
+                Ok(StackRead::Finished) => {
                     self.stack.finish(now, flow)?;
                     return Ok(());
                 }
@@ -161,17 +161,17 @@ impl Machine {
     }
 
     /// Writes the echoes that a flow is owed, or as much of them as there is room for.
-    fn repay(&mut self, now: Instant, flow: FlowId) -> Result<()> {
-        let Some(owed) = self.owed.get_mut(&flow) else {
+    fn write_unsent(&mut self, now: Instant, flow: StackFlowId) -> Result<()> {
+        let Some(unsent) = self.unsent.get_mut(&flow) else {
             return Ok(());
         };
-        match self.stack.write(now, flow, owed) {
-            Ok(written) => drop(owed.drain(..written)),
-            Err(FlowError::Gone) => owed.clear(),
+        match self.stack.write(now, flow, unsent) {
+            Ok(written) => drop(unsent.drain(..written)),
+            Err(FlowError::Gone) => unsent.clear(),
             Err(error) => return Err(error.into()),
         }
-        if owed.is_empty() {
-            self.owed.remove(&flow);
+        if unsent.is_empty() {
+            self.unsent.remove(&flow);
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ mod tests {
     const ECHOES: usize = 1000;
 
     #[test]
-    fn echoes_go_on_while_a_flow_changes_its_buffers() {
+    fn echoes_continue_while_a_flow_changes_its_buffers() {
         let made = NetNamespace::new().and_then(|network| {
             let tun = network.within(|| device::create(true))?;
             Ok((network, tun))
@@ -214,21 +214,21 @@ mod tests {
             Ok(made) => made,
             Err(why) => {
                 let test =
-                    "netstack::in_thread::tests::echoes_go_on_while_a_flow_changes_its_buffers";
+                    "netstack::in_thread::tests::echoes_continue_while_a_flow_changes_its_buffers";
                 let line = format!("SKIPPED {test}: no network with a TUN device: {why}\n");
                 io::Write::write_all(&mut io::stderr(), line.as_bytes()).expect("stderr");
                 return;
             }
         };
-        let shared = Shared::default();
+        let shared = StackCounters::default();
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| serve(tun, Config::default(), &shared));
             let mut stream = network
-                .within(|| TcpStream::connect(("10.77.0.1", Duty::Echo.port())))
+                .within(|| TcpStream::connect(("10.77.0.1", Service::Echo.port())))
                 .expect("connecting");
             stream.set_nodelay(true).expect("setting an option");
-            let patience = Some(Duration::from_secs(30));
-            stream.set_read_timeout(patience).expect("setting timeout");
+            let timeout = Some(Duration::from_secs(30));
+            stream.set_read_timeout(timeout).expect("setting timeout");
             let mut echo = [0; ECHO];
             for number in 0..ECHOES {
                 let text = [u8::try_from(number % 251).unwrap_or(0); ECHO];

@@ -7,32 +7,36 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use quictun_sys::{NetNamespace, be_prompt};
+use quictun_sys::{NetNamespace, raise_scheduling_class};
 
-use super::duty::Duty;
-use super::in_thread::Shared;
+use super::in_thread::StackCounters;
+use super::service::Service;
 
 /// Deadline for steps that should take no time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes per read or write of a bulk flow, as in iperf3.
 const CHUNK: usize = 128 * 1024;
 
 /// The kernel's counterpart of the stack, for comparison: serves one connection until it ends.
-pub(crate) fn serve(listener: &TcpListener, duty: Duty, shared: &Shared) -> io::Result<()> {
+pub(crate) fn serve(
+    listener: &TcpListener,
+    service: Service,
+    shared: &StackCounters,
+) -> io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let mut buffer = vec![7; CHUNK];
     loop {
-        let moved = match duty {
-            Duty::Generate => stream.write(&buffer),
+        let moved = match service {
+            Service::Generate => stream.write(&buffer),
             _ => stream.read(&mut buffer),
         };
         match moved {
             Ok(0) | Err(_) => return Ok(()),
             Ok(length) => {
                 shared.bytes.fetch_add(length as u64, Ordering::Relaxed);
-                if duty == Duty::Echo {
+                if service == Service::Echo {
                     stream.write_all(&buffer[..length])?;
                 }
             }
@@ -40,21 +44,21 @@ pub(crate) fn serve(listener: &TcpListener, duty: Duty, shared: &Shared) -> io::
     }
 }
 
-pub(crate) struct Bulk {
+pub(crate) struct BulkFlow {
     stream: TcpStream,
     thread: JoinHandle<()>,
 }
 
-impl Bulk {
-    /// Connects and moves bytes as the counterpart of `duty`, on the core of the calling thread.
-    pub(crate) fn start(network: &NetNamespace, to: SocketAddr, duty: Duty) -> Result<Self> {
+impl BulkFlow {
+    /// Connects and moves bytes as the counterpart of `service`, on the core of the calling thread.
+    pub(crate) fn start(network: &NetNamespace, to: SocketAddr, service: Service) -> Result<Self> {
         let stream = connect(network, to)?;
         let mut other = stream.try_clone().context("duplicating a socket")?;
         let work = move || {
             let mut buffer = vec![7; CHUNK];
             loop {
-                let moved = match duty {
-                    Duty::Generate => other.read(&mut buffer),
+                let moved = match service {
+                    Service::Generate => other.read(&mut buffer),
                     _ => other.write(&buffer),
                 };
                 // The flow ends with a shutdown or a reset.
@@ -81,10 +85,10 @@ pub(crate) fn ping_pong(
     to: SocketAddr,
     time: Duration,
 ) -> Result<Vec<u64>> {
-    be_prompt();
+    raise_scheduling_class();
     let mut stream = connect(network, to)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut times = Vec::new();
     let end = Instant::now() + time;
     let mut byte = [7];
@@ -100,6 +104,6 @@ pub(crate) fn ping_pong(
 }
 
 pub(crate) fn connect(network: &NetNamespace, to: SocketAddr) -> Result<TcpStream> {
-    let connected = network.within(|| TcpStream::connect_timeout(&to, PATIENCE));
+    let connected = network.within(|| TcpStream::connect_timeout(&to, TIMEOUT));
     connected.with_context(|| format!("connecting to {to}"))
 }

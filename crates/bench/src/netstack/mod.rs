@@ -11,20 +11,22 @@ mod bulk;
 mod calls;
 mod crowd;
 mod device;
-mod duty;
 mod flags;
 mod in_thread;
 mod load;
 mod measure;
 mod results;
+mod service;
 
-pub(crate) use flags::{Asked, PROGRAM, command, parse};
+pub(crate) use flags::{Invocation, PROGRAM, command, parse};
 
 /// Runs a measurement, or serves one. Returns the text to print.
-pub(crate) fn run(asked: &Asked, say: &dyn Fn(&str)) -> anyhow::Result<String> {
+pub(crate) fn run(asked: &Invocation, say: &dyn Fn(&str)) -> anyhow::Result<String> {
     let options = match asked {
-        Asked::Measure(options) => options,
-        Asked::Serve(setup, core) => return calls::serve(setup, *core).map(|()| String::new()),
+        Invocation::Measure(options) => options,
+        Invocation::Serve(setup, core) => {
+            return calls::serve(setup, *core).map(|()| String::new());
+        }
     };
     let results = measure::all(options, say)?;
     crate::flags::draw(options.svg.as_deref(), || results.svg())?;

@@ -11,9 +11,9 @@ pub(crate) struct Results<'a> {
     pub(crate) machine: Machine,
     pub(crate) noise: Option<String>,
     pub(crate) grid: &'a Grid,
-    pub(crate) rows: Vec<bulk::Row>,
-    pub(crate) crowds: Vec<crowd::Row>,
-    pub(crate) answers: Vec<calls::Row>,
+    pub(crate) rows: Vec<bulk::BulkRow>,
+    pub(crate) crowds: Vec<crowd::CrowdRow>,
+    pub(crate) answers: Vec<calls::ConnectionRow>,
 }
 
 impl Results<'_> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_tcp_congestion;
 
-use super::stage::Stage;
+use super::network::DemoNetwork;
 
 /// Period of the pattern, in bytes. It is a prime number, so that a lost or doubled block cannot hide.
 const PERIOD: usize = 65_521;
@@ -14,7 +14,7 @@ const PERIOD: usize = 65_521;
 const CHUNK: usize = 256 * 1024;
 
 /// Addresses of the applications at the far side, as programs beside them see them.
-pub(super) struct Apps {
+pub(super) struct DemoApps {
     /// Sends back all it receives, and its FIN after the peer's FIN.
     pub(super) echo: SocketAddr,
     /// Checks the pattern and answers with its verdict.
@@ -33,10 +33,10 @@ pub(super) const SPAN: Duration = Duration::from_millis(1500);
 /// Congestion control of direct connections: the default of nearly all systems.
 pub(super) const CONGESTION: &str = "cubic";
 
-impl Apps {
-    pub(super) fn start(stage: &Stage) -> io::Result<Self> {
-        stage.far(|| {
-            let at = stage.far_listener();
+impl DemoApps {
+    pub(super) fn start(network: &DemoNetwork) -> io::Result<Self> {
+        network.far(|| {
+            let at = network.far_listener();
             Ok(Self {
                 echo: serve(at, echo)?,
                 sink: serve(at, sink)?,

@@ -23,18 +23,18 @@ type ConnectionId = [u8; 8];
 
 pub(super) struct Middlebox {
     front: SocketAddr,
-    ways: Arc<[Way; 2]>,
+    directions: Arc<[DirectionFilter; 2]>,
 }
 
 /// State for the packets of one direction.
 #[derive(Default)]
-struct Way {
-    ids: Mutex<Ids>,
+struct DirectionFilter {
+    ids: Mutex<ConnectionIds>,
     dropped: AtomicU64,
 }
 
 #[derive(Default)]
-struct Ids {
+struct ConnectionIds {
     seen: BTreeSet<ConnectionId>,
     banned: BTreeSet<ConnectionId>,
 }
@@ -52,9 +52,9 @@ impl Middlebox {
             set_socket_recv_buffer_size(socket, BUFFER)?;
         }
         let address = front.local_addr()?;
-        let ways = Arc::<[Way; 2]>::default();
+        let directions = Arc::<[DirectionFilter; 2]>::default();
         let client = Arc::<Mutex<Option<SocketAddr>>>::default();
-        let (to_server, known) = (ways.clone(), client.clone());
+        let (to_server, known) = (directions.clone(), client.clone());
         let (from_client, towards_server) = (front.try_clone()?, back.try_clone()?);
         std::thread::spawn(move || {
             let receive = |datagram: &mut [u8]| {
@@ -66,7 +66,7 @@ impl Middlebox {
                 towards_server.send(datagram)
             });
         });
-        let to_client = ways.clone();
+        let to_client = directions.clone();
         std::thread::spawn(move || {
             let send = |datagram: &[u8]| match *lock(&client) {
                 Some(client) => front.send_to(datagram, client),
@@ -76,7 +76,7 @@ impl Middlebox {
         });
         Ok(Self {
             front: address,
-            ways,
+            directions,
         })
     }
 
@@ -87,20 +87,21 @@ impl Middlebox {
 
     /// Drops from now on the packets of all connections that it has seen. Packets of new connections pass.
     pub(super) fn cut(&self) {
-        for way in &*self.ways {
-            let mut ids = lock(&way.ids);
-            let Ids { seen, banned } = &mut *ids;
+        for direction in &*self.directions {
+            let mut ids = lock(&direction.ids);
+            let ConnectionIds { seen, banned } = &mut *ids;
             banned.append(seen);
         }
     }
 
     /// Returns the number of dropped packets in each direction.
     pub(super) fn dropped(&self) -> [u64; 2] {
-        [&self.ways[0], &self.ways[1]].map(|way| way.dropped.load(Ordering::Relaxed))
+        [&self.directions[0], &self.directions[1]]
+            .map(|direction| direction.dropped.load(Ordering::Relaxed))
     }
 }
 
-impl Way {
+impl DirectionFilter {
     fn passes(&self, datagram: &[u8]) -> bool {
         let Some(id) = connection_id(datagram) else {
             return true;
@@ -124,14 +125,14 @@ fn connection_id(datagram: &[u8]) -> Option<ConnectionId> {
 }
 
 fn pass(
-    way: &Way,
+    direction: &DirectionFilter,
     receive: impl Fn(&mut [u8]) -> io::Result<usize>,
     send: impl Fn(&[u8]) -> io::Result<usize>,
 ) {
     let mut datagram = vec![0; 1 << 16];
     loop {
         match receive(&mut datagram) {
-            Ok(length) if way.passes(&datagram[..length]) => {
+            Ok(length) if direction.passes(&datagram[..length]) => {
                 if send(&datagram[..length]).is_err() {
                     // A datagram that cannot be sent is lost, as on any path. QUIC retransmits its content.
                 }
@@ -154,20 +155,23 @@ mod tests {
 
     #[test]
     fn a_cut_drops_the_connections_before_it_and_passes_the_next() {
-        let way = Way::default();
+        let direction = DirectionFilter::default();
         let short = |id: u8| [&[0x40][..], &[id; 8], b"sealed"].concat();
         let long = [&[0xc0, 0, 0, 0, 1, 8][..], &[1; 8]].concat();
-        assert!(way.passes(&short(1)));
+        assert!(direction.passes(&short(1)));
         let middlebox = Middlebox {
             front: (Ipv4Addr::LOCALHOST, 1).into(),
-            ways: Arc::new([way, Way::default()]),
+            directions: Arc::new([direction, DirectionFilter::default()]),
         };
         middlebox.cut();
-        let way = &middlebox.ways[0];
-        assert!(!way.passes(&short(1)));
-        assert!(way.passes(&long), "a handshake packet passes");
-        assert!(way.passes(&short(2)));
-        assert!(way.passes(&[0x40, 1]), "a header without an id passes");
+        let direction = &middlebox.directions[0];
+        assert!(!direction.passes(&short(1)));
+        assert!(direction.passes(&long), "a handshake packet passes");
+        assert!(direction.passes(&short(2)));
+        assert!(
+            direction.passes(&[0x40, 1]),
+            "a header without an id passes"
+        );
         assert_eq!(middlebox.dropped(), [1, 0]);
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(super) enum Severity {
     /// Nothing needs to change.
     Ok,
     /// Something is slower, or needs another way.
@@ -19,9 +19,9 @@ pub(super) enum State {
 pub(super) struct Finding {
     pub(super) area: &'static str,
     pub(super) what: &'static str,
-    pub(super) state: State,
+    pub(super) state: Severity,
     pub(super) found: String,
-    /// The consequence, if the state is not [`State::Ok`].
+    /// The consequence, if the state is not [`Severity::Ok`].
     pub(super) matters: Option<String>,
     /// The remedy, if there is one.
     pub(super) remedy: Option<String>,
@@ -32,7 +32,7 @@ impl Finding {
         Self {
             area,
             what,
-            state: State::Ok,
+            state: Severity::Ok,
             found: found.into(),
             matters: None,
             remedy: None,
@@ -41,7 +41,7 @@ impl Finding {
 
     /// Returns the finding with a worse state, and with the consequence of that.
     #[must_use]
-    pub(super) fn but(self, state: State, matters: impl Into<String>) -> Self {
+    pub(super) fn with_severity(self, state: Severity, matters: impl Into<String>) -> Self {
         Self {
             state,
             matters: Some(matters.into()),
@@ -53,16 +53,16 @@ impl Finding {
     #[must_use]
     pub(super) fn note_if(self, noted: bool, matters: impl Into<String>) -> Self {
         if noted {
-            self.but(State::Note, matters)
+            self.with_severity(Severity::Note, matters)
         } else {
             self
         }
     }
 
-    /// Adds the remedy, unless the state is [`State::Ok`].
+    /// Adds the remedy, unless the state is [`Severity::Ok`].
     #[must_use]
     pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
-        let wrong = self.state != State::Ok;
+        let wrong = self.state != Severity::Ok;
         Self {
             remedy: wrong.then(|| remedy.into()),
             ..self
@@ -73,9 +73,9 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = match self.state {
-            State::Ok => ' ',
-            State::Note => '-',
-            State::Bad => 'x',
+            Severity::Ok => ' ',
+            Severity::Note => '-',
+            Severity::Bad => 'x',
         };
         writeln!(f, "  {mark} {:<22} {}", self.what, self.found)?;
         let indent = " ".repeat(27);

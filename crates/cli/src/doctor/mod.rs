@@ -11,12 +11,12 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use quictun_sys::{ContainError, Identity, Rights, Side, contain};
-use quictun_tunnel::transparent::Way;
+use quictun_sys::{ContainError, ForkResult, NamespaceUser, Rights, contain};
+use quictun_tunnel::transparent::DivertMethod;
 use serde::Serialize;
 
-use crate::exit::{self, Failed};
-use finding::{Finding, State};
+use crate::exit::{self, ProgramError};
+use finding::{Finding, Severity};
 
 mod confinement;
 mod finding;
@@ -42,11 +42,11 @@ impl fmt::Display for Commands {
 struct Report {
     version: u32,
     findings: Vec<Finding>,
-    /// Number of findings whose state is [`State::Bad`].
+    /// Number of findings whose state is [`Severity::Bad`].
     bad: usize,
 }
 
-/// Examines this machine. The exit code is 1 if a finding is [`State::Bad`].
+/// Examines this machine. The exit code is 1 if a finding is [`Severity::Bad`].
 pub(crate) fn main(options: Options) -> ExitCode {
     exit::code(PROGRAM, run(options))
 }
@@ -60,15 +60,15 @@ pub enum Options {
         json: bool,
     },
     /// Print the commands for the packet filter that lead connections to this port.
-    Rules(Way, u16),
+    Rules(DivertMethod, u16),
 }
 
 impl Options {
     pub(crate) fn of(matches: &ArgMatches) -> Self {
         let port = |flag| matches.get_one::<u16>(flag).copied();
         match (port("redirect"), port("tproxy")) {
-            (Some(port), _) => Self::Rules(Way::Redirect, port),
-            (None, Some(port)) => Self::Rules(Way::Tproxy, port),
+            (Some(port), _) => Self::Rules(DivertMethod::Redirect, port),
+            (None, Some(port)) => Self::Rules(DivertMethod::Tproxy, port),
             (None, None) => Self::Examine {
                 json: matches.get_flag("json"),
             },
@@ -76,17 +76,17 @@ impl Options {
     }
 }
 
-fn run(options: Options) -> Result<u8, Failed> {
+fn run(options: Options) -> Result<u8, ProgramError> {
     let json = match options {
         Options::Examine { json } => json,
-        Options::Rules(way, port) => {
-            exit::show(&Commands(redirect::text(way, port)), false)?;
+        Options::Rules(method, port) => {
+            exit::show(&Commands(redirect::text(method, port)), false)?;
             return Ok(0);
         }
     };
-    let (inside, refused) = match contain(Identity::Root) {
-        Ok(Side::Inside(inside)) => (Some(inside.rights()), None),
-        Ok(Side::Outside(contained)) => return Ok(contained.wait_or_kill()?),
+    let (inside, refused) = match contain(NamespaceUser::Root) {
+        Ok(ForkResult::Inside(inside)) => (Some(inside.rights()), None),
+        Ok(ForkResult::Outside(contained)) => return Ok(contained.wait_or_kill()?),
         Err(error) => (None, Some(error)),
     };
     let report = examine(inside, refused.as_ref());
@@ -101,7 +101,7 @@ fn examine(inside: Option<Rights>, refused: Option<&ContainError>) -> Report {
     findings.extend(namespaces::findings(inside, refused));
     let bad = findings
         .iter()
-        .filter(|finding| finding.state == State::Bad)
+        .filter(|finding| finding.state == Severity::Bad)
         .count();
     Report {
         version: 1,
@@ -139,10 +139,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_the_way_is_counted_and_marked() {
+    fn bad_findings_are_counted_and_marked() {
         let fine = Finding::ok("machine", "kernel", "Linux 6.18");
         let missing = Finding::ok("emulated link", "namespaces", "not permitted")
-            .but(State::Bad, "no emulated link")
+            .with_severity(Severity::Bad, "no emulated link")
             .remedy("run it as root");
         let report = Report {
             version: 1,

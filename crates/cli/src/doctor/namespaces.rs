@@ -4,11 +4,11 @@
 use std::fs::OpenOptions;
 use std::time::Duration;
 
-use quictun_emu::{KernelLink, LossUnit, Plan, Running, World, WorldPlan};
+use quictun_emu::{EmulatorConfig, KernelLink, LossUnit, RunningEmulator, World, WorldOptions};
 use quictun_link::{LinkConfig, Queue, overhead};
 use quictun_sys::{ContainError, Rights};
 
-use super::finding::{Finding, State};
+use super::finding::{Finding, Severity};
 use crate::privilege;
 
 const AREA: &str = "emulated link";
@@ -30,7 +30,8 @@ pub(super) fn findings(inside: Option<Rights>, refused: Option<&ContainError>) -
         (None, Some(error)) => {
             let fault = privilege::explain(error);
             let finding = Finding::ok(AREA, "namespaces", error.to_string());
-            let finding = finding.but(State::Bad, "no emulated link, no lab on this machine");
+            let finding =
+                finding.with_severity(Severity::Bad, "no emulated link, no lab on this machine");
             findings.push(Finding {
                 remedy: fault.next,
                 ..finding
@@ -43,11 +44,13 @@ pub(super) fn findings(inside: Option<Rights>, refused: Option<&ContainError>) -
 }
 
 fn in_a_world() -> Vec<Finding> {
-    let world = match World::build(&WorldPlan::default()) {
+    let world = match World::build(&WorldOptions::default()) {
         Ok(world) => world,
         Err(error) => {
             let finding = Finding::ok(AREA, "networks", error.to_string());
-            return vec![finding.but(State::Bad, "no emulated link, no lab on this machine")];
+            return vec![
+                finding.with_severity(Severity::Bad, "no emulated link, no lab on this machine"),
+            ];
         }
     };
     let impaired = LinkConfig {
@@ -71,44 +74,44 @@ fn in_a_world() -> Vec<Finding> {
 
 fn emulator(world: &World) -> Finding {
     let way = LinkConfig::default();
-    let plan = Plan {
+    let plan = EmulatorConfig {
         up: way.clone(),
         down: way,
         seed: 1,
         coalesce: Duration::ZERO,
         loss_unit: LossUnit::Segment,
     };
-    match Running::start(world, plan).and_then(Running::stop) {
+    match RunningEmulator::start(world, plan).and_then(RunningEmulator::stop) {
         Ok(_) => Finding::ok(
             AREA,
             "emulator",
             "works; `quictun link calibrate` says how fast",
         ),
         Err(error) => Finding::ok(AREA, "emulator", error.to_string())
-            .but(State::Bad, "no emulated link, no lab on this machine")
+            .with_severity(Severity::Bad, "no emulated link, no lab on this machine")
             .remedy("a kernel with packet sockets (CONFIG_PACKET), and CAP_NET_RAW in containers"),
     }
 }
 
 fn by_kernel(what: &'static str, way: &LinkConfig) -> Finding {
-    let tried = World::build(&WorldPlan::default())
+    let tried = World::build(&WorldOptions::default())
         .map_err(|error| error.to_string())
         .and_then(|world| {
             KernelLink::start(&world, [way, way], 1).map_err(|error| error.to_string())
         });
     match tried {
         Ok(_) => Finding::ok(AREA, what, "in the kernel, too (`--backend kernel`)"),
-        Err(why) => Finding::ok(AREA, what, why).but(
-            State::Note,
+        Err(why) => Finding::ok(AREA, what, why).with_severity(
+            Severity::Note,
             "not needed, because the emulator does the same; no comparison with the kernel",
         ),
     }
 }
 
 fn big_tcp() -> Finding {
-    let plan = WorldPlan {
+    let plan = WorldOptions {
         segment_limit: Some(BIG_TCP),
-        ..WorldPlan::default()
+        ..WorldOptions::default()
     };
     let refused = World::build(&plan).err().map(|error| error.to_string());
     let missing = refused.is_some();

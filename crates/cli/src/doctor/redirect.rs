@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use quictun_stackd::detour::MARK;
-use quictun_tunnel::transparent::Way;
+use quictun_tunnel::transparent::DivertMethod;
 
 /// The mark of packets that `tproxy` rules deliver to this machine, whatever their destination.
 const TAKEN: u32 = MARK + 1;
@@ -26,11 +26,11 @@ const BESIDE_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.
 const BESIDE_V6: &str = "::/127, fc00::/7, fe80::/10, ff00::/8";
 
 /// Prints the commands for this machine.
-pub(super) fn text(way: Way, port: u16) -> String {
+pub(super) fn text(method: DivertMethod, port: u16) -> String {
     let v6 = Path::new("/proc/net/if_inet6").exists();
     let routes = |path| std::fs::read_to_string(path).unwrap_or_default();
     let uplinks = uplinks(&routes("/proc/net/route"), &routes("/proc/net/ipv6_route"));
-    let mut text = commands(way, port, v6, &uplinks);
+    let mut text = commands(method, port, v6, &uplinks);
     if !installed("nft") {
         text.insert_str(
             0,
@@ -71,13 +71,13 @@ fn uplinks(v4: &str, v6: &str) -> BTreeSet<String> {
 }
 
 /// Returns the shell commands. With `v6`, this machine has IPv6. Packets that arrive on `uplinks` are left alone.
-fn commands(way: Way, port: u16, v6: bool, uplinks: &BTreeSet<String>) -> String {
-    let (flag, table) = match way {
-        Way::Redirect => ("redirect", "quictun_redirect"),
-        Way::Tproxy => ("tproxy", "quictun_tproxy"),
+fn commands(method: DivertMethod, port: u16, v6: bool, uplinks: &BTreeSet<String>) -> String {
+    let (flag, table) = match method {
+        DivertMethod::Redirect => ("redirect", "quictun_redirect"),
+        DivertMethod::Tproxy => ("tproxy", "quictun_tproxy"),
     };
     let mut out = String::new();
-    let undo = undo(way, table, v6);
+    let undo = undo(method, table, v6);
     writeln!(
         out,
         "# Leads TCP connections to `quictun client --{flag} {port}`: those of this machine, and of others whose router it is.\n# Run as root, once the client runs; the client needs CAP_NET_ADMIN for --tproxy. To undo it: {undo}\nset -e\nnft -f - <<'END'\ntable inet {table} {{ }}\ndelete table inet {table}"
@@ -87,8 +87,8 @@ fn commands(way: Way, port: u16, v6: bool, uplinks: &BTreeSet<String>) -> String
     let uplinks: Vec<String> = uplinks.iter().map(|name| format!("\"{name}\"")).collect();
     let from_uplinks = format!("iifname {{ {} }} return", uplinks.join(", "));
     let others = (!uplinks.is_empty()).then_some(from_uplinks.as_str());
-    match way {
-        Way::Redirect => {
+    match method {
+        DivertMethod::Redirect => {
             let to = format!("meta l4proto tcp redirect to :{port}");
             chain(
                 &mut out,
@@ -107,7 +107,7 @@ fn commands(way: Way, port: u16, v6: bool, uplinks: &BTreeSet<String>) -> String
                 &[&to],
             );
         }
-        Way::Tproxy => {
+        DivertMethod::Tproxy => {
             let mut take = vec![format!(
                 "meta l4proto tcp tproxy ip to :{port} meta mark set {TAKEN:#x} accept"
             )];
@@ -136,7 +136,7 @@ fn commands(way: Way, port: u16, v6: bool, uplinks: &BTreeSet<String>) -> String
         }
     }
     out.push_str("}\nEND\n");
-    if way == Way::Tproxy {
+    if method == DivertMethod::Tproxy {
         for (ip, any) in families(v6) {
             let rule = format!("fwmark {TAKEN:#x} lookup {TABLE}");
             writeln!(out, "{ip} rule del {rule} 2>/dev/null || true").expect(TO_A_STRING);
@@ -153,9 +153,9 @@ fn families(v6: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
     all.into_iter().take(if v6 { 2 } else { 1 })
 }
 
-fn undo(way: Way, table: &str, v6: bool) -> String {
+fn undo(method: DivertMethod, table: &str, v6: bool) -> String {
     let mut undo = format!("nft delete table inet {table}");
-    if way == Way::Tproxy {
+    if method == DivertMethod::Tproxy {
         for (ip, _) in families(v6) {
             write!(
                 undo,
@@ -194,11 +194,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_packets_and_connections_to_this_machine_come_before_what_is_taken() {
-        for way in [Way::Redirect, Way::Tproxy] {
+    fn own_packets_and_local_connections_are_exempted_first() {
+        for method in [DivertMethod::Redirect, DivertMethod::Tproxy] {
             for v6 in [false, true] {
                 let uplinks = ["wan0".to_owned()].into();
-                let text = commands(way, 7501, v6, &uplinks);
+                let text = commands(method, 7501, v6, &uplinks);
                 assert_eq!(text.matches("iifname { \"wan0\" } return").count(), 1);
                 for chain in text.split("chain ").skip(1) {
                     let place = |part: &str| {
@@ -216,7 +216,7 @@ mod tests {
                         assert!(place(left) < taken, "{left}: {chain}");
                     }
                 }
-                assert_eq!(text.contains("ip -6"), v6 && way == Way::Tproxy);
+                assert_eq!(text.contains("ip -6"), v6 && method == DivertMethod::Tproxy);
                 assert!(!text.contains("udp"));
             }
         }

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use quictun_sys::{BufferSide, raise_nofile_limit, socket_buffer_force};
 use quinn_udp::{UdpSockRef, UdpSocketState};
 
-use super::finding::{Finding, State};
+use super::finding::{Finding, Severity};
 use super::machine::read;
 
 const AREA: &str = "tunnel";
@@ -23,7 +23,7 @@ const NOFILE_LEAST: u64 = 4096;
 pub(super) fn findings() -> Vec<Finding> {
     let mut findings = udp().unwrap_or_else(|error| {
         let finding = Finding::ok(AREA, "UDP", error.to_string());
-        vec![finding.but(State::Bad, "no UDP socket, no tunnel")]
+        vec![finding.with_severity(Severity::Bad, "no UDP socket, no tunnel")]
     });
     findings.push(descriptors());
     findings.extend(controllers());

@@ -12,21 +12,21 @@ use serde::Serialize;
 
 /// The clients that are invited or have joined, sorted by name.
 #[derive(Debug, Serialize)]
-pub(super) struct Clients {
-    clients: Vec<Shown>,
+pub(super) struct ClientList {
+    clients: Vec<ListedClient>,
 }
 
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ListedClient {
     name: String,
     #[serde(flatten)]
-    state: State,
+    state: ClientState,
     allow: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
-enum State {
+enum ClientState {
     Invited {
         #[serde(serialize_with = "super::as_text")]
         expires: Timestamp,
@@ -44,7 +44,7 @@ pub(super) fn clients(
     directory: &Directory,
     server: &Server,
     now_s: u64,
-) -> anyhow::Result<Clients> {
+) -> anyhow::Result<ClientList> {
     let texts = directory.read();
     let texts = texts.with_context(|| format!("reading {}", directory.path().display()))?;
     let mut clients = joined(server);
@@ -56,29 +56,29 @@ pub(super) fn clients(
         let expires = expires.and_then(|until| Timestamp::from_second(until).ok());
         let expires = expires.unwrap_or(Timestamp::MAX);
         let state = if entry.until_s <= now_s {
-            State::Expired { expires }
+            ClientState::Expired { expires }
         } else {
-            State::Invited { expires }
+            ClientState::Invited { expires }
         };
-        clients.push(Shown {
+        clients.push(ListedClient {
             name,
             state,
             allow: entry.allow,
         });
     }
     clients.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(Clients { clients })
+    Ok(ClientList { clients })
 }
 
-fn joined(server: &Server) -> Vec<Shown> {
+fn joined(server: &Server) -> Vec<ListedClient> {
     let Access::Named { clients, .. } = &server.settings.access else {
         return Vec::new();
     };
     let enrolled = |name: &str| server.enrolled.iter().any(|client| client.name == name);
     let joined = clients.iter().filter(|client| enrolled(&client.name));
-    let shown = joined.map(|client| Shown {
+    let shown = joined.map(|client| ListedClient {
         name: client.name.clone(),
-        state: State::Joined {
+        state: ClientState::Joined {
             keys: keys_of(client),
         },
         allow: client.allow.iter().map(ToString::to_string).collect(),
@@ -86,7 +86,7 @@ fn joined(server: &Server) -> Vec<Shown> {
     shown.collect()
 }
 
-impl fmt::Display for Clients {
+impl fmt::Display for ClientList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.clients.is_empty() {
             return writeln!(
@@ -96,14 +96,14 @@ impl fmt::Display for Clients {
         }
         let widest = self.clients.iter().map(|client| client.name.len()).max();
         let widest = widest.unwrap_or(0);
-        for Shown { name, state, allow } in &self.clients {
+        for ListedClient { name, state, allow } in &self.clients {
             writeln!(f, "{name:widest$}  {state}: {}", allow.join(", "))?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ClientState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let local = |time: &Timestamp| {
             let local = time.to_zoned(jiff::tz::TimeZone::system());

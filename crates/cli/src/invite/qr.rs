@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_with_names_as_they_are_fits_a_terminal() {
+    fn a_typical_code_fits_a_terminal() {
         let code = Code::new("laptop", "vpn.example.net:7500", [7; 32], [9; 16]).expect("a code");
         let drawn = draw(&code.to_string()).expect("drawn");
         let lines: Vec<_> = drawn.lines().collect();

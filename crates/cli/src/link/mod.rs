@@ -11,10 +11,11 @@ use std::time::Duration;
 use clap::ArgMatches;
 use quictun_emu::KernelLink;
 use quictun_lab_run::link::{
-    self, Backend, Calibration, CheckCell, Checking, DELAY_MAX, DURATIONS, Load, Near, Session,
+    self, Backend, CalibrationOptions, CheckCell, CheckOptions, DELAY_MAX, DURATIONS, Load,
+    NearCommand, SessionOptions,
 };
 use quictun_link::LossAt;
-use quictun_sys::{Came, Identity, Side, contain};
+use quictun_sys::{ForkResult, NamespaceUser, ReceivedSignal, contain};
 
 use crate::lab;
 use quictun_args::fault::Fault;
@@ -24,9 +25,9 @@ use quictun_args::layers::{FileLayer, Layers};
 use quictun_args::options::{Flag, Many, One, Table};
 use serde::Deserialize;
 
+mod directions;
 pub mod flags;
 mod values;
-mod ways;
 
 /// Longest coalescing window: a longer one would add noticeable delay.
 const MAX_COALESCE: Duration = Duration::from_millis(10);
@@ -50,13 +51,13 @@ struct NearTable {
 #[derive(Debug)]
 pub enum Action {
     /// Run a command behind a link.
-    Session(Box<Session>),
+    Session(Box<SessionOptions>),
     /// Measure the rates that this machine can emulate.
-    Calibrate(Calibration),
+    Calibrate(CalibrationOptions),
     /// Compare links in virtual time with the same links in real time.
-    Check(Checking),
+    Check(CheckOptions),
     /// Compare loss of packets with loss of super-packets.
-    Artefact(Checking),
+    Artefact(CheckOptions),
 }
 
 /// Parses the arguments after `quictun link`.
@@ -67,8 +68,8 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
     match command {
         "shell" => {
             let near = match words(matches, "command") {
-                words if words.is_empty() => Near::Shell(shell(inputs)),
-                words => Near::Command(words),
+                words if words.is_empty() => NearCommand::Shell(shell(inputs)),
+                words => NearCommand::Command(words),
             };
             session(matches, inputs, None, near)
         }
@@ -77,7 +78,7 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
             let path = path.expect("invariant: clap requires a plan");
             let file: File<NearTable> = PLAN.read(&path, inputs)?;
             let missing = || Fault::usage(path.display().to_string(), "missing field `near`");
-            let near = Near::Line(file.extra.ok_or_else(missing)?.command);
+            let near = NearCommand::Line(file.extra.ok_or_else(missing)?.command);
             session(matches, inputs, Some(file.layer), near)
         }
         "check" => {
@@ -98,11 +99,11 @@ pub fn main(action: Action) -> ExitCode {
 }
 
 fn run(action: Action) -> anyhow::Result<u8> {
-    let inside = match contain(Identity::Root)? {
-        Side::Inside(inside) => inside,
-        Side::Outside(contained) => {
+    let inside = match contain(NamespaceUser::Root)? {
+        ForkResult::Inside(inside) => inside,
+        ForkResult::Outside(contained) => {
             return Ok(match action {
-                Action::Session(_) => contained.wait(Came::to_pass_on)?,
+                Action::Session(_) => contained.wait(ReceivedSignal::to_pass_on)?,
                 Action::Calibrate(_) | Action::Check(_) | Action::Artefact(_) => {
                     contained.wait_or_kill()?
                 }
@@ -122,7 +123,7 @@ fn session(
     matches: &ArgMatches,
     inputs: &Inputs<'_>,
     file: Option<FileLayer>,
-    near: Near,
+    near: NearCommand,
 ) -> Result<Action, Fault> {
     let layers = Layers::new(&flags::SESSION, matches, inputs).with_file(file);
     let coalesce = layers.get(&flags::COALESCE)?;
@@ -132,10 +133,10 @@ fn session(
         );
         return Err(layers.fault(&flags::COALESCE, why));
     }
-    let ways = ways::both(&layers)?;
+    let directions = directions::both(&layers)?;
     let backend = layers.get(&flags::BACKEND)?;
     if backend == Backend::Kernel {
-        let lost_later = layers.is_given(&flags::LOSS_AT) && ways[0].loss_at == LossAt::Exit;
+        let lost_later = layers.is_given(&flags::LOSS_AT) && directions[0].loss_at == LossAt::Exit;
         let useless: [(&dyn Flag, bool); 2] = [
             (&flags::COALESCE, layers.is_given(&flags::COALESCE)),
             (&flags::LOSS_AT, lost_later),
@@ -146,8 +147,8 @@ fn session(
                 return Err(layers.fault(option, why));
             }
         }
-        for way in &ways {
-            KernelLink::check(way).map_err(|why| {
+        for direction in &directions {
+            KernelLink::check(direction).map_err(|why| {
                 layers.fault(
                     &flags::BACKEND,
                     format!("{why}: leave out that setting or --backend"),
@@ -155,8 +156,8 @@ fn session(
             })?;
         }
     }
-    Ok(Action::Session(Box::new(Session {
-        ways,
+    Ok(Action::Session(Box::new(SessionOptions {
+        links: directions,
         backend,
         seed: layers.get(&flags::SEED)?,
         coalesce,
@@ -178,7 +179,7 @@ fn calibration(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Faul
         let why = format!("{delay:?} is more than {DELAY_MAX:?}");
         return Err(layers.fault(&flags::CALIBRATED_DELAY, why));
     }
-    Ok(Action::Calibrate(Calibration {
+    Ok(Action::Calibrate(CalibrationOptions {
         rates,
         delay,
         duration,
@@ -202,14 +203,14 @@ fn checking(
     table: &'static Table,
     cells: &Many<CheckCell>,
     loads: &Many<Load>,
-) -> Result<Checking, Fault> {
+) -> Result<CheckOptions, Fault> {
     let layers = Layers::new(table, matches, inputs);
     let duration = duration(&layers, &flags::DURATION)?;
     let mut cells = layers.get(cells)?;
     if cells.is_empty() {
         cells = link::ten();
     }
-    Ok(Checking {
+    Ok(CheckOptions {
         cells,
         loads: layers.get(loads)?,
         duration,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_args::options::Why;
+use quictun_args::options::InvalidValue;
 use quictun_args::values::{parsed, time};
 use quictun_lab_run::link::{CheckCell, Load};
 use quictun_link::units::{Rate, Share};
@@ -21,7 +21,7 @@ pub(super) enum Ecn {
 }
 
 /// Parses a rate. Returns bytes per second.
-pub(super) fn rate(text: &str) -> Result<u64, Why> {
+pub(super) fn rate(text: &str) -> Result<u64, InvalidValue> {
     let Rate(rate) = text.parse()?;
     if rate == 0 {
         Err(format!(
@@ -32,14 +32,14 @@ pub(super) fn rate(text: &str) -> Result<u64, Why> {
 }
 
 /// Parses the size of a queue. Returns `None` for the word `auto`.
-pub(super) fn queue(text: &str) -> Result<Option<Queue>, Why> {
+pub(super) fn queue(text: &str) -> Result<Option<Queue>, InvalidValue> {
     match text {
         "auto" => Ok(None),
         _ => parsed(text).map(Some),
     }
 }
 
-pub(super) fn codel(text: &str) -> Result<Codel, Why> {
+pub(super) fn codel(text: &str) -> Result<Codel, InvalidValue> {
     let (target, interval) = pair(text, ':', "5ms:100ms")?;
     Ok(Codel {
         target: time(target)?,
@@ -48,7 +48,7 @@ pub(super) fn codel(text: &str) -> Result<Codel, Why> {
     })
 }
 
-pub(super) fn stall(text: &str) -> Result<Stall, Why> {
+pub(super) fn stall(text: &str) -> Result<Stall, InvalidValue> {
     let (lasts, every) = pair(text, ':', "5ms:25ms")?;
     Ok(Stall {
         lasts: time(lasts)?,
@@ -56,14 +56,14 @@ pub(super) fn stall(text: &str) -> Result<Stall, Why> {
     })
 }
 
-pub(super) fn ecn(text: &str) -> Result<Ecn, Why> {
+pub(super) fn ecn(text: &str) -> Result<Ecn, InvalidValue> {
     match text {
         "codel" => Ok(Ecn::Codel),
         _ => time(text).map(Ecn::Above),
     }
 }
 
-pub(super) fn change(text: &str) -> Result<Change, Why> {
+pub(super) fn change(text: &str) -> Result<Change, InvalidValue> {
     let (at, what) = pair(text, ':', "5s:rate=100mbit")?;
     let (what, value) = pair(what, '=', "5s:rate=100mbit")?;
     let to = match what {
@@ -75,13 +75,13 @@ pub(super) fn change(text: &str) -> Result<Change, Why> {
     Ok(Change { at: time(at)?, to })
 }
 
-pub(super) fn load(text: &str) -> Result<Load, Why> {
+pub(super) fn load(text: &str) -> Result<Load, InvalidValue> {
     let known = [Load::Tunnel, Load::Cubic];
     let found = known.into_iter().find(|load| load.word() == text);
     found.ok_or_else(|| format!("`{text}` is neither tunnel nor cubic").into())
 }
 
-pub(super) fn share(text: &str) -> Result<f64, Why> {
+pub(super) fn share(text: &str) -> Result<f64, InvalidValue> {
     let Share(share) = text.parse()?;
     if share >= 1.0 && !text.ends_with('%') {
         Err(format!(
@@ -91,7 +91,7 @@ pub(super) fn share(text: &str) -> Result<f64, Why> {
     Ok(share)
 }
 
-pub(super) fn mean_burst(text: &str) -> Result<f64, Why> {
+pub(super) fn mean_burst(text: &str) -> Result<f64, InvalidValue> {
     let packets = text
         .parse()
         .ok()
@@ -101,7 +101,7 @@ pub(super) fn mean_burst(text: &str) -> Result<f64, Why> {
     })
 }
 
-pub(super) fn reorder(text: &str) -> Result<Reorder, Why> {
+pub(super) fn reorder(text: &str) -> Result<Reorder, InvalidValue> {
     let (share, extra) = pair(text, ':', "1%:5ms")?;
     Ok(Reorder {
         share: self::share(share)?,
@@ -109,7 +109,7 @@ pub(super) fn reorder(text: &str) -> Result<Reorder, Why> {
     })
 }
 
-pub(super) fn policer(text: &str) -> Result<Policer, Why> {
+pub(super) fn policer(text: &str) -> Result<Policer, InvalidValue> {
     let (most, burst) = pair(text, ':', "50mbit:64kB")?;
     match burst.parse()? {
         Queue::Bytes(burst) => Ok(Policer {
@@ -122,7 +122,7 @@ pub(super) fn policer(text: &str) -> Result<Policer, Why> {
     }
 }
 
-pub(super) fn outage(text: &str) -> Result<Outage, Why> {
+pub(super) fn outage(text: &str) -> Result<Outage, InvalidValue> {
     let (from, length) = pair(text, '+', "10s+2s")?;
     let from = time(from)?;
     let length = time(length)?;
@@ -135,7 +135,7 @@ pub(super) fn outage(text: &str) -> Result<Outage, Why> {
     })
 }
 
-pub(super) fn bytes_beyond(text: &str) -> Result<usize, Why> {
+pub(super) fn bytes_beyond(text: &str) -> Result<usize, InvalidValue> {
     let named = overhead::NAMED.iter().find(|(name, _)| *name == text);
     let bytes = named.map(|(_, bytes)| *bytes).or_else(|| text.parse().ok());
     bytes.filter(|bytes| *bytes <= MAX_OVERHEAD).ok_or_else(|| {
@@ -148,13 +148,17 @@ pub(super) fn bytes_beyond(text: &str) -> Result<usize, Why> {
     })
 }
 
-fn pair<'a>(text: &'a str, between: char, example: &str) -> Result<(&'a str, &'a str), Why> {
+fn pair<'a>(
+    text: &'a str,
+    between: char,
+    example: &str,
+) -> Result<(&'a str, &'a str), InvalidValue> {
     text.split_once(between)
         .ok_or_else(|| format!("{text:?} has no '{between}': write it like {example}").into())
 }
 
 /// Parses a link to check, such as `600mbit:20ms:1%`.
-pub(super) fn check_cell(text: &str) -> Result<CheckCell, Why> {
+pub(super) fn check_cell(text: &str) -> Result<CheckCell, InvalidValue> {
     let parts: Vec<&str> = text.split(':').collect();
     let [rate, round_trip, loss] = parts[..] else {
         return Err(format!("`{text}` is not RATE:RTT:LOSS, such as 600mbit:20ms:1%").into());
@@ -166,7 +170,7 @@ pub(super) fn check_cell(text: &str) -> Result<CheckCell, Why> {
         round_trip,
         loss,
     };
-    cell.way()
+    cell.link_config()
         .check()
         .map_err(|why| format!("`{text}`: {why}"))?;
     Ok(cell)

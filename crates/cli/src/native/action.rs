@@ -15,7 +15,7 @@ use crate::{
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native::settings::Server;
-use quictun_args::native::{self, Configured, PROGRAM, commands};
+use quictun_args::native::{self, ConfigTask, PROGRAM, commands};
 
 /// The action that a command line requests.
 #[derive(Debug)]
@@ -29,13 +29,13 @@ pub enum Action {
     /// Run a client until it is told to end.
     Client(ClientSettings),
     /// Carry standard input and output to one target.
-    Connect(Box<connect::Plan>),
+    Connect(Box<connect::ConnectPlan>),
     /// Keep a tunnel that would be undone without a confirmation.
     Confirm,
     /// Remove the network settings that a killed client has left.
     Down,
     /// Print a configuration, or continue the check of its file with the parts that need the disk.
-    Config(Configured),
+    Config(ConfigTask),
     /// Invite a client, or list and revoke the clients that are invited or have joined.
     Invite(Box<invite::Options>),
     /// Become a client, with the configuration in this directory.
@@ -53,7 +53,7 @@ pub enum Action {
     /// Run a benchmark, or the helper process of one.
     Bench(quictun_bench::Action),
     /// Run a command behind the tunnel.
-    Run(wrapped::Wrapped),
+    Run(wrapped::WrappedCommand),
     /// Run the demonstration on this machine.
     Demo(demo::Options),
     /// Try actions that confinement must prevent.
@@ -123,7 +123,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         "server" => native::read_server(matches, inputs).map(Action::Server),
         "client" => native::read_client(matches, inputs).map(Action::Client),
         "connect" => native::read_connect(matches, inputs).map(|(settings, target)| {
-            Action::Connect(Box::new(connect::Plan { target, settings }))
+            Action::Connect(Box::new(connect::ConnectPlan { target, settings }))
         }),
         "confirm" => Ok(Action::Confirm),
         "down" => Ok(Action::Down),

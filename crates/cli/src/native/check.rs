@@ -9,11 +9,11 @@ use quictun_trust::{identity, psk, tls};
 use quictun_tunnel::settings::{ClientSettings, ServerSettings};
 
 use super::reload;
-use crate::exit::{self, Failed};
+use crate::exit::{self, ProgramError};
 use quictun_args::native::settings::Server;
 
 /// Checks a server's file, and prints what a reload would change in the server that runs with it.
-pub(super) fn server_file(path: &Path, server: &Server) -> Result<(), Failed> {
+pub(super) fn server_file(path: &Path, server: &Server) -> Result<(), ProgramError> {
     server_settings(server).map_err(|failed| failed.about(path.display().to_string()))?;
     let denies_all = matches!(&server.settings.access, Access::Named { clients, .. } if clients.iter().all(|client| client.allow.is_empty() && client.listen.is_empty()));
     let but = if denies_all {
@@ -32,7 +32,7 @@ pub(super) fn client_file(path: &Path, settings: &ClientSettings) -> anyhow::Res
 }
 
 /// Checks the clients, secrets, certificates and keys of a server, as far as they exist before its first run.
-pub(super) fn server_settings(server: &Server) -> Result<(), Failed> {
+pub(super) fn server_settings(server: &Server) -> Result<(), ProgramError> {
     let settings = existing(server);
     Policy::new(&settings.access)?;
     if let ServerIdentity::Files(files) = &settings.identity {
@@ -56,7 +56,12 @@ fn existing(server: &Server) -> ServerSettings {
 fn client_settings(settings: &ClientSettings) -> anyhow::Result<()> {
     for server in settings.servers() {
         let (trust, identity) = (&server.trust, &server.identity);
-        tls::client_config(trust, identity, settings.offer, &tls::Shared::default())?;
+        tls::client_config(
+            trust,
+            identity,
+            settings.offer,
+            &tls::SharedConfig::default(),
+        )?;
         if let Some(path) = &identity.psk_file {
             psk::load_secret(path)?;
         }

@@ -12,7 +12,7 @@ use quictun_control::settings::{ControlSettings, LogFormat};
 use quictun_trust::identity;
 use quictun_tunnel::settings::ClientSettings;
 
-use crate::exit::{self, Failed};
+use crate::exit::{self, ProgramError};
 use crate::{
     client, confirm, connect, demo, doctor, forbidden, host_tun, invite, join, lab, link, perf,
     reconnect, status, tune, wrapped,
@@ -21,7 +21,7 @@ use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
 use quictun_args::manual;
 use quictun_args::native::settings::Server;
-use quictun_args::native::{Configured, PROGRAM};
+use quictun_args::native::{ConfigTask, PROGRAM};
 
 mod action;
 mod check;
@@ -52,44 +52,44 @@ pub fn main() -> ExitCode {
         Ok(Action::Doctor(options)) => return doctor::main(options),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
         Ok(Action::Server(server)) => run_server(server),
-        Ok(Action::Config(Configured::Server(path, server))) => {
+        Ok(Action::Config(ConfigTask::Server(path, server))) => {
             warn(&server.warnings);
             check::server_file(&path, &server)
         }
-        Ok(Action::Config(Configured::Client(path, settings))) => {
-            check::client_file(&path, &settings).map_err(Failed::from)
+        Ok(Action::Config(ConfigTask::Client(path, settings))) => {
+            check::client_file(&path, &settings).map_err(ProgramError::from)
         }
-        Ok(Action::Reconnect(at)) => reconnect::main(&at).map_err(Failed::from),
+        Ok(Action::Reconnect(at)) => reconnect::main(&at).map_err(ProgramError::from),
         Ok(Action::Confirm) => confirm::main(),
-        Ok(Action::Print(text) | Action::Config(Configured::Print(text))) => {
-            exit::print(&text).map_err(Failed::from)
+        Ok(Action::Print(text) | Action::Config(ConfigTask::Print(text))) => {
+            exit::print(&text).map_err(ProgramError::from)
         }
-        Ok(Action::Down) => host_tun::down().map_err(Failed::from),
+        Ok(Action::Down) => host_tun::down().map_err(ProgramError::from),
         Ok(Action::Invite(options)) => invite::main(&options),
         Ok(Action::Join(dir)) => join::main(&dir),
-        Ok(Action::Keygen(dir)) => keygen(&dir).map_err(Failed::from),
-        Ok(Action::Man(dir)) => write_pages(&dir).map_err(Failed::from),
+        Ok(Action::Keygen(dir)) => keygen(&dir).map_err(ProgramError::from),
+        Ok(Action::Man(dir)) => write_pages(&dir).map_err(ProgramError::from),
         Ok(Action::Forbidden { outside, confine }) => {
-            forbidden::main(&outside, confine).map_err(Failed::from)
+            forbidden::main(&outside, confine).map_err(ProgramError::from)
         }
     };
     exit::report(PROGRAM, outcome).into()
 }
 
 fn bench(action: &quictun_bench::Action) -> ExitCode {
-    let outcome = quictun_bench::run(action, &exit::say).map_err(Failed::of_measuring);
+    let outcome = quictun_bench::run(action, &exit::say).map_err(ProgramError::of_measuring);
     let outcome = outcome.and_then(|text| Ok(exit::print(&text)?));
     exit::report(action.program(), outcome).into()
 }
 
-fn run_client(mut settings: ClientSettings) -> Result<(), Failed> {
+fn run_client(mut settings: ClientSettings) -> Result<(), ProgramError> {
     if settings.tun.is_none() {
         settings.control.banner = banner(&settings.control);
     }
     client::run(settings, Some(Arc::new(reload::read_client)))
 }
 
-fn run_server(server: Server) -> Result<(), Failed> {
+fn run_server(server: Server) -> Result<(), ProgramError> {
     warn(&server.warnings);
     if let Some(psk) = &server.make_psk {
         // An invalid configuration must not leave a secret behind.
@@ -98,10 +98,12 @@ fn run_server(server: Server) -> Result<(), Failed> {
             .with_context(|| format!("cannot make the secret {}", psk.display()))?;
     }
     let Server {
-        mut settings, kept, ..
+        mut settings,
+        restart_settings,
+        ..
     } = server;
     settings.control.banner = banner(&settings.control);
-    let again = move || reload::read_server(&kept);
+    let again = move || reload::read_server(&restart_settings);
     Ok(quictun_tunnel::server::run(
         settings,
         Some(Arc::new(again)),

@@ -1,22 +1,22 @@
 //! Reads the configuration again: for a reload of the running process, and for `quictun config check`, which prints
 //! what a reload would change.
 
-use quictun_tunnel::reload::{ServerAgain, Unreadable};
+use quictun_tunnel::reload::{ConfigReadError, RereadServer};
 use quictun_tunnel::settings::{ClientSettings, ServerSettings};
 use serde::Deserialize;
 
 use super::action::{Action, parse};
-use crate::ask::{self, AskError};
+use crate::ask::{self, RequestError};
 use quictun_args::inputs::Inputs;
-use quictun_args::layers::Kept;
+use quictun_args::layers::RestartSettings;
 
 /// Returns the settings that `quictun server` would get if this process were started now: with the same arguments,
 /// environment and working directory, and the files as they are now. `started` holds the values of its start.
-pub(super) fn read_server(started: &Kept) -> Result<ServerAgain, Unreadable> {
+pub(super) fn read_server(started: &RestartSettings) -> Result<RereadServer, ConfigReadError> {
     match parse(&Inputs::of_process())? {
-        Action::Server(server) => Ok(ServerAgain {
+        Action::Server(server) => Ok(RereadServer {
             settings: server.settings,
-            restart: started.changed(&server.kept),
+            restart: started.changed(&server.restart_settings),
             warnings: server.warnings,
         }),
         _ => unreachable!("invariant: the arguments of a running server parse as a server"),
@@ -25,7 +25,7 @@ pub(super) fn read_server(started: &Kept) -> Result<ServerAgain, Unreadable> {
 
 /// Returns the settings that `quictun client` would get if this process were started now, as [`read_server`] does for a
 /// server.
-pub(super) fn read_client() -> Result<ClientSettings, Unreadable> {
+pub(super) fn read_client() -> Result<ClientSettings, ConfigReadError> {
     match parse(&Inputs::of_process())? {
         Action::Client(client) => Ok(client),
         _ => unreachable!("invariant: the arguments of a running client parse as a client"),
@@ -38,11 +38,11 @@ pub(super) fn would_change(settings: &ServerSettings) -> String {
     let Some(http) = &settings.control.httpd else {
         return String::new();
     };
-    let would = match ask::get::<WouldChange>(http, "/v1/reload") {
+    let would = match ask::get::<ReloadPreview>(http, "/v1/reload") {
         Ok(would) => would,
         // No server runs, so a reload would change nothing.
-        Err(AskError::Nobody(_)) => return String::new(),
-        Err(AskError::Other(error)) => {
+        Err(RequestError::Unreachable(_)) => return String::new(),
+        Err(RequestError::Rejected(error)) => {
             return format!("what a reload would change is not known: {error}\n");
         }
     };
@@ -51,13 +51,13 @@ pub(super) fn would_change(settings: &ServerSettings) -> String {
 
 /// The answer to `GET /v1/reload`.
 #[derive(Debug, Deserialize)]
-struct WouldChange {
+struct ReloadPreview {
     error: Option<String>,
     changes: Vec<String>,
     restart: Vec<String>,
 }
 
-impl WouldChange {
+impl ReloadPreview {
     fn text(&self, at: &str) -> String {
         let mut lines = vec![match &self.error {
             Some(error) => format!(

@@ -8,9 +8,9 @@ use clap::Command;
 use quictun_args::address::{Wildcard, parse_listen, parse_server};
 use quictun_args::native::commands;
 use quictun_args::options;
-use quictun_args::options::{Maybe, One, Section, Switch, Table, Why};
+use quictun_args::options::{InvalidValue, Maybe, One, Section, Switch, Table};
 use quictun_args::values::{number, parsed, path, size, switch, text, time};
-use quictun_perf::{Loop, Mode, Transport};
+use quictun_perf::{EventLoop, Mode, Transport};
 use quictun_tunnel::settings::HostPort;
 
 /// Prefix of the environment variables that set flags.
@@ -66,11 +66,11 @@ const TRANSPORTS: &[(&str, Transport)] = &[
     ("udp", Transport::Udp),
 ];
 
-const LOOPS: &[(&str, Loop)] = &[
-    ("sleep-timeout", Loop::SleepTimeout),
-    ("poll-100us", Loop::Poll100us),
-    ("event", Loop::Event),
-    ("event+gso", Loop::EventGso),
+const LOOPS: &[(&str, EventLoop)] = &[
+    ("sleep-timeout", EventLoop::SleepTimeout),
+    ("poll-100us", EventLoop::Poll100us),
+    ("event", EventLoop::Event),
+    ("event+gso", EventLoop::EventGso),
 ];
 
 const ON_OFF: &[(&str, bool)] = &[("on", true), ("off", false)];
@@ -80,7 +80,7 @@ options! {
         "TCP and UDP address; port 0: any free port, which is printed"
     pub(super) ONLY: Maybe<Transport> = "transport" "NAME", choice TRANSPORTS;
         "Serve only this transport: tcp, tls, quic or udp"
-    pub(super) SERVER_LOOP: Maybe<Loop> = "loop" "NAME", choice LOOPS;
+    pub(super) SERVER_LOOP: Maybe<EventLoop> = "loop" "NAME", choice LOOPS;
         "Wait strategy of the QUIC loop; overrides the client's"
     pub(super) NOTES: Maybe<PathBuf> = "json" "FILE", by path;
         "Write one JSON object per measurement to FILE"
@@ -120,7 +120,7 @@ options! {
         "UDP receive offload; unset: as --loop implies"
     pub(super) ACK_EVERY: One<u32> = "ack-every" "N", by |text| number(text, 1..=u32::MAX), default "10";
         "QUIC packets per acknowledgement"
-    pub(super) LOOP: One<Loop> = "loop" "NAME", choice LOOPS, default "event+gso";
+    pub(super) LOOP: One<EventLoop> = "loop" "NAME", choice LOOPS, default "event+gso";
         "Wait strategy of the QUIC loop; see below"
 
     pub(super) JSON: Maybe<PathBuf> = "json" "FILE|-", by path;
@@ -128,7 +128,7 @@ options! {
 }
 
 /// Parses two sizes such as `80000,80000` or `80kB,80kB`.
-fn sizes(text: &str) -> Result<(u64, u64), Why> {
+fn sizes(text: &str) -> Result<(u64, u64), InvalidValue> {
     let Some((request, response)) = text.split_once(',') else {
         return Err(format!("{text:?} is not two sizes: write 1,1 or 80kB,80kB").into());
     };

@@ -12,18 +12,18 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::ArgMatches;
 use quictun_link::units::Rate;
-use quictun_perf::client::Moment;
-use quictun_perf::server::{Served, ServerOptions};
-use quictun_perf::{Amount, Loop, Mode, PerfError, Plan, Report, Stop};
+use quictun_perf::client::ProgressUpdate;
+use quictun_perf::server::{FinishedMeasurement, ServerOptions};
+use quictun_perf::{Amount, EventLoop, Mode, PerfError, Plan, Report, Stop};
 use quictun_sys::Signals;
 use quictun_tunnel::settings::HostPort;
 use rustix::process::Signal;
 
-use crate::exit::{self, Failed};
+use crate::exit::{self, ProgramError};
 use quictun_args::fault::{Exit, Fault};
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::Layers;
-use quictun_args::options::Why;
+use quictun_args::options::InvalidValue;
 
 pub mod flags;
 mod text;
@@ -34,14 +34,14 @@ const PROGRAM: &str = "quictun perf";
 #[derive(Debug)]
 pub enum Action {
     /// Serve clients, and take part in their measurements.
-    Server(Server),
+    Server(PerfServer),
     /// Measure once, with a server.
-    Client(Box<Client>),
+    Client(Box<PerfClient>),
 }
 
 /// The settings of `quictun perf server`.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct PerfServer {
     /// The address, transports and event loop of the server.
     pub options: ServerOptions,
     /// The file that gets one JSON object for each measurement.
@@ -50,7 +50,7 @@ pub struct Server {
 
 /// The settings of `quictun perf client`.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct PerfClient {
     /// Name and port of the server.
     pub server: HostPort,
     /// The traffic to generate and measure.
@@ -73,14 +73,16 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
 /// Runs the action and returns its exit code.
 pub fn main(action: Action) -> ExitCode {
     let outcome = match action {
-        Action::Server(server) => serve(&server).map(|()| Exit::Ok).map_err(Failed::from),
+        Action::Server(server) => serve(&server)
+            .map(|()| Exit::Ok)
+            .map_err(ProgramError::from),
         Action::Client(client) => measure(&client),
     };
     exit::code(PROGRAM, outcome.map(|exit| exit as u8))
 }
 
 fn server(layers: &Layers<'_>) -> Result<Action, Fault> {
-    Ok(Action::Server(Server {
+    Ok(Action::Server(PerfServer {
         options: ServerOptions {
             listen: layers.get(&flags::LISTEN)?,
             only: layers.get(&flags::ONLY)?,
@@ -100,9 +102,9 @@ fn client(layers: &Layers<'_>) -> Result<Action, Fault> {
     let (request, response) = layers.get(&flags::RR)?;
     let rate = layers.get(&flags::RATE)?.map(|text| {
         let rate = rate(&text, mode == Mode::Stream);
-        rate.map_err(|Why(why)| layers.fault(&flags::RATE, why))
+        rate.map_err(|InvalidValue(why)| layers.fault(&flags::RATE, why))
     });
-    let by_loop = event_loop == Loop::EventGso;
+    let by_loop = event_loop == EventLoop::EventGso;
     let plan = Plan {
         amount: amount(layers)?,
         warm_up: layers.get(&flags::WARM_UP)?,
@@ -122,7 +124,7 @@ fn client(layers: &Layers<'_>) -> Result<Action, Fault> {
     };
     plan.check()
         .map_err(|why| Fault::usage("command line", why))?;
-    Ok(Action::Client(Box::new(Client {
+    Ok(Action::Client(Box::new(PerfClient {
         server,
         plan,
         json: layers.get(&flags::JSON)?,
@@ -145,7 +147,7 @@ fn amount(layers: &Layers<'_>) -> Result<Amount, Fault> {
 }
 
 /// Parses a rate: bits per second of a stream, else transactions per second.
-fn rate(text: &str, stream: bool) -> Result<u64, Why> {
+fn rate(text: &str, stream: bool) -> Result<u64, InvalidValue> {
     if stream {
         let Rate(bytes) = text.parse()?;
         return Ok(bytes.saturating_mul(8));
@@ -154,7 +156,7 @@ fn rate(text: &str, stream: bool) -> Result<u64, Why> {
     number.map_err(|_| format!("{text:?} is not a transaction rate: write 1000/s").into())
 }
 
-fn serve(server: &Server) -> anyhow::Result<()> {
+fn serve(server: &PerfServer) -> anyhow::Result<()> {
     let stop = stop_by_signal()?;
     let mut notes = match &server.json {
         Some(path) => {
@@ -164,7 +166,7 @@ fn serve(server: &Server) -> anyhow::Result<()> {
         None => None,
     };
     let mut ready = |address: SocketAddr| exit::say(&format!("listening on {address}"));
-    let mut served = |served: Served| {
+    let mut served = |served: FinishedMeasurement| {
         exit::say(&text::served(&served));
         if let Some(file) = &mut notes {
             let note = text::note(&served);
@@ -200,7 +202,7 @@ fn stop_by_signal() -> anyhow::Result<Stop> {
 /// Time for which a thread waits at once if it has nothing else to do.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
-fn measure(client: &Client) -> Result<Exit, Failed> {
+fn measure(client: &PerfClient) -> Result<Exit, ProgramError> {
     let stop = stop_by_signal()?;
     let HostPort { host, port, .. } = &client.server;
     let address = (host.as_str(), *port)
@@ -208,11 +210,11 @@ fn measure(client: &Client) -> Result<Exit, Failed> {
         .with_context(|| format!("cannot look up {host}"))?
         .next()
         .with_context(|| format!("{host} has no address"))?;
-    let mut progress = Progress::new(client.plan.mode);
+    let mut progress = ProgressLine::new(client.plan.mode);
     let report = quictun_perf::client::run(address, &client.plan, &stop, &mut |moment| {
         progress.note(moment);
     });
-    let report = report.map_err(told)?;
+    let report = report.map_err(with_next_step)?;
     print(client, &report)?;
     // The exit code tells that the result is incomplete.
     Ok(if report.interrupted {
@@ -222,7 +224,7 @@ fn measure(client: &Client) -> Result<Exit, Failed> {
     })
 }
 
-fn print(client: &Client, report: &Report) -> anyhow::Result<()> {
+fn print(client: &PerfClient, report: &Report) -> anyhow::Result<()> {
     let mut text = text::report(&client.plan, report);
     match &client.json {
         Some(path) if path == Path::new("-") => text = serde_json::to_string(report)? + "\n",
@@ -234,7 +236,7 @@ fn print(client: &Client, report: &Report) -> anyhow::Result<()> {
 }
 
 /// Converts an error, and adds the next step if one is known.
-fn told(error: PerfError) -> Failed {
+fn with_next_step(error: PerfError) -> ProgramError {
     match error {
         PerfError::Connect(address, source) => {
             let fault = Fault::failure(format!("cannot connect to {address}"), source);
@@ -247,25 +249,25 @@ fn told(error: PerfError) -> Failed {
 }
 
 /// Prints a progress line every second, if standard error is a terminal.
-struct Progress {
+struct ProgressLine {
     mode: Mode,
     watched: bool,
-    last: Moment,
+    last: ProgressUpdate,
 }
 
-impl Progress {
+impl ProgressLine {
     fn new(mode: Mode) -> Self {
         Self {
             mode,
             watched: std::io::stderr().is_terminal(),
-            last: Moment {
+            last: ProgressUpdate {
                 elapsed: Duration::ZERO,
                 moved: 0,
             },
         }
     }
 
-    fn note(&mut self, moment: Moment) {
+    fn note(&mut self, moment: ProgressUpdate) {
         let passed = moment.elapsed.saturating_sub(self.last.elapsed);
         if self.watched && passed >= Duration::from_secs(1) {
             let moved = moment.moved.saturating_sub(self.last.moved);

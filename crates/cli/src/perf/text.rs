@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use quictun_perf::report::ThreadCpu;
-use quictun_perf::server::Served;
+use quictun_perf::server::FinishedMeasurement;
 use quictun_perf::{Mode, Plan, Report};
 use serde_json::{Value, json};
 
@@ -121,7 +121,7 @@ pub(super) fn rate(mode: Mode, moved: u64, seconds: f64) -> String {
 }
 
 /// Returns the line that a server prints for a measurement.
-pub(super) fn served(served: &Served) -> String {
+pub(super) fn served(served: &FinishedMeasurement) -> String {
     let (transport, mode) = (served.plan.transport.word(), served.plan.mode.word());
     let outcome = match &served.outcome {
         Ok(tally) if served.plan.mode == Mode::Stream => bits(tally.bit_per_s),
@@ -132,7 +132,7 @@ pub(super) fn served(served: &Served) -> String {
 }
 
 /// Returns the JSON object that a server notes for a measurement.
-pub(super) fn note(served: &Served) -> Value {
+pub(super) fn note(served: &FinishedMeasurement) -> Value {
     let (transport, mode) = (served.plan.transport.word(), served.plan.mode.word());
     let mut note = json!({
         "version": quictun_perf::report::VERSION,

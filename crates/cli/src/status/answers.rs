@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::quantities::{age, time};
-use crate::ask::{self, AskError};
+use crate::ask::{self, RequestError};
 
 /// The answers to one round of requests.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Status {
     /// The servers of a client. Older programs, which know only one server, do not send the list.
     #[serde(default)]
     pub(super) servers: Vec<Server>,
-    pub(super) reload: Option<Latest>,
+    pub(super) reload: Option<LatestReload>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,7 +60,7 @@ pub(super) struct Server {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Latest {
+pub(super) struct LatestReload {
     pub(super) reloaded_at: Option<String>,
     pub(super) reload_error: Option<String>,
     pub(super) changes: Vec<String>,
@@ -171,7 +171,7 @@ impl Tunnel {
 /// # Errors
 ///
 /// Returns the errors of [`ask::get`].
-pub(super) fn ask(at: &HttpListen) -> Result<Answer, AskError> {
+pub(super) fn ask(at: &HttpListen) -> Result<Answer, RequestError> {
     let status = ask::get(at, "/v1/status")?;
     let tunnels = ask::get(at, "/v1/tunnels")?;
     Ok(Answer {
@@ -187,7 +187,7 @@ pub(super) fn ask(at: &HttpListen) -> Result<Answer, AskError> {
 /// # Errors
 ///
 /// Returns the errors of [`ask::get`], also for an answer that [`ask`] could not parse.
-pub(super) fn ask_json(at: &HttpListen) -> Result<serde_json::Value, AskError> {
+pub(super) fn ask_json(at: &HttpListen) -> Result<serde_json::Value, RequestError> {
     let status = object::<Status>(at, "/v1/status")?;
     let connections = object::<Connections>(at, "/v1/connections")?;
     let tunnels = object::<Tunnels>(at, "/v1/tunnels")?;
@@ -205,10 +205,10 @@ pub(super) fn ask_json(at: &HttpListen) -> Result<serde_json::Value, AskError> {
 fn object<T: DeserializeOwned>(
     at: &HttpListen,
     path: &'static str,
-) -> Result<serde_json::Value, AskError> {
+) -> Result<serde_json::Value, RequestError> {
     let value = ask::get(at, path)?;
     T::deserialize(&value).map_err(|error| {
-        AskError::Other(
+        RequestError::Rejected(
             anyhow::Error::from(error)
                 .context(format!("{at} answers {path} as another version would")),
         )

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_fill_their_columns_whatever_their_characters_take() {
+    fn texts_fill_their_columns_for_every_character_width() {
         for text in [
             "",
             "plain",

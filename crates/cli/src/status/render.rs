@@ -85,11 +85,11 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
 }
 
 /// The heading of a column and its width, which is negative if its cells are aligned to the left.
-type Column = (&'static str, isize);
+type ColumnHeading = (&'static str, isize);
 
-const SERVER: [Column; 4] = [("SERVER", -29), ("RTT", 7), ("FLOWS", 5), ("STATE", -36)];
+const SERVER: [ColumnHeading; 4] = [("SERVER", -29), ("RTT", 7), ("FLOWS", 5), ("STATE", -36)];
 
-const RECORD: [Column; 6] = [
+const RECORD: [ColumnHeading; 6] = [
     ("SERVER", -25),
     ("PRIO", 5),
     ("WEIGHT", 6),
@@ -130,7 +130,7 @@ fn servers_table(out: &mut String, servers: &[Server]) {
     table(out, &SERVER, rows);
 }
 
-const CONNECTION: [Column; 8] = [
+const CONNECTION: [ColumnHeading; 8] = [
     ("PEER", -10),
     ("ADDRESS", -21),
     ("UP", 7),
@@ -170,7 +170,7 @@ fn connections_table(out: &mut String, all: usize, found: &Connections) {
     table(out, &CONNECTION, rows);
 }
 
-const BOND: [Column; 5] = [
+const BOND: [ColumnHeading; 5] = [
     ("CLIENT", -29),
     ("BOND", -21),
     ("WAITS", 7),
@@ -209,7 +209,7 @@ fn bonds_table(out: &mut String, status: &Status, found: &Bonds) {
     table(out, &BOND, rows);
 }
 
-const TUNNEL: [Column; 5] = [
+const TUNNEL: [ColumnHeading; 5] = [
     ("TARGET", -29),
     ("APPLICATION", -21),
     ("UP", 7),
@@ -240,7 +240,7 @@ fn tunnels_table(out: &mut String, all: usize, found: &Tunnels) {
 
 fn table<const N: usize>(
     out: &mut String,
-    columns: &[Column; N],
+    columns: &[ColumnHeading; N],
     rows: impl ExactSizeIterator<Item = [String; N]>,
 ) {
     let mut line = |cells: [&str; N]| {

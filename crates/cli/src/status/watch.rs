@@ -15,11 +15,11 @@ use quictun_sys::Signals;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::answers::{Answer, ask};
-use crate::exit::Failed;
+use crate::exit::ProgramError;
 use controls::Controls;
 use keys::Key;
 use terminal::Terminal;
-use view::View;
+use view::StatusView;
 
 mod controls;
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod view;
 
 /// The settings of `--watch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Watch {
+pub(super) struct WatchOptions {
     pub(super) interval: Duration,
     /// The terminal may get colours.
     pub(super) colour: bool,
@@ -61,7 +61,7 @@ enum Event {
 }
 
 /// Watches until the user or the reader of the output ends it.
-pub(super) fn main(at: &HttpListen, json: bool, watch: Watch) -> Result<Exit, Failed> {
+pub(super) fn main(at: &HttpListen, json: bool, watch: WatchOptions) -> Result<Exit, ProgramError> {
     if json {
         printer::objects(at, watch.interval)?;
     } else if !(watch.addressable && io::stdout().is_terminal()) {
@@ -75,7 +75,7 @@ pub(super) fn main(at: &HttpListen, json: bool, watch: Watch) -> Result<Exit, Fa
 }
 
 /// Shows the page until a key or a signal ends it.
-fn live(at: &HttpListen, watch: Watch, first: Answer) -> Result<Exit, Failed> {
+fn live(at: &HttpListen, watch: WatchOptions, first: Answer) -> Result<Exit, ProgramError> {
     let held = [
         Signal::INT,
         Signal::QUIT,
@@ -92,10 +92,10 @@ fn live(at: &HttpListen, watch: Watch, first: Answer) -> Result<Exit, Failed> {
     if io::stdin().is_terminal() {
         read_keys(events.clone())?;
     }
-    let asker = Asker::start(at.clone(), events)?;
-    let mut live = Live {
+    let asker = AnswerThread::start(at.clone(), events)?;
+    let mut live = LiveView {
         terminal: Terminal::enter(watch.colour)?,
-        view: View::default(),
+        view: StatusView::default(),
         controls: Controls::default(),
         begin: Instant::now(),
         interval: watch.interval,
@@ -105,17 +105,17 @@ fn live(at: &HttpListen, watch: Watch, first: Answer) -> Result<Exit, Failed> {
     live.run(&happens)
 }
 
-struct Live {
+struct LiveView {
     terminal: Terminal,
-    view: View,
+    view: StatusView,
     controls: Controls,
     begin: Instant,
     interval: Duration,
-    asker: Asker,
+    asker: AnswerThread,
 }
 
-impl Live {
-    fn run(&mut self, happens: &Receiver<Event>) -> Result<Exit, Failed> {
+impl LiveView {
+    fn run(&mut self, happens: &Receiver<Event>) -> Result<Exit, ProgramError> {
         let mut next = self.interval;
         loop {
             // A panic of the asking thread has restored the terminal, so nothing may be drawn after it.
@@ -185,14 +185,14 @@ impl Live {
 }
 
 /// The thread that asks the process, one round for each request.
-struct Asker {
+struct AnswerThread {
     go: SyncSender<()>,
     thread: JoinHandle<()>,
     /// A round is in progress.
     waits: bool,
 }
 
-impl Asker {
+impl AnswerThread {
     fn start(at: HttpListen, events: SyncSender<Event>) -> io::Result<Self> {
         let (go, told) = sync_channel::<()>(1);
         let thread = Builder::new().name("ask".to_owned()).spawn(move || {
@@ -211,10 +211,10 @@ impl Asker {
     }
 
     /// Fails if the thread has ended, which it does only if it panics.
-    fn check(&self) -> Result<(), Failed> {
+    fn check(&self) -> Result<(), ProgramError> {
         if self.thread.is_finished() {
             let ended = anyhow!("the thread that asks the process has ended");
-            return Err(Failed::Because(ended, Exit::Crashed));
+            return Err(ProgramError::Because(ended, Exit::Crashed));
         }
         Ok(())
     }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_of_the_user_are_found_where_the_environment_says() {
+    fn user_sockets_are_found_through_the_environment() {
         let variable = |name: &str| match name {
             RUNTIME_DIRECTORY => Some("/srv/runtime".into()),
             BUS_ADDRESS => Some("unix:abstract=x;unix:path=/srv/a%20bus,guid=7".into()),

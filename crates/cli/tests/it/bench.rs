@@ -1,6 +1,6 @@
 //! `quictun bench`: the arguments that its flags refuse.
 
-use crate::world::World;
+use crate::test_inputs::TestInputs;
 
 #[test]
 fn what_makes_no_sense_is_refused() {
@@ -19,6 +19,6 @@ fn what_makes_no_sense_is_refused() {
         "bench netstack --wire air",
         "bench netstack --serve 1 read async here tun batch 1 1",
     ] {
-        assert!(World::default().native(line).is_err(), "{line}");
+        assert!(TestInputs::default().native(line).is_err(), "{line}");
     }
 }

@@ -1,21 +1,23 @@
 //! `quictun-client`: command lines of quic-tun v0.0.1 to v0.0.5, and the options added since.
 
-use quictun_args::compat::settings::Asked;
+use quictun_args::compat::settings::ProgramAction;
 use quictun_control::log::LogFilter;
 use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
 use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
 use quictun_tunnel::settings::{Address, Forward, ForwardTo, HostPort, ListenOn, TokenSource};
 
-use crate::world::{Lines, PIN, World, client_lines, default_transport, differ, run, usage};
+use crate::test_inputs::{
+    PIN, SettingLines, TestInputs, client_lines, default_transport, differ, run, usage,
+};
 
 const MINIMAL: &str = "--server-endpoint h:7500 --token-source tcp:127.0.0.1:22";
 
-fn minimal() -> Lines {
-    client_lines(&run(World::default().compat_client(MINIMAL)).settings)
+fn minimal() -> SettingLines {
+    client_lines(&run(TestInputs::default().compat_client(MINIMAL)).settings)
 }
 
-fn check(world: &World, flags: &str, expected: &[(&str, &str)]) -> Vec<String> {
-    let ready = run(world.compat_client(&format!("{MINIMAL} {flags}")));
+fn check(inputs: &TestInputs, flags: &str, expected: &[(&str, &str)]) -> Vec<String> {
+    let ready = run(inputs.compat_client(&format!("{MINIMAL} {flags}")));
     differ(&client_lines(&ready.settings), &minimal(), expected, flags);
     ready.warnings
 }
@@ -23,7 +25,7 @@ fn check(world: &World, flags: &str, expected: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn the_published_command_line_works_verbatim() {
     let line = "--server-endpoint 192.168.26.129:7500 --token-source tcp:127.0.0.1:5201 --insecure-skip-verify true";
-    let ready = run(World::default().compat_client(line));
+    let ready = run(TestInputs::default().compat_client(line));
     let settings = ready.settings;
     assert_eq!(
         settings.server,
@@ -45,7 +47,7 @@ fn the_published_command_line_works_verbatim() {
 
 #[test]
 fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
-    let settings = run(World::default().compat_client(MINIMAL)).settings;
+    let settings = run(TestInputs::default().compat_client(MINIMAL)).settings;
     assert_eq!(settings.offer, Offer::Both);
     assert_eq!(settings.identity, ClientIdentity::default());
     assert_eq!(settings.transport, default_transport());
@@ -145,7 +147,7 @@ const FLAGS: &[(&str, &str, (&str, &str))] = &[
 
 #[test]
 fn every_flag_takes_both_forms() {
-    let world = World::default()
+    let inputs = TestInputs::default()
         .file("c", "")
         .file("k", "")
         .file("ca", "")
@@ -164,18 +166,18 @@ fn every_flag_takes_both_forms() {
             };
             let flag = format!("--{flag}{between}{value}");
             if !flag.ends_with(' ') {
-                check(&world, &flag, &expected);
+                check(&inputs, &flag, &expected);
             }
         }
     }
     check(
-        &world,
+        &inputs,
         "--log-output-paths a --log-output-paths=b,c",
         &[("log.outputs", "a b c")],
     );
-    check(&world, "--workers 1 --workers 77", &[("workers", "77")]);
+    check(&inputs, "--workers 1 --workers 77", &[("workers", "77")]);
     check(
-        &world,
+        &inputs,
         "--cert-file c --key-file=k",
         &[(
             "certificate",
@@ -189,7 +191,7 @@ fn flags_without_effect_are_taken_and_those_that_would_be_missed_are_named() {
     let flags = "--log-disable-caller --log-disable-stacktrace=true --log-development --log-name=x \
         --log-error-output-paths stderr,e";
     assert_eq!(
-        check(&World::default(), flags, &[]),
+        check(&TestInputs::default(), flags, &[]),
         [
             "--log-error-output-paths: nothing is written there: every line goes to --log-output-paths",
             "--log-disable-caller: has no effect: every line names its place in the source",
@@ -203,32 +205,32 @@ fn flags_without_effect_are_taken_and_those_that_would_be_missed_are_named() {
         "--log-development --log-disable-stacktrace",
     ] {
         let none: [&str; 0] = [];
-        assert_eq!(check(&World::default(), nothing_missed, &[]), none);
+        assert_eq!(check(&TestInputs::default(), nothing_missed, &[]), none);
     }
 }
 
 #[test]
 fn booleans_take_gos_spellings_and_no_others() {
-    let world = World::default();
+    let inputs = TestInputs::default();
     for on in [
         "", "=1", "=t", "=T", "=true", "=TRUE", "=True", " true", " 1",
     ] {
         check(
-            &world,
+            &inputs,
             &format!("--verify-remote-endpoint{on}"),
             &[("trust", "Authorities(None)")],
         );
     }
     for off in ["=0", "=f", "=F", "=false", "=FALSE", "=False"] {
-        check(&world, &format!("--verify-remote-endpoint{off}"), &[]);
+        check(&inputs, &format!("--verify-remote-endpoint{off}"), &[]);
         check(
-            &world,
+            &inputs,
             &format!("--insecure-skip-verify{off}"),
             &[("trust", "Authorities(None)")],
         );
     }
     usage(
-        world.compat_client(&format!("{MINIMAL} --verify-remote-endpoint=yes")),
+        inputs.compat_client(&format!("{MINIMAL} --verify-remote-endpoint=yes")),
         "--verify-remote-endpoint: \"yes\" is neither true nor false",
         "",
     );
@@ -237,7 +239,7 @@ fn booleans_take_gos_spellings_and_no_others() {
 #[test]
 fn insecure_skip_verify_false_verifies_and_says_so() {
     let warnings = check(
-        &World::default(),
+        &TestInputs::default(),
         "--insecure-skip-verify false",
         &[("trust", "Authorities(None)")],
     );
@@ -249,7 +251,7 @@ fn insecure_skip_verify_false_verifies_and_says_so() {
         ]
     );
     let warnings = check(
-        &World::default(),
+        &TestInputs::default(),
         "--insecure-skip-verify=false",
         &[("trust", "Authorities(None)")],
     );
@@ -259,7 +261,7 @@ fn insecure_skip_verify_false_verifies_and_says_so() {
 #[test]
 fn an_off_that_would_turn_something_on_is_refused() {
     usage(
-        World::default().compat_client(&format!("{MINIMAL} --verify-remote-endpoint false")),
+        TestInputs::default().compat_client(&format!("{MINIMAL} --verify-remote-endpoint false")),
         "--verify-remote-endpoint: quic-tun ignores the word \"false\" after it and turns it on | \
             --verify-remote-endpoint=false, or --verify-remote-endpoint alone",
         "",
@@ -269,7 +271,7 @@ fn an_off_that_would_turn_something_on_is_refused() {
 #[test]
 fn stray_words_are_ignored_as_by_the_original_but_not_in_silence() {
     let warnings = check(
-        &World::default(),
+        &TestInputs::default(),
         &format!("--pin {PIN} tru"),
         &[("trust", &format!("Pins([{PIN}])"))],
     );
@@ -281,7 +283,7 @@ fn stray_words_are_ignored_as_by_the_original_but_not_in_silence() {
 
 #[test]
 fn trust_follows_the_flags() {
-    let world = World::default().file("/ca", "");
+    let inputs = TestInputs::default().file("/ca", "");
     let alone = "--ca-file does nothing by itself: add --verify-remote-endpoint";
     for (flags, trust, warns) in [
         (
@@ -303,7 +305,7 @@ fn trust_follows_the_flags() {
             true,
         ),
     ] {
-        let ready = run(world.compat_client(&format!("{MINIMAL} {flags}")));
+        let ready = run(inputs.compat_client(&format!("{MINIMAL} {flags}")));
         assert_eq!(format!("{:?}", ready.settings.trust), trust, "{flags}");
         assert_eq!(
             ready.warnings,
@@ -313,7 +315,7 @@ fn trust_follows_the_flags() {
     }
     let other = "sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
     let pins = check(
-        &world,
+        &inputs,
         &format!("--pin {PIN} --pin {other} --insecure-skip-verify"),
         &[("trust", &format!("Pins([{PIN}, {other}])"))],
     );
@@ -322,7 +324,7 @@ fn trust_follows_the_flags() {
 
 #[test]
 fn token_sources_are_chosen_by_name_in_any_case() {
-    let world = World::default().file("tokens.txt", "");
+    let inputs = TestInputs::default().file("tokens.txt", "");
     for (flags, to) in [
         (
             "--token-source-plugin fixed --token-source x",
@@ -343,7 +345,7 @@ fn token_sources_are_chosen_by_name_in_any_case() {
         ),
     ] {
         let settings =
-            run(world.compat_client(&format!("--server-endpoint h:7500 {flags}"))).settings;
+            run(inputs.compat_client(&format!("--server-endpoint h:7500 {flags}"))).settings;
         assert_eq!(
             format!("{:?}", settings.forwards[0].to),
             format!("Source({to})"),
@@ -351,7 +353,7 @@ fn token_sources_are_chosen_by_name_in_any_case() {
         );
     }
     let flags = "--server-endpoint h:7500 --insecure-skip-verify --token-source-plugin file --token-source gone";
-    let warnings = run(world.compat_client(flags)).warnings;
+    let warnings = run(inputs.compat_client(flags)).warnings;
     assert_eq!(
         warnings[0],
         "cannot read gone: entity not found; connections are refused while this lasts"
@@ -360,7 +362,7 @@ fn token_sources_are_chosen_by_name_in_any_case() {
 
 #[test]
 fn the_http_interface_can_be_moved_opened_and_turned_off() {
-    let world = World::default();
+    let inputs = TestInputs::default();
     for (value, at) in [
         ("0.0.0.0:8086", "[::]:8086"),
         ("127.0.0.1:0", "127.0.0.1:0"),
@@ -370,13 +372,13 @@ fn the_http_interface_can_be_moved_opened_and_turned_off() {
         ("''", "off"),
     ] {
         check(
-            &world,
+            &inputs,
             &format!("--httpd-listen-on {value}"),
             &[("httpd", at), ("httpd_is_default", "false")],
         );
     }
     check(
-        &world,
+        &inputs,
         "--httpd-listen-on 127.0.0.1:8086",
         &[("httpd_is_default", "false")],
     );
@@ -384,20 +386,23 @@ fn the_http_interface_can_be_moved_opened_and_turned_off() {
 
 #[test]
 fn version_and_help_are_printed() {
-    match World::default().compat_client("-V") {
-        Ok(Asked::Print(text)) => assert_eq!(
+    match TestInputs::default().compat_client("-V") {
+        Ok(ProgramAction::Print(text)) => assert_eq!(
             text,
             format!("quictun-client {}\n", env!("CARGO_PKG_VERSION"))
         ),
         other => panic!("{other:?}"),
     }
     for line in ["--version", "version"] {
-        let asked = World::default().compat_client(line);
-        assert!(matches!(asked, Ok(Asked::Version)), "{line}: {asked:?}");
+        let asked = TestInputs::default().compat_client(line);
+        assert!(
+            matches!(asked, Ok(ProgramAction::Version)),
+            "{line}: {asked:?}"
+        );
     }
     for line in ["--help", "-h", "help"] {
-        match World::default().compat_client(line) {
-            Ok(Asked::Print(text)) => assert!(
+        match TestInputs::default().compat_client(line) {
+            Ok(ProgramAction::Print(text)) => assert!(
                 text.contains("Usage: quictun-client [flags]"),
                 "{line}: {text}"
             ),
@@ -408,7 +413,7 @@ fn version_and_help_are_printed() {
 
 #[test]
 fn the_originals_start_up_lines_are_kept() {
-    let startup = run(World::default().compat_client(MINIMAL)).startup;
+    let startup = run(TestInputs::default().compat_client(MINIMAL)).startup;
     assert_eq!(startup[0], "WorkingDir: /home/me");
     assert!(
         startup.contains(&"FLAG: --listen-on=\"tcp:127.0.0.1:6500\"".to_owned()),

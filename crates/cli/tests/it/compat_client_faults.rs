@@ -1,6 +1,6 @@
 //! `quictun-client`: the input that it refuses, with the messages.
 
-use crate::world::{PIN, World, failure, run, usage};
+use crate::test_inputs::{PIN, TestInputs, failure, run, usage};
 
 const MINIMAL: &str = "--server-endpoint h:7500 --token-source tcp:127.0.0.1:22";
 
@@ -169,26 +169,30 @@ const BAD: &[(&str, &str)] = &[
 
 #[test]
 fn bad_input_is_named_with_its_remedy() {
-    let world = World::default().file("k", "").file("ca", "");
+    let inputs = TestInputs::default().file("k", "").file("ca", "");
     for &(flags, message) in BAD {
         // A later flag overrides the same flag of the minimal command line.
         usage(
-            world.compat_client(&format!("{MINIMAL} {flags}")),
+            inputs.compat_client(&format!("{MINIMAL} {flags}")),
             message,
             flags,
         );
     }
     let contradiction = format!("{MINIMAL} --pin {PIN} --verify-remote-endpoint");
     let message = "--pin: contradicts verify-remote-endpoint: a pinned server needs no authority; keep one of them";
-    usage(world.compat_client(&contradiction), message, &contradiction);
+    usage(
+        inputs.compat_client(&contradiction),
+        message,
+        &contradiction,
+    );
     let long = "x".repeat(513);
     let message = "--token-source: the token is 513 bytes long: at most 512 can be sent";
     usage(
-        world.compat_client(&format!("--server-endpoint h:1 --token-source {long}")),
+        inputs.compat_client(&format!("--server-endpoint h:1 --token-source {long}")),
         message,
         "513 bytes",
     );
-    run(world.compat_client(&format!(
+    run(inputs.compat_client(&format!(
         "--server-endpoint h:1 --token-source {}",
         &long[..512]
     )));
@@ -196,7 +200,7 @@ fn bad_input_is_named_with_its_remedy() {
 
 #[test]
 fn a_missing_ca_key_or_certificate_file_ends_the_program() {
-    let world = World::default().file("c", "").locked_file("locked");
+    let inputs = TestInputs::default().file("c", "").locked_file("locked");
     for (flags, message) in [
         (
             "--ca-file gone",
@@ -220,7 +224,7 @@ fn a_missing_ca_key_or_certificate_file_ends_the_program() {
         ),
     ] {
         failure(
-            world.compat_client(&format!("{MINIMAL} {flags}")),
+            inputs.compat_client(&format!("{MINIMAL} {flags}")),
             message,
             flags,
         );

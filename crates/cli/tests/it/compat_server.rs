@@ -4,21 +4,21 @@ use quictun_control::settings::HttpListen;
 use quictun_trust::settings::{Access, Guard, ServerIdentity};
 use quictun_tunnel::settings::TokenParser;
 
-use crate::world::{Lines, World, differ, failure, run, server_lines, usage};
+use crate::test_inputs::{SettingLines, TestInputs, differ, failure, run, server_lines, usage};
 
-fn plain() -> Lines {
-    server_lines(&run(World::default().compat_server("")).settings)
+fn plain() -> SettingLines {
+    server_lines(&run(TestInputs::default().compat_server("")).settings)
 }
 
-fn check(world: &World, flags: &str, expected: &[(&str, &str)]) -> Vec<String> {
-    let ready = run(world.compat_server(flags));
+fn check(inputs: &TestInputs, flags: &str, expected: &[(&str, &str)]) -> Vec<String> {
+    let ready = run(inputs.compat_server(flags));
     differ(&server_lines(&ready.settings), &plain(), expected, flags);
     ready.warnings
 }
 
 #[test]
 fn no_flags_at_all_is_the_originals_open_server() {
-    let ready = run(World::default().compat_server(""));
+    let ready = run(TestInputs::default().compat_server(""));
     // In Go, 0.0.0.0 listens on both families, and the log of the original says "[::]:7500".
     assert_eq!(ready.settings.listen.to_string(), "[::]:7500");
     let Access::Open { ca: None, guard } = ready.settings.access else {
@@ -40,7 +40,9 @@ fn no_flags_at_all_is_the_originals_open_server() {
 #[test]
 fn the_http_interface_is_on_loopback_unless_told_otherwise() {
     let httpd = |flags: &str| {
-        let control = run(World::default().compat_server(flags)).settings.control;
+        let control = run(TestInputs::default().compat_server(flags))
+            .settings
+            .control;
         (control.httpd, control.httpd_is_default)
     };
     let address = |text: &str| Some(HttpListen::Tcp(text.parse().expect("an address")));
@@ -52,7 +54,7 @@ fn the_http_interface_is_on_loopback_unless_told_otherwise() {
 
 #[test]
 fn flags_become_settings() {
-    let world = World::default()
+    let inputs = TestInputs::default()
         .file("/ca", "")
         .file("/c", "")
         .file("/k", "");
@@ -87,15 +89,15 @@ fn flags_become_settings() {
         } else {
             vec![expected]
         };
-        check(&world, flags, &expected);
+        check(&inputs, flags, &expected);
     }
     let warnings = check(
-        &world,
+        &inputs,
         "--ca-file /ca --verify-client",
         &[("access", closed)],
     );
     assert!(warnings.is_empty(), "{warnings:?}");
-    let warnings = check(&world, "--ca-file /ca", &[]);
+    let warnings = check(&inputs, "--ca-file /ca", &[]);
     assert_eq!(
         warnings,
         ["--ca-file does nothing by itself: add --verify-remote-endpoint"]
@@ -104,19 +106,19 @@ fn flags_become_settings() {
 
 #[test]
 fn the_key_is_kept_in_the_state_directory() {
-    let xdg = World::default()
+    let xdg = TestInputs::default()
         .env("HOME", "/home/me")
         .env("XDG_STATE_HOME", "/home/me/state");
-    for (world, dir) in [
-        (World::default(), "/var/lib/quictun"),
-        (World::default().env("HOME", ""), "/var/lib/quictun"),
+    for (inputs, dir) in [
+        (TestInputs::default(), "/var/lib/quictun"),
+        (TestInputs::default().env("HOME", ""), "/var/lib/quictun"),
         (
-            World::default().env("HOME", "/home/me"),
+            TestInputs::default().env("HOME", "/home/me"),
             "/home/me/.local/state/quictun",
         ),
         (xdg.clone(), "/home/me/state/quictun"),
         (
-            World::default()
+            TestInputs::default()
                 .env("HOME", "/root")
                 .env("XDG_STATE_HOME", "relative"),
             "/root/.local/state/quictun",
@@ -130,14 +132,14 @@ fn the_key_is_kept_in_the_state_directory() {
             "/var/lib/q",
         ),
     ] {
-        let identity = run(world.compat_server("")).settings.identity;
-        assert_eq!(identity, ServerIdentity::State(dir.into()), "{world:?}");
+        let identity = run(inputs.compat_server("")).settings.identity;
+        assert_eq!(identity, ServerIdentity::State(dir.into()), "{inputs:?}");
     }
 }
 
 #[test]
 fn bad_input_is_named_with_its_remedy() {
-    let world = World::default().file("f", "");
+    let inputs = TestInputs::default().file("f", "");
     for (flags, message) in [
         (
             "--listen-on 7500",
@@ -191,10 +193,10 @@ fn bad_input_is_named_with_its_remedy() {
             "--dial-timeout: must lie between 100ms and 1h",
         ),
     ] {
-        usage(world.compat_server(flags), message, flags);
+        usage(inputs.compat_server(flags), message, flags);
     }
     failure(
-        world.compat_server("--ca-file gone"),
+        inputs.compat_server("--ca-file gone"),
         "--ca-file: cannot read gone: entity not found",
         "",
     );

@@ -1,17 +1,17 @@
 //! Configuration files of the compatibility programs.
 
-use crate::world::{World, client_lines, differ, failure, run, usage};
+use crate::test_inputs::{TestInputs, client_lines, differ, failure, run, usage};
 
 const MINIMAL: &str =
     "--server-endpoint h:7500 --token-source tcp:127.0.0.1:22 --insecure-skip-verify";
 
-fn warnings(world: &World, flags: &str) -> Vec<String> {
-    run(world.compat_client(&format!("{MINIMAL} {flags}"))).warnings
+fn warnings(inputs: &TestInputs, flags: &str) -> Vec<String> {
+    run(inputs.compat_client(&format!("{MINIMAL} {flags}"))).warnings
 }
 
-fn check(world: &World, flags: &str, expected: &[(&str, &str)]) {
-    let plain = client_lines(&run(World::default().compat_client(MINIMAL)).settings);
-    let ready = run(world.compat_client(&format!("{MINIMAL} {flags}")));
+fn check(inputs: &TestInputs, flags: &str, expected: &[(&str, &str)]) {
+    let plain = client_lines(&run(TestInputs::default().compat_client(MINIMAL)).settings);
+    let ready = run(inputs.compat_client(&format!("{MINIMAL} {flags}")));
     differ(&client_lines(&ready.settings), &plain, expected, flags);
 }
 
@@ -29,9 +29,9 @@ fn a_file_can_say_everything_in_three_formats() {
         ("c.TOML", toml),
         ("c.json", json),
     ] {
-        let world = World::default().file(path, text);
+        let inputs = TestInputs::default().file(path, text);
         for flag in ["-c ", "-c=", "--config ", "--config="] {
-            let ready = run(world.compat_client(&format!("{flag}{path}")));
+            let ready = run(inputs.compat_client(&format!("{flag}{path}")));
             let lines = client_lines(&ready.settings);
             let found = [
                 "server",
@@ -60,7 +60,7 @@ fn a_file_can_say_everything_in_three_formats() {
 
 #[test]
 fn the_first_file_found_is_read_and_no_other() {
-    let everywhere = World::default()
+    let everywhere = TestInputs::default()
         .env("HOME", "/home/me")
         .file("./quictun-client.json", r#"{"workers": 71}"#)
         .file("./quictun-client.toml", "workers = 72")
@@ -70,12 +70,12 @@ fn the_first_file_found_is_read_and_no_other() {
         .file("/etc/quictun/quictun-client.yaml", "workers: 76")
         .file("/etc/quictun/quictun-server.yaml", "workers: 77");
     check(&everywhere, "", &[("workers", "71")]);
-    let home = World::default()
+    let home = TestInputs::default()
         .env("HOME", "/home/me")
         .file("/home/me/.quictun/quictun-client.yaml", "workers: 75")
         .file("/etc/quictun/quictun-client.yaml", "workers: 76");
     check(&home, "", &[("workers", "75")]);
-    let etc = World::default()
+    let etc = TestInputs::default()
         .file("/etc/quictun/quictun-client.yml", "workers: 76")
         .file("/etc/quictun/quictun-server.yaml", "workers: 77");
     check(&etc, "", &[("workers", "76")]);
@@ -91,23 +91,24 @@ fn the_first_file_found_is_read_and_no_other() {
 #[test]
 fn keys_are_found_in_any_case_and_empty_ones_say_nothing() {
     check(
-        &World::default().file("c.yaml", "Workers: 77\nconnections:\ndrain: ~\n"),
+        &TestInputs::default().file("c.yaml", "Workers: 77\nconnections:\ndrain: ~\n"),
         "-c c.yaml",
         &[("workers", "77")],
     );
     check(
-        &World::default().file("c.json", "\u{feff}{\"WORKERS\": 77, \"drain\": null}"),
+        &TestInputs::default().file("c.json", "\u{feff}{\"WORKERS\": 77, \"drain\": null}"),
         "-c c.json",
         &[("workers", "77")],
     );
-    check(&World::default().file("c.yaml", ""), "-c c.yaml", &[]);
+    check(&TestInputs::default().file("c.yaml", ""), "-c c.yaml", &[]);
 }
 
 #[test]
 fn unknown_keys_are_named_with_the_nearest_known_one() {
-    let world = World::default().file("c.yaml", "listen_on: x\ncolour: red\nmax-connections: 3\n");
+    let inputs =
+        TestInputs::default().file("c.yaml", "listen_on: x\ncolour: red\nmax-connections: 3\n");
     assert_eq!(
-        warnings(&world, "-c c.yaml"),
+        warnings(&inputs, "-c c.yaml"),
         [
             "c.yaml: unknown key colour is ignored",
             "c.yaml: unknown key listen_on is ignored; did you mean listen-on?",
@@ -118,16 +119,16 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
 
 #[test]
 fn files_of_other_formats_are_not_passed_over_in_silence() {
-    let world = World::default().file("/etc/quictun/quictun-client.hcl", "");
+    let inputs = TestInputs::default().file("/etc/quictun/quictun-client.hcl", "");
     assert_eq!(
-        warnings(&world, ""),
+        warnings(&inputs, ""),
         ["/etc/quictun/quictun-client.hcl is not read: write it as YAML, TOML or JSON"]
     );
 }
 
 #[test]
 fn a_file_that_cannot_be_used_ends_the_program() {
-    let world = World::default()
+    let inputs = TestInputs::default()
         .locked_file("locked.yaml")
         .file("c.hcl", "")
         .file("c", "")
@@ -161,14 +162,14 @@ fn a_file_that_cannot_be_used_ends_the_program() {
         ),
     ] {
         usage(
-            world.compat_client(&format!("{MINIMAL} -c {path}")),
+            inputs.compat_client(&format!("{MINIMAL} -c {path}")),
             message,
             path,
         );
     }
     for path in ["bad.yaml", "bad.toml"] {
         let (message, _) =
-            crate::world::fault(world.compat_client(&format!("{MINIMAL} -c {path}")));
+            crate::test_inputs::fault(inputs.compat_client(&format!("{MINIMAL} -c {path}")));
         assert!(
             message.starts_with(&format!("{path}: ")) && message.contains("line 1"),
             "{message}"
@@ -176,17 +177,17 @@ fn a_file_that_cannot_be_used_ends_the_program() {
     }
     let gone = "gone.yaml: cannot read the configuration file: entity not found";
     failure(
-        world.compat_client(&format!("{MINIMAL} -c gone.yaml")),
+        inputs.compat_client(&format!("{MINIMAL} -c gone.yaml")),
         gone,
         "gone",
     );
     let locked = "locked.yaml: cannot read the configuration file: permission denied";
     failure(
-        world.compat_client(&format!("{MINIMAL} -c locked.yaml")),
+        inputs.compat_client(&format!("{MINIMAL} -c locked.yaml")),
         locked,
         "locked",
     );
-    let found = World::default().locked_file("./quictun-client.toml");
+    let found = TestInputs::default().locked_file("./quictun-client.toml");
     let locked = "./quictun-client.toml: cannot read the configuration file: permission denied";
     failure(
         found.compat_client(MINIMAL),

@@ -3,7 +3,7 @@
 //! The modules `tutorial` and `first_minutes` of `quictun-e2e` also run the commands of the tutorial and of README's
 //! first minutes.
 
-use crate::world::{PIN, World};
+use crate::test_inputs::{PIN, TestInputs};
 
 const DOCUMENTS: [(&str, &str); 2] = [
     ("README.md", include_str!("../../../../README.md")),
@@ -93,10 +93,10 @@ fn arguments(written: &str) -> String {
 }
 
 /// A machine with the files that the commands name.
-fn world() -> World {
+fn inputs() -> TestInputs {
     let client =
         format!("server = 'h:1'\npin = '{PIN}'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n");
-    World::default()
+    TestInputs::default()
         .env("HOME", "/home/me")
         .file("/etc/quictun/server.toml", "")
         .file("/home/me/.config/quictun/client.toml", &client)
@@ -106,7 +106,7 @@ fn world() -> World {
 
 #[test]
 fn every_command_in_the_documents_is_one_that_the_programs_take() {
-    let world = world();
+    let inputs = inputs();
     let mut used = vec![false; OTHERS.len()];
     let mut own = 0;
     for (document, text) in DOCUMENTS {
@@ -115,9 +115,9 @@ fn every_command_in_the_documents_is_one_that_the_programs_take() {
             let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
             let rest = arguments(rest);
             let fault = match program.trim_start_matches("./") {
-                "quictun" => world.native(&rest).err(),
-                "quictun-server" => world.compat_server(&rest).err(),
-                "quictun-client" => world.compat_client(&rest).err(),
+                "quictun" => inputs.native(&rest).err(),
+                "quictun-server" => inputs.compat_server(&rest).err(),
+                "quictun-client" => inputs.compat_client(&rest).err(),
                 _ => {
                     let known = OTHERS
                         .iter()

@@ -169,7 +169,7 @@ fn manual_pages_name_each_other_and_nothing_else() {
 }
 
 #[test]
-fn mandoc_has_nothing_to_say_of_the_pages() {
+fn mandoc_accepts_the_pages() {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, text) in manual::pages(native::command()) {
         let path = dir.path().join(&name);

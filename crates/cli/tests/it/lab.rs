@@ -2,9 +2,9 @@
 
 use quictun_args::fault::{Exit, Fault};
 use quictun_cli::native::Action;
-use quictun_lab_run::{Action as LabAction, Measuring};
+use quictun_lab_run::{Action as LabAction, RunSettings};
 
-use crate::world::World;
+use crate::test_inputs::TestInputs;
 
 const SMALL: &str = r#"
 name = "small"
@@ -19,28 +19,28 @@ id = "b"
 kind = "tunnel"
 "#;
 
-fn asked(world: &World, line: &str) -> Result<LabAction, Fault> {
-    match world.native(line)? {
+fn asked(inputs: &TestInputs, line: &str) -> Result<LabAction, Fault> {
+    match inputs.native(line)? {
         Action::Lab(action) => Ok(action),
         other => panic!("{line}: not an action of the lab: {other:?}"),
     }
 }
 
-fn measurings(world: &World, line: &str) -> Vec<Measuring> {
-    match asked(world, line) {
+fn measurings(inputs: &TestInputs, line: &str) -> Vec<RunSettings> {
+    match asked(inputs, line) {
         Ok(LabAction::Run(measurings)) => measurings,
         other => panic!("{line}: nothing to measure: {other:?}"),
     }
 }
 
-fn measuring(world: &World, line: &str) -> Measuring {
-    let mut all = measurings(world, line);
+fn measuring(inputs: &TestInputs, line: &str) -> RunSettings {
+    let mut all = measurings(inputs, line);
     assert_eq!(all.len(), 1, "{line}");
     all.remove(0)
 }
 
 fn printed(line: &str) -> String {
-    match asked(&World::default(), line) {
+    match asked(&TestInputs::default(), line) {
         Ok(LabAction::Print(text)) => text,
         other => panic!("{line}: {other:?}"),
     }
@@ -51,28 +51,28 @@ fn scenarios_are_listed_and_one_that_is_shown_can_be_run_from_a_file() {
     let list = printed("lab list");
     assert!(list.contains("published-bandwidth  "), "{list}");
     let shown = printed("lab show published-bandwidth");
-    let world = World::default().file("mine.toml", &shown);
+    let inputs = TestInputs::default().file("mine.toml", &shown);
     let [built_in, own] = ["published-bandwidth", "mine.toml"]
-        .map(|named| measuring(&world, &format!("lab run {named} --quick")).schedule);
+        .map(|named| measuring(&inputs, &format!("lab run {named} --quick")).schedule);
     assert_eq!(built_in, own);
     assert_eq!(built_in.cells.len(), 5 * 3 * 6);
 }
 
 #[test]
 fn flags_and_variables_choose_what_is_measured() {
-    let world = World::default().file("small.toml", SMALL);
-    let all = measuring(&world, "lab run small.toml");
+    let inputs = TestInputs::default().file("small.toml", SMALL);
+    let all = measuring(&inputs, "lab run small.toml");
     assert_eq!(
         (all.schedule.cells.len(), all.seed, all.selection.quick),
         (2 * 2 * 7, 1, false)
     );
     let some = measuring(
-        &world,
+        &inputs,
         "lab run small.toml --only b,loss=1% --reps 3 --seed 9 --out here",
     );
     assert_eq!((some.schedule.cells.len(), some.seed), (3, 9));
     assert_eq!(some.out.as_deref(), Some("here".as_ref()));
-    let by_variable = world.clone().env("QUICTUN_LAB_REPS", "2");
+    let by_variable = inputs.clone().env("QUICTUN_LAB_REPS", "2");
     assert_eq!(
         measuring(&by_variable, "lab run small.toml").schedule.reps,
         2
@@ -81,39 +81,39 @@ fn flags_and_variables_choose_what_is_measured() {
 
 #[test]
 fn several_scenarios_are_measured_in_order_each_in_a_directory_of_its_own() {
-    let world = World::default().file("mine.toml", SMALL);
-    let both = measurings(&world, "lab run mine.toml outage --quick --out here");
+    let inputs = TestInputs::default().file("mine.toml", SMALL);
+    let both = measurings(&inputs, "lab run mine.toml outage --quick --out here");
     let names = both
         .iter()
         .map(|one| (&*one.scenario.name, one.out.clone()));
     let at = |path: &str| Some(path.into());
     assert!(names.eq([("small", at("here/small")), ("outage", at("here/outage"))]));
-    let one_bad = asked(&world, "lab run mine.toml no-such");
+    let one_bad = asked(&inputs, "lab run mine.toml no-such");
     assert_eq!(one_bad.expect_err("no such scenario").what, "no-such");
 }
 
 #[test]
 fn an_agent_and_another_emulator_are_named_on_the_command_line() {
-    let world = World::default().file("small.toml", SMALL);
+    let inputs = TestInputs::default().file("small.toml", SMALL);
     for (line, port) in [("far", 7610), ("far:99", 99), ("[2001:db8::1]:99", 99)] {
         let line = format!("lab run small.toml --remote {line} --token-file t");
-        let asked = measuring(&world, &line).remote.expect("an agent");
+        let asked = measuring(&inputs, &line).remote.expect("an agent");
         assert_eq!((asked.host.port, &*asked.token_file), (port, "t".as_ref()));
     }
-    match asked(&world, "lab agent --token-file t") {
+    match asked(&inputs, "lab agent --token-file t") {
         Ok(LabAction::Agent(agent)) => assert_eq!(agent.listen.to_string(), "[::]:7610"),
         other => panic!("not an agent: {other:?}"),
     }
     let line = "lab crosscheck --quick --emulator linkemu";
-    let crossed = measuring(&world, line);
+    let crossed = measuring(&inputs, line);
     assert_eq!(crossed.scenario.arms.len(), 3);
     assert_eq!(crossed.emulator.as_deref(), Some("linkemu"));
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_remedy() {
+fn invalid_settings_are_refused_with_the_remedy() {
     let broken = SMALL.replace("\"1%\"", "\"1percent\"");
-    let world = World::default()
+    let inputs = TestInputs::default()
         .file("small.toml", SMALL)
         .file("broken.toml", &broken);
     for (line, exit, says) in [
@@ -174,7 +174,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
             "--token-file: is missing: who may measure here?",
         ),
     ] {
-        let fault = asked(&world, line).expect_err(line);
+        let fault = asked(&inputs, line).expect_err(line);
         let said = format!("{fault}; {}", fault.next.clone().unwrap_or_default());
         assert!(said.contains(says), "{line}: {said}");
         assert_eq!(fault.exit, exit, "{line}");

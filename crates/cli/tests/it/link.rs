@@ -6,29 +6,31 @@ use quictun_args::fault::{Exit, Fault};
 use quictun_cli::link::Action as LinkAction;
 use quictun_cli::native::Action;
 use quictun_emu::Offload;
-use quictun_lab_run::link::{Calibration, CheckCell, Checking, Load, Near, Session};
+use quictun_lab_run::link::{
+    CalibrationOptions, CheckCell, CheckOptions, Load, NearCommand, SessionOptions,
+};
 use quictun_link::{Change, LinkConfig, LossAt, NamedLink, Outage, Queue, Setting};
 
-use crate::world::World;
+use crate::test_inputs::TestInputs;
 
 const MS: Duration = Duration::from_millis(1);
 
-fn asked(world: &World, line: &str) -> Result<LinkAction, Fault> {
-    match world.native(line)? {
+fn asked(inputs: &TestInputs, line: &str) -> Result<LinkAction, Fault> {
+    match inputs.native(line)? {
         Action::Link(action) => Ok(action),
         other => panic!("{line}: not a link: {other:?}"),
     }
 }
 
-fn session(world: &World, line: &str) -> Session {
-    match asked(world, line) {
+fn session(inputs: &TestInputs, line: &str) -> SessionOptions {
+    match asked(inputs, line) {
         Ok(LinkAction::Session(session)) => *session,
         other => panic!("{line}: not a session: {other:?}"),
     }
 }
 
 fn ways(line: &str) -> [LinkConfig; 2] {
-    session(&World::default(), &format!("link shell {line}")).ways
+    session(&TestInputs::default(), &format!("link shell {line}")).links
 }
 
 fn both(line: &str) -> LinkConfig {
@@ -39,10 +41,10 @@ fn both(line: &str) -> LinkConfig {
 
 #[test]
 fn without_flags_it_is_a_shell_behind_a_wire_without_limits() {
-    let world = World::default().env("SHELL", "/bin/zsh");
-    let session = session(&world, "link shell");
-    assert_eq!(session.near, Near::Shell("/bin/zsh".to_owned()));
-    let [up, down] = &session.ways;
+    let inputs = TestInputs::default().env("SHELL", "/bin/zsh");
+    let session = session(&inputs, "link shell");
+    assert_eq!(session.near, NearCommand::Shell("/bin/zsh".to_owned()));
+    let [up, down] = &session.links;
     assert_eq!((up.rate, up.delay, up.loss), (None, Duration::ZERO, 0.0));
     assert_eq!(up.queue, Queue::default());
     assert_eq!((up.overhead, up.mtu), (38, 1500));
@@ -53,7 +55,7 @@ fn without_flags_it_is_a_shell_behind_a_wire_without_limits() {
 }
 
 #[test]
-fn flags_for_both_ways_hold_for_each() {
+fn flags_for_both_directions_apply_to_each() {
     let config = both("--rate 600mbit --delay 10ms --loss 1% --jitter 2ms --duplicate 0.1%");
     assert_eq!(config.rate, Some(75_000_000));
     assert_eq!((config.delay, config.jitter), (10 * MS, 2 * MS));
@@ -89,7 +91,7 @@ fn flags_for_both_ways_hold_for_each() {
 }
 
 #[test]
-fn a_flag_for_one_way_holds_over_the_one_for_both() {
+fn a_flag_for_one_direction_overrides_the_one_for_both() {
     let [up, down] = ways("--rate 80mbit --rate-down 8mbit --delay-up 30ms --loss 1% --loss-up 0");
     assert_eq!((up.rate, down.rate), (Some(10_000_000), Some(1_000_000)));
     assert_eq!((up.delay, down.delay), (30 * MS, Duration::ZERO));
@@ -99,7 +101,7 @@ fn a_flag_for_one_way_holds_over_the_one_for_both() {
 }
 
 #[test]
-fn what_changes_over_time_is_put_in_order() {
+fn changes_over_time_are_sorted() {
     let config = both("--outage 10s+2s --outage 1s+500ms --change 5s:loss=2%,2s:rate=1mbit");
     let outage = |from, until| Outage { from, until };
     assert_eq!(
@@ -120,9 +122,9 @@ fn what_changes_over_time_is_put_in_order() {
 }
 
 #[test]
-fn a_trace_is_read_for_its_way() {
-    let world = World::default().file("t", "10\n20\n");
-    let [up, down] = session(&world, "link shell --trace-up t").ways;
+fn a_trace_is_read_for_its_direction() {
+    let inputs = TestInputs::default().file("t", "10\n20\n");
+    let [up, down] = session(&inputs, "link shell --trace-up t").links;
     assert_eq!(up.trace.expect("a trace").mean_rate(), 150_000);
     assert_eq!(down.trace, None);
 }
@@ -131,24 +133,24 @@ fn a_trace_is_read_for_its_way() {
 fn a_named_link_is_drawn_from_the_seed() {
     for (name, named) in NamedLink::ALL {
         let drawn = |seed| {
-            let ways = named.ways(seed);
+            let ways = named.directions(seed);
             ways.map(|way| LinkConfig { mtu: 1500, ..way })
         };
         assert_eq!(ways(&format!("--like {name}")), drawn(1), "{name}");
         assert_eq!(ways(&format!("--like {name} --seed 9")), drawn(9), "{name}");
     }
     let plan = "seed = 9\n[near]\ncommand = 'x'\n[link]\nlike = 'wifi'\nloss = '2%'";
-    let world = World::default().file("p", plan);
-    let [up, down] = session(&world, "link run p").ways;
-    let [_, wifi] = NamedLink::Wifi.ways(9);
+    let inputs = TestInputs::default().file("p", plan);
+    let [up, down] = session(&inputs, "link run p").links;
+    let [_, wifi] = NamedLink::Wifi.directions(9);
     assert_eq!((up.loss, down.loss), (0.02, 0.02));
     assert_eq!((down.trace, down.delay), (wifi.trace, wifi.delay));
 }
 
 #[test]
-fn what_flags_say_holds_over_the_named_link() {
+fn flags_override_the_named_link() {
     let [up, down] = ways("--like satellite --loss 1% --delay-down 7ms --overhead vlan");
-    let [named, _] = NamedLink::Satellite.ways(1);
+    let [named, _] = NamedLink::Satellite.directions(1);
     assert_eq!((up.loss, down.loss), (0.01, 0.01));
     assert_eq!((up.delay, down.delay), (named.delay, 7 * MS));
     assert_eq!((up.stall, up.jitter), (named.stall, named.jitter));
@@ -181,8 +183,8 @@ fn a_command_is_taken_as_it_is() {
     let line = "link shell --loss 1% -- iperf3 -c 100.127.0.1 --loss";
     let words = ["iperf3", "-c", "100.127.0.1", "--loss"].map(str::to_owned);
     assert_eq!(
-        session(&World::default(), line).near,
-        Near::Command(words.to_vec())
+        session(&TestInputs::default(), line).near,
+        NearCommand::Command(words.to_vec())
     );
 }
 
@@ -204,10 +206,10 @@ const PLAN: &str = r#"
 "#;
 
 #[test]
-fn a_plan_holds_what_flags_hold_and_flags_hold_over_it() {
-    let world = World::default().file("plan.toml", PLAN);
-    let session_ = session(&world, "link run plan.toml");
-    let [up, down] = &session_.ways;
+fn a_plan_file_sets_every_flag_and_flags_override_it() {
+    let inputs = TestInputs::default().file("plan.toml", PLAN);
+    let session_ = session(&inputs, "link run plan.toml");
+    let [up, down] = &session_.links;
     assert_eq!((up.rate, down.rate), (Some(75_000_000), Some(75_000_000)));
     assert_eq!((up.loss, down.loss), (0.01, 0.05));
     assert_eq!((up.outages.len(), up.mtu), (2, 1400));
@@ -215,27 +217,33 @@ fn a_plan_holds_what_flags_hold_and_flags_hold_over_it() {
     assert_eq!(session_.offload, Offload::None);
     assert_eq!(session_.time_limit, Some(Duration::from_mins(1)));
     assert_eq!(session_.far.as_deref(), Some("iperf3 -s"));
-    let near = Near::Line("iperf3 -c $QUICTUN_FAR".to_owned());
+    let near = NearCommand::Line("iperf3 -c $QUICTUN_FAR".to_owned());
     assert_eq!(session_.near, near);
 
-    let world = world.env("QUICTUN_LINK_SEED", "8");
-    let session_ = session(&world, "link run plan.toml --loss-down 2% --delay 5ms");
-    assert_eq!((session_.ways[1].loss, session_.ways[0].loss), (0.02, 0.01));
-    assert_eq!(session_.ways[0].delay, 5 * MS);
+    let inputs = inputs.env("QUICTUN_LINK_SEED", "8");
+    let session_ = session(&inputs, "link run plan.toml --loss-down 2% --delay 5ms");
+    assert_eq!(
+        (session_.links[1].loss, session_.links[0].loss),
+        (0.02, 0.01)
+    );
+    assert_eq!(session_.links[0].delay, 5 * MS);
     assert_eq!(session_.seed, 8, "a variable overrides a file");
 }
 
 #[test]
 fn calibration_has_rates_to_try() {
-    let action = asked(&World::default(), "link calibrate --rates 8mbit,16mbit");
-    let Ok(LinkAction::Calibrate(Calibration { rates, delay, .. })) = action else {
+    let action = asked(
+        &TestInputs::default(),
+        "link calibrate --rates 8mbit,16mbit",
+    );
+    let Ok(LinkAction::Calibrate(CalibrationOptions { rates, delay, .. })) = action else {
         panic!("{action:?}");
     };
     assert_eq!((rates, delay), (vec![1_000_000, 2_000_000], 10 * MS));
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn impossible_settings_are_refused_with_the_reason() {
     for (flags, message) in [
         (
             "--rate 600",
@@ -310,9 +318,11 @@ fn what_cannot_be_is_refused_with_the_reason() {
             "--trace-up: plan.toml: line 2 of the trace",
         ),
     ] {
-        let world = World::default().file("t", "1\n").file("plan.toml", PLAN);
+        let inputs = TestInputs::default()
+            .file("t", "1\n")
+            .file("plan.toml", PLAN);
         let line = format!("link shell {flags}");
-        let fault = asked(&world, &line).expect_err(flags);
+        let fault = asked(&inputs, &line).expect_err(flags);
         let said = fault.to_string();
         assert!(said.starts_with(message), "{flags}: {said}");
         assert_eq!(fault.exit, Exit::Usage, "{flags}");
@@ -320,7 +330,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_wrong_plan_is_refused_where_it_is_wrong() {
+fn a_wrong_plan_is_refused_at_the_faulty_key() {
     for (plan, message) in [
         (
             "[near]\ncommand = 'x'\n[link]\ncolour = 'red'",
@@ -336,16 +346,16 @@ fn a_wrong_plan_is_refused_where_it_is_wrong() {
             "unknown field `jitter`",
         ),
     ] {
-        let fault = asked(&World::default().file("p", plan), "link run p").expect_err(plan);
+        let fault = asked(&TestInputs::default().file("p", plan), "link run p").expect_err(plan);
         assert!(fault.to_string().contains(message), "{plan}: {fault}");
         assert_eq!(fault.exit, Exit::Usage, "{plan}");
     }
-    let fault = asked(&World::default(), "link run nowhere.toml").expect_err("no file");
+    let fault = asked(&TestInputs::default(), "link run nowhere.toml").expect_err("no file");
     assert_eq!(fault.exit, Exit::Failure, "{fault}");
 }
 
-fn checking(line: &str) -> Checking {
-    match asked(&World::default(), line) {
+fn checking(line: &str) -> CheckOptions {
+    match asked(&TestInputs::default(), line) {
         Ok(LinkAction::Check(plan) | LinkAction::Artefact(plan)) => plan,
         other => panic!("{line}: not a comparison: {other:?}"),
     }
@@ -372,7 +382,7 @@ fn comparisons_have_ten_links_and_the_tunnel_or_two_links_and_both_loads() {
 }
 
 #[test]
-fn a_link_to_compare_on_that_is_none_is_refused_with_an_example() {
+fn an_invalid_comparison_link_is_refused_with_an_example() {
     for (line, why) in [
         (
             "--cells 600mbit",
@@ -387,7 +397,7 @@ fn a_link_to_compare_on_that_is_none_is_refused_with_an_example() {
         ("--runs 0", "0"),
         ("--duration 1ms", "not between"),
     ] {
-        let fault = asked(&World::default(), &format!("link check {line}")).expect_err(line);
+        let fault = asked(&TestInputs::default(), &format!("link check {line}")).expect_err(line);
         assert_eq!(fault.exit, Exit::Usage, "{line}");
         assert!(fault.to_string().contains(why), "{line}: {fault}");
     }

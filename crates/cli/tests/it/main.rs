@@ -18,6 +18,6 @@ mod precedence;
 mod print;
 mod programs;
 mod reconnect;
+mod test_inputs;
 mod unit_files;
 mod watch;
-mod world;

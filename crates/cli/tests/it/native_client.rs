@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_args::native::{Configured, flags};
+use quictun_args::native::{ConfigTask, flags};
 use quictun_args::options::Flag;
 use quictun_cli::native::Action;
 use quictun_stackd::settings::{Routes, TunDevice, TunSettings};
@@ -10,7 +10,9 @@ use quictun_trust::settings::{CertificateFiles, Offer, ServerTrust};
 use quictun_tunnel::settings::{ClientSettings, Forward, ForwardTo, ListenOn};
 use quictun_wire::target::Target;
 
-use crate::world::{Lines, PIN, World, client_lines, default_transport, differ, failure, usage};
+use crate::test_inputs::{
+    PIN, SettingLines, TestInputs, client_lines, default_transport, differ, failure, usage,
+};
 
 const EXAMPLE: &str = include_str!("../../../../docs/examples/client.toml");
 
@@ -18,9 +20,9 @@ fn minimal() -> String {
     format!("client --server h:7500 --pin {PIN} -L 2222=127.0.0.1:22")
 }
 
-fn lines(world: &World, line: &str) -> Lines {
+fn lines(inputs: &TestInputs, line: &str) -> SettingLines {
     client_lines(
-        &world
+        &inputs
             .native_client(line)
             .unwrap_or_else(|fault| panic!("{line}: {fault}")),
     )
@@ -28,7 +30,7 @@ fn lines(world: &World, line: &str) -> Lines {
 
 #[test]
 fn the_defaults_verify_the_server_and_speak_the_native_protocol() {
-    let settings = World::default()
+    let settings = TestInputs::default()
         .native_client(&minimal())
         .expect("a client");
     assert_eq!(settings.offer, Offer::Native);
@@ -45,8 +47,8 @@ fn the_defaults_verify_the_server_and_speak_the_native_protocol() {
 
 #[test]
 fn flags_become_settings() {
-    let world = World::default().file("f", "");
-    let base = lines(&world, &minimal());
+    let inputs = TestInputs::default().file("f", "");
+    let base = lines(&inputs, &minimal());
     for (flags, name, value) in [
         ("--offer both", "offer", "Both".to_owned()),
         ("--send-app-addresses", "sends_sources", "true".to_owned()),
@@ -63,14 +65,14 @@ fn flags_become_settings() {
         ("--gso off", "gso", "false".to_owned()),
     ] {
         differ(
-            &lines(&world, &format!("{} {flags}", minimal())),
+            &lines(&inputs, &format!("{} {flags}", minimal())),
             &base,
             &[(name, &value)],
             flags,
         );
     }
     differ(
-        &lines(&world, &format!("{} --http off", minimal())),
+        &lines(&inputs, &format!("{} --http off", minimal())),
         &base,
         &[("httpd", "off"), ("httpd_is_default", "false")],
         "--http off",
@@ -79,9 +81,9 @@ fn flags_become_settings() {
 
 /// Returns the settings of a client with these flags beside the minimum.
 fn client(flags: &str) -> ClientSettings {
-    let world = World::default().file("f", "");
+    let inputs = TestInputs::default().file("f", "");
     let line = format!("{} {flags}", minimal());
-    world
+    inputs
         .native_client(&line)
         .unwrap_or_else(|fault| panic!("{line}: {fault}"))
 }
@@ -125,7 +127,7 @@ fn proxies_are_forwards_without_a_target() {
         "server = 'h:1'\npins = ['{PIN}']\nproxy_users = 'f'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n\
          [[forward]]\nlisten = '0.0.0.0:2'\nproxy = true\n"
     );
-    let world = World::default().file("c.toml", &file).file("f", "a:b");
+    let inputs = TestInputs::default().file("c.toml", &file).file("f", "a:b");
     let to = "Target(Tcp { family: Any, host: \"h\", port: 1 })";
     for (flags, forwards) in [
         ("", "Tcp(0.0.0.0:2) -> Proxy"),
@@ -134,7 +136,7 @@ fn proxies_are_forwards_without_a_target() {
             "Tcp(127.0.0.1:3) -> Proxy; Unix(\"/s\") -> Proxy",
         ),
     ] {
-        let found = lines(&world, &format!("client -c c.toml {flags}"));
+        let found = lines(&inputs, &format!("client -c c.toml {flags}"));
         assert_eq!(
             found["forwards"],
             format!("Tcp(127.0.0.1:1) -> {to}; {forwards}")
@@ -145,7 +147,7 @@ fn proxies_are_forwards_without_a_target() {
 
 #[test]
 fn a_proxy_for_others_needs_users() {
-    let world = World::default().file("f", "a:b");
+    let inputs = TestInputs::default().file("f", "a:b");
     let line = |flags: &str| format!("client --server h:1 --ca system {flags}");
     for own in [
         "-D 127.0.0.1:0",
@@ -153,7 +155,7 @@ fn a_proxy_for_others_needs_users() {
         "-D unix:/s",
         "-D 127.9.9.9:1",
     ] {
-        assert!(world.native_client(&line(own)).is_ok(), "{own}");
+        assert!(inputs.native_client(&line(own)).is_ok(), "{own}");
     }
     for (listen, at) in [
         ("0.0.0.0:1080", "0.0.0.0:1080"),
@@ -166,9 +168,9 @@ fn a_proxy_for_others_needs_users() {
              for this machine alone, or --proxy-users FILE with a line USER:PASSWORD for each user"
         );
         let line = line(&format!("-D 1 -D {listen}"));
-        usage(world.native(&line), &message, &line);
+        usage(inputs.native(&line), &message, &line);
         assert!(
-            world
+            inputs
                 .native_client(&format!("{line} --proxy-users f"))
                 .is_ok()
         );
@@ -176,14 +178,14 @@ fn a_proxy_for_others_needs_users() {
 }
 
 #[test]
-fn connect_takes_what_concerns_the_server_and_nothing_of_another_clients() {
+fn connect_uses_only_the_settings_of_the_server() {
     let file = format!(
         "server = 'h:1'\npins = ['{PIN}']\ntun = true\n[control]\nhttp = '127.0.0.1:1'\n[log]\nlevel = 'debug'\n\
          output = ['/l']\n[transport]\nworkers = 3\nidle_timeout = '7s'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n"
     );
-    let world = World::default().file("c.toml", &file);
+    let inputs = TestInputs::default().file("c.toml", &file);
     let connect = |words: &str| {
-        let ran = world.native(&format!("connect -c c.toml {words}"));
+        let ran = inputs.native(&format!("connect -c c.toml {words}"));
         let Ok(Action::Connect(plan)) = ran else {
             panic!("{words}: {ran:?}");
         };
@@ -219,7 +221,7 @@ fn connect_takes_what_concerns_the_server_and_nothing_of_another_clients() {
 }
 
 #[test]
-fn a_device_is_had_in_three_ways() {
+fn a_device_has_three_origins() {
     let own = |routes: Routes| TunSettings {
         device: TunDevice::Own(routes),
         dns: None,
@@ -281,18 +283,18 @@ fn files_and_addresses_are_taken_as_given() {
     let addresses: [std::net::IpAddr; 2] =
         ["192.0.2.1", "::1"].map(|text| text.parse().expect("an address"));
     assert_eq!(client(flags).server_addresses, addresses);
-    let world = World::default().file("f", "");
+    let inputs = TestInputs::default().file("f", "");
     for (flags, authorities) in [("--ca f", Some("f".into())), ("--ca system", None)] {
         let line = format!("client --server h:1 -L 1=h:1 {flags}");
-        let trust = world.native_client(&line).expect("a client").trust;
+        let trust = inputs.native_client(&line).expect("a client").trust;
         assert_eq!(trust, ServerTrust::Authorities(authorities), "{flags}");
     }
 }
 
 #[test]
 fn run_takes_the_flags_of_a_client_and_a_command() {
-    let world = World::default().env("QUICTUN_DNS", "192.0.2.53");
-    let ran = world.native(&format!("run --server h:7500 --pin {PIN} -- ls --dns x"));
+    let inputs = TestInputs::default().env("QUICTUN_DNS", "192.0.2.53");
+    let ran = inputs.native(&format!("run --server h:7500 --pin {PIN} -- ls --dns x"));
     let Ok(Action::Run(plan)) = ran else {
         panic!("{ran:?}");
     };
@@ -424,12 +426,12 @@ const BAD: &[(&str, &str)] = &[
 
 #[test]
 fn bad_input_is_named_with_its_remedy() {
-    let world = World::default().file("f", "");
+    let inputs = TestInputs::default().file("f", "");
     for &(line, message) in BAD {
         let line = line
             .replace("{minimal}", &minimal())
             .replace("{forward}", "-L 2222=127.0.0.1:22");
-        usage(world.native(&line.replace("{PIN}", PIN)), message, &line);
+        usage(inputs.native(&line.replace("{PIN}", PIN)), message, &line);
     }
     for (flags, message) in [
         ("--ca gone", "--ca: cannot read gone: entity not found"),
@@ -451,7 +453,7 @@ fn bad_input_is_named_with_its_remedy() {
         } else {
             minimal()
         };
-        failure(world.native(&format!("{line} {flags}")), message, flags);
+        failure(inputs.native(&format!("{line} {flags}")), message, flags);
     }
 }
 
@@ -459,9 +461,10 @@ fn bad_input_is_named_with_its_remedy() {
 fn flags_take_the_place_of_the_files_forwards() {
     let file =
         format!("server = 'h:1'\npins = ['{PIN}']\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n");
-    let world = World::default().file("c.toml", &file);
-    let forwards =
-        |flags: &str| lines(&world, &format!("client --config c.toml {flags}"))["forwards"].clone();
+    let inputs = TestInputs::default().file("c.toml", &file);
+    let forwards = |flags: &str| {
+        lines(&inputs, &format!("client --config c.toml {flags}"))["forwards"].clone()
+    };
     assert_eq!(
         forwards(""),
         "Tcp(127.0.0.1:1) -> Target(Tcp { family: Any, host: \"h\", port: 1 })"
@@ -479,19 +482,19 @@ const OTHER: &str = "sha256:n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg";
 
 #[test]
 fn several_servers_are_flags_a_list_or_tables() {
-    let others = |world: &World, line: &str| lines(world, line)["other_servers"].clone();
+    let others = |inputs: &TestInputs, line: &str| lines(inputs, line)["other_servers"].clone();
     let flags = format!("client --ca system {FLAG_FORWARD} --server a --server b:2");
-    let by_flags = others(&World::default(), &flags);
+    let by_flags = others(&TestInputs::default(), &flags);
     assert!(by_flags.contains("host: \"b\", port: 2"), "{by_flags}");
     assert!(by_flags.contains("trust: Authorities(None)"), "{by_flags}");
     let list = format!("server = ['a', 'b:2']\nca = 'system'\n{FORWARD}");
     let tables =
         format!("ca = 'system'\n[[server]]\naddress = 'a'\n[[server]]\naddress = 'b:2'\n{FORWARD}");
     for text in [list, tables] {
-        let world = World::default().file("c.toml", &text);
-        assert_eq!(others(&world, "client -c c.toml"), by_flags, "{text}");
+        let inputs = TestInputs::default().file("c.toml", &text);
+        assert_eq!(others(&inputs, "client -c c.toml"), by_flags, "{text}");
     }
-    assert_eq!(others(&World::default(), &minimal()), "[]");
+    assert_eq!(others(&TestInputs::default(), &minimal()), "[]");
 }
 
 #[test]
@@ -500,10 +503,10 @@ fn a_service_is_a_server_among_others() {
     let tables = format!(
         "ca = 'system'\n[[server]]\naddress = 'srv:x.example'\n[[server]]\naddress = 'b:2'\n{FORWARD}"
     );
-    let world = World::default().file("c.toml", &tables);
+    let inputs = TestInputs::default().file("c.toml", &tables);
     for found in [
-        lines(&World::default(), &flags),
-        lines(&world, "client -c c.toml"),
+        lines(&TestInputs::default(), &flags),
+        lines(&inputs, "client -c c.toml"),
     ] {
         assert_eq!(found["server"], "srv:x.example");
         assert!(
@@ -513,7 +516,10 @@ fn a_service_is_a_server_among_others() {
     }
     // The client listens for reverse forwards at the server before the service.
     let reverse = format!("{FLAG_FORWARD} -R 8000=h:1 --server b:2 --server srv:x.example");
-    let found = lines(&World::default(), &format!("client --ca system {reverse}"));
+    let found = lines(
+        &TestInputs::default(),
+        &format!("client --ca system {reverse}"),
+    );
     assert_eq!(found["server"], "b 2");
 }
 
@@ -525,21 +531,21 @@ fn a_server_table_has_its_own_pin_and_secret_or_those_of_all() {
         "pin = '{PIN}'\npsk_file = 'f'\n[[server]]\naddress = 'a'\npin = '{OTHER}'\n\
          [[server]]\naddress = 'b'\npsk_file = 'g'\n{FORWARD}"
     );
-    let world = World::default()
+    let inputs = TestInputs::default()
         .file("c.toml", &text)
         .file("f", "")
         .file("g", "");
-    let found = lines(&world, "client -c c.toml");
+    let found = lines(&inputs, "client -c c.toml");
     assert!(found["trust"].contains(OTHER) && !found["trust"].contains(PIN));
     assert!(found["psk_file"].contains("\"f\""), "{found:?}");
     let other = &found["other_servers"];
     assert!(other.contains(PIN) && other.contains("\"g\""), "{other}");
     // Flags replace the file's servers. Options for all servers then apply to the servers of the flags.
-    let flags = lines(&world, "client -c c.toml --server x");
+    let flags = lines(&inputs, "client -c c.toml --server x");
     assert_eq!(flags["other_servers"], "[]");
     assert!(flags["trust"].contains(PIN), "{flags:?}");
-    let printed = world.printed("config print --client c.toml");
-    let again = World::default()
+    let printed = inputs.printed("config print --client c.toml");
+    let again = TestInputs::default()
         .file("c.toml", &printed)
         .file("f", "")
         .file("g", "");
@@ -555,7 +561,7 @@ fn a_server_table_has_its_own_pin_and_secret_or_those_of_all() {
 
 #[test]
 fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
-    let world = World::default().file("f", "");
+    let inputs = TestInputs::default().file("f", "");
     let many: Vec<String> = (0..17).map(|n| format!("--server h{n}")).collect();
     for (flags, message) in [
         (
@@ -589,11 +595,11 @@ fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
         ),
     ] {
         let line = format!("client --ca system {FLAG_FORWARD} {flags}");
-        usage(world.native(&line), message, flags);
+        usage(inputs.native(&line), message, flags);
     }
     let sixteen = many[..16].join(" ");
     assert!(
-        world
+        inputs
             .native_client(&format!("client --ca system {FLAG_FORWARD} {sixteen}"))
             .is_ok()
     );
@@ -619,8 +625,8 @@ fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
     ] {
         let first = format!("[[server]]\naddress = 'a'\npin = '{PIN}'\n");
         let text = first + &table(&keys.replace("PIN", PIN)) + FORWARD;
-        let world = World::default().file("c.toml", &text).file("f", "");
-        let (found, _) = crate::world::fault(world.native("client -c c.toml"));
+        let inputs = TestInputs::default().file("c.toml", &text).file("f", "");
+        let (found, _) = crate::test_inputs::fault(inputs.native("client -c c.toml"));
         assert!(found.starts_with(message), "{keys}: {found}");
     }
 }
@@ -692,8 +698,8 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
         ),
         ("[[client]]\nname = 'x'", vec!["unknown field `client`"]),
     ] {
-        let (message, exit) = crate::world::fault(
-            World::default()
+        let (message, exit) = crate::test_inputs::fault(
+            TestInputs::default()
                 .file("c.toml", text)
                 .native("client --config c.toml"),
         );
@@ -704,8 +710,8 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
     }
 }
 
-fn example() -> World {
-    World::default()
+fn example() -> TestInputs {
+    TestInputs::default()
         .file("client.toml", EXAMPLE)
         .file("/etc/quictun/client.crt", "")
         .file("/etc/quictun/client.key", "")
@@ -718,7 +724,7 @@ fn the_example_says_what_its_comments_say() {
     let target = |host: &str, port: u16| {
         format!("Target(Tcp {{ family: Any, host: \"{host}\", port: {port} }})")
     };
-    let mut base = lines(&World::default(), &minimal());
+    let mut base = lines(&TestInputs::default(), &minimal());
     // The example's values are the defaults; values without a default are listed here.
     base.insert("httpd_is_default", "false".to_owned());
     differ(
@@ -748,7 +754,7 @@ fn the_example_says_what_its_comments_say() {
     );
     assert!(matches!(
         example().native("config check --client client.toml"),
-        Ok(Action::Config(Configured::Client(..)))
+        Ok(Action::Config(ConfigTask::Client(..)))
     ));
 }
 

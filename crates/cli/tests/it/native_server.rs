@@ -3,18 +3,20 @@
 use std::path::PathBuf;
 
 use quictun_args::fault::Exit;
-use quictun_args::native::{Configured, flags};
+use quictun_args::native::{ConfigTask, flags};
 use quictun_args::options::Flag;
 use quictun_cli::native::Action;
 use quictun_trust::settings::{Access, ClientProof, NamedClient};
 
-use crate::world::{Lines, PIN, World, default_transport, differ, failure, server_lines, usage};
+use crate::test_inputs::{
+    PIN, SettingLines, TestInputs, default_transport, differ, failure, server_lines, usage,
+};
 
 const EXAMPLE: &str = include_str!("../../../../docs/examples/server.toml");
 
-fn lines(world: &World, line: &str) -> Lines {
+fn lines(inputs: &TestInputs, line: &str) -> SettingLines {
     server_lines(
-        &world
+        &inputs
             .native_server(line)
             .unwrap_or_else(|fault| panic!("{line}: {fault}"))
             .settings,
@@ -22,8 +24,8 @@ fn lines(world: &World, line: &str) -> Lines {
 }
 
 /// Returns the clients as `name: proofs -> rules`.
-fn clients(world: &World, line: &str) -> Vec<String> {
-    let settings = world
+fn clients(inputs: &TestInputs, line: &str) -> Vec<String> {
+    let settings = inputs
         .native_server(line)
         .unwrap_or_else(|fault| panic!("{line}: {fault}"))
         .settings;
@@ -53,7 +55,9 @@ fn clients(world: &World, line: &str) -> Vec<String> {
 
 #[test]
 fn without_clients_the_server_denies_all() {
-    let server = World::default().native_server("server").expect("a server");
+    let server = TestInputs::default()
+        .native_server("server")
+        .expect("a server");
     let Access::Named { clients, ca: None } = &server.settings.access else {
         panic!("{:?}", server.settings.access)
     };
@@ -72,17 +76,17 @@ fn without_clients_the_server_denies_all() {
 
 #[test]
 fn allow_makes_one_client_with_a_secret() {
-    let world = World::default().env("STATE_DIRECTORY", "/s");
+    let inputs = TestInputs::default().env("STATE_DIRECTORY", "/s");
     let line = "server --allow 127.0.0.1:22 --allow=db:5432,*:443";
-    let server = world.native_server(line).expect("a server");
+    let server = inputs.native_server(line).expect("a server");
     assert_eq!(server.make_psk, Some(PathBuf::from("/s/client.psk")));
     assert!(server.warnings.is_empty(), "{:?}", server.warnings);
     assert_eq!(
-        clients(&world, line),
+        clients(&inputs, line),
         ["default: /s/client.psk -> 127.0.0.1:22 db:5432 *:443"]
     );
     assert_eq!(
-        clients(&world, "server --state-dir /t --allow x:1"),
+        clients(&inputs, "server --state-dir /t --allow x:1"),
         ["default: /t/client.psk -> x:1"],
         "--state-dir moves the secret"
     );
@@ -91,7 +95,7 @@ fn allow_makes_one_client_with_a_secret() {
 #[test]
 fn allow_stands_beside_the_files_clients_and_replaces_its_default_clients_rules() {
     let other = format!("[[client]]\nname = 'other'\nkey = '{PIN}'\nallow = ['a:1']\n");
-    let world = World::default()
+    let inputs = TestInputs::default()
         .file("psk", "")
         .file("other.toml", &other)
         .file(
@@ -99,17 +103,17 @@ fn allow_stands_beside_the_files_clients_and_replaces_its_default_clients_rules(
             &format!("{other}[[client]]\nname = 'default'\npsk_file = 'psk'\nallow = ['b:2']\n"),
         );
     assert_eq!(
-        clients(&world, "server --config other.toml --allow c:3"),
+        clients(&inputs, "server --config other.toml --allow c:3"),
         [
             "other: sha256:47DE... -> a:1",
             "default: /var/lib/quictun/client.psk -> c:3"
         ]
     );
     assert_eq!(
-        clients(&world, "server --config default.toml --allow c:3"),
+        clients(&inputs, "server --config default.toml --allow c:3"),
         ["other: sha256:47DE... -> a:1", "default: psk -> c:3"]
     );
-    let server = world
+    let server = inputs
         .native_server("server --config default.toml --allow c:3")
         .expect("a server");
     assert_eq!(server.make_psk, None, "the file names its secret");
@@ -122,77 +126,80 @@ fn clients_that_have_joined_stand_beside_those_of_the_file() {
         format!("# enrolled\n[[client]]\nname = 'laptop'\nkey = '{PIN}'\nallow = ['a:1']\n");
     let pending =
         "# quictun invitation 1: key x, until 1\n[[client]]\nname = 'phone'\nallow = []\n";
-    let world = World::default()
+    let inputs = TestInputs::default()
         .env("STATE_DIRECTORY", "/s")
         .file("/s/clients/laptop.toml", &joined)
         .file("/s/clients/phone.toml", pending);
     let line = "server --allow b:2";
     assert_eq!(
-        clients(&world, line),
+        clients(&inputs, line),
         [
             "default: /s/client.psk -> b:2",
             "laptop: sha256:47DE... -> a:1"
         ]
     );
-    let world = world.file("server.toml", "");
-    let printed = world.printed("config print --server server.toml");
+    let inputs = inputs.file("server.toml", "");
+    let printed = inputs.printed("config print --server server.toml");
     let told = "# client \"laptop\" has joined by an invitation: /s/clients/laptop.toml";
     assert!(printed.contains(told), "{printed}");
     assert!(
         !printed.contains("[[client]]"),
         "it is in its own file: {printed}"
     );
-    let broken = world.file("/s/clients/tablet.toml", "[[client]]\nname = 'tablet'\n");
+    let broken = inputs.file("/s/clients/tablet.toml", "[[client]]\nname = 'tablet'\n");
     let fault = broken.native_server(line).expect_err("no proof");
     assert!(fault.what.contains("/s/clients/tablet.toml"), "{fault:?}");
 }
 
 #[test]
-fn a_client_that_has_joined_gives_way_to_one_of_its_name_in_the_configuration() {
+fn a_configured_client_replaces_a_joined_one_of_the_same_name() {
     let table = |name: &str, rule: &str| {
         format!("[[client]]\nname = '{name}'\nkey = '{PIN}'\nallow = ['{rule}']\n")
     };
     let tablet = table("tablet", "c:3").replace("47DE", "57DE");
-    let world = World::default()
+    let inputs = TestInputs::default()
         .env("STATE_DIRECTORY", "/s")
         .file("server.toml", &table("laptop", "a:1"))
         .file("/s/clients/laptop.toml", &table("laptop", "b:2"))
         .file("/s/clients/tablet.toml", &tablet);
     let line = "server --config server.toml";
     assert_eq!(
-        clients(&world, line),
+        clients(&inputs, line),
         [
             "laptop: sha256:47DE... -> a:1",
             "tablet: sha256:57DE... -> c:3"
         ]
     );
-    let server = world.native_server(line).expect("a server");
+    let server = inputs.native_server(line).expect("a server");
     assert_eq!(
         server.warnings,
         [
             "client \"laptop\" is left out as /s/clients/laptop.toml has it, because the configuration names it too: run `quictun invite laptop --revoke`, or take it out of the configuration"
         ]
     );
-    let printed = world.printed("config print --server server.toml");
+    let printed = inputs.printed("config print --server server.toml");
     assert!(!printed.contains("laptop.toml"), "{printed}");
 }
 
 #[test]
 fn a_client_that_is_revoked_while_the_files_are_read_is_passed_over() {
     let joined = format!("[[client]]\nname = 'tablet'\nkey = '{PIN}'\nallow = ['a:1']\n");
-    let world = World::default()
+    let inputs = TestInputs::default()
         .env("STATE_DIRECTORY", "/s")
         .gone_file("/s/clients/laptop.toml")
         .file("/s/clients/tablet.toml", &joined);
-    assert_eq!(clients(&world, "server"), ["tablet: sha256:47DE... -> a:1"]);
-    let locked = world.locked_file("/s/clients/phone.toml");
+    assert_eq!(
+        clients(&inputs, "server"),
+        ["tablet: sha256:47DE... -> a:1"]
+    );
+    let locked = inputs.locked_file("/s/clients/phone.toml");
     let message = "/s/clients/phone.toml: cannot read the configuration file: permission denied";
     failure(locked.native_server("server"), message, "locked");
 }
 
 #[test]
-fn what_is_wrong_with_an_invitation_is_told_before_anything_is_written() {
-    let world = World::default().env("HOME", "/nonexistent").file(
+fn a_wrong_invitation_is_refused_before_anything_is_written() {
+    let inputs = TestInputs::default().env("HOME", "/nonexistent").file(
         "server.toml",
         &format!("[[client]]\nname = 'x'\nkey = '{PIN}'\n"),
     );
@@ -221,19 +228,19 @@ fn what_is_wrong_with_an_invitation_is_told_before_anything_is_written() {
         ("invite", "command line", ""),
         ("invite laptop --list", "", ""),
     ] {
-        let fault = world.native(line).expect_err(line);
+        let fault = inputs.native(line).expect_err(line);
         assert_eq!(fault.exit, Exit::Usage, "{line}: {fault:?}");
         let told = fault.what.contains(what) && fault.why.contains(why);
         assert!(told, "{line}: {fault:?}");
     }
     let good = "invite laptop --allow a:1 --address vpn.example.net --config server.toml";
-    world.native(good).expect("the port is that of the file");
+    inputs.native(good).expect("the port is that of the file");
 }
 
 #[test]
 fn flags_become_settings() {
-    let world = World::default().file("f", "");
-    let base = lines(&world, "server");
+    let inputs = TestInputs::default().file("f", "");
+    let base = lines(&inputs, "server");
     for (flags, name, value) in [
         ("--listen 0.0.0.0:1", "listen", "0.0.0.0:1"),
         ("--listen :1", "listen", "[::]:1"),
@@ -254,7 +261,7 @@ fn flags_become_settings() {
             vec![(name, value)]
         };
         differ(
-            &lines(&world, &format!("server {flags}")),
+            &lines(&inputs, &format!("server {flags}")),
             &base,
             &expected,
             flags,
@@ -263,12 +270,17 @@ fn flags_become_settings() {
 }
 
 #[test]
-fn a_setting_that_needs_a_restart_is_told_by_its_value_and_not_by_its_text() {
-    let world = World::default().file("f", "").file(
+fn a_setting_that_needs_a_restart_is_compared_by_value() {
+    let inputs = TestInputs::default().file("f", "").file(
         "a.toml",
         "[transport]\nidle_timeout = '60s'\n[log]\nlevel = 'INFO'\n",
     );
-    let kept = |line: &str| world.native_server(line).expect("a server").kept;
+    let kept = |line: &str| {
+        inputs
+            .native_server(line)
+            .expect("a server")
+            .restart_settings
+    };
     let started = kept("server");
     for (flags, changed) in [
         ("--config a.toml", &[][..]),
@@ -354,7 +366,7 @@ const BAD: &[(&str, &str)] = &[
 
 #[test]
 fn bad_input_is_named_with_its_remedy() {
-    let world = World::default()
+    let inputs = TestInputs::default()
         .file("f", "")
         .file("noproof.toml", "[[client]]\nname = 'x'\n")
         .file("noca.toml", "[[client]]\nname = 'x'\ncertificate = true\n")
@@ -362,7 +374,7 @@ fn bad_input_is_named_with_its_remedy() {
         .file("nopsk.toml", "[[client]]\nname = 'x'\npsk_file = 'gone'\n")
         .file("other.toml", "[transport]\nconnections = 1\n");
     for &(line, message) in BAD {
-        usage(world.native(line), message, line);
+        usage(inputs.native(line), message, line);
     }
     for (line, message) in [
         (
@@ -382,15 +394,15 @@ fn bad_input_is_named_with_its_remedy() {
             "gone.toml: cannot read the configuration file: entity not found",
         ),
     ] {
-        failure(world.native(line), message, line);
+        failure(inputs.native(line), message, line);
     }
 }
 
 #[test]
 fn a_client_that_may_reach_nothing_is_pointed_out() {
     let idle = format!("[[client]]\nname = 'x'\nkey = '{PIN}'\n");
-    let world = World::default().file("s.toml", &idle);
-    let warnings = world
+    let inputs = TestInputs::default().file("s.toml", &idle);
+    let warnings = inputs
         .native_server("server --config s.toml --allow a:1")
         .expect("a server")
         .warnings;
@@ -402,26 +414,31 @@ fn a_client_that_may_reach_nothing_is_pointed_out() {
 
 #[test]
 fn targets_get_headers_by_flag_and_file_and_no_rule_is_a_name() {
-    let base = lines(&World::default(), "server");
+    let base = lines(&TestInputs::default(), "server");
     let flags = "server --proxy-protocol 127.0.0.1:80 --proxy-protocol unix:/run/web";
     let expected = [("headed", "127.0.0.1:80 unix:/run/web")];
-    differ(&lines(&World::default(), flags), &base, &expected, flags);
-    let world = World::default().file(
+    differ(
+        &lines(&TestInputs::default(), flags),
+        &base,
+        &expected,
+        flags,
+    );
+    let inputs = TestInputs::default().file(
         "s.toml",
         "proxy_protocol = ['127.0.0.1:80', 'unix:/run/web']",
     );
     let file = "server --config s.toml";
-    let mut found = lines(&world, file);
-    let file_only = lines(&World::default().file("s.toml", ""), file);
+    let mut found = lines(&inputs, file);
+    let file_only = lines(&TestInputs::default().file("s.toml", ""), file);
     differ(&found, &file_only, &expected, file);
-    found = lines(&world, "server --config s.toml --proxy-protocol *:81");
+    found = lines(&inputs, "server --config s.toml --proxy-protocol *:81");
     assert_eq!(found["headed"], "*:81");
     for (rule, remedy) in [
         ("db.internal:5432", "*:PORT for every target"),
         ("unix:/run/web/*", "unix:/PATH for each socket"),
     ] {
         let line = format!("server --proxy-protocol {rule}");
-        let fault = World::default().native_server(&line).expect_err(rule);
+        let fault = TestInputs::default().native_server(&line).expect_err(rule);
         assert!(fault.to_string().contains(remedy), "{fault}");
     }
 }
@@ -434,27 +451,27 @@ fn a_client_may_name_its_applications_where_its_table_says_so() {
         ("proxy_protocol = true", true),
         ("proxy_protocol = false", false),
     ] {
-        let world = World::default().file("s.toml", &table(more));
-        let server = world
+        let inputs = TestInputs::default().file("s.toml", &table(more));
+        let server = inputs
             .native_server("server --config s.toml")
             .expect("a server");
         let Access::Named { clients, .. } = &server.settings.access else {
             panic!("{:?}", server.settings.access)
         };
         assert_eq!(clients[0].names_sources, believed, "{more}");
-        let printed = world.printed("config print --server s.toml");
+        let printed = inputs.printed("config print --server s.toml");
         assert_eq!(
             printed.contains("proxy_protocol = true"),
             believed,
             "{printed}"
         );
     }
-    let world = World::default().file("s.toml", &table("proxy_protocol = ['127.0.0.1:80']"));
-    assert!(world.native_server("server --config s.toml").is_err());
+    let inputs = TestInputs::default().file("s.toml", &table("proxy_protocol = ['127.0.0.1:80']"));
+    assert!(inputs.native_server("server --config s.toml").is_err());
 }
 
-fn example() -> World {
-    World::default()
+fn example() -> TestInputs {
+    TestInputs::default()
         .file("server.toml", EXAMPLE)
         .file("/etc/quictun/clients-ca.crt", "")
         .file("/etc/quictun/sensor.psk", "")
@@ -463,7 +480,7 @@ fn example() -> World {
 #[test]
 fn the_example_says_what_its_comments_say() {
     let mut found = lines(&example(), "server --config server.toml");
-    let mut base = lines(&World::default(), "server");
+    let mut base = lines(&TestInputs::default(), "server");
     // The example's values are the defaults, including the state directory of a process without a home, but they are
     // given explicitly.
     base.insert("httpd_is_default", "false".to_owned());
@@ -485,7 +502,7 @@ fn the_example_says_what_its_comments_say() {
     );
     assert!(matches!(
         example().native("config check --server server.toml"),
-        Ok(Action::Config(Configured::Server(..)))
+        Ok(Action::Config(ConfigTask::Server(..)))
     ));
 }
 

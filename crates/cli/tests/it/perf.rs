@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use quictun_args::fault::Fault;
 use quictun_cli::native::Action;
-use quictun_cli::perf::{Action as PerfAction, Client, Server};
-use quictun_perf::{Amount, Loop, Mode, Plan, Transport};
+use quictun_cli::perf::{Action as PerfAction, PerfClient, PerfServer};
+use quictun_perf::{Amount, EventLoop, Mode, Plan, Transport};
 
-use crate::world::{World, usage};
+use crate::test_inputs::{TestInputs, usage};
 
-fn asked(world: &World, line: &str) -> Result<PerfAction, Fault> {
-    match world.native(line)? {
+fn asked(inputs: &TestInputs, line: &str) -> Result<PerfAction, Fault> {
+    match inputs.native(line)? {
         Action::Perf(action) => Ok(*action),
         other => panic!("{line}: not an action of quictun perf: {other:?}"),
     }
 }
 
-fn client(line: &str) -> Client {
+fn client(line: &str) -> PerfClient {
     let line = format!("perf client --connect host:7600 {line}");
-    match asked(&World::default(), &line) {
+    match asked(&TestInputs::default(), &line) {
         Ok(PerfAction::Client(client)) => *client,
         other => panic!("{line}: not a client: {other:?}"),
     }
 }
 
-fn server(world: &World, line: &str) -> Server {
-    match asked(world, line) {
+fn server(inputs: &TestInputs, line: &str) -> PerfServer {
+    match asked(inputs, line) {
         Ok(PerfAction::Server(server)) => server,
         other => panic!("{line}: not a server: {other:?}"),
     }
@@ -40,7 +40,7 @@ fn without_flags_it_is_a_stream_over_tcp_for_five_seconds() {
         ("host", 7600)
     );
     assert_eq!(client.json, None);
-    let server = server(&World::default(), "perf server");
+    let server = server(&TestInputs::default(), "perf server");
     assert_eq!(server.options.listen.to_string(), "[::]:7600");
     assert_eq!(
         (server.options.only, server.options.event_loop),
@@ -71,21 +71,26 @@ fn flags_make_the_plan() {
         (levers.mtu, levers.ack_every, levers.reverse),
         (Some(1500), 2, true)
     );
-    let world = World::default().env("QUICTUN_PERF_LOOP", "event");
-    let server = server(&world, "perf server --transport quic --listen 127.0.0.1:0");
-    assert_eq!(server.options.event_loop, Some(Loop::Event));
+    let inputs = TestInputs::default().env("QUICTUN_PERF_LOOP", "event");
+    let server = server(&inputs, "perf server --transport quic --listen 127.0.0.1:0");
+    assert_eq!(server.options.event_loop, Some(EventLoop::Event));
     assert_eq!(server.options.only, Some(Transport::Quic));
 }
 
 #[test]
-fn the_loop_decides_on_offload_where_nobody_else_does() {
+fn the_event_loop_decides_on_offload_by_default() {
     for (line, event_loop, gso, gro) in [
-        ("", Loop::EventGso, true, true),
-        ("--loop event", Loop::Event, false, false),
-        ("--loop poll-100us", Loop::Poll100us, false, false),
-        ("--loop sleep-timeout", Loop::SleepTimeout, false, false),
-        ("--loop event --gro on", Loop::Event, false, true),
-        ("--gso off", Loop::EventGso, false, true),
+        ("", EventLoop::EventGso, true, true),
+        ("--loop event", EventLoop::Event, false, false),
+        ("--loop poll-100us", EventLoop::Poll100us, false, false),
+        (
+            "--loop sleep-timeout",
+            EventLoop::SleepTimeout,
+            false,
+            false,
+        ),
+        ("--loop event --gro on", EventLoop::Event, false, true),
+        ("--gso off", EventLoop::EventGso, false, true),
     ] {
         let plan = client(line).plan;
         assert_eq!(
@@ -97,8 +102,8 @@ fn the_loop_decides_on_offload_where_nobody_else_does() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_remedy() {
-    let world = World::default();
+fn invalid_settings_are_refused_with_the_remedy() {
+    let inputs = TestInputs::default();
     for (line, expected) in [
         (
             "",
@@ -130,6 +135,6 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
         ),
     ] {
         let line = format!("perf client {line}");
-        usage(asked(&world, &line), expected, &line);
+        usage(asked(&inputs, &line), expected, &line);
     }
 }

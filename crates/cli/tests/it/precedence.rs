@@ -1,18 +1,18 @@
 //! The precedence of settings: flag > environment > file > default, the same for every program.
 
-use crate::world::{World, run, usage};
+use crate::test_inputs::{TestInputs, run, usage};
 
 #[test]
 fn compat_a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     let minimal = "--server-endpoint h:1 --token-source x --insecure-skip-verify";
-    let drain = |world: &World, flags: &str| {
-        run(world.compat_client(&format!("{minimal} {flags}")))
+    let drain = |inputs: &TestInputs, flags: &str| {
+        run(inputs.compat_client(&format!("{minimal} {flags}")))
             .settings
             .transport
             .drain
             .as_secs()
     };
-    let none = World::default();
+    let none = TestInputs::default();
     let file = none
         .clone()
         .file("/etc/quictun/quictun-client.toml", "drain = '20s'");
@@ -32,13 +32,13 @@ fn compat_a_flag_beats_the_environment_beats_the_file_beats_the_default() {
 
 #[test]
 fn native_a_flag_beats_the_environment_beats_the_file_beats_the_default() {
-    let drain = |world: &World, flags: &str| {
-        let server = world
+    let drain = |inputs: &TestInputs, flags: &str| {
+        let server = inputs
             .native_server(&format!("server {flags}"))
             .expect("a server");
         server.settings.transport.drain.as_secs()
     };
-    let file = World::default().file("s.toml", "[transport]\ndrain = '20s'\n");
+    let file = TestInputs::default().file("s.toml", "[transport]\ndrain = '20s'\n");
     let env = file.clone().env("QUICTUN_DRAIN", "30s");
     assert_eq!(drain(&file, ""), 10);
     assert_eq!(drain(&file, "--config s.toml"), 20);
@@ -49,7 +49,7 @@ fn native_a_flag_beats_the_environment_beats_the_file_beats_the_default() {
 
 #[test]
 fn the_environment_alone_can_start_every_program() {
-    let client = World::default()
+    let client = TestInputs::default()
         .env("QUICTUN_CLIENT_SERVER_ENDPOINT", "h:7500")
         .env("QUICTUN_CLIENT_TOKEN_SOURCE", "tcp:127.0.0.1:22")
         .env("QUICTUN_CLIENT_INSECURE_SKIP_VERIFY", "true")
@@ -58,12 +58,12 @@ fn the_environment_alone_can_start_every_program() {
     assert_eq!(settings.server.name(), "h");
     assert_eq!(settings.control.log.outputs, ["a", "b"]);
 
-    let server = World::default()
+    let server = TestInputs::default()
         .env("QUICTUN_SERVER_LISTEN_ON", "127.0.0.1:1")
         .env("QUICTUN_SERVER_ALLOW_UNIX", "1");
     assert_eq!(run(server.compat_server("")).settings.listen.port(), 1);
 
-    let native = World::default()
+    let native = TestInputs::default()
         .env("QUICTUN_SERVER", "h:7500")
         .env("QUICTUN_CA", "system")
         .env("QUICTUN_FORWARD", "1=h:1,2=h:2");
@@ -81,7 +81,7 @@ fn the_environment_alone_can_start_every_program() {
 fn a_fault_names_the_layer_that_it_comes_from() {
     let minimal = "--server-endpoint h:1 --token-source x --insecure-skip-verify";
     let why = "\"x\" is not a whole number from 1 to 256, or auto";
-    let file = World::default().file("c.yaml", "Workers: x");
+    let file = TestInputs::default().file("c.yaml", "Workers: x");
     usage(
         file.compat_client(&format!("{minimal} -c c.yaml")),
         &format!("c.yaml: Workers: {why}"),
@@ -98,7 +98,7 @@ fn a_fault_names_the_layer_that_it_comes_from() {
         &format!("--workers: {why}"),
         "flag",
     );
-    let native = World::default().file("s.toml", "[transport]\nworkers = 'x'\n");
+    let native = TestInputs::default().file("s.toml", "[transport]\nworkers = 'x'\n");
     usage(
         native.native("server --config s.toml"),
         &format!("s.toml: transport.workers: {why}"),

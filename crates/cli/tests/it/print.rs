@@ -1,16 +1,16 @@
 //! `quictun config print`, with the origins of its values.
 
-use crate::world::{PIN, World, client_lines, server_lines};
+use crate::test_inputs::{PIN, TestInputs, client_lines, server_lines};
 
 #[test]
 fn every_value_is_printed_with_its_origin() {
     let file = format!(
         "server = 'h:1'\npin = '{PIN}'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n[transport]\ngso = 'off'\n"
     );
-    let world = World::default()
+    let inputs = TestInputs::default()
         .file("c.toml", &file)
         .env("QUICTUN_DRAIN", "3s");
-    let text = world.printed("config print --client c.toml -- --connections 4");
+    let text = inputs.printed("config print --client c.toml -- --connections 4");
     for line in [
         "server = [\"h:1\"]                                 # file c.toml",
         "offer = \"native\"                                 # default",
@@ -39,7 +39,7 @@ fn every_value_is_printed_with_its_origin() {
 #[test]
 fn a_short_flag_for_the_log_is_printed_as_the_level_that_it_makes() {
     let file = format!("server = 'h:1'\npin = '{PIN}'\n[log]\nlevel = 'error'\n");
-    let world = World::default()
+    let inputs = TestInputs::default()
         .file("server.toml", "[log]\nlevel = 'error'\n")
         .file("client.toml", &file);
     for (line, level, origin) in [
@@ -57,7 +57,7 @@ fn a_short_flag_for_the_log_is_printed_as_the_level_that_it_makes() {
             "# flag --verbose",
         ),
     ] {
-        let text = world.printed(&format!("config print {line}"));
+        let text = inputs.printed(&format!("config print {line}"));
         let start = format!("level = \"{level}\" ");
         let found = text.lines().find(|line| line.starts_with("level ="));
         let is_right = found.is_some_and(|line| line.starts_with(&start) && line.ends_with(origin));
@@ -66,8 +66,8 @@ fn a_short_flag_for_the_log_is_printed_as_the_level_that_it_makes() {
 }
 
 #[test]
-fn what_is_printed_comes_to_the_same_settings() {
-    let world = World::default()
+fn a_printed_configuration_gives_the_same_settings() {
+    let inputs = TestInputs::default()
         .file(
             "client.toml",
             include_str!("../../../../docs/examples/client.toml"),
@@ -83,26 +83,26 @@ fn what_is_printed_comes_to_the_same_settings() {
         .file("/etc/quictun/sensor.psk", "");
 
     let printed =
-        world.printed("config print --client client.toml -- --drain 3s --log-level warn,a=debug");
-    let world = world.file("printed-client.toml", &printed);
-    let first = world
+        inputs.printed("config print --client client.toml -- --drain 3s --log-level warn,a=debug");
+    let inputs = inputs.file("printed-client.toml", &printed);
+    let first = inputs
         .native_client("client --config client.toml --drain 3s --log-level warn,a=debug")
         .expect("a client");
-    let again = world
+    let again = inputs
         .native_client("client --config printed-client.toml")
         .expect("a client");
     assert_eq!(client_lines(&first), client_lines(&again));
 
     let flags = "--allow 127.0.0.1:22 --state-dir /s --http off";
-    let printed = world.printed(&format!("config print --server server.toml -- {flags}"));
+    let printed = inputs.printed(&format!("config print --server server.toml -- {flags}"));
     assert!(printed.contains("# flag --allow"), "{printed}");
-    let world = world
+    let inputs = inputs
         .file("printed-server.toml", &printed)
         .file("/s/client.psk", "");
-    let first = world
+    let first = inputs
         .native_server(&format!("server --config server.toml {flags}"))
         .expect("a server");
-    let again = world
+    let again = inputs
         .native_server("server --config printed-server.toml")
         .expect("a server");
     assert_eq!(server_lines(&first.settings), server_lines(&again.settings));

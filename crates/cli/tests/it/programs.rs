@@ -128,7 +128,7 @@ fn a_directory_in_a_files_place_is_refused() {
 }
 
 #[test]
-fn manual_pages_are_written_where_asked() {
+fn manual_pages_are_written_to_the_given_directory() {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("man");
     let output = program(
@@ -170,7 +170,10 @@ fn a_configuration_file_is_checked_down_to_its_rules() {
         (Some(0), "@: in order\n".to_owned(), String::new())
     );
 
-    let server = format!("[[client]]\nname = 'x'\nkey = '{}'\n", crate::world::PIN);
+    let server = format!(
+        "[[client]]\nname = 'x'\nkey = '{}'\n",
+        crate::test_inputs::PIN
+    );
     let denies = "@: in order, but no client may reach any target\n".to_owned();
     assert_eq!(
         check_file("--server", &server),
@@ -192,7 +195,7 @@ fn a_configuration_file_is_checked_down_to_its_rules() {
 }
 
 #[test]
-fn what_is_at_fault_is_found_before_anything_is_made_on_disk() {
+fn faults_are_found_before_anything_is_written_to_disk() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -201,7 +204,7 @@ fn what_is_at_fault_is_found_before_anything_is_made_on_disk() {
     };
     let table = format!(
         "[[client]]\nname = 'x'\nkey = '{}'\nallow = ['nonsense']\n",
-        crate::world::PIN
+        crate::test_inputs::PIN
     );
     let (table, ca) = (file("server.toml", &table), file("ca.crt", "no PEM\n"));
     let (state, log) = (dir.path().join("state"), dir.path().join("log"));

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::golden::live::{Running, echo, field};
+use crate::golden::live::{RunningProgram, echo, field};
 use crate::programs::QUICTUN;
 
 /// Returns the output of `quictun COMMAND --http ADDRESS`.
@@ -28,7 +28,7 @@ fn a_flow_moves_to_the_new_connection_and_both_sides_tell() {
     let allow = target.trim_start_matches("tcp:");
     let listen = ["server", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let arguments = [&listen[..], &["--workers", "1", "--allow", allow]].concat();
-    let mut server = Running::start(QUICTUN, &arguments, home.path());
+    let mut server = RunningProgram::start(QUICTUN, &arguments, home.path());
     let server_http = field(&server.line("HTTP interface"), "listen address").to_owned();
     let up = server.line("Server endpoint start up successful");
     let (address, pin) = (field(&up, "listen address"), field(&up, "pin"));
@@ -36,7 +36,7 @@ fn a_flow_moves_to_the_new_connection_and_both_sides_tell() {
     let dial = ["client", "--server", address, "--pin", pin, "-L", &forward];
     let more = ["--psk-file", "state/client.psk", "--connections", "1"];
     let arguments = [&dial[..], &more, &["--http", "127.0.0.1:0"]].concat();
-    let mut client = Running::start(QUICTUN, &arguments, home.path());
+    let mut client = RunningProgram::start(QUICTUN, &arguments, home.path());
     let client_http = field(&client.line("HTTP interface"), "listen address").to_owned();
     let up = client.line("Client endpoint start up successful");
     let mut stream = TcpStream::connect(field(&up, "listen address")).expect("the client");

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::world::{PIN, World};
+use super::test_inputs::{PIN, TestInputs};
 
 /// Each unit with the highest exposure that `systemd-analyze security` may report, in tenths: 0 is safe, 100 is unsafe.
 const UNITS: [(&str, u32); 3] = [
@@ -31,13 +31,13 @@ fn values(unit: &str, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn their_commands_and_variables_are_understood() {
+fn commands_and_variables_of_unit_files_are_understood() {
     let server = "[[client]]\nname = \"a\"\npsk_file = \"/secret\"\nallow = [\"db:5432\"]\n";
     let client = format!(
         "server = \"192.0.2.1:7500\"\npin = [\"{PIN}\"]\npsk_file = \"/etc/quictun/client.psk\"\n[[forward]]\nlisten = \"127.0.0.1:2222\"\ntarget = \"127.0.0.1:22\"\n"
     );
     for (unit, _) in UNITS {
-        let world = World::default()
+        let inputs = TestInputs::default()
             .file("/etc/quictun/server.toml", server)
             .file("/etc/quictun/client.toml", &client)
             .file("/secret", "0123456789abcdef")
@@ -51,10 +51,10 @@ fn their_commands_and_variables_are_understood() {
             .strip_prefix(PROGRAM)
             .expect("the installed program");
         if unit == "quictun-server.service" {
-            world.native_server(arguments).expect(unit);
+            inputs.native_server(arguments).expect(unit);
             continue;
         }
-        let client = world.native_client(arguments).expect(unit);
+        let client = inputs.native_client(arguments).expect(unit);
         let psk = client.identity.psk_file.expect("a secret");
         assert_eq!(psk, Path::new("/etc/quictun/client.psk"));
         assert_eq!(client.tun.is_some(), unit.contains("-tun"));
@@ -62,7 +62,7 @@ fn their_commands_and_variables_are_understood() {
 }
 
 #[test]
-fn their_user_is_made_and_has_the_state_directory() {
+fn the_user_of_unit_files_is_created_and_owns_the_state_directory() {
     let read = |name: &str| std::fs::read_to_string(path("..").join(name)).expect("a file");
     let users = read("sysusers.conf");
     let user = format!("u {USER} ");

@@ -10,30 +10,30 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 
-use crate::golden::live::{Running, field};
+use crate::golden::live::{RunningProgram, field};
 use crate::programs::QUICTUN;
 
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
 /// Starts a server whose HTTP interface is a socket in `home`. Returns it with that address.
-fn server(home: &Path) -> (Running, String) {
+fn server(home: &Path) -> (RunningProgram, String) {
     let http = format!("unix:{}/http.sock", home.display());
     let arguments = ["server", "--listen", "127.0.0.1:0", "--http", &http];
-    let mut server = Running::start(QUICTUN, &arguments, home);
+    let mut server = RunningProgram::start(QUICTUN, &arguments, home);
     let line = server.line("Server endpoint start up successful");
     assert!(!field(&line, "listen address").is_empty());
     (server, http)
 }
 
 /// `quictun status --watch` as the only program of a terminal.
-struct Terminal {
+struct TestTerminal {
     child: Child,
     master: File,
     seen: String,
 }
 
-impl Terminal {
+impl TestTerminal {
     fn start(http: &str) -> (Self, Termios) {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&terminal).expect("a terminal");
@@ -111,7 +111,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for TestTerminal {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             self.child.kill().expect("the page runs");
@@ -124,7 +124,7 @@ impl Drop for Terminal {
 fn a_live_page_follows_keys_the_screen_and_the_server_and_gives_the_terminal_back() {
     let home = tempfile::tempdir().expect("a directory");
     let (first, http) = server(home.path());
-    let (mut page, before) = Terminal::start(&http);
+    let (mut page, before) = TestTerminal::start(&http);
     page.until(ENTER);
     page.until("quictun server ");
     page.until("s sort: rate");
@@ -151,12 +151,12 @@ fn a_live_page_follows_keys_the_screen_and_the_server_and_gives_the_terminal_bac
     page.press("\u{3}");
     assert_eq!(page.end(&before).code(), Some(0));
 
-    let (mut page, before) = Terminal::start(&http);
+    let (mut page, before) = TestTerminal::start(&http);
     page.until("s sort: rate");
     page.press("q");
     assert_eq!(page.end(&before).code(), Some(0));
 
-    let (mut page, before) = Terminal::start(&http);
+    let (mut page, before) = TestTerminal::start(&http);
     page.until("s sort: rate");
     page.signal(Signal::TERM);
     assert_eq!(page.end(&before).code(), Some(130));
@@ -174,7 +174,7 @@ fn watch(http: &str, arguments: &[&str]) -> Child {
 }
 
 #[test]
-fn without_a_terminal_each_interval_is_a_page_or_a_line_until_nobody_reads() {
+fn without_a_terminal_each_interval_prints_until_the_reader_is_gone() {
     let home = tempfile::tempdir().expect("a directory");
     let (server, http) = server(home.path());
     let mut objects = watch(&http, &["--json"]);
@@ -207,7 +207,7 @@ fn without_a_terminal_each_interval_is_a_page_or_a_line_until_nobody_reads() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_told_at_once() {
+fn an_unwatchable_process_is_reported_at_once() {
     let home = tempfile::tempdir().expect("a directory");
     let nobody = format!("unix:{}/http.sock", home.path().display());
     for (arguments, code, why) in [

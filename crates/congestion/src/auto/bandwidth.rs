@@ -32,7 +32,7 @@ impl Bandwidth {
     }
 
     /// Ends a probing cycle. Rates that only the cycle before the ended one has seen no longer count.
-    pub(crate) fn turn(&mut self) {
+    pub(crate) fn end_cycle(&mut self) {
         if self.now > 0.0 {
             self.before = self.now;
             self.now = 0.0;

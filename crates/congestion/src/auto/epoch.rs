@@ -18,7 +18,7 @@ const CLUMPED_SHORT: f64 = 0.92;
 const CLUMPED: f64 = 0.85;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct RateSample {
     /// Delivered rate in bytes per second.
     pub(crate) rate: f64,
     pub(crate) arrived: f64,
@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
     pub(crate) queued: bool,
 }
 
-impl Outcome {
+impl RateSample {
     pub(crate) fn loss(&self) -> f64 {
         let sent = self.arrived + self.lost;
         if sent > 0.0 { self.lost / sent } else { 0.0 }
@@ -87,7 +87,7 @@ impl Epoch {
         newest: Option<Instant>,
         mtu: f64,
         strict: bool,
-    ) -> Option<Outcome> {
+    ) -> Option<RateSample> {
         let elapsed = now.saturating_duration_since(self.start);
         let arrived = to_f64(delivered - self.delivered);
         if !self.round || elapsed < TIME_MIN {
@@ -109,7 +109,7 @@ impl Epoch {
             true => CLUMPED_SHORT,
             false => CLUMPED,
         };
-        let outcome = Outcome {
+        let outcome = RateSample {
             rate: arrived / elapsed.max(sending.mul_f64(clumped)).as_secs_f64(),
             arrived,
             lost: to_f64(self.lost),

@@ -1,7 +1,7 @@
 //! Derives what may be sent from the model of the path.
 
 use super::phase::{Phase, UP};
-use super::rest::Reason;
+use super::rest::RestReason;
 use super::{ACK_LATE_S, Auto};
 use crate::bytes;
 use crate::model::Limits;
@@ -36,12 +36,13 @@ impl Auto {
     fn window_and_rate(&self) -> (f64, f64) {
         let bandwidth = self.bandwidth.get();
         let rest = matches!(self.phase, Phase::Rest(_));
-        let asking = matches!(self.phase, Phase::Rest(rest) if rest.reason != Reason::Routine);
+        let asking = matches!(self.phase, Phase::Rest(rest) if rest.reason != RestReason::Routine);
         let rests_at = if asking { REST_ASKING } else { REST };
         match &self.rival {
             Some(rival) if rest => (REST_RIVAL * rival.window.min(self.bdp()), bandwidth),
             Some(rival) if let Some((hold, heard)) = rival.hold.zip(self.heard) => {
-                let (window, rate) = hold.gains(heard, self.floor_s(), self.siblings.now.is_none());
+                let (window, rate) =
+                    hold.gains(heard, self.floor_s(), self.siblings.summary.is_none());
                 let window = window * bandwidth * self.floor_s();
                 let gathered = hold.gathered(self.floor_s(), bandwidth) + HOLD_PACKETS * self.mtu;
                 (window + gathered, rate * bandwidth)
@@ -65,22 +66,22 @@ impl Auto {
 
     fn gain(&self) -> f64 {
         match self.phase {
-            Phase::Drain if self.gone() => EASY - self.giving(),
+            Phase::Drain if self.queue_may_be_gone() => EASY - self.weighted_yielding(),
             Phase::Drain => DRAIN,
             // The queue that the probe left has drained. The next round trip shows the remaining effects of the
             // probe.
             Phase::Down { .. } if self.has_room() => EASY,
-            Phase::Down { .. } if self.hurried() => DOWN_HURRIED - self.giving(),
-            Phase::Down { .. } => DOWN - self.giving(),
+            Phase::Down { .. } if self.outpaces_threads() => DOWN_FAST - self.weighted_yielding(),
+            Phase::Down { .. } => DOWN - self.weighted_yielding(),
             Phase::Up if self.policer.rate().is_some() => 1.0,
             Phase::Up => UP,
-            _ => CRUISE - self.giving(),
+            _ => CRUISE - self.weighted_yielding(),
         }
     }
 
     /// Returns by how much to reduce the rate while packets wait, weighted so that connections to one peer become
     /// equal.
-    fn giving(&self) -> f64 {
+    fn weighted_yielding(&self) -> f64 {
         self.weight() * self.yielding()
     }
 
@@ -90,7 +91,7 @@ impl Auto {
         let medium = self.loss.certain(2.0) > 0.0;
         let together = if medium { self.overflow.clump() } else { 1.0 };
         let apart = ACK_EVERY * self.mtu / self.bandwidth.get().max(self.mtu);
-        let late = ACK_LATE_S + self.reach().as_secs_f64();
+        let late = ACK_LATE_S + self.lateness().as_secs_f64();
         late + (together.min(TOGETHER_MOST) - 1.0) * apart.min(ACK_LATE_S)
     }
 
@@ -103,7 +104,7 @@ impl Auto {
     }
 
     /// Returns whether a queue that round-trip times reported may have drained since.
-    pub(super) fn gone(&self) -> bool {
+    pub(super) fn queue_may_be_gone(&self) -> bool {
         self.long() && self.has_room()
     }
 
@@ -120,7 +121,7 @@ impl Auto {
 
     /// Returns the factor on the rate that makes up for losses.
     fn compensation(&self) -> f64 {
-        if self.queued() && !self.gone() {
+        if self.queued() && !self.queue_may_be_gone() {
             1.0
         } else {
             self.surplus()
@@ -134,7 +135,7 @@ const WINDOW: f64 = 2.0;
 /// Rates of the phases over the bandwidth. Cruise is slightly below the highest measured rate.
 const DRAIN: f64 = 0.5;
 const DOWN: f64 = 0.9;
-const DOWN_HURRIED: f64 = 0.95;
+const DOWN_FAST: f64 = 0.95;
 const EASY: f64 = 0.98;
 const CRUISE: f64 = 0.999;
 

@@ -15,12 +15,12 @@ pub(crate) const CAP: f64 = 0.06;
 
 /// A share of lost packets, in which the latest packets count most.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct LossShare {
     packets: f64,
     lost: f64,
 }
 
-impl Share {
+impl LossShare {
     fn add(&mut self, arrived: f64, lost: f64) {
         let fade = 1.0 / (1.0 + (arrived + lost) / MEMORY);
         self.packets = self.packets * fade + arrived + lost;
@@ -60,9 +60,9 @@ const SIGN_MEMORY: f64 = 2_000.0;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Overflow {
     /// Packets that found no queue.
-    free: Share,
+    free: LossShare,
     /// Packets that waited, since the last verdict.
-    queued: Share,
+    queued: LossShare,
     /// Sums of the lost packets per batch and of their squares, which show how far losses occur together.
     sum: f64,
     squares: f64,
@@ -101,7 +101,7 @@ impl Overflow {
         let most = if rival { 0.0 } else { self.most(floor) };
         let overflowed = self.queued.lost > most;
         if overflowed {
-            self.queued = Share::default();
+            self.queued = LossShare::default();
         }
         overflowed
     }
@@ -129,9 +129,9 @@ const MARGIN: f64 = 1.3;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LossFloor {
     /// Packets that were sent at less than the path's bandwidth.
-    easy: Share,
+    easy: LossShare,
     /// All packets that were sent while no queue was seen.
-    all: Share,
+    all: LossShare,
     /// Weight of explicit congestion marks (RFC 3168). A mark means congestion, regardless of the losses.
     marked: f64,
 }
@@ -149,8 +149,8 @@ impl LossFloor {
 
     /// Discards the packets that seemed to be sent at less than the path's bandwidth, because that may have been
     /// wrong.
-    pub(crate) fn doubt(&mut self) {
-        self.easy = Share::default();
+    pub(crate) fn forget_easy(&mut self) {
+        self.easy = LossShare::default();
     }
 
     pub(crate) fn mark(&mut self) {

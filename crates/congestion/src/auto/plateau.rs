@@ -1,6 +1,6 @@
 //! Detection of the end of growth.
 
-use super::epoch::Outcome;
+use super::epoch::RateSample;
 
 /// The best measurement, and the number of measurements that did not exceed it by much.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +17,7 @@ impl Plateau {
     }
 
     /// Adds a measurement, and returns whether growth has ended.
-    pub(super) fn reached(&mut self, outcome: Outcome) -> bool {
+    pub(super) fn reached(&mut self, outcome: RateSample) -> bool {
         if outcome.limited && outcome.rate > GROWTH_LEAST * self.best {
             *self = Self::above(outcome.rate);
         } else if outcome.limited {

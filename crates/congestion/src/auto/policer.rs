@@ -7,12 +7,12 @@ mod probe;
 
 use std::time::{Duration, Instant};
 
-use super::epoch::Outcome;
+use super::epoch::RateSample;
 use super::loss;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Policer {
-    run: Run,
+pub(super) struct PolicerDetector {
+    run: LossyRun,
     ceiling: Option<Ceiling>,
     /// Share of packets that is lost even when little is sent.
     medium: f64,
@@ -24,7 +24,7 @@ pub(super) struct Policer {
 
 /// Consecutive measurements that lost too much while nothing waited.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct LossyRun {
     epochs: u32,
     arrived: f64,
     lost: f64,
@@ -50,7 +50,7 @@ struct Ceiling {
 
 /// Input from the rest of the model about loss and the path.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct PathEstimates {
     /// Number of packets that are typically lost together.
     clump: f64,
     mtu: f64,
@@ -60,13 +60,13 @@ struct Known {
     medium: f64,
 }
 
-enum Verdict {
+enum CeilingChange {
     Same,
     Lowered,
     Raised,
 }
 
-impl Policer {
+impl PolicerDetector {
     pub(super) fn rate(&self) -> Option<f64> {
         self.ceiling.map(|ceiling| ceiling.rate)
     }
@@ -77,43 +77,48 @@ impl Policer {
     }
 
     /// Handles a measurement without a queue, of data sent at the full rate.
-    fn on_epoch(&mut self, now: Instant, outcome: Outcome, known: Known) -> Verdict {
+    fn on_epoch(
+        &mut self,
+        now: Instant,
+        outcome: RateSample,
+        path: PathEstimates,
+    ) -> CeilingChange {
         if let Some(ceiling) = &mut self.ceiling {
             ceiling.epochs += 1;
             // The first measurements still include data that was sent before the ceiling.
             if ceiling.epochs <= SETTLING {
-                return Verdict::Same;
+                return CeilingChange::Same;
             }
         }
-        let medium = self.medium.max(known.medium);
+        let medium = self.medium.max(path.medium);
         if outcome.loss() > medium + SLACK {
             self.run.add(outcome);
         } else {
-            self.run = Run::default();
+            self.run = LossyRun::default();
         }
         let open = self.ceiling.is_none_or(|ceiling| ceiling.judged);
-        if let Some((rate, share)) = self.run.verdict(medium, known).filter(|_| open) {
-            self.before = self.ceiling.is_none().then_some(known.bandwidth);
+        if let Some((rate, share)) = self.run.verdict(medium, path).filter(|_| open) {
+            self.before = self.ceiling.is_none().then_some(path.bandwidth);
             self.lower(now, rate, share);
-            return Verdict::Lowered;
+            return CeilingChange::Lowered;
         }
         let Some(ceiling) = &mut self.ceiling else {
-            return Verdict::Same;
+            return CeilingChange::Same;
         };
-        ceiling.add(outcome, known);
+        ceiling.add(outcome, path);
         if let Some(medium) = ceiling.futile() {
             self.forget(medium);
         } else if now >= ceiling.until {
             self.before = None;
-            self.next(now, known);
+            self.try_higher(now, path);
         } else {
-            return Verdict::Same;
+            return CeilingChange::Same;
         }
-        Verdict::Raised
+        CeilingChange::Raised
     }
 
     fn lower(&mut self, now: Instant, rate: f64, share: f64) {
-        self.run = Run::default();
+        self.run = LossyRun::default();
         if self.ceiling.is_some_and(|ceiling| ceiling.trials > 0) {
             self.confirmed = (self.confirmed + 1).min(CONFIRMED_MOST);
         }
@@ -130,12 +135,12 @@ impl Policer {
     }
 
     /// Raises the ceiling step by step for a while each. Drops it after the last trial without excessive loss.
-    fn next(&mut self, now: Instant, known: Known) {
+    fn try_higher(&mut self, now: Instant, path: PathEstimates) {
         match &mut self.ceiling {
             Some(ceiling) if ceiling.trials < TRIALS => {
                 ceiling.trials += 1;
                 ceiling.rate *= TRIAL;
-                ceiling.until = now + TRIAL_TIME + TRIAL_ROUNDS * known.rtt;
+                ceiling.until = now + TRIAL_TIME + TRIAL_ROUNDS * path.rtt;
             }
             _ => self.forget(self.medium),
         }
@@ -150,8 +155,8 @@ impl Policer {
     }
 }
 
-impl Run {
-    fn add(&mut self, outcome: Outcome) {
+impl LossyRun {
+    fn add(&mut self, outcome: RateSample) {
         if self.epochs > 0 {
             self.rates += outcome.rate;
         }
@@ -161,26 +166,26 @@ impl Run {
     }
 
     /// Returns the delivered rate and the share of lost packets, if the loss exceeds what chance explains.
-    fn verdict(self, medium: f64, known: Known) -> Option<(f64, f64)> {
+    fn verdict(self, medium: f64, path: PathEstimates) -> Option<(f64, f64)> {
         let sent = self.arrived + self.lost;
-        if self.epochs < LOSSY || sent < LOSSY_PACKETS * known.mtu {
+        if self.epochs < LOSSY || sent < LOSSY_PACKETS * path.mtu {
             return None;
         }
         let share = self.lost / sent;
-        let doubt = loss::deviation(share, sent / known.mtu / known.clump);
+        let doubt = loss::deviation(share, sent / path.mtu / path.clump);
         let certain = share - DOUBT * doubt > medium + SLACK;
         certain.then(|| (self.rates / f64::from(self.epochs - 1), share))
     }
 }
 
 impl Ceiling {
-    fn add(&mut self, outcome: Outcome, known: Known) {
+    fn add(&mut self, outcome: RateSample, path: PathEstimates) {
         if self.trials > 0 {
             return;
         }
         self.arrived += outcome.arrived;
         self.lost += outcome.lost;
-        self.judged = self.arrived + self.lost > ENOUGH * known.mtu;
+        self.judged = self.arrived + self.lost > ENOUGH * path.mtu;
     }
 
     /// Returns the medium's share of loss if as much is lost below the ceiling as before.

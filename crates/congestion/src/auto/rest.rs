@@ -4,23 +4,23 @@
 //! delay by the time that the path needs to carry them. A sender that is alone on the path sees all of that
 //! reduction; beside other flows it sees a part in proportion to its share.
 
-mod ask;
-mod longer;
+mod course;
+mod path_change;
 mod verdict;
 
-pub(super) use longer::Jump;
+pub(super) use path_change::DelayJump;
 
 use std::time::{Duration, Instant};
 
 /// A rest in progress, and what has been seen of the answer so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rest {
-    pub(super) reason: Reason,
+    pub(super) reason: RestReason,
     /// State before the rest: the mean round-trip time in seconds, the bytes in flight, and the lowest mean of a
     /// round trip in the last seconds.
     mean_before: f64,
     in_flight_before: f64,
-    ebb: f64,
+    lowest_mean: f64,
     /// Time at which fewer bytes were in flight than fill the path, or at which waiting for that was given up.
     /// `in_vain` is true in the latter case.
     drained: Option<Instant>,
@@ -42,7 +42,7 @@ pub(super) struct Rest {
 
 /// Why a rest was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum RestReason {
     /// The floor has not been looked for in a while.
     Routine,
     /// The queue of the startup phase has not drained.
@@ -95,7 +95,13 @@ impl Swings {
 
 impl Rest {
     /// Records an acknowledgement. The newest packet that it names took `latest`, and the oldest took `late`.
-    fn see(&mut self, latest: Duration, late: Duration, level: Option<Duration>, in_flight: f64) {
+    fn on_ack(
+        &mut self,
+        latest: Duration,
+        late: Duration,
+        level: Option<Duration>,
+        in_flight: f64,
+    ) {
         self.in_flight += in_flight;
         self.acks += 1.0;
         self.sum += latest.as_secs_f64();
@@ -169,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_swing_is_a_turn_and_a_drift_is_none() {
+    fn a_swing_counts_as_a_turn_and_a_drift_does_not() {
         let ms = Duration::from_millis;
         let turns = |series: &[u64]| {
             let mut swings = Swings::of(ms(3));

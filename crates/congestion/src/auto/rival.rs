@@ -9,7 +9,7 @@ mod lull;
 mod overflow;
 mod share;
 mod unresponsive;
-mod wait;
+mod yielding;
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use hold::Hold;
 use lull::Lulls;
 use unresponsive::Unresponsive;
 
-use super::lately::Lately;
+use super::recent_extreme::RecentExtreme;
 use crate::curve::Curve;
 
 /// A flow that fills the queue until it overflows, and this sender's behaviour beside it.
@@ -26,7 +26,7 @@ pub(super) struct Rival {
     /// Window that CUBIC would have, in bytes.
     pub(super) window: f64,
     curve: Curve,
-    rise: Rise,
+    rise: WindowRise,
     /// Rate in bytes per second that all flows carry together, as measured by the latest two rests. `capacity` is set
     /// if this sender had more than half of it.
     carried: (Option<f64>, Option<f64>),
@@ -35,7 +35,7 @@ pub(super) struct Rival {
     overflowed: Instant,
     waited: Option<Instant>,
     /// The highest recent mean of a round trip, in seconds.
-    longest: Lately,
+    longest: RecentExtreme,
     /// Time of the next check of whether the rival exists and how much of the path this sender has, and the number of
     /// checks so far.
     check: Option<Instant>,
@@ -53,13 +53,13 @@ pub(super) struct Rival {
 
 /// Fast growth as in a startup phase, until the window reaches `goal` or the queue has overflowed `overflows` times.
 #[derive(Clone, Copy, Debug)]
-struct Rise {
+struct WindowRise {
     goal: f64,
     overflows: u32,
 }
 
-impl Rise {
-    fn goes_on(self, window: f64) -> bool {
+impl WindowRise {
+    fn continues(self, window: f64) -> bool {
         window < self.goal && self.overflows > 0
     }
 }
@@ -97,7 +97,7 @@ pub(super) struct Pressure {
     patience: Duration,
     /// Time at which delays last showed that the wait is a queue, and time at which a rival seemed to have gone.
     answered: Option<Instant>,
-    parted: Option<Instant>,
+    rival_gone: Option<Instant>,
 }
 
 impl Pressure {
@@ -111,7 +111,7 @@ impl Pressure {
             asked: now,
             patience: PATIENCE,
             answered: None,
-            parted: None,
+            rival_gone: None,
         }
     }
 
@@ -127,30 +127,30 @@ impl Pressure {
     }
 
     /// Records that the delay is jitter, which may change again.
-    pub(super) fn relent(&mut self) {
+    pub(super) fn reset_patience(&mut self) {
         self.patience = PATIENCE;
     }
 
     /// Records that the delay is a queue.
-    pub(super) fn answer(&mut self, now: Instant) {
+    pub(super) fn note_queue(&mut self, now: Instant) {
         self.answered = Some(now);
     }
 
     /// Returns whether delays have shown recently that they are a queue, or whether a rival may be back.
-    fn knows(&self, now: Instant) -> bool {
+    fn queue_known(&self, now: Instant) -> bool {
         let recent = |at| now.saturating_duration_since(at) < KNOWN;
-        self.answered.is_some_and(recent) || self.suspects(now)
+        self.answered.is_some_and(recent) || self.rival_suspected(now)
     }
 
     /// Returns whether a rival has gone, or seemed to go, recently.
-    pub(super) fn suspects(&self, now: Instant) -> bool {
+    pub(super) fn rival_suspected(&self, now: Instant) -> bool {
         let recent = |at| now.saturating_duration_since(at) < SUSPECTED;
-        self.parted.is_some_and(recent)
+        self.rival_gone.is_some_and(recent)
     }
 
     /// Records that what was taken for a rival does not exist.
-    pub(super) fn trust(&mut self) {
-        self.parted = None;
+    pub(super) fn forget_rival(&mut self) {
+        self.rival_gone = None;
     }
 
     /// Forgets a wait that has ended.

@@ -1,13 +1,13 @@
 //! Round-trip times: the time that a full path without a queue takes, and the current excess over it.
 //!
 //! While delays are steady, the lowest sample is the floor. If delays vary by themselves, no packet on a full path
-//! comes near that sample. [`Rtt::rise`] then records how long packets take without a queue, and by how much they
-//! differ.
+//! comes near that sample. [`RttModel::record_jitter`] then records how long packets take without a queue, and by how
+//! much they differ.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::lately::Lately;
+use super::recent_extreme::RecentExtreme;
 use crate::bytes;
 
 /// Age after which a floor that has not been seen again may be wrong, because the path may have changed.
@@ -35,17 +35,17 @@ const NEAR: f64 = 1.02;
 const ROUND_LEAST: Duration = Duration::from_millis(8);
 
 /// The lateness of packets is remembered for this span and for one more.
-const REACH_AGE: Duration = Duration::from_secs(5);
+const LATENESS_AGE: Duration = Duration::from_secs(5);
 
 /// The sender looks for a drained queue in this span and in the one before it.
-const EBB_AGE: Duration = Duration::from_millis(1500);
+const LOWEST_MEAN_AGE: Duration = Duration::from_millis(1500);
 
 /// Part of the usual wait that remains when a queue has drained.
 const DRAINED: f64 = 0.25;
 
 /// Round-trip times of a path; see the module documentation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rtt {
+pub(crate) struct RttModel {
     /// The lowest sample so far.
     least: Option<Duration>,
     /// Round-trip time of packets without a queue, if it exceeds the lowest sample, and by how much the level of such
@@ -56,14 +56,14 @@ pub(crate) struct Rtt {
     mean_late: Duration,
     /// The most by which single packets were later than the level, and the lowest mean of a round trip, both in
     /// seconds.
-    reach: Lately,
-    ebb: Lately,
+    lateness: RecentExtreme,
+    lowest_mean: RecentExtreme,
     /// Time at which the floor was last looked for, or last fell by much.
     seen: Option<Instant>,
     /// The lowest sample of the latest look, until another look confirms or refutes it.
     candidate: Option<Duration>,
     recent: VecDeque<(Instant, Duration)>,
-    lasting: Least,
+    lasting: WindowMin,
     /// Mean over about the last round trip, in seconds, and when it was last updated.
     mean: Option<(Instant, f64)>,
     /// The highest level since the given time.
@@ -73,9 +73,9 @@ pub(crate) struct Rtt {
 /// A sliding-window minimum: the samples of which no later one is lower, with their times. The first one is the
 /// minimum of the window.
 #[derive(Clone, Debug, Default)]
-struct Least(VecDeque<(Instant, Duration)>);
+struct WindowMin(VecDeque<(Instant, Duration)>);
 
-impl Least {
+impl WindowMin {
     fn add(&mut self, now: Instant, sample: Duration, span: Duration) {
         while self.0.back().is_some_and(|(_, rtt)| *rtt >= sample) {
             self.0.pop_back();
@@ -92,7 +92,7 @@ impl Least {
     }
 }
 
-impl Rtt {
+impl RttModel {
     pub(crate) fn on_sample(&mut self, now: Instant, sample: Duration) {
         if self.recent.len() == SAMPLES {
             self.recent.pop_front();
@@ -119,13 +119,13 @@ impl Rtt {
             mean + (taken - mean) * part.min(1.0)
         });
         self.mean = Some((now, mean));
-        self.ebb.add(now, mean, EBB_AGE, f64::min);
+        self.lowest_mean.add(now, mean, LOWEST_MEAN_AGE, f64::min);
         self.lower_base(now, floor);
     }
 
     /// Returns the lowest recent mean of a round trip, in seconds.
-    pub(crate) fn ebb_s(&self) -> f64 {
-        self.ebb.get(f64::min).unwrap_or(f64::MAX)
+    pub(crate) fn lowest_mean_s(&self) -> f64 {
+        self.lowest_mean.get(f64::min).unwrap_or(f64::MAX)
     }
 
     /// Returns the mean of a round trip, in seconds, below which a queue has drained that usually makes the mean
@@ -136,8 +136,8 @@ impl Rtt {
     }
 
     /// Forgets the lowest mean, because no queue could have drained yet.
-    pub(crate) fn forget_ebb(&mut self) {
-        self.ebb.forget();
+    pub(crate) fn forget_lowest_mean(&mut self) {
+        self.lowest_mean.forget();
     }
 
     /// Lowers the base if the level was below it for a whole round trip.
@@ -169,18 +169,18 @@ impl Rtt {
     }
 
     /// Returns the mean of round trips without a queue.
-    pub(crate) fn turn(&self) -> Option<Duration> {
+    pub(crate) fn mean_floor(&self) -> Option<Duration> {
         self.floor().map(|floor| floor + self.mean_late)
     }
 
     /// Returns for how long the floor has not been looked for.
-    pub(crate) fn unseen(&self, now: Instant) -> Duration {
+    pub(crate) fn floor_age(&self, now: Instant) -> Duration {
         self.seen
             .map_or(Duration::ZERO, |seen| now.saturating_duration_since(seen))
     }
 
     pub(crate) fn stale(&self, now: Instant) -> bool {
-        self.unseen(now) > FLOOR_AGE
+        self.floor_age(now) > FLOOR_AGE
     }
 
     /// Ends a look for the floor with little in flight, in which `least` was seen. Two equal results mean that the
@@ -208,7 +208,13 @@ impl Rtt {
 
     /// Records the delays of a path with jitter. Packets without a queue took at least `base` and `mean` on average,
     /// and their level varied by `spread`.
-    pub(crate) fn rise(&mut self, now: Instant, base: Duration, spread: Duration, mean: Duration) {
+    pub(crate) fn record_jitter(
+        &mut self,
+        now: Instant,
+        base: Duration,
+        spread: Duration,
+        mean: Duration,
+    ) {
         self.base = Some(base);
         self.spread = spread.min(base / 2);
         self.mean_late = mean.saturating_sub(base);
@@ -217,7 +223,7 @@ impl Rtt {
     }
 
     /// Assumes that delays vary by at least `spread`, before anything is known about it.
-    pub(crate) fn suppose(&mut self, spread: Duration) {
+    pub(crate) fn assume_jitter(&mut self, spread: Duration) {
         let most = self.floor().unwrap_or_default() / 2;
         self.spread = self.spread.max(spread.min(most));
     }
@@ -228,29 +234,30 @@ impl Rtt {
     }
 
     /// Returns whether jitter is assumed but not confirmed.
-    pub(crate) fn supposes(&self) -> bool {
+    pub(crate) fn assumes_jitter(&self) -> bool {
         self.base.is_none() && !self.spread.is_zero()
     }
 
     /// Forgets jitter that was assumed and not found.
-    pub(crate) fn doubt(&mut self) {
+    pub(crate) fn forget_assumed_jitter(&mut self) {
         if self.base.is_none() {
             self.spread = Duration::ZERO;
         }
     }
 
     /// Notes the round-trip time of a packet in a cruise, in which the sender does nothing to make packets wait.
-    pub(crate) fn note_reach(&mut self, now: Instant, sample: Duration) {
+    pub(crate) fn note_lateness(&mut self, now: Instant, sample: Duration) {
         let Some((level, floor)) = self.level().zip(self.floor()) else {
             return;
         };
         let late = sample.saturating_sub(level).min(floor);
-        self.reach.add(now, late.as_secs_f64(), REACH_AGE, f64::max);
+        self.lateness
+            .add(now, late.as_secs_f64(), LATENESS_AGE, f64::max);
     }
 
     /// Returns the most by which single packets were later than the level by themselves.
-    pub(crate) fn reach(&self) -> Duration {
-        Duration::from_secs_f64(self.reach.get(f64::max).unwrap_or(0.0))
+    pub(crate) fn lateness(&self) -> Duration {
+        Duration::from_secs_f64(self.lateness.get(f64::max).unwrap_or(0.0))
     }
 
     pub(crate) fn latest(&self) -> Option<Duration> {
@@ -276,7 +283,7 @@ impl Rtt {
 
     pub(crate) fn restart(&mut self) {
         self.recent.clear();
-        self.lasting = Least::default();
+        self.lasting = WindowMin::default();
     }
 
     /// Returns the lowest time that recent packets took, which all of them took at least.

@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use super::Auto;
 use super::bandwidth::Bandwidth;
 use super::phase::Phase;
-use super::rest::Reason;
+use super::rest::RestReason;
 use crate::Member;
 use crate::curve::BETA;
-use crate::ensemble::{Company, Stance, Standing};
+use crate::ensemble::{MemberState, SiblingSummary, Stance};
 
 /// A controller's view of its siblings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Siblings {
     member: Option<Member>,
     /// The siblings as of the latest look.
-    pub(super) now: Company,
+    pub(super) summary: SiblingSummary,
     looked: Option<Instant>,
     /// Start time of this controller's latest rest, and whether that rest was a question. A rest that follows a
     /// sibling's has the start time of that rest.
@@ -40,7 +40,7 @@ pub(super) struct Siblings {
     /// Time at which this controller was last busy, and time at which it started with a part of what the siblings
     /// have.
     busy: Option<Instant>,
-    parted: Option<Instant>,
+    part_taken: Option<Instant>,
     /// True once the first startup phase has ended or was skipped.
     started: bool,
     /// True until a probe has tried to get more of the path than the part that the siblings left.
@@ -75,14 +75,14 @@ impl Auto {
         }
         self.siblings.looked = Some(now);
         self.take_part(now);
-        let standing = self.standing();
-        let rtt = standing.rtt;
+        let state = self.own_state();
+        let rtt = state.rtt;
         let Some(member) = &self.siblings.member else {
             return;
         };
-        member.tell(now, &standing);
-        let company = member.look(now, rtt, self.siblings.seen);
-        let before = std::mem::replace(&mut self.siblings.now, company);
+        member.publish(now, &state);
+        let summary = member.summarize(now, rtt, self.siblings.seen);
+        let before = std::mem::replace(&mut self.siblings.summary, summary);
         self.follow_stance(now);
         self.follow_overflow(now);
         self.follow_rest(now);
@@ -91,8 +91,8 @@ impl Auto {
         self.claim(now, before);
     }
 
-    fn standing(&self) -> Standing {
-        Standing {
+    fn own_state(&self) -> MemberState {
+        MemberState {
             busy: self.limited,
             rtt: Duration::from_secs_f64(self.rtt.mean_s()),
             bandwidth: if self.is_new() {
@@ -105,7 +105,7 @@ impl Auto {
             overflowed: self.siblings.overflowed,
             rested: self.siblings.rested,
             stance: self.siblings.stance,
-            parted: self.siblings.parted,
+            part_taken: self.siblings.part_taken,
             probed: self.siblings.probed,
         }
     }
@@ -113,7 +113,7 @@ impl Auto {
     /// Follows the newest verdict on rivals, which applies to all members. If half of them fought a rival and the
     /// other half yielded, the rival would get most of the path.
     fn follow_stance(&mut self, now: Instant) {
-        let theirs = self.siblings.now.stance;
+        let theirs = self.siblings.summary.stance;
         let Some((at, stance)) = theirs.filter(|_| theirs > self.siblings.stance) else {
             return;
         };
@@ -122,7 +122,7 @@ impl Auto {
         }
         match (stance, self.rival.is_some()) {
             (Stance::Alone, true) => {
-                self.part_from_rival(now);
+                self.end_rivalry(now);
                 let left = self.cruise;
                 self.enter(now, Phase::Cruise { left });
             }
@@ -145,7 +145,7 @@ impl Auto {
     /// Yields to an overflow that a sibling has seen. An overflowing queue drops packets of some members only, but
     /// all of them yield.
     fn follow_overflow(&mut self, now: Instant) {
-        let theirs = self.siblings.now.overflowed;
+        let theirs = self.siblings.summary.overflowed;
         let Some(sent) = theirs.filter(|_| theirs > self.siblings.overflowed) else {
             return;
         };
@@ -154,31 +154,31 @@ impl Auto {
         // falsehoods.
         let waits = self.yielding() > 0.0;
         if let Some(rival) = self.rival.as_mut().filter(|_| waits) {
-            let count = self.siblings.now.count();
+            let count = self.siblings.summary.count();
             rival.on_overflow(now, sent, self.in_flight, self.mtu, count);
         }
     }
 
     /// Rests when a sibling does, because delays answer to all members together.
     fn follow_rest(&mut self, now: Instant) {
-        let Some((at, asking)) = self.siblings.now.rested else {
+        let Some((at, asking)) = self.siblings.summary.rested else {
             return;
         };
         // If the rest began before this controller took a part, delays would answer to what it had before.
         let ours = self.siblings.rested.map(|(at, _)| at);
-        let ours = ours.max(self.siblings.parted);
+        let ours = ours.max(self.siblings.part_taken);
         let late = now.saturating_duration_since(at) > FOLLOWED;
         let resting = matches!(self.phase, Phase::Rest(_));
         if ours >= Some(at) || late || resting || self.starting() {
             return;
         }
         let reason = match &mut self.rival {
-            _ if !asking => Reason::Routine,
+            _ if !asking => RestReason::Routine,
             Some(rival) => {
                 rival.skip_check();
-                Reason::Check
+                RestReason::Check
             }
-            None => Reason::Waits,
+            None => RestReason::Waits,
         };
         self.rest(now, reason);
         self.siblings.rested = Some((at, asking));
@@ -186,7 +186,7 @@ impl Auto {
 
     /// Probes when a sibling does, because a single probing member would only take bandwidth from the others.
     fn follow_probe(&mut self, now: Instant) {
-        let theirs = self.siblings.now.probed;
+        let theirs = self.siblings.summary.probed;
         let Some(at) = theirs.filter(|_| theirs > self.siblings.probed) else {
             return;
         };
@@ -200,7 +200,7 @@ impl Auto {
 
     /// Returns the bandwidth of all members together, in bytes per second.
     pub(super) fn together(&self) -> f64 {
-        self.bandwidth.get() + self.siblings.now.bandwidth
+        self.bandwidth.get() + self.siblings.summary.bandwidth
     }
 
     /// Returns whether the siblings have so much more bandwidth that they must judge whether a queue is theirs.

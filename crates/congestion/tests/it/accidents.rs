@@ -6,7 +6,7 @@ use quictun_congestion::Model;
 use quictun_link::{GilbertElliott, LinkConfig, Policer, Reorder};
 
 use crate::links::{auto, cubic, link, sender, shares};
-use crate::world::{Sender, World};
+use crate::simulation::{SenderConfig, Simulation};
 
 /// Returns the share of the link that one sender gets after its startup phase.
 fn steady(config: LinkConfig, rtt_ms: f64) -> f64 {
@@ -14,9 +14,9 @@ fn steady(config: LinkConfig, rtt_ms: f64) -> f64 {
 }
 
 fn steady_with(model: fn(Instant) -> Box<dyn Model>, config: LinkConfig, rtt_ms: f64) -> f64 {
-    let mut world = World::new(config, 1, vec![sender(model, rtt_ms, 0.0)]);
-    world.run_until(Duration::from_secs(15));
-    shares(&world, 5.0, 15.0)[0]
+    let mut sim = Simulation::new(config, 1, vec![sender(model, rtt_ms, 0.0)]);
+    sim.run_until(Duration::from_secs(15));
+    shares(&sim, 5.0, 15.0)[0]
 }
 
 #[test]
@@ -73,19 +73,19 @@ fn packets_lost_now_and_then_are_no_rival() {
         (40, 2000, 0.0003, 10),
         (40, 2000, 0.0005, 20),
     ] {
-        let lossy = Sender {
+        let lossy = SenderConfig {
             loss_after: loss,
             loss_back: loss,
             ..sender(auto, 20.0, 0.0)
         };
-        let mut world = World::new(link(600, 20.0, 1.0), seed, vec![lossy]);
-        world.standstills = Some((
+        let mut sim = Simulation::new(link(600, 20.0, 1.0), seed, vec![lossy]);
+        sim.standstills = Some((
             Duration::from_millis(every_ms),
             Duration::from_micros(lasts_us),
         ));
         for now in (100..3000).step_by(100) {
-            world.run_until(Duration::from_millis(now));
-            let phase = world.flows[0].model.view().phase;
+            sim.run_until(Duration::from_millis(now));
+            let phase = sim.flows[0].model.view().phase;
             assert_ne!(phase, "rival", "loss {loss}, seed {seed}, after {now} ms");
         }
     }
@@ -94,21 +94,21 @@ fn packets_lost_now_and_then_are_no_rival() {
 #[test]
 fn a_host_that_stands_still_at_times_costs_little() {
     for loss in [0.0, 0.001, 0.01] {
-        let lossy = Sender {
+        let lossy = SenderConfig {
             loss_after: loss,
             ..sender(auto, 1.0, 0.0)
         };
-        let mut world = World::new(link(600, 1.0, 1.0), 1, vec![lossy]);
-        world.standstills = Some((Duration::from_millis(47), Duration::from_millis(3)));
-        world.run_until(Duration::from_secs(15));
-        let share = shares(&world, 5.0, 15.0)[0];
+        let mut sim = Simulation::new(link(600, 1.0, 1.0), 1, vec![lossy]);
+        sim.standstills = Some((Duration::from_millis(47), Duration::from_millis(3)));
+        sim.run_until(Duration::from_secs(15));
+        let share = shares(&sim, 5.0, 15.0)[0];
         // The host stands still for 6 % of the time. Meanwhile the link sends only what its queue held.
         assert!(share >= 0.925 * (1.0 - loss), "loss {loss}: share {share}");
     }
 }
 
 #[test]
-fn a_policer_is_kept_below() {
+fn the_rate_stays_below_a_policer() {
     let rate = 12_500_000;
     let config = LinkConfig {
         rate: Some(10 * rate),
@@ -121,11 +121,11 @@ fn a_policer_is_kept_below() {
     for (rtt_ms, most) in [(20.0, 0.03), (100.0, 0.065)] {
         for seed in 1..=3 {
             let senders = vec![sender(auto, rtt_ms, 0.0)];
-            let mut world = World::new(config.clone(), seed, senders);
+            let mut sim = Simulation::new(config.clone(), seed, senders);
             let end = Duration::from_secs(20);
-            world.run_until(end);
-            let flow = &world.flows[0];
-            let share = flow.rate(world.slot, Duration::ZERO, end) / rate as f64;
+            sim.run_until(end);
+            let flow = &sim.flows[0];
+            let share = flow.rate(sim.slot, Duration::ZERO, end) / rate as f64;
             let lost = flow.lost as f64 / flow.sent as f64;
             assert!(share >= 0.9, "{rtt_ms} ms, seed {seed}: share {share}");
             assert!(lost <= most, "{rtt_ms} ms, seed {seed}: lost {lost}");

@@ -3,16 +3,16 @@
 //! The model omits long-term sampling, by which Linux detects a policer that drops a fifth of the packets or more.
 //! `kernel.rs` compares the model with the kernel's BBR.
 
-mod bunches;
+mod ack_aggregation;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Limits, Loss, Model, View};
+use quictun_congestion::{ControllerView, Limits, Loss, Model};
 
-use crate::bbr::bunches::Bunches;
+use crate::bbr::ack_aggregation::AckAggregation;
 use crate::links::{link, sender, shares};
-use crate::world::World;
+use crate::simulation::Simulation;
 
 /// Gain of rate and window during startup: 2 / ln 2.
 const HIGH: f64 = 2.885;
@@ -28,7 +28,7 @@ const MARGIN: f64 = 0.99;
 const REMEMBERED: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
+enum BbrMode {
     Startup,
     Drain,
     ProbeBandwidth,
@@ -39,7 +39,7 @@ enum Mode {
 
 /// A batch that was sent.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct SentBatch {
     sent: Instant,
     delivered: f64,
     delivered_at: Instant,
@@ -50,7 +50,7 @@ struct Record {
 
 /// A recovery from losses.
 #[derive(Clone, Copy, Debug)]
-struct Recovery {
+struct LossRecovery {
     /// Time at which the recovery began.
     began: Instant,
     /// Time at which the last loss was found among the packets sent before the recovery.
@@ -62,8 +62,8 @@ struct Recovery {
 #[derive(Clone, Debug)]
 pub(crate) struct Bbr {
     mtu: f64,
-    mode: Mode,
-    records: VecDeque<Record>,
+    mode: BbrMode,
+    records: VecDeque<SentBatch>,
     delivered: f64,
     delivered_at: Instant,
     first_sent: Instant,
@@ -83,14 +83,14 @@ pub(crate) struct Bbr {
     window: f64,
     /// The window before a recovery or before a phase that measures the round-trip time.
     prior: f64,
-    recovery: Option<Recovery>,
+    recovery: Option<LossRecovery>,
     /// True during the first round trip of a recovery, in which no more packets are sent than arrive.
     conserves: bool,
     /// Value of `delivered` when the last packet arrives that was sent while less was sent than the path carries.
     limited_until: f64,
-    bunches: Bunches,
+    aggregation: AckAggregation,
     in_flight: f64,
-    newest: Option<Record>,
+    newest: Option<SentBatch>,
     acked: f64,
     lost: f64,
 }
@@ -99,7 +99,7 @@ impl Bbr {
     pub(crate) fn new(now: Instant, mtu: f64) -> Self {
         Self {
             mtu,
-            mode: Mode::Startup,
+            mode: BbrMode::Startup,
             records: VecDeque::new(),
             delivered: 0.0,
             delivered_at: now,
@@ -122,7 +122,7 @@ impl Bbr {
             recovery: None,
             conserves: false,
             limited_until: 0.0,
-            bunches: Bunches::new(now),
+            aggregation: AckAggregation::new(now),
             in_flight: 0.0,
             newest: None,
             acked: 0.0,
@@ -145,7 +145,7 @@ impl Bbr {
     fn with_quanta(&self, bytes: f64) -> f64 {
         let packets = (bytes / self.mtu).floor() + 3.0 * (self.quantum() / self.mtu).floor();
         let even = (packets / 2.0).ceil() * 2.0;
-        let probes = self.mode == Mode::ProbeBandwidth && self.cycle == 0;
+        let probes = self.mode == BbrMode::ProbeBandwidth && self.cycle == 0;
         (even + if probes { 2.0 } else { 0.0 }) * self.mtu
     }
 
@@ -167,15 +167,15 @@ impl Bbr {
 
     fn gain(&self) -> f64 {
         match self.mode {
-            Mode::Startup => HIGH,
-            Mode::Drain => 1.0 / HIGH,
-            Mode::ProbeBandwidth => CYCLE[self.cycle],
-            Mode::ProbeRtt(_) => 1.0,
+            BbrMode::Startup => HIGH,
+            BbrMode::Drain => 1.0 / HIGH,
+            BbrMode::ProbeBandwidth => CYCLE[self.cycle],
+            BbrMode::ProbeRtt(_) => 1.0,
         }
     }
 
     fn probe_bandwidth(&mut self, now: Instant) {
-        self.mode = Mode::ProbeBandwidth;
+        self.mode = BbrMode::ProbeBandwidth;
         // Linux draws any phase except the one after the probe.
         let drawn = (self.delivered as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         self.cycle = [0, 2, 3, 4, 5, 6, 7][(drawn % 7) as usize];
@@ -183,7 +183,7 @@ impl Bbr {
     }
 
     /// Updates the measurement, and returns whether there is one.
-    fn measure(&mut self, now: Instant, newest: Record) -> bool {
+    fn measure(&mut self, now: Instant, newest: SentBatch) -> bool {
         self.round_began = newest.delivered >= self.round_ends;
         if self.round_began {
             self.round += 1;
@@ -218,7 +218,7 @@ impl Bbr {
     }
 
     fn step(&mut self, now: Instant, limited: bool) {
-        if self.mode == Mode::ProbeBandwidth {
+        if self.mode == BbrMode::ProbeBandwidth {
             let elapsed =
                 now.saturating_duration_since(self.cycle_at) > self.min_rtt.unwrap_or_default();
             let before = self.in_flight + self.acked;
@@ -244,10 +244,10 @@ impl Bbr {
                 self.filled = self.flat >= 3;
             }
         }
-        if self.mode == Mode::Startup && self.filled {
-            self.mode = Mode::Drain;
+        if self.mode == BbrMode::Startup && self.filled {
+            self.mode = BbrMode::Drain;
         }
-        if self.mode == Mode::Drain && self.in_flight <= self.inflight(1.0) {
+        if self.mode == BbrMode::Drain && self.in_flight <= self.inflight(1.0) {
             self.probe_bandwidth(now);
         }
     }
@@ -258,29 +258,29 @@ impl Bbr {
             self.min_rtt = Some(sample);
             self.min_rtt_at = now;
         }
-        if expired && !matches!(self.mode, Mode::ProbeRtt(_)) {
-            self.mode = Mode::ProbeRtt(None);
+        if expired && !matches!(self.mode, BbrMode::ProbeRtt(_)) {
+            self.mode = BbrMode::ProbeRtt(None);
             self.save_window();
         }
-        let Mode::ProbeRtt(until) = self.mode else {
+        let BbrMode::ProbeRtt(until) = self.mode else {
             return;
         };
         self.limited_until = self.delivered + self.in_flight;
         match until {
             None if self.in_flight <= WINDOW_LEAST * self.mtu => {
-                self.mode = Mode::ProbeRtt(Some((now + PROBE_RTT, false)));
+                self.mode = BbrMode::ProbeRtt(Some((now + PROBE_RTT, false)));
                 self.round_ends = self.delivered;
             }
             Some((until, passed)) => {
                 let passed = passed || self.round_began;
-                self.mode = Mode::ProbeRtt(Some((until, passed)));
+                self.mode = BbrMode::ProbeRtt(Some((until, passed)));
                 if passed && now > until {
                     self.min_rtt_at = now;
                     self.window = self.window.max(self.prior);
                     if self.filled {
                         self.probe_bandwidth(now);
                     } else {
-                        self.mode = Mode::Startup;
+                        self.mode = BbrMode::Startup;
                     }
                 }
             }
@@ -289,7 +289,7 @@ impl Bbr {
     }
 
     fn save_window(&mut self) {
-        let whole = self.recovery.is_none() && !matches!(self.mode, Mode::ProbeRtt(_));
+        let whole = self.recovery.is_none() && !matches!(self.mode, BbrMode::ProbeRtt(_));
         self.prior = if whole {
             self.window
         } else {
@@ -299,7 +299,7 @@ impl Bbr {
 
     fn recover(&mut self, now: Instant) {
         self.save_window();
-        self.recovery = Some(Recovery {
+        self.recovery = Some(LossRecovery {
             began: now,
             repaired: now,
             again: false,
@@ -309,7 +309,7 @@ impl Bbr {
         self.window = self.in_flight + self.acked.max(self.mtu);
     }
 
-    fn set_window(&mut self, now: Instant, newest: Record) {
+    fn set_window(&mut self, now: Instant, newest: SentBatch) {
         if let Some(recovery) = self.recovery.filter(|one| newest.sent > one.repaired) {
             self.recovery = None;
             self.conserves = false;
@@ -322,12 +322,12 @@ impl Bbr {
             self.window = self.window.max(self.in_flight + self.acked);
         } else {
             let gain = match self.mode {
-                Mode::Startup | Mode::Drain => HIGH,
-                Mode::ProbeBandwidth => WINDOW,
-                Mode::ProbeRtt(_) => 1.0,
+                BbrMode::Startup | BbrMode::Drain => HIGH,
+                BbrMode::ProbeBandwidth => WINDOW,
+                BbrMode::ProbeRtt(_) => 1.0,
             };
             let bunch = if self.filled {
-                self.bunches.room(self.bandwidth())
+                self.aggregation.room(self.bandwidth())
             } else {
                 0.0
             };
@@ -339,7 +339,7 @@ impl Bbr {
             }
             self.window = self.window.max(WINDOW_LEAST * self.mtu);
         }
-        if matches!(self.mode, Mode::ProbeRtt(_)) {
+        if matches!(self.mode, BbrMode::ProbeRtt(_)) {
             self.window = self.window.min(WINDOW_LEAST * self.mtu);
         }
     }
@@ -352,7 +352,7 @@ impl Model for Bbr {
             self.delivered_at = now;
         }
         self.in_flight += bytes as f64;
-        self.records.push_back(Record {
+        self.records.push_back(SentBatch {
             sent: now,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
@@ -383,10 +383,10 @@ impl Model for Bbr {
         if let Some(newest) = self.newest.take() {
             if self.measure(now, newest) {
                 if self.round_began {
-                    self.bunches.on_round();
+                    self.aggregation.on_round();
                 }
                 let bandwidth = self.bandwidth();
-                self.bunches
+                self.aggregation
                     .on_acked(now, self.acked, bandwidth, self.window);
             }
             self.step(now, newest.limited);
@@ -437,18 +437,18 @@ impl Model for Bbr {
         }
     }
 
-    fn view(&self) -> View {
-        View {
+    fn view(&self) -> ControllerView {
+        ControllerView {
             mode: "bbr",
             phase: match self.mode {
-                Mode::Startup => "startup",
-                Mode::Drain => "drain",
-                Mode::ProbeBandwidth => "probe_bw",
-                Mode::ProbeRtt(_) => "probe_rtt",
+                BbrMode::Startup => "startup",
+                BbrMode::Drain => "drain",
+                BbrMode::ProbeBandwidth => "probe_bw",
+                BbrMode::ProbeRtt(_) => "probe_rtt",
             },
             bandwidth: self.bandwidth(),
             min_rtt: self.min_rtt,
-            ..View::default()
+            ..ControllerView::default()
         }
     }
 
@@ -462,22 +462,22 @@ pub(crate) fn model(now: Instant) -> Box<dyn Model> {
 }
 
 #[test]
-fn alone_it_fills_a_link_that_loses_packets() {
+fn bbr_alone_fills_a_link_that_loses_packets() {
     for loss in [0.0, 0.01] {
         let mut one = sender(model, 30.0, 0.0);
         one.loss_after = loss;
-        let mut world = World::new(link(100, 30.0, 1.0), 1, vec![one]);
-        world.run_until(Duration::from_secs(15));
-        let share = shares(&world, 5.0, 15.0)[0];
+        let mut sim = Simulation::new(link(100, 30.0, 1.0), 1, vec![one]);
+        sim.run_until(Duration::from_secs(15));
+        let share = shares(&sim, 5.0, 15.0)[0];
         assert!(share >= 0.93 * (1.0 - loss), "loss {loss}: share {share}");
     }
 }
 
 #[test]
-fn two_of_them_share() {
+fn two_bbr_flows_share_a_link() {
     let senders = vec![sender(model, 30.0, 0.0), sender(model, 30.0, 1.0)];
-    let mut world = World::new(link(100, 30.0, 1.0), 1, senders);
-    world.run_until(Duration::from_mins(1));
-    let shares = shares(&world, 20.0, 60.0);
+    let mut sim = Simulation::new(link(100, 30.0, 1.0), 1, senders);
+    sim.run_until(Duration::from_mins(1));
+    let shares = shares(&sim, 20.0, 60.0);
     assert!(shares[0].min(shares[1]) >= 0.3, "{shares:?}");
 }

@@ -4,18 +4,18 @@ use std::fmt::{Display, Formatter, Result};
 use std::time::Duration;
 
 use crate::links::{auto, link, sender};
-use crate::world::World;
+use crate::simulation::Simulation;
 
 /// The place at which packets are lost. Acknowledgements are lost equally often.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum LossPlace {
     Before,
     After,
 }
 
 /// A link and its effects on packets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Case {
+pub(crate) struct LossyLink {
     pub(crate) mbit: u64,
     pub(crate) rtt_ms: u32,
     pub(crate) loss: f64,
@@ -23,12 +23,12 @@ pub(crate) struct Case {
     pub(crate) burst: f64,
     /// Size of the buffer over what is in flight in a round trip.
     pub(crate) buffer: f64,
-    pub(crate) place: Place,
+    pub(crate) place: LossPlace,
 }
 
 /// The results of one sender.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct LinkResult {
     /// Share of the link's capacity after its loss: in the second half of the time, and in all of it.
     pub(crate) steady: f64,
     pub(crate) whole: f64,
@@ -39,10 +39,10 @@ pub(crate) struct Cell {
     pub(crate) dropped: f64,
 }
 
-impl Cell {
+impl LinkResult {
     /// Returns the worst value of each kind over several runs. Fast links get one run only, because the cost of a run
     /// grows with the packets sent.
-    pub(crate) fn worst(case: &Case) -> Self {
+    pub(crate) fn worst(case: &LossyLink) -> Self {
         (2..=case.runs()).fold(Self::measure(case, 1), |worst, seed| {
             let cell = Self::measure(case, seed);
             Self {
@@ -55,34 +55,34 @@ impl Cell {
         })
     }
 
-    fn measure(case: &Case, seed: u64) -> Self {
+    fn measure(case: &LossyLink, seed: u64) -> Self {
         let rtt_ms = f64::from(case.rtt_ms);
         let mut one = sender(auto, rtt_ms, 0.0);
         match case.place {
-            Place::Before => one.loss_before = case.loss,
-            Place::After => one.loss_after = case.loss,
+            LossPlace::Before => one.loss_before = case.loss,
+            LossPlace::After => one.loss_after = case.loss,
         }
         one.loss_back = case.loss;
         one.burst = case.burst;
-        let mut world = World::new(link(case.mbit, rtt_ms, case.buffer), seed, vec![one]);
+        let mut sim = Simulation::new(link(case.mbit, rtt_ms, case.buffer), seed, vec![one]);
         let end = Duration::from_secs(10);
-        world.run_until(end);
-        let flow = &world.flows[0];
+        sim.run_until(end);
+        let flow = &sim.flows[0];
         let most = case.mbit as f64 * 125_000.0 * (1.0 - case.loss);
-        let slot_s = world.slot.as_secs_f64();
+        let slot_s = sim.slot.as_secs_f64();
         let full = |bytes: &u64| *bytes as f64 / slot_s >= 0.9 * most;
         let filled = flow.series.iter().position(full).unwrap_or(9999);
         Self {
-            steady: flow.rate(world.slot, end / 2, end) / most,
-            whole: flow.rate(world.slot, Duration::ZERO, end) / most,
+            steady: flow.rate(sim.slot, end / 2, end) / most,
+            whole: flow.rate(sim.slot, Duration::ZERO, end) / most,
             filled_s: (filled + 1) as f64 * slot_s,
-            wait_ms: world.wait_ms(0.95),
-            dropped: world.bottleneck.counters().queue_full as f64 / flow.sent as f64,
+            wait_ms: sim.wait_ms(0.95),
+            dropped: sim.bottleneck.counters().queue_full as f64 / flow.sent as f64,
         }
     }
 }
 
-impl Case {
+impl LossyLink {
     /// Creates a case with single losses behind a bottleneck whose buffer holds one round trip.
     pub(crate) fn new(mbit: u64, rtt_ms: u32, loss: f64) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Case {
             loss,
             burst: 1.0,
             buffer: 1.0,
-            place: Place::After,
+            place: LossPlace::After,
         }
     }
 
@@ -100,7 +100,7 @@ impl Case {
     }
 }
 
-impl Display for Case {
+impl Display for LossyLink {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Self { mbit, rtt_ms, .. } = self;
         let loss = self.loss * 100.0;
@@ -108,7 +108,7 @@ impl Display for Case {
     }
 }
 
-impl Display for Cell {
+impl Display for LinkResult {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(
             f,

@@ -13,11 +13,11 @@ use quictun_link::{Change, LinkConfig, Outage, Policer, Setting};
 
 use crate::grid::compare;
 use crate::links::{auto, link, sender};
-use crate::world::World;
+use crate::simulation::Simulation;
 
 /// A kind of change of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum ChangeKind {
     /// The rate rises from a quarter to all of it.
     StepUp,
     /// The rate falls to a quarter.
@@ -34,19 +34,19 @@ enum Kind {
     Policer,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind::StepUp,
-    Kind::StepDown,
-    Kind::RampUp,
-    Kind::RampDown,
-    Kind::Outage,
-    Kind::Policer,
+const KINDS: [ChangeKind; 6] = [
+    ChangeKind::StepUp,
+    ChangeKind::StepDown,
+    ChangeKind::RampUp,
+    ChangeKind::RampDown,
+    ChangeKind::Outage,
+    ChangeKind::Policer,
 ];
 
 /// One change on one path.
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    kind: Kind,
+struct PathChange {
+    kind: ChangeKind,
     mbit: u64,
     /// The round-trip time in milliseconds, which is the one after a handover.
     rtt_ms: u32,
@@ -55,7 +55,7 @@ struct Case {
 
 /// The cost of a change.
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+struct ChangeCost {
     /// Round trips until nine tenths of the path's new capacity arrive.
     filled: f64,
     /// Share of that capacity that arrives from 15 round trips on, or while a ramp lasts.
@@ -82,19 +82,19 @@ const RAMP_STEPS: u32 = 50;
 
 const SEEDS: u64 = 3;
 
-impl Display for Case {
+impl Display for PathChange {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let name = match self.kind {
-            Kind::StepUp => "step up",
-            Kind::StepDown => "step down",
-            Kind::RampUp => "ramp up",
-            Kind::RampDown => "ramp down",
-            Kind::Outage => "outage",
-            Kind::Policer => "policer",
-            Kind::Handover(_) => "handover",
+            ChangeKind::StepUp => "step up",
+            ChangeKind::StepDown => "step down",
+            ChangeKind::RampUp => "ramp up",
+            ChangeKind::RampDown => "ramp down",
+            ChangeKind::Outage => "outage",
+            ChangeKind::Policer => "policer",
+            ChangeKind::Handover(_) => "handover",
         };
         let rtt = match self.kind {
-            Kind::Handover(before_ms) => format!("{before_ms} to {}", self.rtt_ms),
+            ChangeKind::Handover(before_ms) => format!("{before_ms} to {}", self.rtt_ms),
             _ => self.rtt_ms.to_string(),
         };
         let (mbit, loss) = (self.mbit, self.loss * 100.0);
@@ -102,13 +102,14 @@ impl Display for Case {
     }
 }
 
-impl Cell {
+impl ChangeCost {
     /// Formats the columns that matter for this kind of change.
-    fn text(&self, kind: Kind) -> String {
-        let filled = (kind == Kind::StepUp).then_some(self.filled);
-        let share = (kind != Kind::Outage).then_some(self.share * 100.0);
-        let drained = matches!(kind, Kind::StepDown | Kind::Handover(_)).then_some(self.drained_s);
-        let outage = |seconds| (kind == Kind::Outage).then_some(seconds);
+    fn text(&self, kind: ChangeKind) -> String {
+        let filled = (kind == ChangeKind::StepUp).then_some(self.filled);
+        let share = (kind != ChangeKind::Outage).then_some(self.share * 100.0);
+        let drained = matches!(kind, ChangeKind::StepDown | ChangeKind::Handover(_))
+            .then_some(self.drained_s);
+        let outage = |seconds| (kind == ChangeKind::Outage).then_some(seconds);
         let (silent, costs) = (outage(self.silent_s), outage(self.costs_s));
         format!(
             "{}  {}  {}  {}  {}  {}",
@@ -130,14 +131,14 @@ fn number(value: Option<f64>, width: usize, digits: usize) -> String {
     }
 }
 
-impl Case {
+impl PathChange {
     /// Returns the parts of the rate before and after the change.
     fn parts(&self) -> (f64, f64) {
         match self.kind {
-            Kind::StepUp | Kind::RampUp => (0.25, 1.0),
-            Kind::StepDown | Kind::RampDown => (1.0, 0.25),
-            Kind::Policer => (1.0, 0.5),
-            Kind::Outage | Kind::Handover(_) => (1.0, 1.0),
+            ChangeKind::StepUp | ChangeKind::RampUp => (0.25, 1.0),
+            ChangeKind::StepDown | ChangeKind::RampDown => (1.0, 0.25),
+            ChangeKind::Policer => (1.0, 0.5),
+            ChangeKind::Outage | ChangeKind::Handover(_) => (1.0, 1.0),
         }
     }
 
@@ -152,7 +153,7 @@ impl Case {
 
     fn before_ms(&self) -> u32 {
         match self.kind {
-            Kind::Handover(before_ms) => before_ms,
+            ChangeKind::Handover(before_ms) => before_ms,
             _ => self.rtt_ms,
         }
     }
@@ -172,26 +173,26 @@ impl Case {
             });
         };
         match self.kind {
-            Kind::StepUp | Kind::StepDown => change(at_s, after),
-            Kind::RampUp | Kind::RampDown => {
+            ChangeKind::StepUp | ChangeKind::StepDown => change(at_s, after),
+            ChangeKind::RampUp | ChangeKind::RampDown => {
                 for step in 1..=RAMP_STEPS {
                     let part = f64::from(step) / f64::from(RAMP_STEPS);
                     change(at_s + RAMP_S * part, before + (after - before) * part);
                 }
             }
-            Kind::Outage => config.outages.push(Outage {
+            ChangeKind::Outage => config.outages.push(Outage {
                 from: seconds(at_s),
                 until: seconds(at_s + OUTAGE_S),
             }),
-            Kind::Handover(_) | Kind::Policer => {}
+            ChangeKind::Handover(_) | ChangeKind::Policer => {}
         }
         config
     }
 
-    fn worst(&self) -> Cell {
+    fn worst(&self) -> ChangeCost {
         (2..=SEEDS).fold(self.measure(1), |worst, seed| {
             let cell = self.measure(seed);
-            Cell {
+            ChangeCost {
                 filled: worst.filled.max(cell.filled),
                 share: worst.share.min(cell.share),
                 drained_s: worst.drained_s.max(cell.drained_s),
@@ -202,23 +203,23 @@ impl Case {
         })
     }
 
-    fn measure(&self, seed: u64) -> Cell {
+    fn measure(&self, seed: u64) -> ChangeCost {
         let at_s = CHANGE_S + 0.35 * (seed - 1) as f64;
         let mut one = sender(auto, f64::from(self.before_ms()), 0.0);
         one.loss_after = self.loss;
         one.loss_back = self.loss;
-        if matches!(self.kind, Kind::Handover(_)) {
+        if matches!(self.kind, ChangeKind::Handover(_)) {
             one.handover = Some((seconds(at_s), seconds(self.rtt_s())));
         }
         let config = self.config(at_s);
-        let mut world = World::new(config.clone(), seed, vec![one]);
-        world.outages = true;
-        world.slot = Duration::from_millis(5);
-        world.run_until(seconds(at_s));
-        world.trail = Some(Vec::new());
-        if self.kind == Kind::Policer {
+        let mut sim = Simulation::new(config.clone(), seed, vec![one]);
+        sim.outages = true;
+        sim.slot = Duration::from_millis(5);
+        sim.run_until(seconds(at_s));
+        sim.trail = Some(Vec::new());
+        if self.kind == ChangeKind::Policer {
             let rate = self.rate(0.5) as u64;
-            world.reconfigure(LinkConfig {
+            sim.reconfigure(LinkConfig {
                 policer: Some(Policer {
                     rate,
                     burst: rate / 20,
@@ -227,12 +228,12 @@ impl Case {
             });
         }
         let end_s = at_s + AFTER_S;
-        world.run_until(seconds(end_s));
-        self.tell(&world, at_s, end_s)
+        sim.run_until(seconds(end_s));
+        self.cost(&sim, at_s, end_s)
     }
 
-    fn tell(&self, world: &World, at_s: f64, end_s: f64) -> Cell {
-        let (flow, slot) = (&world.flows[0], world.slot);
+    fn cost(&self, sim: &Simulation, at_s: f64, end_s: f64) -> ChangeCost {
+        let (flow, slot) = (&sim.flows[0], sim.slot);
         let rtt_s = self.rtt_s();
         let carried = |from_s, to_s| flow.rate(slot, seconds(from_s), seconds(to_s));
         let most = (1.0 - self.loss) * self.rate(self.parts().1);
@@ -241,17 +242,17 @@ impl Case {
             |from_s| steps(from_s, slot.as_secs_f64()).take_while(|at_s| at_s + round_s <= end_s);
         let filled = starts(at_s).find(|&from_s| carried(from_s, from_s + round_s) >= 0.9 * most);
         let share = match self.kind {
-            Kind::RampUp | Kind::RampDown => {
+            ChangeKind::RampUp | ChangeKind::RampDown => {
                 let (before, after) = self.parts();
                 carried(at_s, end_s) / ((1.0 - self.loss) * self.rate(f64::midpoint(before, after)))
             }
             _ => carried(at_s + 15.0 * rtt_s, end_s) / most,
         };
-        let trail = world.trail.as_deref().unwrap_or_default();
+        let trail = sim.trail.as_deref().unwrap_or_default();
         let over_s = at_s + OUTAGE_S;
         let heard =
             starts(over_s).find(|&from_s| carried(from_s, from_s + slot.as_secs_f64()) > 0.0);
-        Cell {
+        ChangeCost {
             filled: filled.map_or(f64::INFINITY, |from_s| (from_s - at_s) / rtt_s),
             share,
             drained_s: drained_s(trail, at_s, self.least_ms()),
@@ -320,22 +321,22 @@ fn paths_that_change_are_filled_as_the_table_says() {
     }
     for (before_ms, rtt_ms) in [(20, 60), (60, 20), (100, 40)] {
         for mbit in [10, 100] {
-            add(&mut table, (Kind::Handover(before_ms), mbit, rtt_ms));
+            add(&mut table, (ChangeKind::Handover(before_ms), mbit, rtt_ms));
         }
     }
     compare("changes.txt", &table);
 }
 
-fn add(table: &mut String, (kind, mbit, rtt_ms): (Kind, u64, u32)) {
+fn add(table: &mut String, (kind, mbit, rtt_ms): (ChangeKind, u64, u32)) {
     for loss in [0.0, 0.01] {
-        let case = Case {
+        let case = PathChange {
             kind,
             mbit,
             rtt_ms,
             loss,
         };
         let cell = case.worst();
-        floors::hold(&case, &cell);
+        floors::check(&case, &cell);
         writeln!(table, "{case}  {}", cell.text(kind)).expect("writing to a string");
     }
 }

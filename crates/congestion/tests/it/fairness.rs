@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::links::{auto, background, cubic, link, sender, shares};
-use crate::world::{Sender, World};
+use crate::simulation::{SenderConfig, Simulation};
 
 /// Returns Jain's fairness index, which is 1 if all shares are equal.
 fn jain(shares: &[f64]) -> f64 {
@@ -13,14 +13,14 @@ fn jain(shares: &[f64]) -> f64 {
 }
 
 /// Returns the shares of senders that all cross a link of 100 Mbit/s, between `from_s` and `to_s` seconds.
-fn run(rtt_ms: f64, buffer: f64, senders: Vec<Sender>, from_s: f64, to_s: f64) -> Vec<f64> {
-    let mut world = World::new(link(100, rtt_ms, buffer), 7, senders);
-    world.run_until(Duration::from_secs_f64(to_s));
-    shares(&world, from_s, to_s)
+fn run(rtt_ms: f64, buffer: f64, senders: Vec<SenderConfig>, from_s: f64, to_s: f64) -> Vec<f64> {
+    let mut sim = Simulation::new(link(100, rtt_ms, buffer), 7, senders);
+    sim.run_until(Duration::from_secs_f64(to_s));
+    shares(&sim, from_s, to_s)
 }
 
 #[test]
-fn senders_of_one_kind_have_the_same() {
+fn senders_of_one_kind_get_equal_shares() {
     for count in [2, 4, 8] {
         let senders = (0..count).map(|index| sender(auto, 20.0, f64::from(index) * 0.5));
         let shares = run(20.0, 1.0, senders.collect(), 30.0, 60.0);
@@ -47,10 +47,10 @@ fn cubic_has(rtt_ms: f64, buffer: f64) -> f64 {
     let mut least = 1.0_f64;
     for (ours_s, cubic_s) in [(0.0, 0.0), (0.1, 0.0), (0.0, 0.1), (2.0, 0.0), (0.0, 2.0)] {
         let senders = vec![sender(auto, rtt_ms, ours_s), sender(cubic, rtt_ms, cubic_s)];
-        let mut world = World::new(link(100, rtt_ms, buffer), 7, senders);
-        world.run_until(Duration::from_mins(2));
+        let mut sim = Simulation::new(link(100, rtt_ms, buffer), 7, senders);
+        sim.run_until(Duration::from_mins(2));
         for (from_s, to_s) in [(20.0, 60.0), (60.0, 120.0)] {
-            let shares = shares(&world, from_s, to_s);
+            let shares = shares(&sim, from_s, to_s);
             let which = format!(
                 "{rtt_ms} ms, buffer {buffer}, begun after {ours_s} and {cubic_s} s: {shares:?}"
             );
@@ -100,23 +100,23 @@ fn background_leaves_cubic_nearly_everything() {
 
 #[test]
 fn a_tenth_of_the_capacity_is_found_without_a_standing_queue() {
-    let mut world = World::new(link(100, 20.0, 1.0), 7, vec![sender(auto, 20.0, 0.0)]);
-    world.run_until(Duration::from_secs(5));
-    world.reconfigure(link(10, 20.0, 10.0));
-    world.run_until(Duration::from_secs(7));
-    world.forget_waits();
-    world.run_until(Duration::from_secs(12));
-    assert!(world.wait_ms(0.5) <= 10.0, "{} ms", world.wait_ms(0.5));
-    let shares = shares(&world, 7.0, 12.0);
+    let mut sim = Simulation::new(link(100, 20.0, 1.0), 7, vec![sender(auto, 20.0, 0.0)]);
+    sim.run_until(Duration::from_secs(5));
+    sim.reconfigure(link(10, 20.0, 10.0));
+    sim.run_until(Duration::from_secs(7));
+    sim.forget_waits();
+    sim.run_until(Duration::from_secs(12));
+    assert!(sim.wait_ms(0.5) <= 10.0, "{} ms", sim.wait_ms(0.5));
+    let shares = shares(&sim, 7.0, 12.0);
     assert!(shares[0] >= 0.9, "{shares:?}");
 }
 
 #[test]
 fn ten_times_the_capacity_is_found_within_five_seconds() {
-    let mut world = World::new(link(10, 20.0, 1.0), 7, vec![sender(auto, 20.0, 0.0)]);
-    world.run_until(Duration::from_secs(5));
-    world.reconfigure(link(100, 20.0, 1.0));
-    world.run_until(Duration::from_secs(12));
-    let shares = shares(&world, 10.0, 12.0);
+    let mut sim = Simulation::new(link(10, 20.0, 1.0), 7, vec![sender(auto, 20.0, 0.0)]);
+    sim.run_until(Duration::from_secs(5));
+    sim.reconfigure(link(100, 20.0, 1.0));
+    sim.run_until(Duration::from_secs(12));
+    let shares = shares(&sim, 10.0, 12.0);
     assert!(shares[0] >= 0.9, "{shares:?}");
 }

@@ -1,75 +1,75 @@
 //! Minimum results for every link, and the links that miss them.
 
-use crate::cell::{Case, Cell};
+use crate::cell::{LinkResult, LossyLink};
 
 /// Minimum shares of a link's capacity after its loss, in the second half of ten seconds and in all of them.
 /// `filled_s` is the maximum number of seconds until nine tenths of the capacity arrive, for round-trip times up to
 /// 100 ms.
 #[derive(Clone, Copy, Debug)]
-struct Floors {
+struct LinkFloors {
     steady: f64,
     whole: f64,
     filled_s: f64,
 }
 
-const ALONE: Floors = Floors {
+const ALONE: LinkFloors = LinkFloors {
     steady: 0.95,
     whole: 0.90,
     filled_s: 0.8,
 };
 
 /// Minimum results if packets are lost in bursts.
-const BURSTS: Floors = Floors {
+const BURSTS: LinkFloors = LinkFloors {
     steady: 0.88,
     whole: 0.88,
     filled_s: 0.9,
 };
 
 /// Links that miss the usual minimum, the minimum for them, and the reason.
-struct Exception {
-    applies: fn(&Case) -> bool,
-    floors: Floors,
+struct LinkException {
+    applies: fn(&LossyLink) -> bool,
+    floors: LinkFloors,
     why: &'static str,
 }
 
 /// Exceptions, of which the first applicable one counts.
-const EXCEPTIONS: [Exception; 5] = [
-    Exception {
+const EXCEPTIONS: [LinkException; 5] = [
+    LinkException {
         applies: |case| case.mbit == 20 && case.rtt_ms == 1 && case.buffer < 1.0,
-        floors: Floors {
+        floors: LinkFloors {
             steady: 0.72,
             whole: 0.65,
             filled_s: f64::INFINITY,
         },
         why: "the queue holds one packet",
     },
-    Exception {
+    LinkException {
         applies: |case| case.rtt_ms == 1 && case.buffer < 1.0,
-        floors: Floors {
+        floors: LinkFloors {
             filled_s: 1.0,
             ..ALONE
         },
         why: "the queue holds five packets, and each start ends early",
     },
-    Exception {
+    LinkException {
         applies: |case| case.mbit == 20 && case.rtt_ms == 1 && case.loss > 0.01 && case.burst > 3.0,
-        floors: Floors {
+        floors: LinkFloors {
             steady: 0.87,
             ..BURSTS
         },
         why: "a burst takes the packets of two round trips",
     },
-    Exception {
+    LinkException {
         applies: |case| case.rtt_ms == 200 && case.burst > 1.0,
-        floors: Floors {
+        floors: LinkFloors {
             whole: 0.83,
             ..BURSTS
         },
         why: "the start takes up to eight round trips",
     },
-    Exception {
+    LinkException {
         applies: |case| case.rtt_ms == 200,
-        floors: Floors {
+        floors: LinkFloors {
             whole: 0.84,
             ..ALONE
         },
@@ -78,7 +78,7 @@ const EXCEPTIONS: [Exception; 5] = [
 ];
 
 /// Asserts that a link is filled without a queue.
-pub(crate) fn hold(case: &Case, cell: &Cell) {
+pub(crate) fn check(case: &LossyLink, cell: &LinkResult) {
     let exception = EXCEPTIONS.iter().find(|one| (one.applies)(case));
     let (floors, why) = match exception {
         Some(exception) => (exception.floors, exception.why),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Limits, Loss, Model, View};
+use quictun_congestion::{ControllerView, Limits, Loss, Model};
 
 #[derive(Debug)]
 struct Gated {
@@ -61,7 +61,7 @@ impl Model for Gated {
         Limits { window, ..limits }
     }
 
-    fn view(&self) -> View {
+    fn view(&self) -> ControllerView {
         self.model.view()
     }
 

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::cell::{Case, Cell, Place};
+use crate::cell::{LinkResult, LossPlace, LossyLink};
 use crate::floors;
 
 const OUTCOME: &str = "steady %  10 s %  90 % after s  wait p95 ms  dropped %";
@@ -18,9 +18,9 @@ fn links_with_loss_are_filled_as_the_table_says() {
     for mbit in [20, 100, 600] {
         for rtt_ms in [1, 20, 100, 200] {
             for loss in [0.0, 0.001, 0.005, 0.01, 0.02, 0.05] {
-                let case = Case::new(mbit, rtt_ms, loss);
-                let cell = Cell::worst(&case);
-                floors::hold(&case, &cell);
+                let case = LossyLink::new(mbit, rtt_ms, loss);
+                let cell = LinkResult::worst(&case);
+                floors::check(&case, &cell);
                 writeln!(table, "{case}  {cell}").expect("writing to a string");
             }
         }
@@ -39,43 +39,49 @@ fn the_kind_of_loss_and_the_buffer_matter_as_the_table_says() {
                 add(&mut table, mbit, rtt_ms, (loss, 1.0), (place, buffer));
             }
             for loss in BURSTS {
-                for place in [Place::Before, Place::After] {
+                for place in [LossPlace::Before, LossPlace::After] {
                     add(&mut table, mbit, rtt_ms, loss, (place, 1.0));
                 }
             }
         }
     }
     for rtt_ms in [1, 20, 100, 200] {
-        add(&mut table, 600, rtt_ms, (0.05, 8.0), (Place::After, 1.0));
+        add(
+            &mut table,
+            600,
+            rtt_ms,
+            (0.05, 8.0),
+            (LossPlace::After, 1.0),
+        );
     }
     compare("kinds.txt", &table);
 }
 
 /// Share of single losses, the place at which they happen, and the size of the buffer.
-const ALONE: [(f64, Place, f64); 6] = [
-    (0.0, Place::After, 0.5),
-    (0.0, Place::After, 4.0),
-    (0.01, Place::Before, 1.0),
-    (0.05, Place::Before, 1.0),
-    (0.05, Place::After, 0.5),
-    (0.05, Place::After, 4.0),
+const ALONE: [(f64, LossPlace, f64); 6] = [
+    (0.0, LossPlace::After, 0.5),
+    (0.0, LossPlace::After, 4.0),
+    (0.01, LossPlace::Before, 1.0),
+    (0.05, LossPlace::Before, 1.0),
+    (0.05, LossPlace::After, 0.5),
+    (0.05, LossPlace::After, 4.0),
 ];
 
 /// Share of losses in bursts, and the mean length of the bursts.
 const BURSTS: [(f64, f64); 4] = [(0.01, 3.0), (0.01, 8.0), (0.05, 3.0), (0.05, 8.0)];
 
-fn add(table: &mut String, mbit: u64, rtt_ms: u32, loss: (f64, f64), queue: (Place, f64)) {
-    let case = Case {
+fn add(table: &mut String, mbit: u64, rtt_ms: u32, loss: (f64, f64), queue: (LossPlace, f64)) {
+    let case = LossyLink {
         burst: loss.1,
         place: queue.0,
         buffer: queue.1,
-        ..Case::new(mbit, rtt_ms, loss.0)
+        ..LossyLink::new(mbit, rtt_ms, loss.0)
     };
-    let cell = Cell::worst(&case);
-    floors::hold(&case, &cell);
+    let cell = LinkResult::worst(&case);
+    floors::check(&case, &cell);
     let place = match case.place {
-        Place::Before => "before",
-        Place::After => "after",
+        LossPlace::Before => "before",
+        LossPlace::After => "after",
     };
     let (burst, buffer) = (case.burst, case.buffer);
     writeln!(

@@ -11,11 +11,11 @@ use quictun_link::{LinkConfig, Queue, Stall, Trace};
 
 use crate::grid::{compare, expect};
 use crate::links::{auto, link, sender};
-use crate::world::{Jitter, World};
+use crate::simulation::{Jitter, Simulation};
 
 /// The cause of delays, with times in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum JitterKind {
     /// Each packet is late by up to this.
     Even(f64),
     /// Nothing arrives for the first duration, once in every second duration. Then everything arrives at once.
@@ -24,7 +24,7 @@ enum Kind {
     Stop(f64, f64),
 }
 
-impl Display for Kind {
+impl Display for JitterKind {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let text = match self {
             Self::Even(most) => format!("even {most}"),
@@ -35,7 +35,7 @@ impl Display for Kind {
     }
 }
 
-impl Kind {
+impl JitterKind {
     /// Returns the kinds that matter at `rtt_ms`: jitter up to half of it, and delays typical of Wi-Fi, busy hosts
     /// and cellular grants.
     fn all(rtt_ms: f64) -> [Self; 9] {
@@ -110,7 +110,7 @@ fn ms(ms: f64) -> Duration {
 }
 
 /// Returns the share of the link's capacity from 5 s on, and the median wait of packets in milliseconds.
-fn run(mbit: u64, rtt_ms: f64, loss: f64, kind: Kind) -> (f64, f64) {
+fn run(mbit: u64, rtt_ms: f64, loss: f64, kind: JitterKind) -> (f64, f64) {
     let mut one = sender(auto, rtt_ms, 0.0);
     one.loss_after = loss;
     one.loss_back = loss;
@@ -124,29 +124,29 @@ fn run(mbit: u64, rtt_ms: f64, loss: f64, kind: Kind) -> (f64, f64) {
         queue: Queue::Bytes((rate * (rtt_ms + kind.longest()) / 1e3) as usize),
         ..plain
     };
-    let mut world = World::new(config, 1, vec![one]);
+    let mut sim = Simulation::new(config, 1, vec![one]);
     let (from, to) = (Duration::from_secs(5), Duration::from_secs(15));
-    world.run_until(from);
-    world.forget_waits();
-    world.run_until(to);
+    sim.run_until(from);
+    sim.forget_waits();
+    sim.run_until(to);
     let carries = rate * kind.carries() * (1.0 - loss);
-    let share = world.flows[0].rate(world.slot, from, to) / carries;
-    (share, world.wait_ms(0.5))
+    let share = sim.flows[0].rate(sim.slot, from, to) / carries;
+    (share, sim.wait_ms(0.5))
 }
 
 const NO_RIVAL: &str = "a rival is seen although none exists";
 
 /// Returns the minimum share for a link, and the reason if it is below nine tenths. The first applicable exception
 /// counts.
-fn floor(mbit: u64, rtt_ms: f64, kind: Kind) -> (f64, &'static str) {
+fn floor(mbit: u64, rtt_ms: f64, kind: JitterKind) -> (f64, &'static str) {
     match kind {
-        Kind::Even(most) if most >= 50.0 => (0.6, "the start takes longer than five seconds"),
-        Kind::Even(_) if mbit == 600 && rtt_ms >= 100.0 => {
+        JitterKind::Even(most) if most >= 50.0 => (0.6, "the start takes longer than five seconds"),
+        JitterKind::Even(_) if mbit == 600 && rtt_ms >= 100.0 => {
             (0.8, "the start takes longer than five seconds")
         }
-        Kind::Stall(20.0, _) if rtt_ms < 20.0 => (0.85, "a stall takes four round trips"),
-        Kind::Stall(9.0, _) if mbit == 10 && rtt_ms <= 20.0 => (0.75, NO_RIVAL),
-        Kind::Stall(..) | Kind::Stop(..) if rtt_ms >= 100.0 => {
+        JitterKind::Stall(20.0, _) if rtt_ms < 20.0 => (0.85, "a stall takes four round trips"),
+        JitterKind::Stall(9.0, _) if mbit == 10 && rtt_ms <= 20.0 => (0.75, NO_RIVAL),
+        JitterKind::Stall(..) | JitterKind::Stop(..) if rtt_ms >= 100.0 => {
             (0.87, "a burst of arrivals sometimes looks like a queue")
         }
         _ => (0.9, "no exception"),
@@ -157,17 +157,17 @@ const LOSSES: [f64; 3] = [0.0, 0.002, 0.02];
 
 /// Fast links are expensive to simulate, so only these round-trip times and kinds are tested on them, with little
 /// loss.
-const FAST: [(f64, Kind); 6] = [
-    (20.0, Kind::Even(2.5)),
-    (20.0, Kind::Even(10.0)),
-    (20.0, Kind::Stall(10.0, 50.0)),
-    (20.0, Kind::Stop(3.0, 10.0)),
-    (100.0, Kind::Even(12.5)),
-    (100.0, Kind::Stall(12.5, 50.0)),
+const FAST: [(f64, JitterKind); 6] = [
+    (20.0, JitterKind::Even(2.5)),
+    (20.0, JitterKind::Even(10.0)),
+    (20.0, JitterKind::Stall(10.0, 50.0)),
+    (20.0, JitterKind::Stop(3.0, 10.0)),
+    (100.0, JitterKind::Even(12.5)),
+    (100.0, JitterKind::Stall(12.5, 50.0)),
 ];
 
 /// Returns a line of the table, with a result for each of `losses`.
-fn line(mbit: u64, rtt_ms: f64, kind: Kind, losses: &[f64]) -> String {
+fn line(mbit: u64, rtt_ms: f64, kind: JitterKind, losses: &[f64]) -> String {
     let mut line = format!("{mbit:>6}  {rtt_ms:>6}  {kind:<16}");
     for loss in LOSSES {
         if !losses.contains(&loss) {
@@ -197,7 +197,7 @@ fn links_with_jitter_are_filled_as_the_table_says() {
         (100, &[5.0, 20.0, 40.0, 100.0]),
     ] {
         for &rtt_ms in rtts {
-            let kinds = Kind::all(rtt_ms);
+            let kinds = JitterKind::all(rtt_ms);
             for (at, &kind) in kinds.iter().enumerate() {
                 if !kinds[..at].contains(&kind) {
                     table.push_str(&line(mbit, rtt_ms, kind, &LOSSES));

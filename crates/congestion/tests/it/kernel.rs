@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crate::bbr;
 use crate::links::{cubic, link, sender, shares};
-use crate::rivals::Make;
-use crate::world::World;
+use crate::rivals::NewModel;
+use crate::simulation::Simulation;
 
 /// A flow beside BBR, the queue in round trips, and the percentage that Linux 6.18's BBR gets of what both flows
 /// carry, in two or three runs. In some of these runs BBR begins first.
-const KERNEL: [(&str, Make, f64, &[f64]); 6] = [
+const KERNEL: [(&str, NewModel, f64, &[f64]); 6] = [
     ("cubic", cubic, 0.5, &[90.4, 90.4, 90.5]),
     ("cubic", cubic, 1.0, &[68.5, 87.2, 91.8]),
     ("cubic", cubic, 4.0, &[27.3, 28.2, 29.2]),
@@ -28,15 +28,15 @@ const APART: f64 = 15.0;
 /// Milliseconds by which the model begins later than the flow beside it.
 const LATER_MS: [f64; 3] = [-50.0, 5.0, 50.0];
 
-fn share(beside: Make, buffer: f64, later_ms: f64) -> f64 {
+fn share(beside: NewModel, buffer: f64, later_ms: f64) -> f64 {
     let later_s = later_ms / 1e3;
     let senders = vec![
         sender(bbr::model, 30.0, later_s.max(0.0)),
         sender(beside, 30.0, (-later_s).max(0.0)),
     ];
-    let mut world = World::new(link(100, 30.0, buffer), 7, senders);
-    world.run_until(Duration::from_secs(41));
-    let shares = shares(&world, 1.0, 41.0);
+    let mut sim = Simulation::new(link(100, 30.0, buffer), 7, senders);
+    sim.run_until(Duration::from_secs(41));
+    let shares = shares(&sim, 1.0, 41.0);
     shares[0] / (shares[0] + shares[1]) * 100.0
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn median(shares: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 #[test]
-fn beside_others_the_model_has_what_the_kernels_has() {
+fn the_bbr_model_gets_the_share_of_the_kernels_bbr() {
     for (name, beside, buffer, kernel) in KERNEL {
         let model = LATER_MS.map(|later_ms| share(beside, buffer, later_ms));
         let (ours, theirs) = (median(model), median(kernel.iter().copied()));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use quictun_congestion::{Auto, LossBased, Model};
 use quictun_link::{LinkConfig, Queue};
 
-use crate::world::{Jitter, Sender, World};
+use crate::simulation::{Jitter, SenderConfig, Simulation};
 
 /// Creates a link of `mbit` Mbit/s whose buffer holds `buffer` times what is in flight at `rtt_ms`.
 pub(crate) fn link(mbit: u64, rtt_ms: f64, buffer: f64) -> LinkConfig {
@@ -31,8 +31,12 @@ pub(crate) fn cubic(_now: Instant) -> Box<dyn Model> {
 }
 
 /// Creates a sender without loss of its own that begins after `start_s` seconds.
-pub(crate) fn sender(model: fn(Instant) -> Box<dyn Model>, rtt_ms: f64, start_s: f64) -> Sender {
-    Sender {
+pub(crate) fn sender(
+    model: fn(Instant) -> Box<dyn Model>,
+    rtt_ms: f64,
+    start_s: f64,
+) -> SenderConfig {
+    SenderConfig {
         model,
         rtt: Duration::from_secs_f64(rtt_ms / 1e3),
         handover: None,
@@ -48,9 +52,11 @@ pub(crate) fn sender(model: fn(Instant) -> Box<dyn Model>, rtt_ms: f64, start_s:
 }
 
 /// Returns the share of the link that each sender gets between two times in seconds.
-pub(crate) fn shares(world: &World, from_s: f64, to_s: f64) -> Vec<f64> {
-    let rate = world.bottleneck.config().rate.unwrap_or(1) as f64;
+pub(crate) fn shares(sim: &Simulation, from_s: f64, to_s: f64) -> Vec<f64> {
+    let rate = sim.bottleneck.config().rate.unwrap_or(1) as f64;
     let time = Duration::from_secs_f64;
-    let share = |flow: &crate::world::Flow| flow.rate(world.slot, time(from_s), time(to_s)) / rate;
-    world.flows.iter().map(share).collect()
+    let share = |flow: &crate::simulation::SimulatedFlow| {
+        flow.rate(sim.slot, time(from_s), time(to_s)) / rate
+    };
+    sim.flows.iter().map(share).collect()
 }

@@ -7,11 +7,11 @@
 )]
 
 mod accidents;
-mod agenda;
 mod bbr;
 mod cell;
 mod changes;
 mod ensemble;
+mod event_queue;
 mod fairness;
 mod fixed;
 mod floors;
@@ -25,6 +25,6 @@ mod plots;
 mod probe;
 mod resume;
 mod rivals;
+mod simulation;
 mod sleeps;
 mod start;
-mod world;

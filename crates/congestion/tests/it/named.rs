@@ -14,8 +14,8 @@ use crate::changes::{seconds, wait_ms};
 use crate::grid::{compare, expect};
 use crate::kernel::median;
 use crate::links::{auto, sender};
-use crate::probe::Probe;
-use crate::world::World;
+use crate::probe::ProbeTimer;
+use crate::simulation::Simulation;
 
 const FROM_S: f64 = 5.0;
 const TO_S: f64 = 30.0;
@@ -56,17 +56,17 @@ fn idle_ms(link: NamedLink) -> u32 {
 
 /// Returns the Mbit/s that arrive, and the wait in milliseconds that 95 of 100 packets do not exceed.
 fn run(link: NamedLink, seed: u64, model: fn(Instant) -> Box<dyn Model>) -> (f64, f64) {
-    let [up, down] = link.ways(seed);
-    let mut world = World::new(down, seed, vec![sender(model, 0.0, 0.0)]);
-    world.outages = true;
-    let flow = &mut world.flows[0];
-    flow.back = Link::new(up, seed + 1000, world.origin);
-    flow.probe = Probe::new(world.origin, Duration::from_millis(idle_ms(link).into()));
-    world.run_until(seconds(FROM_S));
-    world.trail = Some(Vec::new());
-    world.run_until(seconds(TO_S));
-    let rate = world.flows[0].rate(world.slot, seconds(FROM_S), seconds(TO_S));
-    let wait_ms = wait_ms(world.trail.as_deref().unwrap_or_default());
+    let [up, down] = link.directions(seed);
+    let mut sim = Simulation::new(down, seed, vec![sender(model, 0.0, 0.0)]);
+    sim.outages = true;
+    let flow = &mut sim.flows[0];
+    flow.back = Link::new(up, seed + 1000, sim.origin);
+    flow.probe = ProbeTimer::new(sim.origin, Duration::from_millis(idle_ms(link).into()));
+    sim.run_until(seconds(FROM_S));
+    sim.trail = Some(Vec::new());
+    sim.run_until(seconds(TO_S));
+    let rate = sim.flows[0].rate(sim.slot, seconds(FROM_S), seconds(TO_S));
+    let wait_ms = wait_ms(sim.trail.as_deref().unwrap_or_default());
     (rate / 125_000.0, wait_ms)
 }
 

@@ -6,15 +6,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use quictun_lab::chart::{Band, Line, Row, Stroke, Timeline, Track};
+use quictun_lab::chart::{Band, PhaseRow, Series, Stroke, Timeline, Track};
 use quictun_link::LinkConfig;
 
 use crate::bbr;
 use crate::links::{auto, cubic, link, sender};
-use crate::world::{Flow, Jitter, Sender, World};
+use crate::simulation::{Jitter, SenderConfig, SimulatedFlow, Simulation};
 
 /// Interval at which phase and delays are sampled. It is short enough to show a probe of one round trip.
-const LOOK: Duration = Duration::from_millis(5);
+const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
 /// Duration of the slots of the means in most pictures.
 const SLOT: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const PHASES: [(&str, usize); 7] = [
 ];
 
 /// A picture of senders on one link. The first sender is the `auto` sender.
-struct Scene {
+struct Picture {
     /// File name of the picture in `docs/congestion`.
     file: &'static str,
     heading: &'static str,
@@ -39,14 +39,14 @@ struct Scene {
     /// Slot over which rates and delays are averaged: at least a round trip.
     slot: Duration,
     link: LinkConfig,
-    senders: Vec<(&'static str, Sender)>,
+    senders: Vec<(&'static str, SenderConfig)>,
     /// Changes of the link and of its senders in order, each with the number of seconds after which it happens.
-    changes: Vec<(u64, Change)>,
+    changes: Vec<(u64, PictureChange)>,
     /// Another sender for comparison, alone on the same link.
-    instead: Option<(&'static str, Sender)>,
+    instead: Option<(&'static str, SenderConfig)>,
 }
 
-enum Change {
+enum PictureChange {
     /// The link's rate in Mbit/s from now on. Its queue holds the same number of bytes as before.
     Rate(u64),
     /// The flow that stops.
@@ -55,7 +55,7 @@ enum Change {
 
 /// The results of a scene.
 #[derive(Default)]
-struct Seen {
+struct PictureData {
     /// Means of a slot: the time in seconds, and in milliseconds how long packets wait and how long the first
     /// sender's round trips take.
     waits: Vec<(f64, f64)>,
@@ -66,51 +66,51 @@ struct Seen {
     rates: Vec<Vec<(f64, f64)>>,
 }
 
-impl Scene {
-    fn run(&self) -> Seen {
+impl Picture {
+    fn run(&self) -> PictureData {
         let senders = self.senders.iter().map(|(_, sender)| *sender).collect();
-        let mut world = World::new(self.link.clone(), 1, senders);
-        world.slot = self.slot;
-        let mut seen = Seen::default();
+        let mut sim = Simulation::new(self.link.clone(), 1, senders);
+        sim.slot = self.slot;
+        let mut seen = PictureData::default();
         let mut changes = self.changes.iter().peekable();
         let mut now = Duration::ZERO;
         while now < Duration::from_secs(self.seconds) {
             if let Some((_, change)) = changes.next_if(|(at, _)| now >= Duration::from_secs(*at)) {
                 match change {
-                    Change::Rate(mbit) => world.reconfigure(LinkConfig {
+                    PictureChange::Rate(mbit) => sim.reconfigure(LinkConfig {
                         rate: Some(mbit * 125_000),
                         ..self.link.clone()
                     }),
-                    Change::Stop(flow) => world.stop(*flow),
+                    PictureChange::Stop(flow) => sim.stop(*flow),
                 }
             }
-            let middle = (now + world.slot / 2).as_secs_f64();
+            let middle = (now + sim.slot / 2).as_secs_f64();
             let (mut wait, mut trip) = (0.0, 0.0);
-            let looks = (world.slot.as_nanos() / LOOK.as_nanos()) as u32;
-            for _ in 0..looks {
+            let samples = (sim.slot.as_nanos() / SAMPLE_EVERY.as_nanos()) as u32;
+            for _ in 0..samples {
                 let began = now.as_secs_f64();
-                now += LOOK;
-                world.run_until(now);
-                wait += world.bottleneck.wait(world.now).as_secs_f64();
-                trip += world.flows[0].latest_rtt.as_secs_f64();
-                seen.phase(world.flows[0].model.view().phase, began, now.as_secs_f64());
+                now += SAMPLE_EVERY;
+                sim.run_until(now);
+                wait += sim.bottleneck.wait(sim.now).as_secs_f64();
+                trip += sim.flows[0].latest_rtt.as_secs_f64();
+                seen.phase(sim.flows[0].model.view().phase, began, now.as_secs_f64());
             }
-            seen.waits.push((middle, wait / f64::from(looks) * 1e3));
-            seen.trips.push((middle, trip / f64::from(looks) * 1e3));
+            seen.waits.push((middle, wait / f64::from(samples) * 1e3));
+            seen.trips.push((middle, trip / f64::from(samples) * 1e3));
         }
-        let flows = world.flows.iter();
-        seen.rates = flows.map(|flow| rates(flow, world.slot)).collect();
+        let flows = sim.flows.iter();
+        seen.rates = flows.map(|flow| rates(flow, sim.slot)).collect();
         seen
     }
 
     /// Returns the rate of the sender that has the link in place of the `auto` sender.
-    fn instead(&self) -> Option<Line> {
+    fn instead(&self) -> Option<Series> {
         let (name, sender) = self.instead?;
-        let mut world = World::new(self.link.clone(), 1, vec![sender]);
-        world.slot = self.slot;
-        world.run_until(Duration::from_secs(self.seconds));
-        let rates = rates(&world.flows[0], world.slot);
-        Some(Line::new(name.to_owned(), 1, Stroke::Trace, rates))
+        let mut sim = Simulation::new(self.link.clone(), 1, vec![sender]);
+        sim.slot = self.slot;
+        sim.run_until(Duration::from_secs(self.seconds));
+        let rates = rates(&sim.flows[0], sim.slot);
+        Some(Series::new(name.to_owned(), 1, Stroke::Trace, rates))
     }
 
     /// Returns the link's rate over time, as pairs of seconds and Mbit/s.
@@ -118,7 +118,7 @@ impl Scene {
         let mut rate = carries(&self.link);
         let mut steps = vec![(0.0, rate)];
         for (at, change) in &self.changes {
-            if let Change::Rate(mbit) = change {
+            if let PictureChange::Rate(mbit) = change {
                 steps.push((*at as f64, rate));
                 rate = *mbit as f64;
                 steps.push((*at as f64, rate));
@@ -128,9 +128,9 @@ impl Scene {
         steps
     }
 
-    fn svg(&self, seen: &Seen) -> String {
+    fn svg(&self, seen: &PictureData) -> String {
         let line = |name: &str, style, stroke, points: &[_]| {
-            Line::new(name.to_owned(), style, stroke, points.iter().copied())
+            Series::new(name.to_owned(), style, stroke, points.iter().copied())
         };
         let mut rates = vec![line("the link", 5, Stroke::Dashed, &self.capacity())];
         rates.extend(self.instead());
@@ -144,7 +144,7 @@ impl Scene {
         let row = |(name, style): (&str, usize)| {
             let is_row = |(phase, ..): &&(&str, f64, f64)| *phase == name;
             let stripes = seen.phases.iter().filter(is_row);
-            Row {
+            PhaseRow {
                 name: name.to_owned(),
                 style,
                 stripes: stripes.map(|(_, from, to)| (*from, *to)).collect(),
@@ -201,7 +201,7 @@ impl Scene {
     }
 }
 
-impl Seen {
+impl PictureData {
     fn phase(&mut self, phase: &'static str, from: f64, to: f64) {
         match self.phases.last_mut() {
             Some((name, _, end)) if *name == phase => *end = to,
@@ -219,7 +219,7 @@ fn carries(link: &LinkConfig) -> f64 {
 }
 
 /// Returns the rate of a flow, as pairs of the middle of a slot in seconds and Mbit/s.
-fn rates(flow: &Flow, slot: Duration) -> Vec<(f64, f64)> {
+fn rates(flow: &SimulatedFlow, slot: Duration) -> Vec<(f64, f64)> {
     let slot_s = slot.as_secs_f64();
     let slots = flow.series.iter().enumerate();
     slots
@@ -229,7 +229,7 @@ fn rates(flow: &Flow, slot: Duration) -> Vec<(f64, f64)> {
 
 #[test]
 fn a_clean_link() {
-    Scene {
+    Picture {
         file: "clean.svg",
         heading: "A clean link: 100 Mbit/s, 40 ms",
         seconds: 12,
@@ -244,11 +244,11 @@ fn a_clean_link() {
 
 #[test]
 fn a_link_that_loses_packets() {
-    let lossy = |model| Sender {
+    let lossy = |model| SenderConfig {
         loss_after: 0.01,
         ..sender(model, 100.0, 0.0)
     };
-    Scene {
+    Picture {
         file: "loss.svg",
         heading: "A link that loses one packet of a hundred: 100 Mbit/s, 100 ms",
         seconds: 12,
@@ -263,14 +263,14 @@ fn a_link_that_loses_packets() {
 
 #[test]
 fn a_link_with_jitter() {
-    let ours = Sender {
+    let ours = SenderConfig {
         jitter: Jitter {
             even: Duration::from_millis(20),
             ..Jitter::default()
         },
         ..sender(auto, 40.0, 0.0)
     };
-    Scene {
+    Picture {
         file: "jitter.svg",
         heading: "A link with jitter: 100 Mbit/s, 40 ms, up to 20 ms more each way",
         seconds: 12,
@@ -285,7 +285,7 @@ fn a_link_with_jitter() {
 
 #[test]
 fn a_cubic_flow_that_comes_and_goes() {
-    Scene {
+    Picture {
         file: "cubic.svg",
         heading: "Beside a CUBIC flow that comes after 4 s and leaves after 20 s: 100 Mbit/s, 30 ms",
         seconds: 35,
@@ -295,7 +295,7 @@ fn a_cubic_flow_that_comes_and_goes() {
             ("auto", sender(auto, 30.0, 0.0)),
             ("CUBIC", sender(cubic, 30.0, 4.0)),
         ],
-        changes: vec![(20, Change::Stop(1))],
+        changes: vec![(20, PictureChange::Stop(1))],
         instead: None,
     }
     .hold();
@@ -303,7 +303,7 @@ fn a_cubic_flow_that_comes_and_goes() {
 
 #[test]
 fn a_bbr_flow() {
-    Scene {
+    Picture {
         file: "bbr.svg",
         heading: "Beside a flow of BBR version 1 that comes after 4 s: 100 Mbit/s, 30 ms",
         seconds: 40,
@@ -321,14 +321,14 @@ fn a_bbr_flow() {
 
 #[test]
 fn a_link_that_changes_its_rate() {
-    Scene {
+    Picture {
         file: "steps.svg",
         heading: "A link that changes its rate: 100, 25 and again 100 Mbit/s, 40 ms",
         seconds: 20,
         slot: SLOT,
         link: link(100, 40.0, 1.0),
         senders: vec![("auto", sender(auto, 40.0, 0.0))],
-        changes: vec![(6, Change::Rate(25)), (14, Change::Rate(100))],
+        changes: vec![(6, PictureChange::Rate(25)), (14, PictureChange::Rate(100))],
         instead: None,
     }
     .hold();

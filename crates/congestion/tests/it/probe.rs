@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Liveness, Verdict};
+use quictun_congestion::{Liveness, TimeoutAction};
 
 /// Allowance for late acknowledgements and for threads. It is added to one and a half round trips, which stand for
 /// the smoothed round-trip time and four deviations.
@@ -20,14 +20,14 @@ const BACKOFF_MOST: u32 = 16;
 /// Decides when to send although the window is full: after a timeout that doubles with each unanswered probe, or when
 /// the engine asks for a sign of life.
 #[derive(Debug)]
-pub(crate) struct Probe {
+pub(crate) struct ProbeTimer {
     rtt: Duration,
     period: Duration,
     unanswered: u32,
     liveness: Liveness,
 }
 
-impl Probe {
+impl ProbeTimer {
     pub(crate) fn new(now: Instant, rtt: Duration) -> Self {
         Self {
             rtt,
@@ -48,7 +48,7 @@ impl Probe {
 
     /// Returns whether the engine asks for a sign of life now.
     pub(crate) fn asks(&mut self, now: Instant) -> bool {
-        self.liveness.handle_timeout(now) != Verdict::Fine
+        self.liveness.handle_timeout(now) != TimeoutAction::Fine
     }
 
     /// Returns when to send next, if nothing is heard from now on.
@@ -72,7 +72,7 @@ pub(crate) struct Persistence {
 }
 
 impl Persistence {
-    pub(crate) fn of(probe: &Probe) -> Self {
+    pub(crate) fn of(probe: &ProbeTimer) -> Self {
         Self {
             least: PERSISTENT * probe.period,
             first: None,

@@ -6,13 +6,13 @@ use quictun_congestion::{Auto, Model, Resume};
 use quictun_link::LinkConfig;
 
 use crate::links::{auto, link, sender};
-use crate::world::World;
+use crate::simulation::Simulation;
 
 /// Returns what a connection remembers that has filled a link of 600 Mbit/s and 100 ms.
 fn known() -> Resume {
-    let mut world = World::new(link(600, 100.0, 1.0), 1, vec![sender(auto, 100.0, 0.0)]);
-    world.run_until(Duration::from_secs(5));
-    let point = world.flows[0].model.resume_point();
+    let mut sim = Simulation::new(link(600, 100.0, 1.0), 1, vec![sender(auto, 100.0, 0.0)]);
+    sim.run_until(Duration::from_secs(5));
+    let point = sim.flows[0].model.resume_point();
     point.expect("the link was filled")
 }
 
@@ -30,18 +30,18 @@ fn fills(model: fn(Instant) -> Box<dyn Model>, config: LinkConfig, loss: f64) ->
     let mut one = sender(model, 100.0, 0.0);
     one.loss_after = loss;
     let rate = config.rate.unwrap_or(u64::MAX) as f64;
-    let mut world = World::new(config, 1, vec![one]);
-    world.run_until(Duration::from_secs(3));
-    let flow = &world.flows[0];
-    let slot_s = world.slot.as_secs_f64();
+    let mut sim = Simulation::new(config, 1, vec![one]);
+    sim.run_until(Duration::from_secs(3));
+    let flow = &sim.flows[0];
+    let slot_s = sim.slot.as_secs_f64();
     let full = |bytes: &u64| *bytes as f64 / slot_s >= 0.9 * rate * (1.0 - loss);
     let slot = flow.series.iter().position(full).unwrap_or(usize::MAX - 1);
-    let dropped = world.bottleneck.counters().queue_full as f64;
+    let dropped = sim.bottleneck.counters().queue_full as f64;
     ((slot + 1) as f64 * slot_s, dropped / flow.sent as f64)
 }
 
 #[test]
-fn what_is_remembered_is_what_fills_the_path() {
+fn the_remembered_window_fills_the_path() {
     let Resume { rtt, window } = known();
     assert!(rtt >= Duration::from_millis(100), "floor {rtt:?}");
     assert!(rtt <= Duration::from_millis(105), "floor {rtt:?}");
@@ -60,28 +60,28 @@ fn a_known_path_is_filled_after_four_round_trips() {
 }
 
 #[test]
-fn a_path_of_another_round_trip_is_none_that_is_known() {
+fn a_path_with_another_round_trip_time_is_not_resumed() {
     for rtt_ms in [45.0, 1001.0] {
-        let mut world = World::new(
+        let mut sim = Simulation::new(
             link(600, rtt_ms, 1.0),
             1,
             vec![sender(resumed, rtt_ms, 0.0)],
         );
-        world.run_until(Duration::from_secs_f64(2.0 * rtt_ms / 1e3));
-        let sent = world.flows[0].sent;
+        sim.run_until(Duration::from_secs_f64(2.0 * rtt_ms / 1e3));
+        let sent = sim.flows[0].sent;
         assert!(sent < 300, "{rtt_ms} ms: {sent} packets in two round trips");
     }
 }
 
 #[test]
-fn a_path_that_has_become_slow_is_left_in_peace() {
+fn a_resumed_path_that_became_slow_is_not_flooded() {
     let slow = || link(60, 100.0, 1.0);
-    let mut world = World::new(slow(), 1, vec![sender(resumed, 100.0, 0.0)]);
-    world.run_until(Duration::from_secs(10));
-    let flow = &world.flows[0];
+    let mut sim = Simulation::new(slow(), 1, vec![sender(resumed, 100.0, 0.0)]);
+    sim.run_until(Duration::from_secs(10));
+    let flow = &sim.flows[0];
     let second = Duration::from_secs(1);
-    let share = flow.rate(world.slot, second, 10 * second) / 7_500_000.0;
-    let dropped = world.bottleneck.counters().queue_full as f64 / flow.sent as f64;
+    let share = flow.rate(sim.slot, second, 10 * second) / 7_500_000.0;
+    let dropped = sim.bottleneck.counters().queue_full as f64 / flow.sent as f64;
     assert!(share >= 0.9, "share {share}");
     assert!(dropped <= 0.05, "dropped {dropped}");
 }

@@ -3,21 +3,21 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Limits, Loss, Model, View};
+use quictun_congestion::{ControllerView, Limits, Loss, Model};
 
 use crate::bbr;
 use crate::gated::gated;
 use crate::grid::{compare, expect};
 use crate::links::{auto, cubic, link, sender, shares};
-use crate::world::World;
+use crate::simulation::Simulation;
 
-pub(crate) type Make = fn(Instant) -> Box<dyn Model>;
+pub(crate) type NewModel = fn(Instant) -> Box<dyn Model>;
 
 /// A sender that always sends at half of 100 Mbit/s.
 #[derive(Clone, Debug)]
-struct Steady;
+struct ConstantRate;
 
-impl Model for Steady {
+impl Model for ConstantRate {
     fn on_sent(&mut self, _now: Instant, _bytes: u64, _limited: bool) {}
     fn on_acked(&mut self, _now: Instant, _sent: Instant, _bytes: u64) {}
     fn on_ack_end(&mut self, _now: Instant, _in_flight: u64) {}
@@ -33,8 +33,8 @@ impl Model for Steady {
         }
     }
 
-    fn view(&self) -> View {
-        View::default()
+    fn view(&self) -> ControllerView {
+        ControllerView::default()
     }
 
     fn clone_box(&self) -> Box<dyn Model> {
@@ -52,7 +52,7 @@ const STARVED: f64 = 0.1;
 const STARTS_S: [f64; 3] = [-2.0, 0.5, 2.0];
 
 fn steady(_now: Instant) -> Box<dyn Model> {
-    Box::new(Steady)
+    Box::new(ConstantRate)
 }
 
 fn leaving(model: Box<dyn Model>, now: Instant) -> Box<dyn Model> {
@@ -61,8 +61,8 @@ fn leaving(model: Box<dyn Model>, now: Instant) -> Box<dyn Model> {
 
 /// Flows beside one `auto` sender, on a link of 100 Mbit/s.
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    rival: Make,
+struct RivalCase {
+    rival: NewModel,
     count: u32,
     rtt_ms: f64,
     /// Size of the buffer in round trips.
@@ -73,16 +73,16 @@ struct Case {
 
 /// The result of a case: shares of the link, and the lost part of the rivals' packets.
 #[derive(Clone, Copy, Debug)]
-struct Shares {
+struct RivalShares {
     ours: f64,
     others: f64,
     lost: f64,
 }
 
-impl Case {
+impl RivalCase {
     /// Runs the case, and measures the second half of the time. The first half lasts for three of CUBIC's sawtooths,
     /// but at least 20 s and at most a minute.
-    fn run(self, ours: Make) -> Shares {
+    fn run(self, ours: NewModel) -> RivalShares {
         let packets = 10_000.0 * self.rtt_ms / 1e3 * (1.0 + self.buffer);
         let sawtooth_s = (packets / f64::from(self.count + 1) * 0.3 / 0.4).cbrt();
         let from_s = (3.0 * sawtooth_s).clamp(20.0, 60.0);
@@ -91,13 +91,13 @@ impl Case {
             let start_s = (-self.later_s).max(0.0) + 0.1 * f64::from(number);
             sender(self.rival, self.rtt_ms, start_s)
         }));
-        let mut world = World::new(link(100, self.rtt_ms, self.buffer), 7, senders);
-        world.run_until(Duration::from_secs_f64(2.0 * from_s));
-        let shares = shares(&world, from_s, 2.0 * from_s);
-        let rivals = &world.flows[1..];
+        let mut sim = Simulation::new(link(100, self.rtt_ms, self.buffer), 7, senders);
+        sim.run_until(Duration::from_secs_f64(2.0 * from_s));
+        let shares = shares(&sim, from_s, 2.0 * from_s);
+        let rivals = &sim.flows[1..];
         let sent: u64 = rivals.iter().map(|flow| flow.sent).sum();
         let lost: u64 = rivals.iter().map(|flow| flow.lost).sum();
-        Shares {
+        RivalShares {
             ours: shares[0],
             others: shares[1..].iter().sum(),
             lost: lost as f64 / sent as f64,
@@ -106,13 +106,13 @@ impl Case {
 }
 
 /// Returns the lines of a table for all cases of a kind. The function `line` runs, judges and formats each case.
-fn table(rival: Make, buffers: &[f64], line: impl Fn(&Case) -> String) -> String {
+fn table(rival: NewModel, buffers: &[f64], line: impl Fn(&RivalCase) -> String) -> String {
     let mut table = String::new();
     for count in [1, 2, 5] {
         for rtt_ms in [5.0, 30.0, 100.0] {
             for &buffer in buffers {
                 write!(table, "{count:>6}  {rtt_ms:>6}  {buffer:>6}").expect("writing to a string");
-                let case = Case {
+                let case = RivalCase {
                     rival,
                     count,
                     rtt_ms,
@@ -128,13 +128,13 @@ fn table(rival: Make, buffers: &[f64], line: impl Fn(&Case) -> String) -> String
 }
 
 /// Returns the sender's share over a fair one.
-fn fair(case: &Case, ours: f64) -> f64 {
+fn fair(case: &RivalCase, ours: f64) -> f64 {
     ours * f64::from(case.count + 1)
 }
 
 #[test]
-fn beside_cubic_it_has_what_cubic_would_have() {
-    let cell = |case: &Case| {
+fn auto_beside_cubic_gets_what_cubic_would_get() {
+    let cell = |case: &RivalCase| {
         let got = case.run(auto);
         let place = case.run(cubic);
         let ratio = got.ours / place.ours;
@@ -165,7 +165,7 @@ fn beside_cubic_it_has_what_cubic_would_have() {
     };
     let rows = table(cubic, &[0.5, 1.0, 4.0], |case| {
         [-2.0, 2.0]
-            .map(|later_s| cell(&Case { later_s, ..*case }))
+            .map(|later_s| cell(&RivalCase { later_s, ..*case }))
             .concat()
     });
     let head = "rivals  rtt ms  buffer  earlier: %  others  CUBIC's  later: %  others  CUBIC's\n";
@@ -173,7 +173,7 @@ fn beside_cubic_it_has_what_cubic_would_have() {
 }
 
 #[test]
-fn beside_bbr_it_holds_a_part() {
+fn auto_beside_bbr_holds_a_part() {
     let rows = table(bbr::model, &[0.5, 1.0, 4.0, 8.0], |case| {
         let (least, most) = match (case.count, case.rtt_ms, case.buffer) {
             // BBR's lulls are lost in the noise of a path of 50 packets, or the queue that they empty is too short.
@@ -188,7 +188,7 @@ fn beside_bbr_it_holds_a_part() {
             (_, _, 0.5) => (0.25, 2.2),
             (..) => (0.45, 4.8),
         };
-        let mut all = STARTS_S.map(|later_s| Case { later_s, ..*case }.run(auto));
+        let mut all = STARTS_S.map(|later_s| RivalCase { later_s, ..*case }.run(auto));
         all.sort_by(|one, other| one.ours.total_cmp(&other.ours));
         let [low, got, high] = all;
         let cell = format!("{case:?}: {all:?}");
@@ -204,11 +204,11 @@ fn beside_bbr_it_holds_a_part() {
 }
 
 #[test]
-fn beside_a_sender_that_never_yields_it_has_the_rest() {
+fn auto_beside_a_sender_that_never_yields_gets_the_rest() {
     for rtt_ms in [5.0, 30.0, 100.0] {
         for buffer in [0.5, 1.0, 4.0] {
             for later_s in [-2.0, 2.0] {
-                let case = Case {
+                let case = RivalCase {
                     rival: steady,
                     count: 1,
                     rtt_ms,
@@ -224,8 +224,8 @@ fn beside_a_sender_that_never_yields_it_has_the_rest() {
 }
 
 #[test]
-fn where_a_rival_leaves_the_link_is_filled_soon() {
-    let kinds: [(&str, Make); 3] = [
+fn the_link_is_filled_soon_after_a_rival_leaves() {
+    let kinds: [(&str, NewModel); 3] = [
         ("cubic", |now| leaving(cubic(now), now)),
         ("bbr", |now| leaving(bbr::model(now), now)),
         ("steady", |now| leaving(steady(now), now)),
@@ -234,10 +234,10 @@ fn where_a_rival_leaves_the_link_is_filled_soon() {
         for (rtt_ms, after_s) in [(5.0, 2.0), (30.0, 2.0), (100.0, 5.0)] {
             for buffer in [0.5, 1.0] {
                 let senders = vec![sender(auto, rtt_ms, 0.0), sender(rival, rtt_ms, 1.0)];
-                let mut world = World::new(link(100, rtt_ms, buffer), 7, senders);
+                let mut sim = Simulation::new(link(100, rtt_ms, buffer), 7, senders);
                 let from_s = LEAVES_S as f64 + after_s;
-                world.run_until(Duration::from_secs_f64(from_s + 4.0));
-                let share = shares(&world, from_s, from_s + 4.0)[0];
+                sim.run_until(Duration::from_secs_f64(from_s + 4.0));
+                let share = shares(&sim, from_s, from_s + 4.0)[0];
                 let which = format!("{name}, {rtt_ms} ms, buffer {buffer}: {share}");
                 assert!(share >= 0.9, "{which}");
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::grid::{compare, expect};
 use crate::links::{auto, link, sender};
-use crate::world::World;
+use crate::simulation::Simulation;
 
 /// Returns how long the worker's `gather` sleeps: 0.15 of the round trip, but at most 6 ms, and no longer than 32 KB
 /// (or 64 KB within a millisecond) take to arrive.
@@ -25,18 +25,18 @@ fn run(mbit: u64, rtt_ms: f64, loss: f64, sleeps: Duration) -> (f64, f64) {
     one.loss_back = loss;
     one.sleeps = sleeps;
     one.sleeps_from = Duration::from_secs_f64((rtt_ms / 100.0).max(0.5));
-    let mut world = World::new(link(mbit, rtt_ms, 1.0), 1, vec![one]);
+    let mut sim = Simulation::new(link(mbit, rtt_ms, 1.0), 1, vec![one]);
     let (from, to) = (Duration::from_secs(1), Duration::from_secs(11));
-    world.run_until(from);
-    world.forget_waits();
-    world.run_until(to);
+    sim.run_until(from);
+    sim.forget_waits();
+    sim.run_until(to);
     let carries = mbit as f64 * 125_000.0 * (1.0 - loss);
-    let share = world.flows[0].rate(world.slot, from, to) / carries;
-    (share, world.wait_ms(0.95))
+    let share = sim.flows[0].rate(sim.slot, from, to) / carries;
+    (share, sim.wait_ms(0.95))
 }
 
 #[test]
-fn ends_that_sleep_fill_the_link_as_well() {
+fn ends_that_sleep_fill_the_link_too() {
     let mut table = String::from(
         "Mbit/s  rtt ms  loss %  asleep ms   awake: %   wait ms  asleep: %   wait ms\n",
     );

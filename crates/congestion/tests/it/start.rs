@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use crate::links::{auto, link, sender};
-use crate::world::{SIZE, World};
+use crate::simulation::{SIZE, Simulation};
 
 /// Returns the share of the first ten round trips' worth of packets that the queue drops.
 fn dropped(mbit: u64, rtt_ms: f64, loss: f64, seed: u64) -> f64 {
     let mut one = sender(auto, rtt_ms, 0.0);
     one.loss_after = loss;
     one.loss_back = loss;
-    let mut world = World::new(link(mbit, rtt_ms, 1.0), seed, vec![one]);
+    let mut sim = Simulation::new(link(mbit, rtt_ms, 1.0), seed, vec![one]);
     let first = 10.0 * mbit as f64 * 125.0 * rtt_ms;
     let step = Duration::from_millis(5);
     let mut now = step;
-    while ((world.flows[0].sent * SIZE) as f64) < first && now < Duration::from_secs(10) {
-        world.run_until(now);
+    while ((sim.flows[0].sent * SIZE) as f64) < first && now < Duration::from_secs(10) {
+        sim.run_until(now);
         now += step;
     }
-    (world.bottleneck.counters().queue_full * SIZE) as f64 / first
+    (sim.bottleneck.counters().queue_full * SIZE) as f64 / first
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_start_overflows_no_buffer_of_a_round_trip() {
 /// A round trip of 17 to 200 packets ends before enough of them have been acknowledged to show a queue, so more
 /// packets are lost than should be.
 #[test]
-fn a_start_on_a_small_path_loses_no_more_than_is_known() {
+fn a_start_on_a_small_path_loses_no_more_than_the_stated_share() {
     for (mbit, rtt_ms, most) in [(20, 10.0, 0.11), (20, 20.0, 0.08), (100, 20.0, 0.02)] {
         hold(mbit, rtt_ms, most);
     }

@@ -21,7 +21,7 @@ const RESERVED: [&str; 4] = ["ts", "level", "caller", "msg"];
 
 /// The format of the lines of one output.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Format {
+pub(super) struct LineFormat {
     kind: LogFormat,
     /// The style of text lines for people.
     style: Style,
@@ -31,23 +31,23 @@ pub(super) struct Format {
 
 /// Fields in the order in which their names first appeared. A later value replaces an earlier one of the same name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields(Vec<(&'static str, Value)>);
+pub(super) struct LogFields(Vec<(&'static str, Value)>);
 
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     pub(super) at: Timestamp,
     pub(super) level: Level,
     pub(super) caller: String,
     pub(super) message: &'a str,
-    pub(super) fields: &'a Fields,
+    pub(super) fields: &'a LogFields,
 }
 
-impl Format {
+impl LineFormat {
     pub(super) fn new(kind: LogFormat, style: Style, zone: TimeZone) -> Self {
         Self { kind, style, zone }
     }
 
-    pub(super) fn write(&self, line: &Line<'_>) -> String {
+    pub(super) fn write(&self, line: &LogLine<'_>) -> String {
         let mut out = String::with_capacity(256);
         match self.kind {
             LogFormat::Text => people::write(line, self.style, &self.zone, &mut out),
@@ -59,7 +59,7 @@ impl Format {
         out
     }
 
-    fn write_columns(&self, line: &Line<'_>, out: &mut String) -> fmt::Result {
+    fn write_columns(&self, line: &LogLine<'_>, out: &mut String) -> fmt::Result {
         let at = line.at.to_zoned(self.zone.clone());
         write!(
             out,
@@ -85,7 +85,7 @@ impl Format {
     }
 }
 
-fn write_json(line: &Line<'_>, out: &mut String) -> fmt::Result {
+fn write_json(line: &LogLine<'_>, out: &mut String) -> fmt::Result {
     let level = line.level.as_str().to_ascii_lowercase();
     write!(
         out,
@@ -130,7 +130,7 @@ pub(super) fn caller(metadata: &Metadata<'_>) -> String {
     }
 }
 
-impl Fields {
+impl LogFields {
     pub(super) fn iter(&self) -> impl Iterator<Item = &(&'static str, Value)> {
         self.0.iter()
     }
@@ -169,7 +169,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.set_text(field, format!("{value:?}"));
     }

@@ -20,7 +20,7 @@ use jiff::tz::TimeZone;
 use serde_json::Value;
 use tracing::Level;
 
-use super::line::Line;
+use super::line::LogLine;
 use super::text::{without_credentials, write_json_string, write_message};
 
 /// Switches colours off after a coloured part.
@@ -78,7 +78,7 @@ impl Style {
 }
 
 pub(super) fn write(
-    line: &Line<'_>,
+    line: &LogLine<'_>,
     style: Style,
     zone: &TimeZone,
     out: &mut String,
@@ -131,7 +131,7 @@ pub(super) fn write(
     Ok(())
 }
 
-fn fields(line: &Line<'_>) -> Result<Vec<(String, String)>, fmt::Error> {
+fn fields(line: &LogLine<'_>) -> Result<Vec<(String, String)>, fmt::Error> {
     let pair = |(name, value): &(&'static str, Value)| {
         let mut text = String::new();
         write_value(&mut text, value)?;

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{debug, error, info, info_span, warn};
 
 /// An output that passes every write to the test, and fails once the test has dropped the receiver.
-struct Lines(Sender<String>);
+struct LineSink(Sender<String>);
 
-impl Write for Lines {
+impl Write for LineSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8(bytes.to_vec()).expect("lines are text");
         self.0.send(text).map_err(|_| io::ErrorKind::BrokenPipe)?;
@@ -21,9 +21,9 @@ impl Write for Lines {
     }
 }
 
-fn lines() -> (Lines, Receiver<String>) {
+fn lines() -> (LineSink, Receiver<String>) {
     let (sender, receiver) = channel();
-    (Lines(sender), receiver)
+    (LineSink(sender), receiver)
 }
 
 /// Returns 2026-08-01 12:00:00.123456789 UTC.
@@ -38,8 +38,8 @@ fn logged(format: LogFormat, emit: impl FnOnce()) -> String {
 
 fn logged_in(format: LogFormat, style: Style, emit: impl FnOnce()) -> String {
     let (output, written) = lines();
-    let format = Format::new(format, style, TimeZone::fixed(jiff::tz::offset(2)));
-    let queue = Queue::start(vec![(output, format)]).expect("a thread");
+    let format = LineFormat::new(format, style, TimeZone::fixed(jiff::tz::offset(2)));
+    let queue = LogQueue::start(vec![(output, format)]).expect("a thread");
     let layer = LogLayer::new(fixed_clock, queue.clone());
     let subscriber = tracing_subscriber::registry()
         .with("debug".parse::<LogFilter>().expect("a level").0)
@@ -146,7 +146,7 @@ fn terminal(colours: bool, columns: usize) -> Style {
 }
 
 #[test]
-fn a_field_has_a_row_of_its_own_where_the_line_is_wider_than_the_terminal() {
+fn fields_get_their_own_row_when_the_line_is_wider_than_the_terminal() {
     let emit = || {
         let reason = "the server's key is another one than the pin says";
         warn!({ "Server-Endpoint-Addr" = "192.0.2.1:7500", reason }, "cannot connect");
@@ -162,7 +162,7 @@ fn a_field_has_a_row_of_its_own_where_the_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn people_read_short_lines_at_a_terminal_whole_times_in_files_and_levels_in_the_journal() {
+fn text_lines_fit_terminals_files_and_the_journal() {
     let text = |style| logged_in(LogFormat::Text, style, emit_for_people);
     let fields = "dialled=127.0.0.1:22 bytes=7 listen=\"\"";
     let cause = r#"cause="no answer: \"timed out\"" pin=sha256:a_b-c"#;
@@ -195,7 +195,7 @@ fn people_read_short_lines_at_a_terminal_whole_times_in_files_and_levels_in_the_
 }
 
 #[test]
-fn a_stream_that_is_no_terminal_is_a_file_unless_the_journal_has_it() {
+fn a_stream_is_styled_as_a_file_unless_it_is_a_terminal_or_the_journal() {
     let file = tempfile::tempfile().expect("a file");
     let none = |_: &str| None;
     assert_eq!(Style::of_stream(&file, none), Style::File);
@@ -321,7 +321,7 @@ fn a_new_log_file_is_read_by_its_owner_and_group_only() {
 }
 
 #[test]
-fn a_value_without_end_is_cut() {
+fn an_endless_value_is_truncated() {
     let long = "ä".repeat(100_000);
     let got = logged(LogFormat::Json, || info!(long, "m"));
     assert!(
@@ -386,17 +386,17 @@ fn a_file_that_cannot_be_opened_is_named() {
     );
 }
 
-fn console() -> Format {
-    Format::new(LogFormat::Console, Style::File, TimeZone::UTC)
+fn console() -> LineFormat {
+    LineFormat::new(LogFormat::Console, Style::File, TimeZone::UTC)
 }
 
 /// An output that accepts a write only after the test has released it.
-struct Stalled {
+struct StalledOutput {
     release: Receiver<()>,
-    lines: Lines,
+    lines: LineSink,
 }
 
-impl Write for Stalled {
+impl Write for StalledOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // An error means that the test has dropped the sender, which releases all writes.
         self.release.recv().ok();
@@ -409,14 +409,14 @@ impl Write for Stalled {
 }
 
 #[test]
-fn a_stalled_output_delays_nobody_and_the_lines_it_loses_are_counted() {
+fn a_stalled_output_delays_no_thread_and_its_lost_lines_are_counted() {
     let (lines, written) = lines();
     let (release, wait) = channel();
-    let stalled = Stalled {
+    let stalled = StalledOutput {
         release: wait,
         lines,
     };
-    let queue = Queue::start(vec![(stalled, console())]).expect("a thread");
+    let queue = LogQueue::start(vec![(stalled, console())]).expect("a thread");
     // This is more than the queue holds together with the thread's batch, which has at most 64 of these lines.
     let pushed = writer::QUEUE_LINES + 200;
     let line = format!("{}\n", "x".repeat(1023));
@@ -452,24 +452,24 @@ fn a_stalled_output_does_not_stall_the_others() {
     let (slow_lines, _slow) = lines();
     let (_release, wait) = channel();
     let (fast, written) = lines();
-    let stalled = Stalled {
+    let stalled = StalledOutput {
         release: wait,
         lines: slow_lines,
     };
     let outputs: Vec<(Box<dyn Write + Send>, _)> =
         vec![(Box::new(stalled), console()), (Box::new(fast), console())];
-    let queue = Queue::start(outputs).expect("threads");
+    let queue = LogQueue::start(outputs).expect("threads");
     queue.push(|_| "line\n".to_owned());
     assert_eq!(written.recv().expect("the other output has it"), "line\n");
 }
 
 #[test]
-fn an_output_that_is_closed_is_let_go_and_the_others_go_on() {
+fn a_closed_output_is_dropped_and_the_others_continue() {
     let (closed, reader) = lines();
     drop(reader);
     let (open, written) = lines();
     let outputs = vec![(closed, console()), (open, console())];
-    let queue = Queue::start(outputs).expect("threads");
+    let queue = LogQueue::start(outputs).expect("threads");
     queue.push(|_| "one\n".to_owned());
     queue.flush(Duration::from_mins(1));
     queue.push(|_| "two\n".to_owned());
@@ -478,7 +478,7 @@ fn an_output_that_is_closed_is_let_go_and_the_others_go_on() {
 }
 
 #[test]
-fn a_file_that_was_moved_away_is_followed_by_a_new_one_without_losing_a_line() {
+fn a_rotated_file_is_replaced_without_losing_a_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let (path, moved) = (directory.path().join("log"), directory.path().join("log.1"));
     let outputs = ["stderr", path.to_str().expect("text")];
@@ -505,7 +505,7 @@ fn a_file_that_was_moved_away_is_followed_by_a_new_one_without_losing_a_line() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_again_is_written_to_as_before() {
+fn a_file_that_cannot_be_reopened_stays_in_use() {
     let directory = tempfile::tempdir().expect("a directory");
     let (place, moved) = (directory.path().join("a"), directory.path().join("b"));
     std::fs::create_dir(&place).expect("made");

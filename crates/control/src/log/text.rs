@@ -8,11 +8,11 @@ const MAX_FOREIGN: usize = 256;
 
 /// Wraps text that a peer wrote or could shape. `Display` shows the first 256 bytes, and the length of longer text.
 #[derive(Debug)]
-pub struct Foreign<T>(pub T);
+pub struct Untrusted<T>(pub T);
 
-impl<T: Display> Display for Foreign<T> {
+impl<T: Display> Display for Untrusted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut cut = Cut::default();
+        let mut cut = TruncatingBuffer::default();
         write!(cut, "{}", self.0)?;
         f.write_str(&cut.text)?;
         if cut.bytes > cut.text.len() {
@@ -24,12 +24,12 @@ impl<T: Display> Display for Foreign<T> {
 
 /// Keeps the beginning of the written text and counts the bytes of all of it.
 #[derive(Default)]
-struct Cut {
+struct TruncatingBuffer {
     text: String,
     bytes: usize,
 }
 
-impl fmt::Write for Cut {
+impl fmt::Write for TruncatingBuffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.bytes == self.text.len() {
             let room = MAX_FOREIGN - self.text.len();
@@ -168,16 +168,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_text_is_shown_as_it_is_up_to_its_limit() {
+    fn untrusted_text_is_shown_up_to_its_limit() {
         let limit = "x".repeat(MAX_FOREIGN);
-        assert_eq!(Foreign(&limit).to_string(), limit);
+        assert_eq!(Untrusted(&limit).to_string(), limit);
         let over = format!("{limit}y");
-        assert_eq!(Foreign(&over).to_string(), format!("{limit}… (257 bytes)"));
+        assert_eq!(
+            Untrusted(&over).to_string(),
+            format!("{limit}… (257 bytes)")
+        );
         let wide = "ä".repeat(100_000);
-        let shown = Foreign(&wide).to_string();
+        let shown = Untrusted(&wide).to_string();
         assert_eq!(shown, format!("{}… (200000 bytes)", "ä".repeat(128)));
         // The text arrives in parts: after a cut, nothing more is shown.
-        let parts = Foreign(format_args!("{}{}", "x".repeat(255), "äb"));
+        let parts = Untrusted(format_args!("{}{}", "x".repeat(255), "äb"));
         assert_eq!(
             parts.to_string(),
             format!("{}… (258 bytes)", "x".repeat(255))
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_forge_a_line_or_its_look_is_escaped() {
+    fn characters_that_could_forge_a_line_are_escaped() {
         let hostile = [
             '\0',
             '\n',
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_lose_their_credentials_wherever_they_stand() {
+    fn urls_lose_their_credentials_anywhere_in_a_text() {
         for (text, shown) in [
             ("http://user:pass@host/x", "http://host/x"),
             ("http://user@host:80", "http://host:80"),

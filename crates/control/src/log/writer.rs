@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tracing::Level;
 
-use super::line::{Fields, Format, Line};
+use super::line::{LineFormat, LogFields, LogLine};
 
 /// Longest queue of an output that stalls, lines: seconds of a busy log, and at most a few MiB of ordinary lines.
 pub(super) const QUEUE_LINES: usize = 8192;
@@ -24,13 +24,13 @@ const RETRY: Duration = Duration::from_millis(10);
 
 /// The sending side of the writers' queues. The writers' threads end when all clones are dropped. It never blocks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Queue {
-    lanes: Arc<[Lane]>,
+pub(super) struct LogQueue {
+    outputs: Arc<[OutputQueue]>,
 }
 
 #[derive(Debug)]
-struct Lane {
-    format: Format,
+struct OutputQueue {
+    format: LineFormat,
     sender: SyncSender<Message>,
     /// Number of lines that found the queue full since the writer last checked.
     dropped: Arc<AtomicU64>,
@@ -46,15 +46,15 @@ enum Message {
 #[derive(Debug)]
 pub(super) struct Writer<W> {
     output: W,
-    format: Format,
+    format: LineFormat,
     queue: Receiver<Message>,
     dropped: Arc<AtomicU64>,
 }
 
-impl Queue {
+impl LogQueue {
     /// Creates a queue and its writers, which write nothing before they are started.
-    pub(super) fn new<W: Write>(outputs: Vec<(W, Format)>) -> (Self, Vec<Writer<W>>) {
-        let lanes = outputs.into_iter().map(|(output, format)| {
+    pub(super) fn new<W: Write>(outputs: Vec<(W, LineFormat)>) -> (Self, Vec<Writer<W>>) {
+        let outputs = outputs.into_iter().map(|(output, format)| {
             let (sender, queue) = sync_channel(QUEUE_LINES);
             let dropped = Arc::<AtomicU64>::default();
             let writer = Writer {
@@ -63,21 +63,21 @@ impl Queue {
                 queue,
                 dropped: Arc::clone(&dropped),
             };
-            let lane = Lane {
+            let output = OutputQueue {
                 format,
                 sender,
                 dropped,
             };
-            (lane, writer)
+            (output, writer)
         });
-        let (lanes, writers): (Vec<_>, _) = lanes.unzip();
-        let lanes = lanes.into();
-        (Self { lanes }, writers)
+        let (outputs, writers): (Vec<_>, _) = outputs.unzip();
+        let outputs = outputs.into();
+        (Self { outputs }, writers)
     }
 
     /// Creates a queue whose writers are started.
     #[cfg(test)]
-    pub(super) fn start<W>(outputs: Vec<(W, Format)>) -> io::Result<Self>
+    pub(super) fn start<W>(outputs: Vec<(W, LineFormat)>) -> io::Result<Self>
     where
         W: Write + Send + 'static,
     {
@@ -90,17 +90,17 @@ impl Queue {
 
     /// Queues a line, which `write` formats once for each format in use. If a queue is full, counts the line as
     /// dropped.
-    pub(super) fn push(&self, write: impl Fn(&Format) -> String) {
-        let mut written: Option<(&Format, Arc<str>)> = None;
-        for lane in self.lanes.iter() {
+    pub(super) fn push(&self, write: impl Fn(&LineFormat) -> String) {
+        let mut written: Option<(&LineFormat, Arc<str>)> = None;
+        for output in self.outputs.iter() {
             let line = match &written {
-                Some((format, line)) if **format == lane.format => Arc::clone(line),
-                _ => write(&lane.format).into(),
+                Some((format, line)) if **format == output.format => Arc::clone(line),
+                _ => write(&output.format).into(),
             };
-            written = Some((&lane.format, Arc::clone(&line)));
-            if let Err(TrySendError::Full(_)) = lane.sender.try_send(Message::Line(line)) {
+            written = Some((&output.format, Arc::clone(&line)));
+            if let Err(TrySendError::Full(_)) = output.sender.try_send(Message::Line(line)) {
                 // Only the count matters, and no other memory depends on it.
-                lane.dropped.fetch_add(1, Ordering::Relaxed);
+                output.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -109,9 +109,9 @@ impl Queue {
     pub(super) fn flush(&self, deadline: Duration) {
         let end = Instant::now() + deadline;
         let waits: Vec<_> = self
-            .lanes
+            .outputs
             .iter()
-            .filter_map(|lane| lane.request_flush(end))
+            .filter_map(|output| output.request_flush(end))
             .collect();
         for wait in waits {
             // If the writer is late or has ended, nothing more can be done.
@@ -121,7 +121,7 @@ impl Queue {
     }
 }
 
-impl Lane {
+impl OutputQueue {
     fn request_flush(&self, end: Instant) -> Option<Receiver<()>> {
         let (done, wait) = sync_channel(1);
         let mut message = Message::Flush(done);
@@ -175,9 +175,9 @@ impl<W: Write> Writer<W> {
     fn dropped_line(&self) -> Option<String> {
         let lines = self.dropped.swap(0, Ordering::Relaxed);
         (lines > 0).then(|| {
-            let mut fields = Fields::default();
+            let mut fields = LogFields::default();
             fields.set("lines", lines.into());
-            self.format.write(&Line {
+            self.format.write(&LogLine {
                 at: Timestamp::now(),
                 level: Level::WARN,
                 caller: "control/log/writer.rs".to_owned(),

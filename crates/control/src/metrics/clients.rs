@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use quictun_engine::report::{ClientTotals, OTHERS, Usage};
+use quictun_engine::report::{ClientTotals, ClientUsage, OTHERS};
 
-use super::list::View;
+use super::list::MetricsView;
 
 /// The figures of one named client, over all workers.
 #[derive(Debug, Default)]
-pub(super) struct Client {
+pub(super) struct ClientFigures {
     pub(super) connections: u64,
     pub(super) flows: u64,
     pub(super) detached: u64,
     pub(super) totals: ClientTotals,
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<ClientUsage>,
 }
 
 /// Returns all named clients by name. The engines bound their number.
-pub(super) fn of<'a>(view: &View<'a>) -> BTreeMap<&'a str, Client> {
-    let mut clients = BTreeMap::<&str, Client>::new();
+pub(super) fn of<'a>(view: &MetricsView<'a>) -> BTreeMap<&'a str, ClientFigures> {
+    let mut clients = BTreeMap::<&str, ClientFigures>::new();
     for report in view.counters.iter().flat_map(|worker| &worker.clients) {
         let client = clients.entry(&report.name).or_default();
         // Every worker reports the same usage.
@@ -49,9 +49,9 @@ pub(super) fn of<'a>(view: &View<'a>) -> BTreeMap<&'a str, Client> {
 
 /// Returns the entry of a client: its own, or the common entry of clients that have none.
 fn named<'a>(
-    clients: &'a mut BTreeMap<&str, Client>,
+    clients: &'a mut BTreeMap<&str, ClientFigures>,
     name: Option<&str>,
-) -> Option<&'a mut Client> {
+) -> Option<&'a mut ClientFigures> {
     let name = name?;
     let known = clients.contains_key(name);
     clients.get_mut(if known { name } else { OTHERS })

@@ -7,7 +7,7 @@ const WHOLE: u16 = 1000;
 
 /// The format of a metrics answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum MetricsFormat {
     /// Prometheus' own text format, for people and for programs that name no format.
     Text,
     /// The format that Prometheus requests.
@@ -16,14 +16,14 @@ pub(crate) enum Format {
 
 /// A range of media types in an `Accept` field.
 #[derive(Clone, Copy, Debug)]
-struct Range<'a> {
+struct MediaRange<'a> {
     kind: &'a str,
     version: Option<&'a str>,
     /// The weight of the range, in thousandths.
     weight: u16,
 }
 
-impl Format {
+impl MetricsFormat {
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -34,9 +34,9 @@ impl Format {
     /// Returns the preferred format by these `Accept` fields. A client that accepts neither gets text, which anyone can
     /// read.
     pub(crate) fn accepted<'a>(fields: impl Iterator<Item = &'a str>) -> Self {
-        let ranges: Vec<Range<'_>> = fields
+        let ranges: Vec<MediaRange<'_>> = fields
             .flat_map(|field| field.split(','))
-            .filter_map(Range::parse)
+            .filter_map(MediaRange::parse)
             .collect();
         let open_metrics = ranges.iter().filter(|range| range.is_open_metrics());
         let open_metrics = open_metrics.map(|range| range.weight).max().unwrap_or(0);
@@ -49,7 +49,7 @@ impl Format {
 }
 
 /// Returns the weight of the text format, from the range that names it most precisely.
-fn weight_of_text(ranges: &[Range<'_>]) -> u16 {
+fn weight_of_text(ranges: &[MediaRange<'_>]) -> u16 {
     let weight = |kind| {
         let ranges = ranges
             .iter()
@@ -60,7 +60,7 @@ fn weight_of_text(ranges: &[Range<'_>]) -> u16 {
     kinds.into_iter().find_map(weight).unwrap_or(0)
 }
 
-impl<'a> Range<'a> {
+impl<'a> MediaRange<'a> {
     /// Parses a range. Returns `None` if its weight is not valid.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
@@ -111,9 +111,9 @@ mod tests {
     const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
 
     #[track_caller]
-    fn check(format: Format, fields: &[&str]) {
+    fn check(format: MetricsFormat, fields: &[&str]) {
         assert_eq!(
-            Format::accepted(fields.iter().copied()),
+            MetricsFormat::accepted(fields.iter().copied()),
             format,
             "{fields:?}"
         );
@@ -121,39 +121,45 @@ mod tests {
 
     #[test]
     fn prometheus_gets_open_metrics_and_others_get_text() {
-        check(Format::OpenMetrics, &[PROMETHEUS_2]);
-        check(Format::OpenMetrics, &[PROMETHEUS_3]);
-        check(Format::Text, &[]);
-        check(Format::Text, &["*/*"]);
-        check(Format::Text, &["text/html,application/xhtml+xml,*/*;q=0.8"]);
-        check(Format::Text, &["text/plain;version=0.0.4;q=1,*/*;q=0.1"]);
-        check(Format::Text, &["application/json"]);
+        check(MetricsFormat::OpenMetrics, &[PROMETHEUS_2]);
+        check(MetricsFormat::OpenMetrics, &[PROMETHEUS_3]);
+        check(MetricsFormat::Text, &[]);
+        check(MetricsFormat::Text, &["*/*"]);
+        check(
+            MetricsFormat::Text,
+            &["text/html,application/xhtml+xml,*/*;q=0.8"],
+        );
+        check(
+            MetricsFormat::Text,
+            &["text/plain;version=0.0.4;q=1,*/*;q=0.1"],
+        );
+        check(MetricsFormat::Text, &["application/json"]);
     }
 
     #[test]
-    fn weights_decide_and_of_equals_the_one_that_was_named_wins() {
+    fn the_highest_weight_wins_and_a_named_format_wins_ties() {
         let open_metrics = "application/openmetrics-text";
-        check(Format::OpenMetrics, &[open_metrics]);
+        check(MetricsFormat::OpenMetrics, &[open_metrics]);
         check(
-            Format::OpenMetrics,
+            MetricsFormat::OpenMetrics,
             &["Application/OpenMetrics-Text ; Version=\"1.0.0\" ; Q=0.001"],
         );
         check(
-            Format::OpenMetrics,
+            MetricsFormat::OpenMetrics,
             &["text/plain, application/openmetrics-text"],
         );
-        check(Format::OpenMetrics, &["*/*", open_metrics]);
+        check(MetricsFormat::OpenMetrics, &["*/*", open_metrics]);
         check(
-            Format::Text,
+            MetricsFormat::Text,
             &["text/plain", "application/openmetrics-text;q=0.999"],
         );
         check(
-            Format::OpenMetrics,
+            MetricsFormat::OpenMetrics,
             &["text/plain;q=0.2, text/*;q=0.9, application/openmetrics-text;q=0.5"],
         );
-        check(Format::Text, &["application/openmetrics-text;q=0"]);
+        check(MetricsFormat::Text, &["application/openmetrics-text;q=0"]);
         check(
-            Format::Text,
+            MetricsFormat::Text,
             &["application/openmetrics-text;q=0.000, */*;q=0"],
         );
     }
@@ -162,13 +168,13 @@ mod tests {
     fn other_versions_and_broken_weights_count_for_nothing() {
         for version in ["0.0.1", "2.0.0", ""] {
             check(
-                Format::Text,
+                MetricsFormat::Text,
                 &[&format!("application/openmetrics-text; version={version}")],
             );
         }
         for weight in ["", "2", "1.001", "0.1234", "-1", "0.x", "one", ".5"] {
             check(
-                Format::Text,
+                MetricsFormat::Text,
                 &[&format!("application/openmetrics-text;q={weight}")],
             );
         }

@@ -4,34 +4,34 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use quictun_engine::report::{
-    ClientTotals, ConnectionReport, Histogram, Protocol, Times, Totals, Usage,
+    ClientTotals, ClientUsage, ConnectionReport, DurationHistograms, Histogram, Protocol, Totals,
 };
 
-use super::clients::{self, Client};
-use crate::rest::sample::Counters;
-use crate::snapshot::Collected;
+use super::clients::{self, ClientFigures};
+use crate::rest::sample::WorkerCounters;
+use crate::snapshot::CollectedSnapshots;
 use quictun_io::udp_port::UdpSocketReport;
 
-pub(crate) struct View<'a> {
+pub(crate) struct MetricsView<'a> {
     pub(crate) side: &'static str,
     pub(crate) started: Timestamp,
-    pub(crate) collected: &'a Collected,
+    pub(crate) collected: &'a CollectedSnapshots,
     /// The latest known counters of all workers, from which counter metrics are computed.
-    pub(crate) counters: &'a [Counters],
+    pub(crate) counters: &'a [WorkerCounters],
 }
 
 pub(super) struct Metric {
     /// The name, without the suffixes for unit and kind.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) unit: Option<&'static str>,
     /// A sentence without its full stop.
     pub(super) help: &'static str,
-    pub(super) read: fn(&View<'_>) -> Vec<Point>,
+    pub(super) read: fn(&MetricsView<'_>) -> Vec<MetricPoint>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
@@ -40,13 +40,13 @@ pub(super) enum Kind {
 
 /// One value, and the labels that distinguish it from the other values of the metric.
 #[derive(Debug)]
-pub(super) struct Point {
+pub(super) struct MetricPoint {
     pub(super) labels: Vec<(&'static str, Cow<'static, str>)>,
-    pub(super) value: Value,
+    pub(super) value: PointValue,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(super) enum PointValue {
     Whole(u64),
     Real(f64),
     Times(Box<Histogram>),
@@ -64,9 +64,9 @@ impl Metric {
     /// Returns the name that queries use.
     pub(super) fn full_name(&self) -> String {
         let suffix = match self.kind {
-            Kind::Counter => "_total",
-            Kind::Gauge | Kind::Histogram => "",
-            Kind::Info => "_info",
+            MetricKind::Counter => "_total",
+            MetricKind::Gauge | MetricKind::Histogram => "",
+            MetricKind::Info => "_info",
         };
         self.family() + suffix
     }
@@ -88,7 +88,7 @@ macro_rules! metrics {
     ($($kind:ident $name:literal $(($unit:literal))?: $help:literal => $read:expr;)*) => {
         pub(super) static METRICS: &[Metric] = &[$(Metric {
             name: $name,
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             unit: unit!($($unit)?),
             help: $help,
             read: $read,
@@ -101,7 +101,7 @@ metrics! {
         => |view| {
             let labels = [("version", env!("CARGO_PKG_VERSION")), ("side", view.side)];
             let labels = labels.map(|(label, value)| (label, value.into()));
-            vec![point(labels, Value::Whole(1))]
+            vec![point(labels, PointValue::Whole(1))]
         };
     Gauge "quictun_start_time" ("seconds"): "When this process started, in seconds since 1970"
         => |view| real(view.started.as_duration().as_secs_f64());
@@ -253,90 +253,96 @@ metrics! {
         };
 }
 
-fn sockets<'a>(view: &View<'a>) -> impl Iterator<Item = &'a UdpSocketReport> {
+fn sockets<'a>(view: &MetricsView<'a>) -> impl Iterator<Item = &'a UdpSocketReport> {
     view.counters.iter().map(|counters| &counters.udp)
 }
 
-fn sum(view: &View<'_>, read: fn(&Totals) -> u64) -> u64 {
+fn sum(view: &MetricsView<'_>, read: fn(&Totals) -> u64) -> u64 {
     view.counters
         .iter()
         .map(|counters| read(&counters.totals))
         .sum()
 }
 
-fn total(view: &View<'_>, read: fn(&Totals) -> u64) -> Vec<Point> {
+fn total(view: &MetricsView<'_>, read: fn(&Totals) -> u64) -> Vec<MetricPoint> {
     whole(sum(view, read))
 }
 
 /// Sums a histogram over all workers.
-fn times(view: &View<'_>, read: fn(&Times) -> &Histogram) -> Vec<Point> {
-    let mut sum = *read(&Times::default());
+fn times(view: &MetricsView<'_>, read: fn(&DurationHistograms) -> &Histogram) -> Vec<MetricPoint> {
+    let mut sum = *read(&DurationHistograms::default());
     for counters in view.counters {
         sum.add(read(&counters.totals.times));
     }
-    vec![point([], Value::Times(Box::new(sum)))]
+    vec![point([], PointValue::Times(Box::new(sum)))]
 }
 
-fn of_clients(view: &View<'_>, read: fn(&Client) -> u64) -> Vec<Point> {
+fn of_clients(view: &MetricsView<'_>, read: fn(&ClientFigures) -> u64) -> Vec<MetricPoint> {
     let clients = clients::of(view);
     let points = clients.iter().map(|(name, client)| {
         let label = ("client", Cow::Owned((*name).to_owned()));
-        point([label], Value::Whole(read(client)))
+        point([label], PointValue::Whole(read(client)))
     });
     points.collect()
 }
 
 /// Reads a value of each client for which it is known.
-fn of_clients_with(view: &View<'_>, read: fn(&Usage) -> Option<u64>) -> Vec<Point> {
+fn of_clients_with(
+    view: &MetricsView<'_>,
+    read: fn(&ClientUsage) -> Option<u64>,
+) -> Vec<MetricPoint> {
     let clients = clients::of(view);
     let points = clients.iter().filter_map(|(name, client)| {
         let value = read(client.usage.as_ref()?)?;
         let label = ("client", Cow::Owned((*name).to_owned()));
-        Some(point([label], Value::Whole(value)))
+        Some(point([label], PointValue::Whole(value)))
     });
     points.collect()
 }
 
 fn of_clients_by<const N: usize>(
-    view: &View<'_>,
+    view: &MetricsView<'_>,
     label: &'static str,
     values: [(&'static str, ReadClient); N],
-) -> Vec<Point> {
+) -> Vec<MetricPoint> {
     let clients = clients::of(view);
     let points = clients.iter().flat_map(|(name, client)| {
         values.map(|(value, read)| {
             let of = ("client", Cow::Owned((*name).to_owned()));
             let labels = [of, (label, value.into())];
-            point(labels, Value::Whole(read(&client.totals)))
+            point(labels, PointValue::Whole(read(&client.totals)))
         })
     });
     points.collect()
 }
 
-fn point<const N: usize>(labels: [(&'static str, Cow<'static, str>); N], value: Value) -> Point {
-    Point {
+fn point<const N: usize>(
+    labels: [(&'static str, Cow<'static, str>); N],
+    value: PointValue,
+) -> MetricPoint {
+    MetricPoint {
         labels: labels.into(),
         value,
     }
 }
 
-fn whole(value: u64) -> Vec<Point> {
-    vec![point([], Value::Whole(value))]
+fn whole(value: u64) -> Vec<MetricPoint> {
+    vec![point([], PointValue::Whole(value))]
 }
 
-fn real(value: f64) -> Vec<Point> {
-    vec![point([], Value::Real(value))]
+fn real(value: f64) -> Vec<MetricPoint> {
+    vec![point([], PointValue::Real(value))]
 }
 
-fn by<const N: usize>(label: &'static str, values: [(&'static str, u64); N]) -> Vec<Point> {
+fn by<const N: usize>(label: &'static str, values: [(&'static str, u64); N]) -> Vec<MetricPoint> {
     values
-        .map(|(name, value)| point([(label, name.into())], Value::Whole(value)))
+        .map(|(name, value)| point([(label, name.into())], PointValue::Whole(value)))
         .into()
 }
 
 /// Returns the smallest, median and largest value over the connections whose handshake is done, or nothing if there are
 /// none. Connections in their handshake have measured nothing yet, and would show initial values: 333 ms or 1200 bytes.
-fn spread(view: &View<'_>, read: fn(&ConnectionReport) -> f64) -> Vec<Point> {
+fn spread(view: &MetricsView<'_>, read: fn(&ConnectionReport) -> f64) -> Vec<MetricPoint> {
     let connections = view.collected.connections();
     let connected = connections.filter(|report| report.protocol.is_some());
     let mut values: Vec<f64> = connected.map(read).collect();
@@ -346,7 +352,7 @@ fn spread(view: &View<'_>, read: fn(&ConnectionReport) -> f64) -> Vec<Point> {
     };
     let median = values[values.len() / 2];
     [("min", min), ("median", median), ("max", max)]
-        .map(|(stat, value)| point([("stat", stat.into())], Value::Real(value)))
+        .map(|(stat, value)| point([("stat", stat.into())], PointValue::Real(value)))
         .into()
 }
 

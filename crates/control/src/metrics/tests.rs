@@ -1,27 +1,27 @@
 mod documents;
 mod exposition;
 
-use super::list::{Kind, METRICS, Metric};
+use super::list::{METRICS, Metric, MetricKind};
 use super::*;
 use crate::rest::fake;
-use crate::rest::sample::Counters;
-use crate::snapshot::Collected;
+use crate::rest::sample::WorkerCounters;
+use crate::snapshot::CollectedSnapshots;
 use exposition::Exposition;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-const FORMATS: [Format; 2] = [Format::Text, Format::OpenMetrics];
+const FORMATS: [MetricsFormat; 2] = [MetricsFormat::Text, MetricsFormat::OpenMetrics];
 
-fn collected() -> Collected {
-    Collected {
+fn collected() -> CollectedSnapshots {
+    CollectedSnapshots {
         snapshots: fake::snapshots(0),
         silent: vec![2],
     }
 }
 
-fn view<'a>(collected: &'a Collected, counters: &'a [Counters]) -> View<'a> {
-    View {
+fn view<'a>(collected: &'a CollectedSnapshots, counters: &'a [WorkerCounters]) -> MetricsView<'a> {
+    MetricsView {
         side: "server",
         started: Timestamp::new(1_785_585_600, 0).expect("in range"),
         collected,
@@ -29,11 +29,11 @@ fn view<'a>(collected: &'a Collected, counters: &'a [Counters]) -> View<'a> {
     }
 }
 
-fn counters(collected: &Collected) -> Vec<Counters> {
+fn counters(collected: &CollectedSnapshots) -> Vec<WorkerCounters> {
     collected
         .snapshots
         .iter()
-        .map(|snapshot| Counters {
+        .map(|snapshot| WorkerCounters {
             totals: snapshot.totals,
             clients: snapshot.clients.clone(),
             udp: snapshot.udp,
@@ -42,7 +42,7 @@ fn counters(collected: &Collected) -> Vec<Counters> {
 }
 
 /// Returns a scrape of the fake workers.
-fn scrape(format: Format) -> String {
+fn scrape(format: MetricsFormat) -> String {
     let collected = collected();
     render(format, &view(&collected, &counters(&collected)))
 }
@@ -55,17 +55,17 @@ fn the_reference_page_is_the_list() {
     let mut table = String::from("| metric | kind | labels | meaning |\n|---|---|---|---|\n");
     for metric in METRICS {
         let kind = match metric.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Info => "info",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::Info => "info",
         };
         let mut labels = Vec::new();
         for (name, value) in (metric.read)(&view)
             .iter()
             .flat_map(|point| point.labels.clone())
         {
-            labels.push(if metric.kind == Kind::Info || name == "client" {
+            labels.push(if metric.kind == MetricKind::Info || name == "client" {
                 format!("`{name}`")
             } else {
                 format!("`{name}=\"{value}\"`")
@@ -121,12 +121,15 @@ fn a_client_may_have_any_name() {
 }
 
 #[test]
-fn clients_without_a_place_of_their_own_are_counted_together() {
+fn clients_beyond_the_limit_are_counted_together() {
     let mut collected = collected();
     for snapshot in &mut collected.snapshots {
         snapshot.clients[0].name = quictun_engine::report::OTHERS.into();
     }
-    let text = render(Format::Text, &view(&collected, &counters(&collected)));
+    let text = render(
+        MetricsFormat::Text,
+        &view(&collected, &counters(&collected)),
+    );
     // Alice has a connection, and also a bond whose flows wait for one.
     for (metric, value) in [("connections", 1), ("flows", 5), ("flows_detached", 2)] {
         let line = format!("quictun_client_{metric}{{client=\"_others\"}} {value}\n");
@@ -156,13 +159,13 @@ fn names_are_unique_and_end_as_they_should() {
 fn counters_do_not_go_back_when_a_worker_is_silent() {
     let all = collected();
     let counters = counters(&all);
-    let one = Collected {
+    let one = CollectedSnapshots {
         snapshots: all.snapshots[..1].to_vec(),
         silent: vec![1, 2],
     };
-    let samples = |collected: &Collected| {
-        let text = render(Format::OpenMetrics, &view(collected, &counters));
-        let families = Exposition::parse(Format::OpenMetrics, &text).families;
+    let samples = |collected: &CollectedSnapshots| {
+        let text = render(MetricsFormat::OpenMetrics, &view(collected, &counters));
+        let families = Exposition::parse(MetricsFormat::OpenMetrics, &text).families;
         let grow = families
             .into_iter()
             .filter(|family| matches!(&*family.kind, "counter" | "histogram"));
@@ -174,8 +177,11 @@ fn counters_do_not_go_back_when_a_worker_is_silent() {
 
 #[test]
 fn a_process_without_connections_has_no_statistics_of_them() {
-    let text = render(Format::Text, &view(&Collected::default(), &[]));
-    Exposition::parse(Format::Text, &text);
+    let text = render(
+        MetricsFormat::Text,
+        &view(&CollectedSnapshots::default(), &[]),
+    );
+    Exposition::parse(MetricsFormat::Text, &text);
     assert!(!text.contains("quictun_connection_rtt_seconds{"), "{text}");
     assert!(
         text.contains("quictun_connection_loss_ratio 0.0\n"),
@@ -190,7 +196,7 @@ fn a_handshake_has_measured_nothing() {
     let connections = &mut collected.snapshots[0].connections;
     connections.retain(|connection| connection.protocol.is_none());
     assert_eq!(connections.len(), 1);
-    let text = render(Format::Text, &view(&collected, &[]));
+    let text = render(MetricsFormat::Text, &view(&collected, &[]));
     assert!(!text.contains("quictun_connection_rtt_seconds{"), "{text}");
     let line = "quictun_connections{protocol=\"handshake\"} 1\n";
     assert!(text.contains(line), "{text}");

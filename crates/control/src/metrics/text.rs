@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use quictun_engine::report::Histogram;
 
-use super::format::Format;
-use super::list::{Kind, Metric, Point, Value};
+use super::format::MetricsFormat;
+use super::list::{Metric, MetricKind, MetricPoint, PointValue};
 
 /// The last line of an answer. It tells the reader that nothing is missing.
 pub(super) const END: &str = "# EOF\n";
@@ -22,30 +22,32 @@ type Labels<'a> = [(&'static str, Cow<'a, str>)];
 
 pub(super) fn write_metric(
     text: &mut String,
-    format: Format,
+    format: MetricsFormat,
     metric: &Metric,
-    points: &[Point],
+    points: &[MetricPoint],
 ) -> fmt::Result {
     let name = metric.full_name();
-    let open = format == Format::OpenMetrics;
+    let open = format == MetricsFormat::OpenMetrics;
     let family = if open { metric.family() } else { name.clone() };
     writeln!(text, "# HELP {family} {}", metric.help)?;
     let kind = match metric.kind {
-        Kind::Counter => "counter",
-        Kind::Histogram => "histogram",
-        Kind::Info if open => "info",
-        Kind::Gauge | Kind::Info => "gauge",
+        MetricKind::Counter => "counter",
+        MetricKind::Histogram => "histogram",
+        MetricKind::Info if open => "info",
+        MetricKind::Gauge | MetricKind::Info => "gauge",
     };
     writeln!(text, "# TYPE {family} {kind}")?;
     if open && let Some(unit) = metric.unit {
         writeln!(text, "# UNIT {family} {unit}")?;
     }
-    for Point { labels, value } in points {
+    for MetricPoint { labels, value } in points {
         match value {
-            Value::Whole(value) => write_sample(text, &name, labels, value)?,
+            PointValue::Whole(value) => write_sample(text, &name, labels, value)?,
             // A decimal point distinguishes a real number from a whole one.
-            Value::Real(value) => write_sample(text, &name, labels, &format_args!("{value:?}"))?,
-            Value::Times(times) => write_histogram(text, &name, times)?,
+            PointValue::Real(value) => {
+                write_sample(text, &name, labels, &format_args!("{value:?}"))?;
+            }
+            PointValue::Times(times) => write_histogram(text, &name, times)?,
         }
     }
     Ok(())

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use quictun_engine::Usage;
+use quictun_engine::ClientUsage;
 use serde::Serialize;
 
 use super::object::object;
-use super::state::App;
+use super::state::RestApp;
 
 /// The limits and the usage of one named client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct ClientUse {
     /// The client's name in the configuration.
     pub name: String,
     /// The client's limits, and its usage of them.
-    pub usage: Usage,
+    pub usage: ClientUsage,
     /// The time at which the client expires, in the form of RFC 3339.
     pub expires: Option<String>,
     /// True if the client has expired.
@@ -26,13 +26,13 @@ pub struct ClientUse {
 }
 
 /// Returns what clients use, by name, without blocking for long.
-pub type Uses = Box<dyn Fn() -> Vec<ClientUse> + Send + Sync>;
+pub type ReadUsage = Box<dyn Fn() -> Vec<ClientUse> + Send + Sync>;
 
-pub(super) struct Told(pub(super) Uses);
+pub(super) struct UsageSource(pub(super) ReadUsage);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for UsageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Told").finish_non_exhaustive()
+        f.debug_struct("UsageSource").finish_non_exhaustive()
     }
 }
 
@@ -41,16 +41,16 @@ struct Clients<'a> {
     clients: Vec<Client<'a>>,
 }
 
-pub(super) async fn clients(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn clients(State(app): State<Arc<RestApp>>) -> Response {
     let uses = app.state.uses.as_ref();
-    let uses = uses.map_or_else(Vec::new, |Told(uses)| uses());
+    let uses = uses.map_or_else(Vec::new, |UsageSource(uses)| uses());
     Json(Clients {
         clients: uses.iter().map(client).collect(),
     })
     .into_response()
 }
 
-fn left(usage: &Usage) -> Option<u64> {
+fn left(usage: &ClientUsage) -> Option<u64> {
     Some(usage.limits.quota?.saturating_sub(usage.used))
 }
 

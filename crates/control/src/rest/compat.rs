@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::go;
 use super::object::object;
 use super::sample::Sample;
-use super::state::{App, RestState};
+use super::state::{RestApp, RestState};
 use crate::snapshot::Detail;
 
 /// The content type that Go's server guesses from the first bytes of JSON.
@@ -20,7 +20,7 @@ const SNIFFED: [(header::HeaderName, &str); 1] =
     [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
 
 /// The traffic that one side of a flow has sent.
-struct Sent<'a> {
+struct SideTraffic<'a> {
     /// The address of the application if it is on this side of the tunnel, else empty.
     app: &'a str,
     bytes: u64,
@@ -36,8 +36,8 @@ object! {
         state: &RestState,
         worker: usize,
         flow: &'a FlowReport,
-        client: Sent<'a>,
-        server: Sent<'a>,
+        client: SideTraffic<'a>,
+        server: SideTraffic<'a>,
         spice: Option<Spice>,
     ) {
         uuid: String = state.uuids.of(worker, flow.id),
@@ -86,7 +86,7 @@ struct ErrorResponse {
 }
 
 /// Handles every method. The original accepts GET only, and not even HEAD.
-pub(super) async fn tunnels(method: Method, State(app): State<Arc<App>>) -> Response {
+pub(super) async fn tunnels(method: Method, State(app): State<Arc<RestApp>>) -> Response {
     if method != Method::GET {
         let message = ErrorResponse {
             message: "Please use GET request method",
@@ -116,7 +116,7 @@ fn shown<'a>(
     flow: &'a FlowReport,
 ) -> Tunnel<'a> {
     let rate = sample.rates.of(worker, flow);
-    let sent = |app: &'a str, bytes, rate| Sent { app, bytes, rate };
+    let sent = |app: &'a str, bytes, rate| SideTraffic { app, bytes, rate };
     let to_tunnel = |app| sent(app, flow.bytes_to_tunnel, rate.to_tunnel);
     let to_app = |app| sent(app, flow.bytes_to_app, rate.to_app);
     // Each side knows only the address of its own application, and counts bytes from the tunnel as sent by the other

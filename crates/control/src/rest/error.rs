@@ -6,12 +6,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ErrorBody<'a> {
     error: &'a str,
 }
 
 pub(super) fn json(status: StatusCode, error: &str) -> Response {
-    (status, Json(Body { error })).into_response()
+    (status, Json(ErrorBody { error })).into_response()
 }
 
 pub(super) fn shutting_down() -> Response {

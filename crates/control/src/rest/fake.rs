@@ -6,14 +6,16 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use quictun_engine::report::{
-    BondId, BondReport, ClientReport, ClientTotals, ConnectionReport, FlowReport, Limit, Protocol,
-    ServerId, ServerReport, Times, Totals, Why,
+    BondId, BondReport, ChoiceReason, ClientReport, ClientTotals, ConnectionReport,
+    DurationHistograms, FlowReport, Protocol, SendLimit, ServerId, ServerReport, Totals,
 };
-use quictun_engine::{ConnectionId, FlowId, Limits, LossReason, Usage, View};
+use quictun_engine::{
+    AllowanceLimits, ClientUsage, ConnectionId, ControllerView, FlowId, LossReason,
+};
 
-use crate::reload::{self, Changes, Outcome, Reloadable};
+use crate::reload::{self, Changes, ReloadOutcome, Reloadable};
 use crate::rest::ClientUse;
-use crate::snapshot::{Ask, Detail, WorkerSnapshot, Workers};
+use crate::snapshot::{Detail, RequestSender, WorkerSnapshot, Workers};
 use quictun_io::udp_port::UdpSocketReport;
 
 /// The start of the fake process.
@@ -90,7 +92,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
         flows: 3,
         rtt: Duration::from_micros(1_250 * (id + 1)),
         congestion_window: 120_000 * (id + 1),
-        controller: View {
+        controller: ControllerView {
             mode: "auto",
             phase: "cruise",
             starting: false,
@@ -100,7 +102,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
             loss_floor: 0.01,
             trust: 1.0,
         },
-        limit: Limit::Congestion,
+        limit: SendLimit::Congestion,
         in_flight: 60_000,
         pacing_bytes_per_s: (id > 0).then_some(12_500_000),
         mtu: 1452,
@@ -150,7 +152,7 @@ fn bonds(worker: u64) -> Vec<BondReport> {
 fn servers() -> Vec<ServerReport> {
     let used = ServerReport {
         server: ServerId(0),
-        chosen: Some(Why::Faster),
+        chosen: Some(ChoiceReason::Faster),
         ready: 1,
         unready: 0,
         flows: 3,
@@ -200,8 +202,8 @@ fn totals(worker: u64) -> Totals {
 
 /// Returns histograms with one duration in the first bucket, one in the middle and, for the second worker, one above
 /// all.
-fn times(worker: u64) -> Times {
-    let mut times = Times::default();
+fn times(worker: u64) -> DurationHistograms {
+    let mut times = DurationHistograms::default();
     for histogram in [
         &mut times.rtt,
         &mut times.first_byte,
@@ -235,14 +237,14 @@ fn clients(worker: u64) -> Vec<ClientReport> {
     };
     vec![
         report("alice", alice, usage()),
-        report("bob", ClientTotals::default(), Usage::default()),
+        report("bob", ClientTotals::default(), ClientUsage::default()),
     ]
 }
 
 /// Returns the usage of Alice.
-fn usage() -> Usage {
-    Usage {
-        limits: Limits {
+fn usage() -> ClientUsage {
+    ClientUsage {
+        limits: AllowanceLimits {
             flows: Some(100),
             rate_up: None,
             rate_down: Some(2_500_000),
@@ -259,7 +261,7 @@ fn usage() -> Usage {
 pub(crate) fn uses() -> Vec<ClientUse> {
     let bob = ClientUse {
         name: "bob".to_owned(),
-        usage: Usage::default(),
+        usage: ClientUsage::default(),
         expires: None,
         expired: false,
     };
@@ -362,7 +364,7 @@ pub(crate) fn workers(make: fn(u64) -> Vec<WorkerSnapshot>) -> (Workers, Arc<Ato
                 snapshot.flows.clear();
             }
             request.reply.send(snapshot).is_ok()
-        }) as Ask
+        }) as RequestSender
     };
     (Workers::new(vec![ask(0), ask(1)]), asked)
 }
@@ -371,22 +373,25 @@ pub(crate) fn workers(make: fn(u64) -> Vec<WorkerSnapshot>) -> (Workers, Arc<Ato
 #[derive(Debug)]
 struct Configuration {
     would: Result<Changes, String>,
-    state: reload::State,
+    state: reload::ReloadState,
 }
 
 impl Reloadable for Configuration {
-    fn would_change(&self) -> reload::Later<'_, Result<Changes, String>> {
+    fn would_change(&self) -> reload::BoxFuture<'_, Result<Changes, String>> {
         Box::pin(async { self.would.clone() })
     }
 
-    fn state(&self) -> &reload::State {
+    fn state(&self) -> &reload::ReloadState {
         &self.state
     }
 }
 
 /// Returns a configuration whose next reload would give `would`, and whose latest reload was `was`.
-pub(crate) fn reload(would: Result<Changes, String>, was: Option<Outcome>) -> Arc<dyn Reloadable> {
-    let state = reload::State::default();
+pub(crate) fn reload(
+    would: Result<Changes, String>,
+    was: Option<ReloadOutcome>,
+) -> Arc<dyn Reloadable> {
+    let state = reload::ReloadState::default();
     if let Some(was) = was {
         state.set(was);
     }

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 /// The reason why a request is refused. Each message says what would help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(super) enum Foreign {
+pub(super) enum RequestRefusal {
     #[error(
         "the Host header is neither an address, nor localhost, nor a configured name: add the name with --http-name (quictun-server, quictun-client: --httpd-name)"
     )]
@@ -32,14 +32,14 @@ pub(super) enum Foreign {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Guard {
+pub(super) enum RequestGuard {
     Unix,
     /// A TCP listener that answers to addresses, to `localhost`, and to these names in lower case.
     Tcp(Vec<String>),
 }
 
-impl Guard {
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
+impl RequestGuard {
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), RequestRefusal> {
         let Self::Tcp(names) = self else {
             return Ok(());
         };
@@ -47,18 +47,18 @@ impl Guard {
         let host = match (hosts.next(), hosts.next()) {
             // Every browser sends this header.
             (None, _) => None,
-            (Some(host), None) => Some(host.to_str().map_err(|_| Foreign::Host)?),
-            (Some(_), Some(_)) => return Err(Foreign::Host),
+            (Some(host), None) => Some(host.to_str().map_err(|_| RequestRefusal::Host)?),
+            (Some(_), Some(_)) => return Err(RequestRefusal::Host),
         };
         let asked = uri.authority().map(axum::http::uri::Authority::as_str);
         for host in [host, asked].into_iter().flatten() {
             if !is_ours(host, names) {
-                return Err(Foreign::Host);
+                return Err(RequestRefusal::Host);
             }
         }
         let mut origins = headers.get_all(ORIGIN).iter();
         if !origins.all(|origin| is_same(origin, host)) {
-            return Err(Foreign::Origin);
+            return Err(RequestRefusal::Origin);
         }
         let says = |name: &str, value: &[u8]| {
             headers
@@ -67,7 +67,7 @@ impl Guard {
         };
         let other = says("sec-fetch-site", b"cross-site") || says("sec-fetch-site", b"same-site");
         if other && !says("sec-fetch-mode", b"navigate") {
-            return Err(Foreign::Site);
+            return Err(RequestRefusal::Site);
         }
         Ok(())
     }
@@ -118,8 +118,8 @@ fn is_same(origin: &HeaderValue, host: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    fn check(names: &[&str], headers: &[(&'static str, &str)]) -> Result<(), Foreign> {
-        let guard = Guard::Tcp(names.iter().map(|name| (*name).to_owned()).collect());
+    fn check(names: &[&str], headers: &[(&'static str, &str)]) -> Result<(), RequestRefusal> {
+        let guard = RequestGuard::Tcp(names.iter().map(|name| (*name).to_owned()).collect());
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, value.parse().expect("a header"));
@@ -168,20 +168,20 @@ mod tests {
             "user@127.0.0.1",
         ] {
             let found = check(&["gateway.example"], &[("host", host)]);
-            assert_eq!(found, Err(Foreign::Host), "{host}");
+            assert_eq!(found, Err(RequestRefusal::Host), "{host}");
         }
         let twice = [("host", "127.0.0.1"), ("host", "evil.example")];
-        assert_eq!(check(&[], &twice), Err(Foreign::Host));
+        assert_eq!(check(&[], &twice), Err(RequestRefusal::Host));
         assert_eq!(check(&[], &[]), Ok(()), "HTTP/1.0 has no Host header");
     }
 
     #[test]
     fn the_host_in_the_request_line_counts_too() {
-        let guard = Guard::Tcp(Vec::new());
+        let guard = RequestGuard::Tcp(Vec::new());
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_static("127.0.0.1"));
         let evil = Uri::from_static("http://evil.example/v1/tunnels");
-        assert_eq!(guard.check(&evil, &headers), Err(Foreign::Host));
+        assert_eq!(guard.check(&evil, &headers), Err(RequestRefusal::Host));
         let own = Uri::from_static("http://127.0.0.1:8086/v1/tunnels");
         assert_eq!(guard.check(&own, &headers), Ok(()));
     }
@@ -200,10 +200,10 @@ mod tests {
             "file://",
             "127.0.0.1:8086",
         ] {
-            assert_eq!(with(origin), Err(Foreign::Origin), "{origin}");
+            assert_eq!(with(origin), Err(RequestRefusal::Origin), "{origin}");
         }
         let no_host = check(&[], &[("origin", "http://127.0.0.1:8086")]);
-        assert_eq!(no_host, Err(Foreign::Origin));
+        assert_eq!(no_host, Err(RequestRefusal::Origin));
     }
 
     #[test]
@@ -219,16 +219,16 @@ mod tests {
         assert_eq!(with("same-origin", "cors"), Ok(()));
         assert_eq!(with("cross-site", "navigate"), Ok(()));
         for site in ["cross-site", "same-site"] {
-            assert_eq!(with(site, "no-cors"), Err(Foreign::Site));
-            assert_eq!(with(site, "cors"), Err(Foreign::Site));
+            assert_eq!(with(site, "no-cors"), Err(RequestRefusal::Site));
+            assert_eq!(with(site, "cors"), Err(RequestRefusal::Site));
         }
     }
 
     #[test]
-    fn what_reaches_a_unix_socket_is_no_browser() {
+    fn requests_on_a_unix_socket_need_no_host_check() {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_static("status.example"));
-        let found = Guard::Unix.check(&Uri::from_static("/"), &headers);
+        let found = RequestGuard::Unix.check(&Uri::from_static("/"), &headers);
         assert_eq!(found, Ok(()));
     }
 }

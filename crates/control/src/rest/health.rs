@@ -10,18 +10,18 @@ use quictun_engine::report::Side;
 use serde::Serialize;
 
 use super::sample::{DEADLINE, Sample};
-use super::state::{App, RestState};
+use super::state::{RestApp, RestState};
 use crate::snapshot::Detail;
 
 #[derive(Serialize)]
-struct Status {
+struct HealthStatus {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
 /// Reports whether the process is alive: every worker answers in time.
-pub(super) async fn healthz(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn healthz(State(app): State<Arc<RestApp>>) -> Response {
     let reason = match app.sample(Detail::Counters).await {
         Some(sample) => silence(&sample),
         None => Some("shutting down".to_owned()),
@@ -30,7 +30,7 @@ pub(super) async fn healthz(State(app): State<Arc<App>>) -> Response {
 }
 
 /// Reports whether the process can serve a new application.
-pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn readyz(State(app): State<Arc<RestApp>>) -> Response {
     let state = &app.state;
     let reason = match (state.readiness.missing(), state.side) {
         (Some(reason), _) => Some(reason.to_owned()),
@@ -82,5 +82,5 @@ fn status(reason: Option<String>) -> Response {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (code, Json(Status { ok, reason })).into_response()
+    (code, Json(HealthStatus { ok, reason })).into_response()
 }

@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::error;
-use super::guard::Guard;
+use super::guard::RequestGuard;
 use super::listen::Listener;
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 pub(super) async fn serve(
     listener: Listener,
     router: Router,
-    guard: Guard,
+    guard: RequestGuard,
     limits: Limits,
     shutdown: impl Future,
 ) {
@@ -84,10 +84,10 @@ pub(super) async fn serve(
                 let (router, guard) = (router.clone(), guard.clone());
                 connections.spawn(async move {
                     match stream {
-                        Accepted::Tcp(stream) => {
+                        AcceptedStream::Tcp(stream) => {
                             serve_connection(stream, router, guard, limits).await;
                         }
-                        Accepted::Unix(stream) => {
+                        AcceptedStream::Unix(stream) => {
                             serve_connection(stream, router, guard, limits).await;
                         }
                     }
@@ -108,22 +108,22 @@ pub(super) async fn serve(
         .ok();
 }
 
-enum Accepted {
+enum AcceptedStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-async fn accept(listener: &Listener) -> std::io::Result<Accepted> {
+async fn accept(listener: &Listener) -> std::io::Result<AcceptedStream> {
     Ok(match listener {
-        Listener::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
-        Listener::Unix(listener) => Accepted::Unix(listener.accept().await?.0),
+        Listener::Tcp(listener) => AcceptedStream::Tcp(listener.accept().await?.0),
+        Listener::Unix(listener) => AcceptedStream::Unix(listener.accept().await?.0),
     })
 }
 
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
-    guard: Arc<Guard>,
+    guard: Arc<RequestGuard>,
     limits: Limits,
 ) {
     let handlers = TowerToHyperService::new(router);

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tracing::{info, warn};
 
 use crate::settings::{ControlSettings, HttpListen, Phrases};
-use quictun_io::socket_path::{InTheWay, make_room};
+use quictun_io::socket_path::{PathOccupied, make_room};
 use quictun_trust::access::OwnHttp;
 
 /// Most connections that may wait to be accepted.
@@ -22,7 +22,7 @@ const BACKLOG: i32 = 64;
 
 /// A listener that is bound before the runtime exists.
 #[derive(Debug)]
-pub enum Bound {
+pub enum BoundListener {
     /// A listener on a TCP socket.
     Tcp(std::net::TcpListener),
     /// A listener on a Unix stream socket.
@@ -38,7 +38,7 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-impl Bound {
+impl BoundListener {
     /// Returns the listener's address as a target that a flow could name.
     pub fn as_target(&self) -> Result<OwnHttp> {
         Ok(match self {
@@ -55,10 +55,10 @@ impl Bound {
 
 impl Listener {
     /// Registers a bound listener with the current runtime.
-    pub fn new(bound: Bound) -> io::Result<Self> {
+    pub fn new(bound: BoundListener) -> io::Result<Self> {
         Ok(match bound {
-            Bound::Tcp(listener) => Self::Tcp(TcpListener::from_std(listener)?),
-            Bound::Unix(listener) => Self::Unix(UnixListener::from_std(listener)?),
+            BoundListener::Tcp(listener) => Self::Tcp(TcpListener::from_std(listener)?),
+            BoundListener::Unix(listener) => Self::Unix(UnixListener::from_std(listener)?),
         })
     }
 }
@@ -77,7 +77,7 @@ impl ListenError {
     /// Returns the command that shows the cause, if one is known, and the flag that avoids it.
     pub fn remedy(&self) -> String {
         let flag = self.flag;
-        if let Some(what) = InTheWay::of(&self.source) {
+        if let Some(what) = PathOccupied::of(&self.source) {
             return format!("{} with `{flag}`", what.remedy());
         }
         let first = match (self.source.kind(), &self.listen) {
@@ -116,18 +116,18 @@ fn flag(control: &ControlSettings) -> &'static str {
 ///
 /// Returns [`ListenError`] if the address is in use, or the socket cannot be created. If the default address cannot be
 /// bound, that is only a warning.
-pub fn bind(control: &ControlSettings) -> Result<Option<Bound>> {
+pub fn bind(control: &ControlSettings) -> Result<Option<BoundListener>> {
     let Some(listen) = &control.httpd else {
         return Ok(None);
     };
     let bound = match listen {
         HttpListen::Tcp(address) => bind_tcp(*address),
-        HttpListen::Unix { path, mode } => bind_unix(path, *mode).map(Bound::Unix),
+        HttpListen::Unix { path, mode } => bind_unix(path, *mode).map(BoundListener::Unix),
     };
     match bound {
         Ok(bound) => {
             if control.banner.is_none() {
-                say(&bound, listen)?;
+                log_address(&bound, listen)?;
             }
             Ok(Some(bound))
         }
@@ -145,10 +145,10 @@ pub fn bind(control: &ControlSettings) -> Result<Option<Bound>> {
     }
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<Bound> {
+fn bind_tcp(address: SocketAddr) -> io::Result<BoundListener> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    Ok(Bound::Tcp(listener))
+    Ok(BoundListener::Tcp(listener))
 }
 
 /// Creates the socket with this mode, so that more users than intended can never connect.
@@ -165,8 +165,8 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<StdUnixListener> {
     Ok(OwnedFd::from(socket).into())
 }
 
-fn say(bound: &Bound, listen: &HttpListen) -> Result<()> {
-    let Bound::Tcp(listener) = bound else {
+fn log_address(bound: &BoundListener, listen: &HttpListen) -> Result<()> {
+    let BoundListener::Tcp(listener) = bound else {
         info!(target: "quictun", { "listen address" = %listen }, "HTTP interface");
         return Ok(());
     };
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn an_ipv4_wildcard_is_for_ipv4_only() {
         let bound = bind(&control(HttpListen::Tcp(([0, 0, 0, 0], 0).into())));
-        let Some(Bound::Tcp(listener)) = bound.expect("a free port") else {
+        let Some(BoundListener::Tcp(listener)) = bound.expect("a free port") else {
             panic!("TCP was asked for");
         };
         let address = listener.local_addr().expect("bound");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_loopback_is_exposed() {
+    fn every_address_but_loopback_is_exposed() {
         for (address, exposed) in [
             ("127.0.0.1:1", false),
             ("127.9.9.9:1", false),

@@ -10,10 +10,10 @@ use crate::reload::{Changes, Reloadable};
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Preview(Mutex<Option<Reading>>);
+pub(super) struct Preview(Mutex<Option<CachedPreview>>);
 
 #[derive(Debug)]
-struct Reading {
+struct CachedPreview {
     at: Instant,
     /// The time of the latest reload before this reading. A later reload makes the reading stale.
     after: Option<SystemTime>,
@@ -32,7 +32,7 @@ impl Preview {
             return reading.result.clone();
         }
         let result = reload.would_change().await;
-        *latest = Some(Reading {
+        *latest = Some(CachedPreview {
             at: Instant::now(),
             after,
             result: result.clone(),

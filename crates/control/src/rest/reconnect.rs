@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::error;
-use super::state::App;
+use super::state::RestApp;
 use crate::snapshot::Detail;
 
 /// Name of the required header. Its value does not matter.
@@ -24,15 +24,15 @@ const HEADER: &str = "quictun-request";
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Makes every worker replace its connections, without blocking.
-pub type Replace = Box<dyn Fn() + Send + Sync>;
+pub type ReplaceConnections = Box<dyn Fn() + Send + Sync>;
 
 pub(super) struct Reconnect {
-    replace: Replace,
+    replace: ReplaceConnections,
     latest: Mutex<Option<Instant>>,
 }
 
 impl Reconnect {
-    pub(super) fn new(replace: Replace) -> Self {
+    pub(super) fn new(replace: ReplaceConnections) -> Self {
         Self {
             replace,
             latest: Mutex::default(),
@@ -40,7 +40,7 @@ impl Reconnect {
     }
 
     /// Replaces the connections and returns true, unless that was done less than a second ago.
-    fn ask(&self, now: Instant) -> bool {
+    fn replace_at(&self, now: Instant) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.is_some_and(|at| now.saturating_duration_since(at) < AGAIN) {
             return false;
@@ -58,11 +58,11 @@ impl fmt::Debug for Reconnect {
 }
 
 #[derive(Serialize)]
-struct Asked {
+struct ReconnectAnswer {
     connections: usize,
 }
 
-pub(super) async fn reconnect(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+pub(super) async fn reconnect(State(app): State<Arc<RestApp>>, headers: HeaderMap) -> Response {
     let Some(reconnect) = &app.state.reconnect else {
         let text = "a server does not dial: only a client can replace its connections";
         return error::json(StatusCode::NOT_FOUND, text);
@@ -74,13 +74,13 @@ pub(super) async fn reconnect(State(app): State<Arc<App>>, headers: HeaderMap) -
     let Some(sample) = app.sample(Detail::Counters).await else {
         return error::shutting_down();
     };
-    if !reconnect.ask(Instant::now()) {
+    if !reconnect.replace_at(Instant::now()) {
         let text = "connections were replaced less than a second ago: try again later";
         return error::json(StatusCode::TOO_MANY_REQUESTS, text);
     }
     let connections = sample.collected.connections();
     let connections = connections.filter(|report| report.protocol.is_some());
-    Json(Asked {
+    Json(ReconnectAnswer {
         connections: connections.count(),
     })
     .into_response()
@@ -91,14 +91,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_a_second_is_passed_on() {
+    fn one_request_per_second_is_passed_on() {
         let asked = Arc::<Mutex<usize>>::default();
         let counted = asked.clone();
         let reconnect = Reconnect::new(Box::new(move || *counted.lock().expect("one thread") += 1));
         let now = Instant::now();
         let nanosecond = Duration::from_nanos(1);
         let asks = [now, now + AGAIN.saturating_sub(nanosecond), now + AGAIN];
-        assert_eq!(asks.map(|at| reconnect.ask(at)), [true, false, true]);
+        assert_eq!(asks.map(|at| reconnect.replace_at(at)), [true, false, true]);
         assert_eq!(*asked.lock().expect("one thread"), 2);
     }
 }

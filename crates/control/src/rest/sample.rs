@@ -1,10 +1,10 @@
 //! Samples the workers, shares each sample between requests that arrive together, and computes rates between samples.
 //!
-//! One task owns the [`Sampler`]. A handler sends it an [`Ask`] and waits. This has two effects. Requests that arrive
-//! together are answered from one sample, so no number of HTTP clients causes more than one snapshot of the workers
-//! every [`SHARE`]. A rate needs two samples a window apart, and costs nothing while no client looks at flows. The
-//! first request for flows waits for a second sample. The task then takes a sample every window, until there has been
-//! no such request for [`WATCH`].
+//! One task owns the [`Sampler`]. A handler sends it a [`SampleRequest`] and waits. This has two effects. Requests that
+//! arrive together are answered from one sample, so no number of HTTP clients causes more than one snapshot of the
+//! workers every [`SHARE`]. A rate needs two samples a window apart, and costs nothing while no client looks at flows.
+//! The first request for flows waits for a second sample. The task then takes a sample every window, until there has
+//! been no such request for [`WATCH`].
 //!
 //! ```text
 //!   unwatched --flows requested, some open--> warming --window over--> watched --no request for WATCH--> unwatched
@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_engine::report::{ClientReport, FlowReport, Histogram, Times, Totals};
+use quictun_engine::report::{ClientReport, DurationHistograms, FlowReport, Histogram, Totals};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::snapshot::{Collected, Detail, WorkerSnapshot, Workers};
+use crate::snapshot::{CollectedSnapshots, Detail, WorkerSnapshot, Workers};
 use quictun_io::udp_port::UdpSocketReport;
 
 /// Time limit for the workers' answers. A busy worker needs a millisecond, and probes give up after a second.
@@ -32,16 +32,16 @@ const WATCH: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub(crate) struct Sample {
-    pub(crate) collected: Collected,
+    pub(crate) collected: CollectedSnapshots,
     /// The latest known counters of every worker that has ever answered, so that sums over the workers never decrease.
-    pub(crate) counters: Vec<Counters>,
+    pub(crate) counters: Vec<WorkerCounters>,
     pub(super) rates: Arc<Rates>,
 }
 
 impl Sample {
     /// Returns the times of flows' moves over all workers.
     pub(super) fn moves(&self) -> Histogram {
-        let mut sum = Times::default().moves;
+        let mut sum = DurationHistograms::default().moves;
         for counters in &self.counters {
             sum.add(&counters.totals.times.moves);
         }
@@ -51,7 +51,7 @@ impl Sample {
 
 /// The values of a worker that only grow, and the state of its socket.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct WorkerCounters {
     pub(crate) totals: Totals,
     pub(crate) clients: Vec<ClientReport>,
     pub(crate) udp: UdpSocketReport,
@@ -59,20 +59,20 @@ pub(crate) struct Counters {
 
 /// The rate of a flow over the last window, bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Rate {
+pub(super) struct FlowRate {
     pub(super) to_tunnel: f64,
     pub(super) to_app: f64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Rates {
-    flows: HashMap<FlowKey, (Mark, Rate)>,
+    flows: HashMap<FlowKey, (ByteMark, FlowRate)>,
 }
 
 type FlowKey = (usize, u64);
 
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct ByteMark {
     at: std::time::Instant,
     to_tunnel: u64,
     to_app: u64,
@@ -86,7 +86,7 @@ impl Rates {
         for snapshot in snapshots {
             for flow in &snapshot.flows {
                 let key = (snapshot.worker, flow.id.0);
-                let mark = Mark {
+                let mark = ByteMark {
                     at: snapshot.taken,
                     to_tunnel: flow.bytes_to_tunnel,
                     to_app: flow.bytes_to_app,
@@ -94,31 +94,31 @@ impl Rates {
                 let rate = self
                     .flows
                     .get(&key)
-                    .map_or_else(Rate::default, |(before, _)| mark.since(*before));
+                    .map_or_else(FlowRate::default, |(before, _)| mark.since(*before));
                 flows.insert(key, (mark, rate));
             }
         }
         Self { flows }
     }
 
-    pub(super) fn of(&self, worker: usize, flow: &FlowReport) -> Rate {
+    pub(super) fn of(&self, worker: usize, flow: &FlowReport) -> FlowRate {
         self.flows
             .get(&(worker, flow.id.0))
-            .map_or_else(Rate::default, |(_, rate)| *rate)
+            .map_or_else(FlowRate::default, |(_, rate)| *rate)
     }
 }
 
-impl Mark {
+impl ByteMark {
     #[expect(
         clippy::cast_precision_loss,
         reason = "a rate needs no more than 53 bits"
     )]
-    fn since(self, before: Self) -> Rate {
+    fn since(self, before: Self) -> FlowRate {
         let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
         if seconds <= 0.0 {
-            return Rate::default();
+            return FlowRate::default();
         }
-        Rate {
+        FlowRate {
             to_tunnel: self.to_tunnel.saturating_sub(before.to_tunnel) as f64 / seconds,
             to_app: self.to_app.saturating_sub(before.to_app) as f64 / seconds,
         }
@@ -127,7 +127,7 @@ impl Mark {
 
 /// A handler's request. The answer is a sample that contains at least `detail`.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct SampleRequest {
     pub(super) detail: Detail,
     pub(super) reply: oneshot::Sender<Arc<Sample>>,
 }
@@ -135,13 +135,13 @@ pub(super) struct Ask {
 pub(super) struct Sampler<'a> {
     workers: &'a Workers,
     window: Duration,
-    counters: Vec<Option<Counters>>,
+    counters: Vec<Option<WorkerCounters>>,
     recent: Option<(Instant, Detail, Arc<Sample>)>,
     rates: Arc<Rates>,
-    watch: Option<Watch>,
+    watch: Option<FlowWatch>,
 }
 
-struct Watch {
+struct FlowWatch {
     next_window: Instant,
     last_asked: Instant,
     /// True once a whole window has been measured.
@@ -162,13 +162,13 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Answers requests until every sender of `asks` is dropped.
-    pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
+    /// Answers requests until every sender of `requests` is dropped.
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<SampleRequest>) {
         loop {
             let next_window = self.watch.as_ref().map(|watch| watch.next_window);
             tokio::select! {
-                ask = asks.recv() => match ask {
-                    Some(ask) => self.answer(ask).await,
+                request = requests.recv() => match request {
+                    Some(request) => self.answer(request).await,
                     None => return,
                 },
                 () = sleep_until(next_window) => self.end_window().await,
@@ -176,13 +176,13 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    async fn answer(&mut self, ask: Ask) {
+    async fn answer(&mut self, request: SampleRequest) {
         let now = Instant::now();
-        if ask.detail == Detail::Flows {
+        if request.detail == Detail::Flows {
             if let Some(watch) = &mut self.watch {
                 watch.last_asked = now;
                 if !watch.warm {
-                    watch.waiting.push(ask.reply);
+                    watch.waiting.push(request.reply);
                     return;
                 }
             } else {
@@ -193,20 +193,20 @@ impl<'a> Sampler<'a> {
                     .iter()
                     .any(|snapshot| !snapshot.flows.is_empty())
                 {
-                    self.begin_watch(&sample, ask.reply);
+                    self.begin_watch(&sample, request.reply);
                     return;
                 }
             }
         }
-        let sample = self.sample(ask.detail).await;
+        let sample = self.sample(request.detail).await;
         // The handler may have ended.
-        ask.reply.send(sample).ok();
+        request.reply.send(sample).ok();
     }
 
     fn begin_watch(&mut self, sample: &Sample, reply: oneshot::Sender<Arc<Sample>>) {
         self.rates = Arc::new(Rates::default().next(&sample.collected.snapshots));
         let now = Instant::now();
-        self.watch = Some(Watch {
+        self.watch = Some(FlowWatch {
             next_window: now + self.window,
             last_asked: now,
             warm: false,
@@ -243,10 +243,10 @@ impl<'a> Sampler<'a> {
         self.keep(detail, collected)
     }
 
-    fn keep(&mut self, detail: Detail, collected: Collected) -> Arc<Sample> {
+    fn keep(&mut self, detail: Detail, collected: CollectedSnapshots) -> Arc<Sample> {
         for snapshot in &collected.snapshots {
             if let Some(counters) = self.counters.get_mut(snapshot.worker) {
-                *counters = Some(Counters {
+                *counters = Some(WorkerCounters {
                     totals: snapshot.totals,
                     clients: snapshot.clients.clone(),
                     udp: snapshot.udp,

@@ -1,6 +1,6 @@
 //! The servers of a client in `/v1/status`: the server that new flows go to, and the reason.
 
-use quictun_engine::report::{ServerReport, Why};
+use quictun_engine::report::{ChoiceReason, ServerReport};
 
 use super::clock::seconds;
 use super::object::object;
@@ -10,7 +10,7 @@ use super::state::RestState;
 
 object! {
     pub(super) struct Server,
-    fn server(name: &ServerName, known: &Known, beside: &[ServerRecord]) {
+    fn server(name: &ServerName, known: &ServerSummary, beside: &[ServerRecord]) {
         name: String = name.name.clone(),
         service: Option<String> = service(name),
         priority: Option<u16> = name.record.as_ref().map(|record| record.priority),
@@ -27,11 +27,11 @@ object! {
 
 /// The state of one server, summed over all workers.
 #[derive(Debug, Default)]
-struct Known {
+struct ServerSummary {
     /// Whether the client has no other server.
     only: bool,
     used_by: usize,
-    chosen: Option<Why>,
+    chosen: Option<ChoiceReason>,
     ready: usize,
     unready: usize,
     flows: usize,
@@ -45,17 +45,17 @@ pub(super) fn servers(state: &RestState, sample: &Sample) -> Vec<Server> {
     let names = state.facts.servers.all();
     let of = |(index, name): &(usize, ServerName)| {
         let snapshots = sample.collected.snapshots.iter();
-        let mut known = Known {
+        let mut known = ServerSummary {
             only: names.len() == 1 && name.record.is_none(),
-            ..Known::default()
+            ..ServerSummary::default()
         };
         for report in snapshots.filter_map(|snapshot| snapshot.servers.get(*index)) {
             known.add(report);
         }
         known
     };
-    let all: Vec<Known> = names.iter().map(of).collect();
-    let answer = |(name, known): (&(usize, ServerName), &Known)| {
+    let all: Vec<ServerSummary> = names.iter().map(of).collect();
+    let answer = |(name, known): (&(usize, ServerName), &ServerSummary)| {
         let record = name.1.record.clone();
         record.filter(|_| known.ready > 0)
     };
@@ -73,7 +73,7 @@ fn service(name: &ServerName) -> Option<String> {
     named.or_else(|| name.withdrawn_from.clone())
 }
 
-impl Known {
+impl ServerSummary {
     fn add(&mut self, report: &ServerReport) {
         self.used_by += usize::from(report.chosen.is_some());
         self.chosen = self.chosen.or(report.chosen);
@@ -132,7 +132,11 @@ mod tests {
 
     use super::*;
 
-    fn report(chosen: Option<Why>, ready: usize, failure: Option<LossReason>) -> ServerReport {
+    fn report(
+        chosen: Option<ChoiceReason>,
+        ready: usize,
+        failure: Option<LossReason>,
+    ) -> ServerReport {
         ServerReport {
             server: ServerId(0),
             chosen,
@@ -147,7 +151,7 @@ mod tests {
     }
 
     fn why(reports: &[ServerReport]) -> String {
-        let mut known = Known::default();
+        let mut known = ServerSummary::default();
         for report in reports {
             known.add(report);
         }
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_whose_record_stands_behind_another_says_so() {
+    fn a_server_with_a_lower_ranked_record_says_so() {
         let record = |service: &str, priority| ServerRecord {
             service: service.to_owned(),
             priority,
@@ -166,7 +170,7 @@ mod tests {
             record: Some(record("srv:example", 20)),
             withdrawn_from: None,
         };
-        let mut known = Known::default();
+        let mut known = ServerSummary::default();
         known.add(&report(None, 1, None));
         let behind = "stands by: one with a lower priority number answers";
         let beside = "stands by: another serves as well";
@@ -177,7 +181,7 @@ mod tests {
         ] {
             assert_eq!(known.why(&name, &[other]), expected);
         }
-        known.add(&report(Some(Why::Priority), 1, None));
+        known.add(&report(Some(ChoiceReason::Priority), 1, None));
         let used = known.why(&name, &[record("srv:example", 19)]);
         assert_eq!(used, "in use: its priority comes first");
     }
@@ -189,7 +193,7 @@ mod tests {
             ..ServerName::default()
         };
         let why = |report: ServerReport| {
-            let mut known = Known::default();
+            let mut known = ServerSummary::default();
             known.add(&report);
             known.why(&left, &[])
         };
@@ -198,7 +202,7 @@ mod tests {
             "withdrawn from the records: keeps its flows"
         );
         assert_eq!(
-            why(report(Some(Why::Record), 1, None)),
+            why(report(Some(ChoiceReason::FirstRecord), 1, None)),
             "withdrawn from the records: in use: first by priority and weight"
         );
         let lost = why(report(None, 0, Some(LossReason::TimedOut)));
@@ -209,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_told_by_what_it_can_do_and_why_it_is_used() {
-        let used = report(Some(Why::Faster), 1, None);
+    fn a_server_states_its_condition_and_why_it_is_used() {
+        let used = report(Some(ChoiceReason::Faster), 1, None);
         let both = [used, report(None, 1, None)];
         assert_eq!(why(&both), "in use: it is faster");
         let beside = why(&[report(None, 2, None)]);
@@ -220,15 +224,15 @@ mod tests {
         assert_eq!(why(&[report(None, 0, None)]), "is being connected to");
         let silent = ServerReport {
             unready: 1,
-            ..report(Some(Why::First), 0, None)
+            ..report(Some(ChoiceReason::FirstAnswer), 0, None)
         };
         assert_eq!(why(&[silent]), "does not answer");
     }
 
     #[test]
-    fn what_workers_know_of_a_server_is_added_up() {
-        let mut known = Known::default();
-        known.add(&report(Some(Why::First), 1, None));
+    fn server_reports_of_the_workers_are_added_up() {
+        let mut known = ServerSummary::default();
+        known.add(&report(Some(ChoiceReason::FirstAnswer), 1, None));
         known.add(&report(None, 2, None));
         let sums = (known.used_by, known.ready, known.flows, known.flows_opened);
         assert_eq!(sums, (1, 3, 2, 20));

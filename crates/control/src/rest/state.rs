@@ -7,14 +7,14 @@ use quictun_engine::report::{FlowReport, Side};
 use quictun_wire::spice::{self, Spice};
 use tokio::sync::{mpsc, oneshot};
 
-use super::clients::{Told, Uses};
+use super::clients::{ReadUsage, UsageSource};
 use super::clock::ProcessClock;
 use super::http::Limits;
 use super::preview::Preview;
 use super::readiness::Readiness;
-use super::reconnect::{Reconnect, Replace};
+use super::reconnect::{Reconnect, ReplaceConnections};
 use super::reverse::ReverseForwards;
-use super::sample::{Ask, Sample};
+use super::sample::{Sample, SampleRequest};
 use super::server_names::ServerNames;
 use crate::flow_uuids::FlowUuids;
 use crate::reload::Reloadable;
@@ -39,18 +39,18 @@ pub struct RestState {
     pub(super) limits: Limits,
     /// Names that are accepted in `Host` headers, beside addresses and `localhost`.
     pub(super) names: Vec<String>,
-    pub(super) facts: Facts,
+    pub(super) facts: ProcessFacts,
     pub(super) reload: Option<Arc<dyn Reloadable>>,
     pub(super) preview: Preview,
     /// On a client: replaces its connections.
     pub(super) reconnect: Option<Reconnect>,
     /// On a server: reports the usage of clients.
-    pub(super) uses: Option<Told>,
+    pub(super) uses: Option<UsageSource>,
 }
 
 /// Facts that follow from a process's settings, for `/v1/status`.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct ProcessFacts {
     /// The addresses that the process listens on.
     pub listen: Vec<String>,
     /// The preferred cipher suite, and the library that computes it.
@@ -69,7 +69,7 @@ impl RestState {
         side: Side,
         workers: Workers,
         settings: &ControlSettings,
-        facts: Facts,
+        facts: ProcessFacts,
         reload: Option<Arc<dyn Reloadable>>,
     ) -> Self {
         Self {
@@ -92,16 +92,16 @@ impl RestState {
 
     /// Adds the usage of clients, for a server.
     #[must_use]
-    pub fn with_uses(self, uses: Uses) -> Self {
+    pub fn with_uses(self, uses: ReadUsage) -> Self {
         Self {
-            uses: Some(Told(uses)),
+            uses: Some(UsageSource(uses)),
             ..self
         }
     }
 
     /// Adds the function by which the process replaces its connections.
     #[must_use]
-    pub fn with_reconnect(self, replace: Replace) -> Self {
+    pub fn with_reconnect(self, replace: ReplaceConnections) -> Self {
         Self {
             reconnect: Some(Reconnect::new(replace)),
             ..self
@@ -126,15 +126,18 @@ impl RestState {
 }
 
 #[derive(Debug)]
-pub(super) struct App {
+pub(super) struct RestApp {
     pub(super) state: Arc<RestState>,
-    pub(super) asks: mpsc::Sender<Ask>,
+    pub(super) requests: mpsc::Sender<SampleRequest>,
 }
 
-impl App {
+impl RestApp {
     pub(super) async fn sample(&self, detail: Detail) -> Option<Arc<Sample>> {
         let (reply, answer) = oneshot::channel();
-        self.asks.send(Ask { detail, reply }).await.ok()?;
+        self.requests
+            .send(SampleRequest { detail, reply })
+            .await
+            .ok()?;
         answer.await.ok()
     }
 }

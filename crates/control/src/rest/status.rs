@@ -15,9 +15,9 @@ use super::object::object;
 use super::reverse::ReverseForward;
 use super::sample::Sample;
 use super::servers::{Server, servers};
-use super::state::{App, RestState};
+use super::state::{RestApp, RestState};
 use super::{error, health};
-use crate::reload::{Changes, Outcome};
+use crate::reload::{Changes, ReloadOutcome};
 use crate::snapshot::Detail;
 
 object! {
@@ -47,12 +47,12 @@ object! {
         sent_bytes: u64 = sample.collected.connections().map(|it| it.bytes_sent).sum(),
         received_bytes: u64 = sample.collected.connections().map(|it| it.bytes_received).sum(),
         servers: Vec<Server> = servers(state, sample),
-        reload: Option<Latest> = state.reload.as_ref().map(|it| reloaded(it.state().latest())),
+        reload: Option<LatestReload> = state.reload.as_ref().map(|it| reloaded(it.state().latest())),
     }
 }
 
 #[derive(Serialize)]
-struct Latest {
+struct LatestReload {
     reloaded_at: Option<String>,
     reload_error: Option<String>,
     #[serde(flatten)]
@@ -66,7 +66,7 @@ struct WouldChange {
     changes: Changes,
 }
 
-pub(super) async fn status(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn status(State(app): State<Arc<RestApp>>) -> Response {
     let Some(sample) = app.sample(Detail::Counters).await else {
         return error::shutting_down();
     };
@@ -81,7 +81,7 @@ fn uptime(state: &RestState, sample: &Sample) -> Duration {
     state.clock.since_start(taken.unwrap_or_else(Instant::now))
 }
 
-fn reloaded(outcome: Option<Outcome>) -> Latest {
+fn reloaded(outcome: Option<ReloadOutcome>) -> LatestReload {
     let at = |at: SystemTime| Timestamp::try_from(at).ok().map(|at| format!("{at:.6}"));
     let reloaded_at = outcome.as_ref().and_then(|outcome| at(outcome.at));
     let (changes, reload_error) = match outcome.map(|outcome| outcome.result) {
@@ -89,7 +89,7 @@ fn reloaded(outcome: Option<Outcome>) -> Latest {
         Some(Err(error)) => (Changes::default(), Some(error)),
         None => (Changes::default(), None),
     };
-    Latest {
+    LatestReload {
         reloaded_at,
         reload_error,
         changes,
@@ -97,7 +97,7 @@ fn reloaded(outcome: Option<Outcome>) -> Latest {
 }
 
 /// Answers with the changes that a reload would make, without making them.
-pub(super) async fn reload(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn reload(State(app): State<Arc<RestApp>>) -> Response {
     let Some(reload) = &app.state.reload else {
         let text = "this process reads its configuration only when it starts";
         return error::json(StatusCode::NOT_FOUND, text);

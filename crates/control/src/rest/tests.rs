@@ -48,7 +48,7 @@ impl Server {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async {
-                let listener = Listener::new(Bound::Tcp(listener)).expect("a listener");
+                let listener = Listener::new(BoundListener::Tcp(listener)).expect("a listener");
                 serve(listener, served, wait).await;
             });
         });
@@ -129,7 +129,7 @@ fn state(side: Side, make: fn(u64) -> Vec<WorkerSnapshot>) -> RestState {
         uuids: FlowUuids { seed: [7; 16] },
         rate_window: Duration::from_millis(1),
         clock: ProcessClock::fixed(*fake::START, wall, zone),
-        ..RestState::new(side, workers, &settings, Facts::default(), None)
+        ..RestState::new(side, workers, &settings, ProcessFacts::default(), None)
             .with_uses(Box::new(fake::uses))
     }
 }
@@ -177,7 +177,7 @@ fn check_fields(section: &str, value: &serde_json::Value) {
 }
 
 #[test]
-fn metrics_are_served_in_the_format_that_is_asked_for() {
+fn metrics_are_served_in_the_requested_format() {
     let server = Server::start(state(Side::Server, fake::snapshots));
     let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let text = "text/plain; version=0.0.4; charset=utf-8";
@@ -204,7 +204,7 @@ fn metrics_are_served_in_the_format_that_is_asked_for() {
 }
 
 #[test]
-fn an_unknown_path_says_which_there_are() {
+fn an_unknown_path_is_answered_with_the_known_ones() {
     let response = Server::start(state(Side::Server, fake::snapshots)).get("/tunnel");
     assert_eq!(response.status(), "404");
     assert!(response.body.contains("/tunnels"), "{}", response.body);

@@ -15,8 +15,8 @@ use serde::Serialize;
 use super::clock::seconds;
 use super::error;
 use super::object::object;
-use super::sample::Rate;
-use super::state::{App, RestState};
+use super::sample::FlowRate;
+use super::state::{RestApp, RestState};
 use crate::snapshot::{Detail, WorkerSnapshot};
 
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ struct Bonds<'a> {
     workers_silent: &'a [usize],
 }
 
-pub(super) async fn tunnels(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn tunnels(State(app): State<Arc<RestApp>>) -> Response {
     let Some(sample) = app.sample(Detail::Flows).await else {
         return error::shutting_down();
     };
@@ -56,7 +56,7 @@ pub(super) async fn tunnels(State(app): State<Arc<App>>) -> Response {
     .into_response()
 }
 
-pub(super) async fn connections(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn connections(State(app): State<Arc<RestApp>>) -> Response {
     let Some(sample) = app.sample(Detail::Counters).await else {
         return error::shutting_down();
     };
@@ -78,7 +78,7 @@ pub(super) async fn connections(State(app): State<Arc<App>>) -> Response {
     .into_response()
 }
 
-pub(super) async fn bonds(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn bonds(State(app): State<Arc<RestApp>>) -> Response {
     let Some(sample) = app.sample(Detail::Counters).await else {
         return error::shutting_down();
     };
@@ -100,7 +100,7 @@ fn known(text: &str) -> Option<&str> {
 
 object! {
     struct Tunnel<'a>,
-    fn tunnel(state: &RestState, snapshot: &WorkerSnapshot, flow: &'a FlowReport, rate: Rate) {
+    fn tunnel(state: &RestState, snapshot: &WorkerSnapshot, flow: &'a FlowReport, rate: FlowRate) {
         id: String = state.uuids.of(snapshot.worker, flow.id),
         worker: usize = snapshot.worker,
         connection: u64 = flow.connection.0,

@@ -20,7 +20,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::peer::{Counts, Peer, Phase};
+use super::peer::{HostilePeer, PeerCounts, PeerState};
 use super::session::{self, Tamper};
 
 /// The number of batches that one connection may send before others have their turn.
@@ -40,7 +40,7 @@ const SEGMENTS: usize = 65_000 / MTU as usize;
 
 /// Selects which packets of the server the attacker processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hears {
+pub enum ProcessedPackets {
     /// The attacker processes all packets.
     #[default]
     All,
@@ -52,7 +52,7 @@ pub enum Hears {
 
 /// The behaviour of a crowd.
 #[derive(Clone, Debug)]
-pub struct Manner {
+pub struct CrowdBehaviour {
     /// The application protocol that the client offers (ALPN).
     pub protocol: &'static [u8],
     /// The number of source addresses.
@@ -60,7 +60,7 @@ pub struct Manner {
     /// Changes made to packets before they are sent.
     pub tamper: Tamper,
     /// The server's packets that the attacker processes.
-    pub hears: Hears,
+    pub hears: ProcessedPackets,
     /// Whether streams are read beyond their first byte.
     pub reads: bool,
     /// Connection-level flow-control credit for the server, in bytes.
@@ -69,13 +69,13 @@ pub struct Manner {
     pub stream_credit: u64,
 }
 
-impl Default for Manner {
+impl Default for CrowdBehaviour {
     fn default() -> Self {
         Self {
             protocol: NATIVE,
             sources: 1,
             tamper: Tamper::default(),
-            hears: Hears::All,
+            hears: ProcessedPackets::All,
             reads: true,
             credit: 1 << 20,
             stream_credit: 1 << 20,
@@ -90,14 +90,14 @@ pub const NATIVE: &[u8] = b"quictun/1";
 #[derive(Debug)]
 pub struct Crowd {
     server: SocketAddr,
-    manner: Manner,
+    behaviour: CrowdBehaviour,
     /// The server's initial connection-level credit in bytes (`initial_max_data`); 0 until it is announced.
     granted: Arc<AtomicU64>,
     endpoint: Endpoint,
     config: ClientConfig,
-    sources: Vec<Source>,
+    sources: Vec<SourceSocket>,
     epoll: OwnedFd,
-    peers: Vec<Peer>,
+    peers: Vec<HostilePeer>,
     by_handle: BTreeMap<usize, usize>,
     timers: BTreeSet<(Instant, usize)>,
     dirty: Vec<usize>,
@@ -105,7 +105,7 @@ pub struct Crowd {
 }
 
 #[derive(Debug)]
-struct Source {
+struct SourceSocket {
     socket: UdpSocket,
     state: UdpSocketState,
 }
@@ -116,12 +116,12 @@ impl Crowd {
     /// # Errors
     ///
     /// Fails if a socket cannot be created or the TLS configuration is invalid.
-    pub fn new(server: SocketAddr, manner: Manner) -> Result<Self> {
+    pub fn new(server: SocketAddr, behaviour: CrowdBehaviour) -> Result<Self> {
         let granted = Arc::<AtomicU64>::default();
-        let tamper = manner.tamper.clone();
-        let crypto = session::client_config(manner.protocol, tamper, granted.clone())?;
+        let tamper = behaviour.tamper.clone();
+        let crypto = session::client_config(behaviour.protocol, tamper, granted.clone())?;
         let mut transport = TransportConfig::default();
-        let credit = VarInt::from_u64(manner.credit)?;
+        let credit = VarInt::from_u64(behaviour.credit)?;
         let mut congestion = CubicConfig::default();
         // A hostile client skips slow start.
         congestion.initial_window(SEND_WINDOW);
@@ -129,7 +129,7 @@ impl Crowd {
             .initial_mtu(MTU)
             .mtu_discovery_config(None)
             .send_window(SEND_WINDOW)
-            .stream_receive_window(VarInt::from_u64(manner.stream_credit)?)
+            .stream_receive_window(VarInt::from_u64(behaviour.stream_credit)?)
             .receive_window(credit)
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -139,15 +139,15 @@ impl Crowd {
         config.transport_config(Arc::new(transport));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut sources = Vec::new();
-        for number in 0..manner.sources {
-            let source = Source::new(source_address(number))?;
+        for number in 0..behaviour.sources {
+            let source = SourceSocket::new(source_address(number))?;
             let data = EventData::new_u64(number as u64);
             epoll::add(&epoll, &source.socket, data, EventFlags::IN)?;
             sources.push(source);
         }
         Ok(Self {
             server,
-            manner,
+            behaviour,
             granted,
             endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None),
             config,
@@ -173,21 +173,25 @@ impl Crowd {
             self.endpoint
                 .connect(Instant::now(), config, self.server, "attacked.test")?;
         let source = number % self.sources.len();
-        self.peers
-            .push(Peer::new(connection, handle, source, self.manner.reads));
+        self.peers.push(HostilePeer::new(
+            connection,
+            handle,
+            source,
+            self.behaviour.reads,
+        ));
         self.by_handle.insert(handle.0, number);
         self.dirty.push(number);
         Ok(number)
     }
 
     /// Returns a connection, and marks it to be served in the next turn.
-    pub fn peer(&mut self, number: usize) -> &mut Peer {
+    pub fn peer(&mut self, number: usize) -> &mut HostilePeer {
         mark(&mut self.peers[number], number, &mut self.dirty);
         &mut self.peers[number]
     }
 
     /// Returns all connections of the crowd.
-    pub fn peers(&self) -> &[Peer] {
+    pub fn peers(&self) -> &[HostilePeer] {
         &self.peers
     }
 
@@ -198,7 +202,7 @@ impl Crowd {
 
     /// Returns the number of established connections.
     pub fn connected(&self) -> usize {
-        let connected = |peer: &&Peer| *peer.phase() == Phase::Connected;
+        let connected = |peer: &&HostilePeer| *peer.phase() == PeerState::Connected;
         self.peers.iter().filter(connected).count()
     }
 
@@ -206,7 +210,7 @@ impl Crowd {
     pub fn losses(&self) -> BTreeMap<&str, usize> {
         let mut losses = BTreeMap::new();
         for peer in &self.peers {
-            if let Phase::Lost(reason) = peer.phase() {
+            if let PeerState::Lost(reason) = peer.phase() {
                 *losses.entry(reason.as_str()).or_default() += 1;
             }
         }
@@ -214,9 +218,9 @@ impl Crowd {
     }
 
     /// Returns the counts of all connections, summed.
-    pub fn counts(&self) -> Counts {
-        let mut sum = Counts::default();
-        for counts in self.peers.iter().map(Peer::counts) {
+    pub fn counts(&self) -> PeerCounts {
+        let mut sum = PeerCounts::default();
+        for counts in self.peers.iter().map(HostilePeer::counts) {
             sum.answered += counts.answered;
             sum.refused += counts.refused;
             sum.poured += counts.poured;
@@ -225,12 +229,12 @@ impl Crowd {
         sum
     }
 
-    /// Handles due timers and pending output, then waits at most `patience` for datagrams.
+    /// Handles due timers and pending output, then waits at most `timeout` for datagrams.
     ///
     /// # Errors
     ///
     /// Fails if sending, receiving or polling fails.
-    pub fn turn(&mut self, patience: Duration) -> Result<()> {
+    pub fn turn(&mut self, timeout: Duration) -> Result<()> {
         let now = Instant::now();
         while let Some(&(at, number)) = self.timers.first() {
             if at > now {
@@ -246,9 +250,9 @@ impl Crowd {
             self.serve(number, now)?;
         }
         let next = self.timers.first().map(|(at, _)| *at);
-        let until = next.map_or(patience, |at| at.saturating_duration_since(now));
+        let until = next.map_or(timeout, |at| at.saturating_duration_since(now));
         let wait = if self.dirty.is_empty() {
-            until.min(patience)
+            until.min(timeout)
         } else {
             Duration::ZERO
         };
@@ -309,7 +313,7 @@ impl Crowd {
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break,
                     Err(error) => return Err(error).context("receiving"),
                 };
-                if self.manner.hears.takes(self.buffer[0]) {
+                if self.behaviour.hears.takes(self.buffer[0]) {
                     self.handle(from, BytesMut::from(&self.buffer[..read]));
                 }
             }
@@ -337,13 +341,13 @@ impl Crowd {
     }
 }
 
-fn mark(peer: &mut Peer, number: usize, dirty: &mut Vec<usize>) {
+fn mark(peer: &mut HostilePeer, number: usize, dirty: &mut Vec<usize>) {
     if !std::mem::replace(&mut peer.dirty, true) {
         dirty.push(number);
     }
 }
 
-impl Hears {
+impl ProcessedPackets {
     /// Returns true if a datagram with this first byte is processed.
     fn takes(self, first: u8) -> bool {
         match self {
@@ -355,7 +359,7 @@ impl Hears {
     }
 }
 
-impl Source {
+impl SourceSocket {
     fn new(address: Ipv4Addr) -> Result<Self> {
         let socket = UdpSocket::bind((address, 0)).with_context(|| format!("binding {address}"))?;
         socket.set_nonblocking(true)?;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::crowd::{Hears, Manner};
-use super::ground::Trust;
-use super::outcome::Outcome;
-use super::stage::{self, Terms};
+use super::crowd::{CrowdBehaviour, ProcessedPackets};
+use super::outcome::AttackOutcome;
+use super::run::{self, AttackOptions};
+use super::victim::Trust;
 
 /// Initial packets sent at once: fewer than a socket buffer holds.
 const WAVE: usize = 64;
@@ -16,20 +16,20 @@ const WAVE: usize = 64;
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
+/// Fails as [`run::attack`] does.
 pub fn strangers(
-    terms: &Terms,
+    terms: &AttackOptions,
     connections: usize,
     sources: usize,
     stay: Duration,
-) -> Result<Outcome> {
-    let manner = Manner {
+) -> Result<AttackOutcome> {
+    let behaviour = CrowdBehaviour {
         sources: sources.min(connections).max(1),
-        ..Manner::default()
+        ..CrowdBehaviour::default()
     };
-    stage::attack("strangers", Trust::Secret, terms, manner, 0, |stage| {
-        stage.connect(connections)?;
-        stage.hold(stay)
+    run::attack("strangers", Trust::Secret, terms, behaviour, 0, |run| {
+        run.connect(connections)?;
+        run.hold(stay)
     })
 }
 
@@ -37,30 +37,30 @@ pub fn strangers(
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
+/// Fails as [`run::attack`] does.
 pub fn initials(
-    terms: &Terms,
+    terms: &AttackOptions,
     connections: usize,
     sources: usize,
     follow_retry: bool,
-) -> Result<Outcome> {
+) -> Result<AttackOutcome> {
     let (name, hears) = if follow_retry {
-        ("retry-flood", Hears::Retry)
+        ("retry-flood", ProcessedPackets::Retry)
     } else {
-        ("initials", Hears::Nothing)
+        ("initials", ProcessedPackets::Nothing)
     };
-    let manner = Manner {
+    let behaviour = CrowdBehaviour {
         sources: sources.min(connections).max(1),
         hears,
-        ..Manner::default()
+        ..CrowdBehaviour::default()
     };
-    stage::attack(name, Trust::Secret, terms, manner, 0, |stage| {
+    run::attack(name, Trust::Secret, terms, behaviour, 0, |run| {
         for number in 1..=connections {
-            stage.crowd.connect()?;
-            if number.is_multiple_of(WAVE) && !stage.turn()? {
+            run.crowd.connect()?;
+            if number.is_multiple_of(WAVE) && !run.turn()? {
                 break;
             }
         }
-        stage.until_quiet()
+        run.until_quiet()
     })
 }

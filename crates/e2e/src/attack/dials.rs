@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::crowd::Manner;
-use super::ground::Trust;
-use super::outcome::Outcome;
+use super::crowd::CrowdBehaviour;
+use super::outcome::AttackOutcome;
 use super::process;
-use super::stage::{self, Terms};
+use super::run::{self, AttackOptions};
 use super::targets::open_frame;
+use super::victim::Trust;
 use quictun_testbed::application::BlackHole;
 
 /// The time limit for dials to start; a dial that has not started by then never starts.
@@ -22,31 +22,31 @@ const AFTER: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn open_reset(terms: &Terms, flows: u64) -> Result<Outcome> {
+/// Fails as [`run::attack`] does.
+pub fn open_reset(terms: &AttackOptions, flows: u64) -> Result<AttackOutcome> {
     let hole = BlackHole::new()?;
     let open = open_frame(&hole.target())?;
-    let manner = Manner::default();
-    stage::attack("open-reset", Trust::Open, terms, manner, flows, |stage| {
-        stage.connect(1)?;
-        while stage.opened < flows && stage.goes_on() {
+    let behaviour = CrowdBehaviour::default();
+    run::attack("open-reset", Trust::Open, terms, behaviour, flows, |run| {
+        run.connect(1)?;
+        while run.opened < flows && run.goes_on() {
             let mut wave = Vec::new();
-            while stage.opened < flows
-                && let Some(stream) = stage.open(0)
+            while run.opened < flows
+                && let Some(stream) = run.open(0)
             {
-                stage.crowd.peer(0).write(stream, &open);
+                run.crowd.peer(0).write(stream, &open);
                 wave.push(stream);
             }
             let (before, begun) = (process::syn_sent()?, Instant::now());
             while begun.elapsed() < BEGINS && process::syn_sent()? < before + wave.len() {
-                stage.flush()?;
+                run.flush()?;
             }
             for stream in wave {
-                stage.crowd.peer(0).reset(stream);
+                run.crowd.peer(0).reset(stream);
             }
-            stage.flush()?;
+            run.flush()?;
         }
-        stage.hold(AFTER)?;
-        stage.note_left()
+        run.hold(AFTER)?;
+        run.note_left()
     })
 }

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use quictun_sys::set_sysctl;
 use quinn_proto::{StreamId, VarInt};
 
-use super::crowd::Manner;
+use super::crowd::CrowdBehaviour;
 use super::frame;
-use super::ground::Trust;
-use super::outcome::Outcome;
-use super::peer::Phase;
+use super::outcome::AttackOutcome;
+use super::peer::PeerState;
+use super::run::{self, AttackOptions, AttackRun};
 use super::session::{self, Tamper};
-use super::stage::{self, Stage, Terms};
 use super::targets::{self, Targets, open_frame};
+use super::victim::Trust;
 
 /// The maximum number of datagrams in one send call; one in each such batch carries data.
 const SEGMENTS: usize = 40;
@@ -26,7 +26,7 @@ const HEADER_MAX: usize = 1 + 8 + 8 + 2;
 
 /// The way in which the data is expensive to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum FragmentPattern {
     /// Every datagram is full of single bytes with gaps between them.
     Gaps,
     /// One datagram per batch carries one byte after a gap, the others carry PING.
@@ -39,62 +39,94 @@ enum Way {
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn tiny_gaps(terms: &Terms, connections: usize, streams: u64) -> Result<Outcome> {
-    run(terms, "tiny-gaps", connections, streams, Way::Gaps)
+/// Fails as [`run::attack`] does.
+pub fn tiny_gaps(terms: &AttackOptions, connections: usize, streams: u64) -> Result<AttackOutcome> {
+    run(
+        terms,
+        "tiny-gaps",
+        connections,
+        streams,
+        FragmentPattern::Gaps,
+    )
 }
 
 /// Sends batches of datagrams of which one carries one byte.
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn pinned_batches(terms: &Terms, connections: usize, streams: u64) -> Result<Outcome> {
-    run(terms, "pinned-batches", connections, streams, Way::Byte)
+/// Fails as [`run::attack`] does.
+pub fn pinned_batches(
+    terms: &AttackOptions,
+    connections: usize,
+    streams: u64,
+) -> Result<AttackOutcome> {
+    run(
+        terms,
+        "pinned-batches",
+        connections,
+        streams,
+        FragmentPattern::Byte,
+    )
 }
 
 /// Sends batches of datagrams of which one is full of data, for targets that do not read.
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn pinned_packets(terms: &Terms, connections: usize, streams: u64) -> Result<Outcome> {
-    run(terms, "pinned-packets", connections, streams, Way::Packet)
+/// Fails as [`run::attack`] does.
+pub fn pinned_packets(
+    terms: &AttackOptions,
+    connections: usize,
+    streams: u64,
+) -> Result<AttackOutcome> {
+    run(
+        terms,
+        "pinned-packets",
+        connections,
+        streams,
+        FragmentPattern::Packet,
+    )
 }
 
-fn run(terms: &Terms, name: &str, connections: usize, streams: u64, way: Way) -> Result<Outcome> {
+fn run(
+    terms: &AttackOptions,
+    name: &str,
+    connections: usize,
+    streams: u64,
+    way: FragmentPattern,
+) -> Result<AttackOutcome> {
     let sink = targets::sink()?;
     let mut stalled = match way {
-        Way::Gaps | Way::Byte => None,
-        Way::Packet => Some(Targets::stalled(connections * usize::try_from(streams)?)?),
+        FragmentPattern::Gaps | FragmentPattern::Byte => None,
+        FragmentPattern::Packet => Some(Targets::stalled(connections * usize::try_from(streams)?)?),
     };
     let tamper = Tamper {
         frames: true,
         ..Tamper::default()
     };
-    let manner = Manner {
+    let behaviour = CrowdBehaviour {
         tamper,
-        ..Manner::default()
+        ..CrowdBehaviour::default()
     };
     let flows = connections as u64 * streams;
-    stage::attack(name, Trust::Open, terms, manner, flows, |stage| {
-        if way == Way::Packet {
+    run::attack(name, Trust::Open, terms, behaviour, flows, |run| {
+        if way == FragmentPattern::Packet {
             // With small send buffers the kernel takes little, so unread data stays in the server process.
             set_sysctl("net/ipv4/tcp_wmem", "4096 4096 4096")?;
         }
-        stage.connect(connections)?;
+        run.connect(connections)?;
         let mut writers = Vec::new();
         for peer in 0..connections {
             let (mut opened, mut spent) = (Vec::new(), 0);
             while (opened.len() as u64) < streams
-                && let Some(stream) = stage.open(peer)
+                && let Some(stream) = run.open(peer)
             {
                 let open = match &mut stalled {
                     None => open_frame(&sink.target())?,
                     Some(targets) => open_frame(targets.next_target())?,
                 };
-                stage.crowd.peer(peer).write(stream, &open);
-                let gap = u64::from(way != Way::Packet);
+                run.crowd.peer(peer).write(stream, &open);
+                let gap = u64::from(way != FragmentPattern::Packet);
                 let next = open.len() as u64 + gap;
                 opened.push((stream, next));
                 spent += next;
@@ -103,14 +135,14 @@ fn run(terms: &Terms, name: &str, connections: usize, streams: u64, way: Way) ->
                 streams: opened,
                 next: 0,
                 in_batch: 0,
-                credit: stage.crowd.granted().saturating_sub(spent),
+                credit: run.crowd.granted().saturating_sub(spent),
                 kept: None,
                 way,
             });
         }
-        stage.flush()?;
-        while send(stage, &mut writers)? {}
-        stage.until_quiet()
+        run.flush()?;
+        while send(run, &mut writers)? {}
+        run.until_quiet()
     })
 }
 
@@ -125,7 +157,7 @@ struct Writer {
     credit: u64,
     /// Content that did not fit into the send queue and is sent next.
     kept: Option<Bytes>,
-    way: Way,
+    way: FragmentPattern,
 }
 
 impl Writer {
@@ -136,14 +168,16 @@ impl Writer {
         }
         let mut frames = Vec::with_capacity(room);
         match (self.way, self.in_batch) {
-            (Way::Gaps, _) => {
+            (FragmentPattern::Gaps, _) => {
                 while frames.len() + BYTE_FRAME <= room && self.put(&mut frames, 1, 1).is_some() {}
             }
-            (Way::Byte, 0) => self.put(&mut frames, 1, 1)?,
-            (Way::Packet, 0) => self.put(&mut frames, room.saturating_sub(HEADER_MAX), 0)?,
-            (Way::Byte | Way::Packet, _) => frames.push(frame::PING),
+            (FragmentPattern::Byte, 0) => self.put(&mut frames, 1, 1)?,
+            (FragmentPattern::Packet, 0) => {
+                self.put(&mut frames, room.saturating_sub(HEADER_MAX), 0)?;
+            }
+            (FragmentPattern::Byte | FragmentPattern::Packet, _) => frames.push(frame::PING),
         }
-        if self.way != Way::Gaps {
+        if self.way != FragmentPattern::Gaps {
             self.in_batch = (self.in_batch + 1) % SEGMENTS;
             // All datagrams of a batch have the same size.
             frames.resize(room, 0);
@@ -171,18 +205,18 @@ impl Writer {
 }
 
 /// Lets every connection send as much as it may; returns true if some data is left to send.
-fn send(stage: &mut Stage<'_>, writers: &mut [Writer]) -> Result<bool> {
+fn send(run: &mut AttackRun<'_>, writers: &mut [Writer]) -> Result<bool> {
     let mut left = false;
     for (peer, writer) in writers.iter_mut().enumerate() {
-        let peer = stage.crowd.peer(peer);
+        let peer = run.crowd.peer(peer);
         let room = peer.frame_room().saturating_sub(session::DISGUISE);
         while let Some(content) = writer.content(room) {
             if !peer.send_frames(content.clone()) {
                 writer.kept = Some(content);
-                left |= *peer.phase() == Phase::Connected;
+                left |= *peer.phase() == PeerState::Connected;
                 break;
             }
         }
     }
-    Ok(stage.turn()? && left)
+    Ok(run.turn()? && left)
 }

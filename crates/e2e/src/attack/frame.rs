@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stream_frames_are_found_behind_others() {
+    fn stream_frames_are_found_after_other_frames() {
         // An ACK of one range, PING, PADDING.
         let mut payload = vec![0x02, 0x05, 0x00, 0x00, 0x02, PING, 0x00];
         let start = payload.len();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_ends_the_search() {
+    fn a_truncated_frame_ends_the_search() {
         let mut payload = Vec::new();
         put_stream(&mut payload, 0, 0, b"abc", false);
         payload.pop();

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use super::crowd::Manner;
-use super::ground::Trust;
-use super::outcome::Outcome;
+use super::crowd::CrowdBehaviour;
+use super::outcome::AttackOutcome;
+use super::run::{self, AttackOptions, AttackRun};
 use super::session::Tamper;
-use super::stage::{self, Stage, Terms};
 use super::targets::{self, open_frame};
+use super::victim::Trust;
 
 /// The start of an OPEN: the type, a body length of 4096 bytes, a target length of 1024 (PROTOCOL OPEN-7, OPEN-11).
 const LONG_OPEN: [u8; 5] = [0x01, 0x50, 0x00, 0x44, 0x00];
@@ -28,17 +28,21 @@ pub enum Missing {
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn first_byte_missing(terms: &Terms, flows: u64, missing: Missing) -> Result<Outcome> {
+/// Fails as [`run::attack`] does.
+pub fn first_byte_missing(
+    terms: &AttackOptions,
+    flows: u64,
+    missing: Missing,
+) -> Result<AttackOutcome> {
     let sink = targets::sink()?;
     let open = open_frame(&sink.target())?;
     let (name, at) = match missing {
         Missing::OfStream => ("first-byte-missing of-stream", 0),
         Missing::AfterOpen => ("first-byte-missing after-open", open.len()),
     };
-    stage::attack(name, Trust::Open, terms, withholding(at), flows, |stage| {
-        stage.connect(1)?;
-        fill(stage, flows, &open, at)
+    run::attack(name, Trust::Open, terms, withholding(at), flows, |run| {
+        run.connect(1)?;
+        fill(run, flows, &open, at)
     })
 }
 
@@ -46,19 +50,19 @@ pub fn first_byte_missing(terms: &Terms, flows: u64, missing: Missing) -> Result
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn unfinished_opens(terms: &Terms, strangers: usize) -> Result<Outcome> {
+/// Fails as [`run::attack`] does.
+pub fn unfinished_opens(terms: &AttackOptions, strangers: usize) -> Result<AttackOutcome> {
     let mut open = LONG_OPEN.to_vec();
     open.resize(BEGUN, b'a');
-    stage::attack(
+    run::attack(
         "unfinished-opens",
         Trust::Secret,
         terms,
         withholding(BEGUN),
         0,
-        |stage| {
-            stage.connect(strangers)?;
-            fill(stage, u64::MAX, &open, BEGUN)
+        |run| {
+            run.connect(strangers)?;
+            fill(run, u64::MAX, &open, BEGUN)
         },
     )
 }
@@ -67,47 +71,47 @@ pub fn unfinished_opens(terms: &Terms, strangers: usize) -> Result<Outcome> {
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn tiny_streams(terms: &Terms, streams: u64) -> Result<Outcome> {
-    let manner = Manner::default();
-    stage::attack("tiny-streams", Trust::Secret, terms, manner, 0, |stage| {
-        stage.connect(1)?;
-        while stage.opened < streams {
-            let before = stage.opened;
-            while stage.opened < streams
-                && let Some(stream) = stage.open(0)
+/// Fails as [`run::attack`] does.
+pub fn tiny_streams(terms: &AttackOptions, streams: u64) -> Result<AttackOutcome> {
+    let behaviour = CrowdBehaviour::default();
+    run::attack("tiny-streams", Trust::Secret, terms, behaviour, 0, |run| {
+        run.connect(1)?;
+        while run.opened < streams {
+            let before = run.opened;
+            while run.opened < streams
+                && let Some(stream) = run.open(0)
             {
-                stage.crowd.peer(0).write(stream, &LONG_OPEN[..1]);
+                run.crowd.peer(0).write(stream, &LONG_OPEN[..1]);
             }
-            stage.flush()?;
-            if stage.opened == before || !stage.goes_on() {
+            run.flush()?;
+            if run.opened == before || !run.goes_on() {
                 break;
             }
         }
-        stage.until_quiet()
+        run.until_quiet()
     })
 }
 
-fn withholding(at: usize) -> Manner {
+fn withholding(at: usize) -> CrowdBehaviour {
     let at = at as u64;
     let tamper = Tamper {
         withhold: at..at + 1,
         ..Tamper::default()
     };
-    Manner {
+    CrowdBehaviour {
         tamper,
-        ..Manner::default()
+        ..CrowdBehaviour::default()
     }
 }
 
 /// Opens up to `flows` streams on every connection, and sends all data that the credit allows on each, except the byte
 /// `at`.
-fn fill(stage: &mut Stage<'_>, flows: u64, start: &[u8], at: usize) -> Result<()> {
+fn fill(run: &mut AttackRun<'_>, flows: u64, start: &[u8], at: usize) -> Result<()> {
     let mut streams = Vec::new();
-    for peer in 0..stage.crowd.peers().len() {
+    for peer in 0..run.crowd.peers().len() {
         let mut open = 0;
         while open < flows
-            && let Some(stream) = stage.open(peer)
+            && let Some(stream) = run.open(peer)
         {
             streams.push((peer, stream));
             open += 1;
@@ -120,12 +124,12 @@ fn fill(stage: &mut Stage<'_>, flows: u64, start: &[u8], at: usize) -> Result<()
             continue;
         }
         for &(peer, stream) in &streams {
-            stage.crowd.peer(peer).write(stream, part);
+            run.crowd.peer(peer).write(stream, part);
         }
-        stage.flush()?;
+        run.flush()?;
     }
     for &(peer, stream) in &streams {
-        stage.crowd.peer(peer).pour(stream);
+        run.crowd.peer(peer).pour(stream);
     }
-    stage.until_quiet()
+    run.until_quiet()
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::ground::Ground;
-use quictun_testbed::connection::{Endpoint, PATIENCE};
+use super::victim::Victim;
+use quictun_testbed::connection::{Endpoint, TIMEOUT};
 
 /// A flow without an answer after this time counts as failed.
 pub const GIVES_UP: Duration = Duration::from_secs(8);
@@ -21,7 +21,7 @@ const FLOWS_A_CLIENT: usize = 8;
 
 /// How flows were served.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Service {
+pub struct ServiceTimes {
     /// Flows that got their byte back.
     pub served: u64,
     /// Flows that did not get their byte back.
@@ -30,7 +30,7 @@ pub struct Service {
     pub worst_ms: u64,
 }
 
-impl Service {
+impl ServiceTimes {
     /// Returns the longest wait for the first byte, in milliseconds. A failed flow counts with [`GIVES_UP`].
     pub fn longest_ms(&self) -> u64 {
         let given_up = u64::try_from(GIVES_UP.as_millis()).unwrap_or(u64::MAX);
@@ -55,47 +55,47 @@ impl Service {
 
 /// The results of the client that existed before the attack, and of clients that start during it.
 #[derive(Debug, Default)]
-pub struct Honest {
+pub struct HonestClients {
     over: AtomicBool,
-    known: Mutex<Service>,
-    newcomers: Mutex<Service>,
+    known: Mutex<ServiceTimes>,
+    newcomers: Mutex<ServiceTimes>,
 }
 
-impl Honest {
-    /// Sends flows through honest clients until [`Honest::stop`].
+impl HonestClients {
+    /// Sends flows through honest clients until [`HonestClients::stop`].
     ///
     /// # Errors
     ///
     /// Fails if a client does not start.
-    pub fn run(&self, ground: &Ground) -> Result<()> {
+    pub fn run(&self, victim: &Victim) -> Result<()> {
         while !self.over.load(Ordering::Relaxed) {
             for _ in 0..FLOWS_A_CLIENT {
                 if self.over.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                note(&self.known, || first_byte(ground.forward()));
+                note(&self.known, || first_byte(victim.forward()));
                 std::thread::park_timeout(PAUSE);
             }
             // A client starts even if it cannot reach its server.
-            let mut client = ground.client_to(ground.echo())?;
-            client.program.hush();
+            let mut client = victim.client_to(victim.echo())?;
+            client.program.silence();
             note(&self.newcomers, || first_byte(&client.forward));
         }
         Ok(())
     }
 
-    /// Ends [`Honest::run`] after its current flow.
+    /// Ends [`HonestClients::run`] after its current flow.
     pub fn stop(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
     /// Returns how the client that existed before the attack was served.
-    pub fn known(&self) -> Service {
+    pub fn known(&self) -> ServiceTimes {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how clients that started during the attack were served.
-    pub fn newcomers(&self) -> Service {
+    pub fn newcomers(&self) -> ServiceTimes {
         *self
             .newcomers
             .lock()
@@ -103,7 +103,7 @@ impl Honest {
     }
 }
 
-fn note(service: &Mutex<Service>, flow: impl FnOnce() -> Result<Duration>) {
+fn note(service: &Mutex<ServiceTimes>, flow: impl FnOnce() -> Result<Duration>) {
     let waited = flow();
     service
         .lock()
@@ -113,10 +113,10 @@ fn note(service: &Mutex<Service>, flow: impl FnOnce() -> Result<Duration>) {
 
 /// Sends one byte to an echo and waits for it; returns the elapsed time.
 fn first_byte(forward: &Endpoint) -> Result<Duration> {
-    debug_assert!(GIVES_UP < PATIENCE, "GIVES_UP exceeds PATIENCE");
+    debug_assert!(GIVES_UP < TIMEOUT, "GIVES_UP exceeds TIMEOUT");
     let started = Instant::now();
     let mut connection = forward.connect()?;
-    connection.set_patience(GIVES_UP)?;
+    connection.set_timeout(GIVES_UP)?;
     connection.write_all(b"?")?;
     connection.read_exact(&mut [0; 1])?;
     Ok(started.elapsed())

@@ -6,9 +6,9 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use super::held::Missing;
-use super::outcome::Outcome;
-use super::stage::Terms;
-use super::unread::Way;
+use super::outcome::AttackOutcome;
+use super::run::AttackOptions;
+use super::unread::UnreadSide;
 use super::{crowding, dials, fragments, held, unread};
 
 /// The memory growth allowed to a server with the default budget under ten thousand strangers.
@@ -60,7 +60,7 @@ pub enum Attack {
         flows: u64,
         /// The side that does not take the data. By default, the attack tries all of them in turn.
         #[arg(long, value_enum)]
-        way: Option<Way>,
+        way: Option<UnreadSide>,
     },
     /// Downloads of which one early packet is never acknowledged.
     NoAcks {
@@ -177,9 +177,13 @@ impl Attack {
     /// # Errors
     ///
     /// Fails if a server does not start or an attack cannot be made.
-    pub fn run(&self, terms: &Terms, tell: &mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>> {
+    pub fn run(
+        &self,
+        terms: &AttackOptions,
+        tell: &mut dyn FnMut(&AttackOutcome),
+    ) -> Result<Vec<AttackOutcome>> {
         let mut outcomes = Vec::new();
-        let mut add = |outcome: Outcome| {
+        let mut add = |outcome: AttackOutcome| {
             tell(&outcome);
             outcomes.push(outcome);
         };
@@ -195,7 +199,14 @@ impl Attack {
                 flows,
                 way,
             } => {
-                for way in chosen(way, &[Way::Upload, Way::Unread, Way::Unacknowledged]) {
+                for way in chosen(
+                    way,
+                    &[
+                        UnreadSide::Upload,
+                        UnreadSide::Unread,
+                        UnreadSide::Unacknowledged,
+                    ],
+                ) {
                     add(unread::stalled(terms, connections, flows, way)?);
                 }
             }
@@ -205,7 +216,7 @@ impl Attack {
     }
 
     /// Runs an attack that has a single variant.
-    fn run_one(&self, terms: &Terms) -> Result<Outcome> {
+    fn run_one(&self, terms: &AttackOptions) -> Result<AttackOutcome> {
         match *self {
             Self::UnfinishedOpens { strangers } => held::unfinished_opens(terms, strangers),
             Self::TinyStreams { streams } => held::tiny_streams(terms, streams),
@@ -248,10 +259,14 @@ impl Attack {
 /// # Errors
 ///
 /// Fails if a server does not start or an attack cannot be made.
-pub fn all(terms: &Terms, budgets: &[u64], tell: &mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>> {
+pub fn all(
+    terms: &AttackOptions,
+    budgets: &[u64],
+    tell: &mut dyn FnMut(&AttackOutcome),
+) -> Result<Vec<AttackOutcome>> {
     let mut outcomes = Vec::new();
     for &budget in budgets {
-        let terms = Terms {
+        let terms = AttackOptions {
             budget: Some(budget),
             ..terms.clone()
         };
@@ -259,7 +274,7 @@ pub fn all(terms: &Terms, budgets: &[u64], tell: &mut dyn FnMut(&Outcome)) -> Re
             outcomes.extend(attack.run(&terms, tell)?);
         }
     }
-    let terms = Terms {
+    let terms = AttackOptions {
         budget: None,
         limit: Some(STRANGERS_LIMIT),
         ..terms.clone()

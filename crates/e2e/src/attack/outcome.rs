@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::honest::Service;
+use super::honest::ServiceTimes;
 
 /// The number of bytes by which a server may grow beyond its budget: for stacks, tables and memory that allocators
 /// keep.
@@ -18,7 +18,7 @@ pub const DESCRIPTORS_LEFT: usize = 4;
 
 /// The remains of flows a second after they were reset.
 #[derive(Clone, Copy, Debug)]
-pub struct Left {
+pub struct Remains {
     /// TCP sockets that wait for an answer to their SYN.
     pub syn_sent: usize,
     /// The number of descriptors in excess of those before the attack.
@@ -27,7 +27,7 @@ pub struct Left {
 
 /// The result of one attack on one server.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct AttackOutcome {
     /// The attack's name and variant.
     pub attack: String,
     /// The server's budget in bytes; `None` for its default.
@@ -50,11 +50,11 @@ pub struct Outcome {
     /// that peer is gone (PROTOCOL MEMORY-1). If clients are known, unknown peers never keep them out.
     pub open: bool,
     /// Service of the honest client that existed before the attack, and of those that started during it.
-    pub honest: [Service; 2],
+    pub honest: [ServiceTimes; 2],
     /// The peak number of the server's descriptors in excess of those before.
     pub descriptors: u64,
     /// The remains of flows that were reset, if the attack counted them.
-    pub left: Option<Left>,
+    pub left: Option<Remains>,
     /// Whether the attack was stopped early because growth was far beyond the limit.
     pub broken_off: bool,
     /// Whether the server ended.
@@ -65,7 +65,7 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
-impl Outcome {
+impl AttackOutcome {
     /// Returns the limits that the outcome exceeds.
     pub fn exceeded(&self) -> Vec<&'static str> {
         let [known, newcomers] = self.honest;
@@ -90,7 +90,7 @@ impl Outcome {
 
     /// Returns the outcome as one JSON object.
     pub fn json(&self) -> Value {
-        let service = |service: &Service| json!({ "served": service.served, "failed": service.failed, "worst_ms": service.worst_ms });
+        let service = |service: &ServiceTimes| json!({ "served": service.served, "failed": service.failed, "worst_ms": service.worst_ms });
         let losses = self
             .losses
             .iter()
@@ -112,7 +112,7 @@ impl Outcome {
         })
     }
 
-    /// Returns the heading for the lines of [`Outcome`]s.
+    /// Returns the heading for the lines of [`AttackOutcome`]s.
     pub fn heading() -> String {
         format!(
             "{:32} {:>7} {:>9} {:>9} {:>13} {:>20} {:>10} {:>15} {:>15} {:>6}  exceeded",
@@ -130,7 +130,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for AttackOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [begun, connected] = self.connections;
         let [opened, answered, refused] = self.flows;
@@ -156,7 +156,7 @@ impl fmt::Display for Outcome {
             exceeded.join(", ")
         })?;
         if let Some(left) = self.left {
-            let Left {
+            let Remains {
                 syn_sent,
                 descriptors,
             } = left;
@@ -173,7 +173,7 @@ impl fmt::Display for Outcome {
 }
 
 /// Formats the longest wait, and the number of served flows out of all.
-fn waits(service: &Service) -> String {
+fn waits(service: &ServiceTimes) -> String {
     let all = service.served + service.failed;
     format!("{}ms {}/{all}", service.longest_ms(), service.served)
 }
@@ -187,8 +187,8 @@ fn mib(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    fn outcome() -> Outcome {
-        Outcome {
+    fn outcome() -> AttackOutcome {
+        AttackOutcome {
             attack: "none".to_owned(),
             budget: Some(4 << 20),
             limit: 12 << 20,
@@ -198,7 +198,7 @@ mod tests {
             losses: Vec::new(),
             flows: [0; 3],
             bytes: [0; 2],
-            honest: [Service {
+            honest: [ServiceTimes {
                 served: 1,
                 failed: 0,
                 worst_ms: WAIT_MS,
@@ -214,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept_up_to_their_values() {
+    fn an_outcome_at_its_limits_passes() {
         let mut outcome = outcome();
         assert!(outcome.exceeded().is_empty(), "{outcome}");
         outcome.growth += 1;
         outcome.honest[1].failed = 1;
-        outcome.left = Some(Left {
+        outcome.left = Some(Remains {
             syn_sent: 1,
             descriptors: DESCRIPTORS_LEFT,
         });

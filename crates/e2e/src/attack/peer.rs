@@ -13,7 +13,7 @@ static ZEROS: [u8; 8 * 1024] = [0; 8 * 1024];
 
 /// The state of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum PeerState {
     /// The handshake is not complete.
     Connecting,
     /// The handshake is complete.
@@ -24,7 +24,7 @@ pub enum Phase {
 
 /// Counts of one connection.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
+pub struct PeerCounts {
     /// Streams whose first byte from the server has arrived: their target is connected.
     pub answered: u64,
     /// Streams that the server has reset or stopped.
@@ -37,7 +37,7 @@ pub struct Counts {
 
 /// The use of one stream, and the server's reaction to it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Habit {
+struct StreamUse {
     pours: bool,
     answered: bool,
     refused: bool,
@@ -45,7 +45,7 @@ struct Habit {
 
 /// One hostile connection to the server.
 #[derive(Debug)]
-pub struct Peer {
+pub struct HostilePeer {
     pub(super) connection: Connection,
     pub(super) handle: ConnectionHandle,
     pub(super) source: usize,
@@ -53,13 +53,13 @@ pub struct Peer {
     pub(super) dirty: bool,
     /// Whether received data is read beyond the first byte of each stream.
     pub(super) reads: bool,
-    phase: Phase,
-    streams: BTreeMap<StreamId, Habit>,
+    phase: PeerState,
+    streams: BTreeMap<StreamId, StreamUse>,
     ready: VecDeque<StreamId>,
-    counts: Counts,
+    counts: PeerCounts,
 }
 
-impl Peer {
+impl HostilePeer {
     pub(super) fn new(
         connection: Connection,
         handle: ConnectionHandle,
@@ -73,27 +73,27 @@ impl Peer {
             timer: None,
             dirty: true,
             reads,
-            phase: Phase::Connecting,
+            phase: PeerState::Connecting,
             streams: BTreeMap::new(),
             ready: VecDeque::new(),
-            counts: Counts::default(),
+            counts: PeerCounts::default(),
         }
     }
 
     /// Returns the state of the connection.
-    pub fn phase(&self) -> &Phase {
+    pub fn phase(&self) -> &PeerState {
         &self.phase
     }
 
     /// Returns the connection's counts.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PeerCounts {
         self.counts
     }
 
     /// Opens a stream; returns `None` if the server has granted none.
     pub fn open(&mut self) -> Option<StreamId> {
         let stream = self.connection.streams().open(Dir::Bi)?;
-        self.streams.insert(stream, Habit::default());
+        self.streams.insert(stream, StreamUse::default());
         Some(stream)
     }
 
@@ -141,8 +141,10 @@ impl Peer {
     pub(super) fn handle_events(&mut self) {
         while let Some(event) = self.connection.poll() {
             match event {
-                Event::Connected => self.phase = Phase::Connected,
-                Event::ConnectionLost { reason } => self.phase = Phase::Lost(reason.to_string()),
+                Event::Connected => self.phase = PeerState::Connected,
+                Event::ConnectionLost { reason } => {
+                    self.phase = PeerState::Lost(reason.to_string());
+                }
                 Event::Stream(StreamEvent::Readable { id }) => self.read(id),
                 Event::Stream(StreamEvent::Writable { id }) if self.pours(id) => {
                     self.ready.push_back(id);

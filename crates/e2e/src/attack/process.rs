@@ -67,13 +67,13 @@ fn field(pid: u32, name: &str) -> Result<u64> {
 
 /// Samples a process on a thread until dropped.
 #[derive(Debug)]
-pub struct Watch {
-    shared: Arc<Shared>,
+pub struct ProcessSampler {
+    shared: Arc<SamplerState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SamplerState {
     over: AtomicBool,
     ended: AtomicBool,
     resident: AtomicU64,
@@ -83,10 +83,10 @@ struct Shared {
     history: Mutex<Vec<u64>>,
 }
 
-impl Watch {
+impl ProcessSampler {
     /// Starts sampling a process.
     pub fn new(pid: u32) -> Self {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SamplerState>::default();
         let looking = shared.clone();
         let thread = std::thread::spawn(move || looking.look(pid));
         Self {
@@ -122,7 +122,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ProcessSampler {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -133,7 +133,7 @@ impl Drop for Watch {
     }
 }
 
-impl Shared {
+impl SamplerState {
     fn look(&self, pid: u32) {
         let started = Instant::now();
         for number in 0.. {

@@ -62,7 +62,7 @@ pub fn client_config(
     config.alpn_protocols = vec![protocol.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     let inner = Arc::new(QuicClientConfig::try_from(config)?);
-    Ok(Arc::new(Hostile {
+    Ok(Arc::new(HostileConfig {
         inner,
         tamper: Arc::new(tamper),
         granted,
@@ -98,13 +98,13 @@ const INITIAL_MAX_DATA: u64 = 0x04;
 /// The encoded transport parameter `max_datagram_frame_size` with value 65535.
 const TAKES_DATAGRAMS: [u8; 6] = [0x20, 0x04, 0x80, 0x00, 0xff, 0xff];
 
-struct Hostile {
+struct HostileConfig {
     inner: Arc<QuicClientConfig>,
     tamper: Arc<Tamper>,
     granted: Arc<AtomicU64>,
 }
 
-impl ClientConfig for Hostile {
+impl ClientConfig for HostileConfig {
     fn start_session(
         self: Arc<Self>,
         version: u32,
@@ -115,7 +115,7 @@ impl ClientConfig for Hostile {
             .inner
             .clone()
             .start_session(version, server_name, params)?;
-        Ok(Box::new(Tampering {
+        Ok(Box::new(TamperingSession {
             inner,
             tamper: self.tamper.clone(),
             granted: self.granted.clone(),
@@ -123,13 +123,13 @@ impl ClientConfig for Hostile {
     }
 }
 
-struct Tampering {
+struct TamperingSession {
     inner: Box<dyn Session>,
     tamper: Arc<Tamper>,
     granted: Arc<AtomicU64>,
 }
 
-impl Tampering {
+impl TamperingSession {
     fn pair(&self, keys: KeyPair<Box<dyn PacketKey>>) -> KeyPair<Box<dyn PacketKey>> {
         let wrap = |inner| -> Box<dyn PacketKey> {
             Box::new(TamperingKey {
@@ -144,7 +144,7 @@ impl Tampering {
     }
 }
 
-impl Session for Tampering {
+impl Session for TamperingSession {
     fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
         self.inner.initial_keys(dst_cid, side)
     }
@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disguised_frames_arrive_as_they_are() {
+    fn disguised_frames_arrive_unchanged() {
         let mut frames = Vec::new();
         frame::put_stream(&mut frames, 8, 5, b"x", false);
         let content = disguised(&frames);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_found_behind_others() {
+    fn a_transport_parameter_is_found_after_others() {
         let text = [0x01, 0x02, 0x40, 0x01, 0x04, 0x04, 0x80, 0x20, 0x00, 0x00];
         assert_eq!(parameter(&text, INITIAL_MAX_DATA), Some(2 << 20));
         assert_eq!(parameter(&text, 0x05), None);

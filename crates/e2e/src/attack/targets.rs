@@ -80,7 +80,7 @@ impl Targets {
         let count = 1 + connections / TO_ONE;
         let mut feeder = Program::start("feeder", command.args([FEED, &count.to_string()]))?;
         let line = feeder.wait_for(LISTENING, START)?;
-        feeder.hush();
+        feeder.silence();
         let targets = line.trim_start_matches(LISTENING).split(' ');
         Ok(Self {
             addresses: targets.map(str::to_owned).collect(),

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use super::crowd::Manner;
-use super::ground::Trust;
-use super::outcome::Outcome;
+use super::crowd::CrowdBehaviour;
+use super::outcome::AttackOutcome;
+use super::run::{self, AttackOptions, AttackRun};
 use super::session::Tamper;
-use super::stage::{self, Stage, Terms};
 use super::targets::{Targets, open_frame};
+use super::victim::Trust;
 
 /// The length of `OPEN_ACK`: stream bytes from this offset on come from the target.
 const AFTER_ACK: u64 = 2;
@@ -20,7 +20,7 @@ const ENDLESS: u64 = 1 << 40;
 
 /// The side that does not take the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Way {
+pub enum UnreadSide {
     /// The target reads nothing of an upload.
     Upload,
     /// The client grants no credit for a download.
@@ -33,18 +33,23 @@ pub enum Way {
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn stalled(terms: &Terms, connections: usize, flows: u64, way: Way) -> Result<Outcome> {
+/// Fails as [`run::attack`] does.
+pub fn stalled(
+    terms: &AttackOptions,
+    connections: usize,
+    flows: u64,
+    way: UnreadSide,
+) -> Result<AttackOutcome> {
     let all = connections as u64 * flows;
-    let mut targets = if way == Way::Upload {
+    let mut targets = if way == UnreadSide::Upload {
         Targets::stalled(usize::try_from(all)?)?
     } else {
         Targets::sources(usize::try_from(all)?)?
     };
-    let (name, manner) = manner(way);
-    stage::attack(name, Trust::Open, terms, manner, all, |stage| {
-        stage.connect(connections)?;
-        each(stage, flows, way == Way::Upload, &mut targets)
+    let (name, behaviour) = behaviour(way);
+    run::attack(name, Trust::Open, terms, behaviour, all, |run| {
+        run.connect(connections)?;
+        each(run, flows, way == UnreadSide::Upload, &mut targets)
     })
 }
 
@@ -52,42 +57,42 @@ pub fn stalled(terms: &Terms, connections: usize, flows: u64, way: Way) -> Resul
 ///
 /// # Errors
 ///
-/// Fails as [`stage::attack`] does.
-pub fn no_acks(terms: &Terms, connections: usize, flows: u64) -> Result<Outcome> {
+/// Fails as [`run::attack`] does.
+pub fn no_acks(terms: &AttackOptions, connections: usize, flows: u64) -> Result<AttackOutcome> {
     let all = connections as u64 * flows;
     let mut targets = Targets::sources(usize::try_from(all)?)?;
     let tamper = Tamper {
         miss: EARLY..EARLY + 1,
         ..Tamper::default()
     };
-    let manner = Manner {
+    let behaviour = CrowdBehaviour {
         tamper,
         credit: ENDLESS,
         stream_credit: ENDLESS,
-        ..Manner::default()
+        ..CrowdBehaviour::default()
     };
-    stage::attack("no-acks", Trust::Open, terms, manner, all, |stage| {
-        stage.connect(connections)?;
-        each(stage, flows, false, &mut targets)
+    run::attack("no-acks", Trust::Open, terms, behaviour, all, |run| {
+        run.connect(connections)?;
+        each(run, flows, false, &mut targets)
     })
 }
 
-fn manner(way: Way) -> (&'static str, Manner) {
-    let manner = Manner::default();
+fn behaviour(way: UnreadSide) -> (&'static str, CrowdBehaviour) {
+    let behaviour = CrowdBehaviour::default();
     match way {
-        Way::Upload => ("stalled upload", manner),
-        Way::Unread => (
+        UnreadSide::Upload => ("stalled upload", behaviour),
+        UnreadSide::Unread => (
             "stalled unread",
-            Manner {
+            CrowdBehaviour {
                 reads: false,
                 credit: ENDLESS,
                 stream_credit: AFTER_ACK,
-                ..manner
+                ..behaviour
             },
         ),
-        Way::Unacknowledged => (
+        UnreadSide::Unacknowledged => (
             "stalled unacknowledged",
-            Manner {
+            CrowdBehaviour {
                 reads: false,
                 credit: ENDLESS,
                 stream_credit: ENDLESS,
@@ -95,28 +100,28 @@ fn manner(way: Way) -> (&'static str, Manner) {
                     miss: AFTER_ACK..u64::MAX,
                     ..Tamper::default()
                 },
-                ..manner
+                ..behaviour
             },
         ),
     }
 }
 
 /// Opens `flows` flows on every connection, in turn, until all are open or there is no progress.
-fn each(stage: &mut Stage<'_>, flows: u64, pour: bool, targets: &mut Targets) -> Result<()> {
+fn each(run: &mut AttackRun<'_>, flows: u64, pour: bool, targets: &mut Targets) -> Result<()> {
     for _ in 0..flows {
-        for peer in 0..stage.crowd.peers().len() {
-            let Some(stream) = stage.open(peer) else {
+        for peer in 0..run.crowd.peers().len() {
+            let Some(stream) = run.open(peer) else {
                 continue;
             };
             let frame = open_frame(targets.next_target())?;
-            stage.crowd.peer(peer).write(stream, &frame);
+            run.crowd.peer(peer).write(stream, &frame);
             if pour {
-                stage.crowd.peer(peer).pour(stream);
+                run.crowd.peer(peer).pour(stream);
             }
         }
-        if !stage.turn()? {
+        if !run.turn()? {
             return Ok(());
         }
     }
-    stage.until_quiet()
+    run.until_quiet()
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use quictun_e2e::attack::matrix::{self, Attack};
-use quictun_e2e::attack::outcome::Outcome;
-use quictun_e2e::attack::stage::Terms;
+use quictun_e2e::attack::outcome::AttackOutcome;
+use quictun_e2e::attack::run::AttackOptions;
 use quictun_e2e::attack::targets;
 use quictun_testbed::{binaries, isolation};
 
@@ -27,7 +27,7 @@ use quictun_testbed::{binaries, isolation};
 #[command(name = "quictun-attack", version, verbatim_doc_comment)]
 struct Args {
     #[command(subcommand)]
-    what: What,
+    what: AttackChoice,
     /// Prints one JSON object per line instead of a table.
     #[arg(long, global = true)]
     json: bool,
@@ -57,7 +57,7 @@ struct Args {
 }
 
 #[derive(Subcommand)]
-enum What {
+enum AttackChoice {
     #[command(flatten)]
     One(Attack),
     /// Runs every attack with every budget, and 10 000 strangers against the default budget with a limit of 512 MiB.
@@ -76,7 +76,7 @@ enum What {
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
-    if let What::Feed { listeners } = args.what {
+    if let AttackChoice::Feed { listeners } = args.what {
         targets::feed(listeners, |line| println!("{line}"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -88,14 +88,14 @@ fn main() -> Result<ExitCode> {
     if let Some(code) = isolation::rerun_inside()? {
         return Ok(code);
     }
-    let terms = Terms {
+    let terms = AttackOptions {
         budget: args.memory_budget,
         limit: args.limit,
         most: Duration::from_secs(args.seconds),
         hold: Duration::from_secs(args.hold),
         server: args.server_arg,
     };
-    let mut tell = |outcome: &Outcome| {
+    let mut tell = |outcome: &AttackOutcome| {
         if args.json {
             println!("{}", outcome.json());
         } else {
@@ -103,12 +103,12 @@ fn main() -> Result<ExitCode> {
         }
     };
     if !args.json {
-        println!("{}", Outcome::heading());
+        println!("{}", AttackOutcome::heading());
     }
     let outcomes = match &args.what {
-        What::One(attack) => attack.run(&terms, &mut tell)?,
-        What::All { budgets } => matrix::all(&terms, budgets, &mut tell)?,
-        What::Feed { .. } => Vec::new(),
+        AttackChoice::One(attack) => attack.run(&terms, &mut tell)?,
+        AttackChoice::All { budgets } => matrix::all(&terms, budgets, &mut tell)?,
+        AttackChoice::Feed { .. } => Vec::new(),
     };
     let kept = outcomes.iter().all(|outcome| outcome.exceeded().is_empty());
     Ok(if kept {

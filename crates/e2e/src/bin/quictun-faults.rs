@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use quictun_e2e::faults::cell::{Fault, Phase, Process, Sockets};
-use quictun_e2e::faults::matrix::{Choice, Matrix};
+use quictun_e2e::faults::cell::{Phase, Process, ProcessFault, Sockets};
+use quictun_e2e::faults::matrix::{Matrix, MatrixFilter};
 use quictun_e2e::faults::oom;
-use quictun_e2e::faults::run::Plan;
+use quictun_e2e::faults::run::FaultOptions;
 use quictun_testbed::isolation;
 
 /// Starts a tunnel for each cell of the matrix, with two applications that verify every byte. Applies the fault to one
@@ -28,7 +28,7 @@ struct Args {
     process: Vec<Process>,
     /// Tests only this fault.
     #[arg(long, value_enum)]
-    fault: Vec<Fault>,
+    fault: Vec<ProcessFault>,
     /// Tests only this phase of the connection.
     #[arg(long, value_enum)]
     phase: Vec<Phase>,
@@ -66,7 +66,7 @@ fn main() -> Result<ExitCode> {
     }
     // A test checks what applications see, not how long a busy machine takes to drain.
     let [stop, idle_timeout, drain] = if args.quick { [1, 5, 60] } else { [20, 30, 10] };
-    let plan = Plan {
+    let plan = FaultOptions {
         stop: Duration::from_secs(args.stop.unwrap_or(stop)),
         idle_timeout: Duration::from_secs(args.idle_timeout.unwrap_or(idle_timeout)),
         drain: Duration::from_secs(drain),
@@ -101,7 +101,7 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-fn choice(args: &Args) -> Choice {
+fn choice(args: &Args) -> MatrixFilter {
     fn or<T: ValueEnum + Clone>(given: &[T], quick: Option<&[T]>) -> Vec<T> {
         match quick {
             _ if !given.is_empty() => given.to_vec(),
@@ -110,14 +110,14 @@ fn choice(args: &Args) -> Choice {
         }
     }
     let quick = args.quick;
-    Choice {
+    MatrixFilter {
         processes: or(
             &args.process,
             quick.then_some(&[Process::Server, Process::Client]),
         ),
         faults: or(
             &args.fault,
-            quick.then_some(&[Fault::Term, Fault::Kill, Fault::Stop]),
+            quick.then_some(&[ProcessFault::Term, ProcessFault::Kill, ProcessFault::Stop]),
         ),
         phases: or(&args.phase, quick.then_some(&[Phase::Up, Phase::Down])),
         sockets: or(
@@ -128,7 +128,7 @@ fn choice(args: &Args) -> Choice {
 }
 
 /// Returns the tables as a document that also says how they were produced.
-fn document(plan: &Plan, matrix: &Matrix) -> Result<String> {
+fn document(plan: &FaultOptions, matrix: &Matrix) -> Result<String> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let git = Command::new("git")
         .args(["rev-parse", "--short=12", "HEAD"])

@@ -10,15 +10,15 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use quictun_e2e::load::churn::{self, Churn};
-use quictun_e2e::load::cut::{self, Cut};
+use quictun_e2e::load::cut::{self, CutOptions};
 use quictun_e2e::load::idle::{self, Idle};
 use quictun_e2e::load::kinds::{self, Kinds};
 use quictun_e2e::load::pairs::{self, Measure, Pairs};
 use quictun_e2e::load::proxy;
-use quictun_e2e::load::report::Report;
-use quictun_e2e::load::site::{Link, Path, Plan};
+use quictun_e2e::load::report::LoadReport;
 use quictun_e2e::load::socks::{self, Socks};
-use quictun_e2e::load::stalled::{self, Direction, Stalled};
+use quictun_e2e::load::stalled::{self, Stalled, StalledDirection};
+use quictun_e2e::load::tunnel::{EmulatedPath, LinkKind, LoadOptions};
 use quictun_e2e::load::{cost, rr, verify};
 use quictun_link::units::{Delay, Rate, Share};
 use quictun_testbed::isolation;
@@ -125,7 +125,7 @@ enum Load {
         flows: usize,
         /// Direction of the flows that are not read.
         #[arg(long, value_enum, default_value = "downloads")]
-        direction: Direction,
+        direction: StalledDirection,
         /// Number of measurements alone and beside them, in turn.
         #[arg(long, default_value_t = 5)]
         repetitions: usize,
@@ -178,7 +178,7 @@ enum Load {
         before: Option<PathBuf>,
     },
     /// Cuts the connections under running flows repeatedly: measures time without progress.
-    Cut(Cut),
+    Cut(CutOptions),
     /// Opens connections through `-L` and `-D` of one client in turn: measures the time that the proxy adds to the
     /// first byte.
     Proxy {
@@ -231,16 +231,16 @@ fn main() -> Result<ExitCode> {
         return Ok(code);
     }
     let link = match args.link {
-        LinkName::Loopback => Link::Loopback,
-        LinkName::Veth => Link::Veth,
-        LinkName::Packets => Link::Packets,
-        LinkName::Emulated => Link::Emulated(Path {
+        LinkName::Loopback => LinkKind::Loopback,
+        LinkName::Veth => LinkKind::Veth,
+        LinkName::Packets => LinkKind::Packets,
+        LinkName::Emulated => LinkKind::Emulated(EmulatedPath {
             rate: args.rate.0,
             round_trip: args.rtt.0,
             loss: args.loss.0,
         }),
     };
-    let plan = Plan {
+    let plan = LoadOptions {
         link,
         server: args.server_arg,
         client: args.client_arg,
@@ -263,7 +263,7 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Runs a load; returns `None` if there is no table to print.
-fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
+fn run(load: Load, plan: &LoadOptions) -> Result<Option<LoadReport>> {
     Ok(Some(match load {
         Load::Idle {
             flows,
@@ -361,7 +361,7 @@ fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
             let programs = programs
                 .map(|programs| programs.canonicalize())
                 .transpose()?;
-            let plan = Plan {
+            let plan = LoadOptions {
                 programs,
                 ..plan.clone()
             };

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use super::script::{Script, Step};
+use super::script::{Script, ScriptStep};
 
 /// The process that the fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -19,7 +19,7 @@ pub enum Process {
 
 /// The fault that a process suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum Fault {
+pub enum ProcessFault {
     /// No fault: the baseline for the others.
     None,
     /// SIGTERM: the process drains.
@@ -62,11 +62,11 @@ pub enum Sockets {
 
 /// One connection and one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cell {
+pub struct FaultCell {
     /// The process that the fault hits.
     pub process: Process,
     /// The fault that occurs.
-    pub fault: Fault,
+    pub fault: ProcessFault,
     /// The state of the connection when the fault occurs.
     pub phase: Phase,
     /// The kind of the applications' sockets.
@@ -84,7 +84,7 @@ impl Phase {
     /// Returns the scripts of the application at the near end and of the target. One of them holds at the moment of the
     /// fault.
     pub fn scripts(self) -> [Script; 2] {
-        use Step::{End, Finish, Hold, Receive, ReceiveSlowly, Send};
+        use ScriptStep::{End, Finish, Hold, Receive, ReceiveSlowly, Send};
         let bulk = vec![Receive(BEFORE), Hold, ReceiveSlowly(BULK - BEFORE), End];
         let small = vec![Receive(SMALL), End];
         let last = |bytes| vec![Send(bytes), Finish];

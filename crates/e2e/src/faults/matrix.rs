@@ -8,17 +8,17 @@ use std::sync::{Mutex, PoisonError};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::cell::{Cell, Fault, Phase, Process, Sockets};
-use super::run::{Plan, run};
-use super::seen::{Outcome, Seen};
+use super::cell::{FaultCell, Phase, Process, ProcessFault, Sockets};
+use super::observation::{DataEnd, Observation};
+use super::run::{FaultOptions, run};
 
 /// The selected values of each dimension.
 #[derive(Clone, Debug)]
-pub struct Choice {
+pub struct MatrixFilter {
     /// The processes that faults hit.
     pub processes: Vec<Process>,
     /// The faults to apply.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ProcessFault>,
     /// The states of the connection.
     pub phases: Vec<Phase>,
     /// The kinds of sockets.
@@ -27,29 +27,29 @@ pub struct Choice {
 
 /// A cell and its outcomes.
 #[derive(Debug)]
-pub struct Row {
+pub struct MatrixRow {
     /// The cell that was run.
-    pub cell: Cell,
+    pub cell: FaultCell,
     /// The outcomes at the application and at the target, or the error that prevented the run.
-    pub outcomes: Result<[Outcome; 2], String>,
+    pub outcomes: Result<[Observation; 2], String>,
 }
 
 /// The rows of all cells.
 #[derive(Debug)]
 pub struct Matrix {
-    rows: Vec<Row>,
+    rows: Vec<MatrixRow>,
 }
 
-impl Choice {
+impl MatrixFilter {
     /// Returns the cells of this choice without duplicates. Without a fault the process does not matter, and the server
     /// is the same with and without a device.
-    pub fn cells(&self) -> Vec<Cell> {
+    pub fn cells(&self) -> Vec<FaultCell> {
         let mut cells = Vec::new();
         for &sockets in &self.sockets {
             for &fault in &self.faults {
                 for &process in &self.processes {
                     let makes_sense = match (fault, process, sockets) {
-                        (Fault::None, process, _) => process == self.processes[0],
+                        (ProcessFault::None, process, _) => process == self.processes[0],
                         (_, Process::Server, Sockets::Tun) => false,
                         (_, Process::Netstackd | Process::Supervisor, sockets) => {
                             sockets == Sockets::Tun
@@ -57,7 +57,7 @@ impl Choice {
                         _ => true,
                     };
                     if makes_sense {
-                        cells.extend(self.phases.iter().map(|&phase| Cell {
+                        cells.extend(self.phases.iter().map(|&phase| FaultCell {
                             process,
                             fault,
                             phase,
@@ -73,7 +73,12 @@ impl Choice {
 
 impl Matrix {
     /// Runs all cells, at most `parallel` at a time, and passes each finished row to `done`.
-    pub fn run(cells: &[Cell], plan: &Plan, parallel: usize, done: impl Fn(&Row) + Sync) -> Self {
+    pub fn run(
+        cells: &[FaultCell],
+        plan: &FaultOptions,
+        parallel: usize,
+        done: impl Fn(&MatrixRow) + Sync,
+    ) -> Self {
         let next = AtomicUsize::new(0);
         let rows = Mutex::new(BTreeMap::new());
         std::thread::scope(|scope| {
@@ -81,7 +86,7 @@ impl Matrix {
                 scope.spawn(|| {
                     while let Some(&cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let outcomes = run(cell, plan).map_err(|error| format!("{error:#}"));
-                        let row = Row { cell, outcomes };
+                        let row = MatrixRow { cell, outcomes };
                         done(&row);
                         let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
                         rows.insert((cell.sockets, cell.process, cell.fault, cell.phase), row);
@@ -126,7 +131,7 @@ impl Matrix {
         let mut text = String::new();
         for sockets in Sockets::value_variants() {
             let rows = self.rows.iter().filter(|row| row.cell.sockets == *sockets);
-            let mut rows = rows.map(Row::markdown).peekable();
+            let mut rows = rows.map(MatrixRow::markdown).peekable();
             if rows.peek().is_some() {
                 let head = [
                     "",
@@ -143,7 +148,7 @@ impl Matrix {
     }
 }
 
-impl Row {
+impl MatrixRow {
     /// Returns what is wrong with the row; empty if nothing is.
     pub fn findings(&self) -> Vec<String> {
         let outcomes = match &self.outcomes {
@@ -159,11 +164,14 @@ impl Row {
 
     /// Returns true if the outcome breaks a rule. A cut must not look like a clean end, unless the sockets cannot
     /// distinguish them. Nothing may be lost if the process had time to drain, or if there was no fault.
-    fn is_wrong(&self, outcome: &Outcome) -> bool {
+    fn is_wrong(&self, outcome: &Observation) -> bool {
         match &outcome.seen {
-            Seen::Wrong(_) => true,
-            Seen::Ended { .. } if self.cell.sockets != Sockets::Unix => true,
-            _ => matches!(self.cell.fault, Fault::None | Fault::Term) && !outcome.is_whole(),
+            DataEnd::Wrong(_) => true,
+            DataEnd::Ended { .. } if self.cell.sockets != Sockets::Unix => true,
+            _ => {
+                matches!(self.cell.fault, ProcessFault::None | ProcessFault::Term)
+                    && !outcome.is_whole()
+            }
         }
     }
 
@@ -171,7 +179,7 @@ impl Row {
     fn markdown(&self) -> String {
         let [application, target] = self.shown();
         let process = match self.cell.fault {
-            Fault::None => "none".to_owned(),
+            ProcessFault::None => "none".to_owned(),
             _ => name(&self.cell.process),
         };
         let (fault, phase) = (name(&self.cell.fault), name(&self.cell.phase));
@@ -185,7 +193,7 @@ impl Row {
         };
         outcomes.each_ref().map(|outcome| match &outcome.seen {
             _ if self.is_wrong(outcome) => format!("**FORBIDDEN**: {outcome}"),
-            Seen::Ended { bytes } => format!(
+            DataEnd::Ended { bytes } => format!(
                 "cut after {bytes} of {} bytes: a Unix socket cannot tell",
                 outcome.expected
             ),
@@ -194,7 +202,7 @@ impl Row {
     }
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for FaultCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (process, fault) = (name(&self.process), name(&self.fault));
         let (phase, sockets) = (name(&self.phase), name(&self.sockets));
@@ -219,55 +227,59 @@ fn title(sockets: Sockets) -> &'static str {
 mod tests {
     use super::*;
 
-    fn findings(fault: Fault, sockets: Sockets, seen: Seen) -> usize {
-        let outcome = |seen| Outcome {
+    fn findings(fault: ProcessFault, sockets: Sockets, seen: DataEnd) -> usize {
+        let outcome = |seen| Observation {
             seen,
             expected: 10,
             sending_failed: false,
         };
-        let row = Row {
-            cell: Cell {
+        let row = MatrixRow {
+            cell: FaultCell {
                 process: Process::Client,
                 fault,
                 phase: Phase::Up,
                 sockets,
             },
-            outcomes: Ok([outcome(Seen::Whole), outcome(seen)]),
+            outcomes: Ok([outcome(DataEnd::Whole), outcome(seen)]),
         };
         row.findings().len()
     }
 
     #[test]
-    fn a_cut_that_looks_like_an_end_is_found_where_the_sockets_know_better() {
-        let cut = Seen::Ended { bytes: 9 };
+    fn a_truncation_that_looks_like_an_end_is_detected() {
+        let cut = DataEnd::Ended { bytes: 9 };
         for (sockets, found) in [(Sockets::Tcp, 1), (Sockets::Tun, 1), (Sockets::Unix, 0)] {
-            assert_eq!(findings(Fault::Kill, sockets, cut.clone()), found);
+            assert_eq!(findings(ProcessFault::Kill, sockets, cut.clone()), found);
         }
         assert_eq!(
-            findings(Fault::Kill, Sockets::Tcp, Seen::Reset { bytes: 9 }),
+            findings(
+                ProcessFault::Kill,
+                Sockets::Tcp,
+                DataEnd::Reset { bytes: 9 }
+            ),
             0
         );
     }
 
     #[test]
-    fn nothing_may_be_lost_where_there_is_time_to_drain() {
-        for fault in [Fault::Term, Fault::None] {
+    fn a_drain_may_lose_no_byte() {
+        for fault in [ProcessFault::Term, ProcessFault::None] {
             for seen in [
-                Seen::Ended { bytes: 9 },
-                Seen::Reset { bytes: 10 },
-                Seen::Refused,
+                DataEnd::Ended { bytes: 9 },
+                DataEnd::Reset { bytes: 10 },
+                DataEnd::Refused,
             ] {
                 assert_eq!(findings(fault, Sockets::Unix, seen), 1);
             }
-            assert_eq!(findings(fault, Sockets::Unix, Seen::Whole), 0);
+            assert_eq!(findings(fault, Sockets::Unix, DataEnd::Whole), 0);
         }
     }
 
     #[test]
-    fn no_cell_is_there_twice() {
-        let choice = Choice {
+    fn no_cell_occurs_twice() {
+        let choice = MatrixFilter {
             processes: Process::value_variants().to_vec(),
-            faults: Fault::value_variants().to_vec(),
+            faults: ProcessFault::value_variants().to_vec(),
             phases: Phase::value_variants().to_vec(),
             sockets: Sockets::value_variants().to_vec(),
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 
-use super::site::wait_gone;
+use super::tunnel::wait_gone;
 use quictun_testbed::deadline;
 use quictun_testbed::program::{self, Program};
 
@@ -21,19 +21,19 @@ const MEMORY: &str = "67108864";
 const SOON: Duration = Duration::from_secs(20);
 
 /// The file names in one version of control groups.
-struct Version {
+struct CgroupVersion {
     root: &'static str,
     limit: &'static str,
     kills: &'static str,
 }
 
-const VERSIONS: [Version; 2] = [
-    Version {
+const VERSIONS: [CgroupVersion; 2] = [
+    CgroupVersion {
         root: "/sys/fs/cgroup",
         limit: "memory.max",
         kills: "memory.events",
     },
-    Version {
+    CgroupVersion {
         root: "/sys/fs/cgroup/memory",
         limit: "memory.limit_in_bytes",
         kills: "memory.oom_control",
@@ -41,14 +41,14 @@ const VERSIONS: [Version; 2] = [
 ];
 
 /// A control group with little memory, removed on drop.
-struct Group {
+struct Cgroup {
     path: PathBuf,
-    version: &'static Version,
+    version: &'static CgroupVersion,
 }
 
 /// Returns true if a process can be killed in this way here.
 pub fn is_possible() -> bool {
-    Group::new().is_ok()
+    Cgroup::new().is_ok()
 }
 
 /// Makes the kernel kill a process for lack of memory.
@@ -57,7 +57,7 @@ pub fn is_possible() -> bool {
 ///
 /// Fails if no control group can be made, or if the kernel does not kill the process in time.
 pub(crate) fn kill(pid: Pid) -> Result<()> {
-    let group = Group::new()?;
+    let group = Cgroup::new()?;
     let number = pid.as_raw_nonzero().to_string();
     fs::write(format!("/proc/{number}/oom_score_adj"), "1000")?;
     group.write("cgroup.procs", &number)?;
@@ -66,7 +66,7 @@ pub(crate) fn kill(pid: Pid) -> Result<()> {
     let mut hog = program::command("sh");
     hog.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec tail /dev/zero"]);
     let mut hog = Program::start("hog", hog.arg(&group.path))?;
-    hog.hush();
+    hog.silence();
     wait_gone(pid, SOON)?;
     let killed = deadline::wait("the kernel to count the kill", SOON, || {
         let text = fs::read_to_string(group.path.join(group.version.kills))?;
@@ -76,7 +76,7 @@ pub(crate) fn kill(pid: Pid) -> Result<()> {
     killed.context("it died for another reason").map(drop)
 }
 
-impl Group {
+impl Cgroup {
     fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for Cgroup {
     fn drop(&mut self) {
         // Processes that have just ended may still be in the group.
         let removed = || fs::remove_dir(&self.path).is_ok();

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::cell::{Cell, Fault, Phase, Process, Sockets};
-use super::door::Door;
+use super::cell::{FaultCell, Phase, Process, ProcessFault, Sockets};
+use super::observation::Observation;
 use super::oom;
-use super::script::{self, End, Hold, Step};
-use super::seen::Outcome;
-pub use super::site::Plan;
-use super::site::{Site, wait_gone};
+use super::script::{self, ConnectionEnd, HoldPoint, ScriptStep};
+use super::target_listener::TargetListener;
+pub use super::tunnel::FaultOptions;
+use super::tunnel::{FaultTunnel, wait_gone};
 use quictun_testbed::deadline;
 
 /// The time limit for the connection to reach the state in which the fault occurs.
@@ -26,30 +26,36 @@ const SLACK: Duration = Duration::from_secs(15);
 /// # Errors
 ///
 /// Fails if the tunnel does not start or the connection does not reach the state for the fault.
-pub fn run(cell: Cell, plan: &Plan) -> Result<[Outcome; 2]> {
-    let (mut site, door) = Site::start(cell.sockets, cell.phase == Phase::Opening, plan)?;
-    let outcomes = under(cell, plan, door, &site);
+pub fn run(cell: FaultCell, plan: &FaultOptions) -> Result<[Observation; 2]> {
+    let (mut site, listener) =
+        FaultTunnel::start(cell.sockets, cell.phase == Phase::Opening, plan)?;
+    let outcomes = under(cell, plan, listener, &site);
     if outcomes.is_ok() {
-        site.client.hush();
-        site.server.hush();
+        site.client.silence();
+        site.server.silence();
     }
     outcomes
 }
 
-fn under(cell: Cell, plan: &Plan, door: Door, site: &Site) -> Result<[Outcome; 2]> {
+fn under(
+    cell: FaultCell,
+    plan: &FaultOptions,
+    listener: TargetListener,
+    site: &FaultTunnel,
+) -> Result<[Observation; 2]> {
     let [asks, gets] = cell.phase.scripts();
-    let patience = patience(cell.fault, plan);
+    let timeout = timeout(cell.fault, plan);
     let (reached, arrivals) = channel();
     std::thread::scope(|scope| {
         let (target_goes_on, released) = channel();
-        let hold = Hold {
+        let hold = HoldPoint {
             reached: reached.clone(),
             released,
         };
-        let target = scope.spawn(move || far(door, &gets, &hold, patience));
+        let target = scope.spawn(move || far(listener, &gets, &hold, timeout));
         let (app_goes_on, released) = channel();
-        let hold = Hold { reached, released };
-        let app = scope.spawn(move || near(site, cell, asks, &hold, patience));
+        let hold = HoldPoint { reached, released };
+        let app = scope.spawn(move || near(site, cell, asks, &hold, timeout));
         let happened = arrivals
             .recv_timeout(SOON)
             .context("the connection has ended before the fault")
@@ -68,8 +74,8 @@ fn under(cell: Cell, plan: &Plan, door: Door, site: &Site) -> Result<[Outcome; 2
 }
 
 /// Returns how long an end waits without receiving anything.
-fn patience(fault: Fault, plan: &Plan) -> Duration {
-    let stopped = if fault == Fault::Stop {
+fn timeout(fault: ProcessFault, plan: &FaultOptions) -> Duration {
+    let stopped = if fault == ProcessFault::Stop {
         plan.stop
     } else {
         Duration::ZERO
@@ -78,60 +84,73 @@ fn patience(fault: Fault, plan: &Plan) -> Duration {
 }
 
 fn near(
-    site: &Site,
-    cell: Cell,
-    mut script: Vec<Step>,
-    hold: &Hold,
-    patience: Duration,
-) -> Result<Outcome> {
+    site: &FaultTunnel,
+    cell: FaultCell,
+    mut script: Vec<ScriptStep>,
+    hold: &HoldPoint,
+    timeout: Duration,
+) -> Result<Observation> {
     // Through a device, a connection is established only after the target's is.
     if cell.sockets == Sockets::Tun && cell.phase == Phase::Opening {
-        script.retain(|step| *step != Step::Hold);
+        script.retain(|step| *step != ScriptStep::Hold);
         hold.reached.send(())?;
     }
     match site.connect() {
         Ok(connection) => {
-            connection.set_patience(patience)?;
-            End::new(connection, true).follow(&script, hold)
+            connection.set_timeout(timeout)?;
+            ConnectionEnd::new(connection, true).follow(&script, hold)
         }
-        Err(error) => Ok(Outcome::not_connected(script::expected(&script), &error)),
+        Err(error) => Ok(Observation::not_connected(
+            script::expected(&script),
+            &error,
+        )),
     }
 }
 
-fn far(door: Door, script: &[Step], hold: &Hold, patience: Duration) -> Result<Outcome> {
-    match door.open(hold)? {
+fn far(
+    listener: TargetListener,
+    script: &[ScriptStep],
+    hold: &HoldPoint,
+    timeout: Duration,
+) -> Result<Observation> {
+    match listener.open(hold)? {
         Some(connection) => {
-            connection.set_patience(patience)?;
-            End::new(connection, false).follow(script, hold)
+            connection.set_timeout(timeout)?;
+            ConnectionEnd::new(connection, false).follow(script, hold)
         }
-        None => Ok(Outcome::unreached(script::expected(script))),
+        None => Ok(Observation::unreached(script::expected(script))),
     }
 }
 
 /// Causes the fault, then releases the applications.
-fn strike(cell: Cell, plan: &Plan, site: &Site, ends: [Sender<()>; 2]) -> Result<()> {
+fn strike(
+    cell: FaultCell,
+    plan: &FaultOptions,
+    site: &FaultTunnel,
+    ends: [Sender<()>; 2],
+) -> Result<()> {
     if cell.phase == Phase::Opening {
         // The log messages of the compatible and of the native programs.
         let dials = ["starting connect to server app", "dialling the target"];
-        let dialled = || dials.iter().any(|words| site.server.has_said(words));
+        let dialled = || dials.iter().any(|words| site.server.has_printed(words));
         deadline::until("the server to dial", SOON, dialled)?;
     }
     let victim = site.victim(cell.process, cell.sockets)?;
     match cell.fault {
-        Fault::None => {}
-        Fault::Term => terminate(cell, site, victim)?,
-        Fault::Kill => {
+        ProcessFault::None => {}
+        ProcessFault::Term => terminate(cell, site, victim)?,
+        ProcessFault::Kill => {
             kill_process(victim, Signal::KILL)?;
             wait_gone(victim, SOON)?;
         }
-        Fault::Oom => oom::kill(victim)?,
-        Fault::Stop => kill_process(victim, Signal::STOP)?,
+        ProcessFault::Oom => oom::kill(victim)?,
+        ProcessFault::Stop => kill_process(victim, Signal::STOP)?,
     }
     for end in ends {
         // The application may have ended without holding.
         if end.send(()).is_err() {}
     }
-    if cell.fault == Fault::Stop {
+    if cell.fault == ProcessFault::Stop {
         let until = Instant::now() + plan.stop;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             std::thread::park_timeout(left);
@@ -141,7 +160,7 @@ fn strike(cell: Cell, plan: &Plan, site: &Site, ends: [Sender<()>; 2]) -> Result
     Ok(())
 }
 
-fn terminate(cell: Cell, site: &Site, victim: Pid) -> Result<()> {
+fn terminate(cell: FaultCell, site: &FaultTunnel, victim: Pid) -> Result<()> {
     kill_process(victim, Signal::TERM)?;
     let program = match cell.process {
         Process::Server => &site.server,
@@ -150,5 +169,5 @@ fn terminate(cell: Cell, site: &Site, victim: Pid) -> Result<()> {
         Process::Netstackd => return Ok(()),
     };
     let what = "the process to log that it drains";
-    deadline::until(what, SOON, || program.has_said("ending:"))
+    deadline::until(what, SOON, || program.has_printed("ending:"))
 }

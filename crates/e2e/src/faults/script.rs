@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::seen::{Outcome, Seen};
+use super::observation::{DataEnd, Observation};
 use quictun_testbed::connection::Connection;
 use quictun_testbed::payload::Payload;
 
@@ -33,7 +33,7 @@ pub(crate) const DOWN: Payload = Payload {
 
 /// One step of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ScriptStep {
     /// Sends this many bytes.
     Send(u64),
     /// Sends a FIN to the peer.
@@ -49,18 +49,18 @@ pub enum Step {
 }
 
 /// Steps in order. The connection is closed after the last one, or after the first that fails.
-pub type Script = Vec<Step>;
+pub type Script = Vec<ScriptStep>;
 
-/// The channels on which an application and its runner coordinate [`Step::Hold`].
+/// The channels on which an application and its runner coordinate [`ScriptStep::Hold`].
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct HoldPoint {
     pub(crate) reached: Sender<()>,
     pub(crate) released: Receiver<()>,
 }
 
 /// One end of a connection.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct ConnectionEnd {
     connection: Connection,
     sends: Payload,
     receives: Payload,
@@ -71,15 +71,15 @@ pub(crate) struct End {
 }
 
 /// Returns the number of bytes that a script receives.
-pub(crate) fn expected(script: &[Step]) -> u64 {
+pub(crate) fn expected(script: &[ScriptStep]) -> u64 {
     let receives = script.iter().map(|step| match step {
-        Step::Receive(bytes) | Step::ReceiveSlowly(bytes) => *bytes,
+        ScriptStep::Receive(bytes) | ScriptStep::ReceiveSlowly(bytes) => *bytes,
         _ => 0,
     });
     receives.sum()
 }
 
-impl End {
+impl ConnectionEnd {
     /// Creates an end: the near end sends [`UP`], the far end sends [`DOWN`].
     pub(crate) fn new(connection: Connection, is_near: bool) -> Self {
         let (sends, receives) = if is_near { (UP, DOWN) } else { (DOWN, UP) };
@@ -95,42 +95,42 @@ impl End {
     }
 
     /// Follows the script until it or the connection ends.
-    pub(crate) fn follow(mut self, script: &[Step], hold: &Hold) -> Result<Outcome> {
+    pub(crate) fn follow(mut self, script: &[ScriptStep], hold: &HoldPoint) -> Result<Observation> {
         self.expected = expected(script);
         let mut seen = None;
         for step in script {
             seen = match step {
-                Step::Send(bytes) => self.send(*bytes),
-                Step::Finish => {
+                ScriptStep::Send(bytes) => self.send(*bytes),
+                ScriptStep::Finish => {
                     // If the connection is gone, reading shows how it ended.
                     self.sending_failed |= self.connection.finish().is_err();
                     None
                 }
-                Step::Receive(bytes) => self.receive(*bytes, Duration::ZERO),
-                Step::ReceiveSlowly(bytes) => self.receive(*bytes, PAUSE),
-                Step::End => self.receive_end(),
-                Step::Hold => self.hold(hold)?,
+                ScriptStep::Receive(bytes) => self.receive(*bytes, Duration::ZERO),
+                ScriptStep::ReceiveSlowly(bytes) => self.receive(*bytes, PAUSE),
+                ScriptStep::End => self.receive_end(),
+                ScriptStep::Hold => self.hold(hold)?,
             };
             if seen.is_some() {
                 break;
             }
         }
-        Ok(Outcome {
-            seen: seen.unwrap_or(Seen::Whole),
+        Ok(Observation {
+            seen: seen.unwrap_or(DataEnd::Whole),
             expected: self.expected,
             sending_failed: self.sending_failed,
         })
     }
 
     /// Holds until released. Detects an end meanwhile, as an application does that waits for data.
-    fn hold(&mut self, hold: &Hold) -> Result<Option<Seen>> {
+    fn hold(&mut self, hold: &HoldPoint) -> Result<Option<DataEnd>> {
         let bytes = self.received;
         hold.reached.send(())?;
         loop {
             match self.connection.peek() {
-                Ok(Some(0)) => return Ok(Some(Seen::Ended { bytes })),
+                Ok(Some(0)) => return Ok(Some(DataEnd::Ended { bytes })),
                 Ok(_) => {}
-                Err(error) => return Ok(Some(Seen::failed(&error.into(), bytes))),
+                Err(error) => return Ok(Some(DataEnd::failed(&error.into(), bytes))),
             }
             match hold.released.recv_timeout(GLANCE) {
                 Ok(()) => return Ok(None),
@@ -141,7 +141,7 @@ impl End {
     }
 
     /// Sends this many bytes; returns `None` on success.
-    fn send(&mut self, bytes: u64) -> Option<Seen> {
+    fn send(&mut self, bytes: u64) -> Option<DataEnd> {
         let until = self.sent + bytes;
         let mut block = Vec::new();
         while self.sent < until {
@@ -160,25 +160,25 @@ impl End {
 
     /// Interprets a failed write. The kernel reports a reset only to the first call; after that, reading looks like a
     /// clean end.
-    fn sending_failed(&mut self, error: &io::Error) -> Seen {
+    fn sending_failed(&mut self, error: &io::Error) -> DataEnd {
         let bytes = self.received;
         self.sending_failed = true;
         match error.kind() {
-            _ if bytes == self.expected => Seen::Whole,
+            _ if bytes == self.expected => DataEnd::Whole,
             // ECONNABORTED: the system ended the connection, as it does for the supervisor of a device.
             io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
-                Seen::Reset { bytes }
+                DataEnd::Reset { bytes }
             }
             // The buffers stayed full: the other end takes nothing.
-            io::ErrorKind::WouldBlock => Seen::Open { bytes },
+            io::ErrorKind::WouldBlock => DataEnd::Open { bytes },
             // The connection had ended before the write, and reading shows how.
             _ => self
                 .receive(self.expected - bytes, Duration::ZERO)
-                .unwrap_or(Seen::Whole),
+                .unwrap_or(DataEnd::Whole),
         }
     }
 
-    fn receive(&mut self, bytes: u64, pause: Duration) -> Option<Seen> {
+    fn receive(&mut self, bytes: u64, pause: Duration) -> Option<DataEnd> {
         let until = self.received + bytes;
         let mut block = vec![0; usize::try_from(BLOCK).unwrap_or_default()];
         while self.received < until {
@@ -188,12 +188,12 @@ impl End {
                     .read_block(&mut self.connection, self.received, &mut block[..wanted]);
             match read {
                 Ok(0) => {
-                    return Some(Seen::Ended {
+                    return Some(DataEnd::Ended {
                         bytes: self.received,
                     });
                 }
                 Ok(read) => self.received += read as u64,
-                Err(error) => return Some(Seen::failed(&error, self.received)),
+                Err(error) => return Some(DataEnd::failed(&error, self.received)),
             }
             if !pause.is_zero() {
                 std::thread::park_timeout(pause);
@@ -202,14 +202,14 @@ impl End {
         None
     }
 
-    fn receive_end(&mut self) -> Option<Seen> {
+    fn receive_end(&mut self) -> Option<DataEnd> {
         let read = self
             .receives
             .read_block(&mut self.connection, self.received, &mut [0; 1]);
         match read {
             Ok(0) => None,
-            Ok(_) => Some(Seen::Wrong("more than was sent".to_owned())),
-            Err(error) => Some(Seen::failed(&error, self.received)),
+            Ok(_) => Some(DataEnd::Wrong("more than was sent".to_owned())),
+            Err(error) => Some(DataEnd::failed(&error, self.received)),
         }
     }
 }

@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail};
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::tunnel::Client;
 
-use super::cut::PATIENCE;
+use super::cut::FLOW_TIMEOUT;
 use super::measured::pause;
-use super::site::{Plan, Site};
+use super::tunnel::{LoadOptions, LoadTunnel};
 
 /// The pause between two echoes.
 const TICK: Duration = Duration::from_millis(3);
@@ -24,33 +24,37 @@ const TICK: Duration = Duration::from_millis(3);
 pub(super) struct Bystander {
     client: Client,
     over: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Vec<Echo>>>,
+    thread: JoinHandle<Result<Vec<EchoTime>>>,
 }
 
 /// The time of one byte to the application and back.
-struct Echo {
+struct EchoTime {
     begin: Instant,
     end: Instant,
 }
 
 /// All echoes of a bystander.
-pub(super) struct Echoes(Vec<Echo>);
+pub(super) struct EchoTimes(Vec<EchoTime>);
 
 impl Bystander {
     /// Starts a bystander at `site`, whose application passes accepted connections to `far`.
-    pub(super) fn start(site: &Site, plan: &Plan, far: &Receiver<TcpStream>) -> Result<Self> {
+    pub(super) fn start(
+        site: &LoadTunnel,
+        plan: &LoadOptions,
+        far: &Receiver<TcpStream>,
+    ) -> Result<Self> {
         let client = site.another_client(plan, site.server.address)?;
         let Endpoint::Tcp(forward) = client.forward else {
             bail!("the client listens on a Unix socket");
         };
         let mut stream = site.near(|_| Ok(TcpStream::connect(forward)?))?;
         let reached = far
-            .recv_timeout(PATIENCE)
+            .recv_timeout(FLOW_TIMEOUT)
             .context("the bystander's flow did not arrive")?;
         reached.set_nodelay(true)?;
         std::thread::spawn(move || echo(reached));
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(FLOW_TIMEOUT))?;
         let over = Arc::new(AtomicBool::new(false));
         let ends = over.clone();
         let thread = std::thread::spawn(move || {
@@ -60,7 +64,7 @@ impl Bystander {
                 stream.write_all(b"?")?;
                 stream.read_exact(&mut [0])?;
                 let end = Instant::now();
-                echoes.push(Echo { begin, end });
+                echoes.push(EchoTime { begin, end });
                 pause(TICK);
             }
             Ok(echoes)
@@ -72,27 +76,27 @@ impl Bystander {
         })
     }
 
-    pub(super) fn end(mut self) -> Result<Echoes> {
-        self.client.program.hush();
+    pub(super) fn end(mut self) -> Result<EchoTimes> {
+        self.client.program.silence();
         self.over.store(true, Ordering::Relaxed);
         let echoes = self.thread.join();
         echoes
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .map(Echoes)
+            .map(EchoTimes)
             .context("running the bystander, whose connection is not cut")
     }
 }
 
-impl Echoes {
+impl EchoTimes {
     /// Returns the delays in milliseconds of the echoes that overlap some range of `times`, and of all others; both
     /// sorted.
     pub(super) fn split(&self, times: &[Range<Instant>]) -> (Vec<f64>, Vec<f64>) {
-        let saw = |echo: &&Echo| {
+        let saw = |echo: &&EchoTime| {
             let mut times = times.iter();
             times.any(|time| echo.begin < time.end && time.start < echo.end)
         };
-        let (within, without): (Vec<&Echo>, Vec<&Echo>) = self.0.iter().partition(saw);
-        let delays = |echoes: Vec<&Echo>| {
+        let (within, without): (Vec<&EchoTime>, Vec<&EchoTime>) = self.0.iter().partition(saw);
+        let delays = |echoes: Vec<&EchoTime>| {
             let delays = echoes.iter().map(|echo| echo.end - echo.begin);
             let mut delays: Vec<f64> = delays.map(|delay| delay.as_secs_f64() * 1e3).collect();
             delays.sort_by(f64::total_cmp);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use quictun_lab::stats;
 
-use super::report::{Report, figure};
-use super::site::{Plan, Site, allow_files};
+use super::report::{LoadReport, figure};
+use super::tunnel::{LoadOptions, LoadTunnel, allow_files};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::payload::Payload;
 
@@ -37,10 +37,10 @@ pub struct Churn {
 /// # Errors
 ///
 /// Fails if a flow fails, or if flows stay open.
-pub fn run(plan: &Plan, churn: Churn) -> Result<Report> {
+pub fn run(plan: &LoadOptions, churn: Churn) -> Result<LoadReport> {
     allow_files(4 * churn.parallel + 256)?;
     let threads = churn.parallel * 2;
-    let (site, _) = Site::start(plan, move |listener| echo_on(listener, threads))?;
+    let (site, _) = LoadTunnel::start(plan, move |listener| echo_on(listener, threads))?;
     one_flow(&site.client.forward, 0).context("running the first flow")?;
     site.settle(0)?;
     let before = site.descriptors()?;
@@ -50,7 +50,7 @@ pub fn run(plan: &Plan, churn: Churn) -> Result<Report> {
     site.settle(0)?;
     let after = site.descriptors()?;
 
-    let mut report = Report::new(format!("{} flows, {} at once", churn.flows, churn.parallel));
+    let mut report = LoadReport::new(format!("{} flows, {} at once", churn.flows, churn.parallel));
     let rate = figure(churn.flows) / elapsed.as_secs_f64();
     report.add("flows per second", rate, "/s");
     for (at, side) in ["server", "client"].into_iter().enumerate() {
@@ -69,7 +69,7 @@ pub fn run(plan: &Plan, churn: Churn) -> Result<Report> {
 
 /// Adds resident memory over time, in KiB. Growth is measured from the first to the last quarter of the warm samples.
 /// This shows a leak, but not a moment with many waiting flows.
-fn add_memory(report: &mut Report, side: &str, samples: &[(u64, f64)], churn: Churn) {
+fn add_memory(report: &mut LoadReport, side: &str, samples: &[(u64, f64)], churn: Churn) {
     for (flows, memory) in samples {
         report.add_detail(format!("{side}: resident after {flows}"), *memory, "KiB");
     }
@@ -93,7 +93,7 @@ fn add_memory(report: &mut Report, side: &str, samples: &[(u64, f64)], churn: Ch
 }
 
 /// Runs all flows; returns samples of the number of finished flows and the memory of both programs.
-fn storm(site: &Site, churn: Churn) -> Result<Vec<(u64, [u64; 2])>> {
+fn storm(site: &LoadTunnel, churn: Churn) -> Result<Vec<(u64, [u64; 2])>> {
     let counters = Counters::default();
     let every = (churn.flows / SAMPLES).max(1);
     std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! Splits the processor time that both programs spend per packet of an upload by cost centre.
 //!
-//! `perf` samples the programs' threads. Each sample belongs to one `Centre`, determined by its function and, in the
-//! kernel, by the system call that led there. Programs without symbols show no centres of their own: build with
+//! `perf` samples the programs' threads. Each sample belongs to one `CostCentre`, determined by its function and, in
+//! the kernel, by the system call that led there. Programs without symbols show no centres of their own: build with
 //! `CARGO_PROFILE_DIST_STRIP=false cargo build --profile dist`.
 
 use std::cell::RefCell;
@@ -14,9 +14,9 @@ use anyhow::{Context, Result, ensure};
 use quictun_testbed::program::{self, Program};
 use quictun_testbed::work::Work;
 
-use super::measured::{Measured, WARM_UP, pause, upload_by};
-use super::report::{Report, figure};
-use super::site::{Link, Plan, Site};
+use super::measured::{MeasuredApplication, WARM_UP, pause, upload_by};
+use super::report::{LoadReport, figure};
+use super::tunnel::{LinkKind, LoadOptions, LoadTunnel};
 
 /// The number of samples per second and thread.
 const FREQUENCY: &str = "4999";
@@ -26,7 +26,7 @@ const PACKET: f64 = 1430.0;
 
 /// A cost centre: a kind of work on which processor time is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Centre {
+enum CostCentre {
     /// Waiting for events and waking up.
     Waking,
     /// UDP in the kernel, from the system call to the device and back.
@@ -45,7 +45,7 @@ enum Centre {
     Engine,
 }
 
-impl Centre {
+impl CostCentre {
     const ALL: [Self; 8] = [
         Self::Waking,
         Self::KernelUdp,
@@ -136,7 +136,7 @@ const AEAD: [&str; 8] = [
 
 /// The cost of a packet at one end.
 #[derive(Debug)]
-struct End {
+struct EndCost {
     name: &'static str,
     /// The application's data rate in Mbit/s.
     rate: f64,
@@ -144,17 +144,17 @@ struct End {
     wakes: f64,
     /// Nanoseconds of processor time per packet.
     packet: f64,
-    samples: BTreeMap<Centre, u64>,
+    samples: BTreeMap<CostCentre, u64>,
 }
 
-impl End {
+impl EndCost {
     /// Returns nanoseconds per byte, which equals seconds per gigabyte.
     fn byte(&self) -> f64 {
         self.packet / PACKET
     }
 
     /// Returns nanoseconds per packet for one centre.
-    fn centre(&self, centre: Centre) -> f64 {
+    fn centre(&self, centre: CostCentre) -> f64 {
         let all: u64 = self.samples.values().sum();
         let own = self.samples.get(&centre).copied().unwrap_or(0);
         self.packet * figure(own) / figure(all.max(1))
@@ -166,16 +166,16 @@ impl End {
 /// # Errors
 ///
 /// Fails if the tunnel does not work, or if `perf` is not installed.
-pub fn run(plan: &Plan, time: Duration) -> Result<Report> {
+pub fn run(plan: &LoadOptions, time: Duration) -> Result<LoadReport> {
     let ends = measure(plan, time)?;
-    let mut report = Report::new("What a packet of 1500 bytes costs".to_owned());
+    let mut report = LoadReport::new("What a packet of 1500 bytes costs".to_owned());
     for end in &ends {
         let name = end.name;
         report.add(format!("{name}: application"), end.rate, "Mbit/s");
         report.add(format!("{name}: wake-ups"), end.wakes, "/MB");
         report.add(format!("{name}: byte"), end.byte(), "ns");
         report.add(format!("{name}: packet"), end.packet, "ns");
-        for centre in Centre::ALL {
+        for centre in CostCentre::ALL {
             report.add(
                 format!("{name}: {}", centre.name()),
                 end.centre(centre),
@@ -186,10 +186,10 @@ pub fn run(plan: &Plan, time: Duration) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
-    let application = Measured::default();
+fn measure(plan: &LoadOptions, time: Duration) -> Result<[EndCost; 2]> {
+    let application = MeasuredApplication::default();
     let serve = application.clone();
-    let (site, _) = Site::start(plan, move |listener| serve.serve(listener))?;
+    let (site, _) = LoadTunnel::start(plan, move |listener| serve.serve(listener))?;
     let directory = tempfile::tempdir()?;
     let end = |name, program: &Program| {
         let file = directory.path().join(name);
@@ -217,7 +217,7 @@ fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
         })?;
         let work: Work = after.0 - before.0;
         let bytes = figure(after.1 - before.1);
-        Ok::<_, anyhow::Error>(End {
+        Ok::<_, anyhow::Error>(EndCost {
             name,
             rate,
             wakes: figure(work.wakes) * 1e6 / bytes,
@@ -238,9 +238,9 @@ fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
 /// # Errors
 ///
 /// Fails if a tunnel does not work, or if `perf` is not installed.
-pub fn document(plan: &Plan, earlier: &Path, time: Duration) -> Result<String> {
+pub fn document(plan: &LoadOptions, earlier: &Path, time: Duration) -> Result<String> {
     let emulated = |mbit: u64, round_trip_ms| {
-        Link::Emulated(super::site::Path {
+        LinkKind::Emulated(super::tunnel::EmulatedPath {
             rate: mbit * 125_000,
             round_trip: Duration::from_millis(round_trip_ms),
             loss: 0.0,
@@ -249,35 +249,35 @@ pub fn document(plan: &Plan, earlier: &Path, time: Duration) -> Result<String> {
     let links = [
         ("20 Mbit/s, 40 ms", emulated(20, 40)),
         ("600 Mbit/s, 20 ms", emulated(600, 20)),
-        ("As fast as it goes, single packets", Link::Packets),
-        ("As fast as it goes, with offloads", Link::Veth),
+        ("As fast as it goes, single packets", LinkKind::Packets),
+        ("As fast as it goes, with offloads", LinkKind::Veth),
     ];
     let mut tables = String::new();
     for (title, link) in links {
-        let now = Plan {
+        let now = LoadOptions {
             link,
             ..plan.clone()
         };
-        let before = Plan {
+        let before = LoadOptions {
             programs: Some(earlier.to_owned()),
             ..now.clone()
         };
         let [client_before, server_before] = measure(&before, time)?;
         let [client, server] = measure(&now, time)?;
         let ends = [&client_before, &client, &server_before, &server];
-        write!(tables, "{}", Table { title, ends })?;
+        write!(tables, "{}", CostTable { title, ends })?;
     }
     Ok(include_str!("cost.md").replace("{tables}", tables.trim()))
 }
 
 /// The costs of one link, in Markdown.
-struct Table<'a> {
+struct CostTable<'a> {
     title: &'a str,
     /// The client before and now, the server before and now.
-    ends: [&'a End; 4],
+    ends: [&'a EndCost; 4],
 }
 
-impl fmt::Display for Table<'_> {
+impl fmt::Display for CostTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n## {}\n", self.title)?;
         writeln!(
@@ -285,14 +285,14 @@ impl fmt::Display for Table<'_> {
             "| ns for a packet | client before | client now | server before | server now |"
         )?;
         writeln!(f, "|---|---|---|---|---|")?;
-        for centre in Centre::ALL {
+        for centre in CostCentre::ALL {
             write!(f, "| {} ", centre.name())?;
             self.row(f, 0, |end| end.centre(centre))?;
         }
         write!(f, "| **all** ")?;
         self.row(f, 0, |end| end.packet)?;
         write!(f, "| for a byte ")?;
-        self.row(f, 2, End::byte)?;
+        self.row(f, 2, EndCost::byte)?;
         write!(f, "| wake-ups for a megabyte ")?;
         self.row(f, 1, |end| end.wakes)?;
         write!(f, "| Mbit/s, sampled ")?;
@@ -300,12 +300,12 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-impl Table<'_> {
+impl CostTable<'_> {
     fn row(
         &self,
         f: &mut fmt::Formatter<'_>,
         digits: usize,
-        value: impl Fn(&End) -> f64,
+        value: impl Fn(&EndCost) -> f64,
     ) -> fmt::Result {
         for end in self.ends {
             write!(f, "| {:.digits$} ", value(end))?;
@@ -335,7 +335,7 @@ fn record(pid: u32, file: &Path, time: Duration) -> Result<()> {
 }
 
 /// Counts the samples of each centre.
-fn samples(file: &Path) -> Result<BTreeMap<Centre, u64>> {
+fn samples(file: &Path) -> Result<BTreeMap<CostCentre, u64>> {
     let mut perf = program::command("perf");
     perf.args(["script", "-F", "ip,sym,dso", "-i"]).arg(file);
     let text = program::run(&mut perf)?;
@@ -344,7 +344,7 @@ fn samples(file: &Path) -> Result<BTreeMap<Centre, u64>> {
     Ok(centres)
 }
 
-fn count(text: &str) -> BTreeMap<Centre, u64> {
+fn count(text: &str) -> BTreeMap<CostCentre, u64> {
     let mut centres = BTreeMap::new();
     let mut frames: Vec<&str> = Vec::new();
     for line in text.lines().chain([""]) {
@@ -354,7 +354,7 @@ fn count(text: &str) -> BTreeMap<Centre, u64> {
             continue;
         }
         if !frames.is_empty() {
-            *centres.entry(Centre::of(&frames)).or_default() += 1;
+            *centres.entry(CostCentre::of(&frames)).or_default() += 1;
         }
         frames.clear();
     }
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_belong_to_the_centre_of_their_function_and_system_call() {
+    fn samples_count_for_the_cost_centre_of_their_function_and_system_call() {
         let text = "
             ffffffffa1 _copy_from_iter ([kernel.kallsyms])
             ffffffffa2 udp_sendmsg ([kernel.kallsyms])
@@ -398,13 +398,13 @@ mod tests {
         ";
         let counts = count(text);
         let expected = [
-            (Centre::Waking, 1),
-            (Centre::KernelUdp, 2),
-            (Centre::KernelTcp, 1),
-            (Centre::Copies, 2),
-            (Centre::Aead, 1),
-            (Centre::Library, 1),
-            (Centre::Engine, 2),
+            (CostCentre::Waking, 1),
+            (CostCentre::KernelUdp, 2),
+            (CostCentre::KernelTcp, 1),
+            (CostCentre::Copies, 2),
+            (CostCentre::Aead, 1),
+            (CostCentre::Library, 1),
+            (CostCentre::Engine, 2),
         ];
         assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
     }

@@ -18,15 +18,15 @@ use quictun_testbed::connection::Endpoint;
 use quictun_testbed::payload::Payload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::bystander::{Bystander, Echoes, echo};
+use super::bystander::{Bystander, EchoTimes, echo};
 use super::measured::pause;
-use super::relay::Fault;
-use super::report::{Report, figure};
-use super::site::{Plan, Site, allow_files};
+use super::relay::RelayFault;
+use super::report::{LoadReport, figure};
+use super::tunnel::{LoadOptions, LoadTunnel, allow_files};
 
 /// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
+pub enum CutDirection {
     /// The application at the client sends.
     Up,
     /// The application at the server sends.
@@ -37,16 +37,16 @@ pub enum Way {
 
 /// The cuts to make, and their limits.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Cut {
+pub struct CutOptions {
     /// Fault that hits the connections.
     #[arg(long, value_enum, default_value = "connection")]
-    pub fault: Fault,
+    pub fault: RelayFault,
     /// Seconds of an outage.
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
     /// Direction of the data.
     #[arg(long, value_enum, default_value = "echo")]
-    pub way: Way,
+    pub way: CutDirection,
     /// Number of cuts to make.
     #[arg(long, default_value_t = 20)]
     pub times: usize,
@@ -81,13 +81,13 @@ const CARRIED: usize = 5;
 const ON_ITS_WAY: Duration = Duration::from_millis(30);
 
 /// The maximum time without progress; a flow that takes longer fails the run.
-pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+pub(super) const FLOW_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The pause before and after each cut, in which late losses of the last cut are repaired.
 const REST: Duration = Duration::from_millis(1500);
 
 /// The results of all cuts.
-struct Carried {
+struct CutResults {
     /// Time without progress in milliseconds: of the slowest flow at each cut, and of every flow at every cut. Both
     /// sorted.
     slowest: Vec<f64>,
@@ -96,8 +96,8 @@ struct Carried {
     back: Vec<Range<Instant>>,
 }
 
-impl Carried {
-    fn add_to(&self, report: &mut Report, cut: &Cut, echoes: &Echoes) {
+impl CutResults {
+    fn add_to(&self, report: &mut LoadReport, cut: &CutOptions, echoes: &EchoTimes) {
         let of_cuts = |share| quantile(&self.slowest, share);
         report.add("least", of_cuts(0.0), "ms");
         report.add_limited("median", of_cuts(0.5), "ms", cut.max_median);
@@ -119,7 +119,7 @@ impl Carried {
 }
 
 /// The receiving end of a flow.
-struct Sink {
+struct FlowSink {
     stream: TcpStream,
     payload: Payload,
     received: u64,
@@ -131,13 +131,13 @@ struct Sink {
 }
 
 /// The sending end of a flow.
-struct Source {
+struct FlowSource {
     stream: TcpStream,
     payload: Payload,
     sent: u64,
 }
 
-impl Source {
+impl FlowSource {
     fn send(&mut self, block: &mut [u8]) -> Result<()> {
         self.payload.fill(self.sent, block);
         match self.stream.write(block) {
@@ -155,7 +155,7 @@ impl Source {
 /// # Errors
 ///
 /// Fails if a flow ends, if a byte is wrong, or if a flow is not carried again within a minute.
-pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
+pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
     let count = cut.flows * cut.clients;
     ensure!(
         count > 0 && cut.times > 0 && cut.blocks > 0,
@@ -163,11 +163,11 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
     );
     allow_files(8 * count as u64 + 256)?;
     let (accepted, far) = channel();
-    let plan = Plan {
+    let plan = LoadOptions {
         is_relayed: true,
         ..plan.clone()
     };
-    let (mut site, _) = Site::start(&plan, |listener| {
+    let (mut site, _) = LoadTunnel::start(&plan, |listener| {
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 if accepted.send(stream).is_err() {
@@ -185,13 +185,13 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
         for _ in 0..cut.flows {
             // One at a time, so that the two ends of a flow can be paired.
             let near = site.near(|_| Ok(TcpStream::connect(forward)?))?;
-            let reached = far.recv_timeout(PATIENCE);
+            let reached = far.recv_timeout(FLOW_TIMEOUT);
             let reached =
                 reached.with_context(|| format!("flow {} did not arrive", sinks.len()))?;
             let (from, to) = match cut.way {
-                Way::Up => (near, reached),
-                Way::Down => (reached, near),
-                Way::Echo => {
+                CutDirection::Up => (near, reached),
+                CutDirection::Down => (reached, near),
+                CutDirection::Echo => {
                     let copy = near.try_clone()?;
                     std::thread::spawn(move || echo(reached));
                     (near, copy)
@@ -202,12 +202,12 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
                 stream.set_nonblocking(true)?;
             }
             let payload = Payload::new(sinks.len() as u64, u64::MAX);
-            sources.push(Source {
+            sources.push(FlowSource {
                 stream: from,
                 payload,
                 sent: 0,
             });
-            sinks.push(Sink {
+            sinks.push(FlowSink {
                 stream: to,
                 payload,
                 received: 0,
@@ -220,7 +220,7 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
     let bystander = Bystander::start(&site, &plan, &far)?;
     let carried = carry(&site, cut, sources, sinks)?;
     let echoes = bystander.end()?;
-    let mut report = Report::new(format!(
+    let mut report = LoadReport::new(format!(
         "{} cuts ({:?}, {:?}), {count} flows of {} clients: time without progress",
         cut.times, cut.fault, cut.way, cut.clients
     ));
@@ -234,7 +234,12 @@ pub fn run(plan: &Plan, cut: &Cut) -> Result<Report> {
 }
 
 /// Sends blocks on all flows while their connections are cut.
-fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> Result<Carried> {
+fn carry(
+    site: &LoadTunnel,
+    cut: &CutOptions,
+    mut sources: Vec<FlowSource>,
+    sinks: Vec<FlowSink>,
+) -> Result<CutResults> {
     let relay = site.relay.as_ref().context("no relay")?;
     let (over, outage) = (
         AtomicBool::new(false),
@@ -252,17 +257,17 @@ fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> 
                 for sink in &mut *locked(&sinks) {
                     (sink.pause, sink.arrivals) = (Duration::ZERO, 0);
                     // No data can arrive during an outage, so only the time after it counts.
-                    if cut.fault == Fault::Outage {
+                    if cut.fault == RelayFault::Outage {
                         sink.last = moment;
                     }
                 }
-                let deadline = Instant::now() + PATIENCE;
+                let deadline = Instant::now() + FLOW_TIMEOUT;
                 while locked(&sinks).iter().any(|sink| sink.arrivals < CARRIED) {
                     let alive = !sending.is_finished() && !receiving.is_finished();
                     ensure!(alive, "a flow ended after cut {number}");
                     ensure!(
                         Instant::now() < deadline,
-                        "cut {number}: a flow is not carried again after {PATIENCE:?}"
+                        "cut {number}: a flow is not carried again after {FLOW_TIMEOUT:?}"
                     );
                     pause(TICK);
                 }
@@ -280,7 +285,7 @@ fn carry(site: &Site, cut: &Cut, mut sources: Vec<Source>, sinks: Vec<Sink>) -> 
         }
         let (pauses, back): (Vec<Vec<Duration>>, _) = measured?.into_iter().unzip();
         let slowest = pauses.iter().filter_map(|of_cut| of_cut.iter().max());
-        Ok(Carried {
+        Ok(CutResults {
             slowest: milliseconds(slowest),
             each: milliseconds(pauses.iter().flatten()),
             back,
@@ -297,7 +302,7 @@ fn milliseconds<'a>(times: impl Iterator<Item = &'a Duration>) -> Vec<f64> {
 
 /// Sends blocks on all flows repeatedly, a few flows at a time. If all clients sent at once, they would also all probe
 /// their silent server at once.
-fn send(sources: &mut [Source], blocks: u32, over: &AtomicBool) -> Result<()> {
+fn send(sources: &mut [FlowSource], blocks: u32, over: &AtomicBool) -> Result<()> {
     let round = TICK.max(Duration::from_secs(1) * u32::try_from(sources.len())? / blocks);
     let ticks = usize::try_from(round.as_nanos() / TICK.as_nanos())?;
     let at_a_time = sources.len().div_ceil(ticks);
@@ -316,7 +321,7 @@ fn send(sources: &mut [Source], blocks: u32, over: &AtomicBool) -> Result<()> {
 }
 
 /// Verifies received data and records the times of arrival.
-fn receive(sinks: &Mutex<Vec<Sink>>, cut_at: &Mutex<Instant>, over: &AtomicBool) -> Result<()> {
+fn receive(sinks: &Mutex<Vec<FlowSink>>, cut_at: &Mutex<Instant>, over: &AtomicBool) -> Result<()> {
     let polled: Vec<_> = locked(sinks)
         .iter()
         .map(|sink| sink.stream.try_clone())

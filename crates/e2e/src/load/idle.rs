@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use rustix::process::{Resource, getrlimit};
 
 use super::measured::pause;
-use super::report::{Report, figure};
-use super::site::{Plan, Site, allow_files};
+use super::report::{LoadReport, figure};
+use super::tunnel::{LoadOptions, LoadTunnel, allow_files};
 use quictun_testbed::application::listen;
 use quictun_testbed::connection::Connection;
 use quictun_testbed::program::Program;
@@ -50,10 +50,10 @@ pub struct Idle {
 /// # Errors
 ///
 /// Fails if a flow cannot be opened.
-pub fn run(plan: &Plan, load: Idle) -> Result<Report> {
+pub fn run(plan: &LoadOptions, load: Idle) -> Result<LoadReport> {
     let flows = load.flows;
     allow_files((flows + WARM) as u64 + RESERVE)?;
-    let (site, _) = Site::start_with(plan, |far, address| {
+    let (site, _) = LoadTunnel::start_with(plan, |far, address| {
         // A separate process, because this process and the application each need a descriptor per flow.
         let mut hold = far.command(std::env::current_exe()?);
         let mut program = Program::start("application", hold.args([HOLD, &address.to_string()]))?;
@@ -83,7 +83,7 @@ pub fn run(plan: &Plan, load: Idle) -> Result<Report> {
     open(&mut held, WARM + flows)?;
     site.settle((WARM + flows) as u64)?;
     let after = site.memory()?;
-    let mut report = Report::new(format!("{flows} idle flows"));
+    let mut report = LoadReport::new(format!("{flows} idle flows"));
     for (at, side) in ["server", "client"].into_iter().enumerate() {
         let kib = |bytes: u64| figure(bytes) / 1024.0;
         report.add(format!("{side}: resident before"), kib(before[at]), "KiB");

@@ -15,8 +15,8 @@ use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 
-use super::measured::{Measured, download, since_now, upload, upload_on};
-use super::report::Report;
+use super::measured::{MeasuredApplication, download, since_now, upload, upload_on};
+use super::report::LoadReport;
 use super::{pairs, proxy};
 
 /// A kind of forward other than `-L`.
@@ -59,14 +59,14 @@ const LISTENS: &str = "the server listens for this client";
 /// # Errors
 ///
 /// Fails if a tunnel does not work.
-pub fn run(load: &Kinds) -> Result<Report> {
+pub fn run(load: &Kinds) -> Result<LoadReport> {
     let time = Duration::try_from_secs_f64(load.seconds)?;
-    let ground = Ground::new(load.kind)?;
+    let machines = MachinePair::new(load.kind)?;
     let mut pairs = Vec::new();
     for number in 0..load.pairs {
-        let tunnel = ground.tunnel()?;
-        let kind = || ground.measure(&tunnel, time).context("measuring it");
-        let forward = || ground.measure_forward(&tunnel, time);
+        let tunnel = machines.tunnel()?;
+        let kind = || machines.measure(&tunnel, time).context("measuring it");
+        let forward = || machines.measure_forward(&tunnel, time);
         let forward = || forward().context("measuring -L");
         pairs.push(if number % 2 == 0 {
             let first = kind()?;
@@ -82,13 +82,13 @@ pub fn run(load: &Kinds) -> Result<Report> {
 }
 
 /// Two machines with an application on each.
-struct Ground {
+struct MachinePair {
     kind: Kind,
     here: Machine,
     far: Machine,
     /// The application on the far machine, and the one on this machine, which reverse forwards lead to.
-    far_application: Measured,
-    near_application: Measured,
+    far_application: MeasuredApplication,
+    near_application: MeasuredApplication,
     far_target: SocketAddr,
     near_target: SocketAddr,
 }
@@ -100,12 +100,15 @@ struct Tunnel {
     other: Endpoint,
 }
 
-impl Ground {
+impl MachinePair {
     fn new(kind: Kind) -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
         here.join(&far, "lan0", "10.30.250.1/24", &format!("{FAR}/24"))?;
-        let [far_application, near_application] = [Measured::default(), Measured::default()];
-        let start = |application: &Measured, ip: IpAddr| {
+        let [far_application, near_application] = [
+            MeasuredApplication::default(),
+            MeasuredApplication::default(),
+        ];
+        let start = |application: &MeasuredApplication, ip: IpAddr| {
             let listener = listen((ip, 0).into())?;
             let target = listener.local_addr()?;
             application.serve(listener);
@@ -199,7 +202,7 @@ impl Tunnel {
             if let Some(status) = program.ended()? {
                 bail!("a program ended: {status}");
             }
-            program.hush();
+            program.silence();
         }
         Ok(())
     }

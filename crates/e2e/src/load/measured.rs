@@ -1,7 +1,8 @@
 //! An application whose rate and delay are measured through a tunnel.
 //!
 //! The first byte of each connection selects what the application does with it: a [`Role`]. Order of use:
-//! [`Measured::serve`] on the far side, then [`upload`], [`download`], [`echo`] or [`connects`] on the near side.
+//! [`MeasuredApplication::serve`] on the far side, then [`upload`], [`download`], [`echo`] or [`connects`] on the near
+//! side.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -47,11 +48,11 @@ pub enum Role {
 
 /// The application: one thread per connection, and a count of the bytes that sinks have received.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct MeasuredApplication {
     received: Arc<AtomicU64>,
 }
 
-impl Measured {
+impl MeasuredApplication {
     /// Serves a listener's connections until the process ends.
     pub fn serve(&self, listener: TcpListener) {
         let application = self.clone();
@@ -73,7 +74,7 @@ impl Measured {
     }
 
     fn play(&self, mut connection: Connection) -> Result<()> {
-        connection.set_patience(Duration::from_mins(10))?;
+        connection.set_timeout(Duration::from_mins(10))?;
         let mut role = [0];
         connection.read_exact(&mut role)?;
         if role[0] == Role::Brook as u8 {
@@ -119,7 +120,11 @@ pub fn open(forward: &Endpoint, role: Role) -> Result<Connection> {
 /// # Errors
 ///
 /// Fails if the connection fails.
-pub fn upload(forward: &Endpoint, application: &Measured, time: Duration) -> Result<f64> {
+pub fn upload(
+    forward: &Endpoint,
+    application: &MeasuredApplication,
+    time: Duration,
+) -> Result<f64> {
     upload_by(forward, application, time, &since_now())
 }
 
@@ -130,9 +135,9 @@ pub fn upload(forward: &Endpoint, application: &Measured, time: Duration) -> Res
 /// Fails if the connection or the clock fails.
 pub fn upload_by(
     forward: &Endpoint,
-    application: &Measured,
+    application: &MeasuredApplication,
     time: Duration,
-    clock: &Clock<'_>,
+    clock: &RateClock<'_>,
 ) -> Result<f64> {
     upload_on(forward.connect()?, application, time, clock)
 }
@@ -144,9 +149,9 @@ pub fn upload_by(
 /// Fails if the connection or the clock fails.
 pub fn upload_on(
     mut connection: Connection,
-    application: &Measured,
+    application: &MeasuredApplication,
     time: Duration,
-    clock: &Clock<'_>,
+    clock: &RateClock<'_>,
 ) -> Result<f64> {
     connection.write_all(&[Role::Sink as u8])?;
     let block = vec![0; BLOCK];
@@ -174,7 +179,7 @@ pub fn download(forward: &Endpoint, time: Duration) -> Result<f64> {
 }
 
 /// A clock by which a rate is measured.
-pub type Clock<'a> = dyn Fn() -> Result<Duration> + 'a;
+pub type RateClock<'a> = dyn Fn() -> Result<Duration> + 'a;
 
 /// Returns the clock of this machine.
 pub(super) fn since_now() -> impl Fn() -> Result<Duration> {
@@ -187,7 +192,7 @@ fn transfer(
     mut connection: Connection,
     counter: &AtomicU64,
     time: Duration,
-    clock: &Clock<'_>,
+    clock: &RateClock<'_>,
     mut step: impl FnMut(&mut Connection) -> Result<()> + Send,
 ) -> Result<f64> {
     let over = AtomicBool::new(false);

@@ -11,9 +11,9 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use quictun_lab::stats;
 
-use super::measured::{self, Clock, Measured, connects, echo, upload_by};
-use super::report::Report;
-use super::site::{Plan, Site};
+use super::measured::{self, MeasuredApplication, RateClock, connects, echo, upload_by};
+use super::report::LoadReport;
+use super::tunnel::{LoadOptions, LoadTunnel};
 
 /// The quantity to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -57,8 +57,8 @@ const ECHOES: usize = 4000;
 /// # Errors
 ///
 /// Fails if a tunnel does not work.
-pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
-    let before = Plan {
+pub fn run(plan: &LoadOptions, load: &Pairs) -> Result<LoadReport> {
+    let before = LoadOptions {
         programs: load.before.clone().or_else(|| plan.programs.clone()),
         server: [&plan.server[..], &load.before_arguments].concat(),
         client: [&plan.client[..], &load.before_arguments].concat(),
@@ -100,9 +100,9 @@ pub(super) fn report(
     unit: &'static str,
     pairs: &[(f64, f64)],
     least: f64,
-) -> Result<Report> {
+) -> Result<LoadReport> {
     let paired = stats::compare(pairs).context("nothing was measured")?;
-    let mut report = Report::new(title);
+    let mut report = LoadReport::new(title);
     for (number, (first, second)) in pairs.iter().enumerate() {
         report.add_detail(format!("pair {number}: {this}"), *first, unit);
         report.add_detail(format!("pair {number}: {other}"), *second, unit);
@@ -126,13 +126,13 @@ pub(super) fn report(
     Ok(report)
 }
 
-fn measure(plan: &Plan, load: &Pairs) -> Result<f64> {
-    let application = Measured::default();
+fn measure(plan: &LoadOptions, load: &Pairs) -> Result<f64> {
+    let application = MeasuredApplication::default();
     let serve = application.clone();
-    let (site, _) = Site::start(plan, move |listener| serve.serve(listener))?;
+    let (site, _) = LoadTunnel::start(plan, move |listener| serve.serve(listener))?;
     let value = site.near(|client| {
         let forward = &client.forward;
-        let upload = |clock: &Clock<'_>| upload_by(forward, &application, load.time, clock);
+        let upload = |clock: &RateClock<'_>| upload_by(forward, &application, load.time, clock);
         match load.measure {
             Measure::Throughput => measured::upload(forward, &application, load.time),
             Measure::Cpu => upload(&|| Ok(site.work()?.time)),

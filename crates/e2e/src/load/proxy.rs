@@ -12,7 +12,7 @@ use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 
-use super::report::{Report, figure};
+use super::report::{LoadReport, figure};
 
 /// The number of connections of each kind before the measurement.
 pub(super) const WARM: usize = 100;
@@ -34,7 +34,7 @@ pub struct Limits {
 /// # Errors
 ///
 /// Fails if the tunnel does not work.
-pub fn run(count: usize, limits: Limits) -> Result<Report> {
+pub fn run(count: usize, limits: Limits) -> Result<LoadReport> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let target = listener.local_addr()?;
     std::thread::spawn(move || {
@@ -62,8 +62,8 @@ pub fn run(count: usize, limits: Limits) -> Result<Report> {
     }
     let elapsed = started.elapsed();
     let memory = client.program.resident_bytes()?;
-    client.program.hush();
-    let mut report = Report::new(format!("first byte of {count} connections each way"));
+    client.program.silence();
+    let mut report = LoadReport::new(format!("first byte of {count} connections each way"));
     let rate = 2.0 * figure(count as u64) / elapsed.as_secs_f64();
     report.add("connections per second", rate, "/s");
     let mut medians = [0.0; 2];
@@ -106,7 +106,7 @@ pub(super) fn tunnel(target: SocketAddr) -> Result<(Program, Client)> {
     command.args(["-L", &format!("127.0.0.1:0={target}"), "-D", "127.0.0.1:0"]);
     let mut client = Client::from_command(home, &mut command)?;
     // The server logs a line per connection.
-    server.hush();
+    server.silence();
     client.forwards(2)?;
     client
         .program

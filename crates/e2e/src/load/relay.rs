@@ -18,7 +18,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 /// The fault that hits the connections through the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Fault {
+pub enum RelayFault {
     /// Drops packets with a connection id seen so far, in both directions and for ever.
     Connection,
     /// Drops packets from and to the clients' current ports, in both directions and for ever.
@@ -48,18 +48,18 @@ const READY: usize = 256;
 const INSIDE: u64 = u64::MAX;
 
 /// The first bytes of a connection id, enough to distinguish it from others.
-type Id = [u8; 8];
+type IdPrefix = [u8; 8];
 
 /// A running relay. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Relay {
     /// The address to which clients send.
     pub address: SocketAddr,
-    orders: Sender<Order>,
+    orders: Sender<RelayCommand>,
 }
 
-struct Order {
-    fault: Fault,
+struct RelayCommand {
+    fault: RelayFault,
     time: Duration,
     begun: Sender<()>,
 }
@@ -79,8 +79,8 @@ struct Worker {
     /// The current mapping of each client's address.
     present: HashMap<SocketAddr, usize>,
     /// Connection ids seen so far, and those whose packets are dropped.
-    seen: HashSet<Id>,
-    lost: HashSet<Id>,
+    seen: HashSet<IdPrefix>,
+    lost: HashSet<IdPrefix>,
     silent_until: Option<Instant>,
     datagram: Vec<u8>,
 }
@@ -118,14 +118,14 @@ impl Relay {
     /// # Errors
     ///
     /// Fails if the relay has ended.
-    pub fn lose(&self, fault: Fault, time: Duration) -> Result<Instant> {
+    pub fn lose(&self, fault: RelayFault, time: Duration) -> Result<Instant> {
         let (begun, answer) = channel();
         self.orders
-            .send(Order { fault, time, begun })
+            .send(RelayCommand { fault, time, begun })
             .ok()
             .context("the relay has ended")?;
         answer.recv().context("the relay has ended")?;
-        if fault == Fault::Outage {
+        if fault == RelayFault::Outage {
             super::measured::pause(time);
         }
         Ok(Instant::now())
@@ -134,7 +134,7 @@ impl Relay {
 
 impl Worker {
     /// Runs until the relay is dropped or a socket fails.
-    fn run(mut self, orders: &Receiver<Order>) {
+    fn run(mut self, orders: &Receiver<RelayCommand>) {
         loop {
             match orders.try_recv() {
                 Ok(order) => self.obey(&order),
@@ -147,16 +147,16 @@ impl Worker {
         }
     }
 
-    fn obey(&mut self, order: &Order) {
+    fn obey(&mut self, order: &RelayCommand) {
         match order.fault {
-            Fault::Connection => self.lost.extend(self.seen.drain()),
-            Fault::Path => self.mappings.iter_mut().for_each(|one| one.is_dead = true),
-            Fault::Nat => {
+            RelayFault::Connection => self.lost.extend(self.seen.drain()),
+            RelayFault::Path => self.mappings.iter_mut().for_each(|one| one.is_dead = true),
+            RelayFault::Nat => {
                 // Without a current mapping, the next packet creates one.
                 self.present.clear();
                 self.mappings.iter_mut().for_each(|one| one.is_dead = true);
             }
-            Fault::Outage => self.silent_until = Some(Instant::now() + order.time),
+            RelayFault::Outage => self.silent_until = Some(Instant::now() + order.time),
         }
         // The load may have ended meanwhile.
         order.begun.send(()).ok();
@@ -243,7 +243,7 @@ impl Worker {
         // Packets with a long header belong to handshakes, which are never cut: a new connection must be able to start.
         let packet = &self.datagram[..length];
         let is_short = packet.first().is_some_and(|first| first & 0x80 == 0);
-        let id = packet.get(1..9).and_then(|id| Id::try_from(id).ok());
+        let id = packet.get(1..9).and_then(|id| IdPrefix::try_from(id).ok());
         let (true, Some(id)) = (is_short, id) else {
             return true;
         };

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 /// The result of a load.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct LoadReport {
     title: String,
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
 }
 
 #[derive(Clone, Debug)]
-struct Row {
+struct ReportRow {
     what: String,
     value: f64,
     unit: &'static str,
@@ -36,7 +36,7 @@ impl Limit {
     }
 }
 
-impl Row {
+impl ReportRow {
     fn is_kept(&self) -> bool {
         self.limit.is_none_or(|limit| match limit {
             Limit::AtMost(most) => self.value <= most,
@@ -45,7 +45,7 @@ impl Row {
     }
 }
 
-impl Report {
+impl LoadReport {
     /// Creates an empty report.
     pub fn new(title: String) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Report {
 
     /// Adds a figure without a limit.
     pub fn add(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
-        self.rows.push(Row {
+        self.rows.push(ReportRow {
             what: what.into(),
             value,
             unit,
@@ -81,7 +81,7 @@ impl Report {
         unit: &'static str,
         limit: Option<f64>,
     ) {
-        self.rows.push(Row {
+        self.rows.push(ReportRow {
             what: what.into(),
             value,
             unit,
@@ -92,7 +92,7 @@ impl Report {
 
     /// Adds a ratio that may not be below its limit.
     pub fn add_floor(&mut self, what: impl Into<String>, value: f64, least: f64) {
-        self.rows.push(Row {
+        self.rows.push(ReportRow {
             what: what.into(),
             value,
             unit: "",
@@ -111,7 +111,7 @@ impl Report {
 
     /// Returns true if every limit is kept.
     pub fn is_kept(&self) -> bool {
-        self.rows.iter().all(Row::is_kept)
+        self.rows.iter().all(ReportRow::is_kept)
     }
 
     /// Returns the report as one JSON object.
@@ -126,7 +126,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
         let width = self
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_kept_up_to_its_value_and_shown() {
-        let mut report = Report::new("load".to_owned());
+    fn a_figure_at_its_limit_passes_and_shows_the_limit() {
+        let mut report = LoadReport::new("load".to_owned());
         report.add("flows", 3.0, "");
         report.add_limited("memory", 12.0, "KiB", Some(12.0));
         assert!(report.is_kept());
@@ -184,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_is_kept_from_its_value_on() {
-        let mut report = Report::new("load".to_owned());
+    fn a_figure_at_its_lower_limit_passes() {
+        let mut report = LoadReport::new("load".to_owned());
         report.add_floor("ratio", 0.97, 0.97);
         assert!(report.is_kept());
         report.add_floor("other", 0.969, 0.97);

@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::Result;
 use quictun_lab::stats::quantile;
 
-use super::report::Report;
-use super::site::{Plan, Site};
+use super::report::LoadReport;
+use super::tunnel::{LoadOptions, LoadTunnel};
 use quictun_testbed::connection::Endpoint;
 
 /// The number of round trips before the measurement, which warm up congestion control and caches.
@@ -20,8 +20,8 @@ const WARM: usize = 200;
 /// # Errors
 ///
 /// Fails if the tunnel does not work.
-pub fn run(plan: &Plan, count: usize, limit_us: Option<f64>) -> Result<Report> {
-    let (site, target) = Site::start(plan, |listener| {
+pub fn run(plan: &LoadOptions, count: usize, limit_us: Option<f64>) -> Result<LoadReport> {
+    let (site, target) = LoadTunnel::start(plan, |listener| {
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 std::thread::spawn(move || drop(answer(stream)));
@@ -34,7 +34,7 @@ pub fn run(plan: &Plan, count: usize, limit_us: Option<f64>) -> Result<Report> {
         };
         Ok((round_trips(target, count)?, round_trips(forward, count)?))
     })?;
-    let mut report = Report::new(format!("{count} round trips of 1 byte"));
+    let mut report = LoadReport::new(format!("{count} round trips of 1 byte"));
     for (name, sorted) in [("direct", &direct), ("tunnel", &tunnelled)] {
         for (share, percent) in [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max")] {
             report.add(format!("{name} {percent}"), quantile(sorted, share), "us");

@@ -15,7 +15,7 @@ use quictun_testbed::program::Program;
 
 use super::measured::pause;
 use super::proxy::{WARM, first_byte, listeners, tunnel};
-use super::report::{Report, figure};
+use super::report::{LoadReport, figure};
 
 /// The request, which the application echoes.
 const REQUEST: [u8; 64] = [b'?'; 64];
@@ -40,9 +40,9 @@ pub struct Socks {
     pub max_growth: Option<f64>,
 }
 
-/// The way of a connection to the application.
+/// The path of a connection to the application.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct ForwardPath {
     listener: SocketAddr,
     /// The target to ask the proxy for; `None` for the forward.
     target: Option<SocketAddr>,
@@ -61,16 +61,16 @@ struct Sample {
 /// # Errors
 ///
 /// Fails if the tunnel does not work.
-pub fn run(load: Socks) -> Result<Report> {
+pub fn run(load: Socks) -> Result<LoadReport> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let target = listener.local_addr()?;
     serve(listener);
     let (server, mut client) = tunnel(target)?;
     let [forward, proxy] = listeners(&client)?;
-    let ways = [(forward, None), (proxy, Some(target))];
-    let ways = ways.map(|(listener, target)| Way { listener, target });
-    for way in ways.iter().cycle().take(2 * WARM) {
-        first_byte(way.listener, way.target, &REQUEST)?;
+    let paths = [(forward, None), (proxy, Some(target))];
+    let paths = paths.map(|(listener, target)| ForwardPath { listener, target });
+    for path in paths.iter().cycle().take(2 * WARM) {
+        first_byte(path.listener, path.target, &REQUEST)?;
     }
     let memory = || {
         let [server, client] = [&server, &client.program].map(memory);
@@ -83,17 +83,17 @@ pub fn run(load: Socks) -> Result<Report> {
     for begun in (0..load.count).step_by(turn) {
         let count = turn.min(load.count - begun);
         for at in order {
-            samples[at].extend(at_rate(ways[at], count, load.per_second)?);
+            samples[at].extend(at_rate(paths[at], count, load.per_second)?);
         }
         order.reverse();
     }
     let after = memory()?;
-    client.program.hush();
+    client.program.silence();
     let title = format!(
         "{} connections through each, {} a second",
         load.count, load.per_second
     );
-    let mut report = Report::new(title);
+    let mut report = LoadReport::new(title);
     let [forward, proxy] = samples.map(|samples| sorted(&samples));
     add_times(&mut report, "forward", &forward);
     add_times(&mut report, "proxy", &proxy);
@@ -138,7 +138,7 @@ fn answer(mut stream: TcpStream) -> Result<()> {
 }
 
 /// Begins `count` connections, each at its time, whether earlier ones have ended or not.
-fn at_rate(way: Way, count: usize, per_second: u32) -> Result<Vec<Sample>> {
+fn at_rate(path: ForwardPath, count: usize, per_second: u32) -> Result<Vec<Sample>> {
     let (begin, next) = (Instant::now(), AtomicUsize::new(0));
     thread::scope(|scope| {
         let work = || -> Result<Vec<Sample>> {
@@ -152,8 +152,8 @@ fn at_rate(way: Way, count: usize, per_second: u32) -> Result<Vec<Sample>> {
                 let due = begin + Duration::from_secs_f64(seconds);
                 pause(due.saturating_duration_since(Instant::now()));
                 let late = due.elapsed().as_secs_f64() * 1e3;
-                let first_byte = first_byte(way.listener, way.target, &REQUEST)
-                    .with_context(|| format!("connection {number} through {}", way.listener))?;
+                let first_byte = first_byte(path.listener, path.target, &REQUEST)
+                    .with_context(|| format!("connection {number} through {}", path.listener))?;
                 samples.push(Sample { first_byte, late });
             }
         };
@@ -179,7 +179,7 @@ fn sorted(samples: &[Sample]) -> (Vec<f64>, Vec<f64>) {
     (sorted(|it| it.first_byte), sorted(|it| it.late))
 }
 
-fn add_times(report: &mut Report, name: &str, (first_byte, late): &(Vec<f64>, Vec<f64>)) {
+fn add_times(report: &mut LoadReport, name: &str, (first_byte, late): &(Vec<f64>, Vec<f64>)) {
     for (share, percent) in [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max")] {
         let value = quantile(first_byte, share);
         report.add(format!("{name} {percent}"), value, "ms");

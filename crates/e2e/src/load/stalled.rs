@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use quictun_lab::stats;
 
-use super::measured::{LITTLE, Measured, Role, download, echo, open, upload};
-use super::report::Report;
-use super::site::{Plan, Site, allow_files};
+use super::measured::{LITTLE, MeasuredApplication, Role, download, echo, open, upload};
+use super::report::LoadReport;
+use super::tunnel::{LoadOptions, LoadTunnel, allow_files};
 use quictun_testbed::connection::Connection;
 use quictun_testbed::deadline;
 
@@ -28,7 +28,7 @@ const BLOCK: usize = 64 * 1024;
 
 /// The applications that do not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Direction {
+pub enum StalledDirection {
     /// The applications at the client.
     Downloads,
     /// The targets at the server.
@@ -41,7 +41,7 @@ pub struct Stalled {
     /// The number of stalled flows.
     pub flows: usize,
     /// The direction of these flows.
-    pub direction: Direction,
+    pub direction: StalledDirection,
     /// The number of measurements alone and beside them, in turn, each on a new tunnel.
     pub repetitions: usize,
     /// How long the active flow is measured in each direction.
@@ -56,7 +56,7 @@ pub struct Stalled {
 
 /// The figures of one tunnel.
 #[derive(Clone, Copy, Debug)]
-struct Figures {
+struct TunnelFigures {
     up: f64,
     down: f64,
     p99: f64,
@@ -67,7 +67,7 @@ struct Figures {
 /// # Errors
 ///
 /// Fails if a tunnel does not work.
-pub fn run(plan: &Plan, load: Stalled) -> Result<Report> {
+pub fn run(plan: &LoadOptions, load: Stalled) -> Result<LoadReport> {
     // Each flow takes two descriptors here, and the programs inherit the limit.
     allow_files(3 * load.flows as u64 + 256)?;
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
@@ -75,16 +75,16 @@ pub fn run(plan: &Plan, load: Stalled) -> Result<Report> {
         alone.push(measure(plan, load, 0)?);
         beside.push(measure(plan, load, load.flows)?);
     }
-    let mut report = Report::new(format!(
+    let mut report = LoadReport::new(format!(
         "an active flow beside {} stalled {:?}, medians of {}",
         load.flows, load.direction, load.repetitions
     ));
-    let of = |all: &[Figures], get: &dyn Fn(&Figures) -> f64| {
+    let of = |all: &[TunnelFigures], get: &dyn Fn(&TunnelFigures) -> f64| {
         let values: Vec<f64> = all.iter().map(get).collect();
         stats::median(&values).unwrap_or(f64::NAN)
     };
     for name in ["upload", "download"] {
-        let get = |figures: &Figures| match name {
+        let get = |figures: &TunnelFigures| match name {
             "upload" => figures.up,
             _ => figures.down,
         };
@@ -94,7 +94,7 @@ pub fn run(plan: &Plan, load: Stalled) -> Result<Report> {
         let ratio = beside / alone;
         report.add_floor(format!("{name}, beside / alone"), ratio, load.least_rate);
     }
-    let delay = |all: &[Figures]| of(all, &|figures| figures.p99);
+    let delay = |all: &[TunnelFigures]| of(all, &|figures| figures.p99);
     let (alone, beside) = (delay(&alone), delay(&beside));
     report.add("echo p99 alone", alone, "us");
     report.add("echo p99 beside", beside, "us");
@@ -103,14 +103,14 @@ pub fn run(plan: &Plan, load: Stalled) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(plan: &Plan, load: Stalled, flows: usize) -> Result<Figures> {
-    let application = Measured::default();
+fn measure(plan: &LoadOptions, load: Stalled, flows: usize) -> Result<TunnelFigures> {
+    let application = MeasuredApplication::default();
     let serve = application.clone();
-    let (site, _) = Site::start(plan, move |listener| serve.serve(listener))?;
+    let (site, _) = LoadTunnel::start(plan, move |listener| serve.serve(listener))?;
     let figures = site.near(|client| {
         let forward = &client.forward;
         let held = stall(&site, load.direction, flows)?;
-        let figures = Figures {
+        let figures = TunnelFigures {
             up: upload(forward, &application, load.time).context("upload")?,
             down: download(forward, load.time).context("download")?,
             p99: stats::quantile(&echo(forward, load.echoes).context("echo")?, 0.99),
@@ -123,10 +123,10 @@ fn measure(plan: &Plan, load: Stalled, flows: usize) -> Result<Figures> {
 }
 
 /// Opens flows and returns once almost no bytes move for them.
-fn stall(site: &Site, direction: Direction, flows: usize) -> Result<Vec<Connection>> {
+fn stall(site: &LoadTunnel, direction: StalledDirection, flows: usize) -> Result<Vec<Connection>> {
     let role = match direction {
-        Direction::Downloads => Role::Brook,
-        Direction::Uploads => Role::Deaf,
+        StalledDirection::Downloads => Role::Brook,
+        StalledDirection::Uploads => Role::Deaf,
     };
     let mut held = (0..flows)
         .map(|_| open(&site.client.forward, role))
@@ -138,7 +138,7 @@ fn stall(site: &Site, direction: Direction, flows: usize) -> Result<Vec<Connecti
     let block = vec![0; BLOCK];
     let (mut before, mut since) = (site.received()?, Instant::now());
     deadline::wait("all flows to stall", STALLED_WITHIN, || {
-        if direction == Direction::Uploads {
+        if direction == StalledDirection::Uploads {
             for connection in &mut held {
                 // An error means that the socket is full: nothing else remains to be written.
                 while connection.write(&block).is_ok() {}

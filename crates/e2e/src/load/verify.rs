@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::report::{Report, figure};
-use super::site::{Plan, Site, allow_files};
+use super::report::{LoadReport, figure};
+use super::tunnel::{LoadOptions, LoadTunnel, allow_files};
 use quictun_testbed::application::{echo, there_and_back};
 use quictun_testbed::connection::Connection;
 use quictun_testbed::payload::Payload;
@@ -16,9 +16,9 @@ use quictun_testbed::payload::Payload;
 /// # Errors
 ///
 /// Fails if a byte is wrong or missing.
-pub fn run(plan: &Plan, flows: usize, bytes: u64) -> Result<Report> {
+pub fn run(plan: &LoadOptions, flows: usize, bytes: u64) -> Result<LoadReport> {
     allow_files(4 * flows as u64 + 256)?;
-    let (site, _) = Site::start(plan, |listener| {
+    let (site, _) = LoadTunnel::start(plan, |listener| {
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 std::thread::spawn(move || drop(Connection::new(stream.into()).and_then(echo)));
@@ -56,7 +56,7 @@ pub fn run(plan: &Plan, flows: usize, bytes: u64) -> Result<Report> {
         Ok::<_, anyhow::Error>((started.elapsed(), memory))
     })?;
     site.settle(0)?;
-    let mut report = Report::new(format!(
+    let mut report = LoadReport::new(format!(
         "{flows} flows at once, {bytes} bytes each way on each, all verified"
     ));
     let moved = figure(bytes * flows as u64 * 2);

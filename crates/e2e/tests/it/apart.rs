@@ -81,7 +81,7 @@ fn check_rights(pid: u32) -> Result<()> {
 }
 
 #[test]
-fn who_has_the_device_has_no_network_and_who_has_the_keys_no_device() -> Result<()> {
+fn the_device_process_has_no_network_and_the_key_process_no_device() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let client = lan.client(&[])?;
         lan.check_through(&HOSTS)?;
@@ -250,7 +250,7 @@ fn a_signal_to_the_whole_group_drains() -> Result<()> {
 }
 
 #[test]
-fn after_a_hangup_who_dies_is_replaced_still() -> Result<()> {
+fn a_process_that_dies_after_a_hangup_is_still_replaced() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let mut client = lan.client(&[])?;
         client.signal(Signal::HUP)?;
@@ -270,7 +270,7 @@ fn after_a_hangup_who_dies_is_replaced_still() -> Result<()> {
 }
 
 #[test]
-fn a_new_pair_finds_the_device_as_it_was_or_none() -> Result<()> {
+fn a_new_pair_finds_its_old_device_or_none() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let mut client = lan.client(&[])?;
         machine::run("ip link set quictun0 down")?;

@@ -21,7 +21,7 @@ const FILE: Payload = Payload {
 };
 
 #[test]
-fn curl_moves_a_large_file_both_ways_unharmed() -> Result<()> {
+fn curl_moves_a_large_file_both_ways_intact() -> Result<()> {
     let curl = installed("curl", "curl")?;
     let application = Application::tcp(serve_http)?;
     let tunnel = Tunnel::to(&application.target())?;
@@ -76,7 +76,7 @@ fn serve_http(connection: Connection) -> Result<()> {
 
 #[test]
 fn ssh_runs_commands_and_scp_copies_files() -> Result<()> {
-    let keys = Keys::new()?;
+    let keys = SshKeys::new()?;
     let application = keys.sshd("127.0.0.1:0".parse()?)?;
     let tunnel = Tunnel::to(&application.target())?;
     let port = tunnel.client.forward.port()?.to_string();
@@ -117,13 +117,13 @@ fn ssh_runs_commands_and_scp_copies_files() -> Result<()> {
 }
 
 /// Temporary keys, and ssh clients and servers that use them.
-pub(crate) struct Keys {
+pub(crate) struct SshKeys {
     home: Home,
     sshd: PathBuf,
     user: String,
 }
 
-impl Keys {
+impl SshKeys {
     pub(crate) fn new() -> Result<Self> {
         let sshd = installed("sshd", "openssh-server")?;
         let keygen = installed("ssh-keygen", "openssh-client")?;

@@ -50,7 +50,7 @@ fn a_few_strangers_cost_little() -> Result<()> {
     Ok(())
 }
 
-fn what_is_withheld_is_withheld_and_the_rest_arrives() -> Result<()> {
+fn withheld_data_is_missing_and_the_rest_arrives() -> Result<()> {
     let arguments = [
         "first-byte-missing",
         "--flows",
@@ -79,12 +79,12 @@ fn an_exceeded_limit_of_an_attack_is_a_failure() -> Result<()> {
     Ok(())
 }
 
-type Case = fn() -> Result<()>;
+type AttackTest = fn() -> Result<()>;
 
 /// Builds an array of functions, each with its name.
 macro_rules! named {
     ($($case:path,)*) => {
-        [$((stringify!($case), $case as Case)),*]
+        [$((stringify!($case), $case as AttackTest)),*]
     };
 }
 
@@ -94,7 +94,7 @@ macro_rules! named {
 fn attacks_are_withstood() -> Result<()> {
     let cases = named![
         a_few_strangers_cost_little,
-        what_is_withheld_is_withheld_and_the_rest_arrives,
+        withheld_data_is_missing_and_the_rest_arrives,
         an_exceeded_limit_of_an_attack_is_a_failure,
         limits::flows_without_their_first_byte_stay_within_the_budget,
         limits::unfinished_opens_stay_within_the_budget,

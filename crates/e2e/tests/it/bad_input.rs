@@ -17,15 +17,15 @@ const USAGE: i32 = 2;
 const FAILURE: i32 = 1;
 
 /// A command line that runs in a home, its exit code, and texts that its error contains.
-struct Case<'a> {
+struct BadInputCase<'a> {
     program: &'a str,
     line: &'a str,
     code: i32,
     says: &'a [&'a str],
 }
 
-fn client<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> Case<'a> {
-    Case {
+fn client<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> BadInputCase<'a> {
+    BadInputCase {
         program: "quictun-client",
         line,
         code,
@@ -33,8 +33,8 @@ fn client<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> Case<'a> {
     }
 }
 
-fn server<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> Case<'a> {
-    Case {
+fn server<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> BadInputCase<'a> {
+    BadInputCase {
         program: "quictun-server",
         line,
         code,
@@ -42,8 +42,8 @@ fn server<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> Case<'a> {
     }
 }
 
-fn native<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> Case<'a> {
-    Case {
+fn native<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> BadInputCase<'a> {
+    BadInputCase {
         program: "quictun",
         line,
         code,
@@ -51,7 +51,7 @@ fn native<'a>(line: &'a str, code: i32, says: &'a [&'a str]) -> Case<'a> {
     }
 }
 
-impl Case<'_> {
+impl BadInputCase<'_> {
     fn check(&self, home: &Home) -> Result<()> {
         let mut command = home.command(&Machine::here(), self.program)?;
         let mut program = Program::start(self.program, command.args(self.line.split_whitespace()))?;
@@ -74,12 +74,12 @@ impl Case<'_> {
             errors <= 1 && !said.contains("panicked"),
             "more than one error, or a panic:\n{said}"
         );
-        program.hush();
+        program.silence();
         Ok(())
     }
 }
 
-fn check_all(home: &Home, cases: &[Case<'_>]) -> Result<()> {
+fn check_all(home: &Home, cases: &[BadInputCase<'_>]) -> Result<()> {
     let wrong: Vec<String> = cases
         .iter()
         .filter_map(|case| {
@@ -229,7 +229,7 @@ fn ports_in_use_are_named() -> Result<()> {
 }
 
 #[test]
-fn tokens_that_are_no_targets_cost_their_own_flow() -> Result<()> {
+fn an_invalid_token_costs_only_its_own_flow() -> Result<()> {
     let mut running = Server::start(&[])?;
     for offer in ["native", "compat"] {
         for token in [
@@ -286,7 +286,7 @@ fn a_token_file_may_hold_tabs_ipv6_and_blank_lines() -> Result<()> {
 }
 
 #[test]
-fn help_and_version_are_no_errors() -> Result<()> {
+fn help_and_version_are_not_errors() -> Result<()> {
     let home = Home::new()?;
     for (program, line) in [
         ("quictun", "--help"),

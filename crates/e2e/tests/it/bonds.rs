@@ -18,7 +18,7 @@ use quictun_testbed::program::{Program, command, installed, run};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::Signal;
 
-use crate::applications::{Database, Keys};
+use crate::applications::{Database, SshKeys};
 
 /// The server's address, reachable by both cables.
 const SERVER: &str = "10.30.0.2";
@@ -63,7 +63,7 @@ const RSYNC_RATE: &str = "--bwlimit=2000";
 const ROWS: u32 = 50_000;
 
 /// Two machines connected by two cables, with a tunnel between them.
-struct Site {
+struct TwoCableTunnel {
     here: Machine,
     far: Machine,
     server: Program,
@@ -73,7 +73,7 @@ struct Site {
     home: Home,
 }
 
-impl Site {
+impl TwoCableTunnel {
     /// Starts a tunnel that leads to these targets on the far machine.
     fn new(targets: &[&str]) -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
@@ -120,11 +120,11 @@ impl Site {
 
     /// Drops everything that arrives through this device, at both ends of the cable.
     fn cut(&self, device: &str) -> Result<()> {
-        self.drop_what(device, &format!("iifname {device}"))
+        self.drop_packets(device, &format!("iifname {device}"))
     }
 
     /// Drops all incoming packets that match, at both ends.
-    fn drop_what(&self, table: &str, matched: &str) -> Result<()> {
+    fn drop_packets(&self, table: &str, matched: &str) -> Result<()> {
         let rules = format!(
             "table inet {table} {{ chain cable {{ type filter hook prerouting priority 0; {matched} drop; }}; }}\n"
         );
@@ -136,7 +136,7 @@ impl Site {
         Ok(())
     }
 
-    fn mend(&self, device: &str) -> Result<()> {
+    fn restore(&self, device: &str) -> Result<()> {
         for machine in [&self.here, &self.far] {
             machine.run(&format!("nft delete table inet {device}"))?;
         }
@@ -161,7 +161,7 @@ impl Site {
 
 /// A fault in the middle of all transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum NetworkFault {
     /// No packet arrives for longer than the idle timeout.
     Blackout,
     /// The network is lost, and another one becomes available.
@@ -174,13 +174,13 @@ enum Fault {
     Reconnect,
 }
 
-impl Fault {
-    fn happen(self, site: &mut Site) -> Result<()> {
+impl NetworkFault {
+    fn inject(self, site: &mut TwoCableTunnel) -> Result<()> {
         match self {
             Self::Blackout => {
                 site.cut("lan0")?;
                 site.wait_for_loss()?;
-                site.mend("lan0")?;
+                site.restore("lan0")?;
             }
             Self::Roaming => {
                 site.cut("lan0")?;
@@ -195,10 +195,10 @@ impl Fault {
             }
             Self::Firewall => {
                 let port = site.client_port()?;
-                site.drop_what("firewall", &format!("udp sport {port}"))?;
+                site.drop_packets("firewall", &format!("udp sport {port}"))?;
                 // The client leaves from another port in both cases, and the connection that answers first continues.
                 return deadline::until("the flows to continue", SOON, || {
-                    site.server.has_said(MOVED) || site.client.program.has_said(GO_ON)
+                    site.server.has_printed(MOVED) || site.client.program.has_printed(GO_ON)
                 });
             }
             Self::Reconnect => {
@@ -212,40 +212,40 @@ impl Fault {
 
 #[test]
 fn programs_outlive_a_blackout_that_ends_the_connection() -> Result<()> {
-    isolated(|| programs_go_on_after(Fault::Blackout))
+    isolated(|| programs_go_on_after(NetworkFault::Blackout))
 }
 
 #[test]
 fn programs_outlive_a_change_of_network_after_the_old_one_was_gone() -> Result<()> {
-    isolated(|| programs_go_on_after(Fault::Roaming))
+    isolated(|| programs_go_on_after(NetworkFault::Roaming))
 }
 
 #[test]
 fn programs_outlive_a_client_that_sleeps() -> Result<()> {
-    isolated(|| programs_go_on_after(Fault::Sleep))
+    isolated(|| programs_go_on_after(NetworkFault::Sleep))
 }
 
 #[test]
 fn programs_outlive_a_firewall_that_drops_the_connection_for_good() -> Result<()> {
-    isolated(|| programs_go_on_after(Fault::Firewall))
+    isolated(|| programs_go_on_after(NetworkFault::Firewall))
 }
 
 #[test]
 fn programs_outlive_quictun_reconnect() -> Result<()> {
-    isolated(|| programs_go_on_after(Fault::Reconnect))
+    isolated(|| programs_go_on_after(NetworkFault::Reconnect))
 }
 
 /// Starts the programs, causes `fault`, and checks what they have transferred and how they ended.
-fn programs_go_on_after(fault: Fault) -> Result<()> {
+fn programs_go_on_after(fault: NetworkFault) -> Result<()> {
     let database = Database::start("")?;
-    let mut site = Site::new(&[SSHD, IPERF3, &database.target()])?;
+    let mut site = TwoCableTunnel::new(&[SSHD, IPERF3, &database.target()])?;
     let psql = Psql::start(&site, &database)?;
-    let login = Login::new(&site)?;
+    let login = SshLogin::new(&site)?;
     let rsync = Rsync::start(&site, &login)?;
     let mut ssh = Ssh::start(&login)?;
     let mut iperf3 = Iperf3::start(&site)?;
     ssh.program.wait_for("20", SOON)?;
-    fault.happen(&mut site)?;
+    fault.inject(&mut site)?;
     ssh.finish().context("finishing ssh")?;
     rsync.finish().context("finishing rsync")?;
     iperf3.finish().context("finishing iperf3")?;
@@ -253,23 +253,23 @@ fn programs_go_on_after(fault: Fault) -> Result<()> {
     database.stop()?;
     let gone = site.client.program.count(WAITS[0]);
     let expected = match fault {
-        Fault::Reconnect | Fault::Firewall => 0,
-        Fault::Blackout | Fault::Roaming | Fault::Sleep => 1,
+        NetworkFault::Reconnect | NetworkFault::Firewall => 0,
+        NetworkFault::Blackout | NetworkFault::Roaming | NetworkFault::Sleep => 1,
     };
     ensure!(gone == expected, "the connection was lost {gone} times");
     Ok(())
 }
 
 /// sshd on the far machine, and the options with which ssh reaches it.
-struct Login {
-    keys: Keys,
+struct SshLogin {
+    keys: SshKeys,
     options: Vec<String>,
     _sshd: Application,
 }
 
-impl Login {
-    fn new(site: &Site) -> Result<Self> {
-        let keys = Keys::new()?;
+impl SshLogin {
+    fn new(site: &TwoCableTunnel) -> Result<Self> {
+        let keys = SshKeys::new()?;
         let sshd = site.far.within(|| keys.sshd(SSHD.parse()?))?;
         // Through the proxy, which is the last forward.
         let proxy = site.forwards.last().context("no proxy")?.port()?;
@@ -295,7 +295,7 @@ struct Ssh {
 }
 
 impl Ssh {
-    fn start(login: &Login) -> Result<Self> {
+    fn start(login: &SshLogin) -> Result<Self> {
         let mut ssh = command("ssh");
         ssh.args(&login.options);
         ssh.arg(login.user()).arg(format!(
@@ -303,7 +303,7 @@ impl Ssh {
             SLOW_LINES + 1
         ));
         let mut program = Program::start_with("ssh", &mut ssh, Stdio::null())?;
-        program.hush();
+        program.silence();
         Ok(Self { program })
     }
 
@@ -332,7 +332,7 @@ struct Rsync {
 }
 
 impl Rsync {
-    fn start(site: &Site, login: &Login) -> Result<Self> {
+    fn start(site: &TwoCableTunnel, login: &SshLogin) -> Result<Self> {
         let rsync = installed("rsync", "rsync")?;
         let [file, copy] = ["file", "copy"].map(|name| site.home.path().join(name));
         let payload = Payload::new(1, RSYNC_BYTES);
@@ -368,7 +368,7 @@ struct Iperf3 {
 }
 
 impl Iperf3 {
-    fn start(site: &Site) -> Result<Self> {
+    fn start(site: &TwoCableTunnel) -> Result<Self> {
         let iperf3 = installed("iperf3", "iperf3")?;
         let mut serve = site.far.command(&iperf3);
         serve.args(["-s", "--one-off", "--forceflush"]);
@@ -398,7 +398,7 @@ impl Iperf3 {
         );
         let status = self.server.wait_end(DONE)?;
         ensure!(status.success(), "the iperf3 server ended: {status}");
-        self.program.hush();
+        self.program.silence();
         Ok(())
     }
 }
@@ -410,7 +410,7 @@ struct Psql {
 }
 
 impl Psql {
-    fn start(site: &Site, database: &Database) -> Result<Self> {
+    fn start(site: &TwoCableTunnel, database: &Database) -> Result<Self> {
         let (reading, mut statements) = std::io::pipe()?;
         let mut session = database.session(site.port(2)?);
         let mut program = Program::start_with("psql", &mut session, Stdio::from(reading))?;

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use quictun_testbed::application::Application;
-use quictun_testbed::connection::{Connection, Ending, Endpoint};
+use quictun_testbed::connection::{Connection, DirectionEnd, Endpoint};
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed};
 use quictun_testbed::tunnel::{Home, Tunnel};
 
-use crate::reverse::{self, Reverse};
+use crate::reverse::{self, ReverseServer};
 
 const SOON: Duration = Duration::from_secs(10);
 const REQUEST: Payload = Payload {
@@ -46,7 +46,7 @@ fn over_both(
     )?;
     check(&tunnel.client.forward, &application).context("over Unix sockets")?;
 
-    let reverse = Reverse::new(&["127.0.0.1:0", "unix:HOME/*"])?;
+    let reverse = ReverseServer::new(&["127.0.0.1:0", "unix:HOME/*"])?;
     let mut client = reverse.client(&[&format!("0={}", application.target())])?;
     check(&reverse::bound(&mut client)?, &application).context("reverse, over TCP")?;
     reverse::end(&mut client)?;
@@ -145,7 +145,7 @@ fn close_3_an_application_that_resets_is_seen_as_a_reset_by_the_target() -> Resu
 }
 
 #[test]
-fn close_4_a_truncated_transfer_is_an_error_and_no_end() -> Result<()> {
+fn close_4_a_truncated_transfer_is_an_error_and_not_an_end() -> Result<()> {
     let serve = |mut connection: Connection| {
         let mut go = [0; 1];
         connection.read_exact(&mut go)?;
@@ -162,7 +162,7 @@ fn close_4_a_truncated_transfer_is_an_error_and_no_end() -> Result<()> {
         let mut connection = tunnel.client.forward.connect()?;
         connection.write_all(b"go")?;
         match connection.ending() {
-            Ending::Reset { bytes } => {
+            DirectionEnd::Reset { bytes } => {
                 ensure!(bytes <= 100_000, "{bytes} bytes, but 100000 were sent");
             }
             other => bail!(
@@ -189,15 +189,15 @@ fn close_9_an_aborted_unix_application_with_bytes_on_the_way_sees_a_reset() -> R
     let listen = format!("unix:{}", home.path().join("forward.sock").display());
     let tunnel = Tunnel::with(&application.target(), &[], &["--listen-on", &listen])?;
     let mut connection = tunnel.client.forward.connect()?;
-    connection.set_patience(Duration::from_millis(500))?;
+    connection.set_timeout(Duration::from_millis(500))?;
     let block = vec![0; 64 * 1024];
     while connection.write(&block).is_ok() {}
     // All buffers on the way are full now, including the client's end of the socket.
-    connection.set_patience(SOON)?;
+    connection.set_timeout(SOON)?;
     stalled.wait();
     let ending = connection.ending();
     ensure!(
-        ending == Ending::Reset { bytes: 0 },
+        ending == DirectionEnd::Reset { bytes: 0 },
         "the application saw {ending:?}"
     );
     application.outcome(SOON)
@@ -234,7 +234,7 @@ fn close_4_curl_reports_a_truncated_download() -> Result<()> {
 }
 
 #[test]
-fn close_5_a_target_that_goes_away_resets_whoever_still_sends() -> Result<()> {
+fn close_5_a_target_that_goes_away_resets_an_application_that_still_sends() -> Result<()> {
     let serve = |mut connection: Connection| {
         let mut first = [0; 1];
         connection.read_exact(&mut first)?;
@@ -275,7 +275,7 @@ fn close_6_a_lost_connection_resets_its_flows() -> Result<()> {
     tunnel.server.program.kill()?;
     for connection in &mut connections {
         let ending = connection.ending();
-        ensure!(ending == Ending::Reset { bytes: 0 }, "{ending:?}");
+        ensure!(ending == DirectionEnd::Reset { bytes: 0 }, "{ending:?}");
     }
     ensure!(
         tunnel

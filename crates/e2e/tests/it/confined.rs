@@ -49,7 +49,7 @@ fn forbidden(user: &[&str], arguments: &[&str]) -> Result<(usize, Vec<String>)> 
 }
 
 #[test]
-fn twenty_forbidden_things_are_refused_whoever_the_user_is() -> Result<()> {
+fn twenty_forbidden_operations_are_refused_to_every_user() -> Result<()> {
     let nobody = [
         "setpriv",
         "--reuid=65534",
@@ -104,19 +104,19 @@ fn every_thread_of_both_programs_is_confined_and_a_flow_passes() -> Result<()> {
             let missing = CONFINED.iter().find(|line| !thread.contains(*line));
             ensure!(missing.is_none(), "{missing:?}: {thread}");
         }
-        ensure!(program.has_said("confined: "), "{:?}", program.lines());
+        ensure!(program.has_printed("confined: "), "{:?}", program.lines());
     }
     Ok(())
 }
 
 #[test]
-fn confinement_can_be_switched_off_and_that_is_said() -> Result<()> {
+fn confinement_can_be_switched_off_with_a_warning() -> Result<()> {
     let off = ["--no-confine"];
     let application = Application::echo()?;
     let tunnel = Tunnel::with(&application.target(), &off, &off)?;
     through_echo(&tunnel.client.forward, SOME)?;
     for program in [&tunnel.client.program, &tunnel.server.program] {
-        ensure!(program.has_said("UNSAFE: this process is not confined"));
+        ensure!(program.has_printed("UNSAFE: this process is not confined"));
         let filtered = threads(program)?;
         let filtered = filtered
             .iter()
@@ -136,7 +136,7 @@ fn keeper(program: &Program) -> Result<Pid> {
 }
 
 #[test]
-fn a_token_file_that_was_replaced_is_read_and_a_log_that_was_moved_is_made_anew() -> Result<()> {
+fn a_replaced_token_file_is_read_and_a_moved_log_is_created_again() -> Result<()> {
     let application = Application::echo()?;
     let server = Server::start(&[])?;
     let home = Home::new()?;
@@ -182,7 +182,12 @@ fn neither_process_outlives_the_other() -> Result<()> {
     kill_process(second, Signal::KILL)?;
     let status = tunnel.client.program.wait_end(SOON)?;
     ensure!(status.code() == Some(101), "{status}");
-    ensure!(tunnel.client.program.has_said("quictun-keeper, has died"));
+    ensure!(
+        tunnel
+            .client
+            .program
+            .has_printed("quictun-keeper, has died")
+    );
     Ok(())
 }
 
@@ -204,7 +209,7 @@ fn a_unix_socket_is_reached_from_inside() -> Result<()> {
 }
 
 #[test]
-fn secrets_and_directories_that_are_open_to_all_are_warned_of() -> Result<()> {
+fn world_readable_secrets_and_directories_cause_a_warning() -> Result<()> {
     let home = Home::new()?;
     let (state, psk) = (
         home.path().join("state"),
@@ -219,14 +224,14 @@ fn secrets_and_directories_that_are_open_to_all_are_warned_of() -> Result<()> {
     };
     ensure!(mode(&state)? == 0o700 && mode(&psk)? == 0o600);
     ensure!(mode(&state.join("server.key"))? == 0o600);
-    ensure!(!server.program.has_said("is open to every user"));
+    ensure!(!server.program.has_printed("is open to every user"));
     server.program.kill()?;
     fs::set_permissions(&state, fs::Permissions::from_mode(0o755))?;
     fs::set_permissions(&psk, fs::Permissions::from_mode(0o644))?;
     let server = Server::from_command(server.home, &mut command)?;
     for line in ["chmod 700", "chmod 600"] {
         ensure!(
-            server.program.has_said(line),
+            server.program.has_printed(line),
             "{line}: {:?}",
             server.program.lines()
         );

@@ -4,14 +4,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::faults::cell::{Cell, Fault, Phase, Process, Sockets};
-use quictun_e2e::faults::run::{Plan, run};
-use quictun_e2e::faults::seen::Seen;
+use quictun_e2e::faults::cell::{FaultCell, Phase, Process, ProcessFault, Sockets};
+use quictun_e2e::faults::observation::DataEnd;
+use quictun_e2e::faults::run::{FaultOptions, run};
 use quictun_testbed::binaries;
 use quictun_testbed::isolation::{isolated_with, skip};
 use serde_json::Value;
 
-const PLAN: Plan = Plan {
+const PLAN: FaultOptions = FaultOptions {
     idle_timeout: Duration::from_secs(3),
     drain: Duration::from_secs(10),
     stop: Duration::from_secs(1),
@@ -20,14 +20,14 @@ const PLAN: Plan = Plan {
 /// Kills `process` in that phase of a connection. The application next to it must see a reset. The application at the
 /// other end must see a reset too, unless everything had already reached it.
 fn killed(process: Process, phase: Phase, sockets: Sockets) -> Result<()> {
-    let cell = Cell {
+    let cell = FaultCell {
         process,
-        fault: Fault::Kill,
+        fault: ProcessFault::Kill,
         phase,
         sockets,
     };
     let [app, target] = run(cell, &PLAN).with_context(|| cell.to_string())?;
-    let cut = |seen: &Seen| matches!(seen, Seen::Reset { .. });
+    let cut = |seen: &DataEnd| matches!(seen, DataEnd::Reset { .. });
     let (beside, beyond) = match process {
         Process::Server => (&target, &app),
         Process::Client | Process::Netstackd | Process::Supervisor => (&app, &target),
@@ -60,7 +60,7 @@ fn close_11_a_killed_server_is_a_reset_to_a_download() -> Result<()> {
 }
 
 #[test]
-fn close_11_a_connection_that_says_nothing_is_reset_as_well() -> Result<()> {
+fn close_11_a_silent_connection_is_reset_as_well() -> Result<()> {
     killed(Process::Client, Phase::Idle, Sockets::Tcp)?;
     killed(Process::Server, Phase::Idle, Sockets::Tcp)
 }
@@ -74,7 +74,7 @@ fn has_devices(test: &str) -> Option<()> {
 }
 
 #[test]
-fn close_11_a_killed_process_of_a_device_is_a_reset_whichever_it_was() -> Result<()> {
+fn close_11_killing_any_process_of_a_device_is_a_reset() -> Result<()> {
     isolated_with(
         |test| Ok(has_devices(test)),
         |()| {
@@ -97,9 +97,9 @@ fn close_12_a_client_with_a_device_that_drains_waits_for_a_target_that_answers_l
         |test| Ok(has_devices(test)),
         |()| {
             for process in [Process::Client, Process::Supervisor] {
-                let cell = Cell {
+                let cell = FaultCell {
                     process,
-                    fault: Fault::Term,
+                    fault: ProcessFault::Term,
                     phase: Phase::Opening,
                     sockets: Sockets::Tun,
                 };
@@ -118,9 +118,9 @@ fn close_12_a_client_with_a_device_that_drains_waits_for_a_target_that_answers_l
 #[test]
 fn close_2_a_slow_reader_gets_everything_after_both_ends_have_finished() -> Result<()> {
     for phase in [Phase::HalfClosed, Phase::TargetHalfClosed] {
-        let cell = Cell {
+        let cell = FaultCell {
             process: Process::Client,
-            fault: Fault::None,
+            fault: ProcessFault::None,
             phase,
             sockets: Sockets::Tcp,
         };
@@ -134,7 +134,7 @@ fn close_2_a_slow_reader_gets_everything_after_both_ends_have_finished() -> Resu
 }
 
 #[test]
-fn the_fault_matrix_in_small_has_no_forbidden_cell() -> Result<()> {
+fn a_small_fault_matrix_has_no_forbidden_cell() -> Result<()> {
     let mut faults = Command::new(env!("CARGO_BIN_EXE_quictun-faults"));
     faults
         .args(["--quick", "--json", "--parallel", "24"])

@@ -158,7 +158,7 @@ impl Lan {
         Ok(())
     }
 
-    fn check_past(&self, addresses: &[&str]) -> Result<()> {
+    fn check_bypass(&self, addresses: &[&str]) -> Result<()> {
         for address in addresses {
             let us = if address.contains(':') {
                 CLIENT_V6
@@ -202,13 +202,12 @@ pub(crate) fn end(mut client: Program) -> Result<()> {
 }
 
 #[test]
-fn everything_goes_through_the_tunnel_but_neighbours_the_server_and_what_is_excluded() -> Result<()>
-{
+fn all_traffic_uses_the_tunnel_except_neighbours_the_server_and_exclusions() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let before = routing()?;
         let client = lan.client(&["--exclude", "198.51.100.0/24"])?;
         lan.check_through(&HOSTS)?;
-        lan.check_past(&[SERVER, SERVER_V6, "10.1.0.3", OTHER_V6])?;
+        lan.check_bypass(&[SERVER, SERVER_V6, "10.1.0.3", OTHER_V6])?;
         ensure!(
             lan.seen_from("198.51.100.9").is_err(),
             "the excluded address was reached"
@@ -269,7 +268,7 @@ fn chosen_networks_go_through_the_tunnel_even_around_the_server() -> Result<()> 
         let client = lan.client(&["--route", "10.0.0.0/8,203.0.113.0/24"])?;
         // Only the tunnel's own packets to the server bypass it.
         lan.check_through(&["10.1.0.3", "203.0.113.9", SERVER])?;
-        lan.check_past(&[OTHER_V6])?;
+        lan.check_bypass(&[OTHER_V6])?;
         ensure!(
             lan.seen_from("2001:db8::9").is_err(),
             "an address outside the chosen networks was reached"
@@ -286,7 +285,7 @@ fn chosen_networks_go_through_the_tunnel_even_around_the_server() -> Result<()> 
         // The same with the server's IPv6 address.
         let client = lan.client_of("[fd00:1::2]:7500", &["--route", "fd00::/16"])?;
         lan.check_through(&[OTHER_V6, SERVER_V6])?;
-        lan.check_past(&[SERVER, "10.1.0.3"])?;
+        lan.check_bypass(&[SERVER, "10.1.0.3"])?;
         end(client)?;
         let after = routing()?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
@@ -295,8 +294,7 @@ fn chosen_networks_go_through_the_tunnel_even_around_the_server() -> Result<()> 
 }
 
 #[test]
-fn what_a_killed_client_leaves_keeps_its_networks_closed_and_the_next_one_removes_it() -> Result<()>
-{
+fn the_rules_of_a_killed_client_keep_its_networks_closed_until_the_next_start() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let before = routing()?;
         let mut client = lan.client(&["--route", "10.0.0.0/8,203.0.113.0/24,fd00::/16"])?;
@@ -318,7 +316,7 @@ fn what_a_killed_client_leaves_keeps_its_networks_closed_and_the_next_one_remove
             SOON,
         )?;
         lan.check_through(&["203.0.113.9"])?;
-        lan.check_past(&["10.1.0.3", OTHER_V6, SERVER, SERVER_V6])?;
+        lan.check_bypass(&["10.1.0.3", OTHER_V6, SERVER, SERVER_V6])?;
         end(client)?;
         let after = routing()?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
@@ -327,7 +325,7 @@ fn what_a_killed_client_leaves_keeps_its_networks_closed_and_the_next_one_remove
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_remedy() -> Result<()> {
+fn invalid_detours_are_refused_with_the_remedy() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let before = routing()?;
         for (flags, why) in [
@@ -379,7 +377,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() -> Result<()> {
 }
 
 #[test]
-fn programs_use_the_tunnel_as_they_are() -> Result<()> {
+fn unmodified_programs_use_the_tunnel() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let client = lan.client(&[])?;
         for host in HOSTS {
@@ -412,10 +410,10 @@ fn shell(line: &str) -> Result<Output> {
 }
 
 #[test]
-fn ssh_uses_the_tunnel_as_it_is() -> Result<()> {
+fn unmodified_ssh_uses_the_tunnel() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         if !is_root()? {
-            let test = "detour::ssh_uses_the_tunnel_as_it_is";
+            let test = "detour::unmodified_ssh_uses_the_tunnel";
             skip(test, "sshd needs to change to a user other than root");
             return Ok(());
         }
@@ -429,10 +427,10 @@ fn ssh_uses_the_tunnel_as_it_is() -> Result<()> {
 }
 
 #[test]
-fn psql_uses_the_tunnel_as_it_is() -> Result<()> {
+fn unmodified_psql_uses_the_tunnel() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         if !is_root()? {
-            let test = "detour::psql_uses_the_tunnel_as_it_is";
+            let test = "detour::unmodified_psql_uses_the_tunnel";
             skip(test, "postgres needs to run as a user other than root");
             return Ok(());
         }
@@ -463,7 +461,7 @@ fn psql_uses_the_tunnel_as_it_is() -> Result<()> {
 }
 
 #[test]
-fn the_compatible_client_does_it_as_well() -> Result<()> {
+fn the_compat_client_has_detours_too() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let mut serve = lan.home.command(&lan.far, "quictun-server")?;
         serve.args(["--listen-on", "10.1.0.2:7501", "--httpd-listen-on", "off"]);

@@ -15,7 +15,7 @@ fn quictun(arguments: &[&str]) -> Result<(Option<i32>, serde_json::Value)> {
 }
 
 #[test]
-fn the_doctor_finds_what_links_need_and_leaves_nothing() -> Result<()> {
+fn the_doctor_finds_the_needs_of_links_and_leaves_nothing() -> Result<()> {
     isolated(|| {
         let before = machine::run("ip -brief link")?;
         let (code, report) = quictun(&["doctor"])?;
@@ -40,7 +40,7 @@ fn the_doctor_finds_what_links_need_and_leaves_nothing() -> Result<()> {
 }
 
 #[test]
-fn tuning_only_looks_unless_it_is_told_to_change_something() -> Result<()> {
+fn tune_changes_nothing_without_its_flag() -> Result<()> {
     isolated(|| {
         let (code, report) = quictun(&["tune"])?;
         ensure!(code == Some(0), "{report}");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
 use quictun_testbed::application::Application;
-use quictun_testbed::connection::{Connection, Ending, Endpoint};
+use quictun_testbed::connection::{Connection, DirectionEnd, Endpoint};
 use quictun_testbed::payload::Payload;
 
 /// Starts the targets for [`end_all`]: one for each row at each host.
@@ -84,7 +84,7 @@ pub(crate) fn end_all_by(
                 connection.write_all(b"go")?;
                 let ending = connection.ending();
                 ensure!(
-                    matches!(ending, Ending::Reset { bytes: 0..=100_000 }),
+                    matches!(ending, DirectionEnd::Reset { bytes: 0..=100_000 }),
                     "the application saw {ending:?} instead of a reset"
                 );
             }

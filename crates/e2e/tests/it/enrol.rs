@@ -111,7 +111,7 @@ fn read(path: &Path) -> Result<String> {
 
 // PROTOCOL INVITE-2, JOIN-4, PROOF-4.
 #[test]
-fn an_invited_machine_reaches_what_it_may_without_a_reload_and_after_one() -> Result<()> {
+fn an_invited_machine_reaches_its_targets_before_and_after_a_reload() -> Result<()> {
     let application = Application::echo()?;
     let target = bare(&application);
     let mut server = Server::start()?;
@@ -175,7 +175,7 @@ fn a_client_that_joins_has_the_limits_of_its_invitation_before_a_reload_and_afte
 
 // PROTOCOL JOIN-3.
 #[test]
-fn a_code_that_is_used_late_wrong_or_revoked_is_refused_and_the_server_says_why() -> Result<()> {
+fn a_used_late_wrong_or_revoked_code_is_refused_with_a_reason_in_the_log() -> Result<()> {
     let mut server = Server::start()?;
     let used = server.code("used", "127.0.0.1:22")?;
     joined(&Home::new()?, &used)?;

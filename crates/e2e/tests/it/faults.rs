@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_testbed::application::{Application, Refusing, served_within, through_echo};
-use quictun_testbed::connection::PATIENCE;
+use quictun_testbed::application::{Application, RefusingAddress, served_within, through_echo};
+use quictun_testbed::connection::TIMEOUT;
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed};
-use quictun_testbed::transfer::{Source, Transfer};
+use quictun_testbed::transfer::{EndlessSource, Transfer};
 use quictun_testbed::tunnel::{Client, Home, Server, Tunnel};
 use rustix::process::Signal;
 
@@ -23,8 +23,7 @@ const SOME: Payload = Payload {
 };
 
 #[test]
-fn a_killed_server_that_comes_back_is_used_again_well_before_the_idle_time_and_has_the_same_key()
--> Result<()> {
+fn a_restarted_server_is_used_again_before_the_idle_timeout_with_the_same_key() -> Result<()> {
     // Exact times are measured in tests with virtual time.
     const IDLE: Duration = Duration::from_mins(1);
     let application = Application::echo()?;
@@ -55,7 +54,7 @@ fn pin_of(server: &Server) -> Result<String> {
 }
 
 #[test]
-fn a_client_started_before_its_server_serves_whoever_connected_meanwhile() -> Result<()> {
+fn a_client_started_before_its_server_serves_applications_that_connected_meanwhile() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
         let arguments = [
@@ -80,9 +79,9 @@ fn a_client_started_before_its_server_serves_whoever_connected_meanwhile() -> Re
 }
 
 #[test]
-fn refused_targets_cost_only_their_own_flows_in_a_storm_of_good_ones() -> Result<()> {
+fn refused_targets_affect_only_their_own_flows() -> Result<()> {
     const BAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-    let (application, refusing) = (Application::echo()?, Refusing::new()?);
+    let (application, refusing) = (Application::echo()?, RefusingAddress::new()?);
     let home = Home::new()?;
     let tokens = home.path().join("tokens.txt");
     std::fs::write(
@@ -131,14 +130,14 @@ fn refused_targets_cost_only_their_own_flows_in_a_storm_of_good_ones() -> Result
 }
 
 #[test]
-fn a_stopped_application_holds_up_nobody_else_and_little_memory() -> Result<()> {
+fn a_stopped_application_delays_no_other_flow_and_holds_little_memory() -> Result<()> {
     /// Memory that one flow may hold at each end, in addition to the socket buffers.
     const GROWTH: u64 = 96 << 20;
     /// More than all windows and buffers hold: a blocked flow does not transfer this much.
     const PASSES: u64 = 256 << 20;
     const STOPPED: Duration = Duration::from_secs(5);
     let nc = installed("nc", "netcat-openbsd")?;
-    let (stopped_source, source) = (Source::new()?, Source::new()?);
+    let (stopped_source, source) = (EndlessSource::new()?, EndlessSource::new()?);
     let home = Home::new()?;
     let tokens = home.path().join("tokens.txt");
     let lines = format!(
@@ -157,7 +156,7 @@ fn a_stopped_application_holds_up_nobody_else_and_little_memory() -> Result<()> 
     let client = Client::start(&server.address.to_string(), &plugin)?;
 
     let transfer = Transfer::start(&client.forward)?;
-    transfer.advance(64 << 20, PATIENCE)?;
+    transfer.advance(64 << 20, TIMEOUT)?;
     let mut reader = command("sh");
     let port = client.forward.port()?;
     reader
@@ -182,7 +181,7 @@ fn a_stopped_application_holds_up_nobody_else_and_little_memory() -> Result<()> 
     let (since, from) = (Instant::now(), transfer.progress());
     let mut most = before;
     while since.elapsed() < STOPPED || transfer.progress() < from + PASSES {
-        transfer.advance(16 << 20, PATIENCE)?;
+        transfer.advance(16 << 20, TIMEOUT)?;
         most = most.max(memory()?);
     }
     ensure!(
@@ -192,14 +191,14 @@ fn a_stopped_application_holds_up_nobody_else_and_little_memory() -> Result<()> 
     reader.signal(Signal::CONT)?;
     transfer.finish(&source)?;
     stopped_source.stop();
-    stopped_source.application.outcome(PATIENCE)?;
-    let status = reader.wait_end(PATIENCE)?;
+    stopped_source.application.outcome(TIMEOUT)?;
+    let status = reader.wait_end(TIMEOUT)?;
     ensure!(status.success(), "{status}: {:?}", reader.lines());
     Ok(())
 }
 
 #[test]
-fn a_tunnel_without_a_target_to_its_name_says_so_and_lives() -> Result<()> {
+fn an_unresolvable_target_is_reported_and_the_tunnel_lives() -> Result<()> {
     let tunnel = Tunnel::to("tcp:no-such-name.invalid:80")?;
     let mut connection = tunnel.client.forward.connect()?;
     ensure!(

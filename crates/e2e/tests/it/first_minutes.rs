@@ -22,13 +22,13 @@ const SOME: Payload = Payload {
 };
 
 /// A machine in the documentation, named by its prompt, and its user.
-struct Host {
+struct DocumentedHost {
     machine: Machine,
     home: Home,
     is_root: bool,
 }
 
-impl Host {
+impl DocumentedHost {
     /// Returns a command that runs `line` in a shell on this machine.
     fn shell(&self, line: &str) -> Result<Command> {
         let mut shell = if self.is_root {
@@ -63,15 +63,15 @@ impl Host {
 }
 
 #[test]
-fn the_commands_of_the_first_minutes_lead_a_laptop_to_its_target() -> Result<()> {
+fn the_commands_of_the_first_minutes_reach_the_target() -> Result<()> {
     isolated(|| {
         let (here, far) = (Machine::here(), Machine::new("server")?);
         here.join(&far, "lan0", "192.0.2.1/24", "192.0.2.2/24")?;
         let ssh = ([127, 0, 0, 1], 22).into();
         let _application = far.within(|| Application::tcp_on(ssh, echo))?;
-        let host = |machine, is_root| -> Result<Host> {
+        let host = |machine, is_root| -> Result<DocumentedHost> {
             let home = Home::new()?;
-            Ok(Host {
+            Ok(DocumentedHost {
                 machine,
                 home,
                 is_root,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use quictun_e2e::attack::ground::{Ground, Trust};
+use quictun_e2e::attack::victim::{Trust, Victim};
 use quictun_testbed::foreign::Python;
 use serde_json::Value;
 
@@ -23,11 +23,11 @@ fn is_echoed(told: &Value, protocol: &str) -> Result<()> {
     Ok(())
 }
 
-fn echo(python: &Python, ground: &Ground, arguments: &[&str]) -> Result<Value> {
-    let arguments = [&["--target", ground.echo()], arguments].concat();
+fn echo(python: &Python, victim: &Victim, arguments: &[&str]) -> Result<Value> {
+    let arguments = [&["--target", victim.echo()], arguments].concat();
     python
-        .start("echo", ground.address, &arguments)?
-        .tells(SOON)
+        .start("echo", victim.address, &arguments)?
+        .next_line(SOON)
 }
 
 // PROTOCOL ALPN-1, OPEN-1, OPEN-2, TOKEN-2, ACK-3, CLOSE-1, CLOSE-2.
@@ -36,11 +36,11 @@ fn a_foreign_client_is_served_in_both_protocols() -> Result<()> {
     let Some(python) = Python::find("a_foreign_client_is_served_in_both_protocols")? else {
         return Ok(());
     };
-    let mut ground = Ground::new(Trust::Open, None, &[])?;
+    let mut victim = Victim::new(Trust::Open, None, &[])?;
     for protocol in ["quictun/1", "quic-tun"] {
-        is_echoed(&echo(&python, &ground, &["--alpn", protocol])?, protocol)?;
+        is_echoed(&echo(&python, &victim, &["--alpn", protocol])?, protocol)?;
     }
-    ground.hush();
+    victim.silence();
     Ok(())
 }
 
@@ -50,35 +50,38 @@ fn a_foreign_client_proves_its_secret() -> Result<()> {
     let Some(python) = Python::find("a_foreign_client_proves_its_secret")? else {
         return Ok(());
     };
-    let mut ground = Ground::new(Trust::Secret, None, &[])?;
-    let secret = ground.secret_file().display().to_string();
+    let mut victim = Victim::new(Trust::Secret, None, &[])?;
+    let secret = victim.secret_file().display().to_string();
     is_echoed(
-        &echo(&python, &ground, &["--psk-file", &secret])?,
+        &echo(&python, &victim, &["--psk-file", &secret])?,
         "quictun/1",
     )?;
-    let other = ground.secret_file().with_extension("other");
+    let other = victim.secret_file().with_extension("other");
     std::fs::write(&other, "another secret, long enough\n")?;
     let other = other.display().to_string();
     for arguments in [&["--psk-file", other.as_str()][..], &[]] {
-        let told = echo(&python, &ground, arguments)?;
+        let told = echo(&python, &victim, arguments)?;
         ensure!(told["reset"] == UNAUTHENTICATED, "{arguments:?}: {told}");
     }
-    ground.hush();
+    victim.silence();
     Ok(())
 }
 
 #[test]
-fn a_foreign_client_that_speaks_our_protocol_alone_is_accepted() -> Result<()> {
-    let Some(python) = Python::find("a_foreign_client_that_speaks_our_protocol_alone_is_accepted")?
+fn a_foreign_client_that_offers_only_the_native_protocol_is_accepted() -> Result<()> {
+    let Some(python) =
+        Python::find("a_foreign_client_that_offers_only_the_native_protocol_is_accepted")?
     else {
         return Ok(());
     };
-    let mut ground = Ground::new(Trust::Secret, None, &[])?;
-    let told = python.start("offer", ground.address, &[])?.tells(SOON)?;
+    let mut victim = Victim::new(Trust::Secret, None, &[])?;
+    let told = python
+        .start("offer", victim.address, &[])?
+        .next_line(SOON)?;
     ensure!(
         told["established"] == true && told["closed"] == false,
         "{told}"
     );
-    ground.hush();
+    victim.silence();
     Ok(())
 }

@@ -4,9 +4,9 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::attack::ground::{Ground, Trust};
 use quictun_e2e::attack::outcome::{ALLOWANCE, DESCRIPTORS_LEFT};
 use quictun_e2e::attack::process;
+use quictun_e2e::attack::victim::{Trust, Victim};
 use quictun_testbed::application::{BlackHole, served_within};
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::deadline;
@@ -53,27 +53,27 @@ fn stays_within_the_budget(
     test: &str,
     trust: Trust,
     case: &str,
-    arguments: impl FnOnce(&Ground) -> Vec<String>,
+    arguments: impl FnOnce(&Victim) -> Vec<String>,
 ) -> Result<()> {
     let Some(python) = python(test)? else {
         return Ok(());
     };
-    let mut ground = Ground::new(trust, Some(BUDGET), &[])?;
-    let pid = ground.server.pid();
+    let mut victim = Victim::new(trust, Some(BUDGET), &[])?;
+    let pid = victim.server.pid();
     process::forget_peak(pid)?;
     let before = program::resident_bytes(pid)?;
-    let arguments = arguments(&ground);
+    let arguments = arguments(&victim);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut attack = python.start(case, ground.address, &arguments)?;
-    let told = attack.tells(2 * SOON)?;
-    is_served(ground.forward()).with_context(|| told.to_string())?;
+    let mut attack = python.start(case, victim.address, &arguments)?;
+    let told = attack.next_line(2 * SOON)?;
+    is_served(victim.forward()).with_context(|| told.to_string())?;
     let growth = process::peak_bytes(pid)?.saturating_sub(before);
     let limit = BUDGET + ALLOWANCE;
     ensure!(
         growth <= limit,
         "the server grew by {growth} bytes, {limit} are allowed; the client: {told}"
     );
-    ground.hush();
+    victim.silence();
     Ok(())
 }
 
@@ -83,7 +83,7 @@ fn flows_of_a_foreign_client_without_their_first_byte_stay_within_the_budget() -
         "flows_of_a_foreign_client_without_their_first_byte_stay_within_the_budget",
         Trust::Open,
         "first-byte-missing",
-        |ground| vec!["--target".to_owned(), ground.echo().to_owned()],
+        |victim| vec!["--target".to_owned(), victim.echo().to_owned()],
     )
 }
 
@@ -119,28 +119,28 @@ fn streams_of_one_byte_of_a_foreign_stranger_stay_within_the_budget() -> Result<
 
 // PROTOCOL OPEN-6.
 #[test]
-fn of_a_foreign_clients_dials_that_it_gives_up_nothing_is_left() -> Result<()> {
-    let test = "of_a_foreign_clients_dials_that_it_gives_up_nothing_is_left";
+fn dials_that_a_foreign_client_gives_up_leave_nothing() -> Result<()> {
+    let test = "dials_that_a_foreign_client_gives_up_leave_nothing";
     let Some(python) = python(test)? else {
         return Ok(());
     };
     isolated(|| {
         let hole = BlackHole::new()?;
         // With a small budget, the server would refuse one client before it has this many flows.
-        let mut ground = Ground::new(Trust::Open, Some(ROOMY), &[])?;
-        let before = ground.server.descriptors()?;
+        let mut victim = Victim::new(Trust::Open, Some(ROOMY), &[])?;
+        let before = victim.server.descriptors()?;
         let arguments = ["--target", &hole.target()];
-        let mut attack = python.start("open-reset", ground.address, &arguments)?;
-        let told = attack.tells(SOON)?;
+        let mut attack = python.start("open-reset", victim.address, &arguments)?;
+        let told = attack.next_line(SOON)?;
         ensure!(told["opened"] == 600, "{told}");
         deadline::wait("the dials to be given up", Duration::from_secs(1), || {
-            let descriptors = ground.server.descriptors()?;
+            let descriptors = victim.server.descriptors()?;
             let left = (process::syn_sent()?, descriptors.saturating_sub(before));
             Ok((left.0 == 0 && left.1 <= DESCRIPTORS_LEFT).then_some(()))
         })
         .with_context(|| format!("SYN-SENT: {:?}", process::syn_sent()))?;
-        is_served(ground.forward())?;
-        ground.hush();
+        is_served(victim.forward())?;
+        victim.silence();
         Ok(())
     })
 }
@@ -151,18 +151,18 @@ fn a_foreign_stranger_is_closed_when_it_has_not_proven_itself_in_time() -> Resul
     let Some(python) = python(test)? else {
         return Ok(());
     };
-    let mut ground = Ground::new(Trust::Secret, Some(BUDGET), &[])?;
-    let mut attack = python.start("stranger", ground.address, &["--seconds", "15"])?;
-    attack.tells(SOON)?;
-    let told = attack.tells(SOON)?;
+    let mut victim = Victim::new(Trust::Secret, Some(BUDGET), &[])?;
+    let mut attack = python.start("stranger", victim.address, &["--seconds", "15"])?;
+    attack.next_line(SOON)?;
+    let told = attack.next_line(SOON)?;
     ensure!(
         told["closed"] == true && told["by_application"] == true,
         "{told}"
     );
     let after = told["after"].as_f64().context("`after` is not a number")?;
     ensure!(after < PROVEN, "{told}");
-    is_served(ground.forward())?;
-    ground.hush();
+    is_served(victim.forward())?;
+    victim.silence();
     Ok(())
 }
 
@@ -173,22 +173,22 @@ fn a_protocol_without_proofs_is_refused_where_only_secrets_count() -> Result<()>
     let Some(python) = python(test)? else {
         return Ok(());
     };
-    let mut ground = Ground::new(Trust::Secret, Some(BUDGET), &[])?;
+    let mut victim = Victim::new(Trust::Secret, Some(BUDGET), &[])?;
     let arguments = ["--alpn", "quic-tun"];
     let told = python
-        .start("offer", ground.address, &arguments)?
-        .tells(SOON)?;
+        .start("offer", victim.address, &arguments)?
+        .next_line(SOON)?;
     ensure!(
         told["closed"] == true && told["code"] == NO_APPLICATION_PROTOCOL,
         "{told}"
     );
-    ground.hush();
+    victim.silence();
     Ok(())
 }
 
 #[test]
-fn names_that_nobody_resolves_do_not_delay_another_clients_localhost() -> Result<()> {
-    let test = "names_that_nobody_resolves_do_not_delay_another_clients_localhost";
+fn unresolvable_names_do_not_delay_another_clients_localhost() -> Result<()> {
+    let test = "unresolvable_names_do_not_delay_another_clients_localhost";
     let Some(python) = python(test)? else {
         return Ok(());
     };
@@ -199,19 +199,19 @@ fn names_that_nobody_resolves_do_not_delay_another_clients_localhost() -> Result
         machine::run(&format!("mount --bind {} /etc/resolv.conf", list.display()))?;
         // A name server that receives every query and answers none.
         let _silent = UdpSocket::bind("127.0.0.1:53")?;
-        let mut ground = Ground::new(Trust::Open, None, &[])?;
-        let target = ground.echo().replace("127.0.0.1", "localhost");
-        let mut client = ground.client_to(&target)?;
+        let mut victim = Victim::new(Trust::Open, None, &[])?;
+        let target = victim.echo().replace("127.0.0.1", "localhost");
+        let mut client = victim.client_to(&target)?;
         is_served(&client.forward).context("an honest flow before the attack")?;
-        let mut attack = python.start("names", ground.address, &[])?;
-        let told = attack.tells(SOON)?;
+        let mut attack = python.start("names", victim.address, &[])?;
+        let told = attack.next_line(SOON)?;
         let begun = Instant::now();
         // Look-ups are given up after 5 s; within 3 s they still hold their resources.
         while begun.elapsed() < Duration::from_secs(3) {
             is_served(&client.forward).with_context(|| told.to_string())?;
         }
-        client.program.hush();
-        ground.hush();
+        client.program.silence();
+        victim.silence();
         Ok(())
     })
 }

@@ -26,21 +26,21 @@ const SOME: Payload = Payload {
 };
 
 /// A client that the server knows, with the files of its certificate and key.
-struct Known {
+struct KnownClient {
     name: &'static str,
     files: [String; 2],
 }
 
 /// A `quictun server` that knows these clients.
-struct Knowing {
+struct KnowingServer {
     program: Program,
     address: String,
     pin: String,
-    known: Vec<Known>,
+    known: Vec<KnownClient>,
     _home: Home,
 }
 
-impl Knowing {
+impl KnowingServer {
     /// Starts the server. `wrapper` is put before the command.
     fn start(rules: &[(&'static str, String)], wrapper: &[&str]) -> Result<Self> {
         let home = Home::new()?;
@@ -50,7 +50,7 @@ impl Knowing {
             let (pin, files) = keygen(&home, name)?;
             let table = format!("[[client]]\nname = '{name}'\nkey = '{pin}'\nallow = ['{rule}']\n");
             file.push_str(&table);
-            known.push(Known { name, files });
+            known.push(KnownClient { name, files });
         }
         std::fs::write(home.path().join("server.toml"), file)?;
         let program = binaries::path("quictun")?.into_os_string();
@@ -207,7 +207,7 @@ fn names_that_hang_leave_places_for_the_names_of_other_clients() -> Result<()> {
         let application = Application::echo()?;
         let near = format!("localhost:{}", application.endpoint().port()?);
         let rules = [("greedy", "*:*".to_owned()), ("modest", near.clone())];
-        let server = Knowing::start(&rules, &[])?;
+        let server = KnowingServer::start(&rules, &[])?;
         let greedy = server.client("greedy", "slow.example:80")?;
         let modest = server.client("modest", &near)?;
         let _crowd = crowd(&greedy, 200)?;
@@ -232,7 +232,7 @@ fn no_name_is_looked_up_for_a_client_whose_rules_name_no_hosts() -> Result<()> {
         let home = Home::new()?;
         let name_server = silent_name_server(&home, 30, 5)?;
         let rules = [("networks", "0.0.0.0/0:*".to_owned())];
-        let mut server = Knowing::start(&rules, &[])?;
+        let mut server = KnowingServer::start(&rules, &[])?;
         let client = server.client("networks", "db.example:5432")?;
         let ending = client.forward.ending()?;
         ensure!(ending.is_reset(), "it ended as {ending:?}");
@@ -255,7 +255,7 @@ fn a_client_that_holds_most_descriptors_leaves_some_for_others() -> Result<()> {
     let rule = target.trim_start_matches("tcp:").to_owned();
     let rules = [("greedy", rule.clone()), ("modest", rule)];
     // The process cannot raise its limit, because the hard limit is the same.
-    let mut server = Knowing::start(&rules, &["prlimit", "--nofile=160:160", "--"])?;
+    let mut server = KnowingServer::start(&rules, &["prlimit", "--nofile=160:160", "--"])?;
     let mut greedy = server.client("greedy", &target)?;
     let modest = server.client("modest", &target)?;
     let mut crowd = crowd(&greedy, 300)?;

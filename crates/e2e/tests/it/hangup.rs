@@ -42,7 +42,7 @@ fn server(home: &Home, first: &str) -> Result<(Program, OwnedFd)> {
 }
 
 #[test]
-fn a_server_ends_with_its_terminal_unless_it_was_told_to_stay() -> Result<()> {
+fn a_server_ends_with_its_terminal_unless_nohup_is_set() -> Result<()> {
     let home = Home::new()?;
     let (mut program, terminal) = server(&home, "")?;
     program.signal(Signal::HUP)?;
@@ -50,7 +50,7 @@ fn a_server_ends_with_its_terminal_unless_it_was_told_to_stay() -> Result<()> {
     drop(terminal);
     let status = program.wait_end(SOON)?;
     ensure!(status.success(), "{status}");
-    ensure!(program.has_said("SIGHUP: the terminal has gone"));
+    ensure!(program.has_printed("SIGHUP: the terminal has gone"));
     let (mut program, terminal) = server(&home, "trap '' HUP;")?;
     drop(terminal);
     program.wait_for("configuration reloaded", SOON)?;

@@ -73,7 +73,7 @@ fn is_refused(mut client: Client, cause: &str) -> Result<()> {
 }
 
 #[test]
-fn quictun_server_lets_in_clients_of_its_authority_only() -> Result<()> {
+fn quictun_server_accepts_only_clients_of_its_authority() -> Result<()> {
     for flag in ["--verify-client", "--verify-remote-endpoint"] {
         let home = Home::new()?;
         let (ours, other) = (
@@ -111,13 +111,13 @@ fn quictun_server_lets_in_clients_of_its_authority_only() -> Result<()> {
 }
 
 /// A `quictun server` with this file.
-struct Native {
+struct ServerWithFile {
     address: String,
     pin: String,
     _program: Program,
 }
 
-impl Native {
+impl ServerWithFile {
     fn start(home: &Home, file: &str) -> Result<Self> {
         let path = home.path().join("server.toml");
         std::fs::write(&path, file)?;
@@ -166,7 +166,7 @@ fn quictun_server_knows_a_client_by_its_pinned_key() -> Result<()> {
     let application = Application::echo()?;
     let target = application.target();
     let allow = target.trim_start_matches("tcp:");
-    let server = Native::start(
+    let server = ServerWithFile::start(
         &home,
         &format!("[[client]]\nname = 'right'\nkey = '{pin}'\nallow = ['{allow}']\n"),
     )?;
@@ -188,7 +188,7 @@ fn quictun_server_knows_a_client_by_the_name_in_its_certificate() -> Result<()> 
     let target = application.target();
     let allow = target.trim_start_matches("tcp:");
     let table = "[[client]]\nname = 'laptop.example'\ncertificate = true\n";
-    let server = Native::start(
+    let server = ServerWithFile::start(
         &home,
         &format!("ca = '{}'\n{table}allow = ['{allow}']\n", ours.file),
     )?;
@@ -214,7 +214,7 @@ fn a_client_that_was_refused_is_served_once_the_server_knows_it() -> Result<()> 
     let target = application.target();
     let allow = target.trim_start_matches("tcp:");
     let table = |pin: &str| format!("[[client]]\nname = 'x'\nkey = '{pin}'\nallow = ['{allow}']\n");
-    let server = Native::start(&home, &table(&other))?;
+    let server = ServerWithFile::start(&home, &table(&other))?;
     let mut client = server.client(&target, &identity)?;
     client.program.wait_for(REFUSES, SOON)?;
     let address = server.address.clone();

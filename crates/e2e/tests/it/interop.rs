@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{
-    Application, BlackHole, Refusing, echo, there_and_back, through_echo_held_open,
+    Application, BlackHole, RefusingAddress, echo, there_and_back, through_echo_held_open,
 };
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
@@ -58,8 +58,8 @@ fn the_originals_client_moves_data_through_our_server() -> Result<()> {
 }
 
 #[test]
-fn a_refused_target_does_not_wedge_the_originals_server() -> Result<()> {
-    let (application, refusing) = (Application::echo()?, Refusing::new()?);
+fn a_refused_target_does_not_block_the_originals_server() -> Result<()> {
+    let (application, refusing) = (Application::echo()?, RefusingAddress::new()?);
     let tokens = Tokens::new(&application.target(), &refusing.target())?;
     let Some((_server, client)) = originals_server("b1", &tokens.arguments())? else {
         return Ok(());
@@ -80,14 +80,14 @@ fn a_refused_target_does_not_wedge_the_originals_server() -> Result<()> {
 
 #[test]
 fn the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
-    let refusing = Refusing::new()?;
+    let refusing = RefusingAddress::new()?;
     let server = Server::start(&[])?;
     let Some(mut client) = originals_client(&server, &refusing.target(), &[])? else {
         return Ok(());
     };
     let ending = client.forward()?.ending()?;
     ensure!(
-        !matches!(ending, quictun_testbed::connection::Ending::Other(_)),
+        !matches!(ending, quictun_testbed::connection::DirectionEnd::Other(_)),
         "{ending:?}"
     );
     client
@@ -97,7 +97,7 @@ fn the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
 }
 
 #[test]
-fn a_black_holed_target_delays_nobody() -> Result<()> {
+fn a_black_holed_target_delays_no_other_flow() -> Result<()> {
     let (application, hole) = (Application::echo()?, BlackHole::new()?);
     let tokens = Tokens::new(&application.target(), &hole.target())?;
     // One connection, so that flows that hang and flows that do not start on the same one.
@@ -106,31 +106,31 @@ fn a_black_holed_target_delays_nobody() -> Result<()> {
         return Ok(());
     };
     through_echo_held_open(&client.forward, SMALL)?;
-    let _hanging = hang(&client)?;
+    let _hanging = open_hanging_flows(&client)?;
     // The original dials one target after another. The client can tell only from a late answer that one hangs, and each
     // hanging flow may take an additional connection.
     deadline::wait("a spare connection", 3 * SOON, || {
         let mut connection = client.forward.connect()?;
-        connection.set_patience(Duration::from_millis(500))?;
+        connection.set_timeout(Duration::from_millis(500))?;
         Ok(there_and_back(&mut connection, SMALL, false).ok())
     })?;
-    nobody_waits(&client.forward, Duration::from_secs(2))
+    good_flows_are_fast(&client.forward, Duration::from_secs(2))
 }
 
 #[test]
-fn a_black_holed_target_delays_nobody_between_our_own() -> Result<()> {
+fn a_black_holed_target_delays_no_other_flow_between_native_programs() -> Result<()> {
     let (application, hole) = (Application::echo()?, BlackHole::new()?);
     let tokens = Tokens::new(&application.target(), &hole.target())?;
     let server = Server::start(&[])?;
     let client = Client::start(&server.address.to_string(), &tokens.arguments())?;
     through_echo_held_open(&client.forward, SMALL)?;
-    let _hanging = hang(&client)?;
-    nobody_waits(&client.forward, Duration::from_secs(1))
+    let _hanging = open_hanging_flows(&client)?;
+    good_flows_are_fast(&client.forward, Duration::from_secs(1))
 }
 
 /// Opens connections that lead into the black hole and waits until all have started, so that later ones are behind
 /// them.
-fn hang(client: &Client) -> Result<Vec<Connection>> {
+fn open_hanging_flows(client: &Client) -> Result<Vec<Connection>> {
     const HANGING: usize = 4;
     let all: Result<Vec<_>> = (0..HANGING)
         .map(|_| client.forward.connect_from(BAD))
@@ -146,14 +146,14 @@ fn hang(client: &Client) -> Result<Vec<Connection>> {
     all
 }
 
-/// Checks that good flows are each served within `patience` while others hang in the black hole.
-fn nobody_waits(forward: &Endpoint, patience: Duration) -> Result<()> {
+/// Checks that good flows are each served within `timeout` while others hang in the black hole.
+fn good_flows_are_fast(forward: &Endpoint, timeout: Duration) -> Result<()> {
     for turn in 0..10 {
         let started = Instant::now();
         through_echo_held_open(forward, SMALL).with_context(|| format!("turn {turn}"))?;
         let took = started.elapsed();
         ensure!(
-            took < patience,
+            took < timeout,
             "turn {turn} took {took:?} beside a black hole"
         );
     }
@@ -161,7 +161,7 @@ fn nobody_waits(forward: &Endpoint, patience: Duration) -> Result<()> {
 }
 
 #[test]
-fn half_a_token_delays_nobody_and_is_given_up() -> Result<()> {
+fn an_incomplete_token_delays_no_other_flow_and_times_out() -> Result<()> {
     let application = Application::echo()?;
     let server = Server::start(&[])?;
     let Some(mut client) = originals_client(&server, &application.target(), &["-stall"])? else {
@@ -169,7 +169,7 @@ fn half_a_token_delays_nobody_and_is_given_up() -> Result<()> {
     };
     let forward = client.forward()?;
     let _stalled = forward.connect()?;
-    nobody_waits(&forward, Duration::from_secs(1))?;
+    good_flows_are_fast(&forward, Duration::from_secs(1))?;
     // The server gives up an unfinished request after 10 s.
     client
         .program
@@ -212,7 +212,7 @@ fn a_finished_upload_of_the_originals_client_arrives_whole() -> Result<()> {
 }
 
 #[test]
-fn more_flows_than_the_originals_100_streams_pass_at_once_again_and_again() -> Result<()> {
+fn more_flows_than_the_originals_100_streams_pass_repeatedly() -> Result<()> {
     let application = Application::tcp(echo)?;
     let Some((_server, client)) =
         originals_server("b8", &["--token-source", &application.target()])?
@@ -240,7 +240,7 @@ fn more_flows_than_the_originals_100_streams_pass_at_once_again_and_again() -> R
             connection.finish()?;
             let ending = connection.ending();
             ensure!(
-                ending == quictun_testbed::connection::Ending::Finished { bytes: 0 },
+                ending == quictun_testbed::connection::DirectionEnd::Finished { bytes: 0 },
                 "{ending:?}"
             );
         }

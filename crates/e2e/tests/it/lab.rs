@@ -88,7 +88,7 @@ fn run(dir: &Path, scenario: &str) -> Result<(std::process::Output, Value)> {
 }
 
 #[test]
-fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result<()> {
+fn a_run_has_valid_cells_and_its_report_follows_from_them() -> Result<()> {
     isolated(|| {
         let dir = tempfile::tempdir()?;
         let (output, run) = run(dir.path(), SMALL)?;
@@ -142,7 +142,7 @@ fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result
 }
 
 #[test]
-fn a_rival_shares_a_named_link_with_what_is_measured() -> Result<()> {
+fn a_rival_shares_a_named_link_with_the_measured_stream() -> Result<()> {
     isolated(|| {
         let once = || {
             let dir = tempfile::tempdir()?;
@@ -182,7 +182,7 @@ fn a_rival_shares_a_named_link_with_what_is_measured() -> Result<()> {
 }
 
 #[test]
-fn a_run_that_is_interrupted_writes_what_there_is() -> Result<()> {
+fn an_interrupted_run_writes_its_results_so_far() -> Result<()> {
     isolated(|| {
         let dir = tempfile::tempdir()?;
         fs::write(dir.path().join("small.toml"), SMALL)?;

@@ -14,7 +14,7 @@ use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated_with;
 use quictun_testbed::leaks::probe::send_all;
 use quictun_testbed::leaks::tap::Tap;
-use quictun_testbed::leaks::{Kind, PROTOCOLS};
+use quictun_testbed::leaks::{PROTOCOLS, PacketKind};
 use quictun_testbed::machine;
 use quictun_testbed::program::{Program, output};
 use rustix::process::Signal;
@@ -88,7 +88,7 @@ fn tap(lan: &Lan) -> Result<Tap> {
 }
 
 /// Checks that no packet has left outside the tunnel since the last look.
-fn check_tight(tap: &mut Tap, state: &str) -> Result<()> {
+fn check_no_leak(tap: &mut Tap, state: &str) -> Result<()> {
     let (kinds, others) = tap.take()?;
     let kinds: BTreeMap<_, _> = kinds.iter().map(|(it, n)| (it.to_string(), n)).collect();
     ensure!(
@@ -103,10 +103,10 @@ fn check_open(tap: &mut Tap) -> Result<()> {
     tap.take()?;
     send_all(&targets()?, DEVICE)?;
     let (kinds, _) = tap.take()?;
-    let seen: BTreeSet<Kind> = kinds.keys().copied().collect();
+    let seen: BTreeSet<PacketKind> = kinds.keys().copied().collect();
     for protocol in PROTOCOLS {
         for v6 in [false, true] {
-            let kind = Kind { protocol, v6 };
+            let kind = PacketKind { protocol, v6 };
             ensure!(seen.contains(&kind), "{kind} was not seen: {kinds:?}");
         }
     }
@@ -212,7 +212,7 @@ fn nothing_leaves_beside_a_tunnel_for_the_host_in_any_state() -> Result<()> {
         let mut client = lan.client(&["--dns", "203.0.113.53"])?;
         check_reached(&lan, &mut tap, &listener, &mut open, "up")?;
         while_sending(|| lan.check_through(&HOSTS))?;
-        check_tight(&mut tap, "up")?;
+        check_no_leak(&mut tap, "up")?;
         // DNS queries to a neighbour must go through the tunnel.
         send_all(&["10.1.0.3".parse()?], DEVICE)?;
         let (kinds, _) = tap.take()?;
@@ -222,25 +222,25 @@ fn nothing_leaves_beside_a_tunnel_for_the_host_in_any_state() -> Result<()> {
             routes(&ROUTES)?;
             lan.check_through(&HOSTS)
         })?;
-        check_tight(&mut tap, "hostile routes")?;
+        check_no_leak(&mut tap, "hostile routes")?;
         check_reached(&lan, &mut tap, &listener, &mut open, "hostile routes")?;
         while_sending(flap)?;
-        check_tight(&mut tap, "interface flap")?;
+        check_no_leak(&mut tap, "interface flap")?;
         while_sending(|| {
             crash(CLIENT)?;
             client.wait_for("has died", SOON).map(drop)
         })?;
-        check_tight(&mut tap, "client killed")?;
+        check_no_leak(&mut tap, "client killed")?;
         while_sending(|| lan.kill_server())?;
-        check_tight(&mut tap, "server dead")?;
+        check_no_leak(&mut tap, "server dead")?;
         check_reached(&lan, &mut tap, &listener, &mut open, "server dead")?;
         while_sending(|| kill_all(&mut client))?;
-        check_tight(&mut tap, "supervisor killed")?;
+        check_no_leak(&mut tap, "supervisor killed")?;
         while_sending(flap)?;
-        check_tight(&mut tap, "supervisor killed, and interface flap")?;
+        check_no_leak(&mut tap, "supervisor killed, and interface flap")?;
         check_reached(&lan, &mut tap, &listener, &mut open, "supervisor killed")?;
         while_sending(|| machine::run("ip link delete quictun0").map(drop))?;
-        check_tight(&mut tap, "supervisor killed, and device deleted")?;
+        check_no_leak(&mut tap, "supervisor killed, and device deleted")?;
         check_reached(&lan, &mut tap, &listener, &mut open, "device deleted")?;
         let (done, said) = quictun(&lan, &["down"])?;
         ensure!(done && said.contains("removed"), "{said}");
@@ -299,22 +299,22 @@ fn nothing_leaves_beside_a_tunnel_for_one_command_in_any_state() -> Result<()> {
             })
         };
         more(&mut run)?;
-        check_tight(&mut tap, "up")?;
+        check_no_leak(&mut tap, "up")?;
         routes(&ROUTES)?;
         more(&mut run)?;
-        check_tight(&mut tap, "hostile routes")?;
+        check_no_leak(&mut tap, "hostile routes")?;
         flap()?;
         more(&mut run)?;
-        check_tight(&mut tap, "interface flap")?;
+        check_no_leak(&mut tap, "interface flap")?;
         crash(CLIENT)?;
         run.wait_for("has died", SOON)?;
         more(&mut run)?;
-        check_tight(&mut tap, "client killed")?;
+        check_no_leak(&mut tap, "client killed")?;
         lan.kill_server()?;
         more(&mut run)?;
-        check_tight(&mut tap, "server dead")?;
+        check_no_leak(&mut tap, "server dead")?;
         run.kill()?;
-        check_tight(&mut tap, "supervisor killed")?;
+        check_no_leak(&mut tap, "supervisor killed")?;
         check_open(&mut tap).context("without a tunnel, after the command was killed")
     })
 }
@@ -337,7 +337,7 @@ fn with_fail_open_traffic_leaves_when_all_are_killed_and_the_next_start_cleans_u
         while_sending(|| lan.check_through(&HOSTS))?;
         tap.take()?;
         send_all(&targets()?, DEVICE)?;
-        check_tight(&mut tap, "the next client")?;
+        check_no_leak(&mut tap, "the next client")?;
         let (done, said) = quictun(&lan, &["down"])?;
         ensure!(!done && said.contains("stop that client first"), "{said}");
         end(client)?;
@@ -348,7 +348,7 @@ fn with_fail_open_traffic_leaves_when_all_are_killed_and_the_next_start_cleans_u
 }
 
 #[test]
-fn what_is_not_confirmed_is_undone_and_what_is_confirmed_stays() -> Result<()> {
+fn unconfirmed_changes_are_undone_and_confirmed_ones_stay() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let before = routing()?;
         let ssh = format!("{} 50000 10.1.0.1 22", HOSTS[0]);
@@ -357,7 +357,7 @@ fn what_is_not_confirmed_is_undone_and_what_is_confirmed_stays() -> Result<()> {
         client.wait_for("you are connected from 203.0.113.9", SOON)?;
         client.wait_for("confirm within 1 s with `quictun confirm`", SOON)?;
         client.wait_end(SOON)?;
-        ensure!(client.has_said("not confirmed"), "{:?}", client.lines());
+        ensure!(client.has_printed("not confirmed"), "{:?}", client.lines());
         let after = routing()?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
         let (done, said) = quictun(&lan, &["confirm"])?;
@@ -375,7 +375,7 @@ fn what_is_not_confirmed_is_undone_and_what_is_confirmed_stays() -> Result<()> {
 }
 
 #[test]
-fn without_rights_there_is_one_error_that_says_what_to_do() -> Result<()> {
+fn without_rights_one_error_states_the_remedy() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         let client = lan.client_command(&[])?;
         let mut command = Command::new("setpriv");
@@ -401,7 +401,7 @@ fn without_rights_there_is_one_error_that_says_what_to_do() -> Result<()> {
 }
 
 #[test]
-fn a_stranger_cannot_make_answers_of_what_this_host_begins() -> Result<()> {
+fn a_spoofed_packet_cannot_pass_as_an_answer_of_a_target() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         routes(&ROUTES[..HONEST])?;
         let mut tap = tap(&lan)?;
@@ -427,7 +427,7 @@ fn a_stranger_cannot_make_answers_of_what_this_host_begins() -> Result<()> {
             if socket.connect(&there.into()).is_err() {
                 // The connection is in progress.
             }
-            check_tight(&mut tap, own)?;
+            check_no_leak(&mut tap, own)?;
         }
         end(client)
     })

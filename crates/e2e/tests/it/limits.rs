@@ -89,7 +89,7 @@ fn a_server_out_of_descriptors_refuses_flows_and_lives() -> Result<()> {
 }
 
 #[test]
-fn datagrams_that_are_no_quic_disturb_nobody() -> Result<()> {
+fn datagrams_that_are_not_quic_disturb_no_flow() -> Result<()> {
     let application = Application::echo()?;
     let server = Server::start(&[])?;
     let client = Client::start(

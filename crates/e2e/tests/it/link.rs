@@ -75,7 +75,7 @@ fn a_command_behind_the_link_reaches_this_machine_and_its_exit_code_is_passed_on
 }
 
 #[test]
-fn what_cannot_be_run_ends_as_in_a_shell() -> Result<()> {
+fn a_command_that_cannot_run_ends_as_in_a_shell() -> Result<()> {
     isolated(|| {
         for (arguments, code, message) in [
             (
@@ -148,9 +148,9 @@ fn a_plan_runs_both_sides_and_reports() -> Result<()> {
 }
 
 #[test]
-fn the_kernels_own_emulation_is_used_where_there_is_one() -> Result<()> {
+fn the_kernel_emulation_is_used_if_present() -> Result<()> {
     isolated(|| {
-        let test = "the_kernels_own_emulation_is_used_where_there_is_one";
+        let test = "the_kernel_emulation_is_used_if_present";
         program::installed("nc", "netcat-openbsd")?;
         let dir = tempfile::tempdir()?;
         let report = dir.path().join("report.json");
@@ -238,7 +238,7 @@ fn a_calibration_ends_when_it_is_interrupted() -> Result<()> {
 }
 
 #[test]
-fn a_session_that_is_killed_takes_everything_with_it() -> Result<()> {
+fn a_killed_session_leaves_no_process() -> Result<()> {
     isolated(|| {
         nothing_is_left_after(|session| session.signal(Signal::KILL))?;
         // The process with the emulator is the child of the process that setpriv became.
@@ -249,8 +249,8 @@ fn a_session_that_is_killed_takes_everything_with_it() -> Result<()> {
 }
 
 #[test]
-fn without_root_there_is_a_far_network_to_talk_to() -> Result<()> {
-    let test = "without_root_there_is_a_far_network_to_talk_to";
+fn without_root_the_far_network_is_reachable() -> Result<()> {
+    let test = "without_root_the_far_network_is_reachable";
     let quictun = binaries::path("quictun")?;
     let as_nobody = || {
         let mut command = Command::new("setpriv");
@@ -285,7 +285,7 @@ fn without_root_there_is_a_far_network_to_talk_to() -> Result<()> {
 }
 
 #[test]
-fn where_nobody_may_make_namespaces_it_says_how_to_change_that() -> Result<()> {
+fn an_error_states_how_to_permit_namespaces() -> Result<()> {
     isolated(|| {
         // A user namespace that allows no further namespaces, with a root user that lacks CAP_SYS_ADMIN.
         let line = "echo 0 > /proc/sys/user/max_user_namespaces && \

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_testbed::application::{Application, Refusing, through_echo};
+use quictun_testbed::application::{Application, RefusingAddress, through_echo};
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
@@ -21,13 +21,13 @@ const SOME: Payload = Payload {
 };
 
 /// `quictun server` and a client for it, both of which log JSON.
-struct Native {
+struct LoggingPair {
     server: Program,
     client: Client,
     forwards: Vec<Endpoint>,
 }
 
-impl Native {
+impl LoggingPair {
     fn start(rules: &[&str], targets: &[&str]) -> Result<Self> {
         let home = Home::new()?;
         let json = ["--log-format", "json", "--http", "off"];
@@ -98,13 +98,13 @@ fn audit(program: &Program, flows: usize) -> Result<Vec<Value>> {
 #[test]
 fn each_flow_of_the_native_protocol_leaves_one_line_on_each_side() -> Result<()> {
     const CARRIED: usize = 6;
-    let (application, refusing) = (Application::echo()?, Refusing::new()?);
+    let (application, refusing) = (Application::echo()?, RefusingAddress::new()?);
     let (good, deaf) = (application.target(), refusing.target());
     let bare = |target: &str| target.trim_start_matches("tcp:").to_owned();
     let rules = [bare(&good), bare(&deaf)];
     let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
     let denied = "tcp:192.0.2.1:9";
-    let native = Native::start(&rules, &[&good, denied, &deaf])?;
+    let native = LoggingPair::start(&rules, &[&good, denied, &deaf])?;
     for _ in 0..CARRIED {
         through_echo(&native.forwards[0], SOME)?;
     }
@@ -198,7 +198,7 @@ fn is_complete(line: &Value, side: &str, [good, denied, deaf]: [&str; 3]) -> Res
 }
 
 #[test]
-fn the_native_programs_log_a_flows_beginning_at_debug_level_and_spelled_right() -> Result<()> {
+fn native_programs_log_the_start_of_a_flow_at_debug_level() -> Result<()> {
     let application = Application::echo()?;
     let target = application.target();
     let home = Home::new()?;
@@ -274,7 +274,7 @@ fn a_flood_of_hostile_tokens_is_escaped_and_costs_few_lines() -> Result<()> {
         deadline::until(
             "the count of omitted lines",
             Duration::from_secs(20),
-            || server.has_said("left_out"),
+            || server.has_printed("left_out"),
         )?;
         let lines = server.lines();
         ensure!(lines.len() < LINES, "{format}: {} lines", lines.len());
@@ -290,14 +290,14 @@ fn a_flood_of_hostile_tokens_is_escaped_and_costs_few_lines() -> Result<()> {
 }
 
 #[test]
-fn long_text_of_strangers_is_cut() -> Result<()> {
+fn long_text_from_strangers_is_truncated() -> Result<()> {
     let server = Server::start(&[])?;
     let long = format!("tcp:{}:22", "x".repeat(500));
     let client = Client::start(&server.address.to_string(), &["--token-source", &long])?;
     let ending = client.forward.ending()?;
     ensure!(ending.is_reset(), "not a reset: {ending:?}");
     deadline::until("the line about the flow's end", SOON, || {
-        server.program.has_said("handshake error!")
+        server.program.has_printed("handshake error!")
     })?;
     let shown = server.program.lines().iter().map(String::len).max();
     ensure!(shown < Some(1000), "a log line has {shown:?} bytes");

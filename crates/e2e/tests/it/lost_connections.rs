@@ -49,7 +49,7 @@ const AFTER: Payload = Payload {
 };
 
 /// Two machines on one cable: the client and an echo here, the server and an echo at the far end.
-struct Site {
+struct CableTunnel {
     here: Machine,
     far: Machine,
     server: Program,
@@ -58,7 +58,7 @@ struct Site {
     _echo: Application,
 }
 
-impl Site {
+impl CableTunnel {
     fn new() -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
         here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
@@ -104,7 +104,7 @@ impl Site {
         Ok(())
     }
 
-    fn mend(&self) -> Result<()> {
+    fn restore(&self) -> Result<()> {
         for machine in [&self.here, &self.far] {
             machine.run("nft delete table inet cut")?;
         }
@@ -125,7 +125,7 @@ impl Site {
             });
             self.client.wait_for(WAITS[0], SOON)?;
             self.server.wait_for(WAITS[1], SOON)?;
-            self.mend()?;
+            self.restore()?;
             self.client.wait_for(GO_ON, SOON)?;
             AFTER.read_to_end_of(&mut flow)?;
             written
@@ -145,19 +145,19 @@ fn a_flow_of_a_reverse_forward_is_reset_with_its_connection_and_its_listener_goe
         return Ok(());
     }
     isolated(|| {
-        let mut site = Site::new()?;
-        let listener = reverse::bound(&mut site.client)?;
-        let mut flow = site.far.within(|| listener.connect())?;
+        let mut tunnel = CableTunnel::new()?;
+        let listener = reverse::bound(&mut tunnel.client)?;
+        let mut flow = tunnel.far.within(|| listener.connect())?;
         BEFORE.write_to(&mut flow)?;
         BEFORE.read_from(&mut flow)?;
-        site.cut()?;
+        tunnel.cut()?;
         let ending = flow.ending();
         ensure!(ending.is_reset(), "the flow: {ending:?}");
-        site.client.wait_for(LOST[0], SOON)?;
-        site.server.wait_for(LOST[1], SOON)?;
-        site.mend()?;
-        site.server.wait_for(LISTENER_GOES_ON, SOON)?;
-        site.far.within(|| through_echo(&listener, BEFORE))
+        tunnel.client.wait_for(LOST[0], SOON)?;
+        tunnel.server.wait_for(LOST[1], SOON)?;
+        tunnel.restore()?;
+        tunnel.server.wait_for(LISTENER_GOES_ON, SOON)?;
+        tunnel.far.within(|| through_echo(&listener, BEFORE))
     })
 }
 
@@ -168,12 +168,14 @@ fn a_redirected_flow_goes_on_when_its_connection_is_lost() -> Result<()> {
         return Ok(());
     }
     isolated(|| {
-        let mut site = Site::new()?;
-        site.client
+        let mut tunnel = CableTunnel::new()?;
+        tunnel
+            .client
             .wait_for("Client endpoint start up successful", START)?;
-        transparent::lead(&site.home, "--redirect", "7501")?;
+        transparent::apply_rules(&tunnel.home, "--redirect", "7501")?;
         let flow = Endpoint::Tcp(ECHO.parse()?).connect()?;
-        site.lose_connection_under(flow)
+        tunnel
+            .lose_connection_under(flow)
             .context("a redirected flow")
     })
 }

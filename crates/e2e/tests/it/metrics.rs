@@ -20,14 +20,14 @@ const SOON: Duration = Duration::from_secs(10);
 const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/alerts");
 
 /// A server that knows two clients, and one of these clients.
-struct Pair {
+struct MeteredPair {
     client: Client,
     server: Program,
     /// The HTTP interfaces of server and client.
     http: [SocketAddr; 2],
 }
 
-impl Pair {
+impl MeteredPair {
     fn to(target: &str) -> Result<Self> {
         let home = Home::new()?;
         let target = target.trim_start_matches("tcp:");
@@ -78,9 +78,9 @@ fn scrape(http: SocketAddr) -> Result<String> {
 }
 
 #[test]
-fn bytes_of_an_open_flow_are_seen_and_whose_they_are() -> Result<()> {
+fn bytes_of_an_open_flow_are_counted_for_its_client() -> Result<()> {
     let application = Application::echo()?;
-    let mut pair = Pair::to(&application.target())?;
+    let mut pair = MeteredPair::to(&application.target())?;
     let mut connection = pair.client.forward.connect()?;
     connection.write_all(&[7; 5000])?;
     connection.read_exact(&mut [0; 5000])?;
@@ -112,15 +112,15 @@ fn bytes_of_an_open_flow_are_seen_and_whose_they_are() -> Result<()> {
         })
     })?;
     for program in [&mut pair.server, &mut pair.client.program] {
-        program.hush();
+        program.silence();
     }
     Ok(())
 }
 
 #[test]
-fn a_reload_brings_the_series_of_new_clients_and_takes_none() -> Result<()> {
+fn a_reload_adds_the_series_of_new_clients_and_removes_none() -> Result<()> {
     let application = Application::echo()?;
-    let mut pair = Pair::to(&application.target())?;
+    let mut pair = MeteredPair::to(&application.target())?;
     let home = pair.client.home.path();
     std::fs::write(home.join("visitor.psk"), "a secret of the visitor\n")?;
     let file = home.join("server.toml");
@@ -136,7 +136,7 @@ fn a_reload_brings_the_series_of_new_clients_and_takes_none() -> Result<()> {
         scrape(pair.http[0]).is_ok_and(|text| names.iter().all(|name| there(&text, name)))
     })?;
     for program in [&mut pair.server, &mut pair.client.program] {
-        program.hush();
+        program.silence();
     }
     Ok(())
 }
@@ -157,9 +157,12 @@ fn promtool(arguments: &[&str], input: &str) -> Result<()> {
 }
 
 #[test]
-fn promtool_has_nothing_to_say() -> Result<()> {
+fn promtool_accepts_the_metrics_and_alerts() -> Result<()> {
     if let Err(error) = installed("promtool", "prometheus") {
-        skip("promtool_has_nothing_to_say", &error.to_string());
+        skip(
+            "promtool_accepts_the_metrics_and_alerts",
+            &error.to_string(),
+        );
         return Ok(());
     }
     for (what, file) in [("check", "quictun.rules.yml"), ("test", "quictun.test.yml")] {
@@ -167,7 +170,7 @@ fn promtool_has_nothing_to_say() -> Result<()> {
         run(command.args([what, "rules", &format!("{ALERTS}/{file}")]))?;
     }
     let application = Application::echo()?;
-    let pair = Pair::to(&application.target())?;
+    let pair = MeteredPair::to(&application.target())?;
     for http in pair.http {
         promtool(&["check", "metrics"], &scrape(http)?)?;
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_testbed::application::{Application, Refusing, through_echo};
+use quictun_testbed::application::{Application, RefusingAddress, through_echo};
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::isolation::skip;
 use quictun_testbed::machine::Machine;
@@ -92,7 +92,7 @@ pub(crate) fn bare(target: &str) -> String {
 }
 
 #[test]
-fn the_line_that_the_first_run_prints_works_as_it_is() -> Result<()> {
+fn the_command_that_the_first_run_prints_works() -> Result<()> {
     let application = Application::echo()?;
     let target = bare(&application.target());
     let mut server = NativeServer::start(&["--allow", &target])?;
@@ -102,7 +102,7 @@ fn the_line_that_the_first_run_prints_works_as_it_is() -> Result<()> {
 
 // PROTOCOL QUIC-1.
 #[test]
-fn both_sides_seal_with_the_library_that_they_are_told_to_use() -> Result<()> {
+fn both_sides_encrypt_with_the_configured_library() -> Result<()> {
     let application = Application::echo()?;
     let target = bare(&application.target());
     for (theirs, ours) in [("ring", "aws-lc"), ("aws-lc", "ring")] {
@@ -117,7 +117,7 @@ fn both_sides_seal_with_the_library_that_they_are_told_to_use() -> Result<()> {
 // PROTOCOL AUTH-1.
 #[test]
 fn a_target_that_is_not_allowed_is_refused() -> Result<()> {
-    let (allowed, other) = (Refusing::new()?, Application::echo()?);
+    let (allowed, other) = (RefusingAddress::new()?, Application::echo()?);
     let mut server = NativeServer::start(&["--allow", &bare(&allowed.target())])?;
     let client = client_of_line(
         &mut server,
@@ -245,7 +245,7 @@ fn several_forwards_lead_to_tcp_and_unix_targets() -> Result<()> {
 }
 
 #[test]
-fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
+fn the_demonstration_prints_its_results_as_json() -> Result<()> {
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;
     let text = quictun_testbed::program::run(command.args(["demo", "--json"]))?;

@@ -27,12 +27,12 @@ const BYTES: [u8; 8000] = [7; 8000];
 const DATAGRAMS: u64 = 16;
 
 /// Two machines, connected by the cables `lan0` and `lan1`.
-struct Site {
+struct TwoCableHosts {
     here: Machine,
     far: Machine,
 }
 
-impl Site {
+impl TwoCableHosts {
     fn new() -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
         here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
@@ -44,11 +44,11 @@ impl Site {
                 .run("nft add chain inet cut in { type filter hook prerouting priority 0 ; }")?;
         }
         let site = Self { here, far };
-        site.lead_by(0)?;
+        site.route_over(0)?;
         Ok(site)
     }
 
-    fn lead_by(&self, cable: u8) -> Result<()> {
+    fn route_over(&self, cable: u8) -> Result<()> {
         let route = format!("ip route replace 10.99.0.1/32 via 10.2{cable}.0.2");
         self.here.run(&route)?;
         Ok(())
@@ -82,7 +82,7 @@ fn arrives(connection: &mut Connection) -> Result<()> {
 /// Opens a flow from this machine to a listener beside the server, and checks it in both directions.
 fn flow(client: &Client, listener: &std::net::TcpListener) -> Result<(Connection, TcpStream)> {
     let mut near = client.forward.connect()?;
-    near.set_patience(SOON)?;
+    near.set_timeout(SOON)?;
     let (mut far, _) = listener.accept()?;
     near.write_all(&BYTES)?;
     far.read_exact(&mut [0; BYTES.len()])?;
@@ -92,9 +92,9 @@ fn flow(client: &Client, listener: &std::net::TcpListener) -> Result<(Connection
 }
 
 #[test]
-fn bytes_on_their_way_arrive_as_soon_as_the_route_leads_around_a_black_hole() -> Result<()> {
+fn bytes_in_flight_arrive_once_the_route_avoids_a_black_hole() -> Result<()> {
     isolated(|| {
-        let site = Site::new()?;
+        let site = TwoCableHosts::new()?;
         let listener = site
             .far
             .within(|| listen((Ipv4Addr::LOCALHOST, 0).into()))?;
@@ -112,7 +112,7 @@ fn bytes_on_their_way_arrive_as_soon_as_the_route_leads_around_a_black_hole() ->
         let mut client = Client::start(SERVER, &[&flags[..], &SLOW[..]].concat())?;
         let (mut near, mut far) = flow(&client, &listener)?;
         let changed = "the network has changed: asking the server at once";
-        ensure!(!client.program.has_said(changed), "reported too early");
+        ensure!(!client.program.has_printed(changed), "reported too early");
 
         site.cut(0)?;
         far.write_all(&BYTES)?;
@@ -121,7 +121,7 @@ fn bytes_on_their_way_arrive_as_soon_as_the_route_leads_around_a_black_hole() ->
         })?;
         site.far
             .run("nft insert rule inet cut in iifname lan1 udp dport 7500 counter")?;
-        site.lead_by(1)?;
+        site.route_over(1)?;
         arrives(&mut near)?;
         let asked = counted(&site.far)?;
         ensure!(
@@ -135,14 +135,14 @@ fn bytes_on_their_way_arrive_as_soon_as_the_route_leads_around_a_black_hole() ->
         site.here.run("ip link del lan0")?;
         site.here.run("ip addr del 10.21.0.1/24 dev lan1")?;
         site.here.run("ip addr add 10.21.0.7/24 dev lan1")?;
-        site.lead_by(1)?;
+        site.route_over(1)?;
         far.write_all(&BYTES)?;
         arrives(&mut near)?;
         server.program.wait_for("\"to\": \"10.21.0.7:", SOON)?;
         ensure!(
             !client
                 .program
-                .has_said("connection to server endpoint lost"),
+                .has_printed("connection to server endpoint lost"),
             "the connection did not survive the changes"
         );
         Ok(())

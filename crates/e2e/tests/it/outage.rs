@@ -8,7 +8,7 @@ use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::{Machine, run};
 use quictun_testbed::payload::Payload;
-use quictun_testbed::transfer::{Source, Transfer};
+use quictun_testbed::transfer::{EndlessSource, Transfer};
 use quictun_testbed::tunnel::{Client, Home, Server};
 
 const SOON: Duration = Duration::from_secs(15);
@@ -17,19 +17,19 @@ const SOON: Duration = Duration::from_secs(15);
 const DROP_ALL: &str = "table inet outage { chain cable { type filter hook prerouting priority 0; iifname lan0 drop; }; }\n";
 
 /// Two machines on one cable, with a server on the far one and an endless application behind it.
-struct Site {
+struct EndlessTransfer {
     here: Machine,
     far: Machine,
     server: Server,
     client: Client,
-    source: Source,
+    source: EndlessSource,
 }
 
-impl Site {
+impl EndlessTransfer {
     fn new() -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
         here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
-        let source = far.within(Source::new)?;
+        let source = far.within(EndlessSource::new)?;
         let server = Server::start_at(&far, Home::new()?, &["--listen-on", "10.20.0.2:7500"])?;
         let client = Client::start(
             "10.20.0.2:7500",
@@ -46,10 +46,10 @@ impl Site {
 }
 
 #[test]
-fn a_transfer_outlives_8_s_without_a_single_packet() -> Result<()> {
+fn a_transfer_outlives_8_s_without_packets() -> Result<()> {
     const OUTAGE: Duration = Duration::from_secs(8);
     isolated(|| {
-        let site = Site::new()?;
+        let site = EndlessTransfer::new()?;
         let transfer = Transfer::start(&site.client.forward)?;
         transfer.advance(20 << 20, SOON)?;
         let rules = tempfile::NamedTempFile::new()?;
@@ -78,7 +78,7 @@ fn a_transfer_outlives_8_s_without_a_single_packet() -> Result<()> {
 #[test]
 fn a_transfer_goes_on_when_the_client_changes_its_address() -> Result<()> {
     isolated(|| {
-        let mut site = Site::new()?;
+        let mut site = EndlessTransfer::new()?;
         let transfer = Transfer::start(&site.client.forward)?;
         transfer.advance(20 << 20, SOON)?;
         for (old, new) in [(1, 7), (7, 8)] {
@@ -123,7 +123,7 @@ fn the_servers_name_is_looked_up_again_when_it_is_dialled_again() -> Result<()> 
         let second = Server::start(&["--listen-on", "127.0.0.3:7500"])?;
         served_within(&client.forward, payload, Duration::from_secs(8))?;
         deadline::until("the client to connect to the second server", SOON, || {
-            second.program.has_said("connect request accepted")
+            second.program.has_printed("connect request accepted")
         })
     })
 }

@@ -51,7 +51,7 @@ fn end(mut server: Program) -> Result<()> {
     server.signal(Signal::TERM)?;
     let status = server.wait_end(SOON)?;
     ensure!(status.success(), "the server ended with {status}");
-    server.hush();
+    server.silence();
     Ok(())
 }
 
@@ -70,7 +70,7 @@ fn streams_of_a_number_of_bytes_arrive_whole_over_every_transport() -> Result<()
             for shape in shapes {
                 for way in ["", "--reverse"] {
                     let words = format!("--transport {transport} {way} {shape} --bytes {bytes}");
-                    whole(&report(&address, &words)?, bytes).context(words)?;
+                    check_bytes(&report(&address, &words)?, bytes).context(words)?;
                 }
             }
         }
@@ -79,7 +79,7 @@ fn streams_of_a_number_of_bytes_arrive_whole_over_every_transport() -> Result<()
 }
 
 /// Checks that all bytes were sent and received, and that this took time, packets and processor time.
-fn whole(report: &Value, bytes: u64) -> Result<()> {
+fn check_bytes(report: &Value, bytes: u64) -> Result<()> {
     ensure!(report["verified"] == true, "{report}");
     ensure!(number(report, "/sender/bytes")? == bytes, "{report}");
     ensure!(number(report, "/receiver/bytes")? == bytes, "{report}");
@@ -94,7 +94,7 @@ fn whole(report: &Value, bytes: u64) -> Result<()> {
 }
 
 #[test]
-fn a_stream_for_a_time_counts_what_comes_after_the_warm_up() -> Result<()> {
+fn a_timed_stream_counts_only_bytes_after_the_warm_up() -> Result<()> {
     isolated(|| {
         let (server, address) = server(&[])?;
         for transport in ["tcp", "tls", "quic", "udp --rate 50mbit --mtu 1500"] {
@@ -164,7 +164,7 @@ fn transactions_are_counted_over_every_transport() -> Result<()> {
 }
 
 #[test]
-fn every_loop_and_lever_of_quic_carries_the_bytes() -> Result<()> {
+fn every_event_loop_and_option_of_quic_carries_the_bytes() -> Result<()> {
     isolated(|| {
         let (server, address) = server(&[])?;
         for (levers, single) in [
@@ -238,7 +238,7 @@ fn tamper(listener: &TcpListener, server: SocketAddr) {
 }
 
 #[test]
-fn one_wrong_bit_on_the_way_is_noticed() -> Result<()> {
+fn one_wrong_bit_on_the_path_is_detected() -> Result<()> {
     isolated(|| {
         let (server, address) = server(&[])?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -270,7 +270,7 @@ fn one_wrong_bit_on_the_way_is_noticed() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told_in_one_message() -> Result<()> {
+fn an_impossible_measurement_gives_one_message() -> Result<()> {
     isolated(|| {
         let (server, address) = server(&["--transport", "tcp"])?;
         let closed = {
@@ -316,19 +316,19 @@ fn what_cannot_be_measured_is_told_in_one_message() -> Result<()> {
 }
 
 #[test]
-fn of_two_clients_at_once_one_is_told_to_wait_and_the_other_is_not_disturbed() -> Result<()> {
+fn a_second_concurrent_client_is_refused_without_disturbing_the_first() -> Result<()> {
     isolated(|| {
         let (server, address) = server(&[])?;
         for transport in ["tcp", "tls", "quic"] {
             // Repeat until the two clients meet: one may finish before the other starts.
-            while !meet(&address, transport)? {}
+            while !run_two_clients(&address, transport)? {}
         }
         end(server)
     })
 }
 
 /// Runs two clients; returns true if one of them was refused because of the other.
-fn meet(address: &str, transport: &str) -> Result<bool> {
+fn run_two_clients(address: &str, transport: &str) -> Result<bool> {
     let start = || {
         let words = ["client", "--connect", address, "--transport", transport];
         let mut command = perf(&words)?;
@@ -339,14 +339,18 @@ fn meet(address: &str, transport: &str) -> Result<bool> {
     for mut client in [start()?, start()?] {
         let status = client.wait_end(SOON)?;
         if status.success() {
-            ensure!(client.has_said("\"verified\":true"), "{:?}", client.lines());
+            ensure!(
+                client.has_printed("\"verified\":true"),
+                "{:?}",
+                client.lines()
+            );
             done += 1;
         } else {
-            let busy = client.has_said("busy with another measurement");
+            let busy = client.has_printed("busy with another measurement");
             ensure!(busy, "{transport}: {:?}", client.lines());
             refused += 1;
         }
-        client.hush();
+        client.silence();
     }
     ensure!(done > 0, "{transport}: both were refused");
     Ok(refused == 1)

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_testbed::application::{Application, Refusing};
+use quictun_testbed::application::{Application, RefusingAddress};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
@@ -17,7 +17,7 @@ use quictun_testbed::program::{Program, command, installed, output};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::applications::Keys;
+use crate::applications::SshKeys;
 use crate::endings;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -27,14 +27,14 @@ const SOCKS_REFUSED: i32 = 97;
 const CONNECT_REFUSED: i32 = 56;
 
 /// A server, and the parameters that its clients need.
-struct Site {
+struct ProxyServer {
     server: Program,
     address: String,
     pin: String,
     home: Home,
 }
 
-impl Site {
+impl ProxyServer {
     fn new(allowed: &[&str]) -> Result<Self> {
         let home = Home::new()?;
         let mut command = home.command(&Machine::here(), "quictun")?;
@@ -103,13 +103,12 @@ fn curl(arguments: &[&str]) -> Result<(i32, String, String)> {
 }
 
 #[test]
-fn curl_goes_where_the_server_lets_it_by_each_dialect_and_hears_why_where_it_does_not() -> Result<()>
-{
+fn curl_reaches_allowed_targets_by_each_proxy_protocol_and_learns_refusal_reasons() -> Result<()> {
     let web = Application::tcp(serve_http)?;
-    let (closed, other) = (Refusing::new()?, Application::echo()?);
+    let (closed, other) = (RefusingAddress::new()?, Application::echo()?);
     let port = web.endpoint().port()?;
     let named = format!("localhost:{port}");
-    let mut site = Site::new(&[&web.target(), &closed.target(), &named])?;
+    let mut site = ProxyServer::new(&[&web.target(), &closed.target(), &named])?;
     let socket = site.home.path().join("proxy.sock");
     let listen = format!("unix:{}", socket.display());
     let client = site.client(&["-D", "127.0.0.1:0", "-D", &listen])?;
@@ -184,9 +183,9 @@ fn bare(target: &str) -> String {
 }
 
 #[test]
-fn a_proxy_with_users_asks_for_them() -> Result<()> {
+fn a_proxy_with_users_requires_authentication() -> Result<()> {
     let web = Application::tcp(serve_http)?;
-    let site = Site::new(&[&web.target()])?;
+    let site = ProxyServer::new(&[&web.target()])?;
     std::fs::write(site.home.path().join("users"), "ann:wonder\n")?;
     let users = ["-D", "0.0.0.0:0", "--proxy-users", "users"];
     let mut client = site.client(&users)?;
@@ -237,7 +236,7 @@ fn connections_through_a_proxy_end_as_all_others_do() -> Result<()> {
     let applications = endings::applications(&["127.0.0.1"])?;
     let targets: Vec<_> = applications.iter().map(Application::target).collect();
     let allowed: Vec<_> = targets.iter().map(String::as_str).collect();
-    let site = Site::new(&allowed)?;
+    let site = ProxyServer::new(&allowed)?;
     let client = site.client(&["-D", "127.0.0.1:0"])?;
     endings::end_all_by(&targets.join(" "), |target| {
         through(&client.forward, target)
@@ -246,16 +245,16 @@ fn connections_through_a_proxy_end_as_all_others_do() -> Result<()> {
 }
 
 #[test]
-fn ssh_goes_through_quictun_connect_and_one_line_says_why_where_it_cannot() -> Result<()> {
-    let keys = Keys::new()?;
+fn ssh_uses_quictun_connect_and_one_line_states_a_failure() -> Result<()> {
+    let keys = SshKeys::new()?;
     let sshd = keys.sshd("127.0.0.1:0".parse()?)?;
-    let closed = Refusing::new()?;
+    let closed = RefusingAddress::new()?;
     let cut = Application::tcp(|mut connection| {
         connection.read_exact(&mut [0; 1])?;
         connection.write_all(b"half of it")?;
         connection.reset()
     })?;
-    let site = Site::new(&[&sshd.target(), &closed.target(), &cut.target()])?;
+    let site = ProxyServer::new(&[&sshd.target(), &closed.target(), &cut.target()])?;
     let line = |command: Command| {
         // Drop the wrapper that kills the process when its parent ends: ssh ends before its proxy command.
         let words = command.get_args().skip_while(|word| *word != "--").skip(1);
@@ -308,7 +307,7 @@ fn quictun_connect_ends_one_direction_and_then_the_other() -> Result<()> {
         connection.finish()?;
         BIG.read_to_end_of(&mut connection)
     })?;
-    let site = Site::new(&[&application.target()])?;
+    let site = ProxyServer::new(&[&application.target()])?;
     let mut connect = site.quictun("connect", &[&bare(&application.target())])?;
     connect.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = connect.spawn()?;
@@ -328,7 +327,7 @@ fn quictun_connect_ends_one_direction_and_then_the_other() -> Result<()> {
 }
 
 #[test]
-fn quictun_connect_copies_streams_that_others_have_made_non_blocking() -> Result<()> {
+fn quictun_connect_copies_non_blocking_streams() -> Result<()> {
     const BIG: Payload = Payload {
         seed: 312,
         bytes: 2_000_000,
@@ -338,7 +337,7 @@ fn quictun_connect_copies_streams_that_others_have_made_non_blocking() -> Result
         connection.finish()?;
         BIG.read_to_end_of(&mut connection)
     })?;
-    let site = Site::new(&[&application.target()])?;
+    let site = ProxyServer::new(&[&application.target()])?;
     let (ours, theirs) = UnixStream::pair()?;
     theirs.set_nonblocking(true)?;
     let mut connect = site.quictun("connect", &[&bare(&application.target())])?;
@@ -359,7 +358,7 @@ fn quictun_connect_copies_streams_that_others_have_made_non_blocking() -> Result
 }
 
 #[test]
-fn quictun_connect_is_interrupted_while_nobody_reads_its_output() -> Result<()> {
+fn quictun_connect_is_interruptible_while_its_output_is_unread() -> Result<()> {
     let application = Application::tcp(|mut connection| {
         let mut input = Vec::new();
         connection.read_to_end(&mut input)?;
@@ -367,7 +366,7 @@ fn quictun_connect_is_interrupted_while_nobody_reads_its_output() -> Result<()> 
         connection.write_all(&vec![7; 200_000])?;
         Ok(())
     })?;
-    let mut site = Site::new(&[&application.target()])?;
+    let mut site = ProxyServer::new(&[&application.target()])?;
     let mut connect = site.quictun("connect", &[&bare(&application.target())])?;
     connect
         .stdin(Stdio::null())

@@ -73,14 +73,14 @@ fn header(from: &mut impl Read) -> Result<(SocketAddr, SocketAddr)> {
 
 /// A server with two clients: it accepts the application addresses that `trusted` reports, and ignores those of
 /// `plain`.
-struct Site {
+struct HeaderServer {
     server: Program,
     address: String,
     pin: String,
     home: Home,
 }
 
-impl Site {
+impl HeaderServer {
     /// Starts the server. Its targets on `port`, and the socket in its directory, get the header.
     fn new(port: u16) -> Result<Self> {
         let home = Home::new()?;
@@ -168,10 +168,9 @@ fn connect_by(proxy: &Endpoint, target: &str) -> Result<(BufReader<TcpStream>, S
 
 // PROTOCOL HEADER-2, SOURCE-2, SOURCE-3.
 #[test]
-fn a_target_is_told_the_clients_address_and_the_applications_where_the_client_may_name_it()
--> Result<()> {
+fn a_target_receives_the_clients_address_or_the_applications_if_permitted() -> Result<()> {
     let (_target, port) = target()?;
-    let site = Site::new(port)?;
+    let site = HeaderServer::new(port)?;
     let to = format!("127.0.0.1:{port}");
     let forward = format!("127.0.0.1:0={to}");
     for (name, flags, named) in [
@@ -204,20 +203,20 @@ fn a_target_is_told_the_clients_address_and_the_applications_where_the_client_ma
 }
 
 /// Writes an address of the client as the header has it.
-type Written = fn(SocketAddr) -> String;
+type AddressText = fn(SocketAddr) -> String;
 
 // PROTOCOL HEADER-1, HEADER-2.
 #[test]
-fn a_target_gets_the_header_however_it_is_written() -> Result<()> {
+fn a_target_gets_the_header_in_every_spelling_of_its_name() -> Result<()> {
     let (_target, port) = target()?;
-    let site = Site::new(port)?;
+    let site = HeaderServer::new(port)?;
     let socket = site.home.path().join("target.sock");
     let _over_unix = Application::unix(&socket, tell)?;
     let link = site.home.path().join("link.sock");
     std::os::unix::fs::symlink(&socket, &link)?;
     let v6 = |peer: SocketAddr| format!("[::ffff:{}]:{}", peer.ip(), peer.port());
     let v4 = |peer: SocketAddr| peer.to_string();
-    let ways: [(String, Written, String); 7] = [
+    let ways: [(String, AddressText, String); 7] = [
         (format!("127.0.0.1:{port}"), v4, format!("127.0.0.1:{port}")),
         (
             format!("tcp4:localhost:{port}"),
@@ -254,9 +253,9 @@ fn a_target_gets_the_header_however_it_is_written() -> Result<()> {
 }
 
 #[test]
-fn a_target_that_no_rule_names_gets_the_applications_bytes_and_nothing_before() -> Result<()> {
+fn a_target_without_a_rule_gets_no_header() -> Result<()> {
     let (_target, port) = target()?;
-    let site = Site::new(port)?;
+    let site = HeaderServer::new(port)?;
     let plain = Application::echo()?;
     let forward = format!("127.0.0.1:0={}", plain.target().trim_start_matches("tcp:"));
     let (client, _) = site.client("trusted", &["-L", &forward, "--send-app-addresses"])?;
@@ -270,7 +269,7 @@ fn a_target_that_no_rule_names_gets_the_applications_bytes_and_nothing_before() 
 #[test]
 fn a_flow_that_moves_to_another_connection_has_one_header() -> Result<()> {
     let (_target, port) = target()?;
-    let mut site = Site::new(port)?;
+    let mut site = HeaderServer::new(port)?;
     let http = format!("unix:{}", site.home.path().join("http.sock").display());
     let to = format!("127.0.0.1:{port}");
     let forward = format!("127.0.0.1:0={to}");
@@ -330,7 +329,7 @@ fn a_client_of_quic_tuns_protocol_reaches_a_target_with_the_header() -> Result<(
 
 // PROTOCOL HEADER-4.
 #[test]
-fn the_target_of_a_reverse_forward_is_told_who_has_connected_to_the_server() -> Result<()> {
+fn the_target_of_a_reverse_forward_receives_the_connecting_address() -> Result<()> {
     let (_target, port) = target()?;
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;

@@ -69,7 +69,7 @@ fn open(forward: &Endpoint) -> Result<Connection> {
 }
 
 #[test]
-fn what_clients_may_use_is_held_changed_by_a_reload_and_kept_over_a_kill() -> Result<()> {
+fn allowances_are_enforced_changed_by_a_reload_and_kept_over_a_kill() -> Result<()> {
     let application = Application::echo()?;
     let target = application.target();
     let target = target.trim_start_matches("tcp:");
@@ -132,7 +132,7 @@ fn what_clients_may_use_is_held_changed_by_a_reload_and_kept_over_a_kill() -> Re
     let (mut program, _) = server(&home, &listen_address(&line)?)?;
     deadline::until("the refusal by the next process", SOON, || {
         let refused = open(&metered.forward).is_err();
-        refused && program.has_said("its client has used its quota for this month")
+        refused && program.has_printed("its client has used its quota for this month")
     })?;
     std::fs::write(&file, configuration(target, "1 GB"))?;
     program.signal(Signal::HUP)?;

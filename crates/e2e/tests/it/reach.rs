@@ -53,7 +53,7 @@ const SPELLINGS: [&str; 14] = [
 ];
 
 /// Adds the addresses and names to this test's namespaces.
-fn furnish(home: &Home) -> Result<()> {
+fn set_up_host(home: &Home) -> Result<()> {
     for address in OWN.iter().chain(&METADATA) {
         machine::run(&format!("ip address add {address} dev lo nodad"))
             .or_else(|_| machine::run(&format!("ip address add {address} dev lo")))?;
@@ -71,7 +71,7 @@ fn is_answered(connection: Result<Connection>) -> Result<bool> {
         Err(error) if is_reset(&error) => return Ok(false),
         Err(error) => return Err(error),
     };
-    connection.set_patience(SOON)?;
+    connection.set_timeout(SOON)?;
     let mut answer = Vec::new();
     // A reset may arrive before the request is written, or in place of an answer.
     if connection
@@ -85,12 +85,12 @@ fn is_answered(connection: Result<Connection>) -> Result<bool> {
 }
 
 /// A `quictun-client` that leads each application to another target, selected by its source address.
-struct Fan {
+struct TargetFan {
     client: Client,
     targets: Vec<String>,
 }
 
-impl Fan {
+impl TargetFan {
     fn start(server: SocketAddr, home: &Home, targets: Vec<String>) -> Result<Self> {
         let tokens = home.path().join("tokens");
         let lines: Vec<_> = (0..)
@@ -122,10 +122,10 @@ fn source(number: u8) -> Ipv4Addr {
 
 // PROTOCOL AUTH-7.
 #[test]
-fn quictun_server_leads_nobody_to_its_own_http_interface_or_to_metadata() -> Result<()> {
+fn quictun_server_opens_no_flow_to_its_http_interface_or_to_metadata() -> Result<()> {
     isolated(|| {
         let home = Home::new()?;
-        furnish(&home)?;
+        set_up_host(&home)?;
         let mut targets: Vec<_> = SPELLINGS.map(|host| format!("tcp:{host}:{HTTP}")).into();
         // Another service on all addresses of this machine stands in for the metadata services.
         let other = Server::start(&["--httpd-listen-on", "[::]:80"])?;
@@ -139,7 +139,7 @@ fn quictun_server_leads_nobody_to_its_own_http_interface_or_to_metadata() -> Res
         targets.push(control.clone());
         let http = format!("[::]:{HTTP}");
         let mut server = Server::start(&["--httpd-listen-on", &http])?;
-        let fan = Fan::start(server.address, &home, targets)?;
+        let fan = TargetFan::start(server.address, &home, targets)?;
         let answering = fan.answering()?;
         ensure!(answering == [control.as_str()], "reached: {answering:?}");
         for said in [
@@ -178,10 +178,10 @@ fn native(rules: &[&str], targets: &[String]) -> Result<(Program, Client, Vec<En
 
 // PROTOCOL AUTH-7, AUTH-8.
 #[test]
-fn wildcards_lead_neither_inside_by_name_nor_to_the_http_interface() -> Result<()> {
+fn wildcards_reach_neither_inside_addresses_nor_the_http_interface() -> Result<()> {
     isolated(|| {
         let home = Home::new()?;
-        furnish(&home)?;
+        set_up_host(&home)?;
         let application = Application::echo()?;
         let port = application.endpoint().port()?;
         let mut targets: Vec<_> = SPELLINGS.map(|host| format!("tcp:{host}:{HTTP}")).into();
@@ -211,10 +211,10 @@ fn wildcards_lead_neither_inside_by_name_nor_to_the_http_interface() -> Result<(
 
 // PROTOCOL AUTH-7, AUTH-9.
 #[test]
-fn a_rule_for_the_address_itself_leads_to_the_http_interface_in_that_spelling() -> Result<()> {
+fn a_rule_for_the_exact_address_reaches_the_http_interface() -> Result<()> {
     isolated(|| {
         let home = Home::new()?;
-        furnish(&home)?;
+        set_up_host(&home)?;
         let targets = [
             "127.0.0.1",
             "[::ffff:127.0.0.1]",

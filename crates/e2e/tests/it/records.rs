@@ -34,14 +34,14 @@ fn both_ends_record_a_connection_as_qlog() -> Result<()> {
             program.wait_end(SOON)?;
         }
         for directory in [at_server, at_client] {
-            look(directory).with_context(|| directory.display().to_string())?;
+            check_records(directory).with_context(|| directory.display().to_string())?;
         }
         Ok(())
     })
 }
 
 /// Checks for one file of complete records, with packets, metrics and the state of the congestion controller.
-fn look(directory: &Path) -> Result<()> {
+fn check_records(directory: &Path) -> Result<()> {
     let files = std::fs::read_dir(directory)?.collect::<Result<Vec<_>, _>>()?;
     ensure!(files.len() == 1, "{files:?}");
     let text = std::fs::read_to_string(files[0].path())?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::load::site::allow_files;
+use quictun_e2e::load::tunnel::allow_files;
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
@@ -25,7 +25,7 @@ const SOME: Payload = Payload {
 };
 
 /// `quictun server` with a configuration file that the test changes; the test acts as its service manager.
-struct Native {
+struct ReloadedServer {
     address: String,
     pin: String,
     file: PathBuf,
@@ -34,8 +34,8 @@ struct Native {
     home: Home,
 }
 
-impl Native {
-    fn start(clients: &[Table<'_>]) -> Result<Self> {
+impl ReloadedServer {
+    fn start(clients: &[ClientTable<'_>]) -> Result<Self> {
         let home = Home::new()?;
         let file = home.path().join("server.toml");
         for name in ["kept", "removed", "other"] {
@@ -128,9 +128,9 @@ impl Native {
 }
 
 /// A `[[client]]` table: the client's name, the name of its secret, its targets.
-type Table<'a> = (&'a str, &'a str, Vec<&'a str>);
+type ClientTable<'a> = (&'a str, &'a str, Vec<&'a str>);
 
-fn text(clients: &[Table<'_>]) -> String {
+fn text(clients: &[ClientTable<'_>]) -> String {
     let tables = clients.iter().map(|(name, secret, allow)| {
         format!("[[client]]\nname = '{name}'\npsk_file = '{secret}.psk'\nallow = {allow:?}\n")
     });
@@ -175,7 +175,7 @@ fn a_reload_under_a_thousand_flows_ends_what_is_revoked_and_nothing_else() -> Re
     allow_files(8192)?;
     let (a, b) = (Application::echo()?, Application::echo()?);
     let (a, b) = (bare(&a), bare(&b));
-    let mut server = Native::start(&[
+    let mut server = ReloadedServer::start(&[
         ("kept", "kept", vec![&a, &b]),
         ("removed", "removed", vec![&a]),
     ])?;
@@ -239,7 +239,7 @@ fn a_bad_file_changes_nothing_and_the_reason_is_one_line() -> Result<()> {
     let application = Application::echo()?;
     let target = bare(&application);
     let good = [("kept", "kept", vec![&*target])];
-    let mut server = Native::start(&good)?;
+    let mut server = ReloadedServer::start(&good)?;
     let (_client, forwards) = server.client("kept", &[&target])?;
     let mut flow = open(&forwards[0])?;
     let bad = [
@@ -282,10 +282,10 @@ fn a_bad_file_changes_nothing_and_the_reason_is_one_line() -> Result<()> {
 }
 
 #[test]
-fn a_secret_is_changed_without_a_cut_when_the_client_learns_it_first() -> Result<()> {
+fn a_secret_change_cuts_no_flow_if_the_client_has_it_first() -> Result<()> {
     let application = Application::echo()?;
     let target = bare(&application);
-    let server = Native::start(&[("kept", "kept", vec![&target])])?;
+    let server = ReloadedServer::start(&[("kept", "kept", vec![&target])])?;
     let (mut client, forwards) = server.client_with("kept", &[&target], "1")?;
     let mut flow = open(&forwards[0])?;
     let file = server.home.path().join("kept.psk");
@@ -293,7 +293,7 @@ fn a_secret_is_changed_without_a_cut_when_the_client_learns_it_first() -> Result
     client.program.signal(Signal::HUP)?;
     client.program.wait_for("configuration reloaded", SOON)?;
     ensure!(
-        client.program.has_said("psk_file: another secret"),
+        client.program.has_printed("psk_file: another secret"),
         "the client did not log the changed secret"
     );
     // The client proves the new secret, while the server still knows the old one.
@@ -303,14 +303,14 @@ fn a_secret_is_changed_without_a_cut_when_the_client_learns_it_first() -> Result
     echo(&mut proving).context("the flow that proves the new secret")?;
     through_echo(&forwards[0], SOME).context("a new flow")?;
     ensure!(
-        !server.program.has_said("client endpoint revoked"),
+        !server.program.has_printed("client endpoint revoked"),
         "the server revoked a client that knew the new secret"
     );
     Ok(())
 }
 
 #[test]
-fn a_thousand_reloads_leave_nothing_behind_and_cut_nothing() -> Result<()> {
+fn a_thousand_reloads_leave_nothing_and_cut_no_flow() -> Result<()> {
     let application = Application::echo()?;
     let target = bare(&application);
     let files = [
@@ -320,7 +320,7 @@ fn a_thousand_reloads_leave_nothing_behind_and_cut_nothing() -> Result<()> {
             ("other", "other", vec!["*:22"]),
         ]),
     ];
-    let server = Native::start(&[("kept", "kept", vec![&target])])?;
+    let server = ReloadedServer::start(&[("kept", "kept", vec![&target])])?;
     let (_client, forwards) = server.client("kept", &[&target])?;
     let mut flow = open(&forwards[0])?;
     let reload = |count: usize| -> Result<(usize, u64)> {

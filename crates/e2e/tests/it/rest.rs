@@ -16,7 +16,7 @@ use quictun_testbed::tunnel::{Client, Home, Server, Tunnel, listen_address};
 const SOON: Duration = Duration::from_secs(10);
 
 #[test]
-fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
+fn the_http_interface_of_both_sides_shows_a_live_tunnel() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
         let http = [
@@ -46,7 +46,8 @@ fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
             })?;
         }
         for (address, side) in [(http[0], "server"), (http[1], "client")] {
-            look(address, side).with_context(|| format!("looking at the {side}'s side"))?;
+            check_tunnels(address, side)
+                .with_context(|| format!("looking at the {side}'s side"))?;
         }
         let refused = request(http[0], "POST", "/tunnels")?;
         ensure!(
@@ -64,7 +65,7 @@ fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
 }
 
 #[test]
-fn tunnels_that_have_ended_are_listed_no_more() -> Result<()> {
+fn ended_tunnels_are_not_listed() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
         let http = [
@@ -115,7 +116,7 @@ fn ready(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-fn look(address: SocketAddr, side: &str) -> Result<()> {
+fn check_tunnels(address: SocketAddr, side: &str) -> Result<()> {
     let tunnels = get(address, "/tunnels")?.json()?;
     let [tunnel] = &tunnels.as_array().context("/tunnels is not an array")?[..] else {
         anyhow::bail!("expected exactly one tunnel: {tunnels}");
@@ -176,7 +177,7 @@ fn look(address: SocketAddr, side: &str) -> Result<()> {
 }
 
 #[test]
-fn two_programs_on_one_host_share_the_default_port_of_the_interface_peacefully() -> Result<()> {
+fn two_programs_on_one_host_cope_with_the_default_http_port() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
         let home = Home::new()?;
@@ -228,14 +229,14 @@ fn the_http_address_is_logged_as_bound_and_answers_once_the_start_is_reported() 
     }
     let target = format!("\"to\": \"{}\"", application.target());
     ensure!(
-        tunnel.client.program.has_said(&target),
+        tunnel.client.program.has_printed(&target),
         "the client did not log its target"
     );
     Ok(())
 }
 
 #[test]
-fn where_the_http_address_is_taken_no_start_is_reported() -> Result<()> {
+fn a_taken_http_address_prevents_the_start_report() -> Result<()> {
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
     let home = Home::new()?;
@@ -244,8 +245,8 @@ fn where_the_http_address_is_taken_no_start_is_reported() -> Result<()> {
     let mut server = Program::start("server", &mut command)?;
     let status = server.wait_end(SOON)?;
     ensure!(status.code() == Some(1), "{status}");
-    ensure!(server.has_said(&address), "no address");
-    ensure!(!server.has_said("start up successful"), "start reported");
+    ensure!(server.has_printed(&address), "no address");
+    ensure!(!server.has_printed("start up successful"), "start reported");
     Ok(())
 }
 

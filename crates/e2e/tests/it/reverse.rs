@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_testbed::application::{Application, Refusing, through_echo};
+use quictun_testbed::application::{Application, RefusingAddress, through_echo};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
@@ -26,14 +26,14 @@ const LISTENS: &str = "the server listens for this client";
 const REFUSED: &str = "the server does not listen for this client";
 
 /// A server that listens on behalf of its client 'default'.
-pub(crate) struct Reverse {
+pub(crate) struct ReverseServer {
     pub(crate) server: Program,
     address: String,
     pin: String,
     home: Home,
 }
 
-impl Reverse {
+impl ReverseServer {
     /// Starts a server with these rules; `HOME` in a rule stands for the server's directory.
     pub(crate) fn new(rules: &[&str]) -> Result<Self> {
         let home = Home::new()?;
@@ -103,7 +103,7 @@ fn field<'a>(line: &'a str, name: &str) -> Result<&'a str> {
 #[test]
 fn a_web_server_behind_the_client_is_reached_at_the_server_over_tcp_and_unix() -> Result<()> {
     let (python, curl) = (installed("python3", "python3")?, installed("curl", "curl")?);
-    let mut reverse = Reverse::new(&["127.0.0.1:0", "unix:HOME/*"])?;
+    let mut reverse = ReverseServer::new(&["127.0.0.1:0", "unix:HOME/*"])?;
     let pages = Home::new()?;
     std::fs::write(pages.path().join("page"), "a page from behind\n")?;
     let mut web = command(python);
@@ -158,12 +158,12 @@ fn a_web_server_behind_the_client_is_reached_at_the_server_over_tcp_and_unix() -
 
 // PROTOCOL REVERSE-3, REVERSE-4, REVERSE-9.
 #[test]
-fn what_the_server_or_the_target_refuses_is_told_and_the_rest_is_served() -> Result<()> {
+fn refusals_of_server_and_target_are_reported_and_other_flows_served() -> Result<()> {
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let taken = taken.local_addr()?;
     let echo = Application::echo()?;
-    let refusing = Refusing::new()?;
-    let mut reverse = Reverse::new(&["127.0.0.1:*"])?;
+    let refusing = RefusingAddress::new()?;
+    let mut reverse = ReverseServer::new(&["127.0.0.1:*"])?;
     let target = echo.target();
     let client = reverse.client(&[
         &format!("0.0.0.0:8000={target}"),
@@ -213,9 +213,9 @@ fn what_the_server_or_the_target_refuses_is_told_and_the_rest_is_served() -> Res
 
 // PROTOCOL REVERSE-6, REVERSE-12.
 #[test]
-fn a_listener_outlives_its_connection_and_its_clients_process() -> Result<()> {
+fn a_listener_outlives_its_connection_and_a_restart_of_its_client() -> Result<()> {
     let echo = Application::echo()?;
-    let mut reverse = Reverse::new(&["127.0.0.1:*"])?;
+    let mut reverse = ReverseServer::new(&["127.0.0.1:*"])?;
     let one = format!("0={}", echo.target());
     let mut client = reverse.client_with(&[&one], &["--http", "127.0.0.1:0"])?;
     let line = client.wait_for("HTTP interface", START)?;
@@ -271,7 +271,7 @@ fn a_second_process_takes_a_listener_over_once_and_the_first_waits() -> Result<(
         at.connect()?.read_to_string(&mut said)?;
         Ok(said)
     };
-    let reverse = Reverse::new(&["127.0.0.1:*"])?;
+    let reverse = ReverseServer::new(&["127.0.0.1:*"])?;
     let mut one = reverse.client(&[&format!("0={}", first.target())])?;
     let at = bound(&mut one)?;
     ensure!(said(&at)? == "first");

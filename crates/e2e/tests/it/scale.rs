@@ -44,7 +44,7 @@ fn an_idle_flow_costs_little_memory() -> Result<()> {
 
 /// If each connection sent keep-alives at its own time, both ends would wake up 160 times per second.
 #[test]
-fn idle_connections_are_asked_together() -> Result<()> {
+fn keep_alives_of_idle_connections_are_sent_together() -> Result<()> {
     scale(&[
         "idle",
         "--flows",
@@ -59,7 +59,7 @@ fn idle_connections_are_asked_together() -> Result<()> {
 }
 
 #[test]
-fn of_4000_flows_nothing_is_left() -> Result<()> {
+fn four_thousand_flows_leave_nothing() -> Result<()> {
     scale(&[
         "churn",
         "--flows",
@@ -73,7 +73,7 @@ fn of_4000_flows_nothing_is_left() -> Result<()> {
 }
 
 #[test]
-fn every_byte_of_200_flows_at_once_is_right() -> Result<()> {
+fn every_byte_of_200_concurrent_flows_is_verified() -> Result<()> {
     scale(&["verify", "--flows", "200", "--bytes", "200000"]).map(drop)
 }
 
@@ -122,7 +122,7 @@ fn a_build_is_compared_with_itself() -> Result<()> {
 /// A thread that wakes up for each packet, acknowledgement and timer wakes up 4000 times per second at 20 Mbit/s. It
 /// then carries 5 Mbit per thousand wake-ups.
 #[test]
-fn threads_that_move_a_slow_transfer_are_seldom_woken() -> Result<()> {
+fn threads_of_a_slow_transfer_wake_seldom() -> Result<()> {
     const LEAST: f64 = 12.0;
     let link = ["--link", "emulated", "--rate", "20mbit", "--rtt", "40ms"];
     let report = compare("wakes", &[&link[..], &["--seconds", "2"]].concat())?;
@@ -137,7 +137,7 @@ fn threads_that_move_a_slow_transfer_are_seldom_woken() -> Result<()> {
 }
 
 #[test]
-fn flows_lose_no_byte_where_their_connection_or_its_path_is_cut() -> Result<()> {
+fn flows_lose_no_byte_if_their_connection_or_path_is_cut() -> Result<()> {
     for fault in ["connection", "path"] {
         scale(&["cut", "--times", "1", "--flows", "20", "--fault", fault])?;
     }

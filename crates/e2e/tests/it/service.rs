@@ -109,7 +109,7 @@ fn a_drain_ends_at_its_deadline() -> Result<()> {
 }
 
 #[test]
-fn sighup_opens_log_files_again_and_disturbs_nobody() -> Result<()> {
+fn sighup_reopens_log_files_and_disturbs_no_flow() -> Result<()> {
     let home = Home::new()?;
     let (log, old) = (home.path().join("log"), home.path().join("log.1"));
     let outputs = format!("stdout,{}", log.display());
@@ -142,7 +142,7 @@ fn sighup_opens_log_files_again_and_disturbs_nobody() -> Result<()> {
         SOME.read_from(&mut connection).context(who)?;
         drop(connection);
         ensure!(
-            program.ended()?.is_none() && !program.has_said("a second signal"),
+            program.ended()?.is_none() && !program.has_printed("a second signal"),
             "SIGHUP ended the {who}"
         );
         std::fs::remove_file(&log)?;
@@ -151,7 +151,7 @@ fn sighup_opens_log_files_again_and_disturbs_nobody() -> Result<()> {
 }
 
 #[test]
-fn readiness_and_the_end_are_told_to_the_service_manager() -> Result<()> {
+fn readiness_and_stopping_are_reported_to_the_service_manager() -> Result<()> {
     let home = Home::new()?;
     let path = home.path().join("notify.sock");
     let manager = UnixDatagram::bind(&path)?;

@@ -98,14 +98,14 @@ fn wire_name(name: &str) -> Vec<u8> {
 }
 
 /// A world with an authority, a name server, and an application that echoes.
-struct Ground {
+struct ServiceHosts {
     home: Home,
     authority: Authority,
     zone: Zone,
     application: Application,
 }
 
-impl Ground {
+impl ServiceHosts {
     fn new() -> Result<Self> {
         let home = Home::new()?;
         Ok(Self {
@@ -175,17 +175,16 @@ fn states(program: &mut Program) -> Result<Vec<(String, u64, String)>> {
 }
 
 #[test]
-fn of_the_servers_that_records_name_the_next_priority_serves_when_the_first_is_killed() -> Result<()>
-{
+fn the_next_priority_serves_when_the_first_server_is_killed() -> Result<()> {
     isolated(|| {
-        let ground = Ground::new()?;
-        let (backup, backup_port) = ground.server(DOMAIN)?;
-        let (mut first, first_port) = ground.server(DOMAIN)?;
-        ground.set(&[
+        let hosts = ServiceHosts::new()?;
+        let (backup, backup_port) = hosts.server(DOMAIN)?;
+        let (mut first, first_port) = hosts.server(DOMAIN)?;
+        hosts.set(&[
             (20, 0, backup_port, "backup.hosts.test"),
             (10, 1, first_port, "First.hosts.test"),
         ]);
-        let mut client = ground.client("srv:tunnel.test")?;
+        let mut client = hosts.client("srv:tunnel.test")?;
         through_echo(&client.forward, SOME)?;
         let line = client
             .program
@@ -218,18 +217,17 @@ fn of_the_servers_that_records_name_the_next_priority_serves_when_the_first_is_k
         let line = client.program.wait_for(&switched, SOON)?;
         ensure!(line.contains("the other does not answer"), "{line}");
         drop(backup);
-        client.program.hush();
+        client.program.silence();
         Ok(())
     })
 }
 
 #[test]
-fn a_server_whose_certificate_names_the_target_of_its_record_is_refused_and_absence_is_told()
--> Result<()> {
+fn a_certificate_for_the_record_target_is_refused_and_missing_records_are_reported() -> Result<()> {
     isolated(|| {
-        let ground = Ground::new()?;
-        let (_other, port) = ground.server("one.hosts.test")?;
-        ground.set(&[(10, 1, port, "one.hosts.test")]);
+        let hosts = ServiceHosts::new()?;
+        let (_other, port) = hosts.server("one.hosts.test")?;
+        hosts.set(&[(10, 1, port, "one.hosts.test")]);
         let refuses = "cannot connect to server endpoint";
         for (server, reason) in [
             ("srv:tunnel.test", "tunnel.test"),
@@ -238,19 +236,19 @@ fn a_server_whose_certificate_names_the_target_of_its_record_is_refused_and_abse
                 "_quictun._udp.other.test does not exist in the DNS",
             ),
         ] {
-            let mut client = ground.client(server)?;
+            let mut client = hosts.client(server)?;
             let line = client.program.wait_for(refuses, SOON)?;
             ensure!(line.contains(reason), "{line}");
-            client.program.hush();
+            client.program.silence();
         }
         // A host's name that is trusted as written needs no service.
-        let client = ground.client(&format!("one.hosts.test:{port}"))?;
+        let client = hosts.client(&format!("one.hosts.test:{port}"))?;
         through_echo(&client.forward, SOME)?;
-        ground.set(&[(0, 0, 0, ".")]);
-        let mut client = ground.client("srv:_quictun._udp.tunnel.test")?;
+        hosts.set(&[(0, 0, 0, ".")]);
+        let mut client = hosts.client("srv:_quictun._udp.tunnel.test")?;
         let line = client.program.wait_for(refuses, SOON)?;
         ensure!(line.contains("there is no such service"), "{line}");
-        client.program.hush();
+        client.program.silence();
         Ok(())
     })
 }

@@ -41,7 +41,7 @@ fn printed(output: &Output) -> String {
 }
 
 #[test]
-fn status_asks_the_socket_in_the_configuration_and_says_when_nothing_runs() -> Result<()> {
+fn status_uses_the_configured_socket_and_reports_a_missing_process() -> Result<()> {
     let (home, mut program, file) = server()?;
     let socket = home.path().join("http.sock");
     let mode = std::fs::metadata(&socket)?.permissions().mode() & 0o777;
@@ -120,7 +120,7 @@ fn status_asks_the_socket_in_the_configuration_and_says_when_nothing_runs() -> R
 }
 
 #[test]
-fn a_page_that_rebinds_its_name_is_refused_and_an_open_address_is_warned_of() -> Result<()> {
+fn a_dns_rebinding_page_is_refused_and_an_open_address_causes_a_warning() -> Result<()> {
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;
     command.args(["server", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"]);

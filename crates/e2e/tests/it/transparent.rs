@@ -27,7 +27,7 @@ const HOSTS: [&str; 2] = ["198.51.100.7", "2001:db8:1::7"];
 const HERE: &str = "10.9.0.1";
 
 /// A server on a far machine, with an echo at each of [`HOSTS`], and the flags of its clients.
-struct Far {
+struct EchoServer {
     home: Home,
     echoes: Vec<SocketAddr>,
     flags: Vec<String>,
@@ -35,7 +35,7 @@ struct Far {
     machine: Machine,
 }
 
-impl Far {
+impl EchoServer {
     fn start() -> Result<Self> {
         let far = Machine::new("server machine")?;
         Machine::here().join(&far, "lan0", "10.1.0.1/24", "10.1.0.2/24")?;
@@ -76,7 +76,7 @@ impl Far {
 }
 
 /// Runs the commands that `quictun doctor` prints for this flag.
-pub(crate) fn lead(home: &Home, flag: &str, port: &str) -> Result<()> {
+pub(crate) fn apply_rules(home: &Home, flag: &str, port: &str) -> Result<()> {
     let output = home
         .command(&Machine::here(), "quictun")?
         .args(["doctor", flag, port])
@@ -92,14 +92,14 @@ pub(crate) fn lead(home: &Home, flag: &str, port: &str) -> Result<()> {
 }
 
 #[test]
-fn what_nftables_leads_to_a_client_is_carried_to_where_it_was_made() -> Result<()> {
-    const TEST: &str = "what_nftables_leads_to_a_client_is_carried_to_where_it_was_made";
+fn connections_redirected_by_nftables_reach_their_original_destination() -> Result<()> {
+    const TEST: &str = "connections_redirected_by_nftables_reach_their_original_destination";
     if let Err(why) = installed("nft", "nftables") {
         skip(TEST, &why.to_string());
         return Ok(());
     }
     isolated(|| {
-        let far = Far::start()?;
+        let far = EchoServer::start()?;
         let mut client = far.client(&["--redirect", "7501", "--tproxy", "7502"])?;
         client.wait_for("Client endpoint start up successful", START)?;
         let here = SocketAddr::new(HERE.parse()?, 7100);
@@ -108,14 +108,14 @@ fn what_nftables_leads_to_a_client_is_carried_to_where_it_was_made() -> Result<(
             ("--redirect", "7501", "quictun_redirect"),
             ("--tproxy", "7502", "quictun_tproxy"),
         ] {
-            lead(&far.home, flag, port).with_context(|| flag.to_owned())?;
+            apply_rules(&far.home, flag, port).with_context(|| flag.to_owned())?;
             for &at in &far.echoes {
                 through_echo(&Endpoint::Tcp(at), SOME)
                     .with_context(|| format!("{flag} to {at}"))?;
                 client.wait_for(&format!("\"target\": \"tcp:{at}\""), SOON)?;
             }
             // The commands can run again, and connections from outside to this machine keep working.
-            lead(&far.home, flag, port).with_context(|| flag.to_owned())?;
+            apply_rules(&far.home, flag, port).with_context(|| flag.to_owned())?;
             far.machine
                 .within(|| through_echo(&Endpoint::Tcp(here), SOME))
                 .with_context(|| format!("{flag}, a connection from outside"))?;

@@ -8,21 +8,21 @@ use quictun_testbed::{binaries, deadline};
 
 /// A command, and the lines that its output must contain.
 #[derive(Debug)]
-struct Step {
+struct TutorialStep {
     command: String,
     answers: Vec<String>,
 }
 
 /// Returns the commands of the `console` blocks, in order.
-fn steps(document: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+fn steps(document: &str) -> Vec<TutorialStep> {
+    let mut steps: Vec<TutorialStep> = Vec::new();
     let mut inside = false;
     for line in document.lines() {
         if line.starts_with("```") {
             inside = line == "```console";
         } else if let Some(command) = line.strip_prefix("$ ").filter(|_| inside) {
             let (command, answers) = (command.to_owned(), Vec::new());
-            steps.push(Step { command, answers });
+            steps.push(TutorialStep { command, answers });
         } else if let Some(step) = steps.last_mut().filter(|_| inside) {
             step.answers.push(line.to_owned());
         }
@@ -45,7 +45,7 @@ fn listens(command: &str) -> Result<String> {
 }
 
 #[test]
-fn every_command_of_the_tutorial_does_what_it_says() -> Result<()> {
+fn every_command_of_the_tutorial_prints_its_documented_output() -> Result<()> {
     isolated(|| {
         let home = Home::new()?;
         let programs = binaries::path("quictun")?;
@@ -65,7 +65,7 @@ fn every_command_of_the_tutorial_does_what_it_says() -> Result<()> {
         let mut background = Vec::new();
         let steps = steps(include_str!("../../../../docs/TUTORIAL.md"));
         ensure!(steps.len() > 8, "{steps:?}");
-        for Step { command, answers } in steps {
+        for TutorialStep { command, answers } in steps {
             if let Some(line) = command.strip_suffix(" &") {
                 let mut program = Program::start(line, &mut shell(&format!("exec {line}")))?;
                 if line.starts_with("quictun") {

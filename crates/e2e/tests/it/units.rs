@@ -15,7 +15,7 @@ const INSTALLED: &str = "/usr/local/bin/quictun";
 const HEAD: &str = "# /etc/systemd/system/";
 
 #[test]
-fn systemd_understands_every_line_of_the_units() -> Result<()> {
+fn systemd_accepts_every_line_of_the_units() -> Result<()> {
     let analyze = match installed("systemd-analyze", "systemd") {
         Ok(analyze) => analyze,
         Err(reason) => {

@@ -46,7 +46,7 @@ const GROUP: u32 = 7500;
 pub(crate) const HOSTS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
 
 /// A server that may reach [`HOSTS`], and the flags of its clients.
-pub(crate) struct Far {
+pub(crate) struct WrappedServer {
     _program: Program,
     /// The name of the test.
     pub(crate) test: String,
@@ -54,7 +54,7 @@ pub(crate) struct Far {
     flags: String,
 }
 
-impl Far {
+impl WrappedServer {
     /// Starts the server; returns `None` if TUN devices are not available.
     pub(crate) fn start(test: &str) -> Result<Option<Self>> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
@@ -91,7 +91,7 @@ impl Far {
         self.run_with(&[], line)
     }
 
-    /// Like [`Far::run`], with additional flags.
+    /// Like [`WrappedServer::run`], with additional flags.
     fn run_with(&self, flags: &[&str], line: &str) -> Result<Output> {
         let mut command: Command = self.home.command(&Machine::here(), "quictun")?;
         command.arg("run").args(self.flags.split(' ')).args(flags);
@@ -124,7 +124,7 @@ pub(crate) fn serve(mut connection: Connection) -> Result<()> {
 
 #[test]
 fn curl_reaches_both_families_and_gets_every_byte() -> Result<()> {
-    isolated_with(Far::start, |far| {
+    isolated_with(WrappedServer::start, |far| {
         for host in HOSTS {
             let application = Application::tcp_on(SocketAddr::new(host.parse()?, 0), serve)?;
             let file = far.home.path().join("file");
@@ -140,8 +140,8 @@ fn curl_reaches_both_families_and_gets_every_byte() -> Result<()> {
 
 // PROTOCOL AUTH-4.
 #[test]
-fn a_command_fails_at_once_where_the_secret_is_wrong() -> Result<()> {
-    isolated_with(Far::start, |mut far| {
+fn a_command_with_a_wrong_secret_fails_at_once() -> Result<()> {
+    isolated_with(WrappedServer::start, |mut far| {
         let wrong = far.home.path().join("wrong.psk");
         std::fs::write(&wrong, "0123456789abcdef0123456789abcdef\n")?;
         std::fs::set_permissions(&wrong, Permissions::from_mode(0o600))?;
@@ -157,7 +157,7 @@ fn a_command_fails_at_once_where_the_secret_is_wrong() -> Result<()> {
 
 #[test]
 fn refusals_ends_and_exit_codes_pass() -> Result<()> {
-    isolated_with(Far::start, |far| {
+    isolated_with(WrappedServer::start, |far| {
         // The first target does not listen; the server may not reach the second.
         for target in ["203.0.113.9:9", "203.0.113.10:9"] {
             let refused = far.run(&format!("curl -sS -m 20 http://{target}/"))?;
@@ -245,8 +245,8 @@ pub(crate) fn name_server(mut connection: Connection) -> Result<()> {
 }
 
 #[test]
-fn names_are_asked_of_the_chosen_server_through_the_tunnel() -> Result<()> {
-    isolated_with(Far::start, |far| {
+fn names_are_resolved_by_the_chosen_server_through_the_tunnel() -> Result<()> {
+    isolated_with(WrappedServer::start, |far| {
         let _server = Application::tcp_on("203.0.113.9:53".parse()?, name_server)?;
         let web = Application::tcp_on("203.0.113.9:0".parse()?, serve)?;
         let dns = ["--dns", "203.0.113.9"];
@@ -300,11 +300,11 @@ pub(crate) fn is_root() -> Result<bool> {
 /// Environment variable for the inner run of the test behind the tunnel: the addresses of the applications to reach.
 const BEHIND: &str = "QUICTUN_E2E_BEHIND";
 #[test]
-fn connections_end_as_they_are_ended_at_the_other_side() -> Result<()> {
+fn connections_end_as_at_the_other_side() -> Result<()> {
     if let Ok(addresses) = std::env::var(BEHIND) {
         return endings::end_all(&addresses);
     }
-    isolated_with(Far::start, |far| {
+    isolated_with(WrappedServer::start, |far| {
         let applications = endings::applications(&HOSTS)?;
         let addresses: Vec<_> = applications.iter().map(Application::target).collect();
         let again = std::env::current_exe()?;
@@ -325,8 +325,8 @@ fn connections_end_as_they_are_ended_at_the_other_side() -> Result<()> {
 }
 
 #[test]
-fn what_a_command_sent_arrives_though_it_has_ended() -> Result<()> {
-    isolated_with(Far::start, |far| {
+fn bytes_of_an_ended_command_still_arrive() -> Result<()> {
+    isolated_with(WrappedServer::start, |far| {
         let path = far.home.path().join("sent");
         SENT.write_to(&mut std::fs::File::create(&path)?)?;
         for _ in 0..3 {
@@ -351,7 +351,7 @@ fn what_a_command_sent_arrives_though_it_has_ended() -> Result<()> {
 
 #[test]
 fn neither_root_nor_its_rights_are_needed() -> Result<()> {
-    isolated_with(Far::start, |far| {
+    isolated_with(WrappedServer::start, |far| {
         if !is_root()? {
             skip(
                 &far.test,
@@ -415,8 +415,8 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
 }
 
 #[test]
-fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
-    isolated_with(Far::start, |far| {
+fn ctrl_c_interrupts_the_command_and_not_its_tunnel() -> Result<()> {
+    isolated_with(WrappedServer::start, |far| {
         let script = installed("script", "bsdutils")?;
         let application = Application::tcp_on(SocketAddr::new(HOSTS[0].parse()?, 0), serve)?;
         let url = url(HOSTS[0], &application)?;
@@ -446,7 +446,7 @@ fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
         let status = ran.wait_end(SOON)?;
         ensure!(status.success(), "{status}");
         ensure!(
-            ran.has_said(&FILE.bytes.to_string()) && !ran.has_said("quictun"),
+            ran.has_printed(&FILE.bytes.to_string()) && !ran.has_printed("quictun"),
             "{:?}",
             ran.lines()
         );
@@ -456,7 +456,7 @@ fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
 
 /// Runs a command behind a tunnel to `server`; returns the output of the command and of `quictun run`, and the total
 /// time.
-fn timed(far: &Far, server: &str, line: &str) -> Result<(Output, Duration)> {
+fn timed(far: &WrappedServer, server: &str, line: &str) -> Result<(Output, Duration)> {
     let mut flags = far.flags.split(' ').map(str::to_owned).collect::<Vec<_>>();
     server.clone_into(&mut flags[1]);
     let mut command = far.home.command(&Machine::here(), "quictun")?;
@@ -469,8 +469,8 @@ fn timed(far: &Far, server: &str, line: &str) -> Result<(Output, Duration)> {
 }
 
 #[test]
-fn a_command_that_ends_early_is_followed_by_nothing_and_waited_for_no_longer() -> Result<()> {
-    isolated_with(Far::start, |far| {
+fn a_command_that_ends_early_ends_the_run_at_once() -> Result<()> {
+    isolated_with(WrappedServer::start, |far| {
         let server = far.flags.split(' ').nth(1).context("no address")?;
         // The second server does not answer: its socket is never read.
         let silent = std::net::UdpSocket::bind("127.0.0.1:0")?;
@@ -498,8 +498,8 @@ fn a_command_that_ends_early_is_followed_by_nothing_and_waited_for_no_longer() -
 }
 
 #[test]
-fn a_server_that_is_silent_is_named_while_the_command_waits() -> Result<()> {
-    isolated_with(Far::start, |mut far| {
+fn a_silent_server_is_named_while_the_command_waits() -> Result<()> {
+    isolated_with(WrappedServer::start, |mut far| {
         let silent = std::net::UdpSocket::bind("127.0.0.1:0")?;
         let silent = silent.local_addr()?.to_string();
         let server = far.flags.split(' ').nth(1).context("no address")?;
@@ -515,8 +515,8 @@ fn a_server_that_is_silent_is_named_while_the_command_waits() -> Result<()> {
 }
 
 #[test]
-fn sockets_of_daemons_that_would_go_around_the_tunnel_are_out_of_reach() -> Result<()> {
-    isolated_with(Far::start, |far| {
+fn daemon_sockets_that_bypass_the_tunnel_are_unreachable() -> Result<()> {
+    isolated_with(WrappedServer::start, |far| {
         let path = |name: &str| far.home.path().join(name);
         std::fs::create_dir_all(path("runtime/systemd"))?;
         let hidden = [
@@ -569,8 +569,8 @@ done
 ";
 
 #[test]
-fn the_process_with_the_network_stack_has_no_descriptor_that_somebody_left_open() -> Result<()> {
-    isolated_with(Far::start, |far| {
+fn the_network_stack_process_inherits_no_descriptor() -> Result<()> {
+    isolated_with(WrappedServer::start, |far| {
         if !is_root()? {
             skip(
                 &far.test,

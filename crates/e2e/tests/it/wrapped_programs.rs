@@ -11,15 +11,15 @@ use quictun_testbed::isolation::{isolated_with, skip};
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::installed;
 
-use crate::applications::{Database, Keys};
+use crate::applications::{Database, SshKeys};
 use crate::iperf3;
-use crate::wrapped::{Far, HOSTS, is_root};
+use crate::wrapped::{HOSTS, WrappedServer, is_root};
 
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
 fn iperf3_moves_its_bytes_both_ways() -> Result<()> {
-    isolated_with(Far::start, |far| {
+    isolated_with(WrappedServer::start, |far| {
         let server = Machine::here().command(installed("iperf3", "iperf3")?);
         iperf3::moves_its_bytes(server, |arguments| {
             let ran = far.run(&format!("exec iperf3 {arguments}"))?;
@@ -31,7 +31,7 @@ fn iperf3_moves_its_bytes_both_ways() -> Result<()> {
 
 #[test]
 fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
-    isolated_with(Far::start, |far| {
+    isolated_with(WrappedServer::start, |far| {
         if !is_root()? {
             skip(&far.test, "sshd needs to change to a user other than root");
             return Ok(());
@@ -42,7 +42,7 @@ fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
 
 #[test]
 fn psql_copies_a_table_out_and_in() -> Result<()> {
-    isolated_with(Far::start, |far| {
+    isolated_with(WrappedServer::start, |far| {
         if !is_root()? {
             skip(&far.test, "postgres needs to run as a user other than root");
             return Ok(());
@@ -56,10 +56,10 @@ fn psql_copies_a_table_out_and_in() -> Result<()> {
 /// Checks commands over ssh: their input, output and exit codes. `serve` starts an sshd at an address, and `run` runs a
 /// shell line that must reach it.
 pub(crate) fn ssh_carries_all(
-    serve: &dyn Fn(SocketAddr, &Keys) -> Result<Application>,
+    serve: &dyn Fn(SocketAddr, &SshKeys) -> Result<Application>,
     run: &dyn Fn(&str) -> Result<Output>,
 ) -> Result<()> {
-    let keys = Keys::new()?;
+    let keys = SshKeys::new()?;
     for host in HOSTS {
         let sshd = serve(SocketAddr::new(host.parse()?, 0), &keys)?;
         let line = format!(

@@ -4,9 +4,9 @@ use std::net::{TcpListener, TcpStream};
 
 use quictun_link::{Codel, overhead};
 
-use crate::{Offload, WorldPlan};
+use crate::{Offload, WorldOptions};
 
-fn way() -> LinkConfig {
+fn config() -> LinkConfig {
     LinkConfig {
         rate: Some(12_500_000),
         overhead: overhead::ETHERNET,
@@ -17,8 +17,8 @@ fn way() -> LinkConfig {
 }
 
 #[test]
-fn a_rate_is_a_bucket_and_nothing_else() {
-    let found = disciplines(&way(), 7).expect("supported");
+fn a_rate_needs_only_a_token_bucket() {
+    let found = disciplines(&config(), 7).expect("supported");
     let bucket = TokenBucket {
         rate: 12_500_000,
         overhead: 24,
@@ -33,47 +33,47 @@ fn a_rate_is_a_bucket_and_nothing_else() {
 }
 
 #[test]
-fn delay_and_loss_are_for_netem() {
+fn delay_and_loss_need_netem() {
     let delay = Duration::from_millis(20);
-    let way = LinkConfig {
+    let config = LinkConfig {
         delay,
         loss: 0.01,
         ..LinkConfig::default()
     };
-    let found = disciplines(&way, 7).expect("supported");
+    let found = disciplines(&config, 7).expect("supported");
     assert_eq!(found.bucket, None);
     let netem = found.netem.expect("netem is used");
     assert_eq!((netem.delay, netem.loss, netem.seed), (delay, 0.01, 7));
 }
 
 #[test]
-fn what_the_kernel_cannot_do_is_named() {
+fn unsupported_settings_are_named_in_the_error() {
     let codel = LinkConfig {
         codel: Some(Codel::default()),
-        ..way()
+        ..config()
     };
     let bare = LinkConfig {
         overhead: overhead::NONE,
-        ..way()
+        ..config()
     };
-    for (way, word) in [(codel, "CoDel"), (bare, "14 bytes")] {
-        let error = disciplines(&way, 1).expect_err("not supported");
+    for (config, word) in [(codel, "CoDel"), (bare, "14 bytes")] {
+        let error = disciplines(&config, 1).expect_err("not supported");
         assert!(error.to_string().contains(word), "{error}");
     }
 }
 
 #[test]
-fn what_crosses_a_kernels_link_is_counted_there() {
-    let test = "kernel::tests::what_crosses_a_kernels_link_is_counted_there";
+fn a_kernel_link_counts_its_packets() {
+    let test = "kernel::tests::a_kernel_link_counts_its_packets";
     if !crate::world::tests::permitted(test) {
         return;
     }
-    let world = World::build(&WorldPlan {
+    let world = World::build(&WorldOptions {
         offload: Offload::None,
-        ..WorldPlan::default()
+        ..WorldOptions::default()
     })
     .expect("build world");
-    let link = match KernelLink::start(&world, [&way(), &way()], 1) {
+    let link = match KernelLink::start(&world, [&config(), &config()], 1) {
         Err(KernelError::Missing(kind, ..)) => {
             let line = format!("SKIPPED {test}: this kernel has no {kind}\n");
             return io::stderr().write_all(line.as_bytes()).expect("stderr");

@@ -27,12 +27,12 @@ fn frame(segments: usize) -> Frame {
     Frame::new(header, Bytes::from(bytes)).expect("valid super-packet")
 }
 
-struct Run {
+struct ScheduleTest {
     schedule: Schedule,
     start: Instant,
 }
 
-impl Run {
+impl ScheduleTest {
     fn new(config: LinkConfig, window_us: u64) -> Self {
         let start = Instant::now();
         let link = Link::new(config, 1, start);
@@ -69,24 +69,24 @@ fn rated() -> LinkConfig {
 }
 
 #[test]
-fn segments_leave_together_as_far_as_they_arrive_within_the_window() {
-    let mut run = Run::new(rated(), 25);
+fn segments_that_are_due_within_the_window_leave_together() {
+    let mut run = ScheduleTest::new(rated(), 25);
     run.enter(0, 8);
     // One segment arrives every 10 us. Three arrive within 25 us, and leave when the third has arrived.
     assert_eq!(run.departures(), [(30, 0..3), (60, 3..6), (80, 6..8)]);
 }
 
 #[test]
-fn without_a_window_each_leaves_when_it_arrives() {
-    let mut run = Run::new(rated(), 0);
+fn without_a_window_each_segment_leaves_when_it_is_due() {
+    let mut run = ScheduleTest::new(rated(), 0);
     run.enter(0, 3);
     assert_eq!(run.departures(), [(10, 0..1), (20, 1..2), (30, 2..3)]);
 }
 
 #[test]
-fn without_a_rate_a_frame_leaves_as_it_came() {
+fn without_a_rate_a_frame_leaves_unchanged() {
     let delay = Duration::from_millis(10);
-    let mut run = Run::new(
+    let mut run = ScheduleTest::new(
         LinkConfig {
             delay,
             ..LinkConfig::default()
@@ -99,15 +99,15 @@ fn without_a_rate_a_frame_leaves_as_it_came() {
 }
 
 #[test]
-fn a_frame_that_is_longer_than_ip_can_say_leaves_in_parts() {
-    let mut run = Run::new(LinkConfig::default(), 0);
+fn a_frame_above_the_ip_length_limit_leaves_in_parts() {
+    let mut run = ScheduleTest::new(LinkConfig::default(), 0);
     run.enter(0, 150);
     assert_eq!(run.departures(), [(0, 0..68), (0, 68..136), (0, 136..150)]);
 }
 
 #[test]
-fn where_frames_are_drawn_for_each_comes_whole_or_not_at_all() {
-    let mut run = Run::new(LinkConfig::default(), 0);
+fn with_loss_per_frame_each_frame_is_whole_or_lost() {
+    let mut run = ScheduleTest::new(LinkConfig::default(), 0);
     let dice = LinkConfig {
         loss: 0.5,
         ..LinkConfig::default()
@@ -131,7 +131,7 @@ fn loss_is_decided_for_each_segment_and_leaves_gaps_between_runs() {
         loss: 0.05,
         ..LinkConfig::default()
     };
-    let mut run = Run::new(config, 1000);
+    let mut run = ScheduleTest::new(config, 1000);
     for _ in 0..100 {
         run.enter(0, 40);
     }
@@ -152,7 +152,7 @@ fn the_queue_drops_segments_and_not_frames() {
         queue: Queue::Bytes(10_000),
         ..rated()
     };
-    let mut run = Run::new(config, 0);
+    let mut run = ScheduleTest::new(config, 0);
     run.enter(0, 40);
     assert_eq!(run.departures().len(), 10);
 }
@@ -167,7 +167,7 @@ fn late_segments_and_copies_leave_on_their_own() {
         duplicate: 0.1,
         ..rated()
     };
-    let mut run = Run::new(config, 1000);
+    let mut run = ScheduleTest::new(config, 1000);
     for _ in 0..20 {
         run.enter(0, 40);
     }
@@ -184,8 +184,8 @@ fn late_segments_and_copies_leave_on_their_own() {
 }
 
 #[test]
-fn what_is_due_together_leaves_in_the_order_it_came() {
-    let mut run = Run::new(LinkConfig::default(), 0);
+fn segments_with_equal_times_leave_in_order_of_arrival() {
+    let mut run = ScheduleTest::new(LinkConfig::default(), 0);
     for segments in 1..=30 {
         run.enter(0, segments);
     }
@@ -194,14 +194,14 @@ fn what_is_due_together_leaves_in_the_order_it_came() {
 }
 
 #[test]
-fn beyond_the_limit_nothing_enters() {
+fn a_full_schedule_refuses_segments() {
     let config = LinkConfig {
         delay: Duration::from_secs(1),
         ..LinkConfig::default()
     };
-    let mut run = Run::new(config, 0);
+    let mut run = ScheduleTest::new(config, 0);
     let frame = frame(60);
-    let enter = |run: &mut Run| run.schedule.enter(run.start, frame.clone());
+    let enter = |run: &mut ScheduleTest| run.schedule.enter(run.start, frame.clone());
     for _ in 0..BYTES_MAX.div_ceil(60_000) {
         assert_eq!(enter(&mut run), Ok(()));
     }
@@ -218,10 +218,10 @@ fn beyond_the_limit_nothing_enters() {
 }
 
 #[test]
-fn a_run_has_one_mark_and_no_gap() {
-    let run = Run::new(rated(), 1000);
+fn a_run_has_a_single_mark_and_no_gap() {
+    let run = ScheduleTest::new(rated(), 1000);
     let at = run.start;
-    let growing = Growing::new(4, at, true, 1000);
+    let growing = PendingRun::new(4, at, true, 1000);
     let joins = |index, marked| run.schedule.joins(&growing, index, at, marked, 60);
     assert!(joins(5, true));
     assert!(!joins(5, false), "another mark");

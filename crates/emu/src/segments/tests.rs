@@ -14,7 +14,7 @@ use super::*;
 /// The properties of a super-packet.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "choices that combine freely")]
-struct Super {
+struct SuperPacket {
     v6: bool,
     tcp: bool,
     tags: usize,
@@ -29,7 +29,7 @@ struct Super {
     sequence: u32,
 }
 
-fn supers() -> impl Strategy<Value = Super> {
+fn supers() -> impl Strategy<Value = SuperPacket> {
     let kinds = (any::<[bool; 4]>(), 0..3usize, 0..=10usize);
     let lengths = (1..70_000usize, 1..3000usize);
     let fields = (any::<u8>(), any::<u8>(), any::<u16>(), any::<u32>());
@@ -40,7 +40,7 @@ fn supers() -> impl Strategy<Value = Super> {
         let payload = if tcp { payload } else { payload.min(60_000) };
         let size = size.max(payload.div_ceil(4000));
         let jumbo = v6 && tcp && jumbo;
-        Super {
+        SuperPacket {
             v6,
             tcp,
             tags,
@@ -57,7 +57,7 @@ fn supers() -> impl Strategy<Value = Super> {
     })
 }
 
-impl Super {
+impl SuperPacket {
     fn frame(&self) -> Frame {
         let mut bytes = vec![0; 12];
         for _ in 0..self.tags {
@@ -176,7 +176,7 @@ fn sum(bytes: &[u8]) -> u16 {
 
 /// A plain segmenter: returns the packets that `frame`, of kind `like`, stands for. All checksums are filled in and
 /// checked.
-fn packets(like: &Super, header: VnetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
+fn packets(like: &SuperPacket, header: VnetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     let network = 14 + 4 * like.tags;
     let option = frame[network] >> 4 == 6 && frame[network + 6] == 0;
     let ip = if like.v6 { 40 } else { 20 };
@@ -241,7 +241,7 @@ fn packets(like: &Super, header: VnetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Checks what a receiver verifies.
-fn assert_checksums(like: &Super, packet: &[u8]) {
+fn assert_checksums(like: &SuperPacket, packet: &[u8]) {
     let ip = if like.v6 { 40 } else { 20 };
     let (protocol, number) = match (like.v6, like.tcp) {
         (true, true) => (Protocol::Ipv6, TCP),
@@ -258,7 +258,7 @@ fn assert_checksums(like: &Super, packet: &[u8]) {
     }
 }
 
-fn cut(like: &Super, frame: &Frame, run: Range<usize>, marked: bool) -> Vec<Vec<u8>> {
+fn cut(like: &SuperPacket, frame: &Frame, run: Range<usize>, marked: bool) -> Vec<Vec<u8>> {
     let mut scratch = [0; HEADERS_MAX];
     let part = part(frame, run, marked, &mut scratch);
     let bytes = [part.headers, part.rest].concat();
@@ -288,7 +288,7 @@ fn cut(like: &Super, frame: &Frame, run: Range<usize>, marked: bool) -> Vec<Vec<
 
 proptest! {
     #[test]
-    fn parts_stand_for_the_packets_that_the_whole_stands_for(
+    fn parts_of_a_super_packet_give_the_same_packets_as_the_whole(
         like in supers(),
         at in any::<prop::sample::Index>(),
         many in any::<prop::sample::Index>(),
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mark_is_all_that_it_changes(like in supers(), at in any::<prop::sample::Index>()) {
+    fn marking_changes_only_the_ecn_field_and_checksum(like in supers(), at in any::<prop::sample::Index>()) {
         let frame = like.frame();
         let start = at.index(frame.segments());
         let run = start..(start + 3).min(start + frame.segments_max()).min(frame.segments());
@@ -326,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_taken_without_panic(
+    fn any_bytes_are_segmented_without_panic(
         head in prop::collection::vec(any::<u8>(), 14),
         bytes in prop::collection::vec(any::<u8>(), 0..400),
     ) {
@@ -334,7 +334,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_super_packet_is_taken_without_panic(
+    fn a_damaged_super_packet_is_segmented_without_panic(
         like in supers(),
         damage in prop::collection::vec((0..90usize, any::<u8>()), 0..4),
         header in prop::collection::vec((0..14usize, any::<u8>()), 0..3),
@@ -360,7 +360,7 @@ proptest! {
 }
 
 #[test]
-fn a_packet_that_is_not_cut_is_not_touched() {
+fn a_packet_without_segmentation_is_unchanged() {
     for bytes in [&b""[..], b"short", &[0xff; 60], &[0x45; 14]] {
         let frame = Frame::new(VnetHeader::default(), Bytes::copy_from_slice(bytes)).expect("cut");
         let mut scratch = [0; HEADERS_MAX];

@@ -32,14 +32,14 @@ pub(crate) fn permitted(test: &str) -> bool {
 }
 
 #[test]
-fn both_sides_have_the_addresses_and_the_mtu_that_were_promised() {
-    if !permitted("world::tests::both_sides_have_the_addresses_and_the_mtu_that_were_promised") {
+fn both_sides_have_the_documented_addresses_and_mtu() {
+    if !permitted("world::tests::both_sides_have_the_documented_addresses_and_mtu") {
         return;
     }
-    let plan = WorldPlan {
+    let plan = WorldOptions {
         mtu: 1400,
         segment_limit: Some(100_000),
-        ..WorldPlan::default()
+        ..WorldOptions::default()
     };
     let world = World::build(&plan).expect("build world");
     let sides = [
@@ -74,8 +74,8 @@ fn both_sides_have_the_addresses_and_the_mtu_that_were_promised() {
 }
 
 #[test]
-fn who_cuts_a_stream_into_packets_can_be_chosen() {
-    if !permitted("world::tests::who_cuts_a_stream_into_packets_can_be_chosen") {
+fn the_offload_setting_decides_which_device_segments_a_stream() {
+    if !permitted("world::tests::the_offload_setting_decides_which_device_segments_a_stream") {
         return;
     }
     for (offload, cut, merge) in [
@@ -83,9 +83,9 @@ fn who_cuts_a_stream_into_packets_can_be_chosen() {
         (Offload::Receive, false, true),
         (Offload::None, false, false),
     ] {
-        let plan = WorldPlan {
+        let plan = WorldOptions {
             offload,
-            ..WorldPlan::default()
+            ..WorldOptions::default()
         };
         let world = World::build(&plan).expect("build world");
         for network in [world.near(), world.far()] {
@@ -122,10 +122,10 @@ fn a_cable_and_a_router_need_no_emulator_and_only_the_router_forwards() {
     ) {
         return;
     }
-    for (between, forwards) in [(Between::Cable, false), (Between::Router, true)] {
-        let plan = WorldPlan {
+    for (between, forwards) in [(Interconnect::Cable, false), (Interconnect::Router, true)] {
+        let plan = WorldOptions {
             between,
-            ..WorldPlan::default()
+            ..WorldOptions::default()
         };
         let world = World::build(&plan).expect("build world");
         for (from, to) in world
@@ -165,14 +165,14 @@ fn a_cable_and_a_router_need_no_emulator_and_only_the_router_forwards() {
 }
 
 #[test]
-fn worlds_with_the_same_far_side_get_out_of_each_others_way() {
-    if !permitted("world::tests::worlds_with_the_same_far_side_get_out_of_each_others_way") {
+fn worlds_with_the_same_far_side_use_different_addresses() {
+    if !permitted("world::tests::worlds_with_the_same_far_side_use_different_addresses") {
         return;
     }
     let host = NetNamespace::new().expect("create the host's stand-in");
-    let plan = WorldPlan {
+    let plan = WorldOptions {
         far: FarSide::Here,
-        ..WorldPlan::default()
+        ..WorldOptions::default()
     };
     let build = || Ok(World::build(&plan).expect("build world"));
     let first = host.within(build).expect("enter network");
@@ -223,10 +223,10 @@ fn a_router_forwards_pieces_beyond_64_kib_of_both_families() {
         return;
     }
     for (limit, big) in [(185_000, true), (65_536, false)] {
-        let plan = WorldPlan {
-            between: Between::Router,
+        let plan = WorldOptions {
+            between: Interconnect::Router,
             segment_limit: Some(limit),
-            ..WorldPlan::default()
+            ..WorldOptions::default()
         };
         let world = World::build(&plan).expect("build world");
         let ways = world

@@ -3,11 +3,11 @@ use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use quictun_emu::{DirectionAudit, LossUnit, Plan};
+use quictun_emu::{DirectionAudit, EmulatorConfig, LossUnit};
 use quictun_link::LinkConfig;
 use quictun_sys::{BufferSide, socket_buffer_force};
 
-use crate::place::{FAR, Place};
+use crate::networks::{FAR, Networks};
 
 const DATAGRAMS: u64 = 4000;
 
@@ -15,10 +15,10 @@ const DATAGRAMS: u64 = 4000;
 const LENGTH: usize = 900;
 
 /// Limit for every operation; on a working machine none takes longer.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-fn plan(link: LinkConfig) -> Plan {
-    Plan {
+fn plan(link: LinkConfig) -> EmulatorConfig {
+    EmulatorConfig {
         up: link.clone(),
         down: link,
         seed: 9,
@@ -38,22 +38,22 @@ fn lossy(loss: f64) -> LinkConfig {
 }
 
 /// Sends `bytes` bytes over TCP to each address of the far end, and compares every byte there.
-fn stream(place: &Place, bytes: usize) {
+fn stream(networks: &Networks, bytes: usize) {
     for address in FAR {
         let address: IpAddr = address.parse().expect("valid address");
-        let listener = place
+        let listener = networks
             .far
             .within(|| TcpListener::bind((address, 0)))
             .expect("bind");
         let port = listener.local_addr().expect("local address").port();
         let sent: Vec<u8> = (0..=252).cycle().take(bytes).collect();
-        let mut near = place
+        let mut near = networks
             .near
             .within(|| TcpStream::connect((address, port)))
             .expect("connect over the link");
         let (mut far, _) = listener.accept().expect("accept");
-        far.set_read_timeout(Some(PATIENCE)).expect("set timeout");
-        near.set_write_timeout(Some(PATIENCE)).expect("set timeout");
+        far.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+        near.set_write_timeout(Some(TIMEOUT)).expect("set timeout");
         let copy = sent.clone();
         let writer = thread::spawn(move || near.write_all(&copy).expect("send"));
         let mut got = Vec::new();
@@ -81,31 +81,31 @@ fn drain(socket: &UdpSocket) -> u64 {
 }
 
 /// Asserts that only the link lost packets, and that every packet is accounted for.
-fn assert_accounted(way: &DirectionAudit) {
-    let counts = &way.counts;
+fn assert_accounted(audit: &DirectionAudit) {
+    let counts = &audit.counts;
     assert_eq!(counts.unintended.total(), 0, "{:?}", counts.unintended);
-    assert_eq!(counts.segments_in, way.link.sent);
+    assert_eq!(counts.segments_in, audit.link.sent);
     let originals = counts.segments_out - counts.copies_out;
-    assert_eq!(originals + counts.under_way, way.link.delivered);
-    let [low, high] = way.loss_interval;
+    assert_eq!(originals + counts.under_way, audit.link.delivered);
+    let [low, high] = audit.loss_interval;
     let agrees = |asked| (low..=high).contains(&asked);
-    assert!(way.loss_asked.is_none_or(agrees), "{way}");
+    assert!(audit.loss_asked.is_none_or(agrees), "{audit}");
 }
 
 #[test]
 fn streams_cross_a_lossy_link_byte_for_byte() {
-    let Some(place) = Place::new("streams_cross_a_lossy_link_byte_for_byte") else {
+    let Some(networks) = Networks::new("streams_cross_a_lossy_link_byte_for_byte") else {
         return;
     };
     for (offload, per_frame) in [(true, 2), (false, 1)] {
-        place.set_features(&[
+        networks.set_features(&[
             ("tx-tcp-segmentation", offload),
             ("tx-tcp6-segmentation", offload),
             ("tx-checksum-ip-generic", offload),
             ("rx-checksum", offload),
         ]);
-        let running = place.start(plan(lossy(0.01)));
-        stream(&place, 4 << 20);
+        let running = networks.start(plan(lossy(0.01)));
+        stream(&networks, 4 << 20);
         let audit = running.stop();
         assert_accounted(&audit.up);
         assert_accounted(&audit.down);
@@ -115,27 +115,27 @@ fn streams_cross_a_lossy_link_byte_for_byte() {
             counts.segments_in >= counts.frames_in * per_frame,
             "super-packets must be cut: {audit}"
         );
-        assert_eq!(place.bad_checksums(), 0);
+        assert_eq!(networks.bad_checksums(), 0);
     }
 }
 
 #[test]
-fn datagrams_are_lost_as_often_as_asked_and_none_is_damaged() {
-    let name = "datagrams_are_lost_as_often_as_asked_and_none_is_damaged";
-    let Some(place) = Place::new(name) else {
+fn datagrams_are_lost_at_the_configured_rate_and_none_is_damaged() {
+    let name = "datagrams_are_lost_at_the_configured_rate_and_none_is_damaged";
+    let Some(networks) = Networks::new(name) else {
         return;
     };
     let link = LinkConfig {
         loss: 0.05,
         ..LinkConfig::default()
     };
-    let running = place.start(plan(link));
+    let running = networks.start(plan(link));
     let [address, _] = FAR.map(|address| address.parse::<IpAddr>().expect("valid address"));
-    let far = place
+    let far = networks
         .far
         .within(|| UdpSocket::bind((address, 0)))
         .expect("bind");
-    let near = place
+    let near = networks
         .near
         .within(|| UdpSocket::bind(("0.0.0.0", 0)))
         .expect("bind");
@@ -168,12 +168,12 @@ fn datagrams_are_lost_as_often_as_asked_and_none_is_damaged() {
         "{got}: {audit}"
     );
     assert!(own < 100, "{audit}");
-    assert_eq!(place.bad_checksums(), 0);
+    assert_eq!(networks.bad_checksums(), 0);
 }
 
 #[test]
-fn nothing_arrives_before_its_time() {
-    let Some(place) = Place::new("nothing_arrives_before_its_time") else {
+fn no_packet_arrives_before_its_delay() {
+    let Some(networks) = Networks::new("no_packet_arrives_before_its_delay") else {
         return;
     };
     let delay = Duration::from_millis(20);
@@ -181,15 +181,15 @@ fn nothing_arrives_before_its_time() {
         delay,
         ..LinkConfig::default()
     };
-    let running = place.start(plan(link));
+    let running = networks.start(plan(link));
     let address: IpAddr = FAR[1].parse().expect("valid address");
-    let listener = place
+    let listener = networks
         .far
         .within(|| TcpListener::bind((address, 0)))
         .expect("bind");
     let port = listener.local_addr().expect("local address").port();
     let start = std::time::Instant::now();
-    place
+    networks
         .near
         .within(|| TcpStream::connect((address, port)))
         .expect("connect over the link");

@@ -3,4 +3,4 @@
 //! The tests check counts and bytes. They do not depend on the speed of the machine.
 
 mod across;
-mod place;
+mod networks;

@@ -24,7 +24,7 @@ use peer::Peer;
 fn main() -> Result<(), Box<dyn Error>> {
     let text = b"hello";
     let mut poll = Poll::new()?;
-    let (server, client) = setup::both()?;
+    let (server, client) = setup::engine_pair()?;
     let mut server = Peer::new(Engine::server(server)?, &poll)?;
     let mut client = Peer::new(Engine::client(client)?, &poll)?;
     let request = FlowRequest {
@@ -56,9 +56,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         while let Some(event) = client.engine.poll_event() {
             wait = Some(Duration::ZERO);
             match event {
-                Event::Resolve { server: name, tenant } => {
+                Event::Resolve { server: id, tenant } => {
                     let resolved = Ok(vec![server.udp.local_addr()?]);
-                    client.engine.handle_resolved(now, name, tenant, &resolved);
+                    client.engine.handle_resolved(now, id, tenant, &resolved);
                 }
                 Event::Connected { remote, .. } => println!("client: connected to {remote}"),
                 Event::FlowClosed(summary) => {

@@ -17,9 +17,9 @@ const NAME: &str = "server.example";
 const PATH_MTU: u16 = 1452;
 
 /// The configurations of a server and of its client.
-type Both = (EngineConfig<ServerRole>, EngineConfig<ClientRole>);
+type EnginePair = (EngineConfig<ServerRole>, EngineConfig<ClientRole>);
 
-pub(crate) fn both() -> Result<Both, Box<dyn Error>> {
+pub(crate) fn engine_pair() -> Result<EnginePair, Box<dyn Error>> {
     let credentials = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
     let certificate = credentials.cert.der().clone();
     let key = PrivateKeyDer::try_from(credentials.signing_key.serialize_der())?;

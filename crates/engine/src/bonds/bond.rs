@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use quictun_flow::{ConnectionKey, FlowKey};
-use quictun_wire::bond::{Ask, BOND_ID_LEN, BondGrant, SECRET_LEN, TICKET_LEN};
+use quictun_wire::bond::{BOND_ID_LEN, BondGrant, BondRequest, SECRET_LEN, TICKET_LEN};
 use quictun_wire::code::FlowCode;
-use quictun_wire::control::{FINISHED, Gone};
+use quictun_wire::control::{FINISHED, FlowEnd};
 
-use super::holder::{Holder, Owner};
-use super::pace::Pace;
-use crate::event::Left;
+use super::holder::{Holder, ProvenIdentity};
+use super::move_limiter::MoveLimiter;
+use crate::event::LeaveReason;
 use crate::report::{BondId, ServerId};
 
 /// Limit for the ended flows that a bond remembers in order to tell the peer.
@@ -37,13 +37,13 @@ pub(crate) struct Bond {
     /// Time at which the bond lost its last connection, if it has none.
     pub(crate) alone_since: Option<Instant>,
     /// Reason why its flows wait for another connection.
-    pub(crate) left: Option<Left>,
-    flows: BTreeMap<u64, Place>,
+    pub(crate) leave_reason: Option<LeaveReason>,
+    flows: BTreeMap<u64, MemberFlow>,
     /// Memory that its flows retain for the peer, in bytes.
     kept: u64,
     /// Memory that its waiting flows hold for received data, in bytes.
     held: u64,
-    pace: Pace,
+    moves: MoveLimiter,
     next_number: u64,
     /// Ended flows, the latest last. The code is `None` if both FINs have ended the flow.
     ended: VecDeque<(u64, Option<FlowCode>)>,
@@ -51,7 +51,7 @@ pub(crate) struct Bond {
 
 /// The entry of a flow in its bond.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct MemberFlow {
     flow: FlowKey,
     /// Memory that the flow retains for the peer, in bytes.
     kept: u64,
@@ -61,7 +61,7 @@ pub(super) struct Place {
     pub(super) turn: Option<u64>,
 }
 
-impl Place {
+impl MemberFlow {
     fn new(flow: FlowKey) -> Self {
         Self {
             flow,
@@ -82,17 +82,17 @@ impl Default for Bond {
             id: [0; BOND_ID_LEN],
             secret: [0; SECRET_LEN],
             granted: false,
-            holder: Holder::Known(Owner::Anyone),
+            holder: Holder::Identified(ProvenIdentity::Anyone),
             ttl: Duration::ZERO,
             server: ServerId::default(),
             route: 0,
             connections: Vec::new(),
             alone_since: None,
-            left: None,
+            leave_reason: None,
             flows: BTreeMap::new(),
             kept: 0,
             held: 0,
-            pace: Pace::default(),
+            moves: MoveLimiter::default(),
             next_number: 0,
             ended: VecDeque::new(),
         }
@@ -133,9 +133,9 @@ impl Bond {
 
     /// Returns the name of the client that owns the bond, if it has one.
     pub(crate) fn client(&self) -> Option<&str> {
-        match self.holder.owner() {
-            Owner::Named(name) => Some(name),
-            Owner::Anyone | Owner::Certificate(_) => None,
+        match self.holder.identity() {
+            ProvenIdentity::Named(name) => Some(name),
+            ProvenIdentity::Anyone | ProvenIdentity::Certificate(_) => None,
         }
     }
 
@@ -144,13 +144,13 @@ impl Bond {
     }
 
     /// Client: returns the request for HELLO on a connection with this exporter value.
-    pub(crate) fn ask(&self, exporter: &[u8; 32]) -> Ask {
+    pub(crate) fn request(&self, exporter: &[u8; 32]) -> BondRequest {
         if !self.granted {
-            return Ask::New;
+            return BondRequest::New;
         }
         let mut ticket = [0; TICKET_LEN];
         ticket.copy_from_slice(hmac::sign(&self.key(), exporter).as_ref());
-        Ask::Again {
+        BondRequest::Resume {
             id: self.id,
             ticket,
         }
@@ -193,7 +193,7 @@ impl Bond {
     /// often.
     pub(crate) fn may_move(&mut self, now: Instant) -> bool {
         let flows = self.flows.len();
-        self.pace.take(now, flows)
+        self.moves.permit(now, flows)
     }
 
     /// Returns the memory of the bond and of its record of ended flows, in bytes.
@@ -208,25 +208,25 @@ impl Bond {
     }
 
     pub(crate) fn flow(&self, number: u64) -> Option<FlowKey> {
-        self.flows.get(&number).map(|place| place.flow)
+        self.flows.get(&number).map(|member| member.flow)
     }
 
     /// Returns the bond's flows, in the order of their numbers.
     pub(crate) fn flows(&self) -> impl Iterator<Item = FlowKey> {
-        self.flows.values().map(|place| place.flow)
+        self.flows.values().map(|member| member.flow)
     }
 
     pub(crate) fn count(&self) -> usize {
         self.flows.len()
     }
 
-    pub(super) fn place_mut(&mut self, number: u64) -> Option<&mut Place> {
+    pub(super) fn member_mut(&mut self, number: u64) -> Option<&mut MemberFlow> {
         self.flows.get_mut(&number)
     }
 
     /// Returns whether flows wait for a connection.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.flows.values().any(Place::waits)
+        self.flows.values().any(MemberFlow::waits)
     }
 
     /// Returns the memory that its flows retain for the peer, in bytes.
@@ -236,24 +236,24 @@ impl Bond {
 
     /// Returns the memory that one flow retains for the peer, in bytes.
     pub(super) fn kept_of(&self, number: u64) -> u64 {
-        self.flows.get(&number).map_or(0, |place| place.kept)
+        self.flows.get(&number).map_or(0, |member| member.kept)
     }
 
     /// Sets how much memory a flow retains. Returns the previous value.
     pub(super) fn note_kept(&mut self, number: u64, kept: u64) -> u64 {
-        let Some(place) = self.flows.get_mut(&number) else {
+        let Some(member) = self.flows.get_mut(&number) else {
             return 0;
         };
-        let before = std::mem::replace(&mut place.kept, kept);
+        let before = std::mem::replace(&mut member.kept, kept);
         self.kept = self.kept - before + kept;
         before
     }
 
     /// Sets how much received data a waiting flow holds.
     pub(super) fn note_held(&mut self, number: u64, held: u64) {
-        if let Some(place) = self.flows.get_mut(&number) {
-            self.held = self.held - place.held + held;
-            place.held = held;
+        if let Some(member) = self.flows.get_mut(&number) {
+            self.held = self.held - member.held + held;
+            member.held = held;
         }
     }
 
@@ -263,10 +263,10 @@ impl Bond {
     }
 
     /// Returns the flows that retain something, and at least `least` bytes.
-    pub(super) fn that_keep(&self, least: u64) -> impl Iterator<Item = FlowKey> {
-        let places = self.flows.values();
-        let places = places.filter(move |place| place.kept > 0 && place.kept >= least);
-        places.map(|place| place.flow)
+    pub(super) fn retaining(&self, least: u64) -> impl Iterator<Item = FlowKey> {
+        let members = self.flows.values();
+        let members = members.filter(move |member| member.kept > 0 && member.kept >= least);
+        members.map(|member| member.flow)
     }
 
     /// Adds a flow. Returns false if the bond has, or had, a flow with this number.
@@ -274,7 +274,7 @@ impl Bond {
         let mut ended = self.ended.iter();
         let new = self.flow(number).is_none() && ended.all(|(ended, _)| *ended != number);
         if new {
-            self.flows.insert(number, Place::new(flow));
+            self.flows.insert(number, MemberFlow::new(flow));
         }
         new
     }
@@ -296,8 +296,8 @@ impl Bond {
 
     /// Returns the ended flows to report to the peer. Every connection reports them again, because an earlier one may
     /// have died before it did.
-    pub(crate) fn ended(&self) -> impl Iterator<Item = Gone> {
-        self.ended.iter().map(|&(flow, code)| Gone {
+    pub(crate) fn ended(&self) -> impl Iterator<Item = FlowEnd> {
+        self.ended.iter().map(|&(flow, code)| FlowEnd {
             flow,
             code: code.map_or(FINISHED, FlowCode::to_u64),
         })

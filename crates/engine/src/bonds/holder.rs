@@ -6,11 +6,11 @@ use aws_lc_rs::digest;
 use quictun_flow::BondKey;
 use rustls::pki_types::CertificateDer;
 
-use crate::strangers::Source;
+use crate::strangers::SourcePrefix;
 
 /// The identity that a client has proven.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owner {
+pub(crate) enum ProvenIdentity {
     /// No identity: the server requires no proof.
     #[default]
     Anyone,
@@ -24,20 +24,20 @@ pub(crate) enum Owner {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Holder {
     /// A client that has identified itself. On a client: its server.
-    Known(Owner),
+    Identified(ProvenIdentity),
     /// Clients that need not identify themselves, by the address that first asked for the bond.
-    At(Source),
+    Anonymous(SourcePrefix),
 }
 
 /// The share of one holder in the limits.
 #[derive(Debug, Default)]
-pub(super) struct Share {
+pub(super) struct HolderUsage {
     pub(super) bonds: usize,
     /// Flows without a connection, by their turn.
     pub(super) waiting: BTreeMap<u64, (BondKey, u64)>,
 }
 
-impl Owner {
+impl ProvenIdentity {
     pub(crate) fn new(name: Option<&str>, certificates: Option<&[CertificateDer<'_>]>) -> Self {
         match (name, certificates.and_then(<[_]>::first)) {
             (Some(name), _) => Self::Named(name.to_owned()),
@@ -51,22 +51,22 @@ impl Owner {
 }
 
 impl Holder {
-    pub(crate) fn new(owner: Owner, source: Source) -> Self {
-        match owner {
-            Owner::Anyone => Self::At(source),
-            known => Self::Known(known),
+    pub(crate) fn new(identity: ProvenIdentity, source: SourcePrefix) -> Self {
+        match identity {
+            ProvenIdentity::Anyone => Self::Anonymous(source),
+            known => Self::Identified(known),
         }
     }
 
-    pub(crate) fn owner(&self) -> &Owner {
+    pub(crate) fn identity(&self) -> &ProvenIdentity {
         match self {
-            Self::Known(owner) => owner,
-            Self::At(_) => &Owner::Anyone,
+            Self::Identified(identity) => identity,
+            Self::Anonymous(_) => &ProvenIdentity::Anyone,
         }
     }
 }
 
-impl Share {
+impl HolderUsage {
     /// Returns the flow that has waited for longest.
     pub(super) fn oldest(&self) -> Option<(BondKey, u64)> {
         self.waiting.values().next().copied()

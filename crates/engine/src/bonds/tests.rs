@@ -2,18 +2,18 @@ use rand_core::SeedableRng;
 
 use super::bond::ENDED_MAX;
 use super::*;
-use crate::strangers::Source;
+use crate::strangers::SourcePrefix;
 
 fn bonds() -> Bonds {
     Bonds::new(ChaCha20Rng::from_seed([1; 32]))
 }
 
 fn named(name: &str) -> Holder {
-    Holder::Known(Owner::Named(name.to_owned()))
+    Holder::Identified(ProvenIdentity::Named(name.to_owned()))
 }
 
 fn at(last: u8) -> Holder {
-    Holder::new(Owner::Anyone, Source::V4([192, 0, 2, last]))
+    Holder::new(ProvenIdentity::Anyone, SourcePrefix::V4([192, 0, 2, last]))
 }
 
 fn granted(bonds: &mut Bonds, holder: &Holder) -> Option<BondKey> {
@@ -38,7 +38,7 @@ fn detach(bonds: &mut Bonds, key: BondKey, numbers: std::ops::Range<u64>) -> Opt
 
 // PROTOCOL LIMIT-1: at the limit, and one above it.
 #[test]
-fn a_client_has_so_many_bonds_and_another_one_still_gets_its_own() {
+fn a_client_at_its_limit_of_bonds_does_not_affect_another() {
     for (one, other, most) in [
         (named("one"), named("other"), BONDS_OF_ONE_MAX),
         (at(1), at(2), BONDS_OF_ADDRESS_MAX),
@@ -56,7 +56,7 @@ fn a_client_has_so_many_bonds_and_another_one_still_gets_its_own() {
 }
 
 #[test]
-fn all_clients_together_have_so_many_bonds() {
+fn all_clients_together_have_a_limit_of_bonds() {
     let mut bonds = bonds();
     for number in 0..BONDS_MAX {
         let holder = named(&(number / BONDS_OF_ONE_MAX).to_string());
@@ -66,7 +66,7 @@ fn all_clients_together_have_so_many_bonds() {
 }
 
 #[test]
-fn flows_that_wait_count_for_their_client_over_all_of_its_bonds() {
+fn waiting_flows_count_for_their_client_over_all_its_bonds() {
     let mut bonds = bonds();
     let [first, second] = [0, 1].map(|_| granted(&mut bonds, &named("one")).expect("a bond"));
     let other = granted(&mut bonds, &named("other")).expect("a bond");
@@ -102,7 +102,7 @@ fn more_flows_of_an_address_than_of_a_known_client_may_wait() {
 }
 
 #[test]
-fn where_too_many_flows_wait_the_client_with_the_most_loses_one() {
+fn if_too_many_flows_wait_the_client_with_the_most_loses_one() {
     let mut bonds = bonds();
     let large = granted(&mut bonds, &named("large")).expect("a bond");
     let small = granted(&mut bonds, &named("small")).expect("a bond");
@@ -129,12 +129,12 @@ fn flows_that_keep_the_most_are_those_of_the_client_that_keeps_the_most() {
     bonds.note_kept(two, 10, 350);
     bonds.note_kept(other, 20, 400);
     assert_eq!(bonds.kept(), 850);
-    assert_eq!(bonds.greediest(), [FlowKey(10)]);
+    assert_eq!(bonds.largest_retainers(), [FlowKey(10)]);
     bonds.note_kept(two, 10, 0);
-    assert_eq!(bonds.greediest(), [FlowKey(20)]);
+    assert_eq!(bonds.largest_retainers(), [FlowKey(20)]);
     bonds.end(other, 20, None);
     assert_eq!(bonds.kept(), 100);
-    assert_eq!(bonds.greediest().len(), 10);
+    assert_eq!(bonds.largest_retainers().len(), 10);
     // The flow to end is among those that wait.
     detach(&mut bonds, one, 0..1);
     add(&mut bonds, other, 30..40);
@@ -148,7 +148,7 @@ fn flows_that_keep_the_most_are_those_of_the_client_that_keeps_the_most() {
 }
 
 #[test]
-fn what_a_bond_remembers_is_bounded_and_counted() {
+fn the_record_of_ended_flows_is_bounded_and_counted() {
     let mut bonds = bonds();
     let key = granted(&mut bonds, &at(1)).expect("a bond");
     let empty = bonds.memory();

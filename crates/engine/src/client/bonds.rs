@@ -26,7 +26,9 @@ impl Client {
             return None;
         }
         let slot = &mut self.slots[index];
-        let known = slot.bond.filter(|&bond| traffic.bonds.is_to_ask_for(bond));
+        let known = slot
+            .bond
+            .filter(|&bond| traffic.bonds.can_be_requested(bond));
         let bond = known.unwrap_or_else(|| traffic.bonds.create(slot.server));
         Some(*slot.bond.insert(bond))
     }
@@ -35,7 +37,10 @@ impl Client {
     /// connections of one slot may both have been granted a bond.
     pub(super) fn adopt_bonds<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         let of_slots = |bond| self.slots.iter().any(|slot| slot.bond == Some(bond));
-        let others = traffic.bonds.alone().filter(|&(bond, _)| !of_slots(bond));
+        let others = traffic
+            .bonds
+            .unconnected()
+            .filter(|&(bond, _)| !of_slots(bond));
         let others: Vec<_> = others.collect();
         for (bond, waits) in others {
             if waits {

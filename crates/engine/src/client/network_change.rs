@@ -18,18 +18,18 @@ impl Client {
         let all: Vec<ConnectionKey> = connections.iter().map(|(key, _)| key).collect();
         for key in all {
             if let Some(connection) = connections.get_mut(key) {
-                connection.ask();
+                connection.send_ping();
                 connections.want_transmit(key);
             }
         }
-        self.haste.handle_change(now);
+        self.redial.handle_change(now);
         self.drive(now, traffic);
     }
 
     /// Dials at once instead of waiting for the next attempt.
-    pub(super) fn hurry(&mut self, now: Instant) {
+    pub(super) fn redial_now(&mut self, now: Instant) {
         for slot in &mut self.slots {
-            slot.hurry(now);
+            slot.redial_now(now);
         }
     }
 

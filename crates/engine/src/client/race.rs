@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::ConnectionKey;
 
-use super::slot::Step;
+use super::slot::SlotAction;
 use crate::loss::LossReason;
 
 /// Head start of one address over the next (RFC 8305 section 5).
@@ -21,12 +21,12 @@ const AGAIN: Duration = Duration::from_secs(4);
 pub(super) struct Race {
     pub(super) attempts: Vec<ConnectionKey>,
     /// Attempts beside others that are not answered. The race does not wait for their end.
-    pub(super) beside: Vec<ConnectionKey>,
+    pub(super) extra: Vec<ConnectionKey>,
     again_at: Option<Instant>,
     tried: Vec<SocketAddr>,
     next: VecDeque<SocketAddr>,
-    /// True if new attempts belong to `beside`.
-    is_beside: bool,
+    /// True if new attempts belong to `extra`.
+    adds_extra: bool,
     pub(super) next_at: Instant,
     pub(super) last: Option<(SocketAddr, LossReason)>,
     pub(super) timed_out: bool,
@@ -35,24 +35,24 @@ pub(super) struct Race {
     /// The resolver's error, if the name could not be resolved meanwhile.
     pub(super) unresolved: Option<String>,
     /// Time at which to doubt the path, if no attempt has been answered by then.
-    pub(super) doubt_at: Option<Instant>,
+    pub(super) answer_due: Option<Instant>,
 }
 
 impl Race {
     pub(super) fn new(now: Instant, addresses: &[SocketAddr]) -> Self {
         Self {
             attempts: Vec::new(),
-            beside: Vec::new(),
+            extra: Vec::new(),
             again_at: None,
             tried: Vec::new(),
             next: addresses.iter().copied().collect(),
-            is_beside: false,
+            adds_extra: false,
             next_at: now,
             last: None,
             timed_out: false,
             early: None,
             unresolved: None,
-            doubt_at: None,
+            answer_due: None,
         }
     }
 
@@ -62,25 +62,29 @@ impl Race {
         } else {
             Some(self.next_at)
         };
-        attempt.into_iter().chain(self.doubt_at).min()
+        attempt.into_iter().chain(self.answer_due).min()
     }
 
-    pub(super) fn step(&mut self, now: Instant) -> Step {
-        if self.doubt_at.take_if(|at| *at <= now).is_some() {
-            return Step::Doubt;
+    pub(super) fn next_action(&mut self, now: Instant) -> SlotAction {
+        if self.answer_due.take_if(|at| *at <= now).is_some() {
+            return SlotAction::ReportUnanswered;
         }
         if !self.next.is_empty() {
             let due = self.next_at <= now;
-            return if due { Step::Attempt } else { Step::Nothing };
+            return if due {
+                SlotAction::Attempt
+            } else {
+                SlotAction::Nothing
+            };
         }
         match self.again_at.take_if(|at| *at <= now) {
-            Some(_) => Step::Again,
-            None => Step::Nothing,
+            Some(_) => SlotAction::AttemptAgain,
+            None => SlotAction::Nothing,
         }
     }
 
     pub(super) fn next_address(&mut self, now: Instant) -> Option<SocketAddr> {
-        if self.is_beside && self.attempts.is_empty() {
+        if self.adds_extra && self.attempts.is_empty() {
             // The attempts that the race waited for have ended.
             return None;
         }
@@ -91,18 +95,18 @@ impl Race {
     }
 
     pub(super) fn push(&mut self, attempt: ConnectionKey) {
-        if self.is_beside {
-            self.beside.push(attempt);
+        if self.adds_extra {
+            self.extra.push(attempt);
         } else {
             self.attempts.push(attempt);
         }
     }
 
     /// Tries all addresses again.
-    pub(super) fn repeat(&mut self, now: Instant, beside: bool) {
+    pub(super) fn repeat(&mut self, now: Instant, extra: bool) {
         self.next.extend(self.tried.drain(..));
         self.next_at = now;
-        self.is_beside = beside;
+        self.adds_extra = extra;
     }
 
     /// Schedules the next question whether to try all addresses again. `jitter` is from 0 to 1.
@@ -115,25 +119,25 @@ impl Race {
         let others = addresses.iter().filter(|&&address| address != early);
         self.next.extend(others);
         self.next_at = now;
-        self.is_beside = false;
+        self.adds_extra = false;
     }
 
-    /// Handles an answer to one of its attempts. If there are attempts in `beside`, the race continues with the
+    /// Handles an answer to one of its attempts. If there are attempts in `extra`, the race continues with the
     /// answered one alone, and the others are returned.
     pub(super) fn handle_answered(&mut self, attempt: ConnectionKey) -> Vec<ConnectionKey> {
-        if self.beside.is_empty() || !self.under_way().any(|other| other == attempt) {
+        if self.extra.is_empty() || !self.under_way().any(|other| other == attempt) {
             return Vec::new();
         }
         let others = self.under_way().filter(|&other| other != attempt).collect();
         self.attempts = vec![attempt];
-        self.beside.clear();
+        self.extra.clear();
         self.tried.extend(self.next.drain(..));
         others
     }
 
     /// Returns the attempts that have not ended.
     pub(super) fn under_way(&self) -> impl Iterator<Item = ConnectionKey> {
-        self.attempts.iter().chain(&self.beside).copied()
+        self.attempts.iter().chain(&self.extra).copied()
     }
 
     pub(super) fn handle_ended(
@@ -143,7 +147,7 @@ impl Race {
         why: &LossReason,
     ) {
         self.attempts.retain(|&other| other != attempt);
-        self.beside.retain(|&other| other != attempt);
+        self.extra.retain(|&other| other != attempt);
         self.timed_out |= *why == LossReason::TimedOut;
         self.last = Some((remote, why.clone()));
     }

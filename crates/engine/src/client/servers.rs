@@ -9,7 +9,7 @@ use quictun_flow::{ConnectionKey, FlowKey, Socket};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 
 use super::Client;
-use super::choice::{Choice, Facts};
+use super::choice::{Choice, Measurements};
 use super::slot::Slot;
 use crate::bonds::Bond;
 use crate::config::{Prover, ServerPlace, ServerToDial};
@@ -17,11 +17,11 @@ use crate::connection::Connection;
 use crate::event::Event;
 use crate::loss::LossReason;
 use crate::quic_config::quic_crypto;
-use crate::report::{ServerId, ServerReport, Why};
+use crate::report::{ChoiceReason, ServerId, ServerReport};
 use crate::traffic::Traffic;
 
 /// Time between two judgements of the servers while nothing has happened. A worker's turns may be microseconds apart.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHOICE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time for which a measured bandwidth counts. Later, other flows may use the path.
 const BANDWIDTH_KEPT: Duration = Duration::from_mins(1);
@@ -29,14 +29,14 @@ const BANDWIDTH_KEPT: Duration = Duration::from_mins(1);
 /// All servers of a client.
 #[derive(Debug)]
 pub(super) struct Servers {
-    each: Vec<Dialled>,
+    entries: Vec<ServerEntry>,
     choice: Choice,
-    why: Why,
-    look_at: Option<Instant>,
+    reason: ChoiceReason,
+    choose_at: Option<Instant>,
 }
 
 /// One server, and how to dial it.
-struct Dialled {
+struct ServerEntry {
     crypto: Arc<QuicClientConfig>,
     fallback: Option<Arc<QuicClientConfig>>,
     name: String,
@@ -52,26 +52,26 @@ struct Dialled {
 
 impl Servers {
     pub(super) fn new(servers: &[ServerToDial]) -> Result<Self, LossReason> {
-        let each = servers.iter().map(Dialled::new);
+        let entries = servers.iter().map(ServerEntry::new);
         Ok(Self {
-            each: each.collect::<Result<_, _>>()?,
+            entries: entries.collect::<Result<_, _>>()?,
             choice: Choice::default(),
-            why: Why::First,
-            look_at: None,
+            reason: ChoiceReason::FirstAnswer,
+            choose_at: None,
         })
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = ServerId> + use<> {
-        (0..self.each.len()).map(ServerId)
+        (0..self.entries.len()).map(ServerId)
     }
 
     fn is_one(&self) -> bool {
-        self.each.len() == 1
+        self.entries.len() == 1
     }
 
     /// Returns the place of a server at the moment, or `None` if there is no such server.
     pub(super) fn place(&self, server: ServerId) -> Option<ServerPlace> {
-        Some(self.each.get(server.0)?.place)
+        Some(self.entries.get(server.0)?.place)
     }
 
     /// Replaces the place of a server, and returns the previous one. A new tenant clears the measurements of the old
@@ -81,22 +81,22 @@ impl Servers {
         server: ServerId,
         place: ServerPlace,
     ) -> Option<ServerPlace> {
-        let dialled = self.get(server)?;
-        let before = std::mem::replace(&mut dialled.place, place);
+        let entry = self.get(server)?;
+        let before = std::mem::replace(&mut entry.place, place);
         let is_another = before.tenant != place.tenant;
         if is_another {
-            dialled.resolving = false;
+            entry.resolving = false;
         }
         // The failure of a place without records was that of their look-up.
         if is_another || before.rank.is_none() != place.rank.is_none() {
-            dialled.failure = None;
-            dialled.bandwidth = None;
+            entry.failure = None;
+            entry.bandwidth = None;
         }
         Some(before)
     }
 
-    fn get(&mut self, server: ServerId) -> Option<&mut Dialled> {
-        self.each.get_mut(server.0)
+    fn get(&mut self, server: ServerId) -> Option<&mut ServerEntry> {
+        self.entries.get_mut(server.0)
     }
 
     /// Returns the server that new flows go to, once one has answered.
@@ -126,87 +126,88 @@ impl Servers {
     ) -> Result<(), LossReason> {
         let fallback = fallback.map(quic_crypto).transpose()?;
         let crypto = quic_crypto(crypto)?;
-        if let Some(dialled) = self.get(server) {
-            (dialled.crypto, dialled.fallback, dialled.prover) = (crypto, fallback, prover);
+        if let Some(entry) = self.get(server) {
+            (entry.crypto, entry.fallback, entry.prover) = (crypto, fallback, prover);
         }
         Ok(())
     }
 
     /// Returns the TLS configuration and name with which to dial the server. `fallback` selects the shorter
     /// `ClientHello`.
-    pub(super) fn dialled(
+    pub(super) fn dial_config(
         &self,
         server: ServerId,
         fallback: bool,
     ) -> Option<(&Arc<QuicClientConfig>, &str)> {
-        let dialled = self.each.get(server.0)?;
-        let shorter = dialled.fallback.as_ref().filter(|_| fallback);
-        Some((shorter.unwrap_or(&dialled.crypto), &dialled.name))
+        let entry = self.entries.get(server.0)?;
+        let shorter = entry.fallback.as_ref().filter(|_| fallback);
+        Some((shorter.unwrap_or(&entry.crypto), &entry.name))
     }
 
     pub(super) fn prover(&self, server: ServerId) -> Option<&Prover> {
-        self.each.get(server.0)?.prover.as_ref()
+        self.entries.get(server.0)?.prover.as_ref()
     }
 
     pub(super) fn end_resolving(&mut self, server: ServerId) {
-        if let Some(dialled) = self.get(server) {
-            dialled.resolving = false;
+        if let Some(entry) = self.get(server) {
+            entry.resolving = false;
         }
     }
 
     pub(super) fn note_failure(&mut self, server: ServerId, reason: &LossReason) {
-        if let Some(dialled) = self.get(server) {
-            dialled.failure = Some(reason.clone());
+        if let Some(entry) = self.get(server) {
+            entry.failure = Some(reason.clone());
         }
     }
 
     pub(super) fn note_opened(&mut self, server: ServerId) {
-        if let Some(dialled) = self.get(server) {
-            dialled.flows_opened += 1;
+        if let Some(entry) = self.get(server) {
+            entry.flows_opened += 1;
         }
     }
 
-    fn facts<S: Socket>(&mut self, now: Instant, traffic: &Traffic<S>) -> Vec<Facts> {
-        let mut facts = vec![Facts::default(); self.each.len()];
+    fn measurements<S: Socket>(&mut self, now: Instant, traffic: &Traffic<S>) -> Vec<Measurements> {
+        let mut measured = vec![Measurements::default(); self.entries.len()];
         let connections = traffic.connections.iter().map(|(_, connection)| connection);
         for connection in connections.filter(|connection| connection.is_ready()) {
             let server = connection.server.0;
-            let (Some(dialled), Some(known)) = (self.each.get_mut(server), facts.get_mut(server))
+            let (Some(entry), Some(known)) =
+                (self.entries.get_mut(server), measured.get_mut(server))
             else {
                 continue;
             };
-            if !dialled.place.wanted {
+            if !entry.place.wanted {
                 continue;
             }
             let rtt = connection.rtt();
             known.rtt = Some(known.rtt.map_or(rtt, |least| least.min(rtt)));
-            dialled.failure = None;
+            entry.failure = None;
             if let Some(bandwidth) = connection.bandwidth_in_use() {
-                dialled.bandwidth = Some((bandwidth, now + BANDWIDTH_KEPT));
+                entry.bandwidth = Some((bandwidth, now + BANDWIDTH_KEPT));
             }
         }
-        for (dialled, known) in self.each.iter().zip(&mut facts) {
-            let bandwidth = dialled.bandwidth.filter(|&(_, until)| now < until);
+        for (entry, known) in self.entries.iter().zip(&mut measured) {
+            let bandwidth = entry.bandwidth.filter(|&(_, until)| now < until);
             known.bandwidth = bandwidth.map(|(bandwidth, _)| bandwidth);
-            known.rank = dialled.place.rank;
-            known.left = !dialled.place.wanted;
-            known.hopeless = known.left || dialled.failure.is_some();
+            known.rank = entry.place.rank;
+            known.unlisted = !entry.place.wanted;
+            known.no_answer_expected = known.unlisted || entry.failure.is_some();
         }
-        facts
+        measured
     }
 
     fn choose<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         if self.is_one() {
             return;
         }
-        self.look_at = Some(now + LOOK_EVERY);
-        let facts = self.facts(now, traffic);
-        if let Some(switch) = self.choice.judge(now, &facts) {
-            self.why = switch.why;
+        self.choose_at = Some(now + CHOICE_INTERVAL);
+        let measured = self.measurements(now, traffic);
+        if let Some(switch) = self.choice.judge(now, &measured) {
+            self.reason = switch.reason;
             traffic.events.push_back(Event::Chosen {
                 server: ServerId(switch.to),
                 before: switch.from.map(ServerId),
-                why: switch.why,
+                reason: switch.reason,
             });
         }
     }
@@ -217,7 +218,7 @@ impl Servers {
         traffic: &Traffic<S>,
     ) -> Vec<ServerReport> {
         let chosen = self.chosen();
-        let report = |(index, dialled): (usize, &Dialled)| {
+        let report = |(index, entry): (usize, &ServerEntry)| {
             let server = ServerId(index);
             let of = |connection: &&Connection| connection.server == server;
             let connections = || {
@@ -227,23 +228,23 @@ impl Servers {
             let ready = || connections().filter(|connection| connection.is_ready());
             let up = connections().filter(|connection| connection.is_established());
             let (up, ready_count) = (up.count(), ready().count());
-            let bandwidth = dialled.bandwidth.filter(|&(_, until)| now < until);
+            let bandwidth = entry.bandwidth.filter(|&(_, until)| now < until);
             ServerReport {
                 server,
-                chosen: (chosen == Some(server)).then_some(self.why),
+                chosen: (chosen == Some(server)).then_some(self.reason),
                 ready: ready_count,
                 unready: up - ready_count,
                 flows: connections()
                     .map(|connection| connection.streams.len())
                     .sum::<usize>()
                     + detached(traffic, server),
-                flows_opened: dialled.flows_opened,
+                flows_opened: entry.flows_opened,
                 rtt: ready().map(Connection::rtt).min(),
                 bandwidth: bandwidth.map(|(bandwidth, _)| bandwidth),
-                failure: dialled.failure.clone().filter(|_| ready_count == 0),
+                failure: entry.failure.clone().filter(|_| ready_count == 0),
             }
         };
-        self.each.iter().enumerate().map(report).collect()
+        self.entries.iter().enumerate().map(report).collect()
     }
 }
 
@@ -258,7 +259,7 @@ fn detached<S: Socket>(traffic: &Traffic<S>, server: ServerId) -> usize {
     flows.filter(waits).count()
 }
 
-impl Dialled {
+impl ServerEntry {
     fn new(server: &ServerToDial) -> Result<Self, LossReason> {
         Ok(Self {
             crypto: quic_crypto(&server.crypto)?,
@@ -274,9 +275,9 @@ impl Dialled {
     }
 }
 
-impl std::fmt::Debug for Dialled {
+impl std::fmt::Debug for ServerEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dialled")
+        f.debug_struct("ServerEntry")
             .field("name", &self.name)
             .field("failure", &self.failure)
             .finish_non_exhaustive()
@@ -286,10 +287,10 @@ impl std::fmt::Debug for Dialled {
 impl Client {
     /// Asks for the addresses of a server, unless a request is pending.
     pub(super) fn want_addresses<S: Socket>(&mut self, traffic: &mut Traffic<S>, server: ServerId) {
-        if let Some(dialled) = self.servers.get(server)
-            && !std::mem::replace(&mut dialled.resolving, true)
+        if let Some(entry) = self.servers.get(server)
+            && !std::mem::replace(&mut entry.resolving, true)
         {
-            let tenant = dialled.place.tenant;
+            let tenant = entry.place.tenant;
             let event = Event::Resolve { server, tenant };
             traffic.events.push_back(event);
         }
@@ -301,13 +302,9 @@ impl Client {
     }
 
     /// Chooses the server of new flows, unless that was done a moment ago, and places the flows that wait.
-    pub(super) fn choose_now_and_then<S: Socket>(
-        &mut self,
-        now: Instant,
-        traffic: &mut Traffic<S>,
-    ) {
+    pub(super) fn choose_if_due<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         let servers = &self.servers;
-        let due = [servers.look_at, servers.next_timeout()];
+        let due = [servers.choose_at, servers.next_timeout()];
         let due = due.into_iter().flatten().min();
         if servers.is_one() || due.is_some_and(|at| now < at) {
             return;
@@ -324,7 +321,7 @@ impl Client {
         traffic: &mut Traffic<S>,
         key: ConnectionKey,
     ) {
-        traffic.carry_on_elsewhere(now, key);
+        traffic.move_flows_away(now, key);
         self.ask_elsewhere(now, traffic, key);
     }
 
@@ -344,7 +341,7 @@ impl Client {
     }
 
     /// Returns whether flows have to wait until the server of a slot has admitted this client.
-    pub(super) fn is_to_be_let_in<S: Socket>(&self, traffic: &Traffic<S>, slot: &Slot) -> bool {
+    pub(super) fn awaits_admission<S: Socket>(&self, traffic: &Traffic<S>, slot: &Slot) -> bool {
         let connection = slot.up().and_then(|key| traffic.connections.get(key));
         !self.servers.is_one() && connection.is_some_and(|connection| !connection.is_ready())
     }

@@ -8,7 +8,7 @@ use quictun_flow::{BondKey, ConnectionKey};
 use super::race::{RACE_STEP, Race};
 use crate::loss::LossReason;
 use crate::report::ServerId;
-use crate::traffic::Ended;
+use crate::traffic::EndedConnection;
 
 /// Longest pauses between races; the first retry follows at once. `BACK_OFF_SILENT` is shorter: an unanswered race has
 /// already taken ten seconds.
@@ -53,20 +53,20 @@ enum State {
 }
 
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum SlotAction {
     Nothing,
     Race,
     Attempt,
     /// The connection was silent, and no attempt to replace it is answered either.
-    Doubt,
+    ReportUnanswered,
     /// No attempt has succeeded for long. Another one beside them may be faster.
-    Again,
+    AttemptAgain,
     /// A connection is up and may have stopped answering.
     Check(ConnectionKey),
 }
 
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextAttempt {
     Address(SocketAddr),
     Wait,
     Failed(Option<SocketAddr>, LossReason),
@@ -140,7 +140,7 @@ impl Slot {
         }
     }
 
-    pub(super) fn step(&mut self, now: Instant) -> Step {
+    pub(super) fn next_action(&mut self, now: Instant) -> SlotAction {
         if let State::Waiting(until) = self.state
             && until <= now
         {
@@ -150,11 +150,11 @@ impl Slot {
         match &mut self.state {
             State::Idle => {
                 self.state = State::Resolving;
-                Step::Race
+                SlotAction::Race
             }
-            State::Racing(race) => race.step(now),
-            State::Up(key) => Step::Check(*key),
-            State::Resolving | State::Waiting(_) => Step::Nothing,
+            State::Racing(race) => race.next_action(now),
+            State::Up(key) => SlotAction::Check(*key),
+            State::Resolving | State::Waiting(_) => SlotAction::Nothing,
         }
     }
 
@@ -175,10 +175,10 @@ impl Slot {
         true
     }
 
-    /// Doubts the path if the slot's attempts are not answered within `patience`.
-    pub(super) fn doubt_after(&mut self, now: Instant, patience: Duration) {
+    /// Doubts the path if the slot's attempts are not answered within `answer_time`.
+    pub(super) fn expect_answer_within(&mut self, now: Instant, answer_time: Duration) {
         if let State::Racing(race) = &mut self.state {
-            race.doubt_at = Some(now + patience);
+            race.answer_due = Some(now + answer_time);
         }
     }
 
@@ -186,13 +186,13 @@ impl Slot {
     pub(super) fn race_again(&mut self, now: Instant) {
         if let State::Racing(race) = &mut self.state {
             race.repeat(now, false);
-            race.doubt_at = None;
+            race.answer_due = None;
         }
     }
 
     /// Tries the same addresses beside attempts that are not answered, if that is `wanted`, and schedules the next
     /// question. `jitter` is from 0 to 1. Returns whether the slot tries.
-    pub(super) fn try_beside(&mut self, now: Instant, jitter: f64, wanted: bool) -> bool {
+    pub(super) fn attempt_again_beside(&mut self, now: Instant, jitter: f64, wanted: bool) -> bool {
         let State::Racing(race) = &mut self.state else {
             return false;
         };
@@ -242,21 +242,21 @@ impl Slot {
         }
     }
 
-    pub(super) fn next_address(&mut self, now: Instant) -> Next {
+    pub(super) fn next_address(&mut self, now: Instant) -> NextAttempt {
         let State::Racing(race) = &mut self.state else {
-            return Next::Wait;
+            return NextAttempt::Wait;
         };
         if let Some(address) = race.next_address(now) {
-            return Next::Address(address);
+            return NextAttempt::Address(address);
         }
         if !race.attempts.is_empty() {
-            return Next::Wait;
+            return NextAttempt::Wait;
         }
         if race.timed_out {
             self.timeouts = self.timeouts.saturating_add(1);
         }
         let (remote, reason) = race.failure();
-        Next::Failed(remote, reason)
+        NextAttempt::Failed(remote, reason)
     }
 
     /// Adds an attempt to the race. `jitter` is from 0 to 1.
@@ -295,7 +295,7 @@ impl Slot {
     }
 
     /// Handles a change of the network: ends the pause that failures on the old network have caused.
-    pub(super) fn hurry(&mut self, now: Instant) {
+    pub(super) fn redial_now(&mut self, now: Instant) {
         match &mut self.state {
             State::Waiting(_) if !self.refused => self.state = State::Idle,
             // Beside the attempts in progress, because an answer to one of them may be on its way.
@@ -343,7 +343,7 @@ impl Slot {
         }
     }
 
-    pub(super) fn handle_ended(&mut self, now: Instant, ended: &Ended) -> AfterEnd {
+    pub(super) fn handle_ended(&mut self, now: Instant, ended: &EndedConnection) -> AfterEnd {
         // A server that admits this client and ejects it again must not be flooded with attempts.
         if self.is_up() && now >= ended.opened + BACK_OFF_MAX {
             self.failures = 0;

@@ -14,17 +14,17 @@ use crate::traffic::Traffic;
 const SPARES_MAX: usize = 32;
 
 /// Least time that an attempt beside a silent connection gets for an answer.
-const DOUBT_MIN: Duration = Duration::from_millis(200);
+const ANSWER_TIME_MIN: Duration = Duration::from_millis(200);
 
 /// The same limit in round trips. A handshake takes one, or two if an address must be validated.
-const DOUBT_ROUND_TRIPS: u32 = 4;
+const ANSWER_ROUND_TRIPS: u32 = 4;
 
 /// Time after which a spare connection without flows is closed.
 pub(super) const SPARE_IDLE: Duration = Duration::from_secs(30);
 
 impl Client {
     /// Takes a connection that no longer answers out of its slot.
-    pub(super) fn check_up<S: Socket>(
+    pub(super) fn check_connection<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
@@ -37,12 +37,12 @@ impl Client {
         if connection.is_suspect() {
             let remote = connection.remote();
             let unresponsive = connection.is_unresponsive();
-            let patience = DOUBT_MIN.max(DOUBT_ROUND_TRIPS * connection.rtt());
+            let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.rtt());
             self.slots[index].leave_silent(remote);
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
             if !unresponsive {
                 self.race(now, traffic, index);
-                self.slots[index].doubt_after(now, patience);
+                self.slots[index].expect_answer_within(now, answer_time);
             }
         }
     }
@@ -58,26 +58,26 @@ impl Client {
         let Some(entry) = traffic.flows.get(key) else {
             return;
         };
-        let (Some(lane), established) = (entry.lane(), entry.is_established()) else {
+        let (Some(stream_key), established) = (entry.stream_key(), entry.is_established()) else {
             return;
         };
-        let Some(connection) = traffic.connections.get_mut(lane.connection) else {
+        let Some(connection) = traffic.connections.get_mut(stream_key.connection) else {
             return;
         };
         // A later request was answered first, so this server does not serve requests one after the other.
-        let overtaken = connection.streams.is_overtaken(lane.stream);
+        let overtaken = connection.streams.is_overtaken(stream_key.stream);
         if established || overtaken || !connection.speaks(Protocol::Compat) {
             return;
         }
         let new = connection.retire();
-        if let Some(index) = self.slot_of(lane.connection) {
+        if let Some(index) = self.slot_of(stream_key.connection) {
             self.slots[index].vacate();
         }
         self.sweep_at.get_or_insert(now + SPARE_IDLE);
         if new {
             // The late flow waits for its own target. Those behind it need not wait.
-            let behind = Some(lane.stream.index());
-            self.reopen_unanswered(now, traffic, lane.connection, behind);
+            let behind = Some(stream_key.stream.index());
+            self.reopen_unanswered(now, traffic, stream_key.connection, behind);
         }
         self.drive(now, traffic);
     }
@@ -88,7 +88,7 @@ impl Client {
             return;
         };
         let mut slots = self.slots.iter().filter(|slot| slot.server == server);
-        let coming = slots.any(|slot| !slot.is_up() || self.is_to_be_let_in(traffic, slot));
+        let coming = slots.any(|slot| !slot.is_up() || self.awaits_admission(traffic, slot));
         let spares = self.slots.iter().filter(|slot| slot.is_spare()).count();
         if !coming && spares < SPARES_MAX {
             self.slots.push(Slot::new(server, true));

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, FlowId, FlowKey, FlowRequest, Phase, Socket};
+use quictun_flow::{ConnectionKey, FlowId, FlowKey, FlowPhase, FlowRequest, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::Client;
-use crate::entries::Lane;
+use crate::entries::StreamKey;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
@@ -37,7 +37,7 @@ impl Client {
         }
         while let Some(&key) = self.waiting.front() {
             let entry = traffic.flows.get(key);
-            let waits = entry.is_some_and(|entry| matches!(&entry.phase, Phase::Waiting(_)));
+            let waits = entry.is_some_and(|entry| matches!(&entry.phase, FlowPhase::Waiting(_)));
             if waits && !self.place(now, traffic, key) {
                 return self.want_spare(now, traffic);
             }
@@ -83,12 +83,12 @@ impl Client {
             if let Some(stream) = connection.open_stream() {
                 let late = connection.speaks(Protocol::Compat);
                 let late = late.then(|| now + super::ANSWER_LATE);
-                let lane = Lane {
+                let stream_key = StreamKey {
                     connection: on,
                     stream,
                 };
                 self.servers.note_opened(server);
-                traffic.bridge_opened(now, key, lane, self.servers.prover(server), late);
+                traffic.bridge_opened(now, key, stream_key, self.servers.prover(server), late);
                 return true;
             }
         }
@@ -109,8 +109,10 @@ impl Client {
         behind: Option<u64>,
     ) {
         let flows = traffic.flows.iter().filter_map(|(key, entry)| {
-            let lane = entry.lane().filter(|lane| lane.connection == on)?;
-            let index = lane.stream.index();
+            let stream_key = entry
+                .stream_key()
+                .filter(|stream_key| stream_key.connection == on)?;
+            let index = stream_key.stream.index();
             let behind = behind.is_none_or(|behind| index > behind);
             (behind && entry.may_reopen()).then_some((index, key))
         });

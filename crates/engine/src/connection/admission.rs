@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::strangers::Source;
+use crate::strangers::SourcePrefix;
 
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
@@ -10,7 +10,7 @@ pub(crate) struct Admission {
     /// Time by which the peer must be admitted.
     pub(crate) deadline: Option<Instant>,
     /// Server: the source that the connection is counted for, while it holds a place among strangers.
-    pub(crate) place: Option<Source>,
+    pub(crate) place: Option<SourcePrefix>,
     /// Server: the latest proof of a pre-shared secret that the client has sent, right or wrong.
     pub(crate) proof: Option<[u8; 32]>,
     /// The proof that the client had sent when it was admitted.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use quictun_flow::{Holding, Inlet};
-use quictun_wire::bond::Ask;
+use quictun_wire::bond::BondRequest;
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
@@ -27,7 +27,7 @@ impl Connection {
     pub(crate) fn begin_control(
         &mut self,
         hello: Hello<'_>,
-        bond: Option<Ask>,
+        bond: Option<BondRequest>,
         answer_by: Instant,
     ) -> bool {
         let Some(stream) = self.open_stream() else {
@@ -59,7 +59,7 @@ impl Connection {
         self.credit.obeys_hold = true;
     }
 
-    /// Takes in the data that has arrived on the control stream: see [`Control::take_in`].
+    /// Takes in the data that has arrived on the control stream: see [`ControlStream::take_in`].
     pub(crate) fn take_in_control(&mut self) -> Option<bool> {
         let id = self.control.stream().and_then(stream_of)?;
         let quic = &mut self.quic;

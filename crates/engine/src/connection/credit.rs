@@ -8,7 +8,7 @@ use quictun_flow::{
 };
 use quinn_proto::VarInt;
 
-use crate::grants::First;
+use crate::grants::InitialGrants;
 
 /// The receive window of one connection, as the peer and the library know it.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Credit {
     /// The window that the library was last given.
     announced: u64,
     /// Credit that the peer has beyond `announced`, because the library has yet to take it back.
-    owed: u64,
+    unreclaimed: u64,
     /// Credit that the peer gets regardless of what flows hold, in bytes. 0 if memory is short.
     floor: u64,
     /// True if the peer obeys HOLD. Other peers get no floor: they cannot know which flow should stop, so they have to
@@ -34,12 +34,12 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    pub(crate) fn new(now: Instant, first: First) -> Self {
+    pub(crate) fn new(now: Instant, first: InitialGrants) -> Self {
         Self {
             window: ReceiveWindow::new(now, first.window, first.remembered),
             holding: Holding::default(),
             announced: first.window,
-            owed: 0,
+            unreclaimed: 0,
             floor: 0,
             obeys_hold: false,
             shaped: false,
@@ -48,7 +48,7 @@ impl Credit {
         }
     }
 
-    pub(crate) fn restart(&mut self, first: First) {
+    pub(crate) fn restart(&mut self, first: InitialGrants) {
         self.window.restart(first.window, first.remembered);
     }
 
@@ -73,26 +73,26 @@ impl Credit {
     }
 
     pub(crate) fn note_taken(&mut self, bytes: u64) {
-        self.owed = self.owed.saturating_sub(bytes);
+        self.unreclaimed = self.unreclaimed.saturating_sub(bytes);
     }
 
     /// Returns whether flows that do not read hold as much as the whole window.
-    pub(crate) fn is_taken_up(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.excess() >= self.window.size()
     }
 
     /// Returns whether the peer makes this side hold more overhead than its credit accounts for. It then sends tiny
     /// pieces.
-    pub(crate) fn is_hoarded(&self, flows: usize) -> bool {
+    pub(crate) fn has_excess_overhead(&self, flows: usize) -> bool {
         let some = flows * OVERHEAD_MIN;
         let size = self.window.size();
-        self.holding.overhead as u64 > window::debt(size) - size + some as u64
+        self.holding.overhead as u64 > window::committed_memory(size) - size + some as u64
     }
 
     /// Returns the memory that the peer can make this side hold with its credit, in bytes.
-    pub(crate) fn debt(&self) -> u64 {
-        let given = self.announced + self.owed + self.excess();
-        window::debt(self.window.size()).max(given)
+    pub(crate) fn committed_memory(&self) -> u64 {
+        let given = self.announced + self.unreclaimed + self.excess();
+        window::committed_memory(self.window.size()).max(given)
     }
 
     /// Returns the bytes that flows hold at the expense of the window.
@@ -147,7 +147,7 @@ impl Credit {
         let to = if wanted < self.announced {
             wanted
         } else {
-            wanted.saturating_sub(self.owed).max(self.announced)
+            wanted.saturating_sub(self.unreclaimed).max(self.announced)
         };
         // Only a larger window costs a frame.
         let little = to >= self.announced && to - self.announced < step;
@@ -156,24 +156,25 @@ impl Credit {
         if to == self.announced || (little && to < size && !starved) {
             return;
         }
-        self.owed += self.announced.saturating_sub(to);
+        self.unreclaimed += self.announced.saturating_sub(to);
         self.set_window(to, quic);
     }
 
-    /// Answers a `DATA_BLOCKED` frame (RFC 9000 section 19.12): announces the remaining credit, and resets `owed`.
+    /// Answers a `DATA_BLOCKED` frame (RFC 9000 section 19.12): announces the remaining credit, and resets
+    /// `unreclaimed`.
     ///
     /// The library sends `MAX_DATA` once an eighth of the window is new. After a window has shrunk, the whole credit
     /// may be less than that, so that no frame would announce it. A blocked peer has used its credit, so it owes none.
     /// A peer that lies gains one window at most: a window shrinks only by what the peer has sent.
     fn answer_blocked(&mut self, quic: &mut quinn_proto::Connection) {
-        if self.announced == self.window.size() && self.owed == 0 {
+        if self.announced == self.window.size() && self.unreclaimed == 0 {
             return;
         }
         let blocked = quic.stats().frame_rx.data_blocked;
         if std::mem::replace(&mut self.blocked_seen, blocked) == blocked {
             return;
         }
-        self.owed = 0;
+        self.unreclaimed = 0;
         let to = self.announced;
         // The library announces growth at once, so the window shrinks by a byte here and grows again.
         self.set_window(to.saturating_sub(1), quic);
@@ -186,9 +187,9 @@ impl Credit {
         quic.set_receive_window(VarInt::from_u64(to).unwrap_or(VarInt::MAX));
     }
 
-    /// Reduces `owed` if there is plenty of memory. The library also takes credit back from streams that end early, and
-    /// does not report it.
+    /// Reduces `unreclaimed` if there is plenty of memory. The library also takes credit back from streams that end
+    /// early, and does not report it.
     fn forgive(&mut self) {
-        self.owed -= (self.owed / 8).max(self.owed.min(1024));
+        self.unreclaimed -= (self.unreclaimed / 8).max(self.unreclaimed.min(1024));
     }
 }

@@ -7,7 +7,7 @@ impl Connection {
     /// Returns the state of the connection. `bond` is the short id of its bond.
     pub(crate) fn report(&self, bond: Option<BondId>) -> ConnectionReport {
         let stats = self.quic.stats();
-        let (gauge, sent) = (&self.sending.gauge, self.sending.sent);
+        let (gauge, counters) = (&self.sending.gauge, self.sending.counters);
         let rate = gauge.limits().rate;
         ConnectionReport {
             id: self.id,
@@ -35,9 +35,9 @@ impl Connection {
             congestion_events: gauge.events(),
             bytes_sent: stats.udp_tx.bytes,
             bytes_received: stats.udp_rx.bytes,
-            batches_sent: sent.batches,
-            datagrams_sent: sent.datagrams,
-            datagrams_repeated: sent.repeated,
+            batches_sent: counters.batches,
+            datagrams_sent: counters.datagrams,
+            datagrams_repeated: counters.repeated,
             datagrams_received: self.datagrams_received,
             receive_window: self.credit.window(),
             unresponsive: self.is_unresponsive(),

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_trip_counts_once_a_second_and_not_without_news() {
+    fn a_round_trip_counts_once_a_second_and_only_after_new_datagrams() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut samples = RttSamples::default();

@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Gauge, HandshakeCopies, Pacer, Repeat};
+use quictun_congestion::{Gauge, HandshakeCopies, Pacer, TailRepeat};
 
 use crate::datagrams::Datagrams;
-use crate::report::Limit;
+use crate::report::SendLimit;
 
 /// Largest UDP payload of one send call. With segmentation offload, the limit applies to all segments together.
 pub(crate) const BATCH_MAX: usize = 65_000;
@@ -26,7 +26,7 @@ const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Sending {
     pub(super) gauge: Gauge,
     pacer: Pacer,
-    repeat: Repeat<Datagrams>,
+    repeat: TailRepeat<Datagrams>,
     /// Client: datagrams to be sent twice until the handshake has completed.
     copies: HandshakeCopies<Datagrams>,
     /// Bytes written to streams and not yet in packets, approximately.
@@ -39,15 +39,15 @@ pub(crate) struct Sending {
     /// Number of batches that may pass although the window is full, for acknowledgements and probes.
     grace: u8,
     /// The factor that limited sending last.
-    pub(super) limit: Limit,
+    pub(super) limit: SendLimit,
     /// Send time of the latest batch, as the controller knows it.
     batch_at: Instant,
     pace_at: Option<Instant>,
-    pub(super) sent: Sent,
+    pub(super) counters: SendCounters,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sent {
+pub(crate) struct SendCounters {
     pub(crate) batches: u64,
     pub(crate) datagrams: u64,
     /// Number of datagrams that were sent a second time.
@@ -55,7 +55,7 @@ pub(crate) struct Sent {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct BatchContext {
     pub(crate) established: bool,
     pub(crate) last: bool,
 }
@@ -65,22 +65,22 @@ impl Sending {
         Self {
             gauge,
             pacer: Pacer::new(now),
-            repeat: Repeat::default(),
+            repeat: TailRepeat::default(),
             copies: HandshakeCopies::default(),
             unsent: 0,
             lost_seen: 0,
             resending: false,
             resent_alone: 0,
             grace: 0,
-            limit: Limit::default(),
+            limit: SendLimit::default(),
             batch_at: now,
             pace_at: None,
-            sent: Sent::default(),
+            counters: SendCounters::default(),
         }
     }
 
     pub(crate) fn note_blocked(&mut self) {
-        self.limit = Limit::ReceiveWindow;
+        self.limit = SendLimit::ReceiveWindow;
     }
 
     pub(crate) fn note_written(&mut self, bytes: usize) {
@@ -140,8 +140,8 @@ impl Sending {
         self.pace_at = None;
         self.gauge.set_sleeps(sleeps);
         if !waiting {
-            if self.limit != Limit::ReceiveWindow {
-                self.limit = Limit::Application;
+            if self.limit != SendLimit::ReceiveWindow {
+                self.limit = SendLimit::Application;
             }
             // Retransmissions wait for the window, too, even if no flow has new data.
             self.gauge.set_limited(self.resending);
@@ -150,9 +150,9 @@ impl Sending {
         let room = self.allowance(now, mtu);
         if room.is_none() {
             self.gauge.set_limited(true);
-            self.limit = Limit::Congestion;
+            self.limit = SendLimit::Congestion;
         } else {
-            self.limit = Limit::Application;
+            self.limit = SendLimit::Application;
         }
         room
     }
@@ -167,7 +167,11 @@ impl Sending {
         }
         if more {
             let ended = room <= BATCH_MAX;
-            self.limit = if ended { Limit::Congestion } else { Limit::Cpu };
+            self.limit = if ended {
+                SendLimit::Congestion
+            } else {
+                SendLimit::Cpu
+            };
         }
     }
 
@@ -188,13 +192,13 @@ impl Sending {
         &mut self,
         now: Instant,
         quic: &mut quinn_proto::Connection,
-        moment: Moment,
+        context: BatchContext,
         max_segments: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Datagrams> {
         let mtu = quic.current_mtu();
         let most = (BATCH_MAX / usize::from(mtu)).clamp(1, max_segments);
-        let Some(segments) = self.segments_now(now, mtu, most, moment.established) else {
+        let Some(segments) = self.segments_now(now, mtu, most, context.established) else {
             return self.repeat_late(now, quic.rtt(), buffer);
         };
         let data = self.unsent > 0 || self.resending;
@@ -213,9 +217,9 @@ impl Sending {
         if data {
             let rate = self.gauge.limits().rate;
             self.pacer.on_sent(transmit.size, rate);
-            self.note_flight(moment, datagrams, buffer, quic);
+            self.note_flight(context, datagrams, buffer, quic);
         }
-        if quic.side().is_client() && !moment.established {
+        if quic.side().is_client() && !context.established {
             let bytes = &buffer[..datagrams.size];
             self.copies
                 .handle_sent(now, datagrams, datagrams.count(), bytes);
@@ -227,12 +231,12 @@ impl Sending {
     /// Records that a batch of data leaves. If it is the last one, its acknowledgement is watched for.
     fn note_flight(
         &mut self,
-        moment: Moment,
+        context: BatchContext,
         batch: Datagrams,
         bytes: &[u8],
         quic: &quinn_proto::Connection,
     ) {
-        if moment.last && self.unsent == 0 && moment.established {
+        if context.last && self.unsent == 0 && context.established {
             let (last, bytes) = batch.last(bytes);
             let alone = batch.size == bytes.len();
             self.repeat
@@ -254,13 +258,13 @@ impl Sending {
         let datagrams = copy.or_else(|| self.repeat.poll(now, rtt, buffer))?;
         self.pacer.on_sent(datagrams.size, self.gauge.limits().rate);
         self.count(&datagrams);
-        self.sent.repeated += datagrams.count() as u64;
+        self.counters.repeated += datagrams.count() as u64;
         Some(datagrams)
     }
 
     fn count(&mut self, datagrams: &Datagrams) {
-        self.sent.batches += 1;
-        self.sent.datagrams += datagrams.count() as u64;
+        self.counters.batches += 1;
+        self.counters.datagrams += datagrams.count() as u64;
     }
 
     /// Returns how many datagrams the library may make now: `most`, unless it retransmits losses.

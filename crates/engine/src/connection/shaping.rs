@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_flow::{Allowance, FlowKey, Meter, Way};
+use quictun_flow::{Allowance, FlowDirection, FlowKey, Meter};
 
 /// Limit for the turns of flows in one call, so that other connections get theirs at any rate.
 pub(crate) const TURNS: usize = 16;
@@ -40,7 +40,7 @@ struct Meters {
 
 impl Shaping {
     /// Sets the limits that apply from now on.
-    pub(crate) fn obey(&mut self, allowance: Option<&Arc<Allowance>>) {
+    pub(crate) fn set_allowance(&mut self, allowance: Option<&Arc<Allowance>>) {
         let present = self.meters.as_ref().map(|meters| &meters.allowance);
         let same = match (present, allowance) {
             (Some(present), Some(allowance)) => Arc::ptr_eq(present, allowance),
@@ -51,8 +51,8 @@ impl Shaping {
             self.meters = allowance.map(|allowance| {
                 Box::new(Meters {
                     allowance: allowance.clone(),
-                    up: Meter::new(allowance.clone(), Way::Up),
-                    down: Meter::new(allowance.clone(), Way::Down),
+                    up: Meter::new(allowance.clone(), FlowDirection::Up),
+                    down: Meter::new(allowance.clone(), FlowDirection::Down),
                 })
             });
         }
@@ -87,7 +87,7 @@ impl Shaping {
     }
 
     /// Clears the send deadline, because no flow waits to send.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn clear_send_deadline(&mut self) {
         self.down_at = None;
     }
 

@@ -7,7 +7,7 @@ use quictun_wire::control::Frame;
 use quictun_wire::listening::{Incoming, Listen, ListenAck, ListenId};
 
 use super::Engine;
-use crate::traffic::listeners::Opening;
+use crate::traffic::listeners::OpenOutcome;
 
 impl<S: Socket> Engine<S> {
     /// Client: asks the server to listen, and lets it open flows for connections to that listener. The answer is
@@ -20,13 +20,15 @@ impl<S: Socket> Engine<S> {
     /// Client: asks the server to stop listening for these reverse forwards, at most 64 in one call.
     pub fn unlisten(&mut self, connection: ConnectionId, ids: Vec<ListenId>) {
         if !ids.is_empty() {
-            self.traffic.say(connection, &Frame::Unlisten(ids));
+            self.traffic
+                .send_control_frame(connection, &Frame::Unlisten(ids));
         }
     }
 
     /// Server: answers [`Event::Listen`](crate::Event::Listen), or reports that it no longer listens.
     pub fn answer_listen(&mut self, connection: ConnectionId, answer: ListenAck) {
-        self.traffic.say(connection, &Frame::ListenAck(answer));
+        self.traffic
+            .send_control_frame(connection, &Frame::ListenAck(answer));
     }
 
     /// Server: carries `socket`, which has connected to the listener at the address `listener`, to the client. The
@@ -39,7 +41,7 @@ impl<S: Socket> Engine<S> {
         incoming: Incoming,
         (socket, listener): (S, String),
         until: Instant,
-    ) -> Opening<S> {
+    ) -> OpenOutcome<S> {
         self.traffic
             .open_incoming(now, connection, incoming, (socket, listener), until)
     }

@@ -12,7 +12,7 @@ use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
 use super::Traffic;
-use crate::entries::{FlowEntry, Lane};
+use crate::entries::{FlowEntry, StreamKey};
 use crate::grants::{FLOW_COST, FLOWS_INITIAL};
 
 /// Divisor of the free memory for further permitted streams while a client still has unused ones.
@@ -73,12 +73,12 @@ impl<S: Socket> Traffic<S> {
     /// Turns a stream into a flow, for which memory has been charged.
     fn admit_stream(&mut self, now: Instant, connection: ConnectionKey, stream: StreamId) {
         self.talk.note_opening(now);
-        let lane = Lane { connection, stream };
+        let stream_key = StreamKey { connection, stream };
         let deadline = now + self.open_timeout;
         let max_flows = self.transport.max_flows;
         // Every flow that a client may open must find memory.
         let free_streams = self.lease.free() / FLOW_COST;
-        let make = |id| FlowEntry::reading(id, lane, now);
+        let make = |id| FlowEntry::reading(id, stream_key, now);
         let key = self.flows.insert(&mut self.ids, deadline, make);
         let Some(connection) = self.connections.get_mut(connection) else {
             return;

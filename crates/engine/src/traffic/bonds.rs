@@ -14,19 +14,19 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use quictun_flow::{BondKey, Bonded, ConnectionId, ConnectionKey, FlowKey, Socket};
-use quictun_wire::bond::{Ask, BondGrant};
+use quictun_flow::{BondKey, BondMembership, ConnectionId, ConnectionKey, FlowKey, Socket};
+use quictun_wire::bond::{BondGrant, BondRequest};
 use quictun_wire::code::{CloseCode, FlowCode};
-use quictun_wire::control::Gone;
+use quictun_wire::control::FlowEnd;
 
 use super::Traffic;
 use crate::bonds::Holder;
 use crate::connection::Connection;
 use crate::entries::FlowEntry;
-use crate::event::{Event, Left};
+use crate::event::{Event, LeaveReason};
 use crate::loss::LossReason;
 use crate::report::Side;
-use crate::strangers::Source;
+use crate::strangers::SourcePrefix;
 
 /// Number of streams for new flows, in addition to those for the flows that may move.
 const STREAMS_MORE: usize = 16;
@@ -34,14 +34,14 @@ const STREAMS_MORE: usize = 16;
 /// The bond of a connection.
 impl<S: Socket> Traffic<S> {
     /// Client: adds a new connection to a bond. Returns the request for HELLO.
-    pub(crate) fn join_bond(&mut self, key: ConnectionKey, bond: BondKey) -> Option<Ask> {
+    pub(crate) fn join_bond(&mut self, key: ConnectionKey, bond: BondKey) -> Option<BondRequest> {
         let connection = self.connections.get_mut(key)?;
         let exporter = connection.bond_exporter()?;
         let found = self.bonds.get_mut(bond)?;
         connection.bond = Some(bond);
-        let ask = found.ask(&exporter);
+        let request = found.request(&exporter);
         found.add_connection(key);
-        Some(ask)
+        Some(request)
     }
 
     /// Client: handles the server's answer to the request for a bond. `grant` is `None` if the server keeps no bond.
@@ -83,8 +83,8 @@ impl<S: Socket> Traffic<S> {
             }
             return self.leave_others(now, key, bond);
         }
-        let ended: Vec<Gone> = found.ended().collect();
-        self.tell_of_return(key, bond, (id, remote));
+        let ended: Vec<FlowEnd> = found.ended().collect();
+        self.report_rejoined(key, bond, (id, remote));
         if let Some(connection) = self.connections.get_mut(key) {
             for gone in ended {
                 connection.control.note_ended(gone);
@@ -96,25 +96,26 @@ impl<S: Socket> Traffic<S> {
     /// Server: answers the client's request for a bond. Returns the grant, or `None` if flows end with this connection.
     pub(super) fn answer_bond(&mut self, now: Instant, key: ConnectionKey) -> Option<BondGrant> {
         let connection = self.connections.get_mut(key)?;
-        let ask = connection.bond_ask.take()?;
+        let request = connection.bond_request.take()?;
         if self.bond_ttl.is_zero() || connection.bond.is_some() {
             return None;
         }
-        let (owner, exporter) = (connection.owner(), connection.bond_exporter()?);
+        let (identity, exporter) = (connection.proven_identity(), connection.bond_exporter()?);
         let (id, remote) = (connection.id(), connection.remote());
-        let found = match &ask {
-            Ask::New => None,
-            Ask::Again { id, ticket } => {
-                let found = self.bonds.find(id, ticket, &exporter, &owner);
+        let found = match &request {
+            BondRequest::New => None,
+            BondRequest::Resume { id, ticket } => {
+                let found = self.bonds.find(id, ticket, &exporter, &identity);
                 self.totals.bonds_refused += u64::from(found.is_none());
                 found
             }
         };
         let again = found.is_some();
         let bond = found.or_else(|| {
-            let holder = Holder::new(owner, Source::of(remote.ip()));
+            let holder = Holder::new(identity, SourcePrefix::of(remote.ip()));
             let granted = self.bonds.grant(holder, self.bond_ttl);
-            self.totals.bonds_refused += u64::from(granted.is_none() && ask == Ask::New);
+            self.totals.bonds_refused +=
+                u64::from(granted.is_none() && request == BondRequest::New);
             granted
         })?;
         let found = self.bonds.get_mut(bond)?;
@@ -126,17 +127,17 @@ impl<S: Socket> Traffic<S> {
             let most = self.transport.max_flows;
             let wanted = u32::try_from(flows.len() + STREAMS_MORE).unwrap_or(u32::MAX);
             connection.grant_flows(wanted.min(most));
-            connection.settle_debt(&mut self.lease);
+            connection.update_memory_charge(&mut self.lease);
         }
         if again {
-            self.tell_of_return(key, bond, (id, remote));
+            self.report_rejoined(key, bond, (id, remote));
         }
         self.adopt_flows(now, key, bond);
         Some(grant)
     }
 
     /// Reports that a bond has a new connection.
-    fn tell_of_return(
+    fn report_rejoined(
         &mut self,
         key: ConnectionKey,
         bond: BondKey,
@@ -145,7 +146,7 @@ impl<S: Socket> Traffic<S> {
         let Some(found) = self.bonds.get_mut(bond) else {
             return;
         };
-        let left = found.left.take();
+        let reason = found.leave_reason.take();
         let elsewhere = |&flow: &FlowKey| {
             let entry = self.flows.get(flow);
             entry.is_some_and(|entry| entry.can_move() && !entry.is_on(key))
@@ -153,16 +154,16 @@ impl<S: Socket> Traffic<S> {
         let flows = found.flows().filter(elsewhere).count();
         let before = found.connections.iter().filter(|&&other| other != key);
         let mut before = before.filter_map(|&other| self.connections.get(other));
-        let left = left.unwrap_or_else(|| match self.side {
-            _ if before.any(Connection::is_suspect) => Left::Silent,
-            Side::Client => Left::Replaced,
-            Side::Server => Left::ByClient,
+        let reason = reason.unwrap_or_else(|| match self.side {
+            _ if before.any(Connection::is_suspect) => LeaveReason::Silent,
+            Side::Client => LeaveReason::Replaced,
+            Side::Server => LeaveReason::ByClient,
         });
         self.events.push_back(Event::Rejoined {
             connection,
             remote,
             flows,
-            left,
+            reason,
         });
     }
 
@@ -174,12 +175,12 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Server: ends the retention of flows whose streams arrived before a HELLO that got no bond.
-    pub(super) fn forgo_bonds(&mut self, key: ConnectionKey) {
+    pub(super) fn stop_retaining_flows(&mut self, key: ConnectionKey) {
         for flow in self.early_flows(key) {
             if let Some(entry) = self.flows.get_mut(flow) {
                 entry.bonded = None;
                 if let Some(flow) = entry.flow_mut() {
-                    flow.forgo();
+                    flow.stop_retaining();
                 }
             }
         }
@@ -247,7 +248,7 @@ impl<S: Socket> Traffic<S> {
         if self.side == Side::Client {
             // The next connection asks for a new bond.
             self.leave_others(now, key, bond);
-            self.bonds.renew(bond);
+            self.bonds.request_new(bond);
         } else {
             self.bonds.remove_unused(bond);
         }
@@ -275,7 +276,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Returns the connection that carries a flow, and whether it answers.
     fn carrier_of(&self, flow: FlowKey) -> Option<(ConnectionKey, bool)> {
-        let on = self.flows.get(flow)?.lane()?.connection;
+        let on = self.flows.get(flow)?.stream_key()?.connection;
         let connection = self.connections.get(on)?;
         Some((on, !connection.is_suspect()))
     }
@@ -290,7 +291,7 @@ impl<S: Socket> Traffic<S> {
             self.bonds.end(bond, number, None);
         }
         if let Some(flow) = entry.flow_mut() {
-            flow.forgo();
+            flow.stop_retaining();
         }
         self.settle_flow(now, key);
     }
@@ -308,22 +309,22 @@ impl<S: Socket> Traffic<S> {
         };
         found.lose_connection(now, key);
         if found.has_waiting() {
-            found.left = Some(Left::Lost(reason.clone()));
+            found.leave_reason = Some(LeaveReason::Lost(reason.clone()));
         }
         match self.side {
             Side::Server => self.bonds.remove_unused(bond),
-            Side::Client => self.carry_on(now, bond),
+            Side::Client => self.move_bond_flows(now, bond),
         }
     }
 
     /// Client: tells the server at once that a flow has ended between two connections, because the server may never
     /// read its MOVE.
-    fn tell_of_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
+    fn report_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
         if let Some(on) = self.usable_connection(bond)
             && let Some(connection) = self.connections.get_mut(on)
         {
             let code = code.to_u64();
-            connection.control.note_ended(Gone { flow, code });
+            connection.control.note_ended(FlowEnd { flow, code });
             self.connections.want_transmit(on);
         }
     }
@@ -336,7 +337,7 @@ impl<S: Socket> Traffic<S> {
         if self.side == Side::Server {
             self.bonds.remove_unused(bond);
         } else if let Some(code) = code.filter(|_| entry.is_moving()) {
-            self.tell_of_end(bond, bonded.number, code);
+            self.report_end(bond, bonded.number, code);
         }
     }
 }
@@ -350,7 +351,7 @@ impl<S: Socket> Traffic<S> {
         let number = found.next_number();
         self.bonds.insert(bond, number, flow);
         let entry = self.flows.get_mut(flow)?;
-        entry.bonded = Some(Bonded::new(Some(bond), number));
+        entry.bonded = Some(BondMembership::new(Some(bond), number));
         Some(number)
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Bonded, Ending, FlowId, FlowKey, FlowRequest, Inlet, Phase, ReadEnd, Socket};
+use quictun_flow::{
+    BondMembership, Ending, FlowId, FlowKey, FlowPhase, FlowRequest, Inlet, ReadEnd, Socket,
+};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
 use quictun_wire::moving::{self, MAX_MOVE_FRAME};
@@ -11,8 +13,8 @@ use quictun_wire::opening;
 
 use super::Traffic;
 use crate::config::Prover;
-use crate::entries::{FlowEntry, Lane};
-use crate::event::{Event, Opened};
+use crate::entries::{FlowEntry, StreamKey};
+use crate::event::{Event, OpenRequest};
 use crate::grants::FLOW_COST;
 use crate::quic_stream::stream_number;
 use crate::report::Protocol;
@@ -50,17 +52,17 @@ impl<S: Socket> Traffic<S> {
         &mut self,
         now: Instant,
         key: FlowKey,
-        lane: Lane,
+        stream_key: StreamKey,
         prover: Option<&Prover>,
         late: Option<Instant>,
     ) {
-        let connection = self.connections.get_mut(lane.connection);
+        let connection = self.connections.get_mut(stream_key.connection);
         let Some(connection) = connection.filter(|_| self.flows.contains(key)) else {
             return;
         };
         let protocol = connection.stream_protocol();
-        let number = self.number_flow(lane.connection, key);
-        let connection = self.connections.get_mut(lane.connection);
+        let number = self.number_flow(stream_key.connection, key);
+        let connection = self.connections.get_mut(stream_key.connection);
         let (Some(connection), Some(entry)) = (connection, self.flows.get_mut(key)) else {
             return;
         };
@@ -73,7 +75,7 @@ impl<S: Socket> Traffic<S> {
         let request = opening::request(protocol, &open);
         let refused = request.is_err();
         if !entry.open_on(
-            lane,
+            stream_key,
             request.unwrap_or_default().into(),
             protocol == Protocol::Raw,
         ) {
@@ -85,12 +87,12 @@ impl<S: Socket> Traffic<S> {
             flow.retain();
         }
         self.talk.note_opening(now);
-        connection.streams.insert(lane.stream, key);
+        connection.streams.insert(stream_key.stream, key);
         if protocol == Protocol::Compat {
-            connection.prefer(lane.stream, true);
+            connection.prefer(stream_key.stream, true);
         }
         if refused && let Some(flow) = entry.flow_mut() {
-            flow.abandon(&mut connection.stream(lane.stream), FlowCode::BadOpen);
+            flow.abandon(&mut connection.stream(stream_key.stream), FlowCode::BadOpen);
         }
         self.flows.set_deadline(key, late);
         if refused {
@@ -98,7 +100,7 @@ impl<S: Socket> Traffic<S> {
         } else {
             self.want_outbound(key);
         }
-        self.connections.want_transmit(lane.connection);
+        self.connections.want_transmit(stream_key.connection);
     }
 
     /// Takes a flow off its connection. It waits for another connection until `deadline`.
@@ -106,7 +108,7 @@ impl<S: Socket> Traffic<S> {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
-        let Some(Lane { connection, stream }) = entry.reopen() else {
+        let Some(StreamKey { connection, stream }) = entry.reopen() else {
             return;
         };
         let left = entry.bonded.take();
@@ -126,7 +128,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Reads the server's answer, and then the first bytes after it.
     pub(super) fn read_answer(&mut self, now: Instant, key: FlowKey) {
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
         let Some(flow) = entry.flow_mut() else { return };
@@ -175,12 +177,13 @@ impl<S: Socket> Traffic<S> {
 impl<S: Socket> Traffic<S> {
     pub(super) fn read_request(&mut self, now: Instant, key: FlowKey) {
         let keeps_bonds = !self.bond_ttl.is_zero();
-        let lane = self.flows.get(key).and_then(FlowEntry::lane);
-        let from_server = lane.is_some_and(|lane| self.is_from_server(lane.stream));
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let stream_key = self.flows.get(key).and_then(FlowEntry::stream_key);
+        let from_server =
+            stream_key.is_some_and(|stream_key| self.is_from_server(stream_key.stream));
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
-        let Phase::Reading(inlet) = &mut entry.phase else {
+        let FlowPhase::Reading(inlet) = &mut entry.phase else {
             return;
         };
         let protocol = connection.stream_protocol();
@@ -219,11 +222,11 @@ impl<S: Socket> Traffic<S> {
                 // HELLO may still be on its way.
                 let may_be = keeps_bonds && (bond.is_some() || !connection.control.is_answered());
                 if let Some(number) = open.number.filter(|_| may_be) {
-                    entry.bonded = Some(Bonded::new(None, number));
+                    entry.bonded = Some(BondMembership::new(None, number));
                 }
                 let proof = &mut connection.admission.proof;
                 *proof = open.proof.or(*proof);
-                let opened = Opened {
+                let request = OpenRequest {
                     flow: entry.id(),
                     connection: connection.id(),
                     stream_id: stream_number(stream),
@@ -234,11 +237,11 @@ impl<S: Socket> Traffic<S> {
                     protocol,
                 };
                 if let Some(bond) = bond
-                    && let Some(lane) = entry.lane()
+                    && let Some(stream_key) = entry.stream_key()
                 {
-                    self.enter_bond(now, lane.connection, key, bond);
+                    self.enter_bond(now, stream_key.connection, key, bond);
                 }
-                self.handle_asked(now, key, Event::Open(opened));
+                self.handle_flow_request(now, key, Event::Open(request));
             }
         }
     }
@@ -246,14 +249,14 @@ impl<S: Socket> Traffic<S> {
     fn adopt_as_control(&mut self, now: Instant, key: FlowKey, inlet: Inlet) {
         if let Some(entry) = self.take_flow(key) {
             self.release_stream(now, &entry);
-            if let Some(lane) = entry.lane() {
-                self.adopt_control(now, lane.connection, lane.stream, inlet);
+            if let Some(stream_key) = entry.stream_key() {
+                self.adopt_control(now, stream_key.connection, stream_key.stream, inlet);
             }
         }
     }
 
     /// Handles a request that has been read, and reports it with `event`.
-    pub(super) fn handle_asked(&mut self, now: Instant, key: FlowKey, event: Event) {
+    pub(super) fn handle_flow_request(&mut self, now: Instant, key: FlowKey, event: Event) {
         self.charge_flow(now, key);
         if !self.flows.contains(key) {
             // The flow held too much, and was cut off.
@@ -271,10 +274,10 @@ impl<S: Socket> Traffic<S> {
 
     /// Takes in the data that arrives while the target is being dialled. The client may give up meanwhile.
     pub(super) fn wait_for_dial(&mut self, now: Instant, key: FlowKey) {
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
-        let Phase::Dialing(inlet) = &mut entry.phase else {
+        let FlowPhase::Dialing(inlet) = &mut entry.phase else {
             return;
         };
         let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
@@ -295,14 +298,14 @@ impl<S: Socket> Traffic<S> {
     ) {
         self.talk.note_opening(now);
         let key = self.flows.find(id);
-        let carried = key.and_then(|key| Some((key, self.carried(key)?)));
-        let Some((key, (entry, connection, _))) = carried else {
+        let attached = key.and_then(|key| Some((key, self.attached(key)?)));
+        let Some((key, (entry, connection, _))) = attached else {
             if let Ok((mut socket, _)) = result {
                 socket.abort();
             }
             return;
         };
-        let lane = entry.lane();
+        let stream_key = entry.stream_key();
         match result {
             Ok((socket, server_app)) => {
                 let acceptance = opening::acceptance(connection.stream_protocol());
@@ -321,8 +324,8 @@ impl<S: Socket> Traffic<S> {
             }
             Err(code) => self.refuse_flow(now, key, code),
         }
-        if let Some(lane) = lane {
-            self.connections.want_transmit(lane.connection);
+        if let Some(stream_key) = stream_key {
+            self.connections.want_transmit(stream_key.connection);
         }
     }
 }
@@ -332,11 +335,11 @@ impl<S: Socket> Traffic<S> {
     fn handle_established(&mut self, key: FlowKey) {
         self.flows.set_deadline(key, None);
         if let Some(entry) = self.flows.get(key)
-            && let Some(lane) = entry.lane()
+            && let Some(stream_key) = entry.stream_key()
         {
             self.events.push_back(Event::Established {
                 flow: entry.id(),
-                stream_id: stream_number(lane.stream),
+                stream_id: stream_number(stream_key.stream),
             });
         }
     }
@@ -361,15 +364,15 @@ impl<S: Socket> Traffic<S> {
         if entry.salvage().is_some() {
             return self.handle_salvaged_socket(now, key, writable, failed);
         }
-        if failed && let Phase::Waiting(socket) = &mut entry.phase {
+        if failed && let FlowPhase::Waiting(socket) = &mut entry.phase {
             socket.abort();
             self.remove_flow(now, key, Ending::AppReset);
             return;
         }
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
-        let lane = entry.lane();
+        let stream_key = entry.stream_key();
         let Some(flow) = entry.flow_mut() else { return };
         flow.handle_socket_ready(readable, writable);
         if failed {
@@ -382,8 +385,8 @@ impl<S: Socket> Traffic<S> {
             self.want_outbound(key);
             self.settle_flow(now, key);
         }
-        if let Some(lane) = lane {
-            self.connections.want_transmit(lane.connection);
+        if let Some(stream_key) = stream_key {
+            self.connections.want_transmit(stream_key.connection);
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, FlowKey, Holding, Phase, Socket};
+use quictun_flow::{ConnectionKey, FlowKey, FlowPhase, Holding, Socket};
 use quictun_wire::code::FlowCode;
 
-use super::{Traffic, carried};
+use super::{Traffic, attached};
 use crate::quic_stream::stream_number;
 
 /// Limit for what a flow may hold outside the connection's window while its application does not read. The actual limit
@@ -15,15 +15,15 @@ const SHARE_MAX: u64 = 256 * 1024;
 const SHARE_PART: u64 = 1024;
 
 /// Divisor of the free memory for what the flows of one connection may hold outside its window, behind gaps and while
-/// they rest. Heavy loss leaves many times the data in flight behind gaps. A resting flow holds what arrived before the
-/// peer obeyed HOLD: one or two windows.
+/// they are on hold. Heavy loss leaves many times the data in flight behind gaps. A flow on hold holds what arrived
+/// before the peer obeyed HOLD: one or two windows.
 const POOL_PART: u64 = 4;
 
 /// Bytes that a flow may receive after HOLD beyond the credit at that time, in units of [`Lease::floor`]. An honest
 /// peer sends for one more round trip, or for a few if the frame is lost.
 ///
 /// [`Lease::floor`]: quictun_flow::Lease::floor
-const REST_SLACK: u64 = 8;
+const HOLD_SLACK: u64 = 8;
 
 /// Size of the longest read from an application once half of the budget is taken. Larger reads would keep unused
 /// capacity, and more than the peer may give credit for.
@@ -47,38 +47,41 @@ impl<S: Socket> Traffic<S> {
         let share = usize::try_from(share).unwrap_or(usize::MAX);
         let pool = usize::try_from(free / POOL_PART).unwrap_or(usize::MAX);
         let floor = self.lease.floor();
-        let carried = carried(&mut self.flows, &mut self.connections, key);
-        let Some((entry, connection, stream)) = carried else {
+        let attached = attached(&mut self.flows, &mut self.connections, key);
+        let Some((entry, connection, stream)) = attached else {
             return;
         };
-        let stand = entry.stand();
-        let (lane, backlog) = (entry.lane(), &mut entry.backlog);
+        let received = entry.received();
+        let (stream_key, backlog) = (entry.stream_key(), &mut entry.backlog);
         connection
             .credit
-            .note_taken(backlog.note_taken(stand.taken));
-        let mut told = None;
+            .note_taken(backlog.note_taken(received.taken));
+        let mut hold_change = None;
         if connection.control.is_open() {
             let (rtt, credit) = (connection.min_rtt(), &connection.credit);
-            let (urgent, allowance) = (credit.is_taken_up(), credit.debt() + REST_SLACK * floor);
-            told = backlog.judge(now, rtt, stand, share, urgent, allowance);
+            let (urgent, allowance) = (
+                credit.is_exhausted(),
+                credit.committed_memory() + HOLD_SLACK * floor,
+            );
+            hold_change = backlog.judge(now, rtt, received, share, urgent, allowance);
         }
         let before = backlog.holding;
         let others = connection.credit.holding.parked - before.parked;
         let most = if !connection.is_admitted() {
             0
-        } else if stand.shaped && !stand.parked {
+        } else if received.shaped && !received.parked {
             // A shaped flow takes credit from its client's other flows, because they wait for the same rate.
             0
-        } else if !stand.parked {
+        } else if !received.parked {
             pool.saturating_sub(others)
-        } else if backlog.is_told_to_rest() {
+        } else if backlog.is_on_hold() {
             share.max(pool.saturating_sub(others))
         } else {
             share
         };
         // The flow keeps its parked part until the data is consumed. Taking the part back and giving it again would
         // create credit: the library grants growth of a window at once, and cannot take it back.
-        let mut part = stand.held.min(most.max(before.parked));
+        let mut part = received.held.min(most.max(before.parked));
         let more = part.saturating_sub(before.parked) as u64;
         if self.lease.try_charge(more) {
             connection.charge(more);
@@ -86,39 +89,41 @@ impl<S: Socket> Traffic<S> {
             part = before.parked;
         }
         let after = Holding {
-            held: stand.held,
+            held: received.held,
             parked: part,
-            overhead: stand.overhead,
+            overhead: received.overhead,
         };
         backlog.holding = after;
         connection.credit.note_holding(before, after);
         connection.announce(floor);
-        if let Some(rest) = told {
-            connection.control.hold(stream_number(stream), rest);
+        if let Some(hold) = hold_change {
+            connection.control.hold(stream_number(stream), hold);
         }
         let flows = connection.streams.len();
-        let tiny = backlog.is_tiny_pieces() && connection.credit.is_hoarded(flows);
-        if tiny || (backlog.is_disobeyed() && connection.credit.is_taken_up()) {
+        let tiny = backlog.is_tiny_pieces() && connection.credit.has_excess_overhead(flows);
+        if tiny || (backlog.ignores_hold() && connection.credit.is_exhausted()) {
             self.cut_off(now, key);
         }
-        if let (Some(_), Some(lane)) = (told, lane) {
-            self.connections.want_transmit(lane.connection);
+        if let (Some(_), Some(stream_key)) = (hold_change, stream_key) {
+            self.connections.want_transmit(stream_key.connection);
         }
     }
 
     /// Ends a flow whose peer makes this side hold more than its credit accounts for, in pieces that cost more than
     /// they carry.
     fn cut_off(&mut self, now: Instant, key: FlowKey) {
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
         match &mut entry.phase {
-            Phase::Bridged { flow, .. } => {
+            FlowPhase::Bridged { flow, .. } => {
                 flow.abandon(&mut connection.stream(stream), FlowCode::Limit);
                 self.settle_flow(now, key);
             }
-            Phase::Reading(_) | Phase::Dialing(_) => self.refuse_flow(now, key, FlowCode::Limit),
-            Phase::Waiting(_) => {}
+            FlowPhase::Reading(_) | FlowPhase::Dialing(_) => {
+                self.refuse_flow(now, key, FlowCode::Limit);
+            }
+            FlowPhase::Waiting(_) => {}
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use quictun_congestion::Peer;
+use quictun_congestion::PeerKey;
 use quictun_flow::{BondKey, ConnectionKey, FlowKey, Inlet, Socket};
 use quictun_wire::bond::BondGrant;
 use quictun_wire::code::CloseCode;
-use quictun_wire::control::{Frame, Gone, Seen};
+use quictun_wire::control::{FlowEnd, Frame, Seen};
 use quictun_wire::join::Grant;
 use quictun_wire::open::Decoded;
 use quinn_proto::StreamId;
@@ -14,7 +14,7 @@ use quinn_proto::StreamId;
 use super::Traffic;
 use crate::connection::Hello;
 use crate::event::Event;
-use crate::grants::First;
+use crate::grants::InitialGrants;
 use crate::loss::LossReason;
 use crate::quic_stream::stream_of;
 use crate::report::{Protocol, Side};
@@ -30,14 +30,16 @@ impl<S: Socket> Traffic<S> {
     ) {
         let native = self.connections.get(key);
         let native = native.is_some_and(|connection| connection.speaks(Protocol::Native));
-        let ask = bond.filter(|_| native);
-        let ask = ask.and_then(|bond| self.join_bond(key, bond));
+        let request = bond.filter(|_| native);
+        let request = request.and_then(|bond| self.join_bond(key, bond));
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         let answer_by = now + self.transport.handshake_timeout;
         // A server that permits no further stream does not know HELLO.
-        if connection.speaks(Protocol::Native) && connection.begin_control(hello, ask, answer_by) {
+        if connection.speaks(Protocol::Native)
+            && connection.begin_control(hello, request, answer_by)
+        {
             self.connections.want_transmit(key);
         } else {
             self.welcome(now, key);
@@ -107,10 +109,10 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         connection.admission.admit();
-        let peer = Peer::Client(connection.remote().ip());
+        let peer = PeerKey::Client(connection.remote().ip());
         let known = self.transport.memory.recall(now, peer);
-        let own = connection.credit.debt();
-        connection.grant_first(First {
+        let own = connection.credit.committed_memory();
+        connection.grant_first(InitialGrants {
             window: self.lease.first_window(known.receive_window, own, true),
             remembered: known.receive_window,
             flows,
@@ -141,7 +143,7 @@ impl<S: Socket> Traffic<S> {
         };
         connection.control.answer_hello(bond);
         if connection.bond.is_none() {
-            self.forgo_bonds(key);
+            self.stop_retaining_flows(key);
         }
     }
 
@@ -215,11 +217,12 @@ impl<S: Socket> Traffic<S> {
         };
         connection.lose_control();
         let flows = self.flows.iter();
-        let resting = flows.filter(|(_, entry)| entry.is_resting() && entry.is_on(key));
-        let keys: Vec<FlowKey> = resting.map(|(flow, _)| flow).collect();
+        let paused_by_peer =
+            flows.filter(|(_, entry)| entry.is_paused_by_peer() && entry.is_on(key));
+        let keys: Vec<FlowKey> = paused_by_peer.map(|(flow, _)| flow).collect();
         for flow in keys {
             // The peer can no longer send GO for it.
-            self.rest(flow, false);
+            self.set_paused(flow, false);
         }
         if self.side == Side::Client {
             self.welcome(now, key);
@@ -228,10 +231,10 @@ impl<S: Socket> Traffic<S> {
         self.connections.want_transmit(key);
     }
 
-    fn rest(&mut self, key: FlowKey, rest: bool) {
+    fn set_paused(&mut self, key: FlowKey, paused: bool) {
         if let Some(entry) = self.flows.get_mut(key) {
-            entry.set_resting(rest);
-            if !rest {
+            entry.set_paused_by_peer(paused);
+            if !paused {
                 self.want_outbound(key);
             }
         }
@@ -253,7 +256,7 @@ impl<S: Socket> Traffic<S> {
                 connection.open_control();
                 connection.control.set_reverse(reverse);
                 connection.admission.proof = proof;
-                connection.bond_ask = bond;
+                connection.bond_request = bond;
                 if join.is_some() {
                     connection.control.begin_join();
                 } else if connection.is_admitted() {
@@ -282,7 +285,7 @@ impl<S: Socket> Traffic<S> {
                 }
             }
             Frame::Gone(flows) if open => {
-                for Gone { flow, .. } in flows {
+                for FlowEnd { flow, .. } in flows {
                     self.handle_confirmed(now, key, flow, None);
                 }
             }
@@ -349,7 +352,7 @@ impl<S: Socket> Traffic<S> {
             let stream = connection.zip(stream_of(flow));
             let found = stream.and_then(|(connection, stream)| connection.streams.flow(stream));
             if let Some(found) = found {
-                self.rest(found, hold);
+                self.set_paused(found, hold);
                 if !hold {
                     self.connections.want_transmit(key);
                 }

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Drained, Flow, FlowKey, NoStream, Phase, Socket};
+use quictun_flow::{ConnectionKey, Flow, FlowKey, FlowPhase, NoStream, Socket, ToAppStop};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
-use super::moved::Moved;
-use super::{Traffic, carried};
+use super::byte_counters::TransferredBytes;
+use super::{Traffic, attached};
 use crate::connection::TURNS;
 use crate::entries::FlowEntry;
 use crate::quic_stream::stream_number;
@@ -42,13 +42,13 @@ impl<S: Socket> Traffic<S> {
             return self.read_move_answer(now, key);
         }
         match &entry.phase {
-            Phase::Waiting(_) => {}
-            Phase::Reading(_) => self.read_request(now, key),
-            Phase::Dialing(_) => self.wait_for_dial(now, key),
-            Phase::Bridged {
+            FlowPhase::Waiting(_) => {}
+            FlowPhase::Reading(_) => self.read_request(now, key),
+            FlowPhase::Dialing(_) => self.wait_for_dial(now, key),
+            FlowPhase::Bridged {
                 answered: false, ..
             } => self.read_answer(now, key),
-            Phase::Bridged { answered: true, .. } => {
+            FlowPhase::Bridged { answered: true, .. } => {
                 self.pump_to_app(now, key);
                 self.settle_flow(now, key);
             }
@@ -168,12 +168,12 @@ impl<S: Socket> Traffic<S> {
     /// Delivers data to the application. `turn` is the number of bytes for a flow whose turn it is.
     fn pump_to_app_by(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {
         let Some((entry, connection, stream)) =
-            carried(&mut self.flows, &mut self.connections, key)
+            attached(&mut self.flows, &mut self.connections, key)
         else {
             return;
         };
         let moving = entry.is_moving();
-        let Phase::Bridged {
+        let FlowPhase::Bridged {
             flow,
             answered: true,
         } = &mut entry.phase
@@ -191,11 +191,12 @@ impl<S: Socket> Traffic<S> {
         };
         let after = stand(flow);
         connection.shaping.note_delivered(after.0 - written);
-        if drained == Drained::Budget && entry.wait_for_rate() {
+        if drained == ToAppStop::Budget && entry.wait_for_rate() {
             connection.shaping.wait(now, key);
         }
         let delivered = (after.0 + after.1).saturating_sub(written + buffered);
-        let counted = Moved::new((written, after.0), connection.client(), entry.age(now));
+        let counted =
+            TransferredBytes::new((written, after.0), connection.client(), entry.age(now));
         connection.credit.delivered += delivered;
         let moved = usize::try_from(delivered).unwrap_or(usize::MAX);
         self.talk.note_moved(now, &mut entry.inbound, moved);
@@ -207,14 +208,14 @@ impl<S: Socket> Traffic<S> {
         {
             connection.control.note_seen(stream_number(stream), next);
             if let Some(bonded) = &mut entry.bonded {
-                bonded.note_told(next);
+                bonded.note_reported(next);
             }
         } else {
             self.note_arrived(now, key);
         }
         self.count_to_app(counted);
         self.charge_flow(now, key);
-        if drained == Drained::Left {
+        if drained == ToAppStop::Left {
             self.leave_leg(now, key);
         }
     }

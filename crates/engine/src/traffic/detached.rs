@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use quictun_flow::{BondKey, FlowKey, LostStream, NoStream, Socket};
 use quictun_wire::code::FlowCode;
 
-use super::moved::Moved;
+use super::byte_counters::TransferredBytes;
 use super::moving::MOVE_TIMEOUT;
-use super::{Traffic, carried};
+use super::{Traffic, attached};
 use crate::connection::Connection;
-use crate::entries::{FlowEntry, Lane};
+use crate::entries::{FlowEntry, StreamKey};
 use crate::grants::FLOW_COST;
 use crate::quic_stream::stream_number;
 use crate::report::Side;
 
 /// Pause between two flows that end because memory is short. Each requires a search over all clients.
-const RELIEVE_EVERY: Duration = Duration::from_millis(10);
+const FREE_MEMORY_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<S: Socket> Traffic<S> {
     pub(super) fn is_detached(&self, key: FlowKey) -> bool {
@@ -38,7 +38,7 @@ impl<S: Socket> Traffic<S> {
     pub(super) fn detach_flow(&mut self, now: Instant, key: FlowKey, bond: BondKey) {
         let ttl = self.bonds.get(bond).map_or(Duration::ZERO, |bond| bond.ttl);
         let Some((entry, connection, stream)) =
-            carried(&mut self.flows, &mut self.connections, key)
+            attached(&mut self.flows, &mut self.connections, key)
         else {
             return;
         };
@@ -51,16 +51,16 @@ impl<S: Socket> Traffic<S> {
             flow.detach(&mut connection.stream(stream));
         }
         flow.inlet().pack();
-        let taken = entry.stand().taken;
+        let taken = entry.received().taken;
         entry.backlog.note_taken(taken);
         connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
         connection.streams.remove(now, stream);
-        let (carried, until) = (connection.carried(stream), now + ttl);
-        connection.settle_debt(&mut self.lease);
+        let (carrier, until) = (connection.carrier(stream), now + ttl);
+        connection.update_memory_charge(&mut self.lease);
         if let Some(bonded) = &mut entry.bonded {
             bonded.stall(connection.stalled_since(now));
         }
-        entry.detach(carried, until);
+        entry.detach(carrier, until);
         let number = entry.bonded.as_ref().map(|bonded| bonded.number);
         self.flows.set_deadline(key, Some(until));
         self.note_pinned(key);
@@ -84,20 +84,26 @@ impl<S: Socket> Traffic<S> {
 
     /// Takes a flow off its stream, to continue on another one. Returns false if the flow cannot wait for that.
     pub(super) fn leave_leg(&mut self, now: Instant, key: FlowKey) -> bool {
-        let lane = self.flows.get(key).and_then(FlowEntry::lane);
-        let (Some(bond), Some(lane)) = (self.bond_to_wait_in(key), lane) else {
+        let stream_key = self.flows.get(key).and_then(FlowEntry::stream_key);
+        let (Some(bond), Some(stream_key)) = (self.bond_to_wait_in(key), stream_key) else {
             return false;
         };
-        self.leave_stream(now, key, bond, lane);
+        self.leave_stream(now, key, bond, stream_key);
         true
     }
 
     /// Takes a flow off its stream, and resets the stream in both directions.
-    pub(super) fn leave_stream(&mut self, now: Instant, key: FlowKey, bond: BondKey, lane: Lane) {
+    pub(super) fn leave_stream(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        bond: BondKey,
+        stream_key: StreamKey,
+    ) {
         self.detach_flow(now, key, bond);
-        if let Some(connection) = self.connections.get_mut(lane.connection) {
-            connection.reset_stream(lane.stream, FlowCode::Moved);
-            self.connections.want_transmit(lane.connection);
+        if let Some(connection) = self.connections.get_mut(stream_key.connection) {
+            connection.reset_stream(stream_key.stream, FlowCode::Moved);
+            self.connections.want_transmit(stream_key.connection);
         }
     }
 
@@ -132,30 +138,30 @@ impl<S: Socket> Traffic<S> {
         flow.pump_to_app(&mut NoStream);
         let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
         detached.charge(held, &mut self.lease);
-        let client = detached.carried().client;
+        let client = detached.carrier().client;
         let bonded = entry.bonded.as_ref();
         if let Some((bond, number)) = bonded.and_then(|it| Some((it.bond?, it.number))) {
             self.bonds.note_held(bond, number, held as u64);
         }
-        self.count_to_app(Moved::new((before, delivered), client, age));
+        self.count_to_app(TransferredBytes::new((before, delivered), client, age));
         self.settle_flow(now, key);
     }
 
     /// Ends the wait of a flow for another connection. The flow goes on like one whose connection is lost for good.
     pub(super) fn give_up(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         if let Some((entry, connection, stream)) =
-            carried(&mut self.flows, &mut self.connections, key)
+            attached(&mut self.flows, &mut self.connections, key)
         {
             connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
             connection.streams.remove(now, stream);
             connection.reset_stream(stream, code);
-            if !entry.is_end_told() {
+            if !entry.is_end_reported() {
                 // The peer waits for a report about what it has sent.
                 connection.control.note_gone(stream_number(stream), code);
             }
-            let carried = connection.carried(stream);
-            connection.settle_debt(&mut self.lease);
-            entry.detach(carried, now);
+            let carrier = connection.carrier(stream);
+            connection.update_memory_charge(&mut self.lease);
+            entry.detach(carrier, now);
         }
         let Some(entry) = self.flows.get_mut(key) else {
             return;
@@ -192,8 +198,8 @@ impl<S: Socket> Traffic<S> {
             return false;
         }
         let carrier = entry
-            .lane()
-            .and_then(|lane| self.connections.get(lane.connection));
+            .stream_key()
+            .and_then(|stream_key| self.connections.get(stream_key.connection));
         if carrier.is_some_and(Connection::is_to_leave) {
             // The path is silent, not the server. Either the connection recovers, or its end detaches the flow.
             self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
@@ -205,12 +211,12 @@ impl<S: Socket> Traffic<S> {
 
     /// Ends a waiting flow if memory is short: the one that has waited for longest, of the client that keeps the most
     /// memory.
-    pub(crate) fn relieve(&mut self, now: Instant) {
-        let soon = self.relieve_at.is_some_and(|at| now < at);
+    pub(crate) fn free_memory(&mut self, now: Instant) {
+        let soon = self.free_memory_at.is_some_and(|at| now < at);
         if soon || self.lease.free() > self.lease.reserve() / 2 {
             return;
         }
-        self.relieve_at = Some(now + RELIEVE_EVERY);
+        self.free_memory_at = Some(now + FREE_MEMORY_INTERVAL);
         self.limit_kept();
         if let Some(key) = self.bonds.first_to_end(FLOW_COST) {
             self.give_up(now, key, FlowCode::Limit);

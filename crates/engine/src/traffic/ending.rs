@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quictun_flow::{
-    Carried, ConnectionKey, Detached, Ending, FlowKey, Phase, Salvage, Socket, Stream, WriteEnd,
+    Carrier, ConnectionKey, DetachedState, Ending, FlowKey, FlowPhase, Salvage, Socket, Stream,
+    WriteEnd,
 };
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
@@ -19,7 +20,7 @@ use crate::report::Protocol;
 impl<S: Socket> Traffic<S> {
     /// Refuses a flow that was not bridged yet, in the manner of its protocol.
     pub(super) fn refuse_flow(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
-        if let Some((_, connection, id)) = self.carried(key) {
+        if let Some((_, connection, id)) = self.attached(key) {
             let compat = connection.speaks(Protocol::Compat);
             let mut stream = connection.stream(id);
             if compat {
@@ -41,7 +42,7 @@ impl<S: Socket> Traffic<S> {
 
     pub(crate) fn refuse_waiting(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         if let Some(entry) = self.flows.get_mut(key)
-            && let Phase::Waiting(socket) = &mut entry.phase
+            && let FlowPhase::Waiting(socket) = &mut entry.phase
         {
             socket.abort();
             self.remove_flow(now, key, Ending::Abandoned(code));
@@ -53,10 +54,10 @@ impl<S: Socket> Traffic<S> {
         let Some(entry) = self.flows.get_mut(key) else {
             return false;
         };
-        let (lane, reopened) = (entry.lane(), entry.is_reopened());
+        let (stream_key, reopened) = (entry.stream_key(), entry.is_reopened());
         let mut late = false;
         match &mut entry.phase {
-            Phase::Waiting(socket) => {
+            FlowPhase::Waiting(socket) => {
                 socket.abort();
                 let ending = if reopened {
                     Ending::Abandoned(FlowCode::ConnectionLost)
@@ -65,12 +66,12 @@ impl<S: Socket> Traffic<S> {
                 };
                 self.remove_flow(now, key, ending);
             }
-            Phase::Reading(_) => self.refuse_flow(now, key, FlowCode::BadOpen),
-            Phase::Dialing(_) => self.refuse_flow(now, key, FlowCode::DialTimeout),
-            Phase::Bridged { .. } => late = !self.look_again(now, key),
+            FlowPhase::Reading(_) => self.refuse_flow(now, key, FlowCode::BadOpen),
+            FlowPhase::Dialing(_) => self.refuse_flow(now, key, FlowCode::DialTimeout),
+            FlowPhase::Bridged { .. } => late = !self.handle_bridged_deadline(now, key),
         }
-        if let Some(lane) = lane {
-            self.connections.want_transmit(lane.connection);
+        if let Some(stream_key) = stream_key {
+            self.connections.want_transmit(stream_key.connection);
         }
         late
     }
@@ -83,7 +84,7 @@ impl<S: Socket> Traffic<S> {
             if ending != Ending::Finished || !entry.lingers() {
                 self.remove_flow(now, key, ending);
             }
-        } else if let Some(at) = entry.look_at(now) {
+        } else if let Some(at) = entry.next_check(now) {
             // The flow has not ended. It only waits for its socket.
             self.flows.set_deadline(key, Some(at));
         }
@@ -92,8 +93,8 @@ impl<S: Socket> Traffic<S> {
     pub(super) fn take_flow(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
         let mut entry = self.flows.remove(key)?;
         if entry.leave_rate()
-            && let Some(lane) = entry.lane()
-            && let Some(connection) = self.connections.get_mut(lane.connection)
+            && let Some(stream_key) = entry.stream_key()
+            && let Some(connection) = self.connections.get_mut(stream_key.connection)
         {
             connection.shaping.forget(key);
         }
@@ -103,12 +104,12 @@ impl<S: Socket> Traffic<S> {
     }
 
     pub(super) fn release_stream(&mut self, now: Instant, entry: &FlowEntry<S>) {
-        if let Some(lane) = entry.lane()
-            && let Some(connection) = self.connections.get_mut(lane.connection)
+        if let Some(stream_key) = entry.stream_key()
+            && let Some(connection) = self.connections.get_mut(stream_key.connection)
         {
-            connection.streams.remove(now, lane.stream);
+            connection.streams.remove(now, stream_key.stream);
             connection.credit.holding -= entry.backlog.holding;
-            connection.settle_debt(&mut self.lease);
+            connection.update_memory_charge(&mut self.lease);
         }
     }
 
@@ -117,32 +118,32 @@ impl<S: Socket> Traffic<S> {
         let Some(mut entry) = self.take_flow(key) else {
             return;
         };
-        if matches!(&entry.phase, Phase::Reading(_)) {
+        if matches!(&entry.phase, FlowPhase::Reading(_)) {
             // The stream never sent its request. Until then it could have been the control stream.
             self.totals.flows_opened += 1;
         }
         let free = self.lease.free_for_newcomers();
-        let carried = self.carried_by(&entry);
-        let client = carried.and_then(|carried| carried.client);
+        let carrier = self.carrier_of_entry(&entry);
+        let client = carrier.and_then(|carrier| carrier.client);
         self.count_ended(now, &entry, client, ending);
-        if let Some(lane) = entry.lane()
-            && let Some(connection) = self.connections.get_mut(lane.connection)
+        if let Some(stream_key) = entry.stream_key()
+            && let Some(connection) = self.connections.get_mut(stream_key.connection)
         {
             if connection.speaks(Protocol::Native) {
                 if let Some(next) = entry.unseen_end() {
                     connection
                         .control
-                        .await_seen(stream_number(lane.stream), next, free);
+                        .await_seen(stream_number(stream_key.stream), next, free);
                 }
-                if !entry.is_end_told() {
+                if !entry.is_end_reported() {
                     connection
                         .control
-                        .note_gone(stream_number(lane.stream), code_of(ending));
+                        .note_gone(stream_number(stream_key.stream), code_of(ending));
                 }
             }
-            if entry.owes_stream() {
+            if entry.has_open_stream() {
                 // The stream to which the flow has moved did not end with the flow.
-                connection.reset_stream(lane.stream, code_of(ending));
+                connection.reset_stream(stream_key.stream, code_of(ending));
             }
             self.release_stream(now, &entry);
         } else if let Some((_, salvage)) = entry.salvaged() {
@@ -152,17 +153,17 @@ impl<S: Socket> Traffic<S> {
         }
         let code = (ending != Ending::Finished).then(|| code_of(ending));
         self.leave_bond_of(&entry, code);
-        let summary = entry.into_summary(now, ending, carried);
+        let summary = entry.into_summary(now, ending, carrier);
         self.events.push_back(Event::FlowClosed(summary));
     }
 
-    pub(crate) fn carried_by(&self, entry: &FlowEntry<S>) -> Option<Carried> {
-        let Some(lane) = entry.lane() else {
-            let detached = entry.detached().map(Detached::carried);
-            return detached.or_else(|| entry.salvage().map(Salvage::carried));
+    pub(crate) fn carrier_of_entry(&self, entry: &FlowEntry<S>) -> Option<Carrier> {
+        let Some(stream_key) = entry.stream_key() else {
+            let detached = entry.detached().map(DetachedState::carrier);
+            return detached.or_else(|| entry.salvage().map(Salvage::carrier));
         };
-        let connection = self.connections.get(lane.connection)?;
-        Some(connection.carried(lane.stream))
+        let connection = self.connections.get(stream_key.connection)?;
+        Some(connection.carrier(stream_key.stream))
     }
 
     /// Server: ends all flows of a connection. Returns their number.
@@ -178,11 +179,11 @@ impl<S: Socket> Traffic<S> {
 
     /// Server: ends a flow that is no longer allowed.
     pub(crate) fn revoke(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
-        let lane = self.flows.get(key).and_then(FlowEntry::lane);
-        let Some(lane) = lane else {
+        let stream_key = self.flows.get(key).and_then(FlowEntry::stream_key);
+        let Some(stream_key) = stream_key else {
             return self.abandon_salvaged(now, key, code);
         };
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
         if let Some(flow) = entry.flow_mut() {
@@ -191,7 +192,7 @@ impl<S: Socket> Traffic<S> {
         } else {
             self.refuse_flow(now, key, code);
         }
-        self.connections.want_transmit(lane.connection);
+        self.connections.want_transmit(stream_key.connection);
     }
 }
 

@@ -10,18 +10,19 @@ use quictun_wire::open::Decoded;
 use quinn_proto::StreamId;
 
 use super::Traffic;
-use crate::entries::{FlowEntry, Lane};
-use crate::event::{Event, Taken};
+use crate::entries::{FlowEntry, StreamKey};
+use crate::event::{Event, IncomingFlow};
 use crate::grants::FLOW_COST;
 use crate::quic_stream::stream_number;
 use crate::report::Side;
 
 /// The result of opening a flow for a connection to a listener.
 #[derive(Debug)]
-pub enum Opening<S> {
+pub enum OpenOutcome<S> {
     /// The flow was opened.
     Opened(FlowId),
-    /// The client takes no more flows for now, or does not answer. [`Event::Room`] reports when it permits more.
+    /// The client takes no more flows for now, or does not answer. [`Event::StreamsAvailable`] reports when it permits
+    /// more.
     NoRoom(S),
     /// The socket was reset, because there is no memory for it or the engine drains.
     Refused,
@@ -40,8 +41,8 @@ impl<S: Socket> Traffic<S> {
         }
         // PROTOCOL REVERSE-2 permits streams only after LISTEN.
         connection.grant_incoming(flows);
-        connection.settle_debt(&mut self.lease);
-        self.say(id, &Frame::Listen(listen));
+        connection.update_memory_charge(&mut self.lease);
+        self.send_control_frame(id, &Frame::Listen(listen));
         true
     }
 
@@ -64,19 +65,19 @@ impl<S: Socket> Traffic<S> {
             Ok(Decoded::Done { frame, consumed }) => (frame, consumed),
             Err(code) => return self.refuse_flow(now, key, code),
         };
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
         let mut inlet = entry.inlet_mut().map(std::mem::take).unwrap_or_default();
         inlet.skip_header(consumed);
         entry.begin_incoming(incoming.peer.to_string(), inlet);
-        let taken = Taken {
+        let incoming_flow = IncomingFlow {
             flow: entry.id(),
             connection: connection.id(),
             stream_id: stream_number(stream),
             incoming,
         };
-        self.handle_asked(now, key, Event::Incoming(taken));
+        self.handle_flow_request(now, key, Event::Incoming(incoming_flow));
     }
 }
 
@@ -89,25 +90,25 @@ impl<S: Socket> Traffic<S> {
         incoming: Incoming,
         (mut socket, listener): (S, String),
         until: Instant,
-    ) -> Opening<S> {
+    ) -> OpenOutcome<S> {
         let on = self.connections.find(id);
         let connection = on.and_then(|on| Some((on, self.connections.get_mut(on)?)));
         let usable = connection.filter(|(_, connection)| connection.is_usable());
         let Some((on, connection)) = usable else {
-            return Opening::NoRoom(socket);
+            return OpenOutcome::NoRoom(socket);
         };
         if self.draining || !self.lease.has_room(FLOW_COST) {
             socket.abort();
             self.totals.flows_refused += 1;
-            return Opening::Refused;
+            return OpenOutcome::Refused;
         }
         let Some(stream) = connection.open_stream() else {
-            return Opening::NoRoom(socket);
+            return OpenOutcome::NoRoom(socket);
         };
         self.lease.charge(FLOW_COST);
         let mut request = Vec::new();
         incoming.encode(&mut request);
-        let opened = Lane {
+        let opened = StreamKey {
             connection: on,
             stream,
         };
@@ -123,12 +124,12 @@ impl<S: Socket> Traffic<S> {
         connection.streams.insert(stream, key);
         self.want_outbound(key);
         self.connections.want_transmit(on);
-        Opening::Opened(name)
+        OpenOutcome::Opened(name)
     }
 
     /// Ends a flow that the client has not accepted in time.
     pub(crate) fn give_up_incoming(&mut self, now: Instant, key: FlowKey) {
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
         if entry.is_established() || !entry.is_incoming() {
@@ -141,9 +142,9 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Reports that the client permits more flows.
-    pub(crate) fn tell_of_room(&mut self, key: ConnectionKey) {
+    pub(crate) fn report_streams_available(&mut self, key: ConnectionKey) {
         if let Some(connection) = self.connections.get(key) {
-            self.events.push_back(Event::Room {
+            self.events.push_back(Event::StreamsAvailable {
                 connection: connection.id(),
             });
         }
@@ -152,12 +153,12 @@ impl<S: Socket> Traffic<S> {
 
 /// Flows of listeners: both sides.
 impl<S: Socket> Traffic<S> {
-    pub(crate) fn say(&mut self, id: ConnectionId, frame: &Frame) {
+    pub(crate) fn send_control_frame(&mut self, id: ConnectionId, frame: &Frame) {
         let key = self.connections.find(id);
         if let Some((key, connection)) =
             key.and_then(|key| Some((key, self.connections.get_mut(key)?)))
         {
-            connection.control.say(frame);
+            connection.control.send_frame(frame);
             self.connections.want_transmit(key);
         }
     }

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use quictun_flow::{
-    BadNumber, BondKey, ClientKey, ConnectionId, ConnectionKey, Flow, FlowKey, Inlet, NoStream,
-    ReadEnd, Socket, Stream as _,
+    BondKey, ClientKey, ConnectionId, ConnectionKey, Flow, FlowKey, Inlet, NoStream, ReadEnd,
+    ResumeError, Socket, Stream as _,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
-use quictun_wire::control::{FINISHED, Gone};
+use quictun_wire::control::{FINISHED, FlowEnd};
 use quictun_wire::moving::{MAX_MOVE_ACK_FRAME, Move, MoveAck};
 use quictun_wire::open::Decoded;
 
 use super::Traffic;
 use crate::connection::Connection;
-use crate::entries::{FlowEntry, Lane};
+use crate::entries::{FlowEntry, StreamKey};
 use crate::event::Event;
 use crate::quic_stream::stream_number;
 
@@ -23,7 +23,7 @@ pub(super) const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Moves: the client's part.
 impl<S: Socket> Traffic<S> {
     /// Moves flows of the bond that have no connection, or one that is to be left, to an existing connection.
-    pub(super) fn carry_on(&mut self, now: Instant, bond: BondKey) {
+    pub(super) fn move_bond_flows(&mut self, now: Instant, bond: BondKey) {
         if let Some(on) = self.usable_connection(bond) {
             self.move_flows(now, on);
         }
@@ -39,11 +39,11 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Moves flows of the bond of `left` to another connection, if `left` is to be left.
-    pub(crate) fn carry_on_elsewhere(&mut self, now: Instant, left: ConnectionKey) {
+    pub(crate) fn move_flows_away(&mut self, now: Instant, left: ConnectionKey) {
         let connection = self.connections.get(left);
         let left = connection.filter(|connection| connection.is_to_leave());
         if let Some(bond) = left.and_then(|connection| connection.bond) {
-            self.carry_on(now, bond);
+            self.move_bond_flows(now, bond);
         }
     }
 
@@ -60,11 +60,11 @@ impl<S: Socket> Traffic<S> {
         };
         let to_move = |&flow: &FlowKey| {
             let entry = self.flows.get(flow);
-            entry.is_some_and(|entry| match entry.lane() {
+            entry.is_some_and(|entry| match entry.stream_key() {
                 None => entry.detached().is_some(),
-                Some(lane) => {
-                    let carrier = self.connections.get(lane.connection);
-                    lane.connection != on
+                Some(stream_key) => {
+                    let carrier = self.connections.get(stream_key.connection);
+                    stream_key.connection != on
                         && carrier.is_none_or(Connection::is_to_leave)
                         && self.bond_to_wait_in(flow).is_some()
                 }
@@ -111,13 +111,13 @@ impl<S: Socket> Traffic<S> {
             flow.attach(header.into());
         }
         entry.begin_moving();
-        let lane = Lane {
+        let stream_key = StreamKey {
             connection: on,
             stream,
         };
-        if let Some(mut detached) = entry.attach(now, lane) {
+        if let Some(mut detached) = entry.attach(now, stream_key) {
             detached.release(&mut self.lease);
-            bonded_from(entry, detached.carried().connection);
+            bonded_from(entry, detached.carrier().connection);
         }
         connection.streams.insert(stream, key);
         self.note_attached(key);
@@ -132,7 +132,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Reads the server's answer to MOVE, and then the data after it.
     pub(super) fn read_move_answer(&mut self, now: Instant, key: FlowKey) {
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
         let Some(inlet) = entry.inlet_mut() else {
@@ -166,7 +166,7 @@ impl<S: Socket> Traffic<S> {
         let (id, to) = (entry.id(), connection.id());
         let from = entry.bonded.as_ref().and_then(|bonded| bonded.from);
         let without = without(entry, now);
-        let client = connection.carried(stream).client;
+        let client = connection.carrier(stream).client;
         self.events.push_back(Event::Moved {
             flow: id,
             from: from.unwrap_or(to),
@@ -177,7 +177,7 @@ impl<S: Socket> Traffic<S> {
         self.count_move(client, without);
         self.flows.set_deadline(key, None);
         if let ReadEnd::Reset(code) = end
-            && let Some((entry, connection, stream)) = self.carried(key)
+            && let Some((entry, connection, stream)) = self.attached(key)
             && let Some(flow) = entry.flow_mut()
         {
             flow.handle_reset(&mut connection.stream(stream), code);
@@ -230,33 +230,33 @@ impl<S: Socket> Traffic<S> {
         // The stream belongs to another flow, not to the one that was made for it.
         let inlet = self.flows.get_mut(key).and_then(FlowEntry::inlet_mut);
         let mut inlet = inlet.map(std::mem::take).unwrap_or_default();
-        let Some(lane) = self.take_flow(key).and_then(|entry| {
+        let Some(stream_key) = self.take_flow(key).and_then(|entry| {
             self.release_stream(now, &entry);
-            entry.lane()
+            entry.stream_key()
         }) else {
             return;
         };
         let moved = request.and_then(|(request, consumed)| {
             inlet.skip_header(consumed);
-            self.handle_move(now, lane, &request, inlet)
+            self.handle_move(now, stream_key, &request, inlet)
         });
         if let Err(code) = moved {
             self.totals.moves_refused += 1;
-            if let Some(connection) = self.connections.get_mut(lane.connection) {
-                connection.reset_stream(lane.stream, code);
+            if let Some(connection) = self.connections.get_mut(stream_key.connection) {
+                connection.reset_stream(stream_key.stream, code);
             }
         }
-        self.connections.want_transmit(lane.connection);
+        self.connections.want_transmit(stream_key.connection);
     }
 
     fn handle_move(
         &mut self,
         now: Instant,
-        lane: Lane,
+        stream_key: StreamKey,
         request: &Move,
         inlet: Inlet,
     ) -> Result<(), FlowCode> {
-        let connection = self.connections.get(lane.connection);
+        let connection = self.connections.get(stream_key.connection);
         let bond = connection.and_then(|connection| connection.bond);
         let bond = bond.ok_or(FlowCode::NoBond)?;
         let found = self.bonds.get(bond).ok_or(FlowCode::NoBond)?;
@@ -276,16 +276,16 @@ impl<S: Socket> Traffic<S> {
             .get_mut(bond)
             .is_some_and(|found| found.may_move(now))
         {
-            self.violate(now, lane.connection, "flows move too often");
+            self.violate(now, stream_key.connection, "flows move too often");
             return Err(FlowCode::Limit);
         }
-        if let Some(old) = entry.lane() {
+        if let Some(old) = entry.stream_key() {
             // Once `next` is sent, nothing from the old stream counts any more.
             self.leave_stream(now, key, bond, old);
         }
         let (entry, connection) = (
             self.flows.get_mut(key),
-            self.connections.get_mut(lane.connection),
+            self.connections.get_mut(stream_key.connection),
         );
         let (Some(entry), Some(connection)) = (entry, connection) else {
             let found = self.bonds.get(bond);
@@ -296,12 +296,12 @@ impl<S: Socket> Traffic<S> {
         let next = flow.next();
         match flow.resume(request.next, inlet) {
             Ok(()) => {}
-            Err(BadNumber::TooOld) => {
+            Err(ResumeError::TooOld) => {
                 self.give_up(now, key, FlowCode::TooOld);
                 return Err(FlowCode::TooOld);
             }
-            Err(BadNumber::NeverSent) => {
-                self.violate(now, lane.connection, "MOVE beyond what was sent");
+            Err(ResumeError::NeverSent) => {
+                self.violate(now, stream_key.connection, "MOVE beyond what was sent");
                 return Err(FlowCode::Internal);
             }
         }
@@ -315,19 +315,19 @@ impl<S: Socket> Traffic<S> {
             bonded.begin_leg(next);
         }
         let mut from = connection.id();
-        if let Some(mut detached) = entry.attach(now, lane) {
+        if let Some(mut detached) = entry.attach(now, stream_key) {
             detached.release(&mut self.lease);
-            from = detached.carried().connection;
+            from = detached.carrier().connection;
         }
-        connection.streams.insert(lane.stream, key);
-        connection.settle_debt(&mut self.lease);
+        connection.streams.insert(stream_key.stream, key);
+        connection.update_memory_charge(&mut self.lease);
         let without = without(entry, now);
-        let client = connection.carried(lane.stream).client;
+        let client = connection.carrier(stream_key.stream).client;
         self.events.push_back(Event::Moved {
             flow: entry.id(),
             from,
             connection: connection.id(),
-            stream_id: stream_number(lane.stream),
+            stream_id: stream_number(stream_key.stream),
             without,
         });
         self.count_move(client, without);
@@ -342,7 +342,12 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Handles flows of the bond that have ended at the client while they had no connection.
-    pub(super) fn handle_ended_flows(&mut self, now: Instant, key: ConnectionKey, ended: &[Gone]) {
+    pub(super) fn handle_ended_flows(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        ended: &[FlowEnd],
+    ) {
         let connection = self.connections.get(key);
         let Some(bond) = connection.and_then(|connection| connection.bond) else {
             return;
@@ -370,7 +375,7 @@ impl<S: Socket> Traffic<S> {
                 self.refuse_flow(now, flow, FlowCode::AppReset);
                 continue;
             }
-            if let Some((entry, connection, stream)) = self.carried(flow) {
+            if let Some((entry, connection, stream)) = self.attached(flow) {
                 let mut stream = connection.stream(stream);
                 // The message came beside the stream. The reset on the stream itself will not be read.
                 stream.stop(FlowCode::from_u64(gone.code).unwrap_or(FlowCode::AppReset));
@@ -391,15 +396,15 @@ fn bonded_from<S: Socket>(entry: &mut FlowEntry<S>, from: ConnectionId) {
     }
 }
 
-fn code_of(number: BadNumber) -> FlowCode {
+fn code_of(number: ResumeError) -> FlowCode {
     match number {
-        BadNumber::TooOld => FlowCode::TooOld,
-        BadNumber::NeverSent => FlowCode::Internal,
+        ResumeError::TooOld => FlowCode::TooOld,
+        ResumeError::NeverSent => FlowCode::Internal,
     }
 }
 
 /// Ends the stall of a flow that has moved. Returns how long the flow made no progress.
 fn without<S: Socket>(entry: &mut FlowEntry<S>, now: Instant) -> Duration {
     let bonded = entry.bonded.as_mut();
-    bonded.map_or(Duration::ZERO, |bonded| bonded.go_on(now))
+    bonded.map_or(Duration::ZERO, |bonded| bonded.resume(now))
 }

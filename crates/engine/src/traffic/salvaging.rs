@@ -11,11 +11,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Ending, Flow, FlowKey, LostStream, Phase, Socket};
+use quictun_flow::{Ending, Flow, FlowKey, FlowPhase, LostStream, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
-use super::moved::Moved;
+use super::byte_counters::TransferredBytes;
 
 impl<S: Socket> Traffic<S> {
     /// Reads the answer to a client's flow, and the data after it, from what a lost connection has delivered.
@@ -23,7 +23,7 @@ impl<S: Socket> Traffic<S> {
         let unanswered = self.flows.get(key).is_some_and(|entry| {
             matches!(
                 entry.phase,
-                Phase::Bridged {
+                FlowPhase::Bridged {
                     answered: false,
                     ..
                 }
@@ -37,11 +37,11 @@ impl<S: Socket> Traffic<S> {
     /// Handles the loss of a flow's connection. Returns whether the flow goes on without it. Call
     /// [`Traffic::read_last_answer`] first.
     pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey) -> bool {
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) = self.attached(key) else {
             return false;
         };
         let moving = entry.is_moving();
-        let Phase::Bridged {
+        let FlowPhase::Bridged {
             flow,
             answered: true,
         } = &mut entry.phase
@@ -64,8 +64,8 @@ impl<S: Socket> Traffic<S> {
             return false;
         }
         connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
-        let carried = connection.carried(stream);
-        entry.begin_salvage(now, carried);
+        let carrier = connection.carrier(stream);
+        entry.begin_salvage(now, carrier);
         self.pump_salvaged(now, key);
         self.flows.contains(key)
     }
@@ -103,14 +103,14 @@ impl<S: Socket> Traffic<S> {
         if now >= until {
             flow.abandon(&mut LostStream, FlowCode::ConnectionLost);
         }
-        let client = salvage.carried().client;
-        self.count_to_app(Moved::new((before, delivered), client, age));
+        let client = salvage.carrier().client;
+        self.count_to_app(TransferredBytes::new((before, delivered), client, age));
         self.flows.set_deadline(key, Some(until));
         self.settle_flow(now, key);
     }
 
     /// Handles the deadline of a bridged flow. Returns false if the flow waits only for its server's answer.
-    pub(super) fn look_again(&mut self, now: Instant, key: FlowKey) -> bool {
+    pub(super) fn handle_bridged_deadline(&mut self, now: Instant, key: FlowKey) -> bool {
         if self.expire_move(now, key) {
             return true;
         }

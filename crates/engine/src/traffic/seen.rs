@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Flow, FlowKey, Socket, Tell};
+use quictun_flow::{ConnectionKey, Flow, FlowKey, SeenTiming, Socket};
 
-use super::{Traffic, carried};
+use super::{Traffic, attached};
 use crate::entries::FlowEntry;
 use crate::quic_stream::stream_number;
 
@@ -23,7 +23,7 @@ impl<S: Socket> Traffic<S> {
     /// Records that bytes of a flow have arrived, and reports them to the peer now and then.
     pub(super) fn note_arrived(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) =
-            carried(&mut self.flows, &mut self.connections, key)
+            attached(&mut self.flows, &mut self.connections, key)
         else {
             return;
         };
@@ -35,22 +35,25 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         match bonded.note_arrived(next) {
-            Tell::Nothing => {}
-            Tell::Soon => connection.untold.push(now, key),
-            Tell::Now => connection.control.note_seen(stream_number(stream), next),
+            SeenTiming::Nothing => {}
+            SeenTiming::Soon => connection.pending_seen.push(now, key),
+            SeenTiming::Now => connection.control.note_seen(stream_number(stream), next),
         }
     }
 
     /// Reports received data to the peer of a connection that has not been reported yet.
-    pub(crate) fn tell_arrived(&mut self, on: ConnectionKey) {
+    pub(crate) fn send_pending_seen(&mut self, on: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(on) else {
             return;
         };
-        for key in connection.untold.take() {
+        for key in connection.pending_seen.take() {
             let Some(entry) = self.flows.get_mut(key) else {
                 continue;
             };
-            let Some(lane) = entry.lane().filter(|lane| lane.connection == on) else {
+            let Some(stream_key) = entry
+                .stream_key()
+                .filter(|stream_key| stream_key.connection == on)
+            else {
                 continue;
             };
             let next = entry.flow().map_or(0, Flow::next);
@@ -59,7 +62,7 @@ impl<S: Socket> Traffic<S> {
             {
                 connection
                     .control
-                    .note_seen(stream_number(lane.stream), next);
+                    .note_seen(stream_number(stream_key.stream), next);
             }
         }
         self.connections.want_transmit(on);
@@ -103,7 +106,7 @@ impl<S: Socket> Traffic<S> {
         let mut before = u64::MAX;
         while self.bonds.kept() > most && self.bonds.kept() < before {
             before = self.bonds.kept();
-            for key in self.bonds.greediest() {
+            for key in self.bonds.largest_retainers() {
                 if let Some(flow) = self.flows.get_mut(key).and_then(FlowEntry::flow_mut) {
                     flow.forget_retained();
                 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, FlowKey, Pumped, Socket};
+use quictun_flow::{ConnectionKey, FlowKey, Socket, ToTunnelStop};
 
-use super::moved::Moved;
-use super::{Traffic, carried};
+use super::byte_counters::TransferredBytes;
+use super::{Traffic, attached};
 use crate::connection::BATCH_MAX;
 use crate::datagrams::Datagrams;
 use crate::loss::LossReason;
@@ -14,8 +14,8 @@ use crate::report::Protocol;
 /// Limit for the bytes that one flow sends before the next one has its turn.
 const TURN: usize = 64 * 1024;
 
-enum Turn {
-    Next,
+enum FillStep {
+    NextFlow,
     Flush,
 }
 
@@ -36,7 +36,7 @@ impl<S: Socket> Traffic<S> {
                 self.count_batch(&datagrams);
                 return Some(datagrams);
             }
-            self.connections.rest();
+            self.connections.go_idle();
             self.forget_stranger(now, key);
         }
         None
@@ -98,8 +98,8 @@ impl<S: Socket> Traffic<S> {
                 break;
             }
             match self.fill_from_next(now, key, &mut allowance, most) {
-                Turn::Next => {}
-                Turn::Flush => break,
+                FillStep::NextFlow => {}
+                FillStep::Flush => break,
             }
         }
         let restrained = self.read_buffer.is_restrained();
@@ -128,27 +128,30 @@ impl<S: Socket> Traffic<S> {
         on: ConnectionKey,
         allowance: &mut usize,
         most: usize,
-    ) -> Turn {
+    ) -> FillStep {
         let Some(connection) = self.connections.get_mut(on) else {
-            return Turn::Flush;
+            return FillStep::Flush;
         };
         let compat = connection.speaks(Protocol::Compat);
         let Some(key) = connection.streams.outbound.pop_front() else {
-            return Turn::Flush;
+            return FillStep::Flush;
         };
         let Some(entry) = self.flows.get_mut(key) else {
-            return Turn::Next;
+            return FillStep::NextFlow;
         };
-        let Some(lane) = entry.lane().filter(|lane| lane.connection == on) else {
-            return Turn::Next;
+        let Some(stream_key) = entry
+            .stream_key()
+            .filter(|stream_key| stream_key.connection == on)
+        else {
+            return FillStep::NextFlow;
         };
         entry.dequeue();
-        if entry.is_resting() {
-            return Turn::Next;
+        if entry.is_paused_by_peer() {
+            return FillStep::NextFlow;
         }
         let early = entry.early_left(compat);
         let Some(flow) = entry.flow_mut() else {
-            return Turn::Next;
+            return FillStep::NextFlow;
         };
         // The original reads only the last piece of a token that arrives in several. With it, a token therefore travels
         // in a packet that carries nothing else.
@@ -156,7 +159,7 @@ impl<S: Socket> Traffic<S> {
         if alone && connection.sending.has_unsent() {
             entry.enqueue();
             connection.streams.outbound.push_front(key);
-            return Turn::Flush;
+            return FillStep::Flush;
         }
         let own = flow.prefix_left();
         let turn = if alone {
@@ -168,38 +171,42 @@ impl<S: Socket> Traffic<S> {
                 .min(early.min(rate).saturating_add(own))
         };
         let mut budget = turn;
-        let mut stream = connection.stream(lane.stream);
+        let mut stream = connection.stream(stream_key.stream);
         let before = flow.bytes_to_tunnel();
         let pumped = flow.pump_to_tunnel(&mut stream, &mut self.read_buffer, &mut budget);
         let sent = (before, flow.bytes_to_tunnel());
         let own = own - flow.prefix_left();
-        let moved = Moved::new(sent, connection.client(), entry.age(now));
+        let moved = TransferredBytes::new(sent, connection.client(), entry.age(now));
         let taken = turn - budget;
         let place = connection.streams.next_place();
-        entry.note_credit(taken, pumped == Pumped::Blocked, place);
+        entry.note_credit(taken, pumped == ToTunnelStop::Blocked, place);
         connection.sending.note_written(taken);
         connection.shaping.note_sent((taken - own) as u64);
         self.talk.note_moved(now, &mut entry.outbound, taken);
         *allowance = allowance.saturating_sub(taken);
         match pumped {
             // Bytes held back until the answer are requested again when it comes.
-            Pumped::Budget if entry.early_left(compat) == 0 => {}
-            Pumped::Budget => {
+            ToTunnelStop::Budget if entry.early_left(compat) == 0 => {}
+            ToTunnelStop::Budget => {
                 entry.enqueue();
                 connection.streams.outbound.push_back(key);
             }
-            Pumped::Blocked => connection.sending.note_blocked(),
-            Pumped::Starved => {}
-            Pumped::Ended => self.settle_flow(now, key),
+            ToTunnelStop::Blocked => connection.sending.note_blocked(),
+            ToTunnelStop::Starved => {}
+            ToTunnelStop::Ended => self.settle_flow(now, key),
         }
         self.count_to_tunnel(moved);
         self.note_kept(key);
         self.limit_kept();
-        if alone { Turn::Flush } else { Turn::Next }
+        if alone {
+            FillStep::Flush
+        } else {
+            FillStep::NextFlow
+        }
     }
 
     pub(crate) fn want_outbound(&mut self, key: FlowKey) {
-        if let Some((entry, connection, _)) = carried(&mut self.flows, &mut self.connections, key)
+        if let Some((entry, connection, _)) = attached(&mut self.flows, &mut self.connections, key)
             && entry.enqueue()
         {
             let own = entry.flow().is_some_and(|flow| flow.prefix_left() > 0);

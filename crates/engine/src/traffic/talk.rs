@@ -1,13 +1,13 @@
 //! Detects whether applications talk: they exchange messages and wait for answers, so that every millisecond counts.
 //!
 //! The opening of a connection or a flow counts as talk. A flow also talks while it moves little data at a time
-//! ([`Tally`]). While no flow talks, packets may be gathered.
+//! ([`MessageDetector`]). While no flow talks, packets may be gathered.
 
 use std::time::{Duration, Instant};
 
-use quictun_flow::Tally;
+use quictun_flow::MessageDetector;
 
-/// Length of a tally's span.
+/// Length of a detector's span.
 const SPAN: Duration = Duration::from_millis(100);
 
 /// Time after an opening during which messages are expected: a greeting, a request and its answer.
@@ -39,22 +39,27 @@ impl Talk {
         self.opened = Some(now);
     }
 
-    /// Records that `bytes` of a flow move, and counts them in its tally.
-    pub(crate) fn note_moved(&mut self, now: Instant, tally: &mut Tally, bytes: usize) {
+    /// Records that `bytes` of a flow move, and counts them in its detector.
+    pub(crate) fn note_moved(
+        &mut self,
+        now: Instant,
+        detector: &mut MessageDetector,
+        bytes: usize,
+    ) {
         if bytes == 0 {
             return;
         }
         let began = *self.began.get_or_insert(now);
         let spans = now.saturating_duration_since(began).as_millis() / SPAN.as_millis();
-        // Spans start at 1. A tally that has counted nothing stands at 0.
+        // Spans start at 1. A detector that has counted nothing stands at 0.
         let span = u32::try_from(spans).unwrap_or(u32::MAX).saturating_add(1);
-        if tally.add(span, bytes) {
+        if detector.add(span, bytes) {
             self.until = Some(now + MORE);
         }
     }
 
     /// Returns whether messages are expected.
-    pub(crate) fn goes_on(&self, now: Instant) -> bool {
+    pub(crate) fn expects_messages(&self, now: Instant) -> bool {
         let opening = OPENING.max(self.round_trip * OPENING_ROUND_TRIPS);
         let opens = |at| now.saturating_duration_since(at) < opening;
         self.opened.is_some_and(opens) || self.until.is_some_and(|until| now < until)
@@ -69,20 +74,20 @@ mod tests {
     /// expected at the end.
     fn after(bytes: usize, apart: Duration, lasts: Duration) -> bool {
         let begin = Instant::now();
-        let (mut talk, mut tally) = (Talk::default(), Tally::default());
+        let (mut talk, mut detector) = (Talk::default(), MessageDetector::default());
         talk.set_round_trip(Duration::from_millis(40));
         talk.note_opening(begin);
-        assert!(talk.goes_on(begin));
+        assert!(talk.expects_messages(begin));
         let mut now = begin;
         while now < begin + lasts {
             now += apart;
-            talk.note_moved(now, &mut tally, bytes);
+            talk.note_moved(now, &mut detector, bytes);
         }
-        talk.goes_on(now)
+        talk.expects_messages(now)
     }
 
     #[test]
-    fn keystrokes_are_talk_and_a_transfer_is_none() {
+    fn keystrokes_are_talk_and_a_transfer_is_not() {
         let ms = Duration::from_millis;
         assert!(after(1, ms(1), ms(5000)), "echoes without a pause");
         assert!(after(40, ms(300), ms(5000)), "typing");
@@ -92,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_is_none_once_it_has_opened() {
+    fn a_transfer_is_not_talk_once_it_has_opened() {
         let ms = Duration::from_millis;
         assert!(after(1400, ms(1), ms(480)));
         assert!(!after(1400, ms(1), ms(520)));
@@ -104,7 +109,7 @@ mod tests {
         let mut talk = Talk::default();
         talk.set_round_trip(Duration::from_millis(200));
         talk.note_opening(begin);
-        assert!(talk.goes_on(begin + Duration::from_millis(1900)));
-        assert!(!talk.goes_on(begin + Duration::from_millis(2100)));
+        assert!(talk.expects_messages(begin + Duration::from_millis(1900)));
+        assert!(!talk.expects_messages(begin + Duration::from_millis(2100)));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{BadNumber, ConnectionId, Flow, Socket};
+use quictun_flow::{ConnectionId, Flow, ResumeError, Socket};
 use quictun_wire::bond::BOND_ID_LEN;
 use quinn_proto::{ConnectionError, TransportError, TransportErrorCode};
 
@@ -14,7 +14,7 @@ use crate::loss::LossReason;
 
 /// Resources that an engine holds for flows. Leak checks compare it with its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Residue {
+pub struct FlowResources {
     /// Number of flows in any phase.
     pub flows: usize,
     /// Number of deadlines of flows.
@@ -39,7 +39,7 @@ pub struct Residue {
 
 /// Memory of an engine, in bytes. Tests compare what is charged with what is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
+pub struct MemoryUsage {
     /// Memory charged to the account of the process.
     pub charged: u64,
     /// Memory held, as far as the engine can count it: flows, received and unsent bytes, control frames, and streams
@@ -72,7 +72,7 @@ pub struct BondedFlow {
 
 impl<S: Socket> Engine<S> {
     /// Returns the memory that is charged and held at this moment.
-    pub fn holdings(&mut self) -> Holdings {
+    pub fn memory_usage(&mut self) -> MemoryUsage {
         let traffic = &mut self.traffic;
         let (connections, flows) = (&mut traffic.connections, &traffic.flows);
         let for_flows = flows
@@ -81,7 +81,7 @@ impl<S: Socket> Engine<S> {
         let for_flows: u64 = for_flows.sum();
         let for_connections = connections.iter_mut().map(Connection::held_for_itself);
         let for_connections: u64 = for_connections.sum();
-        Holdings {
+        MemoryUsage {
             charged: traffic.lease.charged(),
             held: traffic.read_buffer.kept() as u64 + for_flows + for_connections,
             connections: connections
@@ -125,7 +125,7 @@ impl<S: Socket> Engine<S> {
         bond: [u8; BOND_ID_LEN],
         number: u64,
         next: u64,
-    ) -> Option<Result<(), BadNumber>> {
+    ) -> Option<Result<(), ResumeError>> {
         let bonds = self
             .traffic
             .bonds
@@ -144,28 +144,28 @@ impl<S: Socket> Engine<S> {
     }
 
     /// Returns the resources that are held for flows at this moment.
-    pub fn residue(&mut self) -> Residue {
+    pub fn flow_resources(&mut self) -> FlowResources {
         let traffic = &mut self.traffic;
         let (connections, flows) = (&mut traffic.connections, &traffic.flows);
         let bridged = flows.iter().filter_map(|(_, entry)| entry.flow());
-        let mut residue = Residue {
+        let mut flow_resources = FlowResources {
             flows: flows.count(),
             deadlines: flows.deadlines(),
             buffered: bridged.map(|flow| flow.arrived().buffered()).sum(),
-            ..Residue::default()
+            ..FlowResources::default()
         };
         for connection in connections.iter_mut() {
-            connection.add_residue(&mut residue);
+            connection.add_resources(&mut flow_resources);
         }
-        residue
+        flow_resources
     }
 }
 
 /// Faults that tests inject.
 impl<S: Socket> Engine<S> {
     /// Server: refuses every later request for the present bonds. Their connections go on.
-    pub fn disown_bonds(&mut self) {
-        self.traffic.bonds.disown();
+    pub fn forget_bond_ids(&mut self) {
+        self.traffic.bonds.forget_ids();
     }
 
     /// Ends a connection as by an internal error of the library. The peer is told that it is closed, without a reason.

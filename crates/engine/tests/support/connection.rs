@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quinn_proto::{Dir, VarInt};
 
 use super::Connection;
-use crate::engine::check::Residue;
+use crate::engine::check::FlowResources;
 use crate::grants::{CONNECTION_COST, ENDED_COST};
 
 impl Connection {
@@ -26,22 +26,22 @@ impl Connection {
         CONNECTION_COST + self.control.received() + self.control.kept() + ended
     }
 
-    /// Adds the remains of flows to `residue`.
-    pub(crate) fn add_residue(&mut self, residue: &mut Residue) {
+    /// Adds the remains of flows to `flow_resources`.
+    pub(crate) fn add_resources(&mut self, flow_resources: &mut FlowResources) {
         let holding = self.credit.holding;
-        residue.streams += self.streams.len();
-        residue.parked += holding.parked;
-        residue.received += holding.held;
-        residue.queued += self.streams.outbound.len() + self.streams.inbound.len();
+        flow_resources.streams += self.streams.len();
+        flow_resources.parked += holding.parked;
+        flow_resources.received += holding.held;
+        flow_resources.queued += self.streams.outbound.len() + self.streams.inbound.len();
         if !self.quic.is_closed() {
             let control = self.control.streams();
             let server = self.quic.side().is_server();
             let streams = self.quic.streams();
-            residue.unacknowledged += streams.send_streams().saturating_sub(control);
+            flow_resources.unacknowledged += streams.send_streams().saturating_sub(control);
             let open = streams.remote_open_streams(Dir::Bi);
             let open = usize::try_from(open).unwrap_or(usize::MAX);
-            residue.peer_streams += open.saturating_sub(if server { control } else { 0 });
-            residue.unconfirmed += self.control.unconfirmed();
+            flow_resources.peer_streams += open.saturating_sub(if server { control } else { 0 });
+            flow_resources.unconfirmed += self.control.unconfirmed();
         }
     }
 }

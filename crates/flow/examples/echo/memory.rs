@@ -37,9 +37,9 @@ impl Socket for App {
     }
 
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
-        chunks
-            .iter()
-            .for_each(|chunk| self.received.extend_from_slice(chunk));
+        for chunk in chunks {
+            self.received.extend_from_slice(chunk);
+        }
         Ok(chunks.iter().map(|chunk| chunk.len()).sum())
     }
 
@@ -82,9 +82,9 @@ impl Stream for Echo {
 
     /// Returns everything that was written. That is always less than the maximum, which a QUIC library has to respect.
     fn read(&mut self, _: bool, _: usize, sink: &mut dyn FnMut(u64, Bytes)) -> ReadEnd {
-        self.chunks
-            .drain(..)
-            .for_each(|(offset, chunk)| sink(offset, chunk));
+        for (offset, chunk) in self.chunks.drain(..) {
+            sink(offset, chunk);
+        }
         if self.finished {
             ReadEnd::Finished
         } else {

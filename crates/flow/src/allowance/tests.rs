@@ -29,11 +29,11 @@ fn moved(meters: &mut [Meter], start: Instant, time: Duration) -> Vec<u64> {
 
 fn meters(count: usize, rate: u64, start: Instant) -> (Arc<Allowance>, Vec<Meter>) {
     let allowance = Arc::new(Allowance::new(start));
-    allowance.set(Limits {
+    allowance.set(AllowanceLimits {
         rate_up: Some(rate),
-        ..Limits::default()
+        ..AllowanceLimits::default()
     });
-    let meters = (0..count).map(|_| Meter::new(allowance.clone(), Way::Up));
+    let meters = (0..count).map(|_| Meter::new(allowance.clone(), FlowDirection::Up));
     let meters = meters.collect();
     (allowance, meters)
 }
@@ -56,7 +56,7 @@ fn rates_are_held_and_connections_have_equal_parts() {
 }
 
 #[test]
-fn who_was_idle_has_a_short_burst_and_who_comes_late_makes_up_for_it() {
+fn an_idle_client_has_a_short_burst_and_a_late_caller_catches_up() {
     let start = Instant::now();
     let (_, mut meters) = meters(1, 1_000_000, start);
     let mut burst = 0;
@@ -69,43 +69,43 @@ fn who_was_idle_has_a_short_burst_and_who_comes_late_makes_up_for_it() {
 }
 
 #[test]
-fn a_new_rate_holds_at_once_also_for_who_waits() {
+fn a_new_rate_applies_at_once_even_to_waiting_connections() {
     let start = Instant::now();
     let (allowance, mut meters) = meters(50, 1000, start);
     moved(&mut meters, start, SECOND);
     let wait = meters[49].poll(start + SECOND).expect_err("rate used up");
     assert!(wait > start + 10 * SECOND);
-    allowance.set(Limits {
+    allowance.set(AllowanceLimits {
         rate_up: Some(1_000_000),
-        ..Limits::default()
+        ..AllowanceLimits::default()
     });
     assert!(meters[49].poll(start + SECOND).is_ok());
-    allowance.set(Limits::default());
+    allowance.set(AllowanceLimits::default());
     assert_eq!(meters[1].poll(start + SECOND), Ok(u64::MAX));
 }
 
 #[test]
-fn no_more_may_go_than_the_quota_leaves() {
+fn a_transfer_is_limited_to_the_rest_of_the_quota() {
     let start = Instant::now();
     let (allowance, mut meters) = meters(1, 1_000_000, start);
     let now = start + SECOND;
-    let quota = |quota| Limits {
+    let quota = |quota| AllowanceLimits {
         rate_up: Some(1_000_000),
         quota: Some(quota),
-        ..Limits::default()
+        ..AllowanceLimits::default()
     };
     allowance.set(quota(1000));
     assert_eq!(meters[0].poll(now), Ok(1000));
     meters[0].spend(999);
-    allowance.note_moved(Way::Up, 999);
+    allowance.note_moved(FlowDirection::Up, 999);
     assert_eq!(meters[0].poll(now), Ok(1));
-    allowance.note_moved(Way::Down, 1);
+    allowance.note_moved(FlowDirection::Down, 1);
     assert!(meters[0].poll(now).is_err_and(|at| at > now));
     allowance.set(quota(1500));
     assert_eq!(meters[0].poll(now), Ok(500));
-    allowance.set(Limits {
+    allowance.set(AllowanceLimits {
         quota: Some(2000),
-        ..Limits::default()
+        ..AllowanceLimits::default()
     });
     assert_eq!(meters[0].poll(now), Ok(1000), "without a rate");
 }
@@ -115,9 +115,9 @@ fn flows_are_counted_up_to_their_number_and_not_beyond() {
     let allowance = Arc::new(Allowance::new(Instant::now()));
     let free: Vec<_> = (0..5).filter_map(|_| allowance.enter()).collect();
     assert_eq!(free.len(), 5, "without a limit");
-    allowance.set(Limits {
+    allowance.set(AllowanceLimits {
         flows: Some(6),
-        ..Limits::default()
+        ..AllowanceLimits::default()
     });
     let sixth = allowance.enter();
     assert!(sixth.is_some() && allowance.enter().is_none());
@@ -127,18 +127,18 @@ fn flows_are_counted_up_to_their_number_and_not_beyond() {
 }
 
 #[test]
-fn a_quota_is_used_up_by_both_ways_together_and_renewed() {
+fn both_directions_use_up_one_quota_and_it_is_renewed() {
     let allowance = Allowance::new(Instant::now());
-    allowance.note_moved(Way::Up, 60);
+    allowance.note_moved(FlowDirection::Up, 60);
     assert!(!allowance.is_used_up());
-    let limits = Limits {
+    let limits = AllowanceLimits {
         quota: Some(100),
-        ..Limits::default()
+        ..AllowanceLimits::default()
     };
     allowance.set(limits);
-    allowance.note_moved(Way::Down, 39);
+    allowance.note_moved(FlowDirection::Down, 39);
     assert!(!allowance.is_used_up());
-    allowance.note_moved(Way::Down, 1);
+    allowance.note_moved(FlowDirection::Down, 1);
     assert!(allowance.is_used_up());
     let before = allowance.renewals();
     allowance.set(limits);

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use quictun_wire::code::FlowCode;
 
 use super::Flow;
-use crate::close::{Direction, Ending};
+use crate::close::{DirectionState, Ending};
 use crate::inlet::Inlet;
 use crate::socket::Socket;
 use crate::stream::{NoStream, ReadEnd, Stream};
 
 /// The peer named a number from which the flow cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadNumber {
+pub enum ResumeError {
     /// Bytes from this number on are no longer kept.
     TooOld,
     /// Nothing with this number was ever sent.
@@ -30,8 +30,8 @@ impl<S: Socket> Flow<S> {
     }
 
     /// Stops keeping bytes: the flow then ends with its connection.
-    pub fn forgo(&mut self) {
-        self.to_tunnel.forgo();
+    pub fn stop_retaining(&mut self) {
+        self.to_tunnel.stop_retaining();
     }
 
     /// Drops the kept bytes that the stream was given. The flow can then move only once the peer has all of them.
@@ -52,7 +52,7 @@ impl<S: Socket> Flow<S> {
     /// Whether the flow can continue on another stream. A flow of which one direction was reset cannot.
     pub fn can_move(&self) -> bool {
         let ended = !matches!(self.ending, None | Some(Ending::Finished));
-        let cut = |direction| direction == Direction::Closed;
+        let cut = |direction| direction == DirectionState::Closed;
         self.to_tunnel.is_retaining()
             && !ended
             && !self.stopped
@@ -81,30 +81,31 @@ impl<S: Socket> Flow<S> {
     ///
     /// # Errors
     ///
-    /// [`BadNumber::NeverSent`] if nothing with that number was sent, [`BadNumber::TooOld`] if it is no longer kept.
-    pub fn check_next(&self, next: u64) -> Result<(), BadNumber> {
+    /// [`ResumeError::NeverSent`] if nothing with that number was sent, [`ResumeError::TooOld`] if it is no longer
+    /// kept.
+    pub fn check_next(&self, next: u64) -> Result<(), ResumeError> {
         if next > self.to_tunnel.sent() {
-            Err(BadNumber::NeverSent)
+            Err(ResumeError::NeverSent)
         } else if next < self.to_tunnel.oldest() {
-            Err(BadNumber::TooOld)
+            Err(ResumeError::TooOld)
         } else {
             Ok(())
         }
     }
 
     /// Whether the present stream has not ended, even if both directions of the flow have.
-    pub fn owes_stream(&self) -> bool {
-        self.to_tunnel.is_owed() || self.to_app.inlet.is_spent()
+    pub fn has_open_stream(&self) -> bool {
+        self.to_tunnel.is_owed() || self.to_app.inlet.is_drain_only()
     }
 
     /// Notes that the peer has everything before the number `next`, and drops what was kept of it.
     ///
     /// # Errors
     ///
-    /// [`BadNumber::NeverSent`] if `next` is beyond everything that was sent.
-    pub fn handle_seen(&mut self, next: u64) -> Result<(), BadNumber> {
+    /// [`ResumeError::NeverSent`] if `next` is beyond everything that was sent.
+    pub fn handle_seen(&mut self, next: u64) -> Result<(), ResumeError> {
         if next > self.to_tunnel.sent() {
-            return Err(BadNumber::NeverSent);
+            return Err(ResumeError::NeverSent);
         }
         self.to_tunnel.release(next);
         Ok(())
@@ -138,10 +139,10 @@ impl<S: Socket> Flow<S> {
     /// # Errors
     ///
     /// As for [`Flow::check_next`]. The flow is unchanged then.
-    pub fn resume(&mut self, next: u64, leg: Inlet) -> Result<(), BadNumber> {
+    pub fn resume(&mut self, next: u64, leg: Inlet) -> Result<(), ResumeError> {
         self.check_next(next)?;
         self.to_tunnel.resume(next);
-        self.to_app.inlet.go_on(leg);
+        self.to_app.inlet.resume(leg);
         Ok(())
     }
 }

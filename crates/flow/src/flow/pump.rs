@@ -6,14 +6,14 @@ use bytes::Bytes;
 use quictun_wire::code::FlowCode;
 
 use super::Flow;
-use crate::close::{Direction, Ending};
+use crate::close::{DirectionState, Ending};
 use crate::heads::extend_head;
 use crate::read_buffer::ReadBuffer;
 use crate::ready::WRITE_CHUNKS;
 use crate::socket::Socket;
 use crate::stream::{ReadEnd, Stream, WriteEnd};
-use crate::to_app::Drained;
-use crate::to_tunnel::Pumped;
+use crate::to_app::ToAppStop;
+use crate::to_tunnel::ToTunnelStop;
 
 /// Smallest read from an application. Reading only what the window allows at the moment would cost a system call per
 /// acknowledgement. Bytes beyond the window wait in `pending`.
@@ -27,16 +27,16 @@ impl<S: Socket> Flow<S> {
         stream: &mut T,
         buffer: &mut ReadBuffer,
         budget: &mut usize,
-    ) -> Pumped {
+    ) -> ToTunnelStop {
         loop {
             if !self.to_tunnel.is_owed() {
-                return Pumped::Ended;
+                return ToTunnelStop::Ended;
             }
             if self.to_tunnel.is_waiting() {
-                return Pumped::Blocked;
+                return ToTunnelStop::Blocked;
             }
             if *budget == 0 {
-                return Pumped::Budget;
+                return ToTunnelStop::Budget;
             }
             if self.to_tunnel.is_written()
                 && let Some(stopped) = self.read_app(stream, buffer, *budget)
@@ -45,7 +45,7 @@ impl<S: Socket> Flow<S> {
             }
             match self.to_tunnel.write(stream, budget) {
                 WriteEnd::Taken => {}
-                WriteEnd::Blocked => return Pumped::Blocked,
+                WriteEnd::Blocked => return ToTunnelStop::Blocked,
                 WriteEnd::Stopped(code) => self.handle_stopped(stream, code),
                 WriteEnd::Gone => self.handle_socket_error(stream),
             }
@@ -58,23 +58,23 @@ impl<S: Socket> Flow<S> {
         stream: &mut T,
         buffer: &mut ReadBuffer,
         budget: usize,
-    ) -> Option<Pumped> {
-        if self.to_tunnel.direction == Direction::Finished {
+    ) -> Option<ToTunnelStop> {
+        if self.to_tunnel.direction == DirectionState::Finished {
             // The FIN was sent on an earlier stream, and the peer has not received it.
             self.to_tunnel.finish(stream);
-            return Some(Pumped::Ended);
+            return Some(ToTunnelStop::Ended);
         }
         if !self.to_tunnel.readable {
-            return Some(Pumped::Starved);
+            return Some(ToTunnelStop::Starved);
         }
         if buffer.is_restrained() && stream.write(&mut Bytes::new()) == WriteEnd::Blocked {
-            return Some(Pumped::Blocked);
+            return Some(ToTunnelStop::Blocked);
         }
         match buffer.read_from(&mut self.socket, budget.max(READ_MIN)) {
             Ok(chunk) if chunk.is_empty() => {
                 self.to_tunnel.finish(stream);
                 self.settle(Ending::Finished);
-                Some(Pumped::Ended)
+                Some(ToTunnelStop::Ended)
             }
             Ok(chunk) => {
                 if let Some(heads) = &mut self.heads {
@@ -85,11 +85,11 @@ impl<S: Socket> Flow<S> {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.to_tunnel.readable = false;
-                Some(Pumped::Starved)
+                Some(ToTunnelStop::Starved)
             }
             Err(_) => {
                 self.handle_socket_error(stream);
-                Some(Pumped::Ended)
+                Some(ToTunnelStop::Ended)
             }
         }
     }
@@ -98,62 +98,62 @@ impl<S: Socket> Flow<S> {
 /// From the stream to the application.
 impl<S: Socket> Flow<S> {
     /// Moves everything that has arrived from the stream to the application.
-    pub fn pump_to_app<T: Stream>(&mut self, stream: &mut T) -> Drained {
+    pub fn pump_to_app<T: Stream>(&mut self, stream: &mut T) -> ToAppStop {
         let mut any = u64::MAX;
         self.pump_to_app_within(stream, &mut any)
     }
 
     /// Like [`Flow::pump_to_app`], but moves at most `budget` bytes and subtracts them from `budget`.
-    pub fn pump_to_app_within<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) -> Drained {
+    pub fn pump_to_app_within<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) -> ToAppStop {
         self.to_app.shaped = *budget == 0;
         let drained = self.drain(stream, budget);
-        self.to_app.shaped = drained == Drained::Budget;
+        self.to_app.shaped = drained == ToAppStop::Budget;
         drained
     }
 
-    fn drain<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) -> Drained {
+    fn drain<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) -> ToAppStop {
         let mut exhausted = false;
-        if self.to_app.inlet.is_spent() {
+        if self.to_app.inlet.is_drain_only() {
             self.to_app.inlet.take_in(stream, usize::MAX);
         }
         loop {
-            if self.to_app.direction != Direction::Open {
-                return Drained::Ended;
+            if self.to_app.direction != DirectionState::Open {
+                return ToAppStop::Ended;
             }
             while !exhausted && !self.to_app.inlet.is_whole() {
-                let appetite = self.to_app.appetite();
-                if appetite == 0 {
+                let read_budget = self.to_app.read_budget();
+                if read_budget == 0 {
                     break;
                 }
-                match self.to_app.inlet.take_in(stream, appetite) {
+                match self.to_app.inlet.take_in(stream, read_budget) {
                     ReadEnd::More | ReadEnd::Finished => {}
                     ReadEnd::Blocked => exhausted = true,
-                    ReadEnd::Reset(code) if self.is_left(code) => return Drained::Left,
+                    ReadEnd::Reset(code) if self.is_left(code) => return ToAppStop::Left,
                     ReadEnd::Reset(code) => {
                         self.handle_reset(stream, code);
-                        return Drained::Ended;
+                        return ToAppStop::Ended;
                     }
                     ReadEnd::Gone => {
                         self.abandon(stream, FlowCode::Internal);
-                        return Drained::Ended;
+                        return ToAppStop::Ended;
                     }
                 }
             }
             if self.to_app.inlet.ready() == 0 {
                 if !self.to_app.inlet.is_whole() {
-                    return Drained::Starved;
+                    return ToAppStop::Starved;
                 }
                 self.finish_app(stream);
-                return Drained::Ended;
+                return ToAppStop::Ended;
             }
             if !self.to_app.writable {
                 self.to_app.inlet.compact();
-                return Drained::AppBlocked;
+                return ToAppStop::AppBlocked;
             }
             if *budget == 0 {
                 if self.to_app.shaped {
                     self.to_app.inlet.compact();
-                    return Drained::Budget;
+                    return ToAppStop::Budget;
                 }
                 // Take everything from the stream first, as for an application that does not read.
                 self.to_app.shaped = true;
@@ -192,7 +192,7 @@ impl<S: Socket> Flow<S> {
     /// All bytes are written to the application: passes on the FIN.
     fn finish_app<T: Stream>(&mut self, stream: &mut T) {
         if self.stopped && self.lost.is_none() {
-            self.to_app.direction = Direction::Finished;
+            self.to_app.direction = DirectionState::Finished;
             self.part(Ending::PeerReset(None));
             return;
         }
@@ -200,7 +200,7 @@ impl<S: Socket> Flow<S> {
             self.handle_socket_error(stream);
             return;
         }
-        self.to_app.direction = Direction::Finished;
+        self.to_app.direction = DirectionState::Finished;
         match self.lost {
             Some(code) if self.stopped => self.part(Ending::Abandoned(code)),
             _ => self.settle(Ending::Finished),

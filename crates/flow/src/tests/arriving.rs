@@ -4,10 +4,10 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::{Bridge, text};
-use crate::{Drained, ReadEnd};
+use crate::{ReadEnd, ToAppStop};
 
 #[test]
-fn the_header_is_taken_off_the_front_and_what_follows_is_the_applications() {
+fn the_header_is_removed_and_the_application_gets_the_rest() {
     let mut bridge = Bridge::new();
     for (offset, bytes) in [(0, &b"HEA"[..]), (3, b"DERso"), (12, b"end")] {
         let bytes = Bytes::copy_from_slice(bytes);
@@ -20,7 +20,7 @@ fn the_header_is_taken_off_the_front_and_what_follows_is_the_applications() {
         (b"HEAD".to_vec(), b"HEADERso".to_vec())
     );
     inlet.skip_header(6);
-    assert_eq!(bridge.arrives(8, b" far"), Drained::Starved);
+    assert_eq!(bridge.arrives(8, b" far"), ToAppStop::Starved);
     assert_eq!(bridge.app.borrow().received, b"so farend");
     assert_eq!(bridge.flow.arrived().end(), None);
     bridge.fin_arrives(15);
@@ -55,7 +55,7 @@ fn an_application_that_takes_little_at_a_time_gets_every_byte_once() {
 }
 
 #[test]
-fn of_a_blocked_application_nothing_is_left_in_the_library() {
+fn no_data_of_a_blocked_application_stays_in_the_library() {
     let mut bridge = Bridge::new();
     bridge.has_room(0);
     for index in (0..700).rev() {
@@ -72,7 +72,7 @@ fn of_a_blocked_application_nothing_is_left_in_the_library() {
 }
 
 #[test]
-fn what_is_held_counts_with_what_keeping_it_costs() {
+fn held_data_counts_with_its_overhead() {
     let mut bridge = Bridge::new();
     for index in 0..1000 {
         bridge.arrives(1 + 2 * index, b"x");
@@ -92,7 +92,7 @@ fn what_is_held_counts_with_what_keeping_it_costs() {
 
 // A small piece of a large packet does not keep the packet in memory.
 #[test]
-fn pieces_that_have_to_wait_are_copied_where_they_are_small() {
+fn small_pieces_that_wait_are_copied() {
     for (waits, length, packet_max, copied) in [
         ("behind a gap", 1023, 1500, true),
         ("behind a gap", 59_000, 60_000, true),

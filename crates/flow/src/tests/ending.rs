@@ -3,7 +3,7 @@
 use quictun_wire::code::FlowCode;
 
 use super::Bridge;
-use crate::{Drained, Ending, Pumped};
+use crate::{Ending, ToAppStop, ToTunnelStop};
 
 // PROTOCOL CLOSE-1.
 #[test]
@@ -11,13 +11,13 @@ fn the_fin_of_an_application_finishes_the_stream_and_nothing_else() {
     let mut bridge = Bridge::new();
     bridge.app_sends(b"question");
     bridge.app_sends(b"");
-    assert_eq!(bridge.pump_out(1000), Pumped::Ended);
+    assert_eq!(bridge.pump_out(1000), ToTunnelStop::Ended);
     assert_eq!(bridge.stream.sent, b"question");
     assert!(bridge.stream.fin_sent && bridge.stream.stop_sent.is_none());
     assert_eq!(bridge.flow.ending(), None);
-    assert_eq!(bridge.arrives(0, b"answer"), Drained::Starved);
+    assert_eq!(bridge.arrives(0, b"answer"), ToAppStop::Starved);
     assert_eq!(bridge.app.borrow().received, b"answer");
-    assert_eq!(bridge.fin_arrives(6), Drained::Ended);
+    assert_eq!(bridge.fin_arrives(6), ToAppStop::Ended);
     assert_eq!(bridge.flow.ending(), Some(Ending::Finished));
     assert!(!bridge.app.borrow().aborted);
 }
@@ -28,13 +28,13 @@ fn a_received_fin_is_passed_on_after_the_last_byte_and_reading_goes_on() {
     let mut bridge = Bridge::new();
     bridge.app.borrow_mut().room = 3;
     bridge.stream.fin_at = Some(6);
-    assert_eq!(bridge.arrives(0, b"answer"), Drained::AppBlocked);
+    assert_eq!(bridge.arrives(0, b"answer"), ToAppStop::AppBlocked);
     assert!(!bridge.app.borrow().finished, "bytes are still to come");
-    assert_eq!(bridge.has_room(100), Drained::Ended);
+    assert_eq!(bridge.has_room(100), ToAppStop::Ended);
     assert_eq!(bridge.app.borrow().received, b"answer");
     assert!(bridge.app.borrow().finished && bridge.flow.ending().is_none());
     bridge.app_sends(b"more");
-    assert_eq!(bridge.pump_out(1000), Pumped::Starved);
+    assert_eq!(bridge.pump_out(1000), ToTunnelStop::Starved);
     assert_eq!(bridge.stream.sent, b"more");
 }
 

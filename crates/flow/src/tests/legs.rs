@@ -7,8 +7,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{App, FakeSocket, FakeStream, text};
-use crate::{BadNumber, Ending, Flow, Inlet, NoStream, ReadBuffer};
+use super::{FakeApp, FakeSocket, FakeStream, text};
+use crate::{Ending, Flow, Inlet, NoStream, ReadBuffer, ResumeError};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -18,7 +18,7 @@ const HEADER: usize = 3;
 
 /// An event at one of the two ends. The first `usize`, or `at`, names the end: 0 or 1.
 #[derive(Clone, Debug)]
-enum Step {
+enum TestEvent {
     /// The application sends this many bytes.
     Sends(usize, usize),
     /// The application ends its direction.
@@ -41,31 +41,31 @@ enum Step {
     Forgets(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn event() -> impl Strategy<Value = TestEvent> {
     let end = 0..2usize;
     let count = prop_oneof![0..10usize, 0..300usize, Just(100_000)];
     prop_oneof![
-        4 => (end.clone(), 1..400usize).prop_map(|(at, count)| Step::Sends(at, count)),
-        1 => end.clone().prop_map(Step::Ends),
-        2 => (end.clone(), count.clone()).prop_map(|(at, count)| Step::HasRoom(at, count)),
-        3 => (end.clone(), count.clone()).prop_map(|(at, count)| Step::Credit(at, count)),
-        5 => (end.clone(), count.clone()).prop_map(|(at, count)| Step::PumpsOut(at, count)),
+        4 => (end.clone(), 1..400usize).prop_map(|(at, count)| TestEvent::Sends(at, count)),
+        1 => end.clone().prop_map(TestEvent::Ends),
+        2 => (end.clone(), count.clone()).prop_map(|(at, count)| TestEvent::HasRoom(at, count)),
+        3 => (end.clone(), count.clone()).prop_map(|(at, count)| TestEvent::Credit(at, count)),
+        5 => (end.clone(), count.clone()).prop_map(|(at, count)| TestEvent::PumpsOut(at, count)),
         8 => (end.clone(), count, any::<bool>())
-            .prop_map(|(at, count, late)| Step::Arrives { at, count, late }),
-        3 => end.clone().prop_map(Step::Tells),
-        2 => end.clone().prop_map(Step::Loses),
-        2 => Just(Step::Moves),
+            .prop_map(|(at, count, late)| TestEvent::Arrives { at, count, late }),
+        3 => end.clone().prop_map(TestEvent::Tells),
+        2 => end.clone().prop_map(TestEvent::Loses),
+        2 => Just(TestEvent::Moves),
     ]
 }
 
-fn rare_step() -> impl Strategy<Value = Step> {
-    prop_oneof![20 => step(), 1 => (0..2usize).prop_map(Step::Forgets)]
+fn rare_event() -> impl Strategy<Value = TestEvent> {
+    prop_oneof![20 => event(), 1 => (0..2usize).prop_map(TestEvent::Forgets)]
 }
 
 /// One end of the flow.
-struct End {
+struct TestEnd {
     flow: Flow<FakeSocket>,
-    app: Rc<RefCell<App>>,
+    app: Rc<RefCell<FakeApp>>,
     buffer: ReadBuffer,
     /// Number of bytes that the application has sent; `ended` says whether it has ended its direction.
     sends: usize,
@@ -91,8 +91,8 @@ struct Leg {
     answers: u64,
 }
 
-struct Bridge {
-    ends: [End; 2],
+struct MovingFlow {
+    ends: [TestEnd; 2],
     legs: Vec<Leg>,
     /// The last leg on which the server was.
     served: usize,
@@ -100,12 +100,12 @@ struct Bridge {
     refused: bool,
 }
 
-impl End {
+impl TestEnd {
     fn new() -> Self {
-        let app = App {
+        let app = FakeApp {
             room: 500,
             call_max: usize::MAX,
-            ..App::default()
+            ..FakeApp::default()
         };
         let app = Rc::new(RefCell::new(app));
         let mut flow = Flow::new(FakeSocket(app.clone()), Inlet::new());
@@ -168,19 +168,19 @@ impl Leg {
     }
 }
 
-impl Bridge {
+impl MovingFlow {
     fn new() -> Self {
         Self {
-            ends: [End::new(), End::new()],
+            ends: [TestEnd::new(), TestEnd::new()],
             legs: vec![Leg::new()],
             served: 0,
             refused: false,
         }
     }
 
-    fn take(&mut self, step: &Step) {
-        match *step {
-            Step::Sends(at, count) => {
+    fn take(&mut self, event: &TestEvent) {
+        match *event {
+            TestEvent::Sends(at, count) => {
                 let end = &mut self.ends[at];
                 if !end.ended {
                     let bytes = text(end.sends + count).split_off(end.sends);
@@ -189,29 +189,29 @@ impl Bridge {
                     end.flow.handle_socket_ready(true, false);
                 }
             }
-            Step::Ends(at) => {
+            TestEvent::Ends(at) => {
                 let end = &mut self.ends[at];
                 if !std::mem::replace(&mut end.ended, true) {
                     end.app.borrow_mut().sends.push_back(Vec::new());
                     end.flow.handle_socket_ready(true, false);
                 }
             }
-            Step::HasRoom(at, count) => {
+            TestEvent::HasRoom(at, count) => {
                 self.ends[at].app.borrow_mut().room += count;
                 self.ends[at].flow.handle_socket_ready(false, true);
                 self.pump_in(at);
             }
-            Step::Credit(at, count) => {
+            TestEvent::Credit(at, count) => {
                 if let Some(on) = self.ends[at].on {
                     self.legs[on].streams[at].credit += count;
                 }
             }
-            Step::PumpsOut(at, count) => self.pump_out(at, count),
-            Step::Arrives { at, count, late } => self.arrives(at, count, late),
-            Step::Tells(at) => self.tells(at),
-            Step::Loses(at) => self.loses(at),
-            Step::Moves => self.moves(),
-            Step::Forgets(at) => {
+            TestEvent::PumpsOut(at, count) => self.pump_out(at, count),
+            TestEvent::Arrives { at, count, late } => self.arrives(at, count, late),
+            TestEvent::Tells(at) => self.tells(at),
+            TestEvent::Loses(at) => self.loses(at),
+            TestEvent::Moves => self.moves(),
+            TestEvent::Forgets(at) => {
                 self.ends[at].flow.forget_retained();
                 self.ends[at].forgot = true;
             }
@@ -320,7 +320,7 @@ impl Bridge {
         match server.flow.resume(leg.asks, inlet) {
             Ok(()) => {}
             Err(bad) => {
-                assert!(bad == BadNumber::TooOld && server.forgot, "{bad:?}");
+                assert!(bad == ResumeError::TooOld && server.forgot, "{bad:?}");
                 return self.refused = true;
             }
         }
@@ -341,7 +341,7 @@ impl Bridge {
                 self.pump_in(CLIENT);
             }
             Err(bad) => {
-                assert!(bad == BadNumber::TooOld && client.forgot, "{bad:?}");
+                assert!(bad == ResumeError::TooOld && client.forgot, "{bad:?}");
                 self.refused = true;
             }
         }
@@ -374,7 +374,7 @@ impl Bridge {
             assert!(here.told <= next);
             let kept = there.flow.check_next(next);
             assert!(
-                kept == Ok(()) || there.forgot && kept == Err(BadNumber::TooOld),
+                kept == Ok(()) || there.forgot && kept == Err(ResumeError::TooOld),
                 "{kept:?}"
             );
             // Nothing is kept that the other end has confirmed, and nothing that was not sent.
@@ -387,22 +387,22 @@ impl Bridge {
 
     /// Gives both ends room and lets everything arrive. Lost data is sent again on another stream.
     fn settle(&mut self) {
-        self.take(&Step::Ends(CLIENT));
-        self.take(&Step::Ends(SERVER));
+        self.take(&TestEvent::Ends(CLIENT));
+        self.take(&TestEvent::Ends(SERVER));
         self.moves();
         for _ in 0..40 {
             for at in [CLIENT, SERVER] {
-                for step in [
-                    Step::HasRoom(at, 100_000),
-                    Step::Credit(at, 100_000),
-                    Step::PumpsOut(at, 100_000),
-                    Step::Arrives {
+                for event in [
+                    TestEvent::HasRoom(at, 100_000),
+                    TestEvent::Credit(at, 100_000),
+                    TestEvent::PumpsOut(at, 100_000),
+                    TestEvent::Arrives {
                         at: 1 - at,
                         count: 100_001,
                         late: false,
                     },
                 ] {
-                    self.take(&step);
+                    self.take(&event);
                     if self.refused {
                         return;
                     }
@@ -432,14 +432,14 @@ impl Bridge {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// As long as neither end has dropped kept bytes, the flow continues after any sequence of steps.
+    /// As long as neither end has dropped kept bytes, the flow continues after any sequence of events.
     #[test]
     fn a_flow_loses_nothing_on_its_way_over_many_streams(
-        steps in proptest::collection::vec(step(), 1..120),
+        events in proptest::collection::vec(event(), 1..120),
     ) {
-        let mut bridge = Bridge::new();
-        for step in &steps {
-            bridge.take(step);
+        let mut bridge = MovingFlow::new();
+        for event in &events {
+            bridge.take(event);
             bridge.check();
         }
         bridge.settle();
@@ -450,14 +450,14 @@ proptest! {
     /// If data was dropped that the other end lacks, the move is refused. Nothing is skipped.
     #[test]
     fn a_flow_that_has_dropped_too_much_is_refused_and_skips_nothing(
-        steps in proptest::collection::vec(rare_step(), 1..120),
+        events in proptest::collection::vec(rare_event(), 1..120),
     ) {
-        let mut bridge = Bridge::new();
-        for step in &steps {
+        let mut bridge = MovingFlow::new();
+        for event in &events {
             if bridge.refused {
                 break;
             }
-            bridge.take(step);
+            bridge.take(event);
             bridge.check();
         }
         if !bridge.refused {

@@ -3,7 +3,7 @@
 use quictun_wire::code::FlowCode;
 
 use super::Bridge;
-use crate::{Drained, Ending, LostStream};
+use crate::{Ending, LostStream, ToAppStop};
 
 #[test]
 fn a_lost_connection_aborts_the_application_and_touches_no_stream() {
@@ -24,7 +24,7 @@ fn a_lost_connection_aborts_the_application_and_touches_no_stream() {
 
 // PROTOCOL CLOSE-12.
 #[test]
-fn what_has_arrived_whole_is_delivered_whole_after_the_connection_is_lost() {
+fn complete_data_is_delivered_after_the_connection_is_lost() {
     for finished in [false, true] {
         let mut bridge = Bridge::new();
         bridge.app.borrow_mut().room = 3;
@@ -40,7 +40,7 @@ fn what_has_arrived_whole_is_delivered_whole_after_the_connection_is_lost() {
         bridge.app.borrow_mut().room = 100;
         bridge.app.borrow_mut().unsent = true;
         bridge.flow.handle_socket_ready(true, true);
-        assert_eq!(bridge.flow.pump_to_app(&mut LostStream), Drained::Ended);
+        assert_eq!(bridge.flow.pump_to_app(&mut LostStream), ToAppStop::Ended);
         assert_eq!(bridge.app.borrow().received, b"all of it");
         assert!(bridge.app.borrow().finished && !bridge.app.borrow().aborted);
         // If both directions have ended, nothing is cut. Otherwise the application is reset, but only once a reset
@@ -61,7 +61,7 @@ fn what_has_arrived_whole_is_delivered_whole_after_the_connection_is_lost() {
 
 // PROTOCOL CLOSE-12: every byte up to the FIN must have arrived.
 #[test]
-fn where_a_byte_is_missing_a_lost_connection_is_a_reset() {
+fn a_lost_connection_is_a_reset_if_a_byte_is_missing() {
     let arrivals: [&dyn Fn(&mut Bridge); 3] = [
         &|bridge| bridge.stream.fin_at = Some(9),
         &|bridge| {
@@ -83,7 +83,7 @@ fn where_a_byte_is_missing_a_lost_connection_is_a_reset() {
 
 // PROTOCOL CLOSE-5, CLOSE-12.
 #[test]
-fn an_abort_waits_until_the_socket_has_sent_what_it_holds() {
+fn an_abort_waits_until_the_socket_has_sent_its_data() {
     let mut bridge = Bridge::new();
     bridge.arrives(0, b"answer");
     bridge.fin_arrives(6);

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use super::{Bridge, FakeSocket, text};
-use crate::{HEAD_LEN, Pumped, ReadBuffer};
+use crate::{HEAD_LEN, ReadBuffer, ToTunnelStop};
 
 #[test]
-fn what_is_kept_for_sending_counts_until_its_last_part_is_gone() {
+fn data_kept_for_sending_counts_until_its_last_part_is_gone() {
     let mut bridge = Bridge::new();
     bridge.app_sends(&text(20_000));
     let mut buffer = ReadBuffer::default();
@@ -26,46 +26,46 @@ fn what_is_kept_for_sending_counts_until_its_last_part_is_gone() {
 
 // PROTOCOL MEMORY-1.
 #[test]
-fn where_memory_is_scarce_nothing_is_read_that_the_peer_gives_no_credit_for() {
+fn if_memory_is_scarce_no_data_is_read_beyond_the_peers_credit() {
     let mut bridge = Bridge::new();
     bridge.buffer.set_max(Some(4096));
     bridge.app_sends(&text(20_000));
     bridge.stream.credit = 0;
-    assert_eq!(bridge.pump_out(65_536), Pumped::Blocked);
+    assert_eq!(bridge.pump_out(65_536), ToTunnelStop::Blocked);
     assert_eq!(bridge.buffer.kept(), 0, "the application keeps the bytes");
     bridge.stream.credit = 1;
-    assert_eq!(bridge.pump_out(65_536), Pumped::Blocked);
+    assert_eq!(bridge.pump_out(65_536), ToTunnelStop::Blocked);
     assert!((1..4500).contains(&bridge.buffer.kept()));
     bridge.stream.credit = usize::MAX;
     bridge.buffer.set_max(None);
-    assert_eq!(bridge.pump_out(65_536), Pumped::Starved);
+    assert_eq!(bridge.pump_out(65_536), ToTunnelStop::Starved);
     assert_eq!(bridge.stream.sent, text(20_000));
 }
 
 #[test]
-fn what_flow_control_does_not_take_goes_later_and_the_budget_holds() {
+fn bytes_beyond_flow_control_go_later_and_the_budget_holds() {
     let mut bridge = Bridge::new();
     let bytes = text(100_000);
     bridge.flow.send_first(Bytes::from_static(b"prefix"));
     bridge.app_sends(&bytes);
     bridge.app_sends(b"");
     bridge.stream.credit = 4;
-    assert_eq!(bridge.pump_out(1000), Pumped::Blocked);
+    assert_eq!(bridge.pump_out(1000), ToTunnelStop::Blocked);
     assert_eq!(
         (bridge.flow.prefix_left(), bridge.flow.bytes_to_tunnel()),
         (2, 0)
     );
     bridge.stream.credit = 40_000;
-    assert_eq!(bridge.pump_out(2), Pumped::Budget);
+    assert_eq!(bridge.pump_out(2), ToTunnelStop::Budget);
     assert_eq!(
         (bridge.flow.prefix_left(), bridge.flow.bytes_to_tunnel()),
         (0, 0)
     );
-    assert_eq!(bridge.pump_out(1000), Pumped::Budget);
+    assert_eq!(bridge.pump_out(1000), ToTunnelStop::Budget);
     assert_eq!(bridge.flow.bytes_to_tunnel(), 1000);
-    assert_eq!(bridge.pump_out(usize::MAX), Pumped::Blocked);
+    assert_eq!(bridge.pump_out(usize::MAX), ToTunnelStop::Blocked);
     bridge.stream.credit = usize::MAX;
-    assert_eq!(bridge.pump_out(usize::MAX), Pumped::Ended);
+    assert_eq!(bridge.pump_out(usize::MAX), ToTunnelStop::Ended);
     assert_eq!(bridge.stream.sent, [b"prefix", bytes.as_slice()].concat());
     assert!(bridge.stream.fin_sent);
 }
@@ -77,7 +77,7 @@ fn a_flow_is_untouched_until_a_byte_of_the_application_is_read() {
     bridge.app_sends(b"bytes");
     for (credit, untouched) in [(2, true), (4, false)] {
         bridge.stream.credit = credit;
-        assert_eq!(bridge.pump_out(1000), Pumped::Blocked);
+        assert_eq!(bridge.pump_out(1000), ToTunnelStop::Blocked);
         assert_eq!(bridge.flow.bytes_to_tunnel(), 0);
         assert_eq!(bridge.flow.is_untouched(), untouched);
     }

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::poller::{Key, Patience, Poller};
+use crate::poller::{Key, Poller, WaitPlan};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -28,7 +28,7 @@ fn batch(to: SocketAddr, size: usize, segment: Option<usize>) -> (Datagrams, Vec
 }
 
 /// Receives until there are `count` datagrams.
-fn receive(port: &mut UdpPort, count: usize) -> Vec<Received> {
+fn receive(port: &mut UdpPort, count: usize) -> Vec<ReceivedDatagram> {
     let mut poller = Poller::new().expect("a poller");
     poller
         .add_input(&*port, Key::Udp)
@@ -37,7 +37,7 @@ fn receive(port: &mut UdpPort, count: usize) -> Vec<Received> {
     let mut all = Vec::new();
     while all.len() < count {
         poller
-            .wait(Some(until), Patience::default(), &mut ready)
+            .wait(Some(until), WaitPlan::default(), &mut ready)
             .expect("epoll waits");
         assert!(!ready.is_empty(), "{} of {count} arrived", all.len());
         while port
@@ -49,17 +49,17 @@ fn receive(port: &mut UdpPort, count: usize) -> Vec<Received> {
 }
 
 #[test]
-fn a_port_that_the_system_has_chosen_is_another_one_once_it_is_renewed() {
+fn renewal_moves_to_another_ephemeral_port() {
     let ((mut from, before), (mut to, target)) = (port("127.0.0.1:0"), port("127.0.0.1:0"));
     let (datagrams, bytes) = batch(target, 100, None);
     // The system may choose the same port again, but not every time.
     let ports = [0; 4].map(|_| {
         from.renew().expect("a socket can be disconnected");
-        assert_ne!(from.send(&datagrams, &bytes), Sent::Full);
+        assert_ne!(from.send(&datagrams, &bytes), SendOutcome::Full);
         let remote = receive(&mut to, 1)[0].remote;
         assert_eq!(remote.ip(), before.ip());
         let (answer, bytes) = batch(remote, 100, None);
-        assert_ne!(to.send(&answer, &bytes), Sent::Full);
+        assert_ne!(to.send(&answer, &bytes), SendOutcome::Full);
         assert_eq!(receive(&mut from, 1)[0].remote, target);
         remote.port()
     });
@@ -67,10 +67,10 @@ fn a_port_that_the_system_has_chosen_is_another_one_once_it_is_renewed() {
 }
 
 #[test]
-fn a_batch_arrives_as_the_datagrams_it_was_made_of() {
+fn a_batch_arrives_as_its_datagrams() {
     let ((mut from, sender), (mut to, target)) = (port("127.0.0.1:0"), port("127.0.0.1:0"));
     let (datagrams, bytes) = batch(target, 250, Some(100));
-    assert_ne!(from.send(&datagrams, &bytes), Sent::Full);
+    assert_ne!(from.send(&datagrams, &bytes), SendOutcome::Full);
     let all = receive(&mut to, 3);
     let parts: Vec<&[u8]> = all.iter().map(|datagram| &datagram.data[..]).collect();
     assert_eq!(parts, bytes.chunks(100).collect::<Vec<_>>());
@@ -81,7 +81,7 @@ fn a_batch_arrives_as_the_datagrams_it_was_made_of() {
 }
 
 #[test]
-fn ipv4_looks_like_ipv4_on_a_socket_of_both_families() {
+fn a_dual_stack_socket_reports_ipv4_peers_as_ipv4() {
     let Ok(socket) = bind("[::]:0".parse().expect("an address"), false) else {
         // The kernel has no IPv6.
         return;
@@ -90,23 +90,23 @@ fn ipv4_looks_like_ipv4_on_a_socket_of_both_families() {
     let mut both = UdpPort::new(socket, 1 << 20, true).expect("options");
     let (mut four, target) = port("127.0.0.1:0");
     let (datagrams, bytes) = batch(target, 10, None);
-    assert_eq!(both.send(&datagrams, &bytes), Sent::Done);
+    assert_eq!(both.send(&datagrams, &bytes), SendOutcome::Done);
     let came = receive(&mut four, 1);
     assert_eq!(came[0].remote, (Ipv4Addr::LOCALHOST, local.port()).into());
     let (datagrams, bytes) = batch(came[0].remote, 10, None);
-    assert_eq!(four.send(&datagrams, &bytes), Sent::Done);
+    assert_eq!(four.send(&datagrams, &bytes), SendOutcome::Done);
     let back = receive(&mut both, 1);
     assert_eq!(back[0].remote, target);
     assert_eq!(back[0].local_ip, Some(Ipv4Addr::LOCALHOST.into()));
 }
 
 #[test]
-fn a_batch_that_the_system_does_not_cut_goes_out_piece_by_piece_and_is_the_last() {
+fn a_batch_that_the_kernel_cannot_segment_is_sent_as_single_datagrams() {
     /// More segments than any kernel takes in one call.
     const PIECES: usize = 200;
     let ((mut from, _), (mut to, target)) = (port("127.0.0.1:0"), port("127.0.0.1:0"));
     let (datagrams, bytes) = batch(target, PIECES, Some(1));
-    assert_eq!(from.send(&datagrams, &bytes), Sent::Unsegmented);
+    assert_eq!(from.send(&datagrams, &bytes), SendOutcome::Unsegmented);
     assert!(!from.segments());
     let report = from.report();
     assert_eq!(
@@ -121,7 +121,7 @@ fn a_batch_that_the_system_does_not_cut_goes_out_piece_by_piece_and_is_the_last(
 fn a_datagram_that_cannot_be_sent_is_lost_and_counted() {
     let (mut from, _) = port("127.0.0.1:0");
     let (datagrams, bytes) = batch("192.0.2.1:0".parse().expect("an address"), 10, None);
-    assert_eq!(from.send(&datagrams, &bytes), Sent::Done);
+    assert_eq!(from.send(&datagrams, &bytes), SendOutcome::Done);
     assert_eq!(from.report().send_errors, 1);
 }
 

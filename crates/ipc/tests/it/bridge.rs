@@ -39,8 +39,8 @@ fn poll_loop(executor: &mut Executor) -> u64 {
         match executor.advance() {
             Advance::Ended => return waits,
             Advance::Ready => {}
-            Advance::Asleep(patience) => {
-                let timeout = patience.map(|time| Timespec::try_from(time).expect("in range"));
+            Advance::Asleep(limit) => {
+                let timeout = limit.map(|time| Timespec::try_from(time).expect("in range"));
                 let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
                 rustix::event::poll(&mut fds, timeout.as_ref()).expect("poll");
                 waits += 1;
@@ -50,7 +50,7 @@ fn poll_loop(executor: &mut Executor) -> u64 {
 }
 
 #[test]
-fn a_loop_that_polls_descriptors_makes_calls() {
+fn an_event_loop_makes_calls() {
     for policy in [WaitPolicy::Interrupt, WaitPolicy::Hybrid] {
         let (client, mut executor, server) = start(policy);
         let done = callers(&client, &executor, 7, 300);
@@ -97,7 +97,7 @@ fn tokio_makes_calls_and_does_other_things() {
 }
 
 #[test]
-fn another_thread_wakes_a_loop_that_polls() {
+fn another_thread_wakes_an_event_loop() {
     let (_client, mut executor, _server) = start(WaitPolicy::Interrupt);
     let woken = Arc::new(AtomicBool::new(false));
     let seen = woken.clone();
@@ -122,20 +122,20 @@ fn another_thread_wakes_a_loop_that_polls() {
 }
 
 #[test]
-fn a_loop_that_polls_gives_a_silent_server_up() {
+fn an_event_loop_gives_up_a_silent_server() {
     let (here, there) = channels();
-    let patience = Duration::from_millis(20);
-    let (client, mut executor) = Client::with_patience(here, WaitPolicy::Hybrid, Some(patience));
+    let limit = Duration::from_millis(20);
+    let (client, mut executor) = Client::with_silence_limit(here, WaitPolicy::Hybrid, Some(limit));
     executor.spawner().spawn(1, async move {
         let error = client.call(Message::new(0)).await.expect_err("no answer");
-        assert_eq!(error, ChannelError::Violation(Violation::Silent(patience)));
+        assert_eq!(error, ChannelError::Violation(Violation::Silent(limit)));
     });
     poll_loop(&mut executor);
     drop(there);
 }
 
 #[test]
-fn a_loop_that_polls_hears_that_the_server_is_gone() {
+fn an_event_loop_detects_that_the_server_is_gone() {
     let (here, there) = channels();
     let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
     executor.spawner().spawn(1, async move {
@@ -148,7 +148,7 @@ fn a_loop_that_polls_hears_that_the_server_is_gone() {
 }
 
 #[test]
-fn nobody_rings_for_who_still_looks() {
+fn a_polling_peer_is_not_notified() {
     let (here, there) = channels();
     let (client, mut calling) = Client::new(here, WaitPolicy::Hybrid);
     let (server, mut answering) = Server::new(there, WaitPolicy::Hybrid);

@@ -59,7 +59,7 @@ fn every_call_gets_its_own_answer() {
 }
 
 #[test]
-fn more_calls_than_places_wait_for_theirs() {
+fn calls_beyond_the_limit_wait_for_a_place() {
     let (client, mut executor, _server) = start(WaitPolicy::Hybrid);
     let done = Rc::new(Cell::new(0));
     for _ in 0..=2 * MAX_CALLS {
@@ -141,7 +141,7 @@ fn a_request_may_be_the_answer() {
 }
 
 #[test]
-fn a_call_that_is_dropped_frees_what_it_had() {
+fn a_dropped_call_frees_its_place_and_buffer() {
     let (client, mut executor, _server) = start(WaitPolicy::Hybrid);
     let caller = client.clone();
     executor.spawner().spawn(1, async move {
@@ -163,7 +163,7 @@ fn a_call_that_is_dropped_frees_what_it_had() {
 }
 
 #[test]
-fn a_waker_that_is_not_the_coroutines_works_from_any_thread() {
+fn a_foreign_waker_works_from_any_thread() {
     let (client, mut executor, _server) = start(WaitPolicy::Interrupt);
     let caller = client.clone();
     executor.spawner().spawn(1, async move {

@@ -13,16 +13,16 @@ use quictun_ipc::{
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
 
-use crate::pair::{PATIENCE, channels, start};
+use crate::pair::{SILENCE_LIMIT, channels, start};
 
 /// Makes calls from ten coroutines on a channel whose other end runs `act` after it has received the first call.
 /// Returns the error with which all of them end.
 fn ends(
-    patience: Option<Duration>,
+    limit: Option<Duration>,
     act: impl FnOnce(Channel) -> Option<Channel> + Send + 'static,
 ) -> ChannelError {
     let (here, mut there) = channels();
-    let (client, mut executor) = Client::with_patience(here, WaitPolicy::Hybrid, patience);
+    let (client, mut executor) = Client::with_silence_limit(here, WaitPolicy::Hybrid, limit);
     let ends = Rc::new(Cell::new((0, None)));
     for _ in 0..10 {
         let (client, ends) = (client.clone(), ends.clone());
@@ -53,12 +53,12 @@ fn ends(
 }
 
 #[test]
-fn every_call_hears_that_the_server_closes() {
+fn every_call_fails_when_the_server_closes() {
     assert_eq!(ends(None, |_| None), ChannelError::Closed);
 }
 
 #[test]
-fn every_call_hears_of_a_violation() {
+fn every_call_fails_after_a_violation() {
     let error = ends(None, |mut channel| {
         let message = answer_to(77);
         assert!(channel.push(message).expect("a client"));
@@ -76,9 +76,9 @@ fn every_call_hears_of_a_violation() {
 
 #[test]
 fn a_server_that_never_answers_is_given_up() {
-    let patience = Duration::from_millis(50);
-    let error = ends(Some(patience), Some);
-    assert_eq!(error, ChannelError::Violation(Violation::Silent(patience)));
+    let limit = Duration::from_millis(50);
+    let error = ends(Some(limit), Some);
+    assert_eq!(error, ChannelError::Violation(Violation::Silent(limit)));
 }
 
 /// Creates an answer to a call that was never made.
@@ -87,7 +87,7 @@ fn answer_to(cid: u32) -> Message {
 }
 
 #[test]
-fn a_client_that_answers_is_none() {
+fn a_client_that_answers_violates_the_protocol() {
     let (mut here, there) = channels();
     assert!(here.push(answer_to(1)).expect("a server"));
     here.flush();
@@ -103,7 +103,7 @@ fn a_client_that_answers_is_none() {
 }
 
 #[test]
-fn a_server_hears_that_the_client_closes() {
+fn a_server_learns_that_the_client_has_closed() {
     let (here, there) = channels();
     let (server, mut executor) = Server::new(there, WaitPolicy::Interrupt);
     executor.spawner().spawn(1, async move {
@@ -117,12 +117,12 @@ fn a_server_hears_that_the_client_closes() {
 }
 
 #[test]
-fn who_is_no_peer_gets_no_channel() {
+fn a_stranger_gets_no_channel() {
     let say = |bytes: &'static [u8]| {
         let (here, there) = sockets().expect("sockets");
         let flags = rustix::net::SendFlags::empty();
         rustix::net::send(&here, bytes, flags).expect("a message");
-        (accept(there, PATIENCE).expect_err("no offer"), here)
+        (accept(there, SILENCE_LIMIT).expect_err("no offer"), here)
     };
     assert!(matches!(say(b"hello").0, HandshakeError::Protocol));
     assert!(matches!(say(&[0; 24]).0, HandshakeError::Descriptors(0)));
@@ -131,20 +131,20 @@ fn who_is_no_peer_gets_no_channel() {
     let (here, there) = sockets().expect("sockets");
     drop(here);
     assert!(matches!(
-        accept(there, PATIENCE),
+        accept(there, SILENCE_LIMIT),
         Err(HandshakeError::Closed)
     ));
     let (here, silent) = sockets().expect("sockets");
-    let patience = Duration::from_millis(20);
+    let limit = Duration::from_millis(20);
     assert!(matches!(
-        connect(here, 0, 1, patience),
+        connect(here, 0, 1, limit),
         Err(HandshakeError::Timeout(_))
     ));
     drop(silent);
 }
 
 #[test]
-fn an_answer_has_to_be_the_offer_and_nothing_more() {
+fn the_handshake_answer_must_equal_the_offer() {
     let answer = |change: fn(&mut Vec<u8>), with_descriptor: bool| {
         let (here, there) = sockets().expect("sockets");
         let peer = std::thread::spawn(move || {
@@ -169,7 +169,7 @@ fn an_answer_has_to_be_the_offer_and_nothing_more() {
             rustix::net::sendmsg(&there, &parts, &mut ancillary, flags).expect("an answer");
             there
         });
-        let outcome = connect(here, 0, 7, PATIENCE);
+        let outcome = connect(here, 0, 7, SILENCE_LIMIT);
         drop(peer.join().expect("the peer"));
         outcome
     };
@@ -185,7 +185,7 @@ fn an_answer_has_to_be_the_offer_and_nothing_more() {
 }
 
 #[test]
-fn who_has_not_begun_does_not_keep_the_channel() {
+fn a_coroutine_that_never_ran_does_not_keep_the_channel() {
     let (client, executor, server) = start(WaitPolicy::Hybrid);
     let spawner = executor.spawner();
     let (later, held) = (executor.spawner(), Rc::new(client.clone()));

@@ -14,7 +14,7 @@ const ROUNDS: u64 = 500;
 ///
 /// Both executors run on this thread in turns: neither runs before the other sleeps.
 #[test]
-fn as_many_notifications_as_batches() {
+fn each_batch_takes_one_notification() {
     for concurrency in [1, 8, 32] {
         let (here, there) = channels();
         let (client, mut calling) = Client::new(here, WaitPolicy::Interrupt);

@@ -9,7 +9,7 @@ use quictun_ipc::{
     Channel, ChannelError, Client, Message, Server, WaitPolicy, accept, connect, sockets,
 };
 
-use crate::pair::PATIENCE;
+use crate::pair::SILENCE_LIMIT;
 
 /// Environment variable that tells a new process of this program which part of a test it plays.
 const PART: &str = "QUICTUN_IPC_PART";
@@ -109,13 +109,16 @@ fn descriptors() -> usize {
 
 /// Every call fails with the error, wherever the peer stopped, and so does a server's receive. No descriptor leaks.
 #[test]
-fn whoever_is_killed_the_other_hears_of_it() {
-    let test = "killed::whoever_is_killed_the_other_hears_of_it";
+fn the_death_of_either_process_is_detected() {
+    let test = "killed::the_death_of_either_process_is_detected";
     if let Some((part, socket)) = given() {
         if part == "server" {
-            serve(accept(socket, PATIENCE).expect("a client"), |_| ());
+            serve(accept(socket, SILENCE_LIMIT).expect("a client"), |_| ());
         } else {
-            call(connect(socket, 0, 1, PATIENCE).expect("a server"), |_| ());
+            call(
+                connect(socket, 0, 1, SILENCE_LIMIT).expect("a server"),
+                |_| (),
+            );
         }
         return;
     }
@@ -135,12 +138,12 @@ fn whoever_is_killed_the_other_hears_of_it() {
                 }
             };
             let errors = if part == "server" {
-                let channel = connect(socket, 0, 1, PATIENCE).expect("a server");
+                let channel = connect(socket, 0, 1, SILENCE_LIMIT).expect("a server");
                 let errors = call(channel, each);
                 assert_eq!(errors.len() as u64, UNDER_WAY, "round {round}");
                 errors
             } else {
-                let channel = accept(socket, PATIENCE).expect("a client");
+                let channel = accept(socket, SILENCE_LIMIT).expect("a client");
                 serve(channel, each)
             };
             let died = errors.iter().all(|why| *why == ChannelError::Died);
@@ -160,10 +163,10 @@ fn whoever_is_killed_the_other_hears_of_it() {
 
 /// Without a limit on silence: the kernel reports the death, and a task that sleeps in tokio's loop learns of it.
 #[test]
-fn a_call_in_tokio_hears_that_the_server_is_killed() {
-    let test = "killed::a_call_in_tokio_hears_that_the_server_is_killed";
+fn a_call_in_tokio_fails_when_the_server_is_killed() {
+    let test = "killed::a_call_in_tokio_fails_when_the_server_is_killed";
     if let Some((_, socket)) = given() {
-        return serve_nothing(accept(socket, PATIENCE).expect("a client"));
+        return serve_nothing(accept(socket, SILENCE_LIMIT).expect("a client"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -172,7 +175,7 @@ fn a_call_in_tokio_hears_that_the_server_is_killed() {
         .expect("a runtime");
     for round in 0..10 {
         let (socket, mut child) = start(test, "server");
-        let channel = connect(socket, 0, 1, PATIENCE).expect("a server");
+        let channel = connect(socket, 0, 1, SILENCE_LIMIT).expect("a server");
         let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
         executor.spawner().spawn(1, async move {
             let answer = client.call(Message::new(0)).await;
@@ -188,7 +191,7 @@ fn a_call_in_tokio_hears_that_the_server_is_killed() {
             child
         });
         let (ended, child) = local.block_on(&runtime, async {
-            let ended = tokio::time::timeout(PATIENCE, executor.run_in_tokio()).await;
+            let ended = tokio::time::timeout(SILENCE_LIMIT, executor.run_in_tokio()).await;
             (ended, killer.await)
         });
         ended

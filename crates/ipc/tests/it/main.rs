@@ -6,6 +6,6 @@ mod end;
 mod idle;
 mod killed;
 mod pair;
-mod patience;
+mod silence_limit;
 mod sleep;
 mod stream;

@@ -7,14 +7,14 @@ use quictun_ipc::{
     Channel, Client, Executor, Message, Server, WaitPolicy, accept, connect, sockets,
 };
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_mins(1);
 
 pub(crate) const ARENA: u32 = 1 << 20;
 
 pub(crate) fn channels() -> (Channel, Channel) {
     let (here, there) = sockets().expect("sockets");
-    let server = std::thread::spawn(move || accept(there, PATIENCE).expect("a client"));
-    let client = connect(here, ARENA, 1, PATIENCE).expect("a server");
+    let server = std::thread::spawn(move || accept(there, SILENCE_LIMIT).expect("a client"));
+    let client = connect(here, ARENA, 1, SILENCE_LIMIT).expect("a server");
     (client, server.join().expect("the thread"))
 }
 

@@ -9,7 +9,7 @@ use quictun_ipc::{
     Advance, Channel, ChannelError, Client, Executor, MAX_CALLS, Message, Server, WaitPolicy,
 };
 
-use crate::pair::{PATIENCE, channels};
+use crate::pair::{SILENCE_LIMIT, channels};
 
 /// More coroutines than an executor runs in one turn.
 const MANY: usize = 129;
@@ -132,7 +132,7 @@ fn many_senders_without_room_sleep_until_there_is_some() {
 
 /// A receive that is started and dropped repeatedly leaves no waiter behind.
 #[test]
-fn who_waits_no_more_keeps_nobody_awake() {
+fn a_cancelled_wait_keeps_no_process_awake() {
     let (mut here, there) = channels();
     let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
     let event = Event::default();
@@ -160,7 +160,7 @@ fn who_waits_no_more_keeps_nobody_awake() {
 /// Messages stay in the ring if no coroutine receives. A coroutine that waits for another event does not keep the
 /// executor awake.
 #[test]
-fn messages_that_nobody_receives_keep_nobody_awake() {
+fn unreceived_messages_keep_no_process_awake() {
     let (mut here, there) = channels();
     let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
     let event = Event::default();
@@ -181,11 +181,11 @@ fn messages_that_nobody_receives_keep_nobody_awake() {
 
 /// The client is notified of an answer even though the ring holds further messages that no coroutine takes.
 #[test]
-fn an_answer_is_told_of_before_waiting_for_something_else() {
+fn an_answer_is_published_before_its_sender_waits() {
     let (mut here, there) = channels();
     push(&mut here, call(1));
     push(&mut here, call(2));
-    assert!(here.arm(quictun_shmq::Sleep::Futex), "no answer yet");
+    assert!(here.arm(quictun_shmq::SleepMode::Futex), "no answer yet");
     let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let (server, mut executor) = Server::new(there, WaitPolicy::Interrupt);
@@ -213,7 +213,7 @@ fn an_answer_is_told_of_before_waiting_for_something_else() {
         });
         executor.run();
     });
-    let woken = here.wait(Some(PATIENCE));
+    let woken = here.wait(Some(SILENCE_LIMIT));
     // Wake the server even if the wait failed, so that its thread ends.
     told.recv().expect("the server thread").wake();
     assert!(woken, "no wake-up for the answer");
@@ -226,7 +226,7 @@ fn an_answer_is_told_of_before_waiting_for_something_else() {
 
 /// The end of a channel is reported once. From then on, only the process itself wakes the executor.
 #[test]
-fn the_end_keeps_nobody_awake() {
+fn the_end_of_a_channel_keeps_no_process_awake() {
     let (here, there) = channels();
     let (client, mut clients) = Client::new(here, WaitPolicy::Hybrid);
     let (server, mut servers) = Server::new(there, WaitPolicy::Hybrid);
@@ -261,7 +261,7 @@ fn the_end_keeps_nobody_awake() {
 
 /// The same after a violation by the peer, and on the client side.
 #[test]
-fn a_violation_keeps_nobody_awake() {
+fn a_violation_keeps_no_process_awake() {
     let (here, mut there) = channels();
     let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
     let event = Event::default();

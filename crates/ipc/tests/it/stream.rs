@@ -70,7 +70,7 @@ fn items_come_in_order_and_end() {
 }
 
 #[test]
-fn a_stream_that_is_dropped_leaves_nothing_behind() {
+fn a_dropped_stream_leaves_nothing_behind() {
     let (here, there) = channels();
     let server = squares(there);
     let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
@@ -90,7 +90,7 @@ fn a_stream_that_is_dropped_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_stream_hears_that_the_server_closes() {
+fn a_stream_fails_when_the_server_closes() {
     let (here, there) = channels();
     let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
     executor.spawner().spawn(1, async move {
@@ -104,7 +104,7 @@ fn a_stream_hears_that_the_server_closes() {
 
 /// Answers to later calls may arrive first. They are kept, and each is returned once.
 #[test]
-fn items_come_in_order_whatever_the_server_answers_first() {
+fn items_arrive_in_order_whatever_the_order_of_answers() {
     let (here, mut there) = channels();
     let (client, mut executor) = Client::new(here, WaitPolicy::Interrupt);
     let seen = Rc::new(Cell::new(0_u64));

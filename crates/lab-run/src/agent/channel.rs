@@ -53,7 +53,7 @@ impl Channel {
             &ServerTrust::Insecure,
             &identity,
             Offer::Native,
-            &tls::Shared::default(),
+            &tls::SharedConfig::default(),
         )?;
         let name = ServerName::IpAddress(address.ip().into());
         let connection = ClientConnection::new(config, name)?;
@@ -72,7 +72,7 @@ impl Channel {
     }
 
     pub(crate) fn accept(socket: TcpStream, identity: &Identity, token: &Secret) -> Result<Self> {
-        let config = tls::server_config(identity, &tls::Shared::default())?;
+        let config = tls::server_config(identity, &tls::SharedConfig::default())?;
         let connection = ServerConnection::new(config)?;
         let (mut channel, [theirs, ours]) = Self::open(socket, connection.into())?;
         // The client proves first, so a client without the token learns nothing.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_the_token_is_let_in_and_messages_arrive_whole() {
+    fn a_peer_with_the_token_is_accepted_and_messages_arrive_whole() {
         let (here, there) = meet("0123456789abcdef", "0123456789abcdef\n");
         let (mut here, mut there) = (here.expect("a client"), there.expect("an agent"));
         let nothing: Option<String> = there.receive(Duration::from_millis(1)).expect("a line");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_token_learns_so_and_nothing_else() {
+    fn a_peer_without_the_token_learns_only_that() {
         let (here, there) = meet("0123456789abcdef", "0123456789abcdeX");
         let (here, there) = (here.err().expect("refused"), there.err().expect("refused"));
         assert!(

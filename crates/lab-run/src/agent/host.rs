@@ -24,7 +24,7 @@ const DISCARD: u16 = 9;
 /// Returns facts about the machine and about the device that leads to `other`.
 pub(crate) fn facts(other: IpAddr) -> BTreeMap<String, String> {
     let mut all = environment::snapshot();
-    if let Some((own, device)) = way(other) {
+    if let Some((own, device)) = route_to(other) {
         all.insert("own address".to_owned(), own.to_string());
         let payload = udp_port::path_mtu(None)(SocketAddr::new(other, DISCARD));
         let headers = if other.is_ipv4() { 28 } else { 48 };
@@ -38,7 +38,7 @@ pub(crate) fn facts(other: IpAddr) -> BTreeMap<String, String> {
     all
 }
 
-fn way(other: IpAddr) -> Option<(IpAddr, String)> {
+fn route_to(other: IpAddr) -> Option<(IpAddr, String)> {
     let any: IpAddr = match other {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_found_by_name_and_what_is_missing_is_none() {
+    fn counters_are_found_by_name_and_missing_ones_are_none() {
         let text =
             "Ip: A B\nIp: 1 2\nTcp: InSegs RetransSegs\nTcp: 5 7\nUdp: RcvbufErrors X\nUdp: 3 4\n";
         let counters = Counters::find(text);

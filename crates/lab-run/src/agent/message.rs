@@ -10,14 +10,14 @@ pub(crate) const VERSION: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Ask {
+pub(crate) enum Request {
     /// Asks for facts about the agent's machine. This is the first message.
     Facts {
         version: u32,
     },
     /// Measures the round-trip time.
     Ping,
-    Start(Start),
+    Start(StartRequest),
     /// Asks for the processor time of the programs between two moments, in microseconds before now.
     Usage {
         from_us: u64,
@@ -29,7 +29,7 @@ pub(crate) enum Ask {
 /// A request to start the far programs of an arm. The agent starts only programs that belong to measurements, with
 /// known flags.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Start {
+pub(crate) struct StartRequest {
     /// The transport of `quictun perf`, which is `tcp`, `tls`, `quic` or `udp`; or `iperf3`.
     pub(crate) traffic: String,
     pub(crate) tunnel: bool,
@@ -39,17 +39,17 @@ pub(crate) struct Start {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     Facts(BTreeMap<String, String>),
     Pong,
-    Started(Started),
-    Usage(Used),
+    Started(StartedServer),
+    Usage(UsageReport),
     Stopped(Counters),
     Refused(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Started {
+pub(crate) struct StartedServer {
     pub(crate) port: u16,
     pub(crate) tunnel: Option<TunnelEntry>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct TunnelEntry {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Used {
+pub(crate) struct UsageReport {
     pub(crate) processes: Vec<Process>,
     pub(crate) idle: f64,
     pub(crate) steal: f64,

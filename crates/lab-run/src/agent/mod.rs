@@ -18,12 +18,12 @@ use quictun_trust::psk::{self, Secret};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::channel::Channel;
-use self::message::{Answer, Ask, Counters, Start, TunnelEntry, Used, VERSION};
+use self::message::{Counters, Request, Response, StartRequest, TunnelEntry, UsageReport, VERSION};
 use crate::arm::{TCP, listens, program};
-use crate::client::{Interrupted, Patience, Started, in_network};
+use crate::client::{ChildProgram, Interrupted, SignalWaiter, in_network};
 use crate::generator::Generator;
-use crate::processors::{Groups, HostThreads, Watch};
-use crate::tunnel::{Keys, Server};
+use crate::processors::{HostThreads, ProcessGroups, UsageMeter};
+use crate::tunnel::{KeyDirectory, Server};
 
 pub(crate) mod channel;
 pub(crate) mod host;
@@ -62,7 +62,7 @@ pub(crate) fn token(file: &std::path::Path) -> Result<Secret> {
 pub(crate) fn run(agent: &Agent) -> Result<()> {
     let token = token(&agent.token_file)?;
     // Signals must be blocked before the process has other threads.
-    let patience = Patience::new()?;
+    let waiter = SignalWaiter::new()?;
     // All connections share one certificate.
     let identity = identity::ephemeral()?;
     let listener = TcpListener::bind(agent.listen)
@@ -78,13 +78,13 @@ pub(crate) fn run(agent: &Agent) -> Result<()> {
     ));
     let host = HostThreads::open();
     loop {
-        let served = wait_for(&listener, &patience)
+        let served = wait_for(&listener, &waiter)
             .and_then(|()| listener.accept().context("accept failed"))
             .and_then(|(socket, peer)| {
-                let visit = Visit {
+                let visit = AgentSession {
                     address,
                     peer,
-                    patience: &patience,
+                    waiter: &waiter,
                     host: &host,
                 };
                 visit.serve(socket, &identity, &token)
@@ -97,7 +97,7 @@ pub(crate) fn run(agent: &Agent) -> Result<()> {
     }
 }
 
-fn wait_for(listener: &TcpListener, patience: &Patience) -> Result<()> {
+fn wait_for(listener: &TcpListener, waiter: &SignalWaiter) -> Result<()> {
     let nothing = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -107,36 +107,36 @@ fn wait_for(listener: &TcpListener, patience: &Patience) -> Result<()> {
         if poll(&mut set, Some(&nothing))? > 0 {
             return Ok(());
         }
-        patience.wait(LOOK)?;
+        waiter.wait(LOOK)?;
     }
 }
 
-struct Visit<'a> {
+struct AgentSession<'a> {
     address: SocketAddr,
     peer: SocketAddr,
-    patience: &'a Patience,
+    waiter: &'a SignalWaiter,
     host: &'a HostThreads,
 }
 
 /// The running programs of an arm. Dropping this ends them.
-struct Serving<'a> {
-    watch: Watch<'a>,
+struct ServedArm<'a> {
+    watch: UsageMeter<'a>,
     counters: Counters,
-    server: Started,
+    server: ChildProgram,
     tunnel: Option<Server>,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> AgentSession<'a> {
     fn serve(&self, socket: TcpStream, identity: &Identity, token: &Secret) -> Result<()> {
         socket.set_nonblocking(false)?;
         let peer = self.peer;
         let mut channel = Channel::accept(socket, identity, token)
             .with_context(|| format!("{peer} was rejected"))?;
         say(&format!("{peer} connected"));
-        let mut serving: Option<Serving<'a>> = None;
+        let mut serving: Option<ServedArm<'a>> = None;
         let mut heard = Instant::now();
         while heard.elapsed() < SILENCE {
-            self.patience.wait(Duration::ZERO)?;
+            self.waiter.wait(Duration::ZERO)?;
             if let Some(serving) = &mut serving {
                 serving.watch.read();
             }
@@ -148,47 +148,47 @@ impl<'a> Visit<'a> {
             };
             heard = Instant::now();
             let answer = self.answer(ask, &mut serving);
-            channel.send(&answer.unwrap_or_else(|why| Answer::Refused(format!("{why:#}"))))?;
+            channel.send(&answer.unwrap_or_else(|why| Response::Refused(format!("{why:#}"))))?;
         }
         say(&format!("{peer} disconnected"));
         Ok(())
     }
 
-    fn answer(&self, ask: Ask, serving: &mut Option<Serving<'a>>) -> Result<Answer> {
+    fn answer(&self, ask: Request, serving: &mut Option<ServedArm<'a>>) -> Result<Response> {
         Ok(match ask {
-            Ask::Facts { version } => {
+            Request::Facts { version } => {
                 ensure!(
                     version == VERSION,
                     "its version is {VERSION}, and yours is {version}"
                 );
-                Answer::Facts(host::facts(self.peer.ip().to_canonical()))
+                Response::Facts(host::facts(self.peer.ip().to_canonical()))
             }
-            Ask::Ping => Answer::Pong,
-            Ask::Start(start) => {
+            Request::Ping => Response::Pong,
+            Request::Start(start) => {
                 // End the old programs first, to free their ports.
                 drop(serving.take());
                 let (now, started) = self.start(&start)?;
                 *serving = Some(now);
-                Answer::Started(started)
+                Response::Started(started)
             }
-            Ask::Usage { from_us, until_us } => {
+            Request::Usage { from_us, until_us } => {
                 let serving = serving.as_mut().context("no program is running")?;
                 serving.server.check()?;
-                Answer::Usage(serving.used(from_us, until_us))
+                Response::Usage(serving.used(from_us, until_us))
             }
-            Ask::Stop => {
+            Request::Stop => {
                 let done = serving.take().context("no program is running")?;
                 let now = Counters::read(&NetNamespace::current()?);
                 let counted = now.since(done.counters);
                 if let Some(tunnel) = done.tunnel {
                     tunnel.program.stop()?;
                 }
-                Answer::Stopped(counted)
+                Response::Stopped(counted)
             }
         })
     }
 
-    fn start(&self, start: &Start) -> Result<(Serving<'a>, message::Started)> {
+    fn start(&self, start: &StartRequest) -> Result<(ServedArm<'a>, message::StartedServer)> {
         known_flags(&start.flags)?;
         let here = NetNamespace::current()?;
         let listen = SocketAddr::new(self.address.ip(), self.address.port() + 1);
@@ -198,15 +198,15 @@ impl<'a> Visit<'a> {
             [&start.flags, &[]]
         };
         let command = &mut server(&start.traffic, listen, own)?;
-        let mut server = Started::new("the server", &here, command)?;
-        server.wait_ready(self.patience, || listens(&here, TCP, listen.port()))?;
-        let mut groups: Groups = vec![("server", server.group())];
+        let mut server = ChildProgram::new("the server", &here, command)?;
+        server.wait_ready(self.waiter, || listens(&here, TCP, listen.port()))?;
+        let mut groups: ProcessGroups = vec![("server", server.group())];
         let (mut tunnel, mut entry) = (None, None);
         if start.tunnel {
             let target = SocketAddr::new(reachable(listen), listen.port());
             let at = SocketAddr::new(listen.ip(), listen.port() + 1);
             let (spawn, allow) = (in_network(&here), target.to_string());
-            let started = Server::start(&spawn, Keys::new()?, at, &allow, tunnels)?;
+            let started = Server::start(&spawn, KeyDirectory::new()?, at, &allow, tunnels)?;
             groups.push(("tunnel server", started.program.group()));
             entry = Some(TunnelEntry {
                 port: at.port(),
@@ -217,15 +217,15 @@ impl<'a> Visit<'a> {
             });
             tunnel = Some(started);
         }
-        let mut watch = Watch::new(groups, self.host);
+        let mut watch = UsageMeter::new(groups, self.host);
         watch.read();
-        let serving = Serving {
+        let serving = ServedArm {
             watch,
             counters: Counters::read(&here),
             server,
             tunnel,
         };
-        let started = message::Started {
+        let started = message::StartedServer {
             port: listen.port(),
             tunnel: entry,
         };
@@ -233,8 +233,8 @@ impl<'a> Visit<'a> {
     }
 }
 
-impl Serving<'_> {
-    fn used(&mut self, from_us: u64, until_us: u64) -> Used {
+impl ServedArm<'_> {
+    fn used(&mut self, from_us: u64, until_us: u64) -> UsageReport {
         let now = Instant::now();
         self.watch.read();
         let before = |us| now.checked_sub(Duration::from_micros(us)).unwrap_or(now);
@@ -245,7 +245,7 @@ impl Serving<'_> {
             before(until_us)
         };
         let usage = self.watch.usage(before(from_us), until);
-        usage.map_or_else(Used::default, |usage| Used {
+        usage.map_or_else(UsageReport::default, |usage| UsageReport {
             processes: usage.processes,
             idle: usage.idle,
             steal: usage.steal,

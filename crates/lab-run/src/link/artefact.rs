@@ -6,23 +6,23 @@ use quictun_lab::stats::median_count;
 use serde::Serialize;
 
 use super::cell::{CheckCell, Load};
-use super::plan::Checking;
-use super::table::{self, RowOf};
+use super::options::CheckOptions;
+use super::table::{self, RowKey};
 use super::{real, report};
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct ArtefactRow {
     #[serde(flatten)]
-    of: RowOf,
-    per_segment: Side,
-    per_super_packet: Side,
+    of: RowKey,
+    per_segment: LossUnitResult,
+    per_super_packet: LossUnitResult,
     /// The rate with loss of super-packets, divided by that with loss of packets: how much the wrong unit overstates
     /// it.
     flattery: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct Side {
+struct LossUnitResult {
     bit_per_s: u64,
     runs_bit_per_s: Vec<u64>,
     /// Mean number of packets in a super-packet.
@@ -31,8 +31,8 @@ struct Side {
 }
 
 #[derive(Debug, Serialize)]
-struct Table {
-    rows: Vec<Row>,
+struct ArtefactTable {
+    rows: Vec<ArtefactRow>,
 }
 
 const HEADING: &str =
@@ -42,16 +42,16 @@ const HEADING: &str =
 ";
 
 /// Runs the comparison and prints a row for each load and link.
-pub fn run(plan: &Checking) -> anyhow::Result<()> {
+pub fn run(plan: &CheckOptions) -> anyhow::Result<()> {
     let rows = table::rows(plan, HEADING, line, |cell, load| row(plan, cell, load))?;
     if let Some(path) = &plan.json {
-        report::write(path, &Table { rows })?;
+        report::write(path, &ArtefactTable { rows })?;
     }
     Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
-fn line(row: &Row) -> String {
+fn line(row: &ArtefactRow) -> String {
     let mbit = |rate: u64| rate as f64 / 1e6;
     let (honest, wrong) = (&row.per_segment, &row.per_super_packet);
     let note = if honest.emulator_ok && wrong.emulator_ok {
@@ -71,9 +71,9 @@ fn line(row: &Row) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
-fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
+fn row(plan: &CheckOptions, cell: CheckCell, load: Load) -> anyhow::Result<ArtefactRow> {
     let mut sides = [LossUnit::Segment, LossUnit::Frame].map(|unit| {
-        let side = Side {
+        let side = LossUnitResult {
             bit_per_s: 0,
             runs_bit_per_s: Vec::new(),
             packets_per_frame: 0.0,
@@ -94,8 +94,8 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
     for side in [&mut per_segment, &mut per_super_packet] {
         side.bit_per_s = median_count(&side.runs_bit_per_s).unwrap_or(0);
     }
-    Ok(Row {
-        of: RowOf::new(cell, load),
+    Ok(ArtefactRow {
+        of: RowKey::new(cell, load),
         flattery: per_super_packet.bit_per_s as f64 / per_segment.bit_per_s.max(1) as f64,
         per_segment,
         per_super_packet,
@@ -103,6 +103,6 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
-fn packets_per_frame(way: &DirectionAudit) -> f64 {
-    way.counts.segments_in as f64 / way.counts.frames_in.max(1) as f64
+fn packets_per_frame(direction: &DirectionAudit) -> f64 {
+    direction.counts.segments_in as f64 / direction.counts.frames_in.max(1) as f64
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use anyhow::Context as _;
-use quictun_emu::{Audit, KernelAudit, KernelError, KernelLink, Offload, Plan, Running, World};
+use quictun_emu::{
+    Audit, EmulatorConfig, KernelAudit, KernelError, KernelLink, Offload, RunningEmulator, World,
+};
 
 /// The emulator of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,15 +16,15 @@ pub enum Backend {
     Kernel,
 }
 
-/// A running emulation. It ends with [`Emulated::stop`] or with the process.
+/// A running emulation. It ends with [`Emulation::stop`] or with the process.
 #[derive(Debug)]
-pub(super) enum Emulated {
-    Emulator(Running),
+pub(super) enum Emulation {
+    Emulator(RunningEmulator),
     Kernel(KernelLink),
 }
 
 #[derive(Debug)]
-pub(super) enum Account {
+pub(super) enum EmulatorAccount {
     Emulator(Box<Audit>),
     Kernel(KernelAudit),
 }
@@ -38,13 +40,13 @@ impl Backend {
         }
     }
 
-    pub(super) fn start(self, world: &World, plan: Plan) -> anyhow::Result<Emulated> {
+    pub(super) fn start(self, world: &World, plan: EmulatorConfig) -> anyhow::Result<Emulation> {
         match self {
-            Self::Emulator => Running::start(world, plan)
-                .map(Emulated::Emulator)
+            Self::Emulator => RunningEmulator::start(world, plan)
+                .map(Emulation::Emulator)
                 .context("cannot start the emulator"),
             Self::Kernel => KernelLink::start(world, [&plan.up, &plan.down], plan.seed)
-                .map(Emulated::Kernel)
+                .map(Emulation::Kernel)
                 .map_err(|error| advise(&error)),
         }
     }
@@ -58,13 +60,13 @@ fn advise(error: &KernelError) -> anyhow::Error {
     anyhow::anyhow!("{error}{advice}")
 }
 
-impl Emulated {
-    pub(super) fn stop(self, world: &World) -> anyhow::Result<Account> {
+impl Emulation {
+    pub(super) fn stop(self, world: &World) -> anyhow::Result<EmulatorAccount> {
         Ok(match self {
             Self::Emulator(running) => {
-                Account::Emulator(Box::new(running.stop().context("emulator fault")?))
+                EmulatorAccount::Emulator(Box::new(running.stop().context("emulator fault")?))
             }
-            Self::Kernel(link) => Account::Kernel(
+            Self::Kernel(link) => EmulatorAccount::Kernel(
                 link.audit(world)
                     .context("cannot read the kernel's counters")?,
             ),
@@ -72,7 +74,7 @@ impl Emulated {
     }
 }
 
-impl fmt::Display for Account {
+impl fmt::Display for EmulatorAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Emulator(audit) => audit.fmt(f),

@@ -11,7 +11,7 @@ use rustix::net::sockopt::set_tcp_congestion;
 const CHUNK: usize = 256 << 10;
 
 /// Maximum wait for the other side.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends over plain TCP with CUBIC from the near side to the far side, for `warm_up` and then for `duration`. Returns
 /// the rate during `duration`, in bit/s.
@@ -45,8 +45,8 @@ pub(super) fn measure(
     }
     let (receiver, _) = listener.accept()?;
     for stream in [&sender, &receiver] {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
     }
     std::thread::scope(|scope| {
         let sending = std::thread::Builder::new().spawn_scoped(scope, || send(&sender))?;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use quictun_args::terminal::print;
-use quictun_emu::{Audit, LossUnit, Plan, Running, Verdict, World, WorldPlan};
+use quictun_emu::{Audit, EmulatorConfig, LossUnit, RunningEmulator, Verdict, World, WorldOptions};
 use quictun_link::units::Rate;
 use quictun_link::{LinkConfig, Queue, overhead};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::plan::{COALESCE, Calibration};
+use super::options::{COALESCE, CalibrationOptions};
 use super::{bulk, report};
 
 /// Time in which TCP finds the rate. It is not counted.
@@ -23,7 +23,7 @@ const PAYLOAD: f64 = 1448.0 / 1538.0;
 const ENOUGH: f64 = 0.97;
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct RateRow {
     rate_bit_per_s: u64,
     expected_bit_per_s: u64,
     goodput_bit_per_s: u64,
@@ -38,14 +38,14 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Table {
-    rows: Vec<Row>,
+struct CalibrationTable {
+    rows: Vec<RateRow>,
     /// The highest rate up to which every tested rate is emulated faithfully; null if there is none.
     honest_up_to_bit_per_s: Option<u64>,
 }
 
 /// Determines the rates that this machine can emulate. Prints each row as soon as it is known.
-pub fn run(plan: &Calibration) -> anyhow::Result<()> {
+pub fn run(plan: &CalibrationOptions) -> anyhow::Result<()> {
     print(HEADING)?;
     let mut rates = plan.rates.clone();
     rates.sort_unstable();
@@ -62,7 +62,7 @@ pub fn run(plan: &Calibration) -> anyhow::Result<()> {
         None => "no rate of these is emulated honestly here\n".to_owned(),
     })?;
     if let Some(path) = &plan.json {
-        let table = Table {
+        let table = CalibrationTable {
             rows,
             honest_up_to_bit_per_s,
         };
@@ -77,7 +77,7 @@ const HEADING: &str = concat!(
 );
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn line(row: &Row) -> String {
+fn line(row: &RateRow) -> String {
     let mbit = |rate: u64| rate as f64 / 1e6;
     format!(
         "{:>10} {:>11.1} {:>11.1} {:>10} {:>10} {:>6.0}  {}\n",
@@ -101,25 +101,25 @@ fn line(row: &Row) -> String {
     clippy::cast_sign_loss,
     reason = "rates are positive and far below 2^53"
 )]
-fn row(plan: &Calibration, rate: u64) -> anyhow::Result<Row> {
-    let world = World::build(&WorldPlan::default())?;
-    let way = LinkConfig {
+fn row(plan: &CalibrationOptions, rate: u64) -> anyhow::Result<RateRow> {
+    let world = World::build(&WorldOptions::default())?;
+    let config = LinkConfig {
         rate: Some(rate),
         overhead: overhead::ETHERNET,
         delay: plan.delay,
         ..LinkConfig::default()
     };
     // Two bandwidth-delay products: one for the data in flight, one as a margin for the sender.
-    let worth = way.bandwidth_delay(4 * plan.delay).max(64 * 1538);
-    let way = LinkConfig {
+    let worth = config.bandwidth_delay(4 * plan.delay).max(64 * 1538);
+    let config = LinkConfig {
         queue: Queue::Bytes(worth),
-        ..way
+        ..config
     };
-    let running = Running::start(
+    let running = RunningEmulator::start(
         &world,
-        Plan {
-            up: way.clone(),
-            down: way,
+        EmulatorConfig {
+            up: config.clone(),
+            down: config,
             seed: 1,
             coalesce: COALESCE,
             loss_unit: LossUnit::Segment,
@@ -129,7 +129,7 @@ fn row(plan: &Calibration, rate: u64) -> anyhow::Result<Row> {
     let audit: Audit = running.stop()?;
     let expected = (rate as f64 * 8.0 * PAYLOAD) as u64;
     let late = |q| report::us(audit.up.lateness.quantile(q));
-    Ok(Row {
+    Ok(RateRow {
         rate_bit_per_s: rate * 8,
         expected_bit_per_s: expected,
         goodput_bit_per_s: goodput,

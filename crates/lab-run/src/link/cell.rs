@@ -63,8 +63,8 @@ pub fn ten() -> Vec<CheckCell> {
 impl CheckCell {
     /// Returns the configuration of each direction: a queue of one bandwidth-delay product, and packets as on Ethernet.
     #[must_use]
-    pub fn way(self) -> LinkConfig {
-        let way = LinkConfig {
+    pub fn link_config(self) -> LinkConfig {
+        let link_config = LinkConfig {
             rate: Some(self.rate),
             overhead: overhead::ETHERNET,
             delay: self.round_trip / 2,
@@ -72,10 +72,10 @@ impl CheckCell {
             mtu: MTU,
             ..LinkConfig::default()
         };
-        let queue = way.bandwidth_delay(self.round_trip).max(QUEUE_MIN);
+        let queue = link_config.bandwidth_delay(self.round_trip).max(QUEUE_MIN);
         LinkConfig {
             queue: Queue::Bytes(queue),
-            ..way
+            ..link_config
         }
     }
 

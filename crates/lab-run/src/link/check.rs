@@ -8,14 +8,14 @@
 use quictun_args::terminal::print;
 use quictun_emu::{LossUnit, Verdict};
 use quictun_lab::stats::median_count;
-use quictun_sim::{Cell, Tcp, Traffic, predict};
+use quictun_sim::{CrossTraffic, Experiment, Tcp, predict};
 use serde::Serialize;
 
 use super::cell::{CheckCell, Load};
-use super::plan::Checking;
+use super::options::CheckOptions;
 use super::real::{across_kernel, real};
 use super::report;
-use super::table::{self, RowOf};
+use super::table::{self, RowKey};
 
 /// Maximum difference between the measured and the predicted rate, as a share.
 const TOLERANCE: f64 = 0.10;
@@ -25,9 +25,9 @@ const TOLERANCE: f64 = 0.10;
 const REPEATS_MAX: u32 = 2;
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct CheckRow {
     #[serde(flatten)]
-    of: RowOf,
+    of: RowKey,
     virtual_bit_per_s: u64,
     real_bit_per_s: u64,
     real_runs_bit_per_s: Vec<u64>,
@@ -41,8 +41,8 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Table {
-    rows: Vec<Row>,
+struct CheckTable {
+    rows: Vec<CheckRow>,
     agree: usize,
     /// The reason why the kernel cannot emulate a link, or cannot emulate all of them.
     kernel_missing: Option<String>,
@@ -54,7 +54,7 @@ const HEADING: &str =
 ";
 
 /// Compares virtual and real time, and prints a row for each load and link.
-pub fn run(plan: &Checking) -> anyhow::Result<()> {
+pub fn run(plan: &CheckOptions) -> anyhow::Result<()> {
     let mut kernel_missing = None;
     let rows = table::rows(plan, HEADING, line, |cell, load| {
         row(plan, cell, load, &mut kernel_missing)
@@ -69,7 +69,7 @@ pub fn run(plan: &Checking) -> anyhow::Result<()> {
         print(&format!("no figure of the kernel's own emulation: {why}\n"))?;
     }
     if let Some(path) = &plan.json {
-        let table = Table {
+        let table = CheckTable {
             rows,
             agree,
             kernel_missing,
@@ -79,7 +79,7 @@ pub fn run(plan: &Checking) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &CheckRow) -> String {
     let kernel = row.kernel_bit_per_s.map_or_else(
         || format!("{:>10} {:>9}", "-", "-"),
         |rate| {
@@ -116,11 +116,11 @@ fn over(rate: u64, other: u64) -> f64 {
 }
 
 fn row(
-    plan: &Checking,
+    plan: &CheckOptions,
     cell: CheckCell,
     load: Load,
     kernel_missing: &mut Option<String>,
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<CheckRow> {
     let mut predictions = Vec::new();
     let mut runs = Vec::new();
     let mut by_kernel = Vec::new();
@@ -140,8 +140,8 @@ fn row(
     let [virtual_rate, real_rate] =
         [&predictions, &runs].map(|rates| median_count(rates).unwrap_or(0));
     let ratio = over(real_rate, virtual_rate);
-    Ok(Row {
-        of: RowOf::new(cell, load),
+    Ok(CheckRow {
+        of: RowKey::new(cell, load),
         virtual_bit_per_s: virtual_rate,
         real_bit_per_s: real_rate,
         real_runs_bit_per_s: runs,
@@ -159,17 +159,17 @@ fn row(
     clippy::cast_sign_loss,
     reason = "a positive rate"
 )]
-fn predicted(plan: &Checking, cell: CheckCell, load: Load, seed: u64) -> anyhow::Result<u64> {
-    let mut question = Cell {
+fn predicted(plan: &CheckOptions, cell: CheckCell, load: Load, seed: u64) -> anyhow::Result<u64> {
+    let mut question = Experiment {
         warm_up: cell.warm_up(),
         duration: plan.duration,
         seed,
-        ..Cell::new(cell.way(), cell.way())
+        ..Experiment::new(cell.link_config(), cell.link_config())
     };
     if load == Load::Cubic {
         // Let the tunnel send one byte, after which it stays idle.
         question.bytes = Some(1);
-        question.traffic = vec![Traffic::Tcp(Tcp::default())];
+        question.traffic = vec![CrossTraffic::Tcp(Tcp::default())];
     }
     let answer = predict(&question)?;
     let rate = match load {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disturbed_run_is_made_again_until_it_is_good_or_was_made_three_times() {
+    fn a_disturbed_run_is_repeated_at_most_three_times() {
         assert_eq!(after(0), (1, true, 0));
         assert_eq!(after(2), (3, true, 2));
         assert_eq!(after(3), (3, false, 2));

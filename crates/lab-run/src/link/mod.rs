@@ -6,7 +6,7 @@ mod bulk;
 mod calibrate;
 mod cell;
 mod check;
-mod plan;
+mod options;
 mod prompt;
 mod real;
 mod report;
@@ -18,5 +18,7 @@ pub use backend::Backend;
 pub use calibrate::run as calibrate;
 pub use cell::{CheckCell, Load, ten};
 pub use check::run as check;
-pub use plan::{Calibration, Checking, DELAY_MAX, DURATIONS, Near, Session};
+pub use options::{
+    CalibrationOptions, CheckOptions, DELAY_MAX, DURATIONS, NearCommand, SessionOptions,
+};
 pub use session::{PROGRAM, run as session};

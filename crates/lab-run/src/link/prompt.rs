@@ -12,7 +12,7 @@ pub(super) const LINK: &str = "QUICTUN_LINK";
 const MARK: &str = "(link) ";
 
 /// Describes the link in one line.
-pub(super) fn shown([up, down]: &[LinkConfig; 2]) -> String {
+pub(super) fn described([up, down]: &[LinkConfig; 2]) -> String {
     if up == down {
         format!("each way {up}")
     } else {
@@ -87,16 +87,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_the_same_both_ways_is_told_once() {
+    fn a_symmetric_link_is_described_once() {
         let slow = LinkConfig {
             delay: Duration::from_millis(20),
             ..LinkConfig::default()
         };
         let both = [slow.clone(), slow.clone()];
-        assert_eq!(shown(&both), format!("each way {slow}"));
+        assert_eq!(described(&both), format!("each way {slow}"));
         let up = LinkConfig::default();
         assert_eq!(
-            shown(&[up.clone(), slow.clone()]),
+            described(&[up.clone(), slow.clone()]),
             format!("up {up}; down {slow}")
         );
     }

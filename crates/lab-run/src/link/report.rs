@@ -11,8 +11,8 @@ use quictun_sys::Discipline;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::backend::Account;
-use super::plan::Session;
+use super::backend::EmulatorAccount;
+use super::options::SessionOptions;
 
 /// Version of the report's format. The number rises when a key changes its meaning.
 const VERSION: u32 = 1;
@@ -29,11 +29,11 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(plan: &Session, account: &Account, exit_code: u8) -> Self {
-        let [up, down] = plan.ways.each_ref().map(ToString::to_string);
+    pub(super) fn new(plan: &SessionOptions, account: &EmulatorAccount, exit_code: u8) -> Self {
+        let [up, down] = plan.links.each_ref().map(ToString::to_string);
         let (backend, outcome) = match account {
-            Account::Emulator(audit) => ("emulator", outcome(audit)),
-            Account::Kernel(audit) => ("kernel", kernel_outcome(audit)),
+            EmulatorAccount::Emulator(audit) => ("emulator", outcome(audit)),
+            EmulatorAccount::Kernel(audit) => ("kernel", kernel_outcome(audit)),
         };
         Self {
             version: VERSION,
@@ -56,7 +56,8 @@ fn kernel_outcome(audit: &KernelAudit) -> Value {
             "dropped": discipline.dropped,
         })
     };
-    let [up, down] = [&audit.up, &audit.down].map(|way| way.iter().map(one).collect::<Value>());
+    let [up, down] =
+        [&audit.up, &audit.down].map(|direction| direction.iter().map(one).collect::<Value>());
     json!({"verdict": "none", "disciplines": {"up": up, "down": down}})
 }
 
@@ -70,7 +71,7 @@ pub(super) fn outcome(audit: &Audit) -> Value {
     json!({
         "verdict": verdict,
         "limits": limits,
-        "achieved": {"up": way(&audit.up), "down": way(&audit.down)},
+        "achieved": {"up": direction(&audit.up), "down": direction(&audit.down)},
     })
 }
 
@@ -84,7 +85,7 @@ pub(super) fn limits(audit: &Audit) -> Vec<String> {
 
 /// Returns the account of one direction. Drops are listed by reason; the emulator or the host is responsible for the
 /// `unintended` ones.
-fn way(audit: &DirectionAudit) -> Value {
+fn direction(audit: &DirectionAudit) -> Value {
     let (counts, link) = (&audit.counts, &audit.link);
     json!({
         "seconds": audit.elapsed.as_secs_f64(),

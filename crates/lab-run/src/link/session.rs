@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use quictun_args::fault::Fault;
 use quictun_args::terminal::say;
-use quictun_emu::{Brief, FarSide, Verdict, World, WorldPlan};
-use quictun_sys::{FirstProcess, Inside, NetNamespace, Outcome, Rights, refusal};
+use quictun_emu::{AuditSummary, FarSide, Verdict, World, WorldOptions};
+use quictun_sys::{CommandRunner, InitProcess, NetNamespace, Rights, WaitOutcome, refusal};
 
-use super::backend::Account;
-use super::plan::{Near, Session};
+use super::backend::EmulatorAccount;
+use super::options::{NearCommand, SessionOptions};
 use super::prompt;
 use super::report::{self, Report};
 use crate::arm::{TCP, UDP, has_open};
@@ -22,26 +22,26 @@ use crate::client::sh;
 pub const PROGRAM: &str = "quictun link";
 
 /// Time limit for a command at the far side to open a port.
-const FAR_PATIENCE: Duration = Duration::from_secs(5);
+const FAR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time that commands have to end by themselves after a signal.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a session and returns the exit code of its command.
-pub fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
+pub fn run(plan: &SessionOptions, inside: InitProcess) -> anyhow::Result<u8> {
     let rights = inside.rights();
     // The first process must be set up before the process has other threads.
-    let mut first = FirstProcess::new(inside)?;
+    let mut first = CommandRunner::new(inside)?;
     let far = match (&plan.far, rights) {
         (None, Rights::Root) => FarSide::Here,
         _ => FarSide::Own,
     };
-    let world = World::build(&WorldPlan {
+    let world = World::build(&WorldOptions {
         far,
         offload: plan.offload,
         mtu: plan.mtu,
         segment_limit: None,
-        ..WorldPlan::default()
+        ..WorldOptions::default()
     })?;
     let emulated = plan.backend.start(&world, plan.emulation())?;
     introduce(plan, &world, far);
@@ -61,14 +61,16 @@ pub fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
 }
 
 /// Returns a few lines if the emulation was faithful, otherwise all figures.
-fn outcome(account: &Account) -> String {
+fn outcome(account: &EmulatorAccount) -> String {
     match account {
-        Account::Emulator(audit) if audit.verdict() == Verdict::Ok => Brief(audit).to_string(),
+        EmulatorAccount::Emulator(audit) if audit.verdict() == Verdict::Ok => {
+            AuditSummary(audit).to_string()
+        }
         account => format!("account of the link:\n{account}"),
     }
 }
 
-fn introduce(plan: &Session, world: &World, far: FarSide) {
+fn introduce(plan: &SessionOptions, world: &World, far: FarSide) {
     let [v4, v6] = world.far_addresses();
     let what = match (far, &plan.far) {
         (FarSide::Here, _) => "this machine",
@@ -78,7 +80,7 @@ fn introduce(plan: &Session, world: &World, far: FarSide) {
         }
     };
     say(&format!("{PROGRAM}: the far side is {v4} ({v6}), {what}"));
-    let [up, down] = &plan.ways;
+    let [up, down] = &plan.links;
     if up == down {
         say(&format!("  each way  {up}"));
     } else {
@@ -88,7 +90,7 @@ fn introduce(plan: &Session, world: &World, far: FarSide) {
     for remark in up.remark().into_iter().chain(down.remark()) {
         say(&format!("{PROGRAM}: warning: {remark}"));
     }
-    if matches!(plan.near, Near::Shell(_)) {
+    if matches!(plan.near, NearCommand::Shell(_)) {
         say(&format!(
             "{PROGRAM}: this shell is behind the link until it ends; ${} says what the link is",
             prompt::LINK
@@ -96,15 +98,15 @@ fn introduce(plan: &Session, world: &World, far: FarSide) {
     }
 }
 
-fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::Result<u8> {
+fn commands(plan: &SessionOptions, world: &World, first: &mut CommandRunner) -> anyhow::Result<u8> {
     let until = plan.time_limit.map(|limit| Instant::now() + limit);
     if let Some(line) = &plan.far {
         let pid = start(plan, first, world, world.far(), &mut sh(line))?;
-        let patience = Instant::now() + FAR_PATIENCE;
+        let deadline = Instant::now() + FAR_TIMEOUT;
         let (far, tables) = (world.far(), [TCP, UDP].concat());
         let listens = || has_open(far, &tables, |_| true);
-        if !first.wait_until(pid, patience, || listens().unwrap_or(true))?
-            && let Outcome::Ended(code) = first.wait(pid, Some(Instant::now()))?
+        if !first.wait_until(pid, deadline, || listens().unwrap_or(true))?
+            && let WaitOutcome::Exited(code) = first.wait(pid, Some(Instant::now()))?
             && code != 0
         {
             let why = format!("{line:?} ended with {code} before it opened a port");
@@ -112,13 +114,13 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
         }
     }
     let mut command = match &plan.near {
-        Near::Shell(shell) => {
+        NearCommand::Shell(shell) => {
             let mut command = Command::new(shell);
             let given = |name: &str| std::env::var(name).ok();
             command.envs(prompt::variables(Path::new(shell), given));
             command
         }
-        Near::Command(words) => {
+        NearCommand::Command(words) => {
             let (program, arguments) = words
                 .split_first()
                 .context("invariant: a command is not empty")?;
@@ -126,7 +128,7 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
             command.args(arguments);
             command
         }
-        Near::Line(line) => sh(line),
+        NearCommand::Line(line) => sh(line),
     };
     let program = command.get_program().to_string_lossy().into_owned();
     let pid = match start(plan, first, world, world.near(), &mut command) {
@@ -140,20 +142,20 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
         },
     };
     let outcome = first.wait(pid, until)?;
-    if outcome == Outcome::Late {
+    if outcome == WaitOutcome::TimedOut {
         say(&format!("{PROGRAM}: --time-limit: ending {program}"));
     }
     Ok(outcome.code())
 }
 
 fn start(
-    plan: &Session,
-    first: &mut FirstProcess,
+    plan: &SessionOptions,
+    first: &mut CommandRunner,
     world: &World,
     network: &NetNamespace,
     command: &mut Command,
 ) -> io::Result<u32> {
-    command.env(prompt::LINK, prompt::shown(&plan.ways));
+    command.env(prompt::LINK, prompt::described(&plan.links));
     for (name, [v4, v6]) in [
         ("QUICTUN_NEAR", world.near_addresses()),
         ("QUICTUN_FAR", world.far_addresses()),

@@ -8,11 +8,11 @@ use quictun_link::units::{Delay, Rate, Share};
 use serde::Serialize;
 
 use super::cell::{CheckCell, Load};
-use super::plan::Checking;
+use super::options::CheckOptions;
 use super::report::us;
 
 #[derive(Debug, Serialize)]
-pub(super) struct RowOf {
+pub(super) struct RowKey {
     rate_bit_per_s: u64,
     round_trip_us: u64,
     loss: f64,
@@ -21,7 +21,7 @@ pub(super) struct RowOf {
     cell: CheckCell,
 }
 
-impl RowOf {
+impl RowKey {
     pub(super) fn new(cell: CheckCell, load: Load) -> Self {
         Self {
             rate_bit_per_s: cell.rate * 8,
@@ -33,7 +33,7 @@ impl RowOf {
     }
 }
 
-impl fmt::Display for RowOf {
+impl fmt::Display for RowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = Rate(self.cell.rate).to_string();
         let delay = Delay(self.cell.round_trip).to_string();
@@ -44,7 +44,7 @@ impl fmt::Display for RowOf {
 
 /// Makes a row for each load on each link. Prints each row as soon as it is known.
 pub(super) fn rows<R>(
-    plan: &Checking,
+    plan: &CheckOptions,
     heading: &str,
     line: fn(&R) -> String,
     mut row: impl FnMut(CheckCell, Load) -> anyhow::Result<R>,

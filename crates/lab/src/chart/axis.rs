@@ -16,28 +16,28 @@ const LETTERS: usize = 48;
 
 /// The division of an x axis.
 #[derive(Clone, Debug)]
-pub enum Across {
-    /// Named places. A point's x is the index of its place.
-    Places(Vec<String>),
+pub enum XDivision {
+    /// Named categories. A point's x is the index of its category.
+    Categories(Vec<String>),
     /// Powers of two, starting at 1.
     Doublings,
     /// Seconds, starting at 0.
     Seconds,
 }
 
-pub(super) struct X<'a> {
-    across: &'a Across,
+pub(super) struct XAxis<'a> {
+    division: &'a XDivision,
     most: f64,
 }
 
-impl<'a> X<'a> {
-    pub(super) fn new(across: &'a Across, values: impl Iterator<Item = f64>) -> Self {
-        let least = match across {
-            Across::Places(_) | Across::Seconds => 0.1,
-            Across::Doublings => 2.0,
+impl<'a> XAxis<'a> {
+    pub(super) fn new(division: &'a XDivision, values: impl Iterator<Item = f64>) -> Self {
+        let least = match division {
+            XDivision::Categories(_) | XDivision::Seconds => 0.1,
+            XDivision::Doublings => 2.0,
         };
         Self {
-            across,
+            division,
             most: values.fold(least, f64::max),
         }
     }
@@ -48,40 +48,40 @@ impl<'a> X<'a> {
 
     /// Returns the position of a value along the axis, from 0 to 1.
     pub(super) fn part(&self, value: f64) -> f64 {
-        let part = match self.across {
-            Across::Places(names) => (value + 0.5) / count(names.len().max(1)),
-            Across::Doublings => value.max(1.0).log2() / self.most.log2(),
-            Across::Seconds => value / self.most,
+        let part = match self.division {
+            XDivision::Categories(names) => (value + 0.5) / count(names.len().max(1)),
+            XDivision::Doublings => value.max(1.0).log2() / self.most.log2(),
+            XDivision::Seconds => value / self.most,
         };
         part.clamp(0.0, 1.0)
     }
 
     /// Returns the sideways distance between lines that share their places.
-    pub(super) fn apart(&self) -> f64 {
-        match self.across {
-            Across::Places(_) => ((self.at(1.0) - self.at(0.0)) / 12.0).min(5.0),
-            Across::Doublings | Across::Seconds => 0.0,
+    pub(super) fn spacing(&self) -> f64 {
+        match self.division {
+            XDivision::Categories(_) => ((self.at(1.0) - self.at(0.0)) / 12.0).min(5.0),
+            XDivision::Doublings | XDivision::Seconds => 0.0,
         }
     }
 
     /// Returns the values to label, with their labels.
     pub(super) fn marks(&self) -> Vec<(f64, String)> {
         let until = |value: &f64| *value <= self.most * 1.0001;
-        match self.across {
-            Across::Places(names) => {
+        match self.division {
+            XDivision::Categories(names) => {
                 let short = |name: &String| name.chars().take(LETTERS / names.len()).collect();
                 let names = names.iter().enumerate();
                 names.map(|(at, name)| (count(at), short(name))).collect()
             }
-            Across::Doublings => {
+            XDivision::Doublings => {
                 let values = std::iter::successors(Some(1.0), |value| Some(value * 2.0));
                 values
                     .take_while(until)
                     .map(|value| (value, value.to_string()))
                     .collect()
             }
-            Across::Seconds => {
-                let step = nice(self.most / 7.0);
+            XDivision::Seconds => {
+                let step = round_up(self.most / 7.0);
                 let values = (0_u32..).map(|at| f64::from(at) * step).take_while(until);
                 values
                     .map(|value| (value, format!("{} s", trimmed(value))))
@@ -91,14 +91,14 @@ impl<'a> X<'a> {
     }
 }
 
-pub(super) struct Up {
+pub(super) struct ValueAxis {
     low: f64,
     high: f64,
     logarithmic: bool,
     pub(super) ticks: Vec<f64>,
 }
 
-impl Up {
+impl ValueAxis {
     /// Creates an axis that includes these values. A linear axis begins at zero; otherwise a difference of two percent
     /// could look like a difference of one half.
     pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
@@ -122,7 +122,7 @@ impl Up {
 
     /// Creates an axis from zero to `high`, rounded up to a whole step, with about `steps` steps.
     pub(super) fn from_zero(high: f64, steps: f64) -> Self {
-        let step = nice(high.max(1e-12) / steps);
+        let step = round_up(high.max(1e-12) / steps);
         Self::even(step, (high / step).ceil().max(1.0))
     }
 
@@ -193,22 +193,22 @@ impl Up {
 }
 
 /// A horizontal axis of values.
-pub(super) struct Scale {
-    up: Up,
+pub(super) struct LaneAxis {
+    axis: ValueAxis,
     /// The axis's first and last x coordinate.
     ends: [f64; 2],
 }
 
-impl Scale {
-    /// Creates an axis that includes these values. For `limit`, see [`Up::up_to`].
+impl LaneAxis {
+    /// Creates an axis that includes these values. For `limit`, see [`ValueAxis::up_to`].
     pub(super) fn new(values: impl Iterator<Item = f64>, limit: f64, ends: [f64; 2]) -> Self {
-        let up = Up::up_to(values, limit);
-        Self { up, ends }
+        let axis = ValueAxis::up_to(values, limit);
+        Self { axis, ends }
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
         let [begin, end] = self.ends;
-        begin + (end - begin) * self.up.part(value)
+        begin + (end - begin) * self.axis.part(value)
     }
 
     pub(super) const fn at_least(&self) -> f64 {
@@ -220,20 +220,20 @@ impl Scale {
     }
 
     pub(super) const fn is_logarithmic(&self) -> bool {
-        self.up.is_logarithmic()
+        self.axis.is_logarithmic()
     }
 
     pub(super) fn ticks(&self) -> &[f64] {
-        &self.up.ticks
+        &self.axis.ticks
     }
 }
 
 /// Returns the smallest of 1, 2 and 5 times a power of ten that is at least `step`.
-fn nice(step: f64) -> f64 {
+fn round_up(step: f64) -> f64 {
     let decade = 10_f64.powf(step.log10().floor());
     let all = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * decade);
     all.into_iter()
-        .find(|nice| *nice >= step * 0.9999)
+        .find(|round_up| *round_up >= step * 0.9999)
         .unwrap_or(step)
 }
 
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_holds_all_values_between_ticks_that_people_use() {
+    fn an_axis_includes_all_values_and_has_round_ticks() {
         for (values, logarithmic, ticks) in [
             (&[0.0, 37.0][..], false, &[0.0, 10.0, 20.0, 30.0, 40.0][..]),
             (&[561.0, 602.0], false, &[0.0, 200.0, 400.0, 600.0, 800.0]),
@@ -267,7 +267,7 @@ mod tests {
             (&[], false, &[0.0, 1.0]),
             (&[0.0], false, &[0.0, 1.0]),
         ] {
-            let axis = Up::of(values.iter().copied());
+            let axis = ValueAxis::of(values.iter().copied());
             assert_eq!(
                 (axis.logarithmic, &*axis.ticks),
                 (logarithmic, ticks),

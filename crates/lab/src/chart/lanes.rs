@@ -6,7 +6,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::axis::{Scale, WIDTH, count, trimmed};
+use super::axis::{LaneAxis, WIDTH, count, trimmed};
 use super::{STYLE, mark};
 use crate::put;
 use crate::writing::{shown, tenth};
@@ -45,26 +45,26 @@ const LOGARITHMIC: f64 = 200.0;
 
 /// A chart of groups of lanes.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct LaneChart {
     /// The measured quantity, with its unit.
     pub(crate) title: String,
     /// The quantity that distinguishes the groups, for example `packet loss rate`.
     pub(crate) by: String,
     /// The groups, from top to bottom.
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<LaneGroup>,
 }
 
 /// The lanes under one condition.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct LaneGroup {
     /// The condition's name. Empty if there is only one condition.
     pub(crate) name: String,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lanes: Vec<ValueLane>,
 }
 
 /// The value of one system under one condition.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct ValueLane {
     pub(crate) name: String,
     /// Index of the colour and of the mark.
     pub(crate) style: usize,
@@ -74,10 +74,10 @@ pub(crate) struct Lane {
     pub(crate) runs: Vec<f64>,
     pub(crate) published: Option<f64>,
     /// The lane's full text, for the tooltip and for screen readers.
-    pub(crate) told: String,
+    pub(crate) tooltip: String,
 }
 
-impl Lanes {
+impl LaneChart {
     /// Draws the chart for a page that includes [`STYLE`] and [`LANES`].
     pub(crate) fn plot(&self) -> Markup {
         let height = self.height();
@@ -108,7 +108,7 @@ impl Lanes {
         TOP + GROUP * count(named.count()) + LANE * count(lanes) + AXIS
     }
 
-    fn scale(&self) -> Scale {
+    fn scale(&self) -> LaneAxis {
         let lanes = self.groups.iter().flat_map(|group| &group.lanes);
         let values = lanes.flat_map(|lane| {
             let ends = lane.ends.into_iter().flatten();
@@ -118,7 +118,7 @@ impl Lanes {
         let lanes = self.groups.iter().flat_map(|group| &group.lanes);
         let names = lanes.map(|lane| lane.name.chars().count()).max();
         let left = (LETTER * count(names.unwrap_or(0)) + 16.0).min(NAMES_MOST);
-        Scale::new(values, LOGARITHMIC, [left, WIDTH - VALUES])
+        LaneAxis::new(values, LOGARITHMIC, [left, WIDTH - VALUES])
     }
 
     fn body(&self, height: f64) -> Markup {
@@ -152,13 +152,13 @@ impl Lanes {
     }
 }
 
-fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
+fn lane(scale: &LaneAxis, y: f64, lane: &ValueLane) -> Markup {
     let style = lane.style % COLOURS;
     // Leave out the condition: the group's name above the lane already shows it, and there may be no space for it.
     let said = lane
-        .told
+        .tooltip
         .rsplit_once(": ")
-        .map_or(&*lane.told, |(_, said)| said);
+        .map_or(&*lane.tooltip, |(_, said)| said);
     let (begin, middle) = (scale.at_least(), scale.at(lane.middle));
     let [low, high] = lane
         .ends
@@ -176,8 +176,8 @@ fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
         _ => furthest,
     };
     html! {
-        g.lane tabindex="0" role="img" aria-label=(lane.told) {
-            title { (lane.told) }
+        g.lane tabindex="0" role="img" aria-label=(lane.tooltip) {
+            title { (lane.tooltip) }
             rect.hit x="0" y=(tenth(y - LANE / 2.0)) width=(WIDTH) height=(LANE) {}
             text.tip x=(WIDTH - 4.0) y="12" { (lane.name) ": " (said) }
             text.a x={ (tenth(begin - 6.0)) } y=(tenth(y + 4.0)) { (lane.name) }
@@ -198,7 +198,7 @@ fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
 }
 
 /// Returns the path of one dot per run. If there are many runs, only every n-th of the sorted runs has a dot.
-fn dots(scale: &Scale, y: f64, runs: &[f64]) -> String {
+fn dots(scale: &LaneAxis, y: f64, runs: &[f64]) -> String {
     let mut sorted = runs.to_vec();
     sorted.sort_by(f64::total_cmp);
     let step = sorted.len().div_ceil(DOTS).max(1);
@@ -213,20 +213,20 @@ fn dots(scale: &Scale, y: f64, runs: &[f64]) -> String {
 mod tests {
     use super::*;
 
-    fn chart(middles: [f64; 2]) -> Lanes {
-        let lane = |name: &str, middle: f64| Lane {
+    fn chart(middles: [f64; 2]) -> LaneChart {
+        let lane = |name: &str, middle: f64| ValueLane {
             name: name.to_owned(),
             style: 7,
             middle,
             ends: Some([middle * 0.9, middle * 1.1]),
             runs: vec![middle * 0.9, middle],
             published: None,
-            told: format!("{name}, 5%: {middle} \"<b>\""),
+            tooltip: format!("{name}, 5%: {middle} \"<b>\""),
         };
-        Lanes {
+        LaneChart {
             title: "rate (Mbit/s)".to_owned(),
             by: "loss".to_owned(),
-            groups: vec![Group {
+            groups: vec![LaneGroup {
                 name: "5% & more".to_owned(),
                 lanes: vec![lane("tunnel", middles[0]), lane("tcp <x>", middles[1])],
             }],
@@ -234,8 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lane_has_its_value_in_words_for_those_who_point_at_it_or_come_to_it_with_the_keyboard()
-    {
+    fn every_lane_has_a_tooltip_and_is_reachable_by_keyboard() {
         let svg = chart([100.0, 50.0]).plot().into_string();
         for (name, value) in [("tunnel", "100"), ("tcp &lt;x&gt;", "50")] {
             let title = format!("<title>{name}, 5%: {value} ");
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_beside_its_bar_unless_what_was_published_stands_there() {
+    fn a_value_is_beside_its_bar_unless_the_published_value_is_there() {
         let x = |published: f64| {
             let mut lanes = chart([100.0, 50.0]);
             lanes.groups[0].lanes[1].published = Some(published);
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn many_runs_are_thinned_out_and_nothing_leaves_the_picture() {
+    fn many_runs_are_thinned_out_and_all_marks_stay_inside_the_chart() {
         let mut lanes = chart([100.0, 50.0]);
         lanes.groups[0].lanes[0].runs = (0..1000_u32).map(|run| f64::from(run) / 8.0).collect();
         let svg = lanes.plot().into_string();

@@ -2,8 +2,8 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::axis::{Up, X, count, trimmed};
-use super::{Across, Line, STYLE, path};
+use super::axis::{ValueAxis, XAxis, count, trimmed};
+use super::{STYLE, Series, XDivision, path};
 use crate::put;
 use crate::writing::tenth;
 
@@ -56,7 +56,7 @@ pub struct Track {
     /// Minimum upper end of the y axis, which begins at zero.
     pub room: f64,
     /// The lines. Their x values are seconds.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Series>,
 }
 
 /// Phases over time, one row per phase.
@@ -65,12 +65,12 @@ pub struct Band {
     /// The heading above the rows.
     pub title: String,
     /// The rows, from top to bottom.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PhaseRow>,
 }
 
 /// The times at which one phase was active.
 #[derive(Debug)]
-pub struct Row {
+pub struct PhaseRow {
     /// The name of the phase.
     pub name: String,
     /// Index of the colour.
@@ -82,7 +82,7 @@ pub struct Row {
 impl Timeline {
     /// Returns the picture as SVG.
     pub fn svg(&self) -> String {
-        let x = X::new(&Across::Seconds, [self.seconds].into_iter());
+        let x = XAxis::new(&XDivision::Seconds, [self.seconds].into_iter());
         let mut top = HEAD;
         let mut placed = Vec::new();
         for track in &self.tracks {
@@ -98,7 +98,7 @@ impl Timeline {
                 rect.p width="100%" height="100%" {}
                 text.h x=(LEFT) y="22" { (self.heading) }
                 @for (value, name) in x.marks() {
-                    @let at = tenth(across(&x, value));
+                    @let at = tenth(x_position(&x, value));
                     @for (top, track) in &placed { path.g d={ "M" (at) " " (top) "v" (track.height) } {} }
                     path.g d={ "M" (at) " " (rows) "V" (bottom) } {}
                     text.x x=(at) y=(bottom + 16.0) { (name) }
@@ -117,14 +117,14 @@ impl Timeline {
     }
 }
 
-fn across(x: &X<'_>, seconds: f64) -> f64 {
+fn x_position(x: &XAxis<'_>, seconds: f64) -> f64 {
     LEFT + (WIDTH - LEFT - RIGHT) * x.part(seconds)
 }
 
-fn track(x: &X<'_>, top: f64, track: &Track) -> Markup {
+fn track(x: &XAxis<'_>, top: f64, track: &Track) -> Markup {
     let values = track.lines.iter().flat_map(|line| &line.points);
     let high = values.map(|point| point.y).fold(track.room, f64::max);
-    let up = Up::from_zero(high, track.height / STEP);
+    let up = ValueAxis::from_zero(high, track.height / STEP);
     let height = |value| top + track.height * (1.0 - up.part(value));
     let mut end = WIDTH - RIGHT;
     let mut legend = Vec::new();
@@ -145,16 +145,16 @@ fn track(x: &X<'_>, top: f64, track: &Track) -> Markup {
             text.y x=(LEFT - 6.0) y=(tenth(y + 4.0)) { (trimmed(*tick)) }
         }
         @for line in &track.lines {
-            path class=(line.class()) d=(path(line.points.iter().map(|point| (across(x, point.x), height(point.y))))) {}
+            path class=(line.class()) d=(path(line.points.iter().map(|point| (x_position(x, point.x), height(point.y))))) {}
         }
     }
 }
 
-fn stripes(x: &X<'_>, middle: f64, row: &Row) -> String {
+fn stripes(x: &XAxis<'_>, middle: f64, row: &PhaseRow) -> String {
     let mut all = String::new();
     for (from, to) in &row.stripes {
-        let from = across(x, *from);
-        let width = (across(x, *to) - from).max(STRIPE_LEAST);
+        let from = x_position(x, *from);
+        let width = (x_position(x, *to) - from).max(STRIPE_LEAST);
         put!(all, "M{from:.1} {middle}h{width:.1}");
     }
     all
@@ -167,7 +167,7 @@ mod tests {
 
     fn timeline() -> Timeline {
         let line = |name: &str, points: &[(f64, f64)]| {
-            Line::new(name.to_owned(), 0, Stroke::Trace, points.iter().copied())
+            Series::new(name.to_owned(), 0, Stroke::Trace, points.iter().copied())
         };
         Timeline {
             heading: "a & b".to_owned(),
@@ -188,7 +188,7 @@ mod tests {
             ],
             band: Band {
                 title: "phase".to_owned(),
-                rows: vec![Row {
+                rows: vec![PhaseRow {
                     name: "up".to_owned(),
                     style: 9,
                     stripes: vec![(0.0, 5.0), (5.0, 5.0)],
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_stripes_are_where_their_seconds_and_values_are() {
+    fn lines_and_stripes_are_at_their_seconds_and_values() {
         let svg = timeline().svg();
         // The drawing is 812 wide and begins at x = 64. The first track spans y = 62 to 162 for values up to 150, the
         // second y = 190 to 240 for values up to 1.

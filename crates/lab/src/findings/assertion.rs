@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use super::Figure;
 use crate::record::Run;
-use crate::scenario::{Assertion, Room, Scenario};
+use crate::scenario::{Assertion, PayloadRoom, Scenario};
 use crate::stats::{LEVEL, compare};
 use crate::writing::shown;
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Asserted {
+pub(crate) struct AssertionResult {
     pub(crate) what: String,
     /// The median, or the median ratio. `None` if nothing was measured.
     pub(crate) found: Option<f64>,
@@ -17,11 +17,15 @@ pub(crate) struct Asserted {
     pub(crate) runs: usize,
     /// The result. `None` if there are too few runs to tell.
     pub(crate) holds: Option<bool>,
-    /// True if the limit is lower than the scenario states, to allow for headers. See [`Room`].
+    /// True if the limit is lower than the scenario states, to allow for headers. See [`PayloadRoom`].
     pub(crate) allowed: bool,
 }
 
-pub(super) fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) -> Vec<Asserted> {
+pub(super) fn asserted(
+    run: &Run,
+    scenario: &Scenario,
+    assertion: &Assertion,
+) -> Vec<AssertionResult> {
     let (arm, over, metric) = (&assertion.arm, &assertion.over, assertion.metric);
     let (at_least, at_most) = (assertion.at_least, assertion.at_most);
     let is_asked = |case: &&str| assertion.cases.iter().any(|one| one == case);
@@ -44,12 +48,12 @@ pub(super) fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) ->
             }
         };
         let room = scenario.room(assertion, case);
-        let least = at_least.map(|least| least * room.map_or(1.0, Room::ratio));
+        let least = at_least.map(|least| least * room.map_or(1.0, PayloadRoom::ratio));
         let mut limits: Vec<String> = Vec::new();
         limits.extend(at_least.zip(least).map(|(whole, least)| {
             room.map_or_else(
                 || format!(">= {}", shown(least)),
-                |Room { quic, tcp }| {
+                |PayloadRoom { quic, tcp }| {
                     format!(
                         ">= {least:.3} (not {}: QUIC's headers leave {quic} bytes of a packet for payload, TCP's leave {tcp})",
                         shown(whole)
@@ -67,7 +71,7 @@ pub(super) fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) ->
         let within = |found: f64| {
             least.is_none_or(|least| found >= least) && at_most.is_none_or(|most| found <= most)
         };
-        Some(Asserted {
+        Some(AssertionResult {
             what,
             found: found.map(|(middle, ..)| middle),
             runs: found.map_or(0, |(_, runs, _)| runs),

@@ -4,7 +4,7 @@ use super::Findings;
 use crate::Metric;
 use crate::metric::Better;
 use crate::scenario::Shape;
-use crate::stats::{Paired, Verdict, compare};
+use crate::stats::{PairedComparison, Verdict, compare};
 use crate::writing::{percent, shown};
 
 /// Ratios from this one on are written as a multiple; smaller ones are written in percent.
@@ -19,7 +19,7 @@ struct Difference<'a> {
     a: &'a str,
     b: &'a str,
     metric: Metric,
-    paired: Paired,
+    paired: PairedComparison,
 }
 
 impl Findings<'_> {
@@ -50,8 +50,8 @@ impl Findings<'_> {
             .iter()
             .filter_map(|one| {
                 let paired = one.paired?;
-                let is_told = matches!(paired.verdict, Verdict::Higher | Verdict::Lower);
-                is_told.then_some(Difference {
+                let is_clear = matches!(paired.verdict, Verdict::Higher | Verdict::Lower);
+                is_clear.then_some(Difference {
                     case: &one.case,
                     a: &one.a,
                     b: &one.b,
@@ -95,7 +95,7 @@ impl Findings<'_> {
     }
 
     fn no_difference(&self) -> String {
-        let untold = |one: &super::Compared| {
+        let untold = |one: &super::ArmComparison| {
             one.paired
                 .is_some_and(|paired| paired.verdict == Verdict::TooFew)
         };
@@ -284,7 +284,7 @@ mod tests {
     use crate::record::tests::{TEXT, run};
 
     #[test]
-    fn the_headline_tells_the_largest_difference_with_its_cost_and_one_the_other_way() {
+    fn the_headline_states_the_largest_difference_its_cost_and_the_largest_opposite_one() {
         let scenario = Scenario::parse(TEXT).expect("a scenario");
         let mut run = run(4.0);
         let headline = |run: &crate::Run| Findings::new(run, &scenario).headline();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_differs_or_nothing_is_compared_the_headline_says_so() {
+    fn a_headline_without_differences_or_comparisons_says_so() {
         let scenario = Scenario::parse(TEXT).expect("a scenario");
         let same = run(1.0);
         assert_eq!(

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Asserted, Figure, Findings};
+use super::{AssertionResult, Figure, Findings};
 use crate::Metric;
-use crate::stats::Paired;
+use crate::stats::PairedComparison;
 
 /// Version of the format of `summary.json`. The number rises when a key changes its meaning.
 const SCHEMA: &str = "lab-summary/2";
@@ -19,7 +19,7 @@ struct Summary<'a> {
     planned: usize,
     figures: Vec<FigureJson<'a>>,
     comparisons: Vec<ComparisonJson<'a>>,
-    assertions: &'a [Asserted],
+    assertions: &'a [AssertionResult],
 }
 
 #[derive(Serialize)]
@@ -38,7 +38,7 @@ struct ComparisonJson<'a> {
     b: &'a str,
     metric: Metric,
     #[serde(flatten)]
-    paired: Paired,
+    paired: PairedComparison,
     verdict: &'static str,
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::metric::Metric;
 use crate::record::{Cell, Run};
-use crate::scenario::{Published, Scenario, Shape, Shown};
+use crate::scenario::{Published, Scenario, Shape, TableSpec};
 use crate::stats::{Interval, LEVEL, interval, median, outliers};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,7 +46,7 @@ pub(crate) struct Table {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TableCell {
     /// The measured figure. `None` if no run is valid, or if no valid run has this metric.
-    pub(crate) ours: Option<Figure>,
+    pub(crate) measured: Option<Figure>,
     pub(crate) published: Option<f64>,
     /// Number of valid runs, with or without this metric.
     pub(crate) counted: usize,
@@ -54,10 +54,10 @@ pub(crate) struct TableCell {
     pub(crate) is_run: bool,
 }
 
-pub(super) fn tables(run: &Run, scenario: &Scenario, shown: &Shown) -> Vec<Table> {
+pub(super) fn tables(run: &Run, scenario: &Scenario, shown: &TableSpec) -> Vec<Table> {
     let cases = run.measured_cases(scenario);
     let arms = shown.arms.iter().map(String::as_str);
-    let view = View {
+    let view = TableSource {
         run,
         scenario,
         shown,
@@ -84,17 +84,17 @@ pub(super) fn tables(run: &Run, scenario: &Scenario, shown: &Shown) -> Vec<Table
         .collect()
 }
 
-struct View<'a> {
+struct TableSource<'a> {
     run: &'a Run,
     scenario: &'a Scenario,
-    shown: &'a Shown,
+    shown: &'a TableSpec,
     /// Cases that have measurements.
     cases: Vec<&'a str>,
     /// Arms that have measurements.
     arms: Vec<&'a str>,
 }
 
-impl View<'_> {
+impl TableSource<'_> {
     /// Returns a table with one row per case and one column per metric.
     fn of_arm(&self, arm: &str) -> Table {
         Table {
@@ -125,7 +125,7 @@ impl View<'_> {
         measured.sort_by_key(|cell| cell.block);
         let row = |(at, measured): (usize, &Cell)| {
             let cells = self.shown.columns.iter().map(|metric| TableCell {
-                ours: measured
+                measured: measured
                     .metrics
                     .get(metric)
                     .and_then(|value| Figure::of(&[*value])),
@@ -166,7 +166,7 @@ impl View<'_> {
         let cases = self.cases.iter();
         let rows = cases.map(|case| (self.scenario.case_label(case).to_owned(), cells(case)));
         // If there are valid runs but none has the figure, the metric does not apply to that case.
-        let is_there = |cell: &TableCell| cell.ours.is_some() || cell.counted == 0;
+        let is_there = |cell: &TableCell| cell.measured.is_some() || cell.counted == 0;
         rows.filter(|(_, cells)| cells.iter().any(is_there))
             .collect()
     }
@@ -180,7 +180,7 @@ impl View<'_> {
 
     fn cell(&self, case: &str, arm: &str, metric: Metric) -> TableCell {
         TableCell {
-            ours: Figure::of(&self.run.values(case, arm, metric)),
+            measured: Figure::of(&self.run.values(case, arm, metric)),
             published: self
                 .published(case, arm, metric)
                 .and_then(Published::middle),

@@ -1,11 +1,11 @@
 //! Comparisons in words: the differences between two arms over all cases, and their cost.
 
-use super::{Compared, Findings, word};
+use super::{ArmComparison, Findings, word};
 use crate::Metric;
 use crate::metric::Better;
 use crate::put;
 use crate::scenario::Background;
-use crate::stats::{Paired, Verdict, compare};
+use crate::stats::{PairedComparison, Verdict, compare};
 use crate::writing::shown;
 
 /// Metrics of streams. Their cost is counted per byte.
@@ -30,7 +30,7 @@ const REQUESTS: [Metric; 9] = [
 ];
 
 /// A case with the result of its paired comparison.
-type Found<'a> = (&'a str, Option<Paired>);
+type CaseComparison<'a> = (&'a str, Option<PairedComparison>);
 
 impl Findings<'_> {
     /// Returns one line for each comparison of the scenario: the verdict over all cases, and the cost if it is known.
@@ -42,8 +42,8 @@ impl Findings<'_> {
     }
 
     fn verdict(&self, a: &str, b: &str, metric: Metric) -> Option<String> {
-        let here = |one: &&Compared| one.a == a && one.b == b && one.metric == metric;
-        let found: Vec<Found<'_>> = self
+        let here = |one: &&ArmComparison| one.a == a && one.b == b && one.metric == metric;
+        let found: Vec<CaseComparison<'_>> = self
             .compared
             .iter()
             .filter(here)
@@ -62,10 +62,10 @@ impl Findings<'_> {
         a: &str,
         b: &str,
         metric: Metric,
-        found: &[Found<'_>],
+        found: &[CaseComparison<'_>],
     ) -> Option<(Metric, String)> {
         let cases = found.iter().map(|(case, _)| *case);
-        let costs: Vec<(Metric, Found<'_>)> = cases
+        let costs: Vec<(Metric, CaseComparison<'_>)> = cases
             .filter_map(|case| {
                 let cost = self.cost_of(case, metric)?;
                 let paired = compare(&self.run.pairs(case, [a, b], cost))?;
@@ -115,7 +115,7 @@ impl Findings<'_> {
 
     /// Returns the verdicts in words, such as `faster in 4 of 5 cases; slower at 0% (x0.988 to x73.6)`. Returns `None`
     /// without pairs.
-    fn in_words(&self, found: &[Found<'_>], better: Better) -> Option<String> {
+    fn in_words(&self, found: &[CaseComparison<'_>], better: Better) -> Option<String> {
         let mut words: Vec<(&str, Vec<&str>)> = Vec::new();
         let pairs = found
             .iter()

@@ -1,7 +1,7 @@
 //! The charts of a report: each metric of the tables over all cases, and the latencies by percentile.
 
 use crate::Metric;
-use crate::chart::{Group, Lane, Lanes};
+use crate::chart::{LaneChart, LaneGroup, ValueLane};
 use crate::findings::{Figure, Findings};
 use crate::scenario::Shape;
 use crate::writing::shown;
@@ -24,7 +24,7 @@ const MANY_US: f64 = 10_000.0;
 /// A chart with the stem of its file name.
 pub(super) struct Chart {
     pub(super) stem: String,
-    pub(super) lanes: Lanes,
+    pub(super) lanes: LaneChart,
 }
 
 impl Chart {
@@ -113,22 +113,22 @@ fn of_cases(findings: &Findings<'_>, metrics: &[Metric]) -> Option<Chart> {
     let lanes = lanes(findings, title, metric.unit(), &groups);
     (!lanes.groups.is_empty()).then(|| Chart {
         stem: metric.id().to_owned(),
-        lanes: Lanes {
-            by: by(findings, metrics),
+        lanes: LaneChart {
+            by: row_heading(findings, metrics),
             ..lanes
         },
     })
 }
 
 /// Draws the latencies of all arms under a case by percentile.
-pub(super) fn ladder(findings: &Findings<'_>, case: &str) -> Lanes {
+pub(super) fn latency_percentiles(findings: &Findings<'_>, case: &str) -> LaneChart {
     let has = |(_, metric): &&(&str, Metric)| findings.has_figures(case, *metric);
     let percentiles = LADDER.iter().filter(has);
     let groups: Vec<_> = percentiles
         .map(|(name, metric)| ((*name).to_owned(), case, *metric))
         .collect();
     let title = format!("latency, {}", findings.scenario.case_label(case));
-    Lanes {
+    LaneChart {
         by: "percentile".to_owned(),
         ..lanes(findings, &title, "us", &groups)
     }
@@ -136,7 +136,7 @@ pub(super) fn ladder(findings: &Findings<'_>, case: &str) -> Lanes {
 
 /// Returns the row heading of the table that shows one of these metrics, or else of the first table. Ignores tables
 /// with one row per run.
-fn by(findings: &Findings<'_>, metrics: &[Metric]) -> String {
+fn row_heading(findings: &Findings<'_>, metrics: &[Metric]) -> String {
     let tables = findings.scenario.tables.iter();
     let mut of_cases = tables.filter(|table| !matches!(table.shape, Shape::Runs));
     let first = of_cases.clone().next();
@@ -150,7 +150,7 @@ fn lanes(
     title: &str,
     unit: &str,
     groups: &[(String, &str, Metric)],
-) -> Lanes {
+) -> LaneChart {
     let colours = Colours::of(&findings.scenario.arms);
     let arms = || findings.scenario.arms.iter().map(|arm| &*arm.id);
     let figures = groups
@@ -168,22 +168,22 @@ fn lanes(
             let scaled = |value: f64| value * factor;
             let ends = [figure.interval.low, figure.interval.high].map(scaled);
             let runs = findings.run.values(case, arm, *metric);
-            Some(Lane {
+            Some(ValueLane {
                 name: arm.to_owned(),
                 style: colours.style(arm),
                 middle: scaled(figure.median),
                 ends: figure.is_sure().then_some(ends),
                 runs: runs.into_iter().map(scaled).collect(),
                 published: findings.published(case, arm, *metric).map(scaled),
-                told: told(arm, name, &figure, unit, factor),
+                tooltip: tooltip(arm, name, &figure, unit, factor),
             })
         };
-        Group {
+        LaneGroup {
             name: if alone { String::new() } else { name.clone() },
             lanes: arms().filter_map(lane).collect(),
         }
     };
-    Lanes {
+    LaneChart {
         title: match unit {
             "" => title.to_owned(),
             unit => format!("{title} ({unit})"),
@@ -194,7 +194,7 @@ fn lanes(
 }
 
 /// Returns the text of a lane, such as `tunnel, 5%: 528 Mbit/s [526, 530], 7 runs`.
-fn told(arm: &str, group: &str, figure: &Figure, unit: &str, factor: f64) -> String {
+fn tooltip(arm: &str, group: &str, figure: &Figure, unit: &str, factor: f64) -> String {
     let scaled = |value: f64| shown(value * factor);
     let unit = if unit.is_empty() {
         String::new()

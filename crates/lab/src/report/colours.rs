@@ -62,7 +62,7 @@ mod tests {
     use crate::{Scenario, scenarios};
 
     #[test]
-    fn a_system_has_its_colour_in_every_scenario_and_no_two_arms_share_one() {
+    fn a_system_keeps_its_colour_and_no_two_arms_share_one() {
         for (name, text) in scenarios::ALL {
             let scenario = Scenario::parse(text).expect("a scenario");
             let colours = Colours::of(&scenario.arms);

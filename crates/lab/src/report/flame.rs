@@ -37,7 +37,7 @@ pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> Markup {
     }
     let scale = WIDTH / float(root.samples.max(1));
     let height = ROW * count(root.rows(scale)) + 2.0;
-    let mut at = Place {
+    let mut at = FlameLayout {
         x: 0.0,
         row: 0,
         scale,
@@ -54,7 +54,7 @@ pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> Markup {
     }
 }
 
-struct Place<'a> {
+struct FlameLayout<'a> {
     x: f64,
     row: usize,
     scale: f64,
@@ -70,7 +70,7 @@ impl Node<'_> {
         above.map(|node| 1 + node.rows(scale)).max().unwrap_or(0)
     }
 
-    fn draw(&self, at: &mut Place<'_>, boxes: &mut Vec<Markup>) {
+    fn draw(&self, at: &mut FlameLayout<'_>, boxes: &mut Vec<Markup>) {
         let begin = at.x;
         for (name, node) in &self.called {
             let width = float(node.samples) * at.scale;
@@ -88,7 +88,7 @@ impl Node<'_> {
     }
 }
 
-fn boxed(name: &str, samples: u64, width: f64, at: &Place<'_>) -> Markup {
+fn boxed(name: &str, samples: u64, width: f64, at: &FlameLayout<'_>) -> Markup {
     let y = at.height - ROW * count(at.row + 1) - 1.0;
     let hash = |sum: u32, byte: u8| sum.wrapping_mul(31) + u32::from(byte);
     let class = if at.named.contains(&name) {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_are_as_wide_as_their_share_and_stand_on_their_callers() {
+    fn a_box_has_the_width_of_its_share_and_is_above_its_caller() {
         let svg = drawn(&[("main;read", 3), ("main;write<u8>", 1)], &["read"]);
         for part in [
             "<title>main: 4 of 4 samples (100.0 %)</title>",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_narrow_or_too_deep_is_left_out_and_nothing_is_no_graph() {
+    fn narrow_and_deep_boxes_are_left_out_and_an_empty_profile_gives_no_graph() {
         let svg = drawn(&[("wide", 10_000), ("narrow", 1)], &[]);
         assert!(svg.contains("wide") && !svg.contains("narrow"));
         let deep = vec!["f"; 200].join(";");

@@ -2,15 +2,15 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
 
-use super::charts::{Charts, ladder};
+use super::charts::{Charts, latency_percentiles};
 use super::colours::Colours;
 use super::words::{
-    Tone, beside, comparisons, functions, in_pairs, legend, ours, profile_note, profiles, reading,
-    verdict,
+    Tone, comparisons, figure_text, functions, in_pairs, legend, profile_note, profiles,
+    published_text, reading, verdict,
 };
 use super::{flame, validity};
-use crate::chart::{self, Across, Lanes, Line, Panel, Stroke};
-use crate::findings::{Compared, Findings, Table};
+use crate::chart::{self, LaneChart, Panel, Series, Stroke, XDivision};
+use crate::findings::{ArmComparison, Findings, Table};
 use crate::writing::{percent, shown};
 
 /// Maximum number of runs per arm that are drawn over time; more lines would be illegible.
@@ -56,7 +56,7 @@ pub fn html(findings: &Findings<'_>) -> String {
                         (grid(&comparisons(findings)))
                         p.note {
                             "Pairs of one block, measured next to each other. "
-                            @if findings.compared.iter().any(Compared::is_told) {
+                            @if findings.compared.iter().any(ArmComparison::has_verdict) {
                                 "The interval around the median ratio is exact; a verdict says no more than that it leaves 1 \
                                  out."
                             } @else {
@@ -69,7 +69,7 @@ pub fn html(findings: &Findings<'_>) -> String {
                         div.lanes { @for chart in &charts.further { (lanes(&chart.lanes)) } }
                     }
                     (distributions(findings))
-                    (courses(findings))
+                    (rate_charts(findings))
                     (flames(findings))
                     h2 { "How far to trust it" }
                     (grid(&validity::table(findings)))
@@ -149,11 +149,11 @@ fn figures(table: &Table, asked: u32) -> Markup {
                         tr {
                             th { (label) }
                             @for cell in cells {
-                                @let ours = ours(cell, asked);
+                                @let figure = figure_text(cell, asked);
                                 td {
-                                    b { (ours.middle) }
-                                    span.ci { (ours.behind()) }
-                                    @if let Some(published) = beside(cell) {
+                                    b { (figure.middle) }
+                                    span.ci { (figure.suffix()) }
+                                    @if let Some(published) = published_text(cell) {
                                         br; span.published { "published " (published) }
                                     }
                                 }
@@ -166,7 +166,7 @@ fn figures(table: &Table, asked: u32) -> Markup {
     }
 }
 
-fn lanes(lanes: &Lanes) -> Markup {
+fn lanes(lanes: &LaneChart) -> Markup {
     markup! {
         figure { figcaption { (lanes.title) } (lanes.plot()) }
     }
@@ -175,8 +175,8 @@ fn lanes(lanes: &Lanes) -> Markup {
 /// Charts of latencies by percentile, one for each case that has latencies.
 fn distributions(findings: &Findings<'_>) -> Markup {
     let cases = findings.scenario.cases.iter();
-    let ladders = cases.map(|case| ladder(findings, &case.id));
-    let ladders: Vec<Lanes> = ladders.filter(|lanes| lanes.groups.len() > 1).collect();
+    let ladders = cases.map(|case| latency_percentiles(findings, &case.id));
+    let ladders: Vec<LaneChart> = ladders.filter(|lanes| lanes.groups.len() > 1).collect();
     markup! {
         @if !ladders.is_empty() {
             h2 { "Latencies by percentile" }
@@ -186,20 +186,20 @@ fn distributions(findings: &Findings<'_>) -> Markup {
 }
 
 /// Charts of rates over time, with one line per run.
-fn courses(findings: &Findings<'_>) -> Markup {
+fn rate_charts(findings: &Findings<'_>) -> Markup {
     let cases = &findings.scenario.cases;
-    let courses: Vec<_> = cases
+    let rate_charts: Vec<_> = cases
         .iter()
         .map(|case| traces(findings, &case.id))
         .collect();
     // All cases share one scale, so that they can be compared.
-    let points = courses.iter().flatten().flat_map(|trace| &trace.points);
+    let points = rate_charts.iter().flatten().flat_map(|trace| &trace.points);
     let most = points.map(|point| point.y).fold(0.0, f64::max);
-    let panels = cases.iter().zip(courses).map(|(case, lines)| Panel {
+    let panels = cases.iter().zip(rate_charts).map(|(case, lines)| Panel {
         title: format!("receiver over time, {}", case.label),
-        up: "Mbit/s".to_owned(),
-        along: "time".to_owned(),
-        across: Across::Seconds,
+        y_title: "Mbit/s".to_owned(),
+        x_title: "time".to_owned(),
+        x_division: XDivision::Seconds,
         room: vec![0.0, most],
         lines,
     });
@@ -246,7 +246,7 @@ fn flames(findings: &Findings<'_>) -> Markup {
     }
 }
 
-fn traces(findings: &Findings<'_>, case: &str) -> Vec<Line> {
+fn traces(findings: &Findings<'_>, case: &str) -> Vec<Series> {
     let colours = Colours::of(&findings.scenario.arms);
     let arms = findings.scenario.arms.iter();
     arms.flat_map(|arm| {
@@ -260,9 +260,9 @@ fn traces(findings: &Findings<'_>, case: &str) -> Vec<Line> {
                 (least.min(rate), most.max(rate))
             });
             let (least, most) = (shown(least), shown(most));
-            Line {
-                told: format!("{}, block {}: {least} to {most} Mbit/s", arm.id, cell.block),
-                ..Line::new(arm.id.clone(), style, Stroke::Trace, points)
+            Series {
+                tooltip: format!("{}, block {}: {least} to {most} Mbit/s", arm.id, cell.block),
+                ..Series::new(arm.id.clone(), style, Stroke::Trace, points)
             }
         })
     })
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_asks_nobody_for_anything() {
+    fn the_page_makes_no_request() {
         let page = page();
         for part in [
             "http:", "https:", "src=", "href=", "url(", "@import", "<script", "<link",
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_never_parted_from_its_unit() {
+    fn a_number_and_its_unit_stay_on_one_line() {
         for (text, html) in [
             ("0.43 % by > 500 us", "0.43\u{a0}% by &gt; 500\u{a0}us"),
             ("less than 5 %: these", "less than 5\u{a0}%: these"),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_without_a_name_are_told_from_one_in_a_hundred_on() {
+    fn unnamed_functions_are_reported_from_one_percent() {
         let scenario = Scenario::parse(TEXT).expect("a scenario");
         for (unnamed, inside, told) in [
             (900, 9, None),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_there_and_what_was_measured_cannot_break_it() {
+    fn the_page_has_every_section_and_escapes_measured_texts() {
         let page = page();
         for part in [
             "<h2>Verdict</h2>",

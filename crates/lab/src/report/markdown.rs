@@ -2,7 +2,9 @@
 
 use super::charts::{Chart, Charts};
 use super::validity;
-use super::words::{beside, comparisons, legend, ours, profile_note, profiles, reading, verdict};
+use super::words::{
+    comparisons, figure_text, legend, profile_note, profiles, published_text, reading, verdict,
+};
 use crate::findings::{Findings, Table};
 use crate::put;
 
@@ -82,11 +84,11 @@ fn published_grid(table: &Table, asked: u32) -> Vec<Vec<String>> {
     for (label, cells) in &table.rows {
         let mut row = vec![label.clone()];
         row.extend(cells.iter().map(|cell| {
-            let ours = ours(cell, asked);
-            let ours = ours.middle.clone() + &ours.behind();
-            match beside(cell) {
-                Some(published) => format!("{ours} ({published})"),
-                None => ours,
+            let figure = figure_text(cell, asked);
+            let figure = figure.middle.clone() + &figure.suffix();
+            match published_text(cell) {
+                Some(published) => format!("{figure} ({published})"),
+                None => figure,
             }
         }));
         rows.push(row);
@@ -135,7 +137,7 @@ mod tests {
     use crate::record::tests::{TEXT, run};
 
     #[test]
-    fn the_report_has_the_published_figures_beside_ours_and_the_command_to_repeat_it() {
+    fn the_report_shows_published_figures_beside_measured_ones_and_the_command() {
         let (run, scenario) = (run(2.0), Scenario::parse(TEXT).expect("a scenario"));
         let text = markdown(&Findings::new(&run, &scenario));
         for part in [

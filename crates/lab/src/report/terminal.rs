@@ -1,7 +1,7 @@
 //! The summary that a terminal shows at the end of a run: tables in columns, and the verdict below them, next to the
 //! prompt.
 
-use super::words::{Ours, Tone, beside, legend, ours, verdict};
+use super::words::{FigureText, Tone, figure_text, legend, published_text, verdict};
 use crate::findings::{Findings, Table, TableCell};
 use crate::put;
 use crate::writing::{aligned, wrapped};
@@ -44,24 +44,24 @@ pub fn text(findings: &Findings<'_>, width: usize) -> String {
 fn columns(table: &Table, asked: u32) -> Vec<Vec<String>> {
     let head = std::iter::once(table.row.clone()).chain(table.columns.clone());
     let mut rows = vec![head.collect::<Vec<_>>()];
-    let shown: Vec<Vec<Ours>> = table
+    let shown: Vec<Vec<FigureText>> = table
         .rows
         .iter()
-        .map(|(_, cells)| cells.iter().map(|cell| ours(cell, asked)).collect())
+        .map(|(_, cells)| cells.iter().map(|cell| figure_text(cell, asked)).collect())
         .collect();
-    let widest = |at: usize, part: fn(&Ours) -> String| {
+    let widest = |at: usize, part: fn(&FigureText) -> String| {
         let parts = shown.iter().filter_map(|row| Some(part(row.get(at)?)));
         parts.map(|part| part.chars().count()).max().unwrap_or(0)
     };
     for ((label, cells), shown) in table.rows.iter().zip(&shown) {
-        let one = |(at, (cell, ours)): (usize, (&TableCell, &Ours))| {
+        let one = |(at, (cell, ours)): (usize, (&TableCell, &FigureText))| {
             let middle = widest(at, |ours| ours.middle.clone());
-            let behind = widest(at, Ours::behind);
-            let published = beside(cell).map(|published| format!("({published})"));
+            let behind = widest(at, FigureText::suffix);
+            let published = published_text(cell).map(|published| format!("({published})"));
             let text = format!(
                 "{:>middle$}{:<behind$} {}",
                 ours.middle,
-                ours.behind(),
+                ours.suffix(),
                 published.unwrap_or_default()
             );
             text.trim_end().to_owned()
@@ -79,7 +79,7 @@ mod tests {
     use crate::record::tests::{TEXT, run};
 
     #[test]
-    fn a_partial_run_says_how_many_runs_there_are_and_judges_nothing_by_too_few() {
+    fn a_partial_run_states_its_number_of_runs_and_gives_no_verdict() {
         let mut run = run(0.5);
         run.cells.truncate(10);
         run.ended_early = Some("interrupted".to_owned());

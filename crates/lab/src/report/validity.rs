@@ -1,7 +1,7 @@
 //! The validity of a run: the link's configured and actual behaviour, and the state of the machine meanwhile.
 
 use crate::findings::Findings;
-use crate::record::{Cell, WayAccount};
+use crate::record::{Cell, DirectionAccount};
 use crate::stats::median;
 use crate::writing::shown;
 
@@ -47,11 +47,11 @@ fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
         .collect();
     // Most traffic goes upwards, so loss is taken from that direction. Lateness and load are those of the worse
     // direction.
-    let ups: Vec<&WayAccount> = cells
+    let ups: Vec<&DirectionAccount> = cells
         .iter()
         .filter_map(|cell| Some(&cell.link.as_ref()?.up))
         .collect();
-    let most = |value: fn(&WayAccount) -> f64| {
+    let most = |value: fn(&DirectionAccount) -> f64| {
         let links = cells.iter().filter_map(|cell| cell.link.as_ref());
         let values = links.flat_map(|link| [value(&link.up), value(&link.down)]);
         values.fold(f64::NAN, f64::max)
@@ -65,15 +65,15 @@ fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
     };
     let asked = ups
         .iter()
-        .find_map(|way| way.loss_asked)
+        .find_map(|direction| direction.loss_asked)
         .unwrap_or(f64::NAN);
-    let found: Vec<f64> = ups.iter().map(|way| way.loss).collect();
+    let found: Vec<f64> = ups.iter().map(|direction| direction.loss).collect();
     let steal = cells.iter().map(|cell| cell.steal).fold(0.0, f64::max);
     let idle = cells.iter().map(|cell| cell.idle).fold(1.0, f64::min);
     #[expect(clippy::cast_precision_loss, reason = "counts of drops")]
-    let dropped = most(|way| way.unintended_drops as f64);
-    let limit = most(|way| way.late_limit_us);
-    let late_share = match or_none(most(|way| way.late_share), " %", 100.0) {
+    let dropped = most(|direction| direction.unintended_drops as f64);
+    let limit = most(|direction| direction.late_limit_us);
+    let late_share = match or_none(most(|direction| direction.late_share), " %", 100.0) {
         share if limit.is_nan() => share,
         share => format!("{share} by > {} us", shown(limit)),
     };
@@ -82,9 +82,9 @@ fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
         format!("{valid} of {all}"),
         or_none(asked, " %", 100.0),
         or_none(median(&found).unwrap_or(f64::NAN), " %", 100.0),
-        or_none(most(|way| way.late_p99_us), " us", 1.0),
+        or_none(most(|direction| direction.late_p99_us), " us", 1.0),
         late_share,
-        or_none(most(|way| way.busy), " %", 100.0),
+        or_none(most(|direction| direction.busy), " %", 100.0),
         or_none(dropped, "", 1.0),
         or_none(steal, " %", 100.0),
         or_none(idle, " %", 100.0),

@@ -84,14 +84,14 @@ const FEWEST: usize = 6;
 
 /// A measured figure, for example `561` with the interval `[540, 575]`. If there are too few runs, their number and
 /// range replace the interval, such as `2 runs: 540 to 575`.
-pub(super) struct Ours {
+pub(super) struct FigureText {
     pub(super) middle: String,
     pub(super) around: String,
 }
 
-impl Ours {
+impl FigureText {
     /// Returns the text that follows the figure, with its separator.
-    pub(super) fn behind(&self) -> String {
+    pub(super) fn suffix(&self) -> String {
         match &*self.around {
             "" => String::new(),
             interval if interval.starts_with('[') => format!(" {interval}"),
@@ -101,12 +101,12 @@ impl Ours {
 }
 
 /// Formats a figure and its certainty. `asked` is the number of runs that were requested.
-pub(super) fn ours(cell: &TableCell, asked: u32) -> Ours {
-    let alone = |middle: &str| Ours {
+pub(super) fn figure_text(cell: &TableCell, asked: u32) -> FigureText {
+    let alone = |middle: &str| FigureText {
         middle: middle.to_owned(),
         around: String::new(),
     };
-    let Some(figure) = &cell.ours else {
+    let Some(figure) = &cell.measured else {
         return alone(if cell.counted == 0 {
             "no run counts"
         } else {
@@ -131,7 +131,7 @@ pub(super) fn ours(cell: &TableCell, asked: u32) -> Ours {
         _ if runs == 1 => "1 run".to_owned(),
         [low, high] => format!("{runs} runs: {low} to {high}"),
     };
-    Ours { middle, around }
+    FigureText { middle, around }
 }
 
 fn ends(all: impl Iterator<Item = usize>) -> [usize; 2] {
@@ -150,10 +150,10 @@ fn from_to([least, most]: [usize; 2]) -> String {
 }
 
 /// Returns the published value and the measured one as a multiple of it, such as `562, x1.07`.
-pub(super) fn beside(cell: &TableCell) -> Option<String> {
+pub(super) fn published_text(cell: &TableCell) -> Option<String> {
     let published = cell.published?;
     let ratio = cell
-        .ours
+        .measured
         .as_ref()
         .filter(|_| published > 0.0)
         .map(|ours| format!(", x{}", shown(ours.median / published)));
@@ -166,7 +166,7 @@ pub(super) fn legend(findings: &Findings<'_>, place: &str) -> String {
     let rows = findings.tables.iter().flat_map(|table| &table.rows);
     let cells: Vec<&TableCell> = rows.flat_map(|(_, cells)| cells).collect();
     let figures = cells.iter().filter(|cell| !cell.is_run);
-    let figures: Vec<&Figure> = figures.filter_map(|cell| cell.ours.as_ref()).collect();
+    let figures: Vec<&Figure> = figures.filter_map(|cell| cell.measured.as_ref()).collect();
     let runs = ends(figures.iter().map(|figure| figure.runs));
     let mut text = if runs.map(u32::try_from) == [Ok(asked), Ok(asked)] {
         format!("Median of {asked} interleaved runs")

@@ -24,14 +24,14 @@ const STREAM_FRAME: u32 = 1 + 8 + 8 + 2;
 
 /// Stream payload of a full packet, for each protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct PayloadRoom {
     /// Bytes of stream data in one packet of the tunnel.
     pub(crate) quic: u32,
     /// Bytes of stream data in one TCP segment.
     pub(crate) tcp: u32,
 }
 
-impl Room {
+impl PayloadRoom {
     /// Computes the payload of packets of at most `mtu` bytes, including the IP header.
     pub(crate) fn new(mtu: u32, ipv6: bool) -> Self {
         let left = mtu.saturating_sub(if ipv6 { IPV6 } else { IPV4 });
@@ -52,12 +52,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_in_a_packet_is_what_its_headers_leave() {
-        let ethernet = Room::new(1500, false);
+    fn the_payload_of_a_packet_is_its_length_without_headers() {
+        let ethernet = PayloadRoom::new(1500, false);
         assert_eq!((ethernet.quic, ethernet.tcp), (1424, 1448));
-        let ipv6 = Room::new(1500, true);
+        let ipv6 = PayloadRoom::new(1500, true);
         assert_eq!((ipv6.quic, ipv6.tcp), (1404, 1428));
         assert!((0.983..0.984).contains(&ethernet.ratio()));
-        assert!(Room::new(9000, false).ratio() > 0.996);
+        assert!(PayloadRoom::new(9000, false).ratio() > 0.996);
     }
 }

@@ -8,8 +8,8 @@ use quictun_link::{
     GilbertElliott, LinkConfig, NamedLink, Outage, Overrides, Queue, Stall, overhead,
 };
 
-use super::raw::{LossUnit, Medium, Offload, RawLink, RawStall, Word};
-use super::refused::Refused;
+use super::error::ScenarioError;
+use super::raw::{LossUnit, Medium, Offload, RawLink, RawStall, SpannedText};
 
 /// The network between the two sides.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub enum Link {
     /// A cable between two networks, or two cables with a forwarding kernel between them.
     Cable(Cable),
     /// A link that the emulator emulates.
-    Emulated(Box<Emulated>),
+    Emulated(Box<EmulatedLink>),
 }
 
 /// A connection without limits of its own: the kernel alone limits it.
@@ -38,9 +38,9 @@ pub struct Cable {
 
 /// The settings of an emulated link.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Emulated {
+pub struct EmulatedLink {
     named: Option<NamedLink>,
-    said: Said,
+    said: LinkOverrides,
     /// Maximum packet size in bytes, including the IP header.
     pub mtu: u32,
     /// The component that segments streams into packets.
@@ -58,56 +58,63 @@ pub struct Emulated {
 
 /// Settings of a scenario for both directions. They override those of the named link, if there is one.
 #[derive(Clone, Debug, PartialEq)]
-struct Said {
+struct LinkOverrides {
     overrides: Overrides,
     queue: Option<Queue>,
     outages: Vec<Outage>,
     mtu: usize,
 }
 
-impl Emulated {
+impl EmulatedLink {
     /// Returns the configuration of the upward and the downward direction. For a named link it is drawn from `seed`;
     /// otherwise it is the same for every seed.
-    pub fn ways(&self, seed: u64) -> [LinkConfig; 2] {
+    pub fn directions(&self, seed: u64) -> [LinkConfig; 2] {
         let Some(named) = self.named else {
             let base = LinkConfig {
                 overhead: overhead::ETHERNET,
                 ..LinkConfig::default()
             };
             let round_trip = 2 * self.said.overrides.delay.unwrap_or_default();
-            let way = self.said.way(base, round_trip.max(QUEUE_ROUND_TRIP));
-            return [way.clone(), way];
+            let link_config = self
+                .said
+                .link_config(base, round_trip.max(QUEUE_ROUND_TRIP));
+            return [link_config.clone(), link_config];
         };
         named
-            .ways(seed)
-            .map(|base| self.said.way(base, named.queue_time()))
+            .directions(seed)
+            .map(|base| self.said.link_config(base, named.queue_time()))
     }
 }
 
-impl Said {
+impl LinkOverrides {
     /// Returns the configuration of one direction. Unless the settings or `base` specify a queue, the queue holds what
     /// the link sends in `time`.
-    fn way(&self, base: LinkConfig, time: Duration) -> LinkConfig {
-        let way = LinkConfig {
+    fn link_config(&self, base: LinkConfig, time: Duration) -> LinkConfig {
+        let link_config = LinkConfig {
             mtu: self.mtu,
             outages: self.outages.clone(),
             ..self.overrides.over(base)
         };
         let queue = match self.queue {
             Some(queue) => queue,
-            None if way.rate.is_none() || way.queue != Queue::default() => way.queue,
+            None if link_config.rate.is_none() || link_config.queue != Queue::default() => {
+                link_config.queue
+            }
             None => {
-                let worth = way.bandwidth_delay(time);
-                Queue::Bytes(worth.max(QUEUE_PACKETS * (way.mtu + way.overhead)))
+                let worth = link_config.bandwidth_delay(time);
+                Queue::Bytes(worth.max(QUEUE_PACKETS * (link_config.mtu + link_config.overhead)))
             }
         };
-        LinkConfig { queue, ..way }
+        LinkConfig {
+            queue,
+            ..link_config
+        }
     }
 }
 
 impl Link {
     /// Returns the emulated link. `None` for the loopback device and cables.
-    pub fn emulated(&self) -> Option<&Emulated> {
+    pub fn emulated(&self) -> Option<&EmulatedLink> {
         match self {
             Self::Emulated(link) => Some(link),
             Self::Loopback | Self::Cable(_) => None,
@@ -141,8 +148,8 @@ const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
 impl RawLink {
     /// Converts to a link. An error without a position of its own is reported at `offset`.
-    pub(super) fn link(&self, text: &str, offset: usize) -> Result<Link, Refused> {
-        let refuse = |why: &str| Refused::new(text, offset, why);
+    pub(super) fn link(&self, text: &str, offset: usize) -> Result<Link, ScenarioError> {
+        let refuse = |why: &str| ScenarioError::new(text, offset, why);
         let medium = self.medium.unwrap_or(Medium::Link);
         if medium != Medium::Link && self.has_limits() {
             return Err(refuse(
@@ -171,7 +178,7 @@ impl RawLink {
                 "an emulator by command needs a rate, and gets only rate, delay, loss, queue and mtu: remove the other settings",
             ));
         }
-        let link = Emulated {
+        let link = EmulatedLink {
             named: self
                 .like
                 .as_ref()
@@ -185,8 +192,10 @@ impl RawLink {
             segment_limit: self.segment_limit,
             emulator: self.emulator.clone(),
         };
-        for way in link.ways(0) {
-            way.check().map_err(|why| refuse(&why.to_string()))?;
+        for link_config in link.directions(0) {
+            link_config
+                .check()
+                .map_err(|why| refuse(&why.to_string()))?;
         }
         Ok(Link::Emulated(Box::new(link)))
     }
@@ -222,8 +231,9 @@ impl RawLink {
             || self.segment_limit.is_some()
     }
 
-    fn said(&self, text: &str, mtu: u32) -> Result<Said, Refused> {
-        let delay = |word: &Option<Word>| Ok(unit(text, word.as_ref())?.map(|Delay(time)| time));
+    fn said(&self, text: &str, mtu: u32) -> Result<LinkOverrides, ScenarioError> {
+        let delay =
+            |word: &Option<SpannedText>| Ok(unit(text, word.as_ref())?.map(|Delay(time)| time));
         let loss = unit(text, self.loss.as_ref())?.map(|Share(share)| share);
         let outages = self.outage.iter().flatten().map(|outage| {
             let from: Delay = read(text, &outage.at)?;
@@ -241,7 +251,7 @@ impl RawLink {
                 every: every.0,
             })
         };
-        Ok(Said {
+        Ok(LinkOverrides {
             overrides: Overrides {
                 rate: unit(text, self.rate.as_ref())?.map(|Rate(rate)| rate),
                 delay: delay(&self.delay)?,
@@ -254,31 +264,31 @@ impl RawLink {
                 ..Overrides::default()
             },
             queue: unit(text, self.queue.as_ref())?,
-            outages: outages.collect::<Result<_, Refused>>()?,
+            outages: outages.collect::<Result<_, ScenarioError>>()?,
             mtu: usize::try_from(mtu).unwrap_or(usize::MAX),
         })
     }
 }
 
-fn named(text: &str, word: &Word) -> Result<NamedLink, Refused> {
+fn named(text: &str, word: &SpannedText) -> Result<NamedLink, ScenarioError> {
     let name = word.get_ref();
     let found = NamedLink::ALL.iter().find(|(known, _)| known == name);
     found.map(|(_, named)| *named).ok_or_else(|| {
         let known: Vec<&str> = NamedLink::ALL.iter().map(|(name, _)| *name).collect();
         let known = known.join(", ");
         let why = format!("there is no link like {name:?}; there are {known}");
-        Refused::new(text, word.span().start, why)
+        ScenarioError::new(text, word.span().start, why)
     })
 }
 
 pub(super) fn unit<T: FromStr<Err = UnitError>>(
     text: &str,
-    word: Option<&Word>,
-) -> Result<Option<T>, Refused> {
+    word: Option<&SpannedText>,
+) -> Result<Option<T>, ScenarioError> {
     word.map(|word| read(text, word)).transpose()
 }
 
-fn read<T: FromStr<Err = UnitError>>(text: &str, word: &Word) -> Result<T, Refused> {
+fn read<T: FromStr<Err = UnitError>>(text: &str, word: &SpannedText) -> Result<T, ScenarioError> {
     let value = word.get_ref().parse();
-    value.map_err(|why: UnitError| Refused::new(text, word.span().start, why.to_string()))
+    value.map_err(|why: UnitError| ScenarioError::new(text, word.span().start, why.to_string()))
 }

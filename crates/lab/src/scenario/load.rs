@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use quictun_link::units::Delay;
 
+use super::error::ScenarioError;
 use super::link::unit;
-use super::raw::{Background, Mode, RawLoad, Word};
-use super::refused::Refused;
+use super::raw::{Background, Mode, RawLoad, SpannedText};
 
 /// The traffic that crosses the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,15 +101,16 @@ impl Load {
 
 impl RawLoad {
     /// Converts to a load. An error without a position of its own is reported at `offset`.
-    pub(super) fn load(&self, text: &str, offset: usize) -> Result<Load, Refused> {
-        let refuse = |why: &str| Refused::new(text, offset, why);
-        let time = |what: &str, word: &Option<Word>| -> Result<Option<Duration>, Refused> {
-            let time = unit(text, word.as_ref())?.map(|Delay(time)| time);
-            if time.is_some_and(|time| time > Duration::from_secs(MAX_TIME_S)) {
-                return Err(refuse(&format!("{what} is longer than {MAX_TIME_S} s")));
-            }
-            Ok(time)
-        };
+    pub(super) fn load(&self, text: &str, offset: usize) -> Result<Load, ScenarioError> {
+        let refuse = |why: &str| ScenarioError::new(text, offset, why);
+        let time =
+            |what: &str, word: &Option<SpannedText>| -> Result<Option<Duration>, ScenarioError> {
+                let time = unit(text, word.as_ref())?.map(|Delay(time)| time);
+                if time.is_some_and(|time| time > Duration::from_secs(MAX_TIME_S)) {
+                    return Err(refuse(&format!("{what} is longer than {MAX_TIME_S} s")));
+                }
+                Ok(time)
+            };
         let number = |what: &str, value: Option<u64>, (least, most): (u64, u64)| match value {
             Some(value) if !(least..=most).contains(&value) => Err(refuse(&format!(
                 "{what} = {value}: from {least} to {most} are possible"

@@ -6,12 +6,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 /// A text with its position in the scenario.
-pub(super) type Word = Spanned<String>;
+pub(super) type SpannedText = Spanned<String>;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawScenario {
-    pub(super) name: Word,
+    pub(super) name: SpannedText,
     pub(super) title: String,
     pub(super) source: Option<String>,
     #[serde(default)]
@@ -45,19 +45,19 @@ pub(super) struct RawScenario {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLink {
     pub(super) medium: Option<Medium>,
-    pub(super) like: Option<Word>,
-    pub(super) rate: Option<Word>,
-    pub(super) delay: Option<Word>,
-    pub(super) jitter: Option<Word>,
+    pub(super) like: Option<SpannedText>,
+    pub(super) rate: Option<SpannedText>,
+    pub(super) delay: Option<SpannedText>,
+    pub(super) jitter: Option<SpannedText>,
     pub(super) stall: Option<RawStall>,
-    pub(super) loss: Option<Word>,
+    pub(super) loss: Option<SpannedText>,
     pub(super) burst: Option<f64>,
-    pub(super) queue: Option<Word>,
+    pub(super) queue: Option<SpannedText>,
     pub(super) outage: Option<Vec<RawOutage>>,
     pub(super) mtu: Option<u32>,
     pub(super) offload: Option<Offload>,
     pub(super) loss_unit: Option<LossUnit>,
-    pub(super) coalesce: Option<Word>,
+    pub(super) coalesce: Option<SpannedText>,
     pub(super) segment_limit: Option<u32>,
     pub(super) emulator: Option<String>,
 }
@@ -65,15 +65,15 @@ pub(super) struct RawLink {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawStall {
-    pub(super) length: Word,
-    pub(super) every: Word,
+    pub(super) length: SpannedText,
+    pub(super) every: SpannedText,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawOutage {
-    pub(super) at: Word,
-    pub(super) length: Word,
+    pub(super) at: SpannedText,
+    pub(super) length: SpannedText,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -114,8 +114,8 @@ pub enum LossUnit {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLoad {
     pub(super) mode: Option<Mode>,
-    pub(super) duration: Option<Word>,
-    pub(super) warm_up: Option<Word>,
+    pub(super) duration: Option<SpannedText>,
+    pub(super) warm_up: Option<SpannedText>,
     pub(super) bytes: Option<u64>,
     pub(super) count: Option<u64>,
     pub(super) request: Option<u64>,
@@ -126,7 +126,7 @@ pub(super) struct RawLoad {
     pub(super) reverse: Option<bool>,
     pub(super) background: Option<Background>,
     pub(super) rival: Option<String>,
-    pub(super) time_limit: Option<Word>,
+    pub(super) time_limit: Option<SpannedText>,
 }
 
 /// The kind of traffic.
@@ -169,7 +169,7 @@ impl Mode {
 
 impl Background {
     /// Returns whether there is a stream upwards, and whether there is one downwards.
-    pub const fn ways(self) -> [bool; 2] {
+    pub const fn directions(self) -> [bool; 2] {
         [
             matches!(self, Self::Up | Self::Both),
             matches!(self, Self::Down | Self::Both),
@@ -181,13 +181,13 @@ impl Background {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSweep {
     #[serde(default)]
-    rate: Vec<Word>,
+    rate: Vec<SpannedText>,
     #[serde(default)]
-    delay: Vec<Word>,
+    delay: Vec<SpannedText>,
     #[serde(default)]
-    queue: Vec<Word>,
+    queue: Vec<SpannedText>,
     #[serde(default)]
-    loss: Vec<Word>,
+    loss: Vec<SpannedText>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -200,13 +200,13 @@ pub(super) struct RawCase {
     #[serde(default)]
     pub(super) workload: RawLoad,
     #[serde(default)]
-    pub(super) quick: RawHurry,
+    pub(super) quick: RawCaseQuick,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawArm {
-    pub(super) id: Word,
+    pub(super) id: SpannedText,
     pub(super) kind: ArmKind,
     #[serde(default)]
     pub(super) through_tunnel: bool,
@@ -257,17 +257,17 @@ pub(super) struct RawDesign {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawQuick {
     pub(super) reps: Option<u32>,
-    duration: Option<Word>,
-    warm_up: Option<Word>,
+    duration: Option<SpannedText>,
+    warm_up: Option<SpannedText>,
     bytes: Option<u64>,
     count: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawHurry {
-    duration: Option<Word>,
-    warm_up: Option<Word>,
+pub(super) struct RawCaseQuick {
+    duration: Option<SpannedText>,
+    warm_up: Option<SpannedText>,
     bytes: Option<u64>,
     count: Option<u64>,
 }
@@ -279,9 +279,9 @@ pub(super) struct RawTable {
     #[serde(default)]
     pub(super) shape: Shape,
     pub(super) row: Option<String>,
-    pub(super) arms: Option<Vec<Word>>,
-    pub(super) cases: Option<Vec<Word>>,
-    pub(super) columns: Vec<Word>,
+    pub(super) arms: Option<Vec<SpannedText>>,
+    pub(super) cases: Option<Vec<SpannedText>>,
+    pub(super) columns: Vec<SpannedText>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -299,18 +299,18 @@ pub(crate) enum Shape {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCompare {
-    pub(super) a: Word,
-    pub(super) b: Word,
-    pub(super) metric: Word,
+    pub(super) a: SpannedText,
+    pub(super) b: SpannedText,
+    pub(super) metric: SpannedText,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawAssert {
-    pub(super) arm: Word,
-    pub(super) over: Option<Word>,
-    pub(super) metric: Word,
-    pub(super) cases: Option<Vec<Word>>,
+    pub(super) arm: SpannedText,
+    pub(super) over: Option<SpannedText>,
+    pub(super) metric: SpannedText,
+    pub(super) cases: Option<Vec<SpannedText>>,
     pub(super) at_least: Option<f64>,
     pub(super) at_most: Option<f64>,
     pub(super) allow: Option<Allowance>,
@@ -327,8 +327,8 @@ pub(crate) enum Allowance {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProfile {
-    pub(super) cases: Option<Vec<Word>>,
-    pub(super) arms: Option<Vec<Word>>,
+    pub(super) cases: Option<Vec<SpannedText>>,
+    pub(super) arms: Option<Vec<SpannedText>>,
     #[serde(default)]
     pub(super) functions: Vec<String>,
 }
@@ -336,8 +336,8 @@ pub(super) struct RawProfile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPublished {
-    pub(super) case: Word,
-    pub(super) arm: Word,
+    pub(super) case: SpannedText,
+    pub(super) arm: SpannedText,
     pub(super) values: BTreeMap<String, Published>,
 }
 
@@ -367,8 +367,8 @@ macro_rules! over {
 }
 
 impl RawSweep {
-    pub(super) fn factors(&self) -> impl Iterator<Item = (&'static str, &[Word])> {
-        let all: [(_, &[Word]); 4] = [
+    pub(super) fn factors(&self) -> impl Iterator<Item = (&'static str, &[SpannedText])> {
+        let all: [(_, &[SpannedText]); 4] = [
             ("rate", &self.rate),
             ("delay", &self.delay),
             ("queue", &self.queue),
@@ -379,7 +379,7 @@ impl RawSweep {
 }
 
 impl RawLink {
-    pub(super) fn one(key: &str, value: &Word) -> Self {
+    pub(super) fn one(key: &str, value: &SpannedText) -> Self {
         let mut link = Self::default();
         let slot = match key {
             "rate" => &mut link.rate,
@@ -418,8 +418,8 @@ impl RawLoad {
 }
 
 impl RawQuick {
-    pub(super) fn hurry(&self) -> RawHurry {
-        RawHurry {
+    pub(super) fn amounts(&self) -> RawCaseQuick {
+        RawCaseQuick {
             duration: self.duration.clone(),
             warm_up: self.warm_up.clone(),
             bytes: self.bytes,
@@ -428,7 +428,7 @@ impl RawQuick {
     }
 }
 
-impl RawHurry {
+impl RawCaseQuick {
     /// Returns the quick run's changes to a load, in the unit of amount that the load uses.
     pub(super) fn load_of(&self, whole: &RawLoad) -> RawLoad {
         RawLoad {

@@ -18,7 +18,7 @@ fn refused(text: &str) -> String {
     Scenario::parse(text).expect_err("refused").to_string()
 }
 
-fn emulated(scenario: &Scenario, case: usize, arm: usize) -> Emulated {
+fn emulated(scenario: &Scenario, case: usize, arm: usize) -> EmulatedLink {
     match &scenario.setup(case, arm, false).link {
         Link::Emulated(link) => (**link).clone(),
         Link::Loopback | Link::Cable(_) => panic!("not emulated"),
@@ -26,15 +26,15 @@ fn emulated(scenario: &Scenario, case: usize, arm: usize) -> Emulated {
 }
 
 /// Returns the configuration of both directions of an unnamed link, which is the same for every seed.
-fn way(link: &Emulated) -> LinkConfig {
-    let [up, down] = link.ways(1);
+fn link_config(link: &EmulatedLink) -> LinkConfig {
+    let [up, down] = link.directions(1);
     assert_eq!(up, down);
-    assert_eq!(up, link.ways(2)[0], "equal for every seed");
+    assert_eq!(up, link.directions(2)[0], "equal for every seed");
     up
 }
 
 #[test]
-fn little_is_enough() {
+fn a_minimal_scenario_has_defaults() {
     let scenario = Scenario::parse(SMALL).expect("a scenario");
     assert_eq!((scenario.cases.len(), scenario.arms.len()), (1, 1));
     assert_eq!(scenario.cases[0].id, "all");
@@ -47,11 +47,11 @@ fn little_is_enough() {
     assert_eq!((load.flows, load.connections, load.reverse), (1, 1, false));
     let link = emulated(&scenario, 0, 0);
     assert_eq!((link.mtu, link.offload), (1500, Offload::Full));
-    assert_eq!(way(&link).rate, None);
+    assert_eq!(link_config(&link).rate, None);
 }
 
 #[test]
-fn cases_and_sweeps_combine_and_arms_have_the_last_word() {
+fn cases_and_sweeps_combine_and_arms_override_them() {
     let text = r#"
 name = "all"
 title = "t"
@@ -100,10 +100,10 @@ link = { rate = "95mbit", burst = 4.0 }
             ("further/loss=1%", "further 1%"),
         ]
     );
-    let near = way(&emulated(&scenario, 1, 0));
+    let near = link_config(&emulated(&scenario, 1, 0));
     assert_eq!((near.rate, near.loss), (Some(12_500_000), 0.01));
     assert_eq!(near.queue, Queue::Bytes(250_000), "20 ms worth");
-    let far = way(&emulated(&scenario, 3, 1));
+    let far = link_config(&emulated(&scenario, 3, 1));
     assert_eq!(far.rate, Some(11_875_000));
     assert!((far.bursts.expect("bursts").mean_loss() - 0.01).abs() < 1e-9);
     assert_eq!(far.delay, Duration::from_millis(25));
@@ -118,19 +118,22 @@ link = { rate = "95mbit", burst = 4.0 }
 }
 
 #[test]
-fn a_named_link_is_drawn_from_the_seed_and_what_is_said_holds_over_it() {
+fn a_named_link_is_drawn_from_the_seed_and_settings_override_it() {
     let with = |more: &str| {
         let link = format!("[link]\nlike = \"satellite\"\n{more}\n[workload]");
         let scenario = Scenario::parse(&SMALL.replace("[workload]", &link)).expect("a scenario");
         emulated(&scenario, 0, 0)
     };
     for seed in [1, 2] {
-        let named = NamedLink::Satellite.ways(seed);
-        let named = named.map(|way| LinkConfig { mtu: 1500, ..way });
-        assert_eq!(with("").ways(seed), named);
+        let named = NamedLink::Satellite.directions(seed);
+        let named = named.map(|link_config| LinkConfig {
+            mtu: 1500,
+            ..link_config
+        });
+        assert_eq!(with("").directions(seed), named);
     }
     let more = "rate = \"80mbit\"\nloss = \"1%\"\nstall = { length = \"5ms\", every = \"25ms\" }";
-    let [up, down] = with(more).ways(1);
+    let [up, down] = with(more).directions(1);
     assert_eq!((up.rate, down.rate), (Some(10_000_000), Some(10_000_000)));
     assert_eq!(up.queue, Queue::Bytes(1_000_000), "100 ms worth");
     let stall = up.stall.expect("stalls");
@@ -140,7 +143,7 @@ fn a_named_link_is_drawn_from_the_seed_and_what_is_said_holds_over_it() {
     );
     let is_delay = |setting: Setting| matches!(setting, Setting::Delay(_));
     assert!(up.changes.iter().all(|change| is_delay(change.to)));
-    let [up, down] = with("queue = \"64kB\"").ways(1);
+    let [up, down] = with("queue = \"64kB\"").directions(1);
     assert_eq!(
         (up.queue, down.queue),
         (Queue::Bytes(64_000), Queue::Bytes(64_000))
@@ -148,7 +151,7 @@ fn a_named_link_is_drawn_from_the_seed_and_what_is_said_holds_over_it() {
 }
 
 #[test]
-fn a_rival_runs_the_way_of_the_stream() {
+fn a_rival_has_the_direction_of_the_stream() {
     let with = |more: &str| {
         let load = format!("[workload]\nrival = \"bbr\"\n{more}");
         let scenario = Scenario::parse(&SMALL.replace("[workload]", &load)).expect("a scenario");
@@ -205,7 +208,7 @@ fn only_a_link_has_limits() {
 }
 
 #[test]
-fn what_another_emulator_is_not_told_is_refused() {
+fn settings_that_an_external_emulator_lacks_are_refused() {
     let with = |more: &str| {
         let link = format!("[link]\nemulator = \"netemu\"\n{more}[workload]");
         SMALL.replace("[workload]", &link)
@@ -225,7 +228,7 @@ fn what_another_emulator_is_not_told_is_refused() {
 }
 
 #[test]
-fn nonsense_is_refused_with_its_line_and_the_remedy() {
+fn invalid_settings_are_refused_with_their_line_and_the_remedy() {
     for (from, to, says) in [
         (
             "kind = \"tcp\"",
@@ -338,7 +341,7 @@ fn nonsense_is_refused_with_its_line_and_the_remedy() {
 }
 
 #[test]
-fn links_and_rivals_that_make_no_sense_are_refused_with_their_line() {
+fn invalid_links_and_rivals_are_refused_with_their_line() {
     for (from, to, says) in [
         (
             "duration = \"1s\"",

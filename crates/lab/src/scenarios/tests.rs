@@ -165,7 +165,7 @@ const HEAD: &str = include_str!("document_head.md");
 const FORMAT: &str = include_str!("document_format.md");
 
 #[test]
-fn every_scenario_is_one_under_its_own_name() {
+fn every_built_in_scenario_is_valid_and_has_the_name_of_its_file() {
     for (name, text) in ALL {
         let scenario = Scenario::parse(text).unwrap_or_else(|why| panic!("{name}: {why}"));
         assert_eq!(scenario.name, *name);
@@ -178,7 +178,7 @@ fn every_scenario_is_one_under_its_own_name() {
 }
 
 #[test]
-fn another_emulator_joins_the_crosscheck_whatever_its_command_looks_like() {
+fn an_external_emulator_joins_the_crosscheck_with_any_command() {
     let own = find("crosscheck").expect("crosscheck exists");
     for command in ["linkemu --loss $QUICTUN_LOSS", "a \"b\" 'c' \\ \n d"] {
         let text = own.to_owned() + &other_emulator(command);
@@ -189,14 +189,14 @@ fn another_emulator_joins_the_crosscheck_whatever_its_command_looks_like() {
             let link = scenario.setup(case, arm, false).link.emulated();
             let link = link.expect("an emulated link");
             assert_eq!(link.emulator.as_deref(), Some(command));
-            let [way, _] = link.ways(1);
-            assert!(way.rate.is_some() && !way.delay.is_zero());
+            let [link_config, _] = link.directions(1);
+            assert!(link_config.rate.is_some() && !link_config.delay.is_zero());
         }
     }
 }
 
 #[test]
-fn the_document_is_the_committed_one() {
+fn the_generated_document_is_committed() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scenarios.md");
     let text = document();
     if std::env::var_os("UPDATE").is_some() {

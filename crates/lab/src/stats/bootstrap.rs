@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_normal_distribution_is_that_of_the_tables() {
+    fn normal_quantiles_agree_with_the_tables() {
         for (z, share) in [(0.0, 0.5), (1.0, 0.841_345), (-1.96, 0.024_998)] {
             assert!((normal(z) - share).abs() < 1e-6, "{z}");
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_each_time_and_holds_the_median() {
+    fn the_bootstrap_interval_is_reproducible_and_contains_the_median() {
         let values: Vec<f64> = (0..15).map(|value| f64::from(value * value)).collect();
         let interval = bootstrap(&values).expect("values");
         assert_eq!(bootstrap(&values), Some(interval));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_all_the_same_have_no_width() {
+    fn identical_runs_have_an_interval_of_zero_width() {
         let interval = bootstrap(&[5.0; 12]).expect("values");
         assert!((interval.low - 5.0).abs() < 1e-12 && (interval.high - 5.0).abs() < 1e-12);
     }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_or_between_the_two_in_the_middle() {
+    fn the_median_of_an_even_number_of_runs_is_the_mean_of_the_middle_two() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_named_and_nothing_else_is() {
+    fn only_outliers_are_listed() {
         assert_eq!(outliers(&[10.0, 11.0, 12.0, 11.0, 10.0, 30.0]), [30.0]);
         assert!(outliers(&[10.0, 11.0, 12.0, 11.0, 10.0, 13.0]).is_empty());
         assert!(outliers(&[1.0, 100.0]).is_empty(), "two are too few");

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_and_how_sure_they_are_agree_with_the_tables() {
+    fn interval_ends_and_levels_agree_with_the_tables() {
         // Conover, Practical Nonparametric Statistics, table A3.
         for (runs, low, high, percent) in [
             (3, 1.0, 3.0, "75.00"),

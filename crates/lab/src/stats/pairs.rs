@@ -7,7 +7,7 @@ use super::order::{Interval, LEVEL, order_statistic};
 
 /// The result of a paired comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Paired {
+pub struct PairedComparison {
     pub(crate) pairs: usize,
     /// The median of the ratios, first over second.
     pub ratio: f64,
@@ -32,7 +32,7 @@ pub(crate) enum Verdict {
 
 /// Compares pairs by their ratios. Ignores pairs in which a value is not above 0, and returns `None` if no pair is
 /// left.
-pub fn compare(pairs: &[(f64, f64)]) -> Option<Paired> {
+pub fn compare(pairs: &[(f64, f64)]) -> Option<PairedComparison> {
     let ratios: Vec<f64> = pairs
         .iter()
         .filter(|(first, second)| *first > 0.0 && *second > 0.0)
@@ -49,7 +49,7 @@ pub fn compare(pairs: &[(f64, f64)]) -> Option<Paired> {
     } else {
         Verdict::NoDifference
     };
-    Some(Paired {
+    Some(PairedComparison {
         pairs: ratios.len(),
         ratio,
         interval,
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_against_the_same_is_told_apart_at_most_once_in_twenty() {
+    fn equal_arms_differ_significantly_at_most_once_in_twenty() {
         for runs in [7, 10, 20] {
             for deviation in [0.01, 0.2] {
                 let false_ones = verdicts(20, runs, deviation, 1.0)
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_have_been_seen_is_said() {
+    fn an_insignificant_comparison_states_the_detectable_difference() {
         let paired = compare(&[
             (1.0, 1.0),
             (1.1, 1.0),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pairs_make_no_verdict_however_clear_they_are() {
+    fn few_pairs_give_no_verdict_even_if_they_agree() {
         let of = |pairs: usize| {
             let paired = compare(&vec![(2.0, 1.0); pairs]).expect("pairs");
             (paired.verdict, paired.detectable)

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use quictun_lab::{
-    Findings, Planned, Run, Scenario, Schedule, Selection, charts, markdown, scenarios,
+    Findings, PlannedCell, Run, Scenario, Schedule, Selection, charts, markdown, scenarios,
 };
 
 /// Returns name, run and scenario of each committed result.
@@ -58,7 +58,7 @@ fn committed_reports_follow_from_their_raw_data() {
 }
 
 #[test]
-fn the_first_estimate_of_a_run_is_near_what_it_took() {
+fn the_first_estimate_of_a_run_is_near_its_duration() {
     for (name, run, scenario) in runs() {
         let selection = Selection {
             only: run.asked.only.clone(),
@@ -67,12 +67,12 @@ fn the_first_estimate_of_a_run_is_near_what_it_took() {
         };
         let schedule = Schedule::new(&scenario, &selection, run.asked.seed).expect("a schedule");
         // Arms whose programs were missing have no cells.
-        let is_there = |planned: &&Planned| {
+        let is_there = |planned: &&PlannedCell| {
             let (case, arm) = (&scenario.cases[planned.case], &scenario.arms[planned.arm]);
             let mut cells = run.cells.iter();
             cells.any(|cell| cell.case == case.id && cell.arm == arm.id)
         };
-        let cells: Vec<Planned> = schedule.cells.iter().filter(is_there).copied().collect();
+        let cells: Vec<PlannedCell> = schedule.cells.iter().filter(is_there).copied().collect();
         let estimate = scenario.estimate_all(&cells, selection.quick).as_secs_f64();
         let factor = run.seconds / estimate;
         assert!(

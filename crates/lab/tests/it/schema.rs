@@ -131,7 +131,7 @@ fn faults(schema: &Value, value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_is_written_is_what_the_schemas_say() {
+fn written_files_match_their_schemas() {
     let (raw, found) = (schema("run"), schema("summary"));
     assert_eq!(raw["properties"]["schema"]["const"], SCHEMA);
     let runs = runs();
@@ -156,7 +156,7 @@ fn what_is_written_is_what_the_schemas_say() {
 }
 
 #[test]
-fn what_is_not_what_the_schema_says_is_noticed() {
+fn a_file_that_breaks_its_schema_is_detected() {
     let (raw, runs) = (schema("run"), runs());
     // Some runs have no link.
     let has_link = |run: &&Value| run.pointer("/cells/0/link/up/loss").is_some();

@@ -16,11 +16,11 @@ fn limited() -> LinkConfig {
 }
 
 /// A change that makes a valid configuration invalid, and the expected error message.
-type Refused = (fn(&mut LinkConfig), &'static str);
+type InvalidChange = (fn(&mut LinkConfig), &'static str);
 
 #[test]
 fn impossible_values_are_refused_with_the_reason() {
-    let cases: &[Refused] = &[
+    let cases: &[InvalidChange] = &[
         (
             |c| c.loss = 1.5,
             "a loss of 150% is impossible; a share lies between 0% and 100%",
@@ -153,7 +153,7 @@ fn limits_themselves_are_accepted() {
 }
 
 #[test]
-fn a_policer_above_the_rate_is_remarked_upon() {
+fn a_policer_above_the_rate_gets_a_remark() {
     let mut config = limited();
     config.policer = Some(Policer {
         rate: 80_000_000,

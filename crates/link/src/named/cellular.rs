@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mbit;
-use super::random::{Grants, Stream, Wander};
+use super::random::{Grants, RandomStream, RateWalk};
 use crate::config::{LinkConfig, Queue, sent_in};
 use crate::draw::Purpose;
 
 /// The parameters of both directions of a cellular link.
 #[derive(Debug)]
 pub(super) struct Cellular {
-    up: Way,
-    down: Way,
+    up: CellularDirection,
+    down: CellularDirection,
     /// Time constant of the random walk: the time in which a deviation shrinks to 37 %.
-    forgets_ms: f64,
+    time_constant_ms: f64,
     /// Time that a full queue takes to empty at the mean rate.
     pub(super) queue: Duration,
     /// Time after which the trace repeats.
@@ -24,7 +24,7 @@ pub(super) struct Cellular {
 }
 
 #[derive(Debug)]
-struct Way {
+struct CellularDirection {
     /// Mean rate that follows from the median, the spread and the limits.
     mean: u64,
     median: u64,
@@ -49,7 +49,7 @@ struct Blockages {
 /// On an idle link a packet waits half a grant on average: 5 ms up and 0.5 ms down. With these waits the round trip is
 /// 50 ms.
 pub(super) static LTE: Cellular = Cellular {
-    up: Way {
+    up: CellularDirection {
         mean: mbit(10),
         median: mbit(9),
         limits: [mbit(2), mbit(20)],
@@ -57,7 +57,7 @@ pub(super) static LTE: Cellular = Cellular {
         grant_ms: 10,
         delay: Duration::from_micros(22_250),
     },
-    down: Way {
+    down: CellularDirection {
         mean: mbit(30),
         median: mbit(27),
         limits: [mbit(5), mbit(60)],
@@ -65,7 +65,7 @@ pub(super) static LTE: Cellular = Cellular {
         grant_ms: 1,
         delay: Duration::from_micros(22_250),
     },
-    forgets_ms: 500.0,
+    time_constant_ms: 500.0,
     queue: Duration::from_millis(500),
     period_ms: 60_000,
     blockages: None,
@@ -73,7 +73,7 @@ pub(super) static LTE: Cellular = Cellular {
 
 /// The period is half that of `lte`; with the same period the trace would exceed the crate's limit on lines.
 pub(super) static FIVE_G: Cellular = Cellular {
-    up: Way {
+    up: CellularDirection {
         mean: mbit(50),
         median: mbit(48),
         limits: [mbit(10), mbit(100)],
@@ -81,7 +81,7 @@ pub(super) static FIVE_G: Cellular = Cellular {
         grant_ms: 5,
         delay: Duration::from_millis(11),
     },
-    down: Way {
+    down: CellularDirection {
         mean: mbit(300),
         median: mbit(285),
         limits: [mbit(50), mbit(600)],
@@ -89,7 +89,7 @@ pub(super) static FIVE_G: Cellular = Cellular {
         grant_ms: 1,
         delay: Duration::from_millis(11),
     },
-    forgets_ms: 300.0,
+    time_constant_ms: 300.0,
     queue: Duration::from_millis(200),
     period_ms: 30_000,
     blockages: Some(Blockages {
@@ -104,41 +104,54 @@ const STEP_MS: u32 = 20;
 
 impl Cellular {
     /// Returns the link that `seed` draws: up, then down. Both directions share their blockages.
-    pub(super) fn ways(&self, seed: u64) -> [LinkConfig; 2] {
-        let blocked = self.blocked(&mut Stream::new(seed, Purpose::NamedBoth));
+    pub(super) fn directions(&self, seed: u64) -> [LinkConfig; 2] {
+        let blocked = self.blocked(&mut RandomStream::new(seed, Purpose::NamedBoth));
         [
-            self.way(&self.up, Stream::new(seed, Purpose::NamedUp), &blocked),
-            self.way(&self.down, Stream::new(seed, Purpose::NamedDown), &blocked),
+            self.direction(
+                &self.up,
+                RandomStream::new(seed, Purpose::NamedUp),
+                &blocked,
+            ),
+            self.direction(
+                &self.down,
+                RandomStream::new(seed, Purpose::NamedDown),
+                &blocked,
+            ),
         ]
     }
 
-    fn way(&self, way: &Way, mut stream: Stream, blocked: &[[u64; 2]]) -> LinkConfig {
-        let keeps = 1.0 - f64::from(STEP_MS) / self.forgets_ms;
-        let mut wander = Wander::new(way.median, way.spread, keeps, &mut stream);
-        let [least, most] = way.limits;
+    fn direction(
+        &self,
+        direction: &CellularDirection,
+        mut stream: RandomStream,
+        blocked: &[[u64; 2]],
+    ) -> LinkConfig {
+        let keeps = 1.0 - f64::from(STEP_MS) / self.time_constant_ms;
+        let mut walk = RateWalk::new(direction.median, direction.spread, keeps, &mut stream);
+        let [least, most] = direction.limits;
         let left = self.blockages.as_ref().map_or(100, |some| some.left);
-        let mut rate = way.median;
+        let mut rate = direction.median;
         let mut grants = Grants::default();
         for ms in 0..self.period_ms {
             if ms.is_multiple_of(STEP_MS) {
-                rate = wander.step(&mut stream).clamp(least, most);
+                rate = walk.step(&mut stream).clamp(least, most);
             }
             let is_blocked = within(blocked, u64::from(ms));
             grants.earn(if is_blocked { rate * left / 100 } else { rate });
-            if (ms + 1).is_multiple_of(way.grant_ms) {
+            if (ms + 1).is_multiple_of(direction.grant_ms) {
                 grants.grant(ms + 1);
             }
         }
         LinkConfig {
             trace: Some(Arc::new(grants.trace(self.period_ms))),
-            delay: way.delay,
-            queue: Queue::Bytes(sent_in(way.mean, self.queue)),
+            delay: direction.delay,
+            queue: Queue::Bytes(sent_in(direction.mean, self.queue)),
             ..LinkConfig::default()
         }
     }
 
     /// Draws the starts and ends of the blockages of one period.
-    fn blocked(&self, stream: &mut Stream) -> Vec<[u64; 2]> {
+    fn blocked(&self, stream: &mut RandomStream) -> Vec<[u64; 2]> {
         let mut blocked = Vec::new();
         let Some(blockages) = &self.blockages else {
             return blocked;

@@ -5,13 +5,13 @@ use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
 /// A sequence of random numbers.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct RandomStream {
     draws: Draws,
     purpose: Purpose,
     drawn: u64,
 }
 
-impl Stream {
+impl RandomStream {
     pub(super) fn new(seed: u64, purpose: Purpose) -> Self {
         Self {
             draws: Draws::new(seed),
@@ -45,7 +45,7 @@ impl Stream {
 
 /// A rate that wanders around its median and returns to it: its logarithm is an autoregressive walk.
 #[derive(Debug)]
-pub(super) struct Wander {
+pub(super) struct RateWalk {
     median: u64,
     /// Standard deviation of the rate's logarithm.
     spread: f64,
@@ -54,8 +54,8 @@ pub(super) struct Wander {
     distance: f64,
 }
 
-impl Wander {
-    pub(super) fn new(median: u64, spread: f64, keeps: f64, stream: &mut Stream) -> Self {
+impl RateWalk {
+    pub(super) fn new(median: u64, spread: f64, keeps: f64, stream: &mut RandomStream) -> Self {
         Self {
             median,
             spread,
@@ -65,9 +65,9 @@ impl Wander {
     }
 
     /// Returns the rate of the next step.
-    pub(super) fn step(&mut self, stream: &mut Stream) -> u64 {
-        let news = (1.0 - self.keeps * self.keeps).sqrt();
-        self.distance = self.keeps * self.distance + news * stream.normal();
+    pub(super) fn step(&mut self, stream: &mut RandomStream) -> u64 {
+        let innovation = (1.0 - self.keeps * self.keeps).sqrt();
+        self.distance = self.keeps * self.distance + innovation * stream.normal();
         whole(exact(self.median) * exp(self.spread * self.distance))
     }
 }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn normal_numbers_have_their_mean_and_deviation() {
-        let mut stream = Stream::new(1, Purpose::NamedUp);
+        let mut stream = RandomStream::new(1, Purpose::NamedUp);
         let numbers: Vec<f64> = (0..20_000).map(|_| stream.normal()).collect();
         let mean = numbers.iter().sum::<f64>() / 20_000.0;
         let square = numbers.iter().map(|number| number * number).sum::<f64>() / 20_000.0;
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_range_has_both_its_ends() {
-        let mut stream = Stream::new(1, Purpose::NamedUp);
+        let mut stream = RandomStream::new(1, Purpose::NamedUp);
         let mut seen = [0; 3];
         for _ in 0..300 {
             seen[usize::try_from(stream.between(5, 7) - 5).expect("5, 6 or 7")] += 1;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::mbit;
-use super::random::Stream;
+use super::random::RandomStream;
 use crate::config::{Change, LinkConfig, Queue, Setting, Stall, sent_in};
 use crate::draw::Purpose;
 
@@ -36,11 +36,11 @@ const LOSS_IN_HANDOVER: f64 = 0.15;
 const LOSS: f64 = 0.001;
 
 /// Returns the link that `seed` draws: up, then down. The delay is the same in both directions.
-pub(super) fn ways(seed: u64) -> [LinkConfig; 2] {
+pub(super) fn directions(seed: u64) -> [LinkConfig; 2] {
     let purposes = [Purpose::NamedUp, Purpose::NamedDown];
-    let mut rates = purposes.map(|purpose| Stream::new(seed, purpose));
-    let mut delays = Stream::new(seed, Purpose::NamedBoth);
-    let mut ways = [UP, DOWN].map(|mean| LinkConfig {
+    let mut rates = purposes.map(|purpose| RandomStream::new(seed, purpose));
+    let mut delays = RandomStream::new(seed, Purpose::NamedBoth);
+    let mut directions = [UP, DOWN].map(|mean| LinkConfig {
         jitter: JITTER,
         stall: Some(Stall {
             lasts: STANDSTILL,
@@ -53,20 +53,20 @@ pub(super) fn ways(seed: u64) -> [LinkConfig; 2] {
     for handover in 0..HANDOVERS {
         let at = PERIOD * handover;
         let delay = Duration::from_micros(delays.between(DELAY_US[0], DELAY_US[1]));
-        for ((way, mean), rate) in ways.iter_mut().zip([UP, DOWN]).zip(&mut rates) {
+        for ((direction, mean), rate) in directions.iter_mut().zip([UP, DOWN]).zip(&mut rates) {
             let rate = mean * rate.between(RATE_PERCENT[0], RATE_PERCENT[1]) / 100;
-            hand_over(way, at, rate, delay);
+            hand_over(direction, at, rate, delay);
         }
     }
-    ways
+    directions
 }
 
-fn hand_over(way: &mut LinkConfig, at: Duration, rate: u64, delay: Duration) {
-    let mut change = |at, to| way.changes.push(Change { at, to });
+fn hand_over(direction: &mut LinkConfig, at: Duration, rate: u64, delay: Duration) {
+    let mut change = |at, to| direction.changes.push(Change { at, to });
     if at.is_zero() {
         change(ROUGH, Setting::Loss(LOSS));
-        way.rate = Some(rate);
-        way.delay = delay;
+        direction.rate = Some(rate);
+        direction.delay = delay;
         return;
     }
     change(at, Setting::Rate(Some(rate)));

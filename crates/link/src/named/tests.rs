@@ -15,13 +15,13 @@ const PACKET: usize = 1500;
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// The deliveries of a link with a sender that always has data to send.
-struct Full {
+struct SaturatedRun {
     /// Delivery times of the packets, in order.
     out: Vec<Duration>,
     counters: Counters,
 }
 
-impl Full {
+impl SaturatedRun {
     fn run(config: &LinkConfig, seed: u64, seconds: u32) -> Self {
         let start = Instant::now();
         let mut link = Link::new(config.clone(), seed, start);
@@ -77,8 +77,8 @@ impl Full {
 fn each(check: impl Fn(NamedLink, usize, &LinkConfig, u64)) {
     for (_, named) in NamedLink::ALL {
         for seed in SEEDS {
-            for (way, config) in named.ways(seed).iter().enumerate() {
-                check(*named, way, config, seed);
+            for (direction, config) in named.directions(seed).iter().enumerate() {
+                check(*named, direction, config, seed);
             }
         }
     }
@@ -95,11 +95,13 @@ fn stated(named: NamedLink) -> [[f64; 3]; 2] {
 }
 
 #[test]
-fn every_seed_draws_a_link_that_there_can_be() {
+fn every_seed_draws_a_valid_link() {
     for (name, named) in NamedLink::ALL {
         for seed in (0..30).chain([u64::MAX]) {
-            for way in named.ways(seed) {
-                way.check().unwrap_or_else(|why| panic!("{name}: {why}"));
+            for direction in named.directions(seed) {
+                direction
+                    .check()
+                    .unwrap_or_else(|why| panic!("{name}: {why}"));
             }
         }
     }
@@ -107,10 +109,10 @@ fn every_seed_draws_a_link_that_there_can_be() {
 
 #[test]
 fn a_full_link_carries_its_mean_rate_between_the_least_and_the_most() {
-    each(|named, way, config, seed| {
-        let [mean, least, most] = stated(named)[way];
-        let full = Full::run(config, seed, 60);
-        let what = format!("{named:?} {way} of seed {seed}");
+    each(|named, direction, config, seed| {
+        let [mean, least, most] = stated(named)[direction];
+        let full = SaturatedRun::run(config, seed, 60);
+        let what = format!("{named:?} {direction} of seed {seed}");
         // Four draws of the satellite's rate in a minute say little about their mean. The next test checks that mean.
         if named != NamedLink::Satellite {
             let rate = full.rate(MS * 1000, MS * 59_000);
@@ -135,10 +137,10 @@ fn a_full_link_carries_its_mean_rate_between_the_least_and_the_most() {
 }
 
 #[test]
-fn the_mean_of_many_handovers_is_that_of_the_satellite() {
+fn the_satellites_mean_rate_over_many_handovers_is_the_stated_one() {
     for seed in SEEDS {
         for (config, [mean, ..]) in NamedLink::Satellite
-            .ways(seed)
+            .directions(seed)
             .iter()
             .zip(stated(NamedLink::Satellite))
         {
@@ -156,7 +158,7 @@ fn the_mean_of_many_handovers_is_that_of_the_satellite() {
 }
 
 #[test]
-fn an_idle_round_trip_takes_what_the_table_says() {
+fn an_idle_round_trip_takes_the_stated_time() {
     for (name, named) in NamedLink::ALL {
         let stated: f64 = match named {
             NamedLink::Lte => 50.0,
@@ -167,7 +169,9 @@ fn an_idle_round_trip_takes_what_the_table_says() {
         let mut sum = 0.0;
         for seed in SEEDS {
             let start = Instant::now();
-            let mut links = named.ways(seed).map(|way| Link::new(way, seed, start));
+            let mut links = named
+                .directions(seed)
+                .map(|direction| Link::new(direction, seed, start));
             let (mut total, mut count) = (0.0, 0.0);
             // The interval is not a multiple of the grants, and all pings fit in a minute.
             for ping in 0..600u32 {
@@ -188,31 +192,31 @@ fn an_idle_round_trip_takes_what_the_table_says() {
 }
 
 #[test]
-fn a_full_queue_takes_its_time() {
-    each(|named, way, config, seed| {
-        let full = Full::run(config, seed, 30);
+fn a_full_queue_drains_in_the_stated_time() {
+    each(|named, direction, config, seed| {
+        let full = SaturatedRun::run(config, seed, 30);
         let queued = full.counters.queued_mean().as_secs_f64();
         let stated = named.queue_time().as_secs_f64();
-        let what = format!("{named:?} {way} of seed {seed}: {queued} s");
+        let what = format!("{named:?} {direction} of seed {seed}: {queued} s");
         // Packets that arrive while the rate is low wait longer than the stated time.
         assert!((stated * 0.7..stated * 1.6).contains(&queued), "{what}");
     });
 }
 
 #[test]
-fn wifi_stands_still_for_2_to_20_ms_and_lte_for_a_grant() {
-    let silence = |named: NamedLink, way: usize, seed| {
-        Full::run(&named.ways(seed)[way], seed, 60).longest_silence()
+fn wifi_stalls_for_up_to_20_ms_and_lte_for_a_grant() {
+    let silence = |named: NamedLink, direction: usize, seed| {
+        SaturatedRun::run(&named.directions(seed)[direction], seed, 60).longest_silence()
     };
     for seed in SEEDS {
-        for way in [0, 1] {
-            let wifi = silence(NamedLink::Wifi, way, seed);
-            assert!((15 * MS..=20 * MS).contains(&wifi), "{way}: {wifi:?}");
+        for direction in [0, 1] {
+            let wifi = silence(NamedLink::Wifi, direction, seed);
+            assert!((15 * MS..=20 * MS).contains(&wifi), "{direction}: {wifi:?}");
         }
         assert_eq!(silence(NamedLink::Lte, 0, seed), 10 * MS, "up");
         assert!(silence(NamedLink::Lte, 1, seed) <= 3 * MS, "down");
     }
-    let out = Full::run(&NamedLink::Wifi.ways(1)[1], 1, 60).out;
+    let out = SaturatedRun::run(&NamedLink::Wifi.directions(1)[1], 1, 60).out;
     let mut bursts = out.clone();
     bursts.dedup();
     let (packets, bursts) = (out.len(), bursts.len());
@@ -225,11 +229,11 @@ fn wifi_stands_still_for_2_to_20_ms_and_lte_for_a_grant() {
 }
 
 #[test]
-fn somebody_stands_in_the_way_of_5g_now_and_then_both_ways_at_once() {
+fn a_blockage_of_5g_affects_both_directions_at_once() {
     for seed in SEEDS {
-        let ways = NamedLink::FiveG.ways(seed);
-        let blocked = ways.map(|way| {
-            let rates = Full::run(&way, seed, 30).rates(MS * 100);
+        let directions = NamedLink::FiveG.directions(seed);
+        let blocked = directions.map(|direction| {
+            let rates = SaturatedRun::run(&direction, seed, 30).rates(MS * 100);
             let whole = rates.iter().sum::<f64>() / rates.len() as f64;
             let is_blocked = rates.iter().map(|rate| *rate < whole * 0.15);
             is_blocked.collect::<Vec<_>>()
@@ -246,9 +250,9 @@ fn somebody_stands_in_the_way_of_5g_now_and_then_both_ways_at_once() {
 #[test]
 fn a_satellite_hands_over_every_15_s() {
     for seed in SEEDS {
-        let ways = NamedLink::Satellite.ways(seed);
-        for config in &ways {
-            let full = Full::run(config, seed, 62);
+        let directions = NamedLink::Satellite.directions(seed);
+        for config in &directions {
+            let full = SaturatedRun::run(config, seed, 62);
             for handover in 1..=4 {
                 let at = MS * 15_000 * handover;
                 let still = full.rate(at + MS, at + 99 * MS);
@@ -258,8 +262,8 @@ fn a_satellite_hands_over_every_15_s() {
             let lost = full.counters.random as f64 / full.counters.transmitted as f64;
             assert!((0.003..0.01).contains(&lost), "seed {seed}: {lost}");
         }
-        let delays = ways.map(|way| {
-            let later = way
+        let delays = directions.map(|direction| {
+            let later = direction
                 .changes
                 .into_iter()
                 .filter_map(|change| match change.to {
@@ -277,9 +281,9 @@ fn a_satellite_hands_over_every_15_s() {
 }
 
 #[test]
-fn the_satellite_loses_most_of_what_it_loses_in_handovers() {
+fn most_losses_of_the_satellite_occur_in_handovers() {
     let start = Instant::now();
-    let mut link = Link::new(NamedLink::Satellite.ways(3)[1].clone(), 3, start);
+    let mut link = Link::new(NamedLink::Satellite.directions(3)[1].clone(), 3, start);
     let mut lost = [0, 0];
     for ms in 0..600_000u32 {
         if link.send(start + MS * ms, 100) == Fate::Dropped(DropReason::Random) {
@@ -294,8 +298,8 @@ fn the_satellite_loses_most_of_what_it_loses_in_handovers() {
 
 #[test]
 fn a_seed_draws_the_same_link_everywhere_and_another_seed_another() {
-    let story = |config: &LinkConfig, seed| {
-        let full = Full::run(config, seed, 10);
+    let fates = |config: &LinkConfig, seed| {
+        let full = SaturatedRun::run(config, seed, 10);
         let lines: Vec<String> = full
             .out
             .iter()
@@ -304,13 +308,13 @@ fn a_seed_draws_the_same_link_everywhere_and_another_seed_another() {
         digest(&lines)
     };
     let stories = NamedLink::ALL.iter().flat_map(|(name, named)| {
-        let ways = named.ways(1);
-        assert_eq!(ways, named.ways(1), "{name}");
-        assert_ne!(ways[0], ways[1], "{name}");
-        for (way, other) in ways.iter().zip(named.ways(2)) {
-            assert_ne!(*way, other, "{name}");
+        let directions = named.directions(1);
+        assert_eq!(directions, named.directions(1), "{name}");
+        assert_ne!(directions[0], directions[1], "{name}");
+        for (direction, other) in directions.iter().zip(named.directions(2)) {
+            assert_ne!(*direction, other, "{name}");
         }
-        ways.map(|way| story(&way, 1))
+        directions.map(|direction| fates(&direction, 1))
     });
     assert_eq!(stories.collect::<Vec<_>>(), DIGESTS);
 }
@@ -328,8 +332,8 @@ const DIGESTS: [u64; 8] = [
 ];
 
 #[test]
-fn what_is_said_holds_over_the_name_and_does_not_change() {
-    let [_, named] = NamedLink::Satellite.ways(1);
+fn an_override_replaces_the_named_value_and_stays_constant() {
+    let [_, named] = NamedLink::Satellite.directions(1);
     let kinds = |config: &LinkConfig| {
         let count = |of: fn(&Setting) -> bool| {
             config
@@ -388,8 +392,8 @@ fn what_is_said_holds_over_the_name_and_does_not_change() {
 }
 
 #[test]
-fn a_rate_or_a_trace_that_is_said_stands_in_for_either() {
-    let [_, lte] = NamedLink::Lte.ways(1);
+fn an_overriding_rate_or_trace_replaces_either() {
+    let [_, lte] = NamedLink::Lte.directions(1);
     let rate = Overrides {
         rate: Some(1000),
         ..Overrides::default()
@@ -402,7 +406,7 @@ fn a_rate_or_a_trace_that_is_said_stands_in_for_either() {
         trace: Some(trace.clone()),
         ..Overrides::default()
     };
-    let [_, satellite] = NamedLink::Satellite.ways(1);
+    let [_, satellite] = NamedLink::Satellite.directions(1);
     let config = said.over(satellite);
     assert_eq!((config.rate, &config.trace), (None, &Some(trace)));
     config.check().expect("no change of the rate may remain");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mbit;
-use super::random::{Grants, Stream};
+use super::random::{Grants, RandomStream};
 use crate::config::{LinkConfig, Queue, sent_in};
 use crate::draw::Purpose;
 
@@ -42,11 +42,12 @@ const LOSS: f64 = 0.001;
 const PERIOD_MS: u32 = 60_000;
 
 /// Returns the link that `seed` draws: up, then down. Each direction has its own accesses to the medium.
-pub(super) fn ways(seed: u64) -> [LinkConfig; 2] {
-    [Purpose::NamedUp, Purpose::NamedDown].map(|purpose| way(Stream::new(seed, purpose)))
+pub(super) fn directions(seed: u64) -> [LinkConfig; 2] {
+    [Purpose::NamedUp, Purpose::NamedDown]
+        .map(|purpose| direction(RandomStream::new(seed, purpose)))
 }
 
-fn way(mut stream: Stream) -> LinkConfig {
+fn direction(mut stream: RandomStream) -> LinkConfig {
     let mut grants = Grants::default();
     let (mut rate, mut rate_until) = (MEAN, 0);
     let mut access = apart(&mut stream);
@@ -71,7 +72,7 @@ fn way(mut stream: Stream) -> LinkConfig {
 }
 
 /// Draws the time to the next access as the minimum of three draws, so that long waits are rare: 6 ms on average.
-fn apart(stream: &mut Stream) -> u64 {
+fn apart(stream: &mut RandomStream) -> u64 {
     let mut draw = || stream.between(APART_MS[0], APART_MS[1]);
     draw().min(draw()).min(draw())
 }

@@ -9,7 +9,7 @@ const RATE: u64 = 1_250_000;
 
 /// The RFC's queue with packets in it. The code is nearly the RFC's, word for word.
 #[derive(Default)]
-struct Rfc {
+struct RfcQueue {
     /// Time of entry, and bytes found on entry.
     queue: VecDeque<(u64, u64)>,
     first_above_time: u64,
@@ -23,7 +23,7 @@ struct Rfc {
 const TARGET: u64 = 5_000_000;
 const INTERVAL: u64 = 100_000_000;
 
-impl Rfc {
+impl RfcQueue {
     fn control_law(t: u64, count: u64) -> u64 {
         let root = (u128::from(count) << 32).isqrt();
         t + u64::try_from((u128::from(INTERVAL) << 16) / root).expect("small")
@@ -112,7 +112,7 @@ fn codel_decides_as_the_pseudo_code_of_the_rfc() {
         entries.push((now, found, fate));
     }
 
-    let mut rfc = Rfc::default();
+    let mut rfc = RfcQueue::default();
     let mut passed = Vec::new();
     let mut coming = entries.iter().map(|&(at, found, _)| (at, found)).peekable();
     let mut free = 0;
@@ -189,7 +189,7 @@ fn codel_brings_a_standing_queue_down_and_keeps_it_there() {
 }
 
 #[test]
-fn codel_marks_in_place_of_dropping_what_can_be_marked() {
+fn codel_marks_ecn_capable_packets_instead_of_dropping_them() {
     let codel = Codel {
         ecn: true,
         ..Codel::default()
@@ -222,7 +222,7 @@ fn codel_drops_nothing_where_one_packet_takes_longer_than_its_target() {
 }
 
 #[test]
-fn a_threshold_marks_what_waited_longer_and_can_be_marked() {
+fn a_threshold_marks_ecn_capable_packets_that_waited_longer() {
     let start = Instant::now();
     let config = LinkConfig {
         rate: Some(1_000_000),

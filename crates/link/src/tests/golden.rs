@@ -52,7 +52,7 @@ fn everything() -> LinkConfig {
 }
 
 /// Returns one line per packet: its delivery time in nanoseconds, or the reason for which it was dropped.
-fn story(seed: u64) -> Vec<String> {
+fn fates(seed: u64) -> Vec<String> {
     let start = Instant::now();
     let mut link = Link::new(everything(), seed, start);
     let at = |time: Instant| (time - start).as_nanos();
@@ -87,8 +87,8 @@ pub(crate) fn digest(lines: &[String]) -> u64 {
 }
 
 #[test]
-fn a_seed_is_the_same_story_everywhere() {
-    let story_of_one = story(1);
+fn a_seed_gives_the_same_events_everywhere() {
+    let story_of_one = fates(1);
     assert_eq!(story_of_one[..4], FIRST);
     let reasons = [
         "Random",
@@ -111,7 +111,7 @@ fn a_seed_is_the_same_story_everywhere() {
             "no line contains `{mark}`"
         );
     }
-    assert_eq!([1, 2, u64::MAX].map(|seed| digest(&story(seed))), DIGESTS);
+    assert_eq!([1, 2, u64::MAX].map(|seed| digest(&fates(seed))), DIGESTS);
 }
 
 const FIRST: [&str; 4] = ["10600338", "14255504", "14255504", "16357786"];

@@ -264,7 +264,7 @@ fn losses_are_within_the_interval_that_999_of_1000_seeds_keep() {
 /// The losses of a burst model depend on each other. The variance of their number grows by the correlation, whose sum
 /// over all distances is `(1 - a) / a` on either side, where `a` is the sum of both transition probabilities.
 #[test]
-fn bursts_lose_what_they_should_in_bursts_as_long_as_they_should() {
+fn bursts_have_the_configured_loss_and_length() {
     for (loss, burst) in [(0.01, 2.0), (0.01, 5.0), (0.05, 3.0), (0.2, 10.0)] {
         let model = GilbertElliott::from_mean(loss, burst);
         let config = LinkConfig {

@@ -40,7 +40,7 @@ fn a_rate_step_meets_the_packet_that_is_being_sent() {
 }
 
 #[test]
-fn delay_and_loss_change_when_they_should() {
+fn delay_and_loss_change_at_the_scheduled_times() {
     let start = Instant::now();
     let config = LinkConfig {
         delay: 10 * MS,
@@ -209,7 +209,7 @@ fn an_opportunity_at_the_end_of_a_round_can_be_used() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_by_its_line() {
+fn an_invalid_trace_is_refused_with_its_line() {
     let error = |text: &str| Trace::parse(text).expect_err("not a trace").to_string();
     assert_eq!(
         error("1\nx\n"),

@@ -15,12 +15,12 @@ pub(super) fn split(text: &str) -> Option<(&str, &str)> {
 
 /// The number `digits` divided by ten to the power of `places`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scaled {
+pub(super) struct Decimal {
     digits: u64,
     places: u32,
 }
 
-impl Scaled {
+impl Decimal {
     /// Parses `12`, `1.5` or `.5`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -55,7 +55,11 @@ impl Scaled {
 
 /// Formats `value` in the largest of `units` that is not larger than it; `units` are listed largest first. The result
 /// is exact, or rounded to `precision` decimal places.
-pub(super) fn shown(value: u128, units: &[(u64, &str)], precision: Option<usize>) -> String {
+pub(super) fn format_in_units(
+    value: u128,
+    units: &[(u64, &str)],
+    precision: Option<usize>,
+) -> String {
     let fits = units.iter().find(|&&(unit, _)| u128::from(unit) <= value);
     let Some(&(unit, name)) = fits.or(units.last()) else {
         return value.to_string();

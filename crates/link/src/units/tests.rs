@@ -8,7 +8,7 @@ fn rate(text: &str) -> u64 {
 }
 
 #[test]
-fn people_write_rates_in_bits_and_bytes() {
+fn rates_are_read_in_bits_and_bytes() {
     assert_eq!(rate("600mbit"), 75_000_000);
     assert_eq!(rate("1.5gbit"), 187_500_000);
     assert_eq!(rate(" 100 kbit/s "), 12_500);
@@ -22,7 +22,7 @@ fn people_write_rates_in_bits_and_bytes() {
 }
 
 #[test]
-fn people_write_delays_with_units() {
+fn delays_are_read_with_units() {
     let delay = |text: &str| text.parse::<Delay>().expect(text).0;
     assert_eq!(delay("1.5ms"), Duration::from_micros(1500));
     assert_eq!(delay("20us"), Duration::from_micros(20));
@@ -40,7 +40,7 @@ fn people_write_delays_with_units() {
 }
 
 #[test]
-fn people_write_sizes_in_binary_and_decimal_units() {
+fn sizes_are_read_in_binary_and_decimal_units() {
     for (text, bytes) in [
         ("0", 0),
         ("4096", 4096),
@@ -78,7 +78,7 @@ fn people_write_sizes_in_binary_and_decimal_units() {
 }
 
 #[test]
-fn people_write_shares_in_percent_or_as_they_are() {
+fn shares_are_read_in_percent_or_as_fractions() {
     let share = |text: &str| text.parse::<Share>().expect(text).0;
     for (text, value) in [("0.1%", 0.001), ("0.001", 0.001), ("100%", 1.0), ("0", 0.0)] {
         assert_eq!(share(text).to_bits(), f64::to_bits(value), "{text}");
@@ -91,7 +91,7 @@ fn people_write_shares_in_percent_or_as_they_are() {
 }
 
 #[test]
-fn people_write_queues_in_bytes_or_packets() {
+fn queues_are_read_in_bytes_or_packets() {
     let queue = |text: &str| text.parse::<Queue>().expect(text);
     assert_eq!(queue("64kB"), Queue::Bytes(64_000));
     assert_eq!(queue("64KB"), Queue::Bytes(64_000));
@@ -106,7 +106,7 @@ fn people_write_queues_in_bytes_or_packets() {
 }
 
 #[test]
-fn what_is_no_value_is_named_with_an_example() {
+fn an_invalid_value_is_quoted_with_an_example() {
     let error = "600mbt".parse::<Rate>().expect_err("not a rate");
     assert_eq!(
         error.to_string(),
@@ -176,7 +176,7 @@ fn what_is_no_value_is_named_with_an_example() {
 
 proptest! {
     #[test]
-    fn what_is_printed_is_read_back(rate in 0..=u64::MAX / 8, nanos: u64, size: usize, millionths in 0..=1_000_000u32) {
+    fn a_printed_value_parses_to_itself(rate in 0..=u64::MAX / 8, nanos: u64, size: usize, millionths in 0..=1_000_000u32) {
         let share = f64::from(millionths) / 1e6;
         prop_assert_eq!(Rate(rate).to_string().parse(), Ok(Rate(rate)));
         let delay = Delay(Duration::from_nanos(nanos));

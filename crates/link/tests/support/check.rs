@@ -7,7 +7,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use crate::config::Queue;
-use crate::trace::{Cursor, Trace};
+use crate::trace::{Trace, TracePosition};
 use crate::units::{Delay, Rate, Share, Size};
 
 /// Checks that an accepted trace is usable: packets leave in order, and never before they enter.
@@ -19,11 +19,11 @@ pub fn trace_parse(bytes: &[u8]) {
         return;
     };
     assert!(text.lines().any(|line| !line.trim().is_empty()));
-    let mut cursor = Cursor::default();
+    let mut position = TracePosition::default();
     let (mut now, mut last) = (0, 0);
     for bytes in [1, 40, 1500, 1501, 9000, 1 << 32, 64, 1, 3000] {
-        let opens = trace.opens(cursor, last.max(now));
-        let sent = trace.spend(&mut cursor, opens, bytes);
+        let opens = trace.opens(position, last.max(now));
+        let sent = trace.spend(&mut position, opens, bytes);
         assert!(opens >= now && opens >= last && sent >= opens);
         last = sent;
         now = now * 3 + 7_000_001;

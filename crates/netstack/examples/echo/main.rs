@@ -12,9 +12,9 @@ mod program;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use quictun_netstack::{Config, Event, FRAME_MAX, FlowId, HEADER, Offload, Read, Stack};
+use quictun_netstack::{Config, Event, FRAME_MAX, HEADER, Offload, Stack, StackFlowId, StackRead};
 
-use program::{MTU, Program};
+use program::{MTU, TcpProgram};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Config::default()
     };
     let mut stack = Stack::new(config, 1, start)?;
-    let mut program = Program::connect([203, 0, 113, 9], 80, b"hello")?;
+    let mut program = TcpProgram::connect([203, 0, 113, 9], 80, b"hello")?;
     let frame: Result<Box<[u8; FRAME_MAX]>, _> = vec![0; FRAME_MAX].try_into();
     let mut frame = frame.expect("the length is right");
     // Each turn of the loop takes a millisecond.
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Echoes everything that has arrived. The texts are short, so each write takes all of one.
-fn echo(stack: &mut Stack, now: Instant, flow: FlowId) -> Result<(), Box<dyn Error>> {
+fn echo(stack: &mut Stack, now: Instant, flow: StackFlowId) -> Result<(), Box<dyn Error>> {
     loop {
         let mut text = Vec::new();
         let read = stack.read(now, flow, |bytes| {
@@ -67,9 +67,9 @@ fn echo(stack: &mut Stack, now: Instant, flow: FlowId) -> Result<(), Box<dyn Err
             bytes.len()
         })?;
         match read {
-            Read::Data(_) => assert_eq!(stack.write(now, flow, &text)?, text.len()),
-            Read::Finished => return Ok(stack.finish(now, flow)?),
-            Read::Empty => return Ok(()),
+            StackRead::Data(_) => assert_eq!(stack.write(now, flow, &text)?, text.len()),
+            StackRead::Finished => return Ok(stack.finish(now, flow)?),
+            StackRead::Empty => return Ok(()),
         }
     }
 }

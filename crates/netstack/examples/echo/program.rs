@@ -13,8 +13,8 @@ use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Address};
 pub(crate) const MTU: usize = 1500;
 
 /// A program that connects, sends a text, finishes, and keeps what it receives.
-pub(crate) struct Program {
-    device: Memory,
+pub(crate) struct TcpProgram {
+    device: MemoryDevice,
     interface: Interface,
     sockets: SocketSet<'static>,
     handle: SocketHandle,
@@ -22,13 +22,13 @@ pub(crate) struct Program {
     received: Vec<u8>,
 }
 
-impl Program {
+impl TcpProgram {
     pub(crate) fn connect(
         to: [u8; 4],
         port: u16,
         text: &'static [u8],
     ) -> Result<Self, Box<dyn Error>> {
-        let mut device = Memory::default();
+        let mut device = MemoryDevice::default();
         let mut interface = interface(&mut device)?;
         let buffer = || SocketBuffer::new(vec![0; 4096]);
         let mut socket = Socket::new(buffer(), buffer());
@@ -77,7 +77,7 @@ impl Program {
 }
 
 /// Creates a host with one address and a default route.
-fn interface(device: &mut Memory) -> Result<Interface, Box<dyn Error>> {
+fn interface(device: &mut MemoryDevice) -> Result<Interface, Box<dyn Error>> {
     let settings = Config::new(HardwareAddress::Ip);
     let mut interface = Interface::new(settings, device, Instant::ZERO);
     let own = IpCidr::new(IpAddress::v4(10, 0, 0, 2), 24);
@@ -91,26 +91,26 @@ fn interface(device: &mut Memory) -> Result<Interface, Box<dyn Error>> {
 
 /// A device whose packets are kept in memory.
 #[derive(Default)]
-struct Memory {
+struct MemoryDevice {
     arrived: VecDeque<Vec<u8>>,
     sent: VecDeque<Vec<u8>>,
 }
 
-struct Arrived(Vec<u8>);
+struct ReceiveToken(Vec<u8>);
 
-struct Sent<'a>(&'a mut VecDeque<Vec<u8>>);
+struct TransmitToken<'a>(&'a mut VecDeque<Vec<u8>>);
 
-impl Device for Memory {
-    type RxToken<'a> = Arrived;
-    type TxToken<'a> = Sent<'a>;
+impl Device for MemoryDevice {
+    type RxToken<'a> = ReceiveToken;
+    type TxToken<'a> = TransmitToken<'a>;
 
-    fn receive(&mut self, _: Instant) -> Option<(Arrived, Sent<'_>)> {
+    fn receive(&mut self, _: Instant) -> Option<(ReceiveToken, TransmitToken<'_>)> {
         let packet = self.arrived.pop_front()?;
-        Some((Arrived(packet), Sent(&mut self.sent)))
+        Some((ReceiveToken(packet), TransmitToken(&mut self.sent)))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Sent<'_>> {
-        Some(Sent(&mut self.sent))
+    fn transmit(&mut self, _: Instant) -> Option<TransmitToken<'_>> {
+        Some(TransmitToken(&mut self.sent))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -121,13 +121,13 @@ impl Device for Memory {
     }
 }
 
-impl RxToken for Arrived {
+impl RxToken for ReceiveToken {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
         take(&self.0)
     }
 }
 
-impl TxToken for Sent<'_> {
+impl TxToken for TransmitToken<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
         let mut packet = vec![0; length];
         let result = fill(&mut packet);

@@ -1,9 +1,9 @@
 //! UDP to one port is delivered and answered; UDP to other ports is refused.
 
-use quictun_netstack::{Config, Counters, Datagram, HEADER, Offload, Stack, Usage};
+use quictun_netstack::{Config, Counters, Datagram, HEADER, Offload, Stack, StackUsage};
 
 use crate::offload::{fold, sum};
-use crate::world::{base, buffer};
+use crate::simulation::{base, buffer};
 
 /// Addresses of a program and of a name server, for IPv4 and IPv6.
 const PAIRS: [[&str; 2]; 2] = [
@@ -60,12 +60,12 @@ fn refused(frames: &[Vec<u8>]) -> Counters {
         stack.handle_frame(base(), &mut frame.clone());
     }
     assert_eq!(stack.poll_datagram(), None);
-    assert_eq!(stack.usage(), Usage::default());
+    assert_eq!(stack.usage(), StackUsage::default());
     stack.counters()
 }
 
 #[test]
-fn what_is_for_the_port_comes_out_and_its_answer_goes_back() {
+fn a_datagram_to_the_port_is_delivered_and_its_answer_returned() {
     for pair in PAIRS {
         for length in [0, 1, 30, 4096] {
             let asked = datagram(pair, length);
@@ -83,7 +83,7 @@ fn what_is_for_the_port_comes_out_and_its_answer_goes_back() {
 }
 
 #[test]
-fn a_checksum_may_be_left_to_the_device_and_is_looked_at_otherwise() {
+fn a_checksum_is_verified_unless_it_is_left_to_the_device() {
     for pair in PAIRS {
         let asked = datagram(pair, 100);
         let good = frame(&asked);
@@ -115,7 +115,7 @@ fn a_checksum_may_be_left_to_the_device_and_is_looked_at_otherwise() {
 }
 
 #[test]
-fn what_is_for_other_ports_too_long_or_broken_is_refused() {
+fn datagrams_to_other_ports_too_long_or_broken_are_refused() {
     for [client, target] in PAIRS {
         let mut other = datagram([client, target], 10);
         other.target.set_port(54);
@@ -137,7 +137,7 @@ fn what_is_for_other_ports_too_long_or_broken_is_refused() {
 }
 
 #[test]
-fn without_a_port_all_are_refused_and_what_nobody_fetches_is_dropped() {
+fn without_a_port_all_datagrams_are_refused_and_unfetched_ones_are_dropped() {
     let frame = frame(&datagram(PAIRS[0], 10));
     let mut deaf = Stack::new(Config::default(), 1, base()).unwrap();
     deaf.handle_frame(base(), &mut frame.clone());

@@ -6,8 +6,8 @@ use std::time::Duration;
 use quictun_netstack::{Config, Event, Stack};
 
 use crate::peer::Connection;
-use crate::raw::{ACK, FIN, RST, Raw, SYN, give, take};
-use crate::world::{World, base, v4, wire};
+use crate::raw::{ACK, FIN, RST, RawSegment, SYN, give, take};
+use crate::simulation::{StackSimulation, base, v4, wire};
 
 fn source(number: u32) -> SocketAddr {
     let [_, a, b, c] = (number / 50_000 + 0x0a00_0001).to_be_bytes();
@@ -22,7 +22,7 @@ fn a_flood_of_syns_is_bounded_and_forgotten() {
     let (opening, patience) = (config.max_opening, config.offer_timeout);
     let mut stack = Stack::new(config, 1, now).unwrap();
     for number in 0..20_000 {
-        give(&mut stack, now, &Raw::new(source(number), v4(), SYN));
+        give(&mut stack, now, &RawSegment::new(source(number), v4(), SYN));
         now += Duration::from_micros(10);
     }
     assert_eq!(stack.usage().opening, opening);
@@ -45,7 +45,7 @@ fn a_flood_of_syns_is_bounded_and_forgotten() {
     }
     assert_eq!(events, 2 * opening);
     // There is room for new flows again.
-    give(&mut stack, now, &Raw::new(source(1), v4(), SYN));
+    give(&mut stack, now, &RawSegment::new(source(1), v4(), SYN));
     assert!(matches!(stack.poll_event(), Some(Event::Offered { .. })));
 }
 
@@ -56,7 +56,7 @@ fn accepted_flows_whose_application_is_gone_are_forgotten() {
     let patience = config.open_timeout;
     let mut stack = Stack::new(config, 1, now).unwrap();
     for number in 0..1000 {
-        give(&mut stack, now, &Raw::new(source(number), v4(), SYN));
+        give(&mut stack, now, &RawSegment::new(source(number), v4(), SYN));
         let Some(Event::Offered { flow, .. }) = stack.poll_event() else {
             panic!()
         };
@@ -90,7 +90,7 @@ fn a_scan_of_all_ports_is_refused_one_by_one() {
     for port in 1..=u16::MAX {
         let mut to = v4();
         to.set_port(port);
-        give(&mut stack, now, &Raw::new(source(7), to, SYN));
+        give(&mut stack, now, &RawSegment::new(source(7), to, SYN));
         let Some(Event::Offered { flow, target, .. }) = stack.poll_event() else {
             panic!()
         };
@@ -103,7 +103,7 @@ fn a_scan_of_all_ports_is_refused_one_by_one() {
             (RST | ACK, to, 1001)
         );
     }
-    assert_eq!(stack.usage(), quictun_netstack::Usage::default());
+    assert_eq!(stack.usage(), quictun_netstack::StackUsage::default());
     // Of 65 535 outdated deadlines, only few are still queued.
     assert!(
         stack
@@ -116,16 +116,16 @@ fn a_scan_of_all_ports_is_refused_one_by_one() {
 fn segments_of_no_flow_are_reset_and_resets_are_not() {
     let now = base();
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
-    let stray = Raw {
+    let stray = RawSegment {
         ack: 77,
         payload: vec![1, 2, 3],
-        ..Raw::new(source(1), v4(), ACK)
+        ..RawSegment::new(source(1), v4(), ACK)
     };
     give(&mut stack, now, &stray);
     give(
         &mut stack,
         now,
-        &Raw {
+        &RawSegment {
             flags: FIN,
             ..stray.clone()
         },
@@ -133,7 +133,7 @@ fn segments_of_no_flow_are_reset_and_resets_are_not() {
     give(
         &mut stack,
         now,
-        &Raw {
+        &RawSegment {
             flags: RST,
             ..stray.clone()
         },
@@ -141,7 +141,7 @@ fn segments_of_no_flow_are_reset_and_resets_are_not() {
     give(
         &mut stack,
         now,
-        &Raw {
+        &RawSegment {
             flags: RST | ACK,
             ..stray
         },
@@ -160,7 +160,7 @@ fn a_storm_of_strays_fills_no_memory() {
     let now = base();
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
     for number in 0..10_000 {
-        give(&mut stack, now, &Raw::new(source(number), v4(), ACK));
+        give(&mut stack, now, &RawSegment::new(source(number), v4(), ACK));
     }
     assert_eq!(take(&mut stack, now).len(), 4096);
     assert_eq!(stack.counters().replies_dropped, 10_000 - 4096);
@@ -172,11 +172,11 @@ fn flows_beyond_the_limit_wait_and_get_through() {
         max_flows: 10,
         ..Config::default()
     };
-    let mut world = World::new(config, wire(), 5);
+    let mut sim = StackSimulation::new(config, wire(), 5);
     for _ in 0..11 {
-        world.connect(v4(), 100);
+        sim.connect(v4(), 100);
     }
-    let done = |world: &World| world.peer.connections.iter().all(Connection::is_done);
-    assert!(world.run(Duration::from_mins(1), done));
-    assert!(world.stack.counters().too_many_flows >= 1);
+    let done = |sim: &StackSimulation| sim.peer.connections.iter().all(Connection::is_done);
+    assert!(sim.run(Duration::from_mins(1), done));
+    assert!(sim.stack.counters().too_many_flows >= 1);
 }

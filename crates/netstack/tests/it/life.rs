@@ -2,139 +2,139 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_netstack::{Config, Ending, Event, FlowError, FlowId, Read, Stack};
+use quictun_netstack::{Config, Event, FlowEnding, FlowError, Stack, StackFlowId, StackRead};
 use smoltcp::socket::tcp::State;
 
-use crate::raw::{ACK, FIN, RST, Raw, SYN, give, take};
-use crate::service::Answer;
-use crate::world::{World, base, v4, v6, wire};
+use crate::raw::{ACK, FIN, RST, RawSegment, SYN, give, take};
+use crate::service::OfferAnswer;
+use crate::simulation::{StackSimulation, base, v4, v6, wire};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn nothing_is_answered_before_somebody_accepts() {
-    let mut world = World::new(Config::default(), wire(), 1);
-    world.service.answer = Answer::Silence;
-    world.connect(v4(), 100);
-    world.peer.connections[0].stays = true;
-    world.run(SECOND / 2, |_| false);
-    assert_eq!(world.packets, 0);
-    assert_eq!(world.stack.counters().offered, 1);
+fn a_syn_gets_no_answer_before_its_flow_is_accepted() {
+    let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+    sim.service.answer = OfferAnswer::Silence;
+    sim.connect(v4(), 100);
+    sim.peer.connections[0].stays = true;
+    sim.run(SECOND / 2, |_| false);
+    assert_eq!(sim.packets, 0);
+    assert_eq!(sim.stack.counters().offered, 1);
     // The application retransmits its SYN, which belongs to the same flow.
-    world.run(SECOND * 4, |_| false);
-    assert_eq!((world.stack.counters().offered, world.packets), (1, 0));
-    let flow = world.service.offered[0];
+    sim.run(SECOND * 4, |_| false);
+    assert_eq!((sim.stack.counters().offered, sim.packets), (1, 0));
+    let flow = sim.service.offered[0];
     assert_eq!(
-        world.stack.read(world.now, flow, |_| 0),
+        sim.stack.read(sim.now, flow, |_| 0),
         Err(FlowError::NotAccepted)
     );
     assert_eq!(
-        world.stack.write(world.now, flow, b"early"),
+        sim.stack.write(sim.now, flow, b"early"),
         Err(FlowError::NotAccepted)
     );
-    world.stack.accept(world.now, flow).unwrap();
-    assert_eq!(
-        world.stack.accept(world.now, flow),
-        Err(FlowError::NotOffered)
-    );
-    assert_eq!(world.stack.refuse(flow), Err(FlowError::NotOffered));
-    world.run(SECOND, |world| world.service.opened == 1);
-    assert_eq!(world.peer.connections[0].state(), State::Established);
+    sim.stack.accept(sim.now, flow).unwrap();
+    assert_eq!(sim.stack.accept(sim.now, flow), Err(FlowError::NotOffered));
+    assert_eq!(sim.stack.refuse(flow), Err(FlowError::NotOffered));
+    sim.run(SECOND, |sim| sim.service.opened == 1);
+    assert_eq!(sim.peer.connections[0].state(), State::Established);
 }
 
 #[test]
 fn a_refusal_is_a_connection_refused() {
     for target in [v4(), v6()] {
-        let mut world = World::new(Config::default(), wire(), 1);
-        world.service.answer = Answer::Refuse;
-        world.connect(target, 100);
-        assert!(world.run(SECOND, |world| world.peer.connections[0].state()
+        let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+        sim.service.answer = OfferAnswer::Refuse;
+        sim.connect(target, 100);
+        assert!(sim.run(SECOND, |sim| sim.peer.connections[0].state()
             == State::Closed));
-        assert!(!world.peer.connections[0].was_open);
-        assert_eq!(world.stack.usage().flows, 0);
-        assert_eq!(world.service.endings, []);
+        assert!(!sim.peer.connections[0].was_open);
+        assert_eq!(sim.stack.usage().flows, 0);
+        assert_eq!(sim.service.endings, []);
     }
 }
 
 #[test]
 fn an_application_that_finishes_first_still_gets_everything() {
-    let mut world = World::new(Config::default(), wire(), 1);
-    world.service.stays = true;
-    world.connect(v4(), 300_000);
-    let half = |world: &World| world.peer.connections[0].received == 300_000;
-    assert!(world.run(SECOND * 9, half));
-    assert_eq!(world.peer.connections[0].state(), State::FinWait2);
+    let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+    sim.service.stays = true;
+    sim.connect(v4(), 300_000);
+    let half = |sim: &StackSimulation| sim.peer.connections[0].received == 300_000;
+    assert!(sim.run(SECOND * 9, half));
+    assert_eq!(sim.peer.connections[0].state(), State::FinWait2);
     // After the half-close, the other direction stays open without a time limit, and gets large buffers.
-    world.run(SECOND * 3600, |_| false);
-    let flow = world.service.offered[0];
-    assert_eq!(world.stack.read(world.now, flow, |_| 0), Ok(Read::Finished));
-    world.stack.finish(world.now, flow).unwrap();
+    sim.run(SECOND * 3600, |_| false);
+    let flow = sim.service.offered[0];
     assert_eq!(
-        world.stack.write(world.now, flow, b"late"),
+        sim.stack.read(sim.now, flow, |_| 0),
+        Ok(StackRead::Finished)
+    );
+    sim.stack.finish(sim.now, flow).unwrap();
+    assert_eq!(
+        sim.stack.write(sim.now, flow, b"late"),
         Err(FlowError::Finished)
     );
-    assert!(world.run(SECOND, |world| !world.service.endings.is_empty()));
-    assert!(world.peer.connections[0].saw_end);
-    assert_eq!(world.service.endings, [(flow, Ending::Finished)]);
-    assert_eq!(world.stack.counters().grown, 1);
+    assert!(sim.run(SECOND, |sim| !sim.service.endings.is_empty()));
+    assert!(sim.peer.connections[0].saw_end);
+    assert_eq!(sim.service.endings, [(flow, FlowEnding::Finished)]);
+    assert_eq!(sim.stack.counters().grown, 1);
 }
 
 #[test]
-fn a_finish_of_ours_leaves_the_other_direction_open() {
-    let mut world = World::new(Config::default(), wire(), 1);
-    world.connect(v4(), 0);
-    world.peer.connections[0].stays = true;
-    assert!(world.run(SECOND, |world| world.service.opened == 1));
-    let flow = world.service.offered[0];
-    world.stack.finish(world.now, flow).unwrap();
-    assert!(world.run(SECOND, |world| world.peer.connections[0].saw_end));
-    assert_eq!(world.peer.connections[0].state(), State::CloseWait);
-    world.service.deaf = true;
-    world.peer.connections[0].to_send = 5000;
-    world.peer.connections[0].stays = false;
-    world.touch(0);
-    world.run(SECOND, |_| false);
+fn a_finish_by_the_service_leaves_the_other_direction_open() {
+    let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+    sim.connect(v4(), 0);
+    sim.peer.connections[0].stays = true;
+    assert!(sim.run(SECOND, |sim| sim.service.opened == 1));
+    let flow = sim.service.offered[0];
+    sim.stack.finish(sim.now, flow).unwrap();
+    assert!(sim.run(SECOND, |sim| sim.peer.connections[0].saw_end));
+    assert_eq!(sim.peer.connections[0].state(), State::CloseWait);
+    sim.service.deaf = true;
+    sim.peer.connections[0].to_send = 5000;
+    sim.peer.connections[0].stays = false;
+    sim.touch(0);
+    sim.run(SECOND, |_| false);
     let mut got = Vec::new();
-    while let Ok(Read::Data(_)) = world.stack.read(world.now, flow, |bytes| {
+    while let Ok(StackRead::Data(_)) = sim.stack.read(sim.now, flow, |bytes| {
         got.extend_from_slice(bytes);
         bytes.len()
     }) {
-        world.flush();
+        sim.flush();
     }
     assert_eq!(got.len(), 5000);
-    assert_eq!(world.service.endings, []);
-    assert_eq!(world.stack.read(world.now, flow, |_| 0), Ok(Read::Finished));
-    world.run(SECOND, |_| false);
-    assert_eq!(world.service.endings, [(flow, Ending::Finished)]);
+    assert_eq!(sim.service.endings, []);
+    assert_eq!(
+        sim.stack.read(sim.now, flow, |_| 0),
+        Ok(StackRead::Finished)
+    );
+    sim.run(SECOND, |_| false);
+    assert_eq!(sim.service.endings, [(flow, FlowEnding::Finished)]);
 }
 
 #[test]
 fn a_reset_is_a_reset_on_both_sides() {
-    let mut world = World::new(Config::default(), wire(), 1);
-    world.connect(v4(), 100);
-    world.connect(v6(), 100);
+    let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+    sim.connect(v4(), 100);
+    sim.connect(v6(), 100);
     for index in 0..2 {
-        world.peer.connections[index].stays = true;
+        sim.peer.connections[index].stays = true;
     }
-    let echoed = |world: &World| world.peer.connections.iter().all(|one| one.received == 100);
-    assert!(world.run(SECOND, echoed));
-    world.peer.connections[0].reset();
-    world.touch(0);
-    assert!(world.run(SECOND, |world| !world.service.endings.is_empty()));
-    let (first, second) = (world.service.offered[0], world.service.offered[1]);
-    assert_eq!(world.service.endings, [(first, Ending::Reset)]);
-    assert_eq!(
-        world.stack.write(world.now, first, b"x"),
-        Err(FlowError::Gone)
-    );
-    world.stack.reset(second).unwrap();
-    assert_eq!(world.stack.reset(second), Err(FlowError::Gone));
-    assert!(world.run(SECOND, |world| world.peer.connections[1].state()
+    let echoed = |sim: &StackSimulation| sim.peer.connections.iter().all(|one| one.received == 100);
+    assert!(sim.run(SECOND, echoed));
+    sim.peer.connections[0].reset();
+    sim.touch(0);
+    assert!(sim.run(SECOND, |sim| !sim.service.endings.is_empty()));
+    let (first, second) = (sim.service.offered[0], sim.service.offered[1]);
+    assert_eq!(sim.service.endings, [(first, FlowEnding::Reset)]);
+    assert_eq!(sim.stack.write(sim.now, first, b"x"), Err(FlowError::Gone));
+    sim.stack.reset(second).unwrap();
+    assert_eq!(sim.stack.reset(second), Err(FlowError::Gone));
+    assert!(sim.run(SECOND, |sim| sim.peer.connections[1].state()
         == State::Closed));
-    assert!(!world.peer.connections[1].saw_end, "a reset is not an end");
-    assert_eq!(world.stack.usage().flows, 0);
+    assert!(!sim.peer.connections[1].saw_end, "a reset is not an end");
+    assert_eq!(sim.stack.usage().flows, 0);
     assert_eq!(
-        world.service.endings.len(),
+        sim.service.endings.len(),
         1,
         "a local reset must not cause an event"
     );
@@ -142,29 +142,29 @@ fn a_reset_is_a_reset_on_both_sides() {
 
 #[test]
 fn a_reset_reaches_a_flow_that_sleeps_and_one_that_sleeps_resets() {
-    let mut world = World::new(Config::default(), wire(), 1);
+    let mut sim = StackSimulation::new(Config::default(), wire(), 1);
     for _ in 0..2 {
-        let index = world.connect(v4(), 100);
-        world.peer.connections[index].stays = true;
+        let index = sim.connect(v4(), 100);
+        sim.peer.connections[index].stays = true;
     }
-    world.run(SECOND * 5, |_| false);
-    assert_eq!(world.stack.counters().slept, 2);
-    world.peer.connections[0].reset();
-    world.touch(0);
-    world.stack.reset(world.service.offered[1]).unwrap();
-    world.run(SECOND, |_| false);
+    sim.run(SECOND * 5, |_| false);
+    assert_eq!(sim.stack.counters().slept, 2);
+    sim.peer.connections[0].reset();
+    sim.touch(0);
+    sim.stack.reset(sim.service.offered[1]).unwrap();
+    sim.run(SECOND, |_| false);
     assert_eq!(
-        world.service.endings,
-        [(world.service.offered[0], Ending::Reset)]
+        sim.service.endings,
+        [(sim.service.offered[0], FlowEnding::Reset)]
     );
-    assert_eq!(world.peer.connections[1].state(), State::Closed);
-    assert_eq!(world.stack.usage().flows, 0);
+    assert_eq!(sim.peer.connections[1].state(), State::Closed);
+    assert_eq!(sim.stack.usage().flows, 0);
 }
 
 /// Offers and accepts a flow by hand. Returns it with its SYN and the answer to it.
-fn accepted(now: Instant) -> (Stack, FlowId, Raw, Raw) {
+fn accepted(now: Instant) -> (Stack, StackFlowId, RawSegment, RawSegment) {
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
-    let syn = Raw::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
+    let syn = RawSegment::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
     give(&mut stack, now, &syn);
     let Some(Event::Offered { flow, .. }) = stack.poll_event() else {
         panic!()
@@ -180,7 +180,7 @@ fn a_reset_that_is_not_the_next_in_order_ends_no_flow_that_sleeps() {
     let now = base();
     let (mut stack, flow, raw, answer) = accepted(now);
     let next = raw.seq.wrapping_add(1);
-    let raw = Raw {
+    let raw = RawSegment {
         seq: next,
         ack: answer.seq.wrapping_add(1),
         flags: ACK,
@@ -192,7 +192,7 @@ fn a_reset_that_is_not_the_next_in_order_ends_no_flow_that_sleeps() {
     stack.handle_timeout(now);
     take(&mut stack, now);
     assert_eq!(stack.counters().slept, 1);
-    let reset = |seq| Raw {
+    let reset = |seq| RawSegment {
         seq,
         flags: RST,
         ..raw.clone()
@@ -200,7 +200,7 @@ fn a_reset_that_is_not_the_next_in_order_ends_no_flow_that_sleeps() {
     give(&mut stack, now, &reset(next.wrapping_add(100)));
     assert_eq!(stack.poll_event(), None);
     give(&mut stack, now, &reset(next));
-    let ending = Ending::Reset;
+    let ending = FlowEnding::Reset;
     assert_eq!(stack.poll_event(), Some(Event::Ended { flow, ending }));
 }
 
@@ -209,7 +209,7 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
     let now = base();
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
     let from = "10.0.0.2:4000".parse().unwrap();
-    let mut raw = Raw::new(from, v4(), SYN);
+    let mut raw = RawSegment::new(from, v4(), SYN);
     give(&mut stack, now, &raw);
     let Some(Event::Offered { flow: first, .. }) = stack.poll_event() else {
         panic!()
@@ -221,7 +221,7 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
         stack.poll_event(),
         Some(Event::Ended {
             flow: first,
-            ending: Ending::Reset
+            ending: FlowEnding::Reset
         })
     );
     let Some(Event::Offered { flow: second, .. }) = stack.poll_event() else {
@@ -231,7 +231,7 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
     let answer = take(&mut stack, now).remove(0);
     assert_eq!((answer.flags, answer.ack), (SYN | ACK, 5001));
     // Both sides finish, the stack first.
-    raw = Raw {
+    raw = RawSegment {
         seq: 5001,
         ack: answer.seq.wrapping_add(1),
         flags: ACK,
@@ -242,21 +242,21 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
     stack.finish(now, second).unwrap();
     let fin = take(&mut stack, now).remove(0);
     assert_eq!(fin.flags, FIN | ACK);
-    raw = Raw {
+    raw = RawSegment {
         ack: fin.seq.wrapping_add(1),
         flags: FIN | ACK,
         ..raw
     };
     give(&mut stack, now, &raw);
     assert_eq!(stack.poll_event(), Some(Event::Readable(second)));
-    assert_eq!(stack.read(now, second, |_| 0), Ok(Read::Finished));
+    assert_eq!(stack.read(now, second, |_| 0), Ok(StackRead::Finished));
     let last = take(&mut stack, now).remove(0);
     assert_eq!((last.flags, last.ack), (ACK, 5002));
     assert_eq!(
         stack.poll_event(),
         Some(Event::Ended {
             flow: second,
-            ending: Ending::Finished
+            ending: FlowEnding::Finished
         })
     );
     // A retransmitted FIN is acknowledged again, and a new SYN opens a flow.
@@ -266,7 +266,7 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
     give(
         &mut stack,
         now,
-        &Raw {
+        &RawSegment {
             seq: 9000,
             flags: SYN,
             ..raw
@@ -278,32 +278,31 @@ fn a_port_that_is_used_again_opens_a_new_flow() {
 
 #[test]
 fn an_application_that_vanishes_is_reset_in_the_end() {
-    let mut world = World::new(Config::default(), wire(), 1);
-    world.connect(v4(), 0);
-    world.peer.connections[0].stays = true;
-    assert!(world.run(SECOND, |world| world.service.opened == 1));
-    world.vanished = true;
-    let flow = world.service.offered[0];
-    world
-        .stack
-        .write(world.now, flow, b"is it still there?")
+    let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+    sim.connect(v4(), 0);
+    sim.peer.connections[0].stays = true;
+    assert!(sim.run(SECOND, |sim| sim.service.opened == 1));
+    sim.vanished = true;
+    let flow = sim.service.offered[0];
+    sim.stack
+        .write(sim.now, flow, b"is it still there?")
         .unwrap();
-    world.run(SECOND * 290, |_| false);
-    assert_eq!(world.service.endings, []);
-    world.run(SECOND * 20, |_| false);
-    assert_eq!(world.service.endings, [(flow, Ending::TimedOut)]);
-    assert!(world.packets < 20, "{} packets sent", world.packets);
+    sim.run(SECOND * 290, |_| false);
+    assert_eq!(sim.service.endings, []);
+    sim.run(SECOND * 20, |_| false);
+    assert_eq!(sim.service.endings, [(flow, FlowEnding::TimedOut)]);
+    assert!(sim.packets < 20, "{} packets sent", sim.packets);
 }
 
 #[test]
-fn a_hand_shake_answered_wrongly_is_reset() {
+fn a_handshake_answered_wrongly_is_reset() {
     let now = base();
     let (mut stack, _, syn, answer) = accepted(now);
     let wrong = answer.seq.wrapping_add(1000);
     give(
         &mut stack,
         now,
-        &Raw {
+        &RawSegment {
             seq: 1001,
             ack: wrong,
             flags: ACK,
@@ -315,10 +314,10 @@ fn a_hand_shake_answered_wrongly_is_reset() {
 }
 
 #[test]
-fn a_closed_window_that_takes_the_end_leaves_silence() {
+fn a_fin_into_a_closed_window_causes_no_endless_segments() {
     let mut now = base();
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
-    let mut raw = Raw::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
+    let mut raw = RawSegment::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
     give(&mut stack, now, &raw);
     let Some(Event::Offered { flow, .. }) = stack.poll_event() else {
         panic!()
@@ -326,7 +325,7 @@ fn a_closed_window_that_takes_the_end_leaves_silence() {
     stack.accept(now, flow).unwrap();
     let answer = take(&mut stack, now).remove(0);
     let begins = answer.seq.wrapping_add(1);
-    raw = Raw {
+    raw = RawSegment {
         seq: 1001,
         ack: begins,
         flags: ACK,
@@ -365,7 +364,7 @@ fn a_closed_window_that_takes_the_end_leaves_silence() {
 fn an_acknowledgement_of_what_was_not_sent_is_not_believed() {
     let now = base();
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
-    let syn = Raw::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
+    let syn = RawSegment::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
     give(&mut stack, now, &syn);
     let Some(Event::Offered { flow, .. }) = stack.poll_event() else {
         panic!()
@@ -373,7 +372,7 @@ fn an_acknowledgement_of_what_was_not_sent_is_not_believed() {
     stack.accept(now, flow).unwrap();
     let answer = take(&mut stack, now).remove(0);
     let begins = answer.seq.wrapping_add(1);
-    let raw = Raw {
+    let raw = RawSegment {
         seq: 1001,
         ack: begins,
         flags: ACK,
@@ -384,13 +383,13 @@ fn an_acknowledgement_of_what_was_not_sent_is_not_believed() {
     assert_eq!(stack.write(now, flow, &[7; 100]), Ok(100));
     assert_eq!(take(&mut stack, now).len(), 0);
     for ack in [begins.wrapping_add(50), begins.wrapping_add(1 << 31)] {
-        let wrong = Raw { ack, ..raw.clone() };
+        let wrong = RawSegment { ack, ..raw.clone() };
         give(&mut stack, now, &wrong);
         assert_eq!(stack.queued(flow), Ok((100, 0)));
         let answer = take(&mut stack, now).remove(0);
         assert_eq!((answer.flags, answer.seq, answer.ack), (ACK, begins, 1001));
     }
-    let far = Raw {
+    let far = RawSegment {
         seq: 1001u32.wrapping_add(1 << 31),
         payload: vec![1; 10],
         ..raw

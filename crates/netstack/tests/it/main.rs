@@ -11,5 +11,5 @@ mod peer;
 mod raw;
 mod refusals;
 mod service;
+mod simulation;
 mod transfer;
-mod world;

@@ -12,7 +12,7 @@ use smoltcp::time::Instant as Micros;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 
 /// A host with connections; connection `i` has the port `FIRST_PORT + i`.
-pub(crate) struct Peer {
+pub(crate) struct PeerHost {
     interface: Interface,
     pub(crate) connections: Vec<Connection>,
     out: VecDeque<Vec<u8>>,
@@ -52,9 +52,9 @@ pub(crate) fn pattern(number: u64, at: u64) -> u8 {
     (mixed >> 56) as u8
 }
 
-impl Peer {
+impl PeerHost {
     pub(crate) fn new(mtu: usize, start: Instant) -> Self {
-        let mut device = Wire {
+        let mut device = PeerDevice {
             mtu,
             rx: None,
             out: &mut VecDeque::new(),
@@ -128,7 +128,7 @@ impl Peer {
         let Some(connection) = self.connections.get_mut(index) else {
             return;
         };
-        let mut device = Wire {
+        let mut device = PeerDevice {
             mtu: self.mtu,
             rx: Some(packet),
             out: &mut self.out,
@@ -144,7 +144,7 @@ impl Peer {
         let connection = &mut self.connections[index];
         connection.pump();
         let at = micros(self.start, now);
-        let mut device = Wire {
+        let mut device = PeerDevice {
             mtu: self.mtu,
             rx: None,
             out: &mut self.out,
@@ -233,7 +233,7 @@ pub(crate) fn micros(start: Instant, now: Instant) -> Micros {
     Micros::from_micros(i64::try_from((now - start).as_micros()).unwrap())
 }
 
-struct Wire<'a> {
+struct PeerDevice<'a> {
     mtu: usize,
     rx: Option<&'a [u8]>,
     out: &'a mut VecDeque<Vec<u8>>,
@@ -257,7 +257,7 @@ impl TxToken for Tx<'_> {
     }
 }
 
-impl Device for Wire<'_> {
+impl Device for PeerDevice<'_> {
     type RxToken<'b>
         = Rx<'b>
     where
@@ -283,7 +283,7 @@ impl Device for Wire<'_> {
     }
 }
 
-impl Peer {
+impl PeerHost {
     /// Lets a connection send keep-alive probes.
     pub(crate) fn keep_alive(&mut self, index: usize, every: Duration) {
         let connection = &mut self.connections[index];

@@ -7,7 +7,7 @@ use std::time::Instant;
 use quictun_netstack::{FRAME_MAX, HEADER, Offload, Stack};
 
 use crate::offload::{fold, on_the_wire, pseudo, sum};
-use crate::world::buffer;
+use crate::simulation::buffer;
 
 pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;
@@ -15,7 +15,7 @@ pub(crate) const RST: u8 = 0x04;
 pub(crate) const ACK: u8 = 0x10;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawSegment {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     pub(crate) seq: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Raw {
     pub(crate) payload: Vec<u8>,
 }
 
-impl Raw {
+impl RawSegment {
     pub(crate) fn new(from: SocketAddr, to: SocketAddr, flags: u8) -> Self {
         Self {
             from,
@@ -126,19 +126,19 @@ thread_local! {
 }
 
 /// Passes a segment to the stack.
-pub(crate) fn give(stack: &mut Stack, now: Instant, raw: &Raw) {
+pub(crate) fn give(stack: &mut Stack, now: Instant, raw: &RawSegment) {
     stack.handle_frame(now, &mut raw.frame());
 }
 
 /// Returns all segments that the stack sends.
-pub(crate) fn take(stack: &mut Stack, now: Instant) -> Vec<Raw> {
+pub(crate) fn take(stack: &mut Stack, now: Instant) -> Vec<RawSegment> {
     BUFFER.with_borrow_mut(|buffer| {
         let mut all = Vec::new();
         while let Some(length) = stack.poll_transmit(now, buffer) {
             assert!(length > HEADER);
             assert!(all.len() < 100_000, "the stack never stops sending");
             let packets = on_the_wire(&buffer[..length]);
-            all.extend(packets.iter().map(|packet| Raw::read(packet)));
+            all.extend(packets.iter().map(|packet| RawSegment::read(packet)));
         }
         all
     })

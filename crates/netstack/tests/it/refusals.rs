@@ -1,9 +1,11 @@
 //! Refused frames: each kind is counted, and none has an effect.
 
-use quictun_netstack::{Config, ConfigError, Counters, HEADER, MAX_PACKET, Offload, Stack, Usage};
+use quictun_netstack::{
+    Config, ConfigError, Counters, HEADER, MAX_PACKET, Offload, Stack, StackUsage,
+};
 
-use crate::raw::{Raw, SYN, take};
-use crate::world::{base, v4, v6};
+use crate::raw::{RawSegment, SYN, take};
+use crate::simulation::{base, v4, v6};
 
 fn client4() -> std::net::SocketAddr {
     "10.0.0.2:4000".parse().unwrap()
@@ -20,7 +22,7 @@ fn refused(frames: &[Vec<u8>]) -> Counters {
     for frame in frames {
         stack.handle_frame(now, &mut frame.clone());
     }
-    assert_eq!(stack.usage(), Usage::default());
+    assert_eq!(stack.usage(), StackUsage::default());
     assert_eq!(stack.poll_event(), None);
     assert_eq!(take(&mut stack, now).len(), 0);
     assert_eq!(stack.counters().received, frames.len() as u64);
@@ -37,10 +39,10 @@ fn a_good_syn_is_offered() {
     for (from, to) in [(client4(), v4()), (client6(), v6())] {
         let now = base();
         let mut stack = Stack::new(Config::default(), 1, now).unwrap();
-        stack.handle_frame(now, &mut Raw::new(from, to, SYN).frame());
+        stack.handle_frame(now, &mut RawSegment::new(from, to, SYN).frame());
         assert_eq!(stack.counters().offered, 1);
         // Padding after the packet is not part of it.
-        let mut padded = Raw::new(from, v4_or_6(to, 80), SYN).frame();
+        let mut padded = RawSegment::new(from, v4_or_6(to, 80), SYN).frame();
         padded.extend([0; 20]);
         stack.handle_frame(now, &mut padded);
         assert_eq!(stack.counters().offered, 2);
@@ -53,9 +55,9 @@ fn v4_or_6(mut to: std::net::SocketAddr, port: u16) -> std::net::SocketAddr {
 }
 
 #[test]
-fn cut_anywhere_a_packet_is_malformed() {
+fn a_packet_that_is_cut_anywhere_is_malformed() {
     for (from, to) in [(client4(), v4()), (client6(), v6())] {
-        let frame = Raw::new(from, to, SYN).frame();
+        let frame = RawSegment::new(from, to, SYN).frame();
         let cuts: Vec<_> = (0..frame.len())
             .map(|length| frame[..length].to_vec())
             .collect();
@@ -65,13 +67,13 @@ fn cut_anywhere_a_packet_is_malformed() {
 
 #[test]
 fn lengths_that_contradict_each_other_are_malformed() {
-    let good = Raw::new(client4(), v4(), SYN).packet();
+    let good = RawSegment::new(client4(), v4(), SYN).packet();
     let with = |at: usize, value: u8| {
         let mut packet = good.clone();
         packet[at] = value;
         framed(&packet)
     };
-    let six = Raw::new(client6(), v6(), SYN).packet();
+    let six = RawSegment::new(client6(), v6(), SYN).packet();
     let six_with = |at: usize, value: u8| {
         let mut packet = six.clone();
         packet[at] = value;
@@ -99,8 +101,8 @@ fn lengths_that_contradict_each_other_are_malformed() {
 }
 
 #[test]
-fn what_the_device_says_must_be_true_of_the_packet() {
-    let packet = Raw::new(client4(), v4(), SYN).packet();
+fn the_devices_offload_header_must_match_the_packet() {
+    let packet = RawSegment::new(client4(), v4(), SYN).packet();
     let with = |header: [u8; HEADER]| [header.as_slice(), &packet].concat();
     let [n0, n1] = 1u16.to_ne_bytes();
     let [t0, t1] = 20u16.to_ne_bytes();
@@ -123,7 +125,7 @@ fn what_the_device_says_must_be_true_of_the_packet() {
 #[test]
 fn fragments_other_protocols_and_giants_are_counted() {
     let fragment = |bits: u8, low: u8| {
-        let mut packet = Raw::new(client4(), v4(), SYN).packet();
+        let mut packet = RawSegment::new(client4(), v4(), SYN).packet();
         packet[6] = bits;
         packet[7] = low;
         resum(&mut packet);
@@ -133,15 +135,15 @@ fn fragments_other_protocols_and_giants_are_counted() {
         refused(&[fragment(0x20, 0), fragment(0, 1), fragment(0x1f, 0xff)]).fragments,
         3
     );
-    let mut six = Raw::new(client6(), v6(), SYN).packet();
+    let mut six = RawSegment::new(client6(), v6(), SYN).packet();
     six[6] = 44;
     assert_eq!(refused(&[framed(&six)]).fragments, 1);
-    let mut udp = Raw::new(client4(), v4(), SYN).packet();
+    let mut udp = RawSegment::new(client4(), v4(), SYN).packet();
     udp[9] = 17;
     resum(&mut udp);
     six[6] = 58;
     assert_eq!(refused(&[framed(&udp), framed(&six)]).not_tcp, 2);
-    let mut giant = Raw::new(client6(), v6(), SYN).frame();
+    let mut giant = RawSegment::new(client6(), v6(), SYN).frame();
     giant.resize(HEADER + MAX_PACKET + 1, 0);
     assert_eq!(refused(&[giant]).oversized, 1);
 }
@@ -153,8 +155,8 @@ fn resum(packet: &mut [u8]) {
 }
 
 #[test]
-fn a_wrong_checksum_is_believed_only_where_the_device_vouches_for_it() {
-    let mut packet = Raw::new(client4(), v4(), SYN).packet();
+fn a_wrong_checksum_is_accepted_only_if_the_device_has_verified_it() {
+    let mut packet = RawSegment::new(client4(), v4(), SYN).packet();
     packet[36] ^= 1;
     let mut header = packet.clone();
     header[36] ^= 1;
@@ -171,7 +173,7 @@ fn a_wrong_checksum_is_believed_only_where_the_device_vouches_for_it() {
 }
 
 #[test]
-fn addresses_that_nobody_can_have_are_spoofed() {
+fn addresses_that_no_host_can_have_are_spoofed() {
     let pairs = [
         ("0.0.0.0:4000", "203.0.113.9:80"),
         ("127.0.0.1:4000", "203.0.113.9:80"),
@@ -190,7 +192,7 @@ fn addresses_that_nobody_can_have_are_spoofed() {
     ];
     let frames: Vec<_> = pairs
         .iter()
-        .map(|(from, to)| Raw::new(from.parse().unwrap(), to.parse().unwrap(), SYN).frame())
+        .map(|(from, to)| RawSegment::new(from.parse().unwrap(), to.parse().unwrap(), SYN).frame())
         .collect();
     assert_eq!(refused(&frames).spoofed, pairs.len() as u64);
 }

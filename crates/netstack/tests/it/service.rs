@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use quictun_netstack::{Ending, Event, FlowError, FlowId, Read, Stack};
+use quictun_netstack::{Event, FlowEnding, FlowError, Stack, StackFlowId, StackRead};
 
 /// The answer to offered flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum OfferAnswer {
     Accept,
     Refuse,
     /// Neither accepts nor refuses.
@@ -15,22 +15,22 @@ pub(crate) enum Answer {
 }
 
 /// Echoes what it reads, and stops reading while it holds [`HOLD`] bytes or more.
-pub(crate) struct Service {
-    pub(crate) answer: Answer,
+pub(crate) struct EchoService {
+    pub(crate) answer: OfferAnswer,
     /// Flows that were offered, in order.
-    pub(crate) offered: Vec<FlowId>,
+    pub(crate) offered: Vec<StackFlowId>,
     pub(crate) opened: u64,
-    pub(crate) endings: Vec<(FlowId, Ending)>,
+    pub(crate) endings: Vec<(StackFlowId, FlowEnding)>,
     pub(crate) events: u64,
     /// True if it reads nothing for now.
     pub(crate) deaf: bool,
     /// True if it never finishes, even if the application has.
     pub(crate) stays: bool,
-    echoes: BTreeMap<FlowId, Echo>,
+    echoes: BTreeMap<StackFlowId, EchoFlow>,
 }
 
 #[derive(Default)]
-struct Echo {
+struct EchoFlow {
     held: VecDeque<u8>,
     ended: bool,
     finished: bool,
@@ -38,8 +38,8 @@ struct Echo {
 
 const HOLD: usize = 256 * 1024;
 
-impl Service {
-    pub(crate) fn new(answer: Answer) -> Self {
+impl EchoService {
+    pub(crate) fn new(answer: OfferAnswer) -> Self {
         Self {
             answer,
             offered: Vec::new(),
@@ -60,15 +60,15 @@ impl Service {
                 Event::Offered { flow, .. } => {
                     self.offered.push(flow);
                     match self.answer {
-                        Answer::Accept => match stack.accept(now, flow) {
+                        OfferAnswer::Accept => match stack.accept(now, flow) {
                             Ok(()) => {
-                                self.echoes.insert(flow, Echo::default());
+                                self.echoes.insert(flow, EchoFlow::default());
                             }
                             Err(FlowError::NoMemory) => stack.refuse(flow).unwrap(),
                             Err(error) => panic!("{error}"),
                         },
-                        Answer::Refuse => stack.refuse(flow).unwrap(),
-                        Answer::Silence => {}
+                        OfferAnswer::Refuse => stack.refuse(flow).unwrap(),
+                        OfferAnswer::Silence => {}
                     }
                 }
                 Event::Open(_) => self.opened += 1,
@@ -82,7 +82,7 @@ impl Service {
     }
 
     /// Reads and writes as much as possible.
-    pub(crate) fn pump(&mut self, now: Instant, stack: &mut Stack, flow: FlowId) {
+    pub(crate) fn pump(&mut self, now: Instant, stack: &mut Stack, flow: StackFlowId) {
         let Some(echo) = self.echoes.get_mut(&flow) else {
             return;
         };
@@ -95,9 +95,9 @@ impl Service {
                     bytes.len()
                 });
                 match read {
-                    Ok(Read::Data(_)) => moved = true,
-                    Ok(Read::Finished) => echo.ended = true,
-                    Ok(Read::Empty) => {}
+                    Ok(StackRead::Data(_)) => moved = true,
+                    Ok(StackRead::Finished) => echo.ended = true,
+                    Ok(StackRead::Empty) => {}
                     Err(FlowError::Gone) => return,
                     Err(error) => panic!("{error}"),
                 }

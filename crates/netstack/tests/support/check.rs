@@ -1,15 +1,15 @@
 //! Invariants of a stack that hold for every sequence of frames and operations. The functions panic if one is broken.
 //!
-//! The fuzz target in `fuzz/` calls [`packets`], and so do the tests, with bytes from [`Dice`]. This module is not part
-//! of the crate's interface.
+//! The fuzz target in `fuzz/` calls [`packets`], and so do the tests, with bytes from [`SplitMix`]. This module is not
+//! part of the crate's interface.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::craft::Bare;
+use crate::craft::EmptySegment;
 use crate::datagram::{self, Datagram};
-use crate::event::{Event, FlowId, Read};
+use crate::event::{Event, StackFlowId, StackRead};
 use crate::offload::{FRAME_MAX, HEADER, Offload};
 use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions};
 use crate::stack::Stack;
@@ -18,28 +18,28 @@ use crate::wire_state::after;
 /// Runs a stack with frames, pauses and user operations that the bytes of `script` determine. Returns the number of
 /// frames.
 pub fn packets(start: Instant, script: impl Iterator<Item = u8>) -> u64 {
-    let mut script = Script(script);
-    let mut world = World::new(start);
+    let mut script = ByteScript(script);
+    let mut fuzzed = FuzzedStack::new(start);
     while let Some(choice) = script.byte() {
-        world.step(choice, &mut script);
-        assert!(world.stack.is_bounded(), "{:?}", world.stack.usage());
+        fuzzed.step(choice, &mut script);
+        assert!(fuzzed.stack.is_bounded(), "{:?}", fuzzed.stack.usage());
     }
-    world.finish();
-    world.frames
+    fuzzed.finish();
+    fuzzed.frames
 }
 
 /// Pseudo-random bytes from a seed.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct SplitMix(u64);
 
-impl Dice {
+impl SplitMix {
     /// Creates a generator; the same seed always yields the same bytes.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 }
 
-impl Iterator for Dice {
+impl Iterator for SplitMix {
     type Item = u8;
 
     /// The uppermost byte of splitmix64.
@@ -52,9 +52,9 @@ impl Iterator for Dice {
     }
 }
 
-struct Script<I>(I);
+struct ByteScript<I>(I);
 
-impl<I: Iterator<Item = u8>> Script<I> {
+impl<I: Iterator<Item = u8>> ByteScript<I> {
     fn byte(&mut self) -> Option<u8> {
         self.0.next()
     }
@@ -71,7 +71,7 @@ impl<I: Iterator<Item = u8>> Script<I> {
 }
 
 /// One application, with its view of the connection.
-struct Talker {
+struct FuzzedPeer {
     from: SocketAddr,
     to: SocketAddr,
     next: u32,
@@ -80,16 +80,16 @@ struct Talker {
     began: u32,
 }
 
-struct World {
+struct FuzzedStack {
     now: Instant,
     stack: Stack,
-    talkers: Vec<Talker>,
-    known: Vec<FlowId>,
+    peers: Vec<FuzzedPeer>,
+    known: Vec<StackFlowId>,
     frames: u64,
     buffer: Box<[u8; FRAME_MAX]>,
 }
 
-impl World {
+impl FuzzedStack {
     fn new(start: Instant) -> Self {
         let config = Config {
             window: 64 * 1024,
@@ -100,7 +100,7 @@ impl World {
             ..Config::default()
         };
         let stack = Stack::new(config, 1, start).expect("invariant: the configuration is valid");
-        let talker = |number: u16| {
+        let peer = |number: u16| {
             let (host, port) = (number % 3, 4000 + number);
             let [from, to] = if number.is_multiple_of(2) {
                 [
@@ -113,7 +113,7 @@ impl World {
                     "[2001:db8::9]:80".into(),
                 ]
             };
-            Talker {
+            FuzzedPeer {
                 from: from.parse().expect("invariant: an address"),
                 to: to.parse().expect("invariant: an address"),
                 next: 0,
@@ -125,14 +125,14 @@ impl World {
         Self {
             now: start,
             stack,
-            talkers: (0..16).map(talker).collect(),
+            peers: (0..16).map(peer).collect(),
             known: Vec::new(),
             frames: 0,
             buffer: buffer.expect("invariant: the length is right"),
         }
     }
 
-    fn step(&mut self, choice: u8, script: &mut Script<impl Iterator<Item = u8>>) {
+    fn step(&mut self, choice: u8, script: &mut ByteScript<impl Iterator<Item = u8>>) {
         match choice % 32 {
             0 => self.junk(script),
             1 => self.datagram(script),
@@ -152,7 +152,7 @@ impl World {
     }
 
     /// Sends random bytes, which sometimes begin like an IP header.
-    fn junk(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
+    fn junk(&mut self, script: &mut ByteScript<impl Iterator<Item = u8>>) {
         let length = usize::from(script.byte().unwrap_or(0));
         let mut frame: Vec<u8> = (0..length).map_while(|_| script.byte()).collect();
         if let Some(first) = frame.get_mut(HEADER) {
@@ -162,9 +162,9 @@ impl World {
     }
 
     /// Sends a segment that is close to what the stack expects.
-    fn segment(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
-        let talkers = self.talkers.len();
-        let talker = &mut self.talkers[usize::from(script.byte().unwrap_or(0)) % talkers];
+    fn segment(&mut self, script: &mut ByteScript<impl Iterator<Item = u8>>) {
+        let peers = self.peers.len();
+        let peer = &mut self.peers[usize::from(script.byte().unwrap_or(0)) % peers];
         let flags = script.of(&[
             ACK,
             ACK,
@@ -186,10 +186,10 @@ impl World {
             0xff,
         ]);
         if flags == SYN {
-            talker.began = script.number();
-            talker.next = talker.began.wrapping_add(1);
+            peer.began = script.number();
+            peer.next = peer.began.wrapping_add(1);
         }
-        let near = |script: &mut Script<_>| {
+        let near = |script: &mut ByteScript<_>| {
             let far = [
                 0,
                 0,
@@ -207,18 +207,14 @@ impl World {
             ];
             script.of(&far)
         };
-        let base = if flags == SYN {
-            talker.began
-        } else {
-            talker.next
-        };
+        let base = if flags == SYN { peer.began } else { peer.next };
         let seq = base.wrapping_add(near(script));
         let length = script.of(&[0usize, 0, 0, 1, 1, 10, 100, 1460, 8000, 20_000, 60_000]);
-        let bare = Bare {
-            from: talker.from,
-            to: talker.to,
+        let bare = EmptySegment {
+            from: peer.from,
+            to: peer.to,
             seq,
-            ack: talker.heard.wrapping_add(near(script)),
+            ack: peer.heard.wrapping_add(near(script)),
             flags,
             window: script.of(&[65_535, 65_535, 1000, 1, 0]),
             options: SynOptions {
@@ -227,9 +223,9 @@ impl World {
                 sack_permitted: script.of(&[true, false]),
             },
         };
-        if seq == talker.next && flags & RST == 0 {
+        if seq == peer.next && flags & RST == 0 {
             let space = u32::try_from(length).unwrap_or(0) + u32::from(flags & FIN != 0);
-            talker.next = talker.next.wrapping_add(space);
+            peer.next = peer.next.wrapping_add(space);
         }
         let mut frame = bare.frame().frame().to_vec();
         lengthen(&mut frame, length);
@@ -243,16 +239,16 @@ impl World {
     }
 
     /// Sends a datagram that is nearly valid.
-    fn datagram(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
-        let talkers = self.talkers.len();
-        let talker = &self.talkers[usize::from(script.byte().unwrap_or(0)) % talkers];
-        let mut to = talker.to;
+    fn datagram(&mut self, script: &mut ByteScript<impl Iterator<Item = u8>>) {
+        let peers = self.peers.len();
+        let peer = &self.peers[usize::from(script.byte().unwrap_or(0)) % peers];
+        let mut to = peer.to;
         to.set_port(script.of(&[53, 53, 53, 123]));
         let length = script.of(&[0usize, 1, 12, 100, 4096, 4097, 20_000]);
         let datagram = Datagram {
             // Built like an answer, which travels in the other direction.
             client: to,
-            target: talker.from,
+            target: peer.from,
             payload: vec![7; length],
         };
         let Some(mut frame) = datagram.frame() else {
@@ -277,7 +273,7 @@ impl World {
     }
 
     /// Performs a random operation of the stack's user.
-    fn operate(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
+    fn operate(&mut self, script: &mut ByteScript<impl Iterator<Item = u8>>) {
         while let Some(event) = self.stack.poll_event() {
             match event {
                 Event::Offered { flow, .. } => {
@@ -313,7 +309,7 @@ impl World {
                 let read = self
                     .stack
                     .read(self.now, flow, |bytes| bytes.len().min(amount));
-                if let Ok(Read::Data(taken)) = read {
+                if let Ok(StackRead::Data(taken)) = read {
                     assert!(taken <= amount);
                 }
             }
@@ -340,7 +336,7 @@ impl World {
             let frame = &self.buffer[..length];
             let offload = Offload::read(frame).expect("the stack's frames are valid");
             let packet = &frame[HEADER..];
-            if datagram::is_one(packet) {
+            if datagram::is_udp(packet) {
                 Datagram::parse(offload, packet).expect("the stack's datagrams are valid");
                 continue;
             }
@@ -350,17 +346,16 @@ impl World {
                 assert!(segment.payload.len() > usize::from(cut.size) && cut.size >= 48);
                 assert_eq!(cut.v6, segment.from.is_ipv6());
             }
-            let ours =
-                |talker: &&mut Talker| talker.from == segment.to && talker.to == segment.from;
-            let Some(talker) = self.talkers.iter_mut().find(ours) else {
+            let ours = |peer: &&mut FuzzedPeer| peer.from == segment.to && peer.to == segment.from;
+            let Some(peer) = self.peers.iter_mut().find(ours) else {
                 continue;
             };
-            let end = segment.seq.wrapping_add(segment.space());
-            if segment.has(SYN) || after(end, talker.heard) {
-                talker.heard = end;
+            let end = segment.seq.wrapping_add(segment.sequence_length());
+            if segment.has(SYN) || after(end, peer.heard) {
+                peer.heard = end;
             }
             if segment.has(ACK) && !segment.has(RST) {
-                talker.next = segment.ack;
+                peer.next = segment.ack;
             }
         }
     }

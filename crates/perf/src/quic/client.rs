@@ -11,15 +11,15 @@ use quictun_engine::{
 use rustls::ClientConfig;
 
 use super::driver::Driver;
-use super::socket::Ends;
-use super::{MemorySocket, PATIENCE, path, random, transport};
-use crate::crew::Job;
+use super::socket::SocketContext;
+use super::{MemorySocket, TIMEOUT, path, random, transport};
 use crate::error::PerfError;
-use crate::latency::Times;
-use crate::meter::Measured;
-use crate::pace::{Pace, Unanswered};
+use crate::latency::LatencyRecorder;
+use crate::meter::Measurement;
+use crate::pace::{TransactionSchedule, UnansweredTransactions};
 use crate::plan::{Mode, Plan};
 use crate::ports::{client_socket, port};
+use crate::threads::Job;
 
 /// Time for which a stream whose time is over waits for the other end, whose time began later. A loop that sleeps
 /// through its packets may never see the other end's close.
@@ -28,19 +28,19 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Length of a stream without a fixed length: more than any measurement moves, and still a legal length.
 const ENDLESS: u64 = 1 << 60;
 
-struct Asker<'a> {
+struct RequestLoop<'a> {
     job: Job<'a>,
     server: SocketAddr,
     crypto: &'a Arc<ClientConfig>,
     driver: Driver<'a>,
-    ends: Rc<Ends<'a>>,
+    ends: Rc<SocketContext<'a>>,
     connected: u32,
     /// Number of flows that have ended.
     ended: u32,
 }
 
 struct Slot {
-    pace: Pace,
+    pace: TransactionSchedule,
     /// Time at which the transaction in progress should have begun.
     from: Option<Instant>,
     /// Number of transactions left; `None` if time limits the measurement.
@@ -62,14 +62,14 @@ pub(crate) fn run(
     server: SocketAddr,
     crypto: &Arc<ClientConfig>,
     index: u32,
-) -> Result<Measured, PerfError> {
+) -> Result<Measurement, PerfError> {
     let port = port(client_socket(server)?, job.plan)?;
-    let mut asker = Asker {
+    let mut asker = RequestLoop {
         job,
         server,
         crypto,
         driver: Driver::new(job, engine(job.plan, server, crypto)?, port)?,
-        ends: Ends::new(job, true),
+        ends: SocketContext::new(job, true),
         connected: 0,
         ended: 0,
     };
@@ -101,7 +101,7 @@ fn engine<'e>(
             },
             joiner: None,
             reverse: false,
-            wait_timeout: PATIENCE,
+            wait_timeout: TIMEOUT,
             bond_ttl: Duration::ZERO,
             compat_streams: usize::MAX,
         },
@@ -113,7 +113,7 @@ fn engine<'e>(
     Ok(Engine::client(config)?)
 }
 
-impl Asker<'_> {
+impl RequestLoop<'_> {
     /// Runs one turn of the loop and handles its events. Returns `false` if the measurement is to end.
     fn turn(&mut self, until: Option<Instant>) -> Result<bool, PerfError> {
         let goes_on = self.driver.turn(until)?;
@@ -178,7 +178,7 @@ impl Asker<'_> {
         opened.map(drop).ok_or(PerfError::Cut)
     }
 
-    fn stream(&mut self) -> Result<Measured, PerfError> {
+    fn stream(&mut self) -> Result<Measurement, PerfError> {
         let plan = self.job.plan;
         if self.connect()? {
             for index in 0..plan.total_flows() {
@@ -199,23 +199,23 @@ impl Asker<'_> {
             }
         }
         self.ends.meter.borrow_mut().is_over(Instant::now());
-        self.close(&[], Times::default())?.ended(how)
+        self.close(&[], LatencyRecorder::default())?.ended(how)
     }
 
-    fn requests(&mut self) -> Result<Measured, PerfError> {
+    fn requests(&mut self) -> Result<Measurement, PerfError> {
         let plan = self.job.plan;
         self.job.clock.begin(self.job.began);
         if !self.connect()? {
-            return self.close(&[], Times::default());
+            return self.close(&[], LatencyRecorder::default());
         }
         let start = Instant::now();
         let slots = (0..plan.total_flows()).map(|index| Slot {
-            pace: Pace::new(plan, index, start),
+            pace: TransactionSchedule::new(plan, index, start),
             from: None,
             left: plan.share(index),
         });
         let mut slots: Vec<Slot> = slots.collect();
-        let mut times = Times::default();
+        let mut times = LatencyRecorder::default();
         loop {
             let mut until = self.job.clock.end();
             for (number, slot) in (0..).zip(&mut slots) {
@@ -249,7 +249,7 @@ impl Asker<'_> {
     }
 
     /// Counts the answered transactions. Returns `false` if the time is over.
-    fn settle(&self, slots: &mut [Slot], times: &mut Times) -> bool {
+    fn settle(&self, slots: &mut [Slot], times: &mut LatencyRecorder) -> bool {
         let mut meter = self.ends.meter.borrow_mut();
         for (number, at) in self.ends.done.take() {
             let Some(slot) = slots.get_mut(number as usize) else {
@@ -269,15 +269,15 @@ impl Asker<'_> {
         true
     }
 
-    fn connections(&mut self, index: u32) -> Result<Measured, PerfError> {
+    fn connections(&mut self, index: u32) -> Result<Measurement, PerfError> {
         let plan = self.job.plan;
         self.job.clock.begin(self.job.began);
         let mut slots = [Slot {
-            pace: Pace::new(plan, index, Instant::now()),
+            pace: TransactionSchedule::new(plan, index, Instant::now()),
             from: None,
             left: plan.share(index),
         }];
-        let mut times = Times::default();
+        let mut times = LatencyRecorder::default();
         while slots[0].left != Some(0) {
             let due = slots[0].pace.wait(self.job.stop);
             let Some(due) = due.map_err(PerfError::io("cannot wait"))? else {
@@ -302,12 +302,12 @@ impl Asker<'_> {
         self.close(&slots, times)
     }
 
-    fn close(&mut self, slots: &[Slot], times: Times) -> Result<Measured, PerfError> {
+    fn close(&mut self, slots: &[Slot], times: LatencyRecorder) -> Result<Measurement, PerfError> {
         let meter = self.ends.meter.borrow();
         let undone = slots
             .iter()
             .filter_map(|slot| meter.left_over(&slot.pace, slot.from.is_some()));
-        let unanswered = undone.reduce(Unanswered::and);
+        let unanswered = undone.reduce(UnansweredTransactions::and);
         drop(meter);
         let known = path(&self.driver.port.engine.connection_reports());
         self.driver.port.engine.close(Instant::now());

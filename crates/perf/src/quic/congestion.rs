@@ -39,7 +39,7 @@ mod tests {
     use crate::plan::{Mode, Transport};
 
     #[test]
-    fn names_and_rates_are_known_and_everything_else_is_not() {
+    fn only_known_controllers_and_rates_are_accepted() {
         let known = |name: Option<&str>| {
             let plan = Plan {
                 congestion: name.map(str::to_owned),

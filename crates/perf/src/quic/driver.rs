@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::Engine;
 use quictun_io::EnginePort;
-use quictun_io::poller::{Key, Patience, Poller, Ready};
+use quictun_io::poller::{Key, Poller, ReadyEvent, WaitPlan};
 use quictun_io::udp_port::UdpPort;
 use rustix::event::PollFlags;
 
 use super::MemorySocket;
-use crate::crew::Job;
 use crate::error::PerfError;
-use crate::plan::Loop;
-use crate::stop::{Stop, Woken};
+use crate::plan::EventLoop;
+use crate::stop::{Stop, WakeReason};
+use crate::threads::Job;
 
-/// Longest sleep of [`Loop::SleepTimeout`]. With no packets in flight the next deadline is a keep-alive, and an answer
-/// that has already arrived would wait for it.
+/// Longest sleep of [`EventLoop::SleepTimeout`]. With no packets in flight the next deadline is a keep-alive, and an
+/// answer that has already arrived would wait for it.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_micros(100);
@@ -27,10 +27,10 @@ const PAUSE: Duration = Duration::from_micros(100);
 pub(super) struct Driver<'a> {
     pub(super) port: EnginePort<MemorySocket<'a>>,
     poller: Poller,
-    ready: Vec<Ready>,
+    ready: Vec<ReadyEvent>,
     /// True if the poller watches the socket for room to send.
     wants_room: bool,
-    event_loop: Loop,
+    event_loop: EventLoop,
     stop: &'a Stop,
     /// True if there is work that does not need a wait.
     more: bool,
@@ -75,14 +75,14 @@ impl<'a> Driver<'a> {
             return Ok(false);
         }
         let before = Instant::now();
-        let patience = self.port.patience(before);
+        let plan = self.port.wait_plan(before);
         if !std::mem::take(&mut self.more) {
             let deadline = [self.port.engine.next_timeout(), until]
                 .into_iter()
                 .flatten()
                 .min();
-            let woken = self.wait(deadline, patience);
-            if woken.map_err(PerfError::io("cannot wait"))? == Woken::Stopped {
+            let woken = self.wait(deadline, plan);
+            if woken.map_err(PerfError::io("cannot wait"))? == WakeReason::Stopped {
                 return Ok(false);
             }
         }
@@ -103,34 +103,34 @@ impl<'a> Driver<'a> {
         while self.port.transmit() {}
     }
 
-    fn wait(&mut self, deadline: Option<Instant>, patience: Patience) -> io::Result<Woken> {
+    fn wait(&mut self, deadline: Option<Instant>, plan: WaitPlan) -> io::Result<WakeReason> {
         match self.event_loop {
-            Loop::Event | Loop::EventGso => self.wait_for_event(deadline, patience),
-            Loop::Poll100us => self.stop.wait(Some(Instant::now() + PAUSE)),
-            Loop::SleepTimeout if deadline.is_some() => {
+            EventLoop::Event | EventLoop::EventGso => self.wait_for_event(deadline, plan),
+            EventLoop::Poll100us => self.stop.wait(Some(Instant::now() + PAUSE)),
+            EventLoop::SleepTimeout if deadline.is_some() => {
                 let latest = Instant::now() + SLEEP_MAX;
                 self.stop.wait(deadline.map(|at| at.min(latest)))
             }
             // Before the first connection there is no deadline to sleep for.
-            Loop::SleepTimeout => self.stop.wait_for(&self.port.udp, PollFlags::IN, None),
+            EventLoop::SleepTimeout => self.stop.wait_for(&self.port.udp, PollFlags::IN, None),
         }
     }
 
     fn wait_for_event(
         &mut self,
         deadline: Option<Instant>,
-        patience: Patience,
-    ) -> io::Result<Woken> {
+        plan: WaitPlan,
+    ) -> io::Result<WakeReason> {
         let blocked = self.port.is_blocked();
         if std::mem::replace(&mut self.wants_room, blocked) != blocked {
             self.poller.set_output(&self.port.udp, Key::Udp, blocked)?;
         }
-        self.poller.wait(deadline, patience, &mut self.ready)?;
+        self.poller.wait(deadline, plan, &mut self.ready)?;
         let stopped = self.ready.iter().any(|ready| ready.key == Key::Wake);
         Ok(if stopped {
-            Woken::Stopped
+            WakeReason::Stopped
         } else {
-            Woken::Ready
+            WakeReason::Ready
         })
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use congestion::congestion;
 pub(crate) use socket::MemorySocket;
 
 /// Timeout of a handshake and of the first flow. A loop that sleeps through its packets needs most of it.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn transport(plan: &Plan) -> Result<Transport, PerfError> {
     let path_mtu = udp_port::path_mtu(None);
@@ -36,7 +36,7 @@ fn transport(plan: &Plan) -> Result<Transport, PerfError> {
         path_mtu(remote).min(payload)
     }));
     transport.congestion = congestion(plan)?.1;
-    transport.handshake_timeout = PATIENCE;
+    transport.handshake_timeout = TIMEOUT;
     transport.ack_every = plan.ack_every;
     Ok(transport)
 }

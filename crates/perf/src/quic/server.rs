@@ -8,13 +8,13 @@ use quictun_engine::{Engine, EngineConfig, Event, ServerRole};
 use rustls::ServerConfig;
 
 use super::driver::Driver;
-use super::socket::Ends;
+use super::socket::SocketContext;
 use super::{MemorySocket, path, random, transport};
-use crate::crew::Job;
 use crate::error::PerfError;
-use crate::meter::Measured;
+use crate::meter::Measurement;
 use crate::plan::{Amount, Mode};
 use crate::ports::port;
+use crate::threads::Job;
 
 /// Maximum number of concurrent connections: more than a client makes.
 const CONNECTIONS_MAX: usize = 8192;
@@ -27,7 +27,7 @@ pub(crate) fn answer(
     crypto: &Arc<ServerConfig>,
     socket: UdpSocket,
     begin: &dyn Fn() -> Result<(), PerfError>,
-) -> Result<Measured, PerfError> {
+) -> Result<Measurement, PerfError> {
     let config = EngineConfig {
         role: ServerRole {
             crypto: crypto.clone(),
@@ -44,7 +44,7 @@ pub(crate) fn answer(
         seed: random()?,
         reset_key: random()?,
     };
-    let ends = Ends::new(job, false);
+    let ends = SocketContext::new(job, false);
     let port = port(socket, job.plan)?;
     let mut driver = Driver::new(job, Engine::server(config)?, port)?;
     let mut known = None;

@@ -8,11 +8,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use quictun_engine::{FlowId, Socket};
 
-use crate::crew::Job;
 use crate::error::PerfError;
 use crate::meter::{Meter, micros_since};
 use crate::pattern::Pattern;
 use crate::plan::Mode;
+use crate::threads::Job;
 
 /// Length of the head of a stream: the number of bytes to send back.
 const HEAD: usize = 8;
@@ -20,12 +20,12 @@ const HEAD: usize = 8;
 /// Remaining length from which a stream lends its memory. For less data, a copy takes less memory.
 const LEND_FROM: u64 = 16 * 1024;
 
-pub(crate) struct Ends<'a> {
+pub(crate) struct SocketContext<'a> {
     pub(crate) meter: RefCell<Meter<'a>>,
     /// Payload from client to server; `answers` is the payload of the other direction.
     requests: RefCell<Pattern>,
     answers: RefCell<Pattern>,
-    counting: Counting,
+    counting: CountedEvent,
     began: Instant,
     pub(crate) first_us: RefCell<Option<u64>>,
     pub(crate) fault: RefCell<Option<PerfError>>,
@@ -36,22 +36,22 @@ pub(crate) struct Ends<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counting {
+enum CountedEvent {
     Read,
     Written,
     Requests,
 }
 
 pub(crate) struct MemorySocket<'a> {
-    ends: Rc<Ends<'a>>,
-    side: Side,
+    ends: Rc<SocketContext<'a>>,
+    side: SocketRole,
     /// Payload bytes sent; `length` is the total, or `None` if it is not known yet.
     sent: u64,
     length: Option<u64>,
     received: u64,
 }
 
-enum Side {
+enum SocketRole {
     Client {
         number: u32,
         head: [u8; HEAD],
@@ -66,12 +66,12 @@ enum Side {
     },
 }
 
-impl<'a> Ends<'a> {
+impl<'a> SocketContext<'a> {
     pub(crate) fn new(job: Job<'a>, client: bool) -> Rc<Self> {
         let counting = match job.plan.mode {
-            Mode::Stream if client == job.plan.reverse => Counting::Written,
-            Mode::Stream => Counting::Read,
-            Mode::Rr | Mode::Crr => Counting::Requests,
+            Mode::Stream if client == job.plan.reverse => CountedEvent::Written,
+            Mode::Stream => CountedEvent::Read,
+            Mode::Rr | Mode::Crr => CountedEvent::Requests,
         };
         Rc::new(Self {
             meter: RefCell::new(Meter::new(job.clock)),
@@ -87,10 +87,10 @@ impl<'a> Ends<'a> {
     }
 
     /// Counts `amount` at the current time. Returns an error, which ends the flow, if the receiver's time is over.
-    fn count(&self, what: Counting, amount: u64) -> io::Result<()> {
+    fn count(&self, what: CountedEvent, amount: u64) -> io::Result<()> {
         if self.counting == what && !self.meter.borrow_mut().add(Instant::now(), amount) {
             // The sender continues until the receiver, whose time ends later, has seen enough.
-            if what == Counting::Written {
+            if what == CountedEvent::Written {
                 return Err(ErrorKind::ConnectionReset.into());
             }
         }
@@ -99,8 +99,13 @@ impl<'a> Ends<'a> {
 }
 
 impl<'a> MemorySocket<'a> {
-    pub(crate) fn client(ends: &Rc<Ends<'a>>, number: u32, length: u64, wanted: u64) -> Self {
-        let side = Side::Client {
+    pub(crate) fn client(
+        ends: &Rc<SocketContext<'a>>,
+        number: u32,
+        length: u64,
+        wanted: u64,
+    ) -> Self {
+        let side = SocketRole::Client {
             number,
             head: wanted.to_be_bytes(),
             head_sent: 0,
@@ -109,8 +114,8 @@ impl<'a> MemorySocket<'a> {
         Self::new(ends, side, Some(length))
     }
 
-    pub(crate) fn server(ends: &Rc<Ends<'a>>, flow: FlowId) -> Self {
-        let side = Side::Server {
+    pub(crate) fn server(ends: &Rc<SocketContext<'a>>, flow: FlowId) -> Self {
+        let side = SocketRole::Server {
             flow,
             head: [0; HEAD],
             head_received: 0,
@@ -118,7 +123,7 @@ impl<'a> MemorySocket<'a> {
         Self::new(ends, side, None)
     }
 
-    fn new(ends: &Rc<Ends<'a>>, side: Side, length: Option<u64>) -> Self {
+    fn new(ends: &Rc<SocketContext<'a>>, side: SocketRole, length: Option<u64>) -> Self {
         Self {
             ends: ends.clone(),
             side,
@@ -129,7 +134,7 @@ impl<'a> MemorySocket<'a> {
     }
 
     fn take(&mut self, mut chunk: &[u8]) -> io::Result<()> {
-        if let Side::Server {
+        if let SocketRole::Server {
             head,
             head_received,
             ..
@@ -144,8 +149,8 @@ impl<'a> MemorySocket<'a> {
             return Ok(());
         }
         let theirs = match self.side {
-            Side::Client { .. } => &self.ends.answers,
-            Side::Server { .. } => &self.ends.requests,
+            SocketRole::Client { .. } => &self.ends.answers,
+            SocketRole::Server { .. } => &self.ends.requests,
         };
         let differs = theirs.borrow().differs(self.received, chunk);
         if let Some(offset) = differs {
@@ -153,7 +158,7 @@ impl<'a> MemorySocket<'a> {
             return Err(ErrorKind::InvalidData.into());
         }
         self.received += chunk.len() as u64;
-        if let Side::Client { number, wanted, .. } = self.side {
+        if let SocketRole::Client { number, wanted, .. } = self.side {
             let now = Instant::now();
             let mut first = self.ends.first_us.borrow_mut();
             first.get_or_insert_with(|| micros_since(self.ends.began, now));
@@ -161,12 +166,12 @@ impl<'a> MemorySocket<'a> {
                 self.ends.done.borrow_mut().push((number, now));
             }
         }
-        self.ends.count(Counting::Written, chunk.len() as u64)
+        self.ends.count(CountedEvent::Written, chunk.len() as u64)
     }
 }
 
-impl Side {
-    fn ours<'e>(&self, ends: &'e Ends<'_>) -> &'e RefCell<Pattern> {
+impl SocketRole {
+    fn ours<'e>(&self, ends: &'e SocketContext<'_>) -> &'e RefCell<Pattern> {
         match self {
             Self::Client { .. } => &ends.requests,
             Self::Server { .. } => &ends.answers,
@@ -178,7 +183,7 @@ impl Socket for MemorySocket<'_> {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let before = into.len();
         let room = into.capacity() - before;
-        if let Side::Client {
+        if let SocketRole::Client {
             head, head_sent, ..
         } = &mut self.side
         {
@@ -198,15 +203,15 @@ impl Socket for MemorySocket<'_> {
             self.sent += part.len() as u64;
         }
         if self.sent > begin {
-            self.ends.count(Counting::Read, self.sent - begin)?;
+            self.ends.count(CountedEvent::Read, self.sent - begin)?;
         }
         Ok(into.len() - before)
     }
 
     fn lend(&mut self, max: usize) -> Option<io::Result<Bytes>> {
         let head_sent = match &self.side {
-            Side::Client { head_sent, .. } => *head_sent,
-            Side::Server { .. } => HEAD,
+            SocketRole::Client { head_sent, .. } => *head_sent,
+            SocketRole::Server { .. } => HEAD,
         };
         let left = self.length.map_or(0, |length| length - self.sent);
         if head_sent < HEAD || left < LEND_FROM {
@@ -219,7 +224,7 @@ impl Socket for MemorySocket<'_> {
             .borrow_mut()
             .piece(self.sent, most);
         self.sent += piece.len() as u64;
-        let counted = self.ends.count(Counting::Read, piece.len() as u64);
+        let counted = self.ends.count(CountedEvent::Read, piece.len() as u64);
         Some(counted.map(|()| piece))
     }
 
@@ -233,10 +238,10 @@ impl Socket for MemorySocket<'_> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        if let Side::Server { flow, head, .. } = self.side {
+        if let SocketRole::Server { flow, head, .. } = self.side {
             self.length = Some(u64::from_be_bytes(head));
             self.ends.wakes.borrow_mut().push(flow);
-            self.ends.count(Counting::Requests, 1)?;
+            self.ends.count(CountedEvent::Requests, 1)?;
         }
         Ok(())
     }

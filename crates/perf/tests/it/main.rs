@@ -4,13 +4,15 @@ use std::sync::mpsc::channel;
 use std::thread::scope;
 use std::time::Duration;
 
-use quictun_perf::client::Moment;
+use quictun_perf::client::ProgressUpdate;
 use quictun_perf::plan::DURATION_MAX;
 use quictun_perf::server::ServerOptions;
-use quictun_perf::{Amount, Loop, Mode, PerfError, Plan, Report, Stop, Transport, client, server};
+use quictun_perf::{
+    Amount, EventLoop, Mode, PerfError, Plan, Report, Stop, Transport, client, server,
+};
 
 /// Measures one plan after the other with one server. Each measurement stops once `enough` returns true.
-fn measure(plans: &[Plan], enough: fn(Moment) -> bool) -> Vec<Result<Report, PerfError>> {
+fn measure(plans: &[Plan], enough: fn(ProgressUpdate) -> bool) -> Vec<Result<Report, PerfError>> {
     let options = ServerOptions {
         listen: ([127, 0, 0, 1], 0).into(),
         only: None,
@@ -49,7 +51,7 @@ fn for_a_time(transport: Transport, mode: Mode, time: Duration) -> Plan {
 }
 
 #[test]
-fn what_was_measured_until_it_was_interrupted_is_told() {
+fn an_interrupted_measurement_reports_its_result_so_far() {
     let mut plans = Vec::new();
     for transport in [
         Transport::Tcp,
@@ -92,9 +94,9 @@ fn what_was_measured_until_it_was_interrupted_is_told() {
 }
 
 #[test]
-fn a_loop_that_sleeps_through_its_packets_is_slow_and_ends() {
+fn the_sleeping_event_loop_is_slow_but_ends() {
     let time = Duration::from_millis(300);
-    let plans = [Loop::SleepTimeout, Loop::Event].map(|event_loop| Plan {
+    let plans = [EventLoop::SleepTimeout, EventLoop::Event].map(|event_loop| Plan {
         event_loop,
         ..for_a_time(Transport::Quic, Mode::Stream, time)
     });

@@ -1,11 +1,11 @@
 //! The end of a channel: closed by either side, by the death of the peer, or by a violation.
 
 use super::Channel;
-use crate::atomic::Ended;
+use crate::atomic::WaitResult;
 use crate::doorbell::Doorbell;
 use crate::message::Message;
 use crate::peer_watch::PeerWatch;
-use crate::ring_pair::{BYE, Doorbells, Wants};
+use crate::ring_pair::{Doorbells, END, Interest};
 use crate::violation::{ChannelError, Violation};
 
 /// Limit of consecutive wake-ups without a reason. An honest peer causes one now and then, if the local side saw the
@@ -13,7 +13,7 @@ use crate::violation::{ChannelError, Violation};
 const EMPTY_WAKES: u32 = 1000;
 
 impl Channel {
-    pub(super) fn why_over(&self) -> ChannelError {
+    pub(super) fn end_reason(&self) -> ChannelError {
         let why = self.broken.map(ChannelError::from).or(self.leaving);
         why.unwrap_or(ChannelError::Closed)
     }
@@ -33,7 +33,7 @@ impl Channel {
     fn leave(&mut self) {
         self.ring_pair.tx.publish();
         self.ring_pair.doorbells.own().close();
-        self.ring_pair.ring(BYE);
+        self.ring_pair.ring(END);
     }
 
     #[inline]
@@ -42,7 +42,7 @@ impl Channel {
     }
 
     #[inline]
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_notice(&self) -> bool {
         self.ring_pair.doorbells.own().is_pending() || self.is_dead()
     }
 
@@ -55,7 +55,7 @@ impl Channel {
             return Err(violation.into());
         }
         self.take_notice();
-        if self.ring_pair.rx.is_there() {
+        if self.ring_pair.rx.has_message() {
             return Ok(Some(self.ring_pair.take()));
         }
         if let Err(violation) = self.ring_pair.rx.check() {
@@ -68,7 +68,7 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(super) fn take_notice(&mut self) {
-        let Some(why) = why_left(self.ring_pair.doorbells.own(), || self.is_dead()) else {
+        let Some(why) = departure_reason(self.ring_pair.doorbells.own(), || self.is_dead()) else {
             return;
         };
         // The first reason is the true one: a peer that closes the channel also exits some time later.
@@ -85,27 +85,27 @@ impl Channel {
     }
 
     #[cold]
-    pub(super) fn is_work_at_the_end(&self, wants: Wants) -> bool {
-        wants.messages || wants.room || self.has_news()
+    pub(super) fn is_work_at_the_end(&self, interest: Interest) -> bool {
+        interest.messages || interest.room || self.has_notice()
     }
 
     #[cold]
     #[inline(never)]
-    pub(super) fn look_for_room(&mut self) -> Result<bool, ChannelError> {
+    pub(super) fn check_for_room(&mut self) -> Result<bool, ChannelError> {
         if self.is_over {
-            return Err(self.why_over());
+            return Err(self.end_reason());
         }
         self.ring_pair
             .has_room()
             .map_err(|violation| self.reject(violation))
     }
 
-    pub(super) fn note_wake(&mut self, ended: Ended) {
-        if ended != Ended::Woken {
+    pub(super) fn note_wake(&mut self, ended: WaitResult) {
+        if ended != WaitResult::Woken {
             return;
         }
         self.counters.wakes += 1;
-        if self.has_work_for(self.wants) {
+        if self.has_work_for(self.interest) {
             self.empty_wakes = 0;
             return;
         }
@@ -130,9 +130,9 @@ impl Drop for Channel {
 
 /// Returns how the peer left, if it did. A peer rings before it closes its socket. The socket is therefore checked
 /// first, so that a peer that closes the channel is not taken for dead.
-fn why_left(bell: &Doorbell, died: impl FnOnce() -> bool) -> Option<ChannelError> {
+fn departure_reason(bell: &Doorbell, died: impl FnOnce() -> bool) -> Option<ChannelError> {
     let died = died();
-    let closed = bell.take() & BYE != 0;
+    let closed = bell.take() & END != 0;
     if closed {
         return Some(ChannelError::Closed);
     }
@@ -145,15 +145,19 @@ mod tests {
 
     /// The peer closes the channel, and then its socket, during the check.
     #[test]
-    fn who_closes_the_channel_is_not_taken_for_dead() {
+    fn a_peer_that_closes_is_not_reported_dead() {
         let channel = Channel::create(0, 1).expect("open a region");
         let bell = channel.ring_pair.doorbells.own();
         let closes = || {
-            bell.ring(BYE);
+            bell.ring(END);
             true
         };
-        assert_eq!(why_left(bell, closes), Some(ChannelError::Closed));
-        assert_eq!(why_left(bell, || false), None, "the ring was read before");
-        assert_eq!(why_left(bell, || true), Some(ChannelError::Died));
+        assert_eq!(departure_reason(bell, closes), Some(ChannelError::Closed));
+        assert_eq!(
+            departure_reason(bell, || false),
+            None,
+            "the ring was read before"
+        );
+        assert_eq!(departure_reason(bell, || true), Some(ChannelError::Died));
     }
 }

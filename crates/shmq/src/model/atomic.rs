@@ -8,7 +8,7 @@ use loom::sync::{Condvar, Mutex};
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum WaitResult {
     Woken,
 }
 
@@ -44,12 +44,12 @@ impl Futex {
         changed.is_ok()
     }
 
-    pub(crate) fn wait(&self, expected: u32, _timeout: Option<Duration>) -> Ended {
+    pub(crate) fn wait(&self, expected: u32, _timeout: Option<Duration>) -> WaitResult {
         let queue = self.queue.lock().expect("lock poisoned");
         if self.load() == expected {
             drop(self.woken.wait(queue).expect("lock poisoned"));
         }
-        Ended::Woken
+        WaitResult::Woken
     }
 
     pub(crate) fn wake(&self) {

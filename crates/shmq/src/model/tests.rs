@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::atomic::{AtomicU64, Futex};
-use super::doorbell::{Doorbell, Sleep};
+use super::doorbell::{Doorbell, SleepMode};
 use super::ring::{Consumer, Cursor, Cursors, Producer, RingMemory};
 use super::ring_pair::{Doorbells, RingPair};
 use super::slot::{Message, Slot};
@@ -42,13 +42,13 @@ impl RingMemory for Arc<Ring> {
 /// A doorbell with a check: each wake-up must use up one arming. Then no process that is awake is woken, and at most
 /// one wake-up is under way. The plain atomics are not part of the model.
 #[derive(Debug)]
-struct Watched {
+struct CheckedDoorbell {
     bell: Doorbell,
     arms: AtomicUsize,
     wakes: AtomicUsize,
 }
 
-impl Watched {
+impl CheckedDoorbell {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             bell: Doorbell::new(AtomicU64::new(0), Futex::new(), AtomicU64::new(0)),
@@ -59,12 +59,12 @@ impl Watched {
 }
 
 #[derive(Debug)]
-struct Pair {
-    own: Arc<Watched>,
-    peer: Arc<Watched>,
+struct CheckedDoorbells {
+    own: Arc<CheckedDoorbell>,
+    peer: Arc<CheckedDoorbell>,
 }
 
-impl Doorbells for Pair {
+impl Doorbells for CheckedDoorbells {
     fn own(&self) -> &Doorbell {
         &self.own.bell
     }
@@ -73,7 +73,7 @@ impl Doorbells for Pair {
         &self.peer.bell
     }
 
-    fn wake_peer(&self, _sleep: Sleep) {
+    fn wake_peer(&self, _sleep: SleepMode) {
         let wakes = self.peer.wakes.fetch_add(1, Plain::Relaxed) + 1;
         let arms = self.peer.arms.load(Plain::Relaxed);
         assert!(
@@ -84,12 +84,12 @@ impl Doorbells for Pair {
     }
 }
 
-type Model = RingPair<Arc<Ring>, Pair>;
+type Model = RingPair<Arc<Ring>, CheckedDoorbells>;
 
 fn sleep(ring_pair: &mut Model) {
     let watched = ring_pair.doorbells.own.clone();
     watched.arms.fetch_add(1, Plain::Relaxed);
-    if ring_pair.arm(Sleep::Futex) {
+    if ring_pair.arm(SleepMode::Futex) {
         let (futex, armed) = watched.bell.sleep_on();
         futex.wait(armed, None);
     }
@@ -99,8 +99,8 @@ fn sleep(ring_pair: &mut Model) {
 
 fn ring_pairs(slots: usize) -> (Model, Model) {
     let (there, back) = (Ring::new(slots), Ring::new(slots));
-    let (one, other) = (Watched::new(), Watched::new());
-    let doorbells = |own: &Arc<Watched>, peer: &Arc<Watched>| Pair {
+    let (one, other) = (CheckedDoorbell::new(), CheckedDoorbell::new());
+    let doorbells = |own: &Arc<CheckedDoorbell>, peer: &Arc<CheckedDoorbell>| CheckedDoorbells {
         own: own.clone(),
         peer: peer.clone(),
     };
@@ -125,7 +125,7 @@ fn push(ring_pair: &mut Model, number: u64) -> bool {
 
 /// Returns the number of the next message, if it is present.
 fn pop(ring_pair: &mut Model) -> Option<u64> {
-    if ring_pair.rx.is_there() {
+    if ring_pair.rx.has_message() {
         return Some(number(ring_pair.take()));
     }
     ring_pair.rx.check().expect("an honest peer");
@@ -142,7 +142,7 @@ fn stage(tx: &mut Producer<Arc<Ring>>, number: u64) {
 
 /// Waits for the next message and returns its number.
 fn take(rx: &mut Consumer<Arc<Ring>>) -> u64 {
-    while !rx.is_there() {
+    while !rx.has_message() {
         rx.check().expect("an honest peer");
         thread::yield_now();
     }
@@ -163,7 +163,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 /// Messages arrive whole, once and in order, also when the ring wraps around.
 #[test]
-fn what_is_written_is_read() {
+fn messages_are_read_as_written() {
     check(3, || {
         let ring = Ring::new(2);
         let mut tx = Producer::new(ring.clone());
@@ -198,7 +198,7 @@ fn a_batch_is_seen_as_a_whole() {
         let mut rx = Consumer::new(ring);
         for i in [1, 3] {
             assert_eq!(take(&mut rx), i);
-            assert!(rx.is_there(), "only part of the batch is visible");
+            assert!(rx.has_message(), "only part of the batch is visible");
             assert_eq!(take(&mut rx), i + 1);
             rx.publish();
         }
@@ -233,7 +233,7 @@ fn a_sleeping_reader_is_woken() {
 
 /// A reader that never sleeps is never woken, and every notification is suppressed.
 #[test]
-fn a_reader_that_looks_is_left_alone() {
+fn a_polling_reader_is_not_notified() {
     check(3, || {
         let (mut writer, mut reader) = ring_pairs(4);
         let watched = reader.doorbells.own.clone();

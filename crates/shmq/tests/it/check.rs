@@ -14,14 +14,14 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use quictun_shmq::{Channel, ChannelError, INLINE, Message, Received, SLOTS, Sleep};
+use quictun_shmq::{Channel, ChannelError, INLINE, Message, PeerPayload, SLOTS, SleepMode};
 
 /// Size in bytes of a region with arenas of one page: the range that a hostile peer can write to.
 const REGION: u64 = 536_576 + 2 * 4096;
 
 /// An action of one of the two ends.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub enum QueueStep {
     /// Writes as many of the messages as there is room for, and wakes the other end.
     Push {
         /// The end that acts.
@@ -48,21 +48,21 @@ pub fn queues(bytes: &[u8]) {
     let step = |[kind, side, low, high]: &[u8; 4]| {
         let (side, messages) = (side & 1 == 1, u16::from_le_bytes([*low, *high]) % 6000);
         match kind % 4 {
-            0 => Step::Push { side, messages },
-            1 => Step::Pop { side, messages },
-            2 => Step::Push {
+            0 => QueueStep::Push { side, messages },
+            1 => QueueStep::Pop { side, messages },
+            2 => QueueStep::Push {
                 side,
                 messages: messages % 64,
             },
-            _ => Step::Sleep { side },
+            _ => QueueStep::Sleep { side },
         }
     };
-    let steps: Vec<Step> = bytes.as_chunks().0.iter().map(step).collect();
+    let steps: Vec<QueueStep> = bytes.as_chunks().0.iter().map(step).collect();
     against_queues(&steps);
 }
 
 /// Both ends and the state that each of them must observe.
-struct Ends {
+struct ChannelPair {
     channels: [Channel; 2],
     /// Messages that each end wrote and the other has not read yet.
     queues: [VecDeque<Message>; 2],
@@ -75,9 +75,9 @@ struct Ends {
 
 /// Compares two ends with two queues, each as long as a ring. An end that sleeps must be woken exactly when there is
 /// something for it.
-pub fn against_queues(steps: &[Step]) {
+pub fn against_queues(steps: &[QueueStep]) {
     let Some(channels) = pair(0) else { return };
-    let mut ends = Ends {
+    let mut ends = ChannelPair {
         channels,
         queues: [VecDeque::new(), VecDeque::new()],
         asleep: [false; 2],
@@ -86,15 +86,15 @@ pub fn against_queues(steps: &[Step]) {
     };
     for step in steps {
         match *step {
-            Step::Push { side, messages } => ends.push(usize::from(side), messages),
-            Step::Pop { side, messages } => ends.pop(usize::from(side), messages),
-            Step::Sleep { side } => ends.sleep(usize::from(side)),
+            QueueStep::Push { side, messages } => ends.push(usize::from(side), messages),
+            QueueStep::Pop { side, messages } => ends.pop(usize::from(side), messages),
+            QueueStep::Sleep { side } => ends.sleep(usize::from(side)),
         }
     }
     ends.close();
 }
 
-impl Ends {
+impl ChannelPair {
     fn awake(&mut self, side: usize) {
         if std::mem::take(&mut self.asleep[side]) {
             self.channels[side].disarm();
@@ -154,7 +154,7 @@ impl Ends {
 
     fn sleep(&mut self, side: usize) {
         self.awake(side);
-        let idle = self.channels[side].arm(Sleep::Futex);
+        let idle = self.channels[side].arm(SleepMode::Futex);
         assert!(
             !idle || self.queues[1 - side].is_empty(),
             "the end sleeps although it has messages"
@@ -184,7 +184,7 @@ impl Ends {
         }
         assert_eq!(other.pop(), Err(ChannelError::Closed));
         assert_eq!(other.push(Message::default()), Err(ChannelError::Closed));
-        assert!(!other.arm(Sleep::Futex), "the channel is closed");
+        assert!(!other.arm(SleepMode::Futex), "the channel is closed");
     }
 }
 
@@ -252,7 +252,7 @@ fn busy(channel: &mut Channel) -> Option<ChannelError> {
     }
     channel.flush();
     // Without a limit, it would sleep for as long as the peer likes, as is the peer's right.
-    if channel.arm(Sleep::Futex) {
+    if channel.arm(SleepMode::Futex) {
         channel.wait(Some(std::time::Duration::from_micros(1)));
     } else {
         channel.disarm();
@@ -260,7 +260,7 @@ fn busy(channel: &mut Channel) -> Option<ChannelError> {
     failed
 }
 
-fn touch(channel: &Channel, payload: Received) {
+fn touch(channel: &Channel, payload: PeerPayload) {
     let mut copy = vec![0; payload.len() as usize];
     channel.read(payload, 0, &mut copy);
     channel.fold_lines(payload, 0, |sum: u64, line| {

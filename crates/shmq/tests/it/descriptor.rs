@@ -1,6 +1,6 @@
 //! Sleeping in poll instead of on the doorbell.
 
-use quictun_shmq::{Channel, ChannelError, Message, Sleep};
+use quictun_shmq::{Channel, ChannelError, Message, SleepMode};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
@@ -10,7 +10,7 @@ use crate::peer::{both, both_watched, given, is_readable, sockets, start};
 fn the_descriptor_is_readable_once_there_is_something() {
     let (mut writer, mut reader) = both_watched(0);
     for _ in 0..100 {
-        assert!(reader.arm(Sleep::Descriptor));
+        assert!(reader.arm(SleepMode::Descriptor));
         assert!(!is_readable(&reader, false));
         assert!(writer.push(Message::default()).expect("the peer is alive"));
         writer.flush();
@@ -35,7 +35,7 @@ fn the_descriptor_is_readable_when_the_peer_is_killed() {
         return;
     }
     let (mut channel, mut child) = start(test);
-    assert!(channel.arm(Sleep::Descriptor));
+    assert!(channel.arm(SleepMode::Descriptor));
     child.kill().expect("kill the process");
     assert!(is_readable(&channel, true));
     channel.disarm();
@@ -49,7 +49,7 @@ fn end_of(channel: &mut Channel) -> ChannelError {
         if let Err(error) = channel.pop() {
             return error;
         }
-        if channel.arm(Sleep::Futex) {
+        if channel.arm(SleepMode::Futex) {
             channel.wait(None);
         } else {
             channel.disarm();
@@ -68,7 +68,7 @@ fn the_descriptor_changes_until_the_death_is_noticed() {
     let descriptor = channel.descriptor().expect("the channel is watched");
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&changes, descriptor, epoll::EventData::new_u64(0), flags).expect("epoll add");
-    assert!(channel.arm(Sleep::Descriptor));
+    assert!(channel.arm(SleepMode::Descriptor));
     // The kernel does the same to the descriptors of a killed process.
     drop(there);
     let patience = Timespec {

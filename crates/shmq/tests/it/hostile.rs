@@ -1,7 +1,7 @@
 //! A peer that breaks the rules.
 
 use proptest::prelude::*;
-use quictun_shmq::{Channel, ChannelError, Message, SLOTS, Sleep, Violation};
+use quictun_shmq::{Channel, ChannelError, Message, SLOTS, SleepMode, Violation};
 
 use crate::check;
 use crate::peer::{both, both_watched, is_readable};
@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn whatever_it_writes_nothing_breaks_but_the_channel(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
+    fn hostile_writes_break_only_the_channel(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
         check::hostile(&bytes);
     }
 }
@@ -36,7 +36,7 @@ fn a_slot_from_the_future_is_a_violation() {
         found: 2,
         expected: 1,
     });
-    assert!(!honest.arm(Sleep::Futex), "violation is work");
+    assert!(!honest.arm(SleepMode::Futex), "violation is work");
     assert_eq!(honest.pop(), Err(error));
     assert_eq!(honest.push(Message::default()), Err(error));
     scribble(&other, SLOTS_OF_SECOND, 0);
@@ -82,7 +82,7 @@ fn a_payload_must_be_inside_the_peers_arena() {
         let message = Message::default().with_payload(off, len);
         honest
             .received(&message)
-            .map(|found| found.map(quictun_shmq::Received::len))
+            .map(|found| found.map(quictun_shmq::PeerPayload::len))
     };
     assert_eq!(received(0, 8192), Ok(Some(8192)));
     assert_eq!(received(8184, 8), Ok(Some(8)));
@@ -112,14 +112,14 @@ fn a_payload_must_be_inside_the_peers_arena() {
 }
 
 #[test]
-fn a_peer_that_wakes_for_nothing_is_given_up() {
+fn a_peer_that_wakes_without_reason_is_given_up() {
     let (mut honest, other) = both(0);
     let mut waits = 0;
     let error = loop {
         if let Err(error) = honest.pop() {
             break error;
         }
-        if honest.arm(Sleep::Futex) {
+        if honest.arm(SleepMode::Futex) {
             // This has the effect of a ring: the wait ends at once.
             scribble(&other, STATE_OF_FIRST, 0);
             honest.wait(None);
@@ -137,7 +137,7 @@ fn a_peer_that_wakes_for_nothing_is_given_up() {
 }
 
 #[test]
-fn the_other_side_hears_of_the_end() {
+fn the_peer_learns_of_a_violation() {
     let (mut honest, mut other) = both(0);
     scribble(&other, SLOTS_OF_SECOND, 77);
     assert!(honest.pop().is_err());
@@ -146,10 +146,10 @@ fn the_other_side_hears_of_the_end() {
 
 /// The doorbell's state says that the thread is awake while it sleeps.
 #[test]
-fn another_thread_wakes_who_is_said_to_be_awake() {
+fn an_alarm_wakes_a_thread_that_is_marked_awake() {
     let (mut honest, other) = both_watched(0);
     let alarm = honest.alarm();
-    assert!(honest.arm(Sleep::Descriptor));
+    assert!(honest.arm(SleepMode::Descriptor));
     scribble(&other, STATE_OF_FIRST, 0);
     assert!(!is_readable(&honest, false));
     alarm.ring();
@@ -159,7 +159,7 @@ fn another_thread_wakes_who_is_said_to_be_awake() {
 
     let (tell, told) = std::sync::mpsc::channel();
     let sleeper = std::thread::spawn(move || {
-        assert!(honest.arm(Sleep::Futex), "nothing to do");
+        assert!(honest.arm(SleepMode::Futex), "nothing to do");
         tell.send(rustix::thread::gettid()).expect("send it");
         honest.wait(Some(std::time::Duration::from_mins(1)))
     });

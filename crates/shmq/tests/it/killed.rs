@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quictun_shmq::{Channel, ChannelError, Message, Reserved, Sleep};
+use quictun_shmq::{Allocation, Channel, ChannelError, Message, SleepMode};
 
-use crate::peer::{Dice, given, start};
+use crate::peer::{TestRng, given, start};
 
 /// Number of kills. `QUICTUN_SHMQ_KILLS` overrides it.
 const KILLS: u64 = 20;
@@ -20,8 +20,8 @@ fn turn(channel: &mut Channel) -> Result<u64, ChannelError> {
     let mut read = 0;
     for _ in 0..100 {
         let payload = channel.reserve(64);
-        let off = payload.as_ref().map_or(0, Reserved::off);
-        let len = payload.as_ref().map_or(0, Reserved::len);
+        let off = payload.as_ref().map_or(0, Allocation::off);
+        let len = payload.as_ref().map_or(0, Allocation::len);
         let message = Message::default().with_payload(off, len);
         if let Some(payload) = payload {
             channel.release(payload);
@@ -34,7 +34,7 @@ fn turn(channel: &mut Channel) -> Result<u64, ChannelError> {
         channel.received(&message)?;
         read += 1;
     }
-    if channel.arm(Sleep::Futex) {
+    if channel.arm(SleepMode::Futex) {
         channel.wait(Some(NAP));
     } else {
         channel.disarm();
@@ -51,19 +51,19 @@ fn descriptors() -> usize {
 /// The surviving process gets everything that was sent and then an error, wherever the peer stopped. No descriptor
 /// leaks.
 #[test]
-fn the_survivor_hears_of_it() {
-    let test = "killed::the_survivor_hears_of_it";
+fn the_survivor_detects_the_death() {
+    let test = "killed::the_survivor_detects_the_death";
     if let Some(mut channel) = given(test) {
         while turn(&mut channel).is_ok() {}
         return;
     }
     let kills = std::env::var("QUICTUN_SHMQ_KILLS").ok();
     let kills = kills.and_then(|n| n.parse().ok()).unwrap_or(KILLS);
-    let mut dice = Dice(0xdead);
+    let mut rng = TestRng(0xdead);
     let mut most = 0;
     for round in 0..kills {
         let (mut channel, mut child) = start(test);
-        let (mut read, until) = (0, dice.below(30_000));
+        let (mut read, until) = (0, rng.below(30_000));
         let mut killed = false;
         let error = loop {
             if !killed && read >= until {

@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use quictun_shmq::{Channel, INLINE, Message, Sleep};
+use quictun_shmq::{Channel, INLINE, Message, SleepMode};
 
-use crate::check::{self, Step};
-use crate::peer::{ARENA, Dice, given, start};
+use crate::check::{self, QueueStep};
+use crate::peer::{ARENA, TestRng, given, start};
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
     let step = prop_oneof![
-        4 => (any::<bool>(), 1_u16..300).prop_map(|(side, messages)| Step::Push { side, messages }),
-        4 => (any::<bool>(), 1_u16..300).prop_map(|(side, messages)| Step::Pop { side, messages }),
+        4 => (any::<bool>(), 1_u16..300).prop_map(|(side, messages)| QueueStep::Push { side, messages }),
+        4 => (any::<bool>(), 1_u16..300).prop_map(|(side, messages)| QueueStep::Pop { side, messages }),
         // Enough messages to fill a ring.
-        1 => any::<bool>().prop_map(|side| Step::Push { side, messages: 5000 }),
-        1 => any::<bool>().prop_map(|side| Step::Pop { side, messages: 5000 }),
-        2 => any::<bool>().prop_map(|side| Step::Sleep { side }),
+        1 => any::<bool>().prop_map(|side| QueueStep::Push { side, messages: 5000 }),
+        1 => any::<bool>().prop_map(|side| QueueStep::Pop { side, messages: 5000 }),
+        2 => any::<bool>().prop_map(|side| QueueStep::Sleep { side }),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn two_ends_are_two_queues(steps in steps()) {
+    fn two_ends_behave_as_two_queues(steps in steps()) {
         check::against_queues(&steps);
     }
 }
@@ -78,7 +78,7 @@ fn answer_all(mut channel: Channel) {
                 Err(_) => return,
             }
         }
-        if channel.arm(Sleep::Futex) {
+        if channel.arm(SleepMode::Futex) {
             channel.wait(None);
         } else {
             channel.disarm();
@@ -88,13 +88,13 @@ fn answer_all(mut channel: Channel) {
 
 /// Sends a random message, sometimes with a payload. Returns the expected answer and whether there is a payload, or
 /// `None` if the ring is full.
-fn send(channel: &mut Channel, dice: &mut Dice) -> Option<(Message, bool)> {
-    let cid = u32::try_from(dice.below(1 << 20)).expect("in range");
-    let bytes: [u8; INLINE] = std::array::from_fn(|_| dice.next().to_le_bytes()[0]);
-    let by_reference = dice.below(8) == 0;
+fn send(channel: &mut Channel, rng: &mut TestRng) -> Option<(Message, bool)> {
+    let cid = u32::try_from(rng.below(1 << 20)).expect("in range");
+    let bytes: [u8; INLINE] = std::array::from_fn(|_| rng.next().to_le_bytes()[0]);
+    let by_reference = rng.below(8) == 0;
     let message = Message::new(if by_reference { BY_REFERENCE } else { 0 })
         .with_call(cid, 0)
-        .with_arg(dice.next())
+        .with_arg(rng.next())
         .with_bytes(&bytes)
         .expect("fits inline");
     let mut sum = message.arg();
@@ -102,9 +102,9 @@ fn send(channel: &mut Channel, dice: &mut Dice) -> Option<(Message, bool)> {
         let pushed = channel.push(message).expect("the peer is alive");
         return pushed.then(|| (answer(message, sum), false));
     }
-    let len = u32::try_from(dice.below(3000) + 1).expect("in range");
+    let len = u32::try_from(rng.below(3000) + 1).expect("in range");
     let payload = channel.reserve(len).expect("the arena has room");
-    let bytes: Vec<u8> = (0..len).map(|_| dice.next().to_le_bytes()[1]).collect();
+    let bytes: Vec<u8> = (0..len).map(|_| rng.next().to_le_bytes()[1]).collect();
     channel.write(&payload, 0, &bytes);
     for chunk in bytes.chunks(64) {
         let mut line = [0; 64];
@@ -122,8 +122,8 @@ fn send(channel: &mut Channel, dice: &mut Dice) -> Option<(Message, bool)> {
 
 /// The same comparison with two processes, both of which sleep when there is nothing to do.
 #[test]
-fn two_processes_are_two_queues() {
-    let test = "oracle::two_processes_are_two_queues";
+fn two_processes_behave_as_two_queues() {
+    let test = "oracle::two_processes_behave_as_two_queues";
     if let Some(channel) = given(test) {
         return answer_all(channel);
     }
@@ -132,15 +132,15 @@ fn two_processes_are_two_queues() {
         .and_then(|n| n.parse().ok())
         .unwrap_or(OPERATIONS);
     let (mut channel, mut child) = start(test);
-    let mut dice = Dice(0x5eed_5eed);
+    let mut rng = TestRng(0x5eed_5eed);
     let (mut sent, mut done) = (0_u64, 0_u64);
     let mut expected = VecDeque::new();
     while done < operations {
-        let most = 1 << dice.below(13);
-        let batch = 1 + dice.below(most);
+        let most = 1 << rng.below(13);
+        let batch = 1 + rng.below(most);
         for _ in 0..batch.min(operations - sent) {
             // Messages with a payload are answered at once, so that the payload may be released.
-            let Some((message, with_payload)) = send(&mut channel, &mut dice) else {
+            let Some((message, with_payload)) = send(&mut channel, &mut rng) else {
                 break;
             };
             expected.push_back(message);
@@ -149,7 +149,7 @@ fn two_processes_are_two_queues() {
                 done += receive(&mut channel, &mut expected, 0);
             }
         }
-        let left = usize::try_from(dice.below(expected.len() as u64 + 1)).expect("in range");
+        let left = usize::try_from(rng.below(expected.len() as u64 + 1)).expect("in range");
         done += receive(&mut channel, &mut expected, left);
     }
     assert!(
@@ -167,7 +167,7 @@ fn receive(channel: &mut Channel, expected: &mut VecDeque<Message>, left: usize)
         if let Some(message) = channel.pop().expect("an honest peer") {
             assert_eq!(Some(message), expected.pop_front());
             received += 1;
-        } else if channel.arm(Sleep::Futex) {
+        } else if channel.arm(SleepMode::Futex) {
             channel.wait(None);
         } else {
             channel.disarm();

@@ -79,9 +79,9 @@ pub(crate) fn given(test: &str) -> Option<Channel> {
 }
 
 /// Pseudo-random numbers from a seed. Both processes can generate the same sequence.
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct TestRng(pub(crate) u64);
 
-impl Dice {
+impl TestRng {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -29,7 +29,7 @@ const ALL: SealFlags = SealFlags::SHRINK
     .union(SealFlags::SEAL);
 
 #[test]
-fn what_could_change_its_length_is_refused() {
+fn memory_that_could_change_its_length_is_refused() {
     for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
         let error = altered(ALL.difference(missing), |_| ());
         assert!(
@@ -67,7 +67,7 @@ fn a_header_that_is_not_ours_is_refused() {
 }
 
 #[test]
-fn a_length_that_its_header_does_not_say_is_refused() {
+fn a_length_other_than_the_headers_is_refused() {
     for more in [-4096, 4096] {
         let error = altered(ALL, |fd| {
             let length = rustix::fs::fstat(fd).expect("read the length").st_size + more;
@@ -79,7 +79,7 @@ fn a_length_that_its_header_does_not_say_is_refused() {
 }
 
 #[test]
-fn its_memory_cannot_be_cut_off() {
+fn a_region_cannot_be_truncated() {
     let (one, _other) = both(4096);
     assert!(rustix::fs::ftruncate(one.memory(), 0).is_err());
     assert!(rustix::fs::fcntl_add_seals(one.memory(), SealFlags::WRITE).is_err());

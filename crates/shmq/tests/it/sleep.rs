@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_shmq::{ChannelError, Message, SLOTS, Sleep};
+use quictun_shmq::{ChannelError, Message, SLOTS, SleepMode};
 
 use crate::peer::{both, both_watched};
 
@@ -14,7 +14,7 @@ fn push(channel: &mut quictun_shmq::Channel) -> bool {
 fn one_wake_up_for_each_batch_and_none_while_awake() {
     let (mut writer, mut reader) = both(0);
     for round in 1..=10 {
-        assert!(reader.arm(Sleep::Futex));
+        assert!(reader.arm(SleepMode::Futex));
         for _ in 0..round {
             assert!(push(&mut writer));
         }
@@ -36,19 +36,19 @@ fn one_wake_up_for_each_batch_and_none_while_awake() {
 #[test]
 fn a_wait_ends_with_its_time() {
     let (mut one, _other) = both(0);
-    assert!(one.arm(Sleep::Futex));
+    assert!(one.arm(SleepMode::Futex));
     one.wait(Some(Duration::from_millis(1)));
     assert_eq!(one.counters().wakes, 0);
 }
 
 #[test]
-fn a_writer_without_room_is_told_of_it() {
+fn a_writer_without_room_is_notified_of_room() {
     let (mut writer, mut reader) = both(0);
     for _ in 0..SLOTS {
         assert!(push(&mut writer));
     }
     assert!(!push(&mut writer), "the ring is full");
-    assert!(writer.arm(Sleep::Futex), "nothing to do");
+    assert!(writer.arm(SleepMode::Futex), "nothing to do");
     assert!(reader.pop().expect("the peer is alive").is_some());
     assert_eq!(
         reader.counters().notifications,
@@ -67,9 +67,9 @@ fn a_writer_without_room_is_told_of_it() {
 fn a_reader_that_goes_to_sleep_gives_all_room_back() {
     let (mut writer, mut reader) = both(0);
     while push(&mut writer) {}
-    assert!(writer.arm(Sleep::Futex));
+    assert!(writer.arm(SleepMode::Futex));
     assert!(reader.pop().expect("the peer is alive").is_some());
-    assert!(!reader.arm(Sleep::Futex), "there are messages");
+    assert!(!reader.arm(SleepMode::Futex), "there are messages");
     reader.disarm();
     assert_eq!(reader.counters().notifications, 1);
     writer.wait(None);
@@ -78,14 +78,14 @@ fn a_reader_that_goes_to_sleep_gives_all_room_back() {
 }
 
 #[test]
-fn who_sleeps_hears_that_the_other_closes() {
+fn a_sleeper_is_woken_when_the_peer_closes() {
     let (one, mut other) = both_watched(0);
     let thread = std::thread::spawn(move || {
         loop {
             if let Err(error) = other.pop() {
                 return error;
             }
-            if other.arm(Sleep::Futex) {
+            if other.arm(SleepMode::Futex) {
                 other.wait(None);
             } else {
                 other.disarm();
@@ -97,15 +97,15 @@ fn who_sleeps_hears_that_the_other_closes() {
 }
 
 #[test]
-fn another_thread_can_wake_who_sleeps() {
+fn another_thread_can_wake_a_sleeper() {
     let (mut one, _other) = both(0);
     let alarm = one.alarm();
     alarm.ring();
-    assert!(!one.arm(Sleep::Futex), "it was rung before");
+    assert!(!one.arm(SleepMode::Futex), "it was rung before");
     one.disarm();
     assert_eq!(one.pop(), Ok(None));
     let thread = std::thread::spawn(move || alarm.ring());
-    while one.arm(Sleep::Futex) {
+    while one.arm(SleepMode::Futex) {
         one.wait(None);
     }
     one.disarm();
@@ -114,12 +114,12 @@ fn another_thread_can_wake_who_sleeps() {
 
 /// A writer that found the ring full, but no longer wants to write, sleeps even after room appears.
 #[test]
-fn room_that_nobody_takes_is_told_of_once() {
+fn unused_room_is_reported_once() {
     let (mut writer, mut reader) = both(0);
     while push(&mut writer) {}
     while reader.pop().expect("the peer is alive").is_some() {}
     assert!(writer.has_work(), "there is room");
     assert!(!writer.has_work(), "room must be reported only once");
-    assert!(writer.arm(Sleep::Futex), "nothing to do");
+    assert!(writer.arm(SleepMode::Futex), "nothing to do");
     writer.disarm();
 }

@@ -11,7 +11,7 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    pub(crate) fn around(&self, number: u64) -> Option<(u64, u64)> {
+    pub(crate) fn range_of(&self, number: u64) -> Option<(u64, u64)> {
         let at = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges
             .get(at)
@@ -98,7 +98,7 @@ mod tests {
                     set.retain(|&number| number >= below);
                 }
                 for number in 0..80 {
-                    assert_eq!(ranges.around(number).is_some(), set.contains(&number));
+                    assert_eq!(ranges.range_of(number).is_some(), set.contains(&number));
                 }
                 let touching = ranges.ranges.windows(2).any(|pair| pair[0].1 >= pair[1].0);
                 assert!(!touching, "{ranges:?}");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::ranges::Ranges;
-use super::segment::{Kind, SACK_MAX, Segment};
+use super::segment::{SACK_MAX, SegmentKind, TcpSegment};
 
 /// Maximum delay of an acknowledgement, as in Linux.
 const DELAY: Duration = Duration::from_millis(40);
@@ -12,7 +12,7 @@ const DELAY: Duration = Duration::from_millis(40);
 const EVERY: u32 = 2;
 
 #[derive(Debug)]
-pub(crate) struct Receiver {
+pub(crate) struct TcpReceiver {
     /// The connection's number on this host and on the other host.
     ends: (u32, u32),
     /// Everything below this sequence number has arrived.
@@ -23,11 +23,11 @@ pub(crate) struct Receiver {
     /// Segments received since the last acknowledgement.
     pending: u32,
     acknowledge_at: Option<Instant>,
-    out: Vec<Segment>,
+    out: Vec<TcpSegment>,
     scratch: Vec<(u64, u64)>,
 }
 
-impl Receiver {
+impl TcpReceiver {
     pub(crate) fn new(ends: (u32, u32)) -> Self {
         Self {
             ends,
@@ -46,10 +46,10 @@ impl Receiver {
     }
 
     pub(crate) fn handle_syn(&mut self) {
-        self.out.push(Segment {
+        self.out.push(TcpSegment {
             from: self.ends.0,
             connection: self.ends.1,
-            kind: Kind::SynAck,
+            kind: SegmentKind::SynAck,
         });
     }
 
@@ -71,7 +71,7 @@ impl Receiver {
         self.beyond
             .insert(sequence.max(self.below), until, &mut self.scratch);
         self.below = self.beyond.take_from(self.below);
-        if let Some(range) = self.beyond.around(sequence) {
+        if let Some(range) = self.beyond.range_of(sequence) {
             self.recent
                 .retain(|&number| number < range.0 || number >= range.1);
             self.recent.insert(0, sequence);
@@ -85,15 +85,15 @@ impl Receiver {
         if !self.recent.is_empty() {
             let (beyond, below) = (&self.beyond, self.below);
             self.recent
-                .retain(|&number| number >= below && beyond.around(number).is_some());
+                .retain(|&number| number >= below && beyond.range_of(number).is_some());
             for (block, &number) in sack.iter_mut().zip(&self.recent) {
-                *block = beyond.around(number).unwrap_or_default();
+                *block = beyond.range_of(number).unwrap_or_default();
             }
         }
-        self.out.push(Segment {
+        self.out.push(TcpSegment {
             from: self.ends.0,
             connection: self.ends.1,
-            kind: Kind::Ack {
+            kind: SegmentKind::Ack {
                 below: self.below,
                 sack,
             },
@@ -106,7 +106,7 @@ impl Receiver {
         self.acknowledge_at
     }
 
-    pub(crate) fn run(&mut self, now: Instant, mut out: impl FnMut(Segment)) {
+    pub(crate) fn run(&mut self, now: Instant, mut out: impl FnMut(TcpSegment)) {
         if self.acknowledge_at.is_some_and(|at| at <= now) {
             self.acknowledge();
         }

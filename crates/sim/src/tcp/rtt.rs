@@ -12,13 +12,13 @@ const RTO_MARGIN_MIN: Duration = Duration::from_millis(200);
 const RTO_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rtt {
+pub(crate) struct RttEstimator {
     smoothed: Option<Duration>,
     variance: Duration,
     min: Option<Duration>,
 }
 
-impl Rtt {
+impl RttEstimator {
     /// Updates the estimate with a new sample, RFC 6298 section 2.
     pub(crate) fn sample(&mut self, rtt: Duration) {
         self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));

@@ -9,17 +9,17 @@ pub(crate) const SACK_MAX: usize = 3;
 pub(crate) const SEGMENT: u32 = 1448;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
+pub(crate) struct TcpSegment {
     /// The connection's number on the sending host.
     pub(crate) from: u32,
     /// The connection's number on the receiving host.
     pub(crate) connection: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
 }
 
 /// The content of a segment. Sequence numbers count bytes from zero and do not wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SegmentKind {
     Syn,
     SynAck,
     Data {
@@ -34,18 +34,18 @@ pub(crate) enum Kind {
     },
 }
 
-impl Segment {
+impl TcpSegment {
     pub(crate) fn payload(&self) -> usize {
         match self.kind {
-            Kind::Data { length, .. } => length as usize,
-            Kind::Syn | Kind::SynAck | Kind::Ack { .. } => 0,
+            SegmentKind::Data { length, .. } => length as usize,
+            SegmentKind::Syn | SegmentKind::SynAck | SegmentKind::Ack { .. } => 0,
         }
     }
 
     pub(crate) fn sack_blocks(&self) -> impl Iterator<Item = (u64, u64)> {
         let sack = match self.kind {
-            Kind::Ack { sack, .. } => sack,
-            Kind::Syn | Kind::SynAck | Kind::Data { .. } => [(0, 0); SACK_MAX],
+            SegmentKind::Ack { sack, .. } => sack,
+            SegmentKind::Syn | SegmentKind::SynAck | SegmentKind::Data { .. } => [(0, 0); SACK_MAX],
         };
         sack.into_iter().filter(|block| block.0 < block.1)
     }
@@ -59,13 +59,13 @@ impl Segment {
     }
 }
 
-impl fmt::Display for Segment {
+impl fmt::Display for TcpSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::Syn => f.write_str("SYN"),
-            Kind::SynAck => f.write_str("SYN-ACK"),
-            Kind::Data { sequence, length } => write!(f, "{length} B at {sequence}"),
-            Kind::Ack { below, .. } => {
+            SegmentKind::Syn => f.write_str("SYN"),
+            SegmentKind::SynAck => f.write_str("SYN-ACK"),
+            SegmentKind::Data { sequence, length } => write!(f, "{length} B at {sequence}"),
+            SegmentKind::Ack { below, .. } => {
                 write!(f, "ACK {below}")?;
                 for (from, until) in self.sack_blocks() {
                     write!(f, ", {from} to {until}")?;

@@ -5,9 +5,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
 use super::ranges::Ranges;
-use super::rtt::Rtt;
-use super::segment::{Kind, SACK_MAX, SEGMENT, Segment};
-use super::window::{Progress, Window};
+use super::rtt::RttEstimator;
+use super::segment::{SACK_MAX, SEGMENT, SegmentKind, TcpSegment};
+use super::window::{AckProgress, CongestionWindow};
 
 /// A transmission counts as lost once a transmission this many later has arrived (RFC 6675's `DupThresh`).
 const REORDERING: u64 = 3;
@@ -20,7 +20,7 @@ const WINDOW_MAX: u64 = 64 << 20;
 
 /// The sending end of a connection. Internally, sequence numbers count segments.
 #[derive(Debug)]
-pub(crate) struct Sender {
+pub(crate) struct TcpSender {
     /// Segments that the application sends; `None` means as many as the connection accepts.
     total: Option<u64>,
     /// The connection's number on this host and on the other host.
@@ -29,7 +29,7 @@ pub(crate) struct Sender {
     /// Everything below this segment number has arrived.
     acked: u64,
     /// The segments from `acked` on that were sent.
-    slots: VecDeque<Slot>,
+    slots: VecDeque<SentSegment>,
     sacked: Ranges,
     /// Segment and transmission numbers in the order of sending. Outdated entries stay until they reach the front.
     order: VecDeque<(u64, u64)>,
@@ -41,8 +41,8 @@ pub(crate) struct Sender {
     in_flight: u64,
     /// End of the recovery period: the window was already reduced for losses below this segment number.
     recovery: Option<u64>,
-    window: Window,
-    rtt: Rtt,
+    window: CongestionWindow,
+    rtt: RttEstimator,
     timeout_at: Option<Instant>,
     backoff: u32,
     report: TrafficReport,
@@ -59,7 +59,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct SentSegment {
     sent: Instant,
     transmission: u64,
     flying: bool,
@@ -80,7 +80,7 @@ pub struct TrafficReport {
     pub finished: Option<Instant>,
 }
 
-impl Sender {
+impl TcpSender {
     pub(crate) fn new(bytes: Option<u64>, ends: (u32, u32)) -> Self {
         Self {
             total: bytes.map(|bytes| bytes.div_ceil(SEGMENT.into())),
@@ -95,8 +95,8 @@ impl Sender {
             lost: BinaryHeap::new(),
             in_flight: 0,
             recovery: None,
-            window: Window::default(),
-            rtt: Rtt::default(),
+            window: CongestionWindow::default(),
+            rtt: RttEstimator::default(),
             timeout_at: None,
             backoff: 0,
             report: TrafficReport::default(),
@@ -153,7 +153,7 @@ impl Sender {
         self.find_losses(now);
         if self.recovery.is_none() && used && delivered > 0 {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-            let progress = Progress {
+            let progress = AckProgress {
                 delivered: delivered as f64,
                 acked: self.acked,
                 sent,
@@ -250,9 +250,9 @@ impl Sender {
         room && self.total.is_none_or(|total| sent < total)
     }
 
-    pub(crate) fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
+    pub(crate) fn poll_segment(&mut self, now: Instant) -> Option<TcpSegment> {
         if self.timeout_at.is_some_and(|at| at <= now) {
-            self.time_out();
+            self.handle_retransmission_timeout();
         }
         let kind = match self.state {
             State::Opening { sent } => {
@@ -261,25 +261,25 @@ impl Sender {
                 }
                 self.state = State::Opening { sent: Some(now) };
                 self.timeout_at = Some(now + self.rtt.timeout(self.backoff));
-                Kind::Syn
+                SegmentKind::Syn
             }
             State::Open => self.poll_data(now)?,
         };
-        Some(Segment {
+        Some(TcpSegment {
             from: self.ends.0,
             connection: self.ends.1,
             kind,
         })
     }
 
-    fn poll_data(&mut self, now: Instant) -> Option<Kind> {
+    fn poll_data(&mut self, now: Instant) -> Option<SegmentKind> {
         if self.in_flight >= self.window.segments().max(1) {
             return None;
         }
         let number = match self.next_lost() {
             Some(number) => number,
             None if self.has_data() => {
-                self.slots.push_back(Slot {
+                self.slots.push_back(SentSegment {
                     sent: now,
                     transmission: 0,
                     flying: false,
@@ -300,7 +300,7 @@ impl Sender {
         if self.timeout_at.is_none() || number == self.acked {
             self.timeout_at = Some(now + self.rtt.timeout(self.backoff));
         }
-        Some(Kind::Data {
+        Some(SegmentKind::Data {
             sequence: number * u64::from(SEGMENT),
             length: SEGMENT,
         })
@@ -319,7 +319,7 @@ impl Sender {
     }
 
     /// Handles the retransmission timeout: everything that has not arrived counts as lost (RFC 6298 section 5).
-    fn time_out(&mut self) {
+    fn handle_retransmission_timeout(&mut self) {
         self.timeout_at = None;
         self.backoff += 1;
         if self.state != State::Open {

@@ -12,7 +12,7 @@ const INITIAL: f64 = 10.0;
 const MIN: f64 = 2.0;
 
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct CongestionWindow {
     segments: f64,
     slow_start_until: f64,
     /// `None` once slow start has ended.
@@ -21,7 +21,7 @@ pub(crate) struct Window {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Progress {
+pub(crate) struct AckProgress {
     /// Number of newly delivered segments.
     pub(crate) delivered: f64,
     /// Everything below this segment number has arrived.
@@ -32,7 +32,7 @@ pub(crate) struct Progress {
     pub(crate) smoothed: Duration,
 }
 
-impl Default for Window {
+impl Default for CongestionWindow {
     fn default() -> Self {
         Self {
             segments: INITIAL,
@@ -43,7 +43,7 @@ impl Default for Window {
     }
 }
 
-impl Window {
+impl CongestionWindow {
     /// Returns the number of segments that may be in flight.
     #[expect(
         clippy::cast_possible_truncation,
@@ -59,7 +59,7 @@ impl Window {
     }
 
     /// Grows the window after an acknowledgement, outside of recovery, if the window was in use.
-    pub(crate) fn grow(&mut self, now: Instant, progress: Progress) {
+    pub(crate) fn grow(&mut self, now: Instant, progress: AckProgress) {
         if self.is_slow_start() {
             let growth = match &mut self.hystart {
                 Some(hystart) => hystart.growth(progress.acked, progress.sent, progress.sample),
@@ -71,7 +71,7 @@ impl Window {
             }
             return;
         }
-        let Progress {
+        let AckProgress {
             delivered,
             smoothed,
             ..

@@ -2,17 +2,17 @@
 //! that take much are refused before clients that take little (LIMIT-1).
 
 use quictun_sim::engine::Account;
-use quictun_sim::{Dial, Read, Script, Seed, Write, config};
+use quictun_sim::{ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::control::Frame;
 use quinn_proto::{Dir, VarInt};
 
 use crate::guests::Guests as _;
-use crate::world::{MS, SECOND, World, request, wire};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, request, wire};
 
 const MIB: u64 = 1 << 20;
 
 /// Creates a server with its own account of `budget` bytes and a client that proves its identity.
-fn world(budget: u64, identify: bool) -> (World, Account) {
+fn pair(budget: u64, identify: bool) -> (TunnelPair, Account) {
     let account = Account::new(budget);
     let mut server = config::server(1);
     server.transport.account = account.clone();
@@ -20,28 +20,28 @@ fn world(budget: u64, identify: bool) -> (World, Account) {
     server.role.max_handshakes = 16;
     let mut client = config::client_speaking(config::NATIVE, 1);
     client.role.servers[0].prover = Some(std::sync::Arc::new(|_| config::PROOF));
-    let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
-    let host = world.network.host(world.server);
-    host.serve("echo", Dial::connects(), Script::echo());
-    host.serve("refused", Dial::refused(), Script::default());
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    host.serve("refused", SimulatedDial::refused(), Script::default());
     host.serve(
         "deaf",
-        Dial::connects(),
-        Script::default().read([Read::Never]),
+        SimulatedDial::connects(),
+        Script::default().read([ReadStep::Never]),
     );
-    let source = Script::default().write([Write::Send(u64::MAX)]);
-    host.serve("source", Dial::connects(), source);
-    (world, account)
+    let source = Script::default().write([WriteStep::Send(u64::MAX)]);
+    host.serve("source", SimulatedDial::connects(), source);
+    (pair, account)
 }
 
-fn charged(world: &mut World) -> u64 {
-    let engine = world.network.host(world.server).engine();
-    engine.holdings().charged
+fn charged(pair: &mut TunnelPair) -> u64 {
+    let engine = pair.network.host(pair.server).engine();
+    engine.memory_usage().charged
 }
 
 /// Adds another connection, whose streams the test drives itself. Its round-trip time is 20 ms.
-fn peer(world: &mut World) -> quictun_sim::HostId {
-    let (network, server) = (&mut world.network, world.server);
+fn peer(pair: &mut TunnelPair) -> quictun_sim::HostId {
+    let (network, server) = (&mut pair.network, pair.server);
     let bare = network.add_bare("peer", config::NATIVE, server);
     network.link(bare, server, wire(20 * MS), wire(20 * MS));
     network.run_for(100 * MS);
@@ -50,9 +50,9 @@ fn peer(world: &mut World) -> quictun_sim::HostId {
 
 #[test]
 fn a_hundred_thousand_flows_leave_nothing_charged() {
-    let (mut world, _) = world(64 * MIB, false);
-    let bare = peer(&mut world);
-    let control = world.network.bare(bare).open();
+    let (mut pair, _) = pair(64 * MIB, false);
+    let bare = peer(&mut pair);
+    let control = pair.network.bare(bare).open();
     let mut hello = Vec::new();
     Frame::Hello {
         proof: None,
@@ -61,12 +61,12 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
         reverse: false,
     }
     .encode(&mut hello);
-    world.network.bare(bare).write(control, &hello);
+    pair.network.bare(bare).write(control, &hello);
     let mut before = 0;
     let (mut opened, mut round) = (0, 0_u32);
     while opened < 100_000 {
         let mut streams = Vec::new();
-        let connection = world.network.bare(bare).connection();
+        let connection = pair.network.bare(bare).connection();
         while let Some(stream) = connection.streams().open(Dir::Bi) {
             let target = ["echo", "refused", "deaf"][opened % 3];
             let bytes = [request(config::NATIVE, target), vec![7; 20]].concat();
@@ -83,56 +83,56 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
             }
             opened += 1;
         }
-        world.network.run_for(60 * MS);
+        pair.network.run_for(60 * MS);
         for stream in streams {
-            drop(world.network.bare(bare).read(stream));
-            let connection = world.network.bare(bare).connection();
+            drop(pair.network.bare(bare).read(stream));
+            let connection = pair.network.bare(bare).connection();
             // An error means that the stream has ended already.
             drop(connection.send_stream(stream).reset(VarInt::from_u32(1)));
             drop(connection.recv_stream(stream).stop(VarInt::from_u32(1)));
         }
-        world.network.run_for(60 * MS);
+        pair.network.run_for(60 * MS);
         round += 1;
         if round == 20 {
-            before = charged(&mut world);
+            before = charged(&mut pair);
         }
     }
-    assert_eq!(world.network.bare(bare).lost(), None);
+    assert_eq!(pair.network.bare(bare).lost(), None);
     // The server waits one minute for targets that read nothing.
-    world.network.run_for(70 * SECOND);
-    let engine = world.network.host(world.server).engine();
-    let residue = engine.residue();
+    pair.network.run_for(70 * SECOND);
+    let engine = pair.network.host(pair.server).engine();
+    let residue = engine.flow_resources();
     assert_eq!((residue.flows, residue.received, residue.parked), (0, 0, 0));
-    let after = charged(&mut world);
+    let after = charged(&mut pair);
     assert!(
         after <= before,
         "charged: {before} after 20 rounds, {after} after {round}"
     );
-    let now = world.network.now();
-    let connection = world.network.bare(bare).connection();
+    let now = pair.network.now();
+    let connection = pair.network.bare(bare).connection();
     connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
-    world.network.run_for(10 * SECOND);
-    let left = charged(&mut world);
+    pair.network.run_for(10 * SECOND);
+    let left = charged(&mut pair);
     assert!(left < after / 2, "{left} bytes for the connection left");
 }
 
 // PROTOCOL LIMIT-1.
 #[test]
 fn a_client_with_many_flows_is_refused_before_one_with_few() {
-    let (mut world, account) = world(MIB, false);
-    world.connect();
-    let bare = peer(&mut world);
+    let (mut pair, account) = pair(MIB, false);
+    pair.connect();
+    let bare = peer(&mut pair);
     for _ in 0..100 {
-        let connection = world.network.bare(bare).connection();
+        let connection = pair.network.bare(bare).connection();
         while let Some(stream) = connection.streams().open(Dir::Bi) {
             // An OPEN frame that never ends.
             drop(connection.send_stream(stream).write(&[1]));
         }
-        world.network.run_for(50 * MS);
-        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
-        let app = world.network.open(world.client, "echo", script);
-        world.network.run_for(50 * MS);
-        let outcome = world.network.outcome(app);
+        pair.network.run_for(50 * MS);
+        let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
+        let app = pair.network.open(pair.client, "echo", script);
+        pair.network.run_for(50 * MS);
+        let outcome = pair.network.outcome(app);
         assert!(outcome.is_clean(), "{outcome:?}");
         assert!(account.leased() <= account.budget());
     }
@@ -141,34 +141,34 @@ fn a_client_with_many_flows_is_refused_before_one_with_few() {
 // PROTOCOL MEMORY-1, LIMIT-1.
 #[test]
 fn refused_streams_that_clients_keep_open_cost_others_nothing() {
-    let (mut world, account) = world(2 * MIB, false);
-    world.connect();
-    let peers: Vec<_> = (0..40).map(|_| peer(&mut world)).collect();
+    let (mut pair, account) = pair(2 * MIB, false);
+    pair.connect();
+    let peers: Vec<_> = (0..40).map(|_| peer(&mut pair)).collect();
     for round in 0..50 {
         for &bare in &peers {
-            let connection = world.network.bare(bare).connection();
+            let connection = pair.network.bare(bare).connection();
             while let Some(stream) = connection.streams().open(Dir::Bi) {
                 // An OPEN frame that never ends, on a stream that stays open whatever the server answers.
                 drop(connection.send_stream(stream).write(&[1]));
             }
         }
-        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
-        let app = world.network.open(world.client, "echo", script);
-        world.network.run_for(100 * MS);
-        let outcome = world.network.outcome(app);
+        let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
+        let app = pair.network.open(pair.client, "echo", script);
+        pair.network.run_for(100 * MS);
+        let outcome = pair.network.outcome(app);
         assert!(outcome.is_clean(), "round {round}: {outcome:?}");
         let (leased, budget) = (account.leased(), account.budget());
         assert!(leased <= budget, "round {round}: {leased} of {budget}");
     }
     for bare in peers {
-        let now = world.network.now();
-        let connection = world.network.bare(bare).connection();
+        let now = pair.network.now();
+        let connection = pair.network.bare(bare).connection();
         connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
     }
-    world.network.run_for(SECOND);
-    let engine = world.network.host(world.server).engine();
+    pair.network.run_for(SECOND);
+    let engine = pair.network.host(pair.server).engine();
     assert_eq!(
-        engine.residue().flows,
+        engine.flow_resources().flows,
         0,
         "waiting streams must not count as flows"
     );
@@ -176,9 +176,9 @@ fn refused_streams_that_clients_keep_open_cost_others_nothing() {
 
 #[test]
 fn a_client_that_uses_all_its_streams_gets_more_of_them() {
-    let (mut world, _) = world(64 * MIB, false);
-    let bare = peer(&mut world);
-    let control = world.network.bare(bare).open();
+    let (mut pair, _) = pair(64 * MIB, false);
+    let bare = peer(&mut pair);
+    let control = pair.network.bare(bare).open();
     let mut hello = Vec::new();
     Frame::Hello {
         proof: None,
@@ -187,10 +187,10 @@ fn a_client_that_uses_all_its_streams_gets_more_of_them() {
         reverse: false,
     }
     .encode(&mut hello);
-    world.network.bare(bare).write(control, &hello);
+    pair.network.bare(bare).write(control, &hello);
     let mut opened = 0;
     for _ in 0..20 {
-        let connection = world.network.bare(bare).connection();
+        let connection = pair.network.bare(bare).connection();
         while opened < 2000
             && let Some(stream) = connection.streams().open(Dir::Bi)
         {
@@ -199,52 +199,52 @@ fn a_client_that_uses_all_its_streams_gets_more_of_them() {
             assert_eq!(send.write(&bytes), Ok(bytes.len()));
             opened += 1;
         }
-        world.network.run_for(50 * MS);
+        pair.network.run_for(50 * MS);
     }
-    let engine = world.network.host(world.server).engine();
-    assert_eq!((opened, engine.residue().flows), (2000, 2000));
+    let engine = pair.network.host(pair.server).engine();
+    assert_eq!((opened, engine.flow_resources().flows), (2000, 2000));
 }
 
 // PROTOCOL LIMIT-1.
 #[test]
 fn downloads_without_credit_do_not_stop_those_of_others() {
-    let (mut world, account) = world(MIB, false);
-    world.connect();
-    let peers: Vec<_> = (0..6).map(|_| peer(&mut world)).collect();
+    let (mut pair, account) = pair(MIB, false);
+    pair.connect();
+    let peers: Vec<_> = (0..6).map(|_| peer(&mut pair)).collect();
     for bare in peers {
-        let connection = world.network.bare(bare).connection();
+        let connection = pair.network.bare(bare).connection();
         while let Some(stream) = connection.streams().open(Dir::Bi) {
             let bytes = request(config::NATIVE, "source");
             drop(connection.send_stream(stream).write(&bytes));
         }
-        world.network.run_for(100 * MS);
+        pair.network.run_for(100 * MS);
     }
-    world.network.run_for(10 * SECOND);
+    pair.network.run_for(10 * SECOND);
     assert!(account.leased() <= account.budget());
-    let script = Script::echoed(1).write([Write::Send(50_000), Write::Finish]);
-    let app = world.network.open(world.client, "echo", script);
-    world.network.run_for(10 * SECOND);
-    let outcome = world.network.outcome(app);
+    let script = Script::echoed(1).write([WriteStep::Send(50_000), WriteStep::Finish]);
+    let app = pair.network.open(pair.client, "echo", script);
+    pair.network.run_for(10 * SECOND);
+    let outcome = pair.network.outcome(app);
     assert!(outcome.is_clean(), "{outcome:?}");
 }
 
 // PROTOCOL AUTH-6.
 #[test]
-fn strangers_who_have_been_sent_away_take_no_memory_from_a_newcomer() {
-    let (mut world, account) = world(4 * MIB, true);
-    world.connect();
+fn dismissed_strangers_take_no_memory_from_a_newcomer() {
+    let (mut pair, account) = pair(4 * MIB, true);
+    pair.connect();
     // The strangers simulate a long path, so that the server would remember their connections for a long time.
     for round in 0..120 {
-        let (network, server) = (&mut world.network, world.server);
+        let (network, server) = (&mut pair.network, pair.server);
         let bare = network.add_bare("stranger", config::NATIVE, server);
         network.link(bare, server, wire(6 * SECOND), wire(6 * SECOND));
         network.run_for(SECOND / 2);
         assert!(account.leased() <= account.budget());
         if round % 10 == 9 {
-            let bare = peer(&mut world);
-            assert!(world.network.bare(bare).is_connected(), "round {round}");
-            let now = world.network.now();
-            let connection = world.network.bare(bare).connection();
+            let bare = peer(&mut pair);
+            assert!(pair.network.bare(bare).is_connected(), "round {round}");
+            let now = pair.network.now();
+            let connection = pair.network.bare(bare).connection();
             connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
         }
     }

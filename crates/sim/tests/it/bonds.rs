@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use quictun_sim::engine::{ClientRole, Ending, Engine, EngineConfig, Event, ServerRole};
 use quictun_sim::{
-    AppId, Dial, Incoming, LinkConfig, Network, Outage, Read, Script, Seed, Write, config,
+    AppId, IncomingState, LinkConfig, Network, Outage, ReadStep, Script, Seed, SimulatedDial,
+    WriteStep, config,
 };
 use quictun_wire::code::FlowCode;
 
-use crate::world::{MS, SECOND, World, limited};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
 
 const TTL: Duration = Duration::from_mins(30);
 
@@ -26,22 +27,21 @@ fn configs(seed: u64) -> (EngineConfig<ClientRole>, EngineConfig<ServerRole>) {
 }
 
 /// Creates a client and a server that keep bonds, and an echo target.
-fn world(link: LinkConfig) -> World {
+fn pair(link: LinkConfig) -> TunnelPair {
     let seed = Seed::fixed(1);
     let (client, server) = configs(1);
-    let mut world = World::with(seed, client, server, link.clone(), link);
-    world
-        .network
-        .host(world.server)
-        .serve("echo", Dial::connects(), Script::echo());
-    world.connect();
-    world
+    let mut pair = TunnelPair::with(seed, client, server, link.clone(), link);
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.connect();
+    pair
 }
 
 /// Opens a flow that sends `bytes` bytes to the echo, expects them back, and finishes.
-fn echo(world: &mut World, bytes: u64) -> AppId {
-    let script = Script::echoed(1).write([Write::Send(bytes), Write::Finish]);
-    world.network.open(world.client, "echo", script)
+fn echo(pair: &mut TunnelPair, bytes: u64) -> AppId {
+    let script = Script::echoed(1).write([WriteStep::Send(bytes), WriteStep::Finish]);
+    pair.network.open(pair.client, "echo", script)
 }
 
 fn outage(at: Duration, lasts: Duration) -> LinkConfig {
@@ -53,72 +53,71 @@ fn outage(at: Duration, lasts: Duration) -> LinkConfig {
     link
 }
 
-fn moves(world: &mut World) -> [usize; 2] {
+fn moves(pair: &mut TunnelPair) -> [usize; 2] {
     let moved = |event: &Event| matches!(event, Event::Moved { .. });
-    [world.client, world.server].map(|host| world.count(host, moved))
+    [pair.client, pair.server].map(|host| pair.count(host, moved))
 }
 
 /// Runs until the application is done, and checks that it received `bytes` bytes and a FIN.
-fn finishes(world: &mut World, app: AppId, bytes: u64, within: Duration) {
-    world
-        .network
+fn finishes(pair: &mut TunnelPair, app: AppId, bytes: u64, within: Duration) {
+    pair.network
         .run_until(within, |network| network.outcome(app).is_over());
-    let outcome = world.network.outcome(app);
-    assert_eq!(outcome.incoming, Incoming::Fin, "{outcome:?}");
+    let outcome = pair.network.outcome(app);
+    assert_eq!(outcome.incoming, IncomingState::Fin, "{outcome:?}");
     assert_eq!(outcome.received, bytes);
-    world.check_nothing_left();
+    pair.check_nothing_left();
 }
 
 #[test]
 fn a_flow_outlives_a_path_that_is_dead_for_ten_minutes() {
-    let mut world = world(outage(3 * SECOND, 600 * SECOND));
-    let app = echo(&mut world, 20_000_000);
-    finishes(&mut world, app, 20_000_000, 700 * SECOND);
-    assert_eq!(moves(&mut world), [1, 1]);
+    let mut pair = pair(outage(3 * SECOND, 600 * SECOND));
+    let app = echo(&mut pair, 20_000_000);
+    finishes(&mut pair, app, 20_000_000, 700 * SECOND);
+    assert_eq!(moves(&mut pair), [1, 1]);
 }
 
 #[test]
-fn a_flow_goes_on_from_another_port_within_a_second_where_a_device_drops_all_of_its_own() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let app = echo(&mut world, 10_000_000);
-    world.network.run_for(SECOND);
-    let (client, before) = (world.client, world.received(app));
-    world.network.drop_port(client);
+fn a_flow_goes_on_from_another_port_within_a_second_if_a_device_drops_its_port() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = echo(&mut pair, 10_000_000);
+    pair.network.run_for(SECOND);
+    let (client, before) = (pair.client, pair.received(app));
+    pair.network.drop_port(client);
     let unanswered = |event: &Event| matches!(event, Event::Unanswered);
     let told = |network: &mut Network| {
         let events = network.host(client).events();
         events.iter().any(|(_, event)| unanswered(event))
     };
-    let doubted = world.network.run_until(5 * SECOND, told);
+    let doubted = pair.network.run_until(5 * SECOND, told);
     assert!(doubted <= 900 * MS, "{doubted:?}");
-    world.network.rebind(client);
-    world.network.command(client, Engine::handle_new_port);
-    let took = world.network.run_until(5 * SECOND, |network| {
+    pair.network.rebind(client);
+    pair.network.command(client, Engine::handle_new_port);
+    let took = pair.network.run_until(5 * SECOND, |network| {
         network.outcome(app).received > before + 100_000
     });
     assert!(took <= 200 * MS, "{took:?}");
-    assert_eq!(moves(&mut world), [1, 1]);
-    finishes(&mut world, app, 10_000_000, 60 * SECOND);
-    assert_eq!(world.count(client, unanswered), 1);
+    assert_eq!(moves(&mut pair), [1, 1]);
+    finishes(&mut pair, app, 10_000_000, 60 * SECOND);
+    assert_eq!(pair.count(client, unanswered), 1);
 }
 
 #[test]
 fn a_client_that_only_receives_tries_another_port_after_little_more_than_a_second() {
     for offset in 0..10 {
-        let mut world = world(limited(RATE, 20 * MS));
-        let blocks = [Write::Send(100), Write::Wait(10 * MS)].repeat(1000);
-        world.network.host(world.server).serve(
+        let mut pair = pair(limited(RATE, 20 * MS));
+        let blocks = [WriteStep::Send(100), WriteStep::Wait(10 * MS)].repeat(1000);
+        pair.network.host(pair.server).serve(
             "slow",
-            Dial::connects(),
+            SimulatedDial::connects(),
             Script::server(1).write(blocks),
         );
-        let script = Script::client(1).write([Write::ReceivedEnd]);
-        world.network.open(world.client, "slow", script);
-        world.network.run_for(2 * SECOND + offset * 37 * MS);
-        world.network.drop_port(world.client);
-        let client = world.client;
+        let script = Script::client(1).write([WriteStep::ReceivedEnd]);
+        pair.network.open(pair.client, "slow", script);
+        pair.network.run_for(2 * SECOND + offset * 37 * MS);
+        pair.network.drop_port(pair.client);
+        let client = pair.client;
         let unanswered = |event: &Event| matches!(event, Event::Unanswered);
-        let doubted = world.network.run_until(5 * SECOND, |network| {
+        let doubted = pair.network.run_until(5 * SECOND, |network| {
             let events = network.host(client).events();
             events.iter().any(|(_, event)| unanswered(event))
         });
@@ -128,57 +127,57 @@ fn a_client_that_only_receives_tries_another_port_after_little_more_than_a_secon
 
 #[test]
 fn a_flow_outlives_an_outage_that_no_time_out_notices() {
-    let mut world = world(outage(3 * SECOND, 3 * SECOND));
-    let app = echo(&mut world, 20_000_000);
-    finishes(&mut world, app, 20_000_000, 60 * SECOND);
+    let mut pair = pair(outage(3 * SECOND, 3 * SECOND));
+    let app = echo(&mut pair, 20_000_000);
+    finishes(&mut pair, app, 20_000_000, 60 * SECOND);
 }
 
 #[test]
-fn a_flow_moves_where_the_client_replaces_its_connection() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let app = echo(&mut world, 8_000_000);
-    world.network.run_for(SECOND);
+fn a_flow_moves_when_the_client_replaces_its_connection() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = echo(&mut pair, 8_000_000);
+    pair.network.run_for(SECOND);
     for _ in 0..3 {
-        world.network.command(world.client, Engine::reconnect);
-        world.network.run_for(SECOND);
+        pair.network.command(pair.client, Engine::reconnect);
+        pair.network.run_for(SECOND);
     }
-    finishes(&mut world, app, 8_000_000, 60 * SECOND);
-    assert_eq!(moves(&mut world), [3, 3]);
+    finishes(&mut pair, app, 8_000_000, 60 * SECOND);
+    assert_eq!(moves(&mut pair), [3, 3]);
 }
 
 #[test]
-fn nothing_is_left_once_the_time_of_a_bond_is_over() {
-    let mut world = world(outage(3 * SECOND, 4000 * SECOND));
-    let app = echo(&mut world, 20_000_000);
-    world.network.run_for(2000 * SECOND);
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
-    world.check_nothing_left();
+fn nothing_is_left_after_the_lifetime_of_a_bond() {
+    let mut pair = pair(outage(3 * SECOND, 4000 * SECOND));
+    let app = echo(&mut pair, 20_000_000);
+    pair.network.run_for(2000 * SECOND);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
+    pair.check_nothing_left();
 }
 
 /// Waits until the client has had `connections` connections, then drops everything in both directions for `time`.
-fn silence_after(world: &mut World, connections: usize, time: Duration) {
-    let (client, server) = (world.client, world.server);
+fn silence_after(pair: &mut TunnelPair, connections: usize, time: Duration) {
+    let (client, server) = (pair.client, pair.server);
     let up = |event: &Event| matches!(event, Event::Connected { .. });
-    while world.count(client, up) < connections {
-        world.network.run_for(MS);
+    while pair.count(client, up) < connections {
+        pair.network.run_for(MS);
     }
     for (from, to) in [(client, server), (server, client)] {
-        world.network.black_hole(from, to, time);
+        pair.network.black_hole(from, to, time);
     }
 }
 
 #[test]
 fn silence_before_the_server_has_answered_hello_costs_no_flow() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let app = echo(&mut world, 8_000_000);
-    world.network.run_for(SECOND);
-    let id = world.up(world.client)[0];
-    world.network.command(world.client, |engine, now| {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = echo(&mut pair, 8_000_000);
+    pair.network.run_for(SECOND);
+    let id = pair.up(pair.client)[0];
+    pair.network.command(pair.client, |engine, now| {
         engine.break_connection(now, id);
     });
     // The silence is longer than a server has time to answer.
-    silence_after(&mut world, 2, 20 * SECOND);
-    finishes(&mut world, app, 8_000_000, 120 * SECOND);
+    silence_after(&mut pair, 2, 20 * SECOND);
+    finishes(&mut pair, app, 8_000_000, 120 * SECOND);
 }
 
 #[test]
@@ -186,65 +185,64 @@ fn two_connections_that_ask_for_a_bond_at_once_do_not_end_the_flows_of_each_othe
     let seed = Seed::fixed(1);
     let (client, server) = configs(1);
     let link = limited(RATE, 20 * MS);
-    let mut world = World::with(seed, client, server, link.clone(), link);
-    let host = world.network.host(world.server);
-    host.serve("echo", Dial::connects(), Script::echo());
-    silence_after(&mut world, 1, 2 * SECOND);
+    let mut pair = TunnelPair::with(seed, client, server, link.clone(), link);
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    silence_after(&mut pair, 1, 2 * SECOND);
     // The first connection falls silent, so the client opens a second one.
     let later = [
-        Write::Wait(3 * SECOND),
-        Write::Send(4_000_000),
-        Write::Finish,
+        WriteStep::Wait(3 * SECOND),
+        WriteStep::Send(4_000_000),
+        WriteStep::Finish,
     ];
     let script = Script::echoed(1).write(later);
     let apps = [0, 1].map(|_| {
-        let app = world.network.open(world.client, "echo", script.clone());
-        world.network.run_for(4 * SECOND);
+        let app = pair.network.open(pair.client, "echo", script.clone());
+        pair.network.run_for(4 * SECOND);
         app
     });
-    world.network.run_until(60 * SECOND, |network| {
+    pair.network.run_until(60 * SECOND, |network| {
         apps.iter().all(|&app| network.outcome(app).is_over())
     });
     for app in apps {
-        assert!(world.network.outcome(app).is_clean());
+        assert!(pair.network.outcome(app).is_clean());
     }
-    world.check_nothing_left();
+    pair.check_nothing_left();
 }
 
 // PROTOCOL BOND-3.
 #[test]
-fn a_server_that_begins_anew_ends_the_flows_that_it_does_not_know() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let app = echo(&mut world, 20_000_000);
-    world.network.run_for(SECOND);
-    world.network.kill_server(world.server, configs(2).1);
-    world
-        .network
+fn a_restarted_server_ends_the_flows_that_it_does_not_know() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = echo(&mut pair, 20_000_000);
+    pair.network.run_for(SECOND);
+    pair.network.kill_server(pair.server, configs(2).1);
+    pair.network
         .run_until(2 * SECOND, |network| network.outcome(app).is_over());
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
-    let closed = world.closed(world.client);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
+    let closed = pair.closed(pair.client);
     let endings: Vec<_> = closed.iter().map(|summary| summary.ending).collect();
     assert_eq!(endings, [Ending::Abandoned(FlowCode::NoBond)]);
-    world.check_nothing_left();
+    pair.check_nothing_left();
 }
 
 // PROTOCOL BOND-17.
 #[test]
-fn flows_of_a_client_that_begins_anew_wait_for_as_long_as_their_bond() {
-    let mut world = world(limited(RATE, 20 * MS));
-    echo(&mut world, 20_000_000);
-    world.network.run_for(SECOND);
-    world.network.kill_client(world.client, configs(2).0);
-    let incoming = |world: &World| {
-        let target = world.network.dialled(world.server, "echo");
+fn flows_of_a_restarted_client_wait_for_the_lifetime_of_their_bond() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    echo(&mut pair, 20_000_000);
+    pair.network.run_for(SECOND);
+    pair.network.kill_client(pair.client, configs(2).0);
+    let incoming = |pair: &TunnelPair| {
+        let target = pair.network.dialled(pair.server, "echo");
         target.map(|target| target.incoming)
     };
-    world.network.run_for(TTL);
-    assert_eq!(incoming(&world), Some(Incoming::Open));
+    pair.network.run_for(TTL);
+    assert_eq!(incoming(&pair), Some(IncomingState::Open));
     // The server noticed the loss of the client a moment after it happened.
-    world.network.run_for(10 * SECOND);
-    assert_eq!(incoming(&world), Some(Incoming::Reset));
-    world.check_nothing_left();
+    pair.network.run_for(10 * SECOND);
+    assert_eq!(incoming(&pair), Some(IncomingState::Reset));
+    pair.check_nothing_left();
 }
 
 #[test]
@@ -254,67 +252,70 @@ fn a_flow_that_is_opened_on_a_dead_path_asks_again_after_the_idle_time_out() {
     client.transport.idle_timeout = 2 * SECOND;
     client.transport.keep_alive = SECOND / 2;
     server.transport.idle_timeout = 2 * SECOND;
-    let mut world = World::with(Seed::fixed(1), client, server, link.clone(), link);
-    world
-        .network
-        .host(world.server)
-        .serve("echo", Dial::connects(), Script::echo());
-    world.connect();
-    let until = (3 * SECOND + 100 * MS).saturating_sub(world.network.elapsed());
-    world.network.run_for(until);
-    let speaks_late = [Write::Wait(10 * SECOND), Write::Send(1000), Write::Finish];
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, link.clone(), link);
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.connect();
+    let until = (3 * SECOND + 100 * MS).saturating_sub(pair.network.elapsed());
+    pair.network.run_for(until);
+    let speaks_late = [
+        WriteStep::Wait(10 * SECOND),
+        WriteStep::Send(1000),
+        WriteStep::Finish,
+    ];
     let script = Script::echoed(1).write(speaks_late);
-    let app = world.network.open(world.client, "echo", script);
-    finishes(&mut world, app, 1000, 60 * SECOND);
+    let app = pair.network.open(pair.client, "echo", script);
+    finishes(&mut pair, app, 1000, 60 * SECOND);
 }
 
 /// The client's process is stopped while the answer to MOVE arrives and its application reads, so it finds both at
 /// once.
 #[test]
 fn an_answer_to_a_move_that_comes_with_readiness_is_not_taken_for_data() {
-    let mut world = world(limited(RATE, 20 * MS));
+    let mut pair = pair(limited(RATE, 20 * MS));
     let bytes = 4_000_000;
-    let slowly = [Read::Slowly {
+    let slowly = [ReadStep::Slowly {
         bytes: 1_000,
         every: MS,
     }];
     let script = Script::echoed(1)
-        .write([Write::Send(bytes), Write::Finish])
+        .write([WriteStep::Send(bytes), WriteStep::Finish])
         .read(slowly);
-    let app = world.network.open(world.client, "echo", script);
-    world.network.run_for(SECOND);
-    let client = world.client;
+    let app = pair.network.open(pair.client, "echo", script);
+    pair.network.run_for(SECOND);
+    let client = pair.client;
     // MOVE leaves two round trips after the first packet of the new connection.
     for after in 40..48 {
-        world.network.command(client, Engine::reconnect);
-        world.network.run_for(after * MS);
-        world.network.stop(client, 60 * MS);
-        world.network.run_for(200 * MS);
+        pair.network.command(client, Engine::reconnect);
+        pair.network.run_for(after * MS);
+        pair.network.stop(client, 60 * MS);
+        pair.network.run_for(200 * MS);
     }
-    assert_eq!(moves(&mut world)[0], 8);
-    finishes(&mut world, app, bytes, 60 * SECOND);
+    assert_eq!(moves(&mut pair)[0], 8);
+    finishes(&mut pair, app, bytes, 60 * SECOND);
 }
 
 /// A flow that lacks no data does not move: no stream is opened for it, however long its application reads.
 #[test]
 fn a_flow_that_only_has_to_be_delivered_stays_where_it_is() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let slowly = [Read::Slowly {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let slowly = [ReadStep::Slowly {
         bytes: 500,
         every: 20 * MS,
     }];
     let script = Script::echoed(1)
-        .write([Write::Send(100_000), Write::Finish])
+        .write([WriteStep::Send(100_000), WriteStep::Finish])
         .read(slowly);
-    let app = world.network.open(world.client, "echo", script);
-    world.network.run_for(SECOND);
-    world.network.command(world.client, Engine::reconnect);
-    world.network.run_for(SECOND);
-    assert_eq!(moves(&mut world), [0, 0]);
-    let server = world.server;
-    let refused = world.network.host(server).engine().totals().moves_refused;
+    let app = pair.network.open(pair.client, "echo", script);
+    pair.network.run_for(SECOND);
+    pair.network.command(pair.client, Engine::reconnect);
+    pair.network.run_for(SECOND);
+    assert_eq!(moves(&mut pair), [0, 0]);
+    let server = pair.server;
+    let refused = pair.network.host(server).engine().totals().moves_refused;
     assert_eq!(refused, 0);
-    let opened = world.network.host(server).engine().totals().flows_opened;
+    let opened = pair.network.host(server).engine().totals().flows_opened;
     assert_eq!(opened, 1, "no stream was opened in vain");
-    finishes(&mut world, app, 100_000, 60 * SECOND);
+    finishes(&mut pair, app, 100_000, 60 * SECOND);
 }

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use quictun_sim::{Dial, LinkConfig, Network, Script, Seed, Tcp, Traffic, Write, config};
+use quictun_sim::{
+    CrossTraffic, LinkConfig, Network, Script, Seed, SimulatedDial, Tcp, WriteStep, config,
+};
 
-use crate::world::{MS, SECOND, World, limited};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
 
 /// The content of a pcapng file.
 #[derive(Debug, Default)]
-struct File {
+struct CaptureFile {
     interfaces: Vec<String>,
     key_log: String,
-    packets: Vec<Seen>,
+    packets: Vec<CapturedPacket>,
 }
 
 /// One packet of a pcapng file.
 #[derive(Debug)]
-struct Seen {
+struct CapturedPacket {
     interface: usize,
     nanos: u64,
     original: usize,
@@ -48,8 +50,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-fn read(mut bytes: &[u8]) -> File {
-    let mut file = File::default();
+fn read(mut bytes: &[u8]) -> CaptureFile {
+    let mut file = CaptureFile::default();
     assert_eq!((word(bytes, 0), word(bytes, 8)), (0x0a0d_0d0a, 0x1a2b_3c4d));
     while !bytes.is_empty() {
         let total = length(bytes, 4);
@@ -71,7 +73,7 @@ fn read(mut bytes: &[u8]) -> File {
             6 => {
                 let captured = length(body, 12);
                 let options = options(&body[20 + captured.next_multiple_of(4)..]);
-                file.packets.push(Seen {
+                file.packets.push(CapturedPacket {
                     interface: length(body, 0),
                     nanos: (u64::from(word(body, 4)) << 32) + u64::from(word(body, 8)),
                     original: length(body, 16),
@@ -102,8 +104,8 @@ fn lossy() -> LinkConfig {
     }
 }
 
-fn check(file: &File, network: &Network) {
-    let count = |filter: &dyn Fn(&Seen) -> bool| {
+fn check(file: &CaptureFile, network: &Network) {
+    let count = |filter: &dyn Fn(&CapturedPacket) -> bool| {
         let count = file.packets.iter().filter(|seen| filter(seen)).count();
         u64::try_from(count).expect("few packets")
     };
@@ -121,28 +123,28 @@ fn check(file: &File, network: &Network) {
 
 #[test]
 fn a_tunnel_is_recorded_with_its_losses_and_the_keys_to_read_it() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, lossy());
-    world.network.record();
-    let writes = [Write::Send(300_000), Write::Finish];
-    let server = Script::server(1).write([Write::Finish]);
-    let host = world.network.host(world.server);
-    host.serve("sink", Dial::connects(), server);
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, lossy());
+    pair.network.record();
+    let writes = [WriteStep::Send(300_000), WriteStep::Finish];
+    let server = Script::server(1).write([WriteStep::Finish]);
+    let host = pair.network.host(pair.server);
+    host.serve("sink", SimulatedDial::connects(), server);
     let client = Script::client(1).write(writes);
-    world.network.open(world.client, "sink", client);
-    world.network.run_for(10 * SECOND);
-    let file = read(&world.network.pcapng());
-    check(&file, &world.network);
+    pair.network.open(pair.client, "sink", client);
+    pair.network.run_for(10 * SECOND);
+    let file = read(&pair.network.pcapng());
+    check(&file, &pair.network);
     assert_eq!(file.interfaces, ["client -> server", "server -> client"]);
-    let (client, server) = (world.client, world.server);
+    let (client, server) = (pair.client, pair.server);
     for (interface, [from, to]) in [[client, server], [server, client]].into_iter().enumerate() {
         let drops = file.packets.iter().filter(|seen| {
             let dropped = seen.comment.as_deref() == Some("dropped: Random");
             seen.interface == interface && dropped
         });
-        let counted = world.network.counters(from, to).random;
+        let counted = pair.network.counters(from, to).random;
         assert_eq!(u64::try_from(drops.count()), Ok(counted));
     }
-    assert!(world.network.counters(client, server).random > 0);
+    assert!(pair.network.counters(client, server).random > 0);
     for label in [
         "CLIENT_HANDSHAKE_TRAFFIC_SECRET ",
         "SERVER_HANDSHAKE_TRAFFIC_SECRET ",
@@ -160,7 +162,7 @@ fn tcp_is_recorded_as_headers() {
     network.record();
     let (from, to) = (network.add_plain("from"), network.add_plain("to"));
     network.link(from, to, lossy(), lossy());
-    network.add_traffic(from, to, &Traffic::Tcp(Tcp::default()));
+    network.add_traffic(from, to, &CrossTraffic::Tcp(Tcp::default()));
     network.run_for(SECOND);
     let file = read(&network.pcapng());
     check(&file, &network);

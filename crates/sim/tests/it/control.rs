@@ -1,35 +1,34 @@
 //! The control stream: the identity of a client, and the confirmation of received data (PROTOCOL sections 5.4 and 5.6).
 
 use quictun_sim::engine::Event;
-use quictun_sim::{AppId, Dial, HostId, Read, Script, Seed, Write, config};
+use quictun_sim::{AppId, HostId, ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::control::{Frame, Seen};
 use quinn_proto::{Dir, WriteError};
 
 use crate::guests::Guests as _;
-use crate::world::{MS, SECOND, World, request, wire};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, request, wire};
 
 /// Creates a server that asks its clients for their identity, and a client with the right or a wrong secret.
-fn world(known: bool) -> World {
+fn pair(known: bool) -> TunnelPair {
     let mut server = config::server(1);
     server.role.identify = true;
     let mut client = config::client_speaking(config::NATIVE, 1);
     let proof = if known { config::PROOF } else { [0; 32] };
     client.role.servers[0].prover = Some(std::sync::Arc::new(move |_| proof));
-    let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
-    let host = world.network.host(world.server);
-    host.serve("echo", Dial::connects(), Script::echo());
-    world
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    pair
 }
 
-fn stranger(world: &mut World) -> HostId {
-    let bare = world
+fn stranger(pair: &mut TunnelPair) -> HostId {
+    let bare = pair
         .network
-        .add_bare("stranger", config::NATIVE, world.server);
-    world
-        .network
-        .link(bare, world.server, wire(20 * MS), wire(20 * MS));
-    world.network.run_for(SECOND);
-    assert!(world.network.bare(bare).is_connected());
+        .add_bare("stranger", config::NATIVE, pair.server);
+    pair.network
+        .link(bare, pair.server, wire(20 * MS), wire(20 * MS));
+    pair.network.run_for(SECOND);
+    assert!(pair.network.bare(bare).is_connected());
     bare
 }
 
@@ -45,56 +44,56 @@ fn hello(proof: Option<[u8; 32]>) -> Vec<u8> {
     bytes
 }
 
-fn echo(world: &mut World) -> AppId {
-    let script = Script::echoed(1).write([Write::Send(100_000), Write::Finish]);
-    world.network.open(world.client, "echo", script)
+fn echo(pair: &mut TunnelPair) -> AppId {
+    let script = Script::echoed(1).write([WriteStep::Send(100_000), WriteStep::Finish]);
+    pair.network.open(pair.client, "echo", script)
 }
 
 // PROTOCOL AUTH-4.
 #[test]
 fn a_known_client_is_served_in_full_from_its_first_round_trip() {
-    let mut world = world(true);
-    let app = echo(&mut world);
-    world.network.run_for(SECOND);
-    assert!(world.network.outcome(app).is_clean());
-    let (client, server) = (world.client, world.server);
+    let mut pair = pair(true);
+    let app = echo(&mut pair);
+    pair.network.run_for(SECOND);
+    assert!(pair.network.outcome(app).is_clean());
+    let (client, server) = (pair.client, pair.server);
     assert_eq!(
-        world.count(client, |e| matches!(e, Event::Welcome { .. })),
+        pair.count(client, |e| matches!(e, Event::Welcome { .. })),
         1
     );
-    let reports = world.network.host(server).engine().connection_reports();
+    let reports = pair.network.host(server).engine().connection_reports();
     assert!(
         reports[0].admitted && reports[0].receive_window >= 1 << 20,
         "{reports:?}"
     );
-    world.network.run_for(30 * SECOND);
-    assert!(world.network.host(client).engine().is_connected());
+    pair.network.run_for(30 * SECOND);
+    assert!(pair.network.host(client).engine().is_connected());
 }
 
 // PROTOCOL AUTH-4.
 #[test]
 fn a_client_with_a_wrong_secret_learns_it_at_once() {
-    let mut world = world(false);
-    let client = world.client;
-    world.network.run_for(SECOND / 10);
+    let mut pair = pair(false);
+    let client = pair.client;
+    pair.network.run_for(SECOND / 10);
     let refused = |event: &Event| {
         matches!(event, Event::Disconnected { reason, .. }
             if *reason == quictun_sim::engine::LossReason::NotAuthorized)
     };
-    assert_eq!(world.count(client, refused), 1);
+    assert_eq!(pair.count(client, refused), 1);
     assert_eq!(
-        world.count(client, |e| matches!(e, Event::Welcome { .. })),
+        pair.count(client, |e| matches!(e, Event::Welcome { .. })),
         0
     );
-    assert!(!world.network.host(client).engine().is_connected());
+    assert!(!pair.network.host(client).engine().is_connected());
 }
 
 // PROTOCOL AUTH-4: at the limit, and one above.
 #[test]
-fn a_stranger_has_little_and_is_sent_away_after_ten_seconds() {
-    let mut world = world(true);
-    let bare = stranger(&mut world);
-    let connection = world.network.bare(bare).connection();
+fn a_stranger_gets_little_and_is_dismissed_after_ten_seconds() {
+    let mut pair = pair(true);
+    let bare = stranger(&mut pair);
+    let connection = pair.network.bare(bare).connection();
     let streams: Vec<_> = std::iter::from_fn(|| connection.streams().open(Dir::Bi)).collect();
     assert_eq!(streams.len(), 16);
     // An OPEN that announces 4096 bytes and never ends.
@@ -111,24 +110,24 @@ fn a_stranger_has_little_and_is_sent_away_after_ten_seconds() {
         }
     }
     assert_eq!(taken, 64 * 1024);
-    world.network.run_for(8 * SECOND);
-    assert_eq!(world.network.bare(bare).lost(), None);
-    world.network.run_for(2 * SECOND);
-    let lost = world.network.bare(bare).lost().unwrap_or_default();
+    pair.network.run_for(8 * SECOND);
+    assert_eq!(pair.network.bare(bare).lost(), None);
+    pair.network.run_for(2 * SECOND);
+    let lost = pair.network.bare(bare).lost().unwrap_or_default();
     assert!(lost.contains("no identity"), "{lost:?}");
-    let server = world.server;
+    let server = pair.server;
     assert_eq!(
-        world.count(server, |e| matches!(e, Event::Unproven { .. })),
+        pair.count(server, |e| matches!(e, Event::Unproven { .. })),
         1
     );
-    world.check_nothing_left();
+    pair.check_nothing_left();
 }
 
 // PROTOCOL AUTH-4: older clients prove their identity with their first flow.
 #[test]
 fn a_client_without_a_control_stream_may_prove_itself_with_a_flow() {
-    let mut world = world(true);
-    let bare = stranger(&mut world);
+    let mut pair = pair(true);
+    let bare = stranger(&mut pair);
     let open = quictun_wire::open::Open {
         target: "echo".to_owned(),
         proof: Some(config::PROOF),
@@ -136,12 +135,12 @@ fn a_client_without_a_control_stream_may_prove_itself_with_a_flow() {
     };
     let mut bytes = Vec::new();
     open.encode(&mut bytes).expect("a short target");
-    let stream = world.network.bare(bare).open();
-    world.network.bare(bare).write(stream, &bytes);
-    world.network.run_for(30 * SECOND);
-    assert_eq!(world.network.bare(bare).lost(), None);
-    assert_eq!(world.network.bare(bare).read(stream).0, [2, 0], "OPEN_ACK");
-    let streams = world.network.bare(bare).connection().streams();
+    let stream = pair.network.bare(bare).open();
+    pair.network.bare(bare).write(stream, &bytes);
+    pair.network.run_for(30 * SECOND);
+    assert_eq!(pair.network.bare(bare).lost(), None);
+    assert_eq!(pair.network.bare(bare).read(stream).0, [2, 0], "OPEN_ACK");
+    let streams = pair.network.bare(bare).connection().streams();
     let mut streams = streams;
     let granted = std::iter::from_fn(|| streams.open(Dir::Bi)).count();
     assert!(granted > 100, "{granted} streams");
@@ -155,26 +154,26 @@ fn four_strangers_do_not_keep_the_only_client_out() {
     server.role.max_connections = 4;
     let mut client = config::client_speaking(config::NATIVE, 1);
     client.role.servers[0].prover = Some(std::sync::Arc::new(|_| config::PROOF));
-    let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
-    let host = world.network.host(world.server);
-    host.serve("echo", Dial::connects(), Script::echo());
-    let client = world.client;
-    world.connect();
-    world.network.command(client, |engine, now| {
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    let client = pair.client;
+    pair.connect();
+    pair.network.command(client, |engine, now| {
         let id = engine.connection_reports()[0].id;
         engine.close_connection(now, id, quictun_wire::code::CloseCode::Done);
     });
     for _ in 0..6 {
-        let bare = world
+        let bare = pair
             .network
-            .add_bare("stranger", config::NATIVE, world.server);
+            .add_bare("stranger", config::NATIVE, pair.server);
         let link = wire(2 * MS);
-        world.network.link(bare, world.server, link.clone(), link);
+        pair.network.link(bare, pair.server, link.clone(), link);
     }
-    world.network.run_for(SECOND);
-    let app = echo(&mut world);
-    world.network.run_for(SECOND);
-    assert!(world.network.outcome(app).is_clean());
+    pair.network.run_for(SECOND);
+    let app = echo(&mut pair);
+    pair.network.run_for(SECOND);
+    assert!(pair.network.outcome(app).is_clean());
 }
 
 // PROTOCOL CONTROL-2.
@@ -196,109 +195,94 @@ fn frames_out_of_turn_end_the_connection_and_nothing_else() {
     // A control stream that has ended still was the only one: each end costs the server more than the client.
     let anew: fn() -> Vec<Vec<u8>> = || vec![hello(None), Vec::new(), hello(None)];
     for streams in [second, twice, answer, malformed, anew] {
-        let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-        let bare = stranger(&mut world);
+        let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+        let bare = stranger(&mut pair);
         let mut latest = None;
         for bytes in streams() {
             if bytes.is_empty() {
-                let connection = world.network.bare(bare).connection();
+                let connection = pair.network.bare(bare).connection();
                 let ended = latest.map(|stream| connection.send_stream(stream).finish());
                 assert_eq!(ended, Some(Ok(())));
-                world.network.run_for(SECOND);
+                pair.network.run_for(SECOND);
                 continue;
             }
-            let stream = world.network.bare(bare).open();
+            let stream = pair.network.bare(bare).open();
             latest = Some(stream);
-            world.network.bare(bare).write(stream, &bytes);
-            world.network.run_for(SECOND);
+            pair.network.bare(bare).write(stream, &bytes);
+            pair.network.run_for(SECOND);
         }
-        let lost = world.network.bare(bare).lost().unwrap_or_default();
+        let lost = pair.network.bare(bare).lost().unwrap_or_default();
         assert!(lost.contains("control"), "{lost:?}");
-        let client = world.client;
-        assert!(world.network.host(client).engine().is_connected());
-        world.check_nothing_left();
+        let client = pair.client;
+        assert!(pair.network.host(client).engine().is_connected());
+        pair.check_nothing_left();
     }
 }
 
 // PROTOCOL CONTROL-3, CONTROL-6.
 #[test]
 fn a_control_stream_that_ends_leaves_the_flows_alone() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-    let host = world.network.host(world.server);
-    host.serve("echo", Dial::connects(), Script::echo());
-    let bare = stranger(&mut world);
-    let control = world.network.bare(bare).open();
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    let bare = stranger(&mut pair);
+    let control = pair.network.bare(bare).open();
     // A frame of a type that this version does not know, then the end of the stream.
     let bytes = [hello(None), vec![0x21, 2, 7, 7]].concat();
-    world.network.bare(bare).write(control, &bytes);
-    world.network.run_for(SECOND);
-    assert_eq!(
-        world.network.bare(bare).read(control).0,
-        [8, 0],
-        "HELLO_ACK"
-    );
-    let connection = world.network.bare(bare).connection();
+    pair.network.bare(bare).write(control, &bytes);
+    pair.network.run_for(SECOND);
+    assert_eq!(pair.network.bare(bare).read(control).0, [8, 0], "HELLO_ACK");
+    let connection = pair.network.bare(bare).connection();
     connection.send_stream(control).finish().expect("open");
-    let flow = world.network.bare(bare).open();
+    let flow = pair.network.bare(bare).open();
     let bytes = [request(config::NATIVE, "echo"), b"still here".to_vec()].concat();
-    world.network.bare(bare).write(flow, &bytes);
-    world.network.run_for(SECOND);
-    assert_eq!(world.network.bare(bare).lost(), None);
-    let (echoed, _) = world.network.bare(bare).read(flow);
+    pair.network.bare(bare).write(flow, &bytes);
+    pair.network.run_for(SECOND);
+    assert_eq!(pair.network.bare(bare).lost(), None);
+    let (echoed, _) = pair.network.bare(bare).read(flow);
     assert_eq!(echoed, [&[2, 0][..], b"still here"].concat());
 }
 
 // PROTOCOL MEMORY-1: the charge for bytes moves with them to the control stream.
 #[test]
 fn a_hello_in_pieces_is_charged_once() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-    let bare = stranger(&mut world);
-    let control = world.network.bare(bare).open();
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let bare = stranger(&mut pair);
+    let control = pair.network.bare(bare).open();
     // The frame type is in its longest form, so the first bytes do not identify the kind of stream yet.
     for piece in [&[0xc0][..], &[0, 0, 0, 0, 0, 0, 7], &[0]] {
-        world.network.bare(bare).write(control, piece);
-        world.network.run_for(SECOND);
+        pair.network.bare(bare).write(control, piece);
+        pair.network.run_for(SECOND);
     }
-    assert_eq!(
-        world.network.bare(bare).read(control).0,
-        [8, 0],
-        "HELLO_ACK"
-    );
-    let engine = world.network.host(world.server).engine();
-    assert_eq!(engine.residue().received, 0);
+    assert_eq!(pair.network.bare(bare).read(control).0, [8, 0], "HELLO_ACK");
+    let engine = pair.network.host(pair.server).engine();
+    assert_eq!(engine.flow_resources().received, 0);
 }
 
 // PROTOCOL CLOSE-13.
 #[test]
 fn a_drain_waits_until_the_peer_has_everything() {
     for speaks in [true, false] {
-        let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-        let server = world.server;
-        let sends = Script::server(1).write([Write::Send(1000), Write::Finish]);
-        let host = world.network.host(server);
-        host.serve("sends", Dial::connects(), sends);
-        let bare = stranger(&mut world);
-        let control = speaks.then(|| world.network.bare(bare).open());
+        let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+        let server = pair.server;
+        let sends = Script::server(1).write([WriteStep::Send(1000), WriteStep::Finish]);
+        let host = pair.network.host(server);
+        host.serve("sends", SimulatedDial::connects(), sends);
+        let bare = stranger(&mut pair);
+        let control = speaks.then(|| pair.network.bare(bare).open());
         if let Some(control) = control {
-            world.network.bare(bare).write(control, &hello(None));
+            pair.network.bare(bare).write(control, &hello(None));
         }
-        let flow = world.network.bare(bare).open();
+        let flow = pair.network.bare(bare).open();
         let bytes = request(config::NATIVE, "sends");
-        world.network.bare(bare).write(flow, &bytes);
-        let connection = world.network.bare(bare).connection();
+        pair.network.bare(bare).write(flow, &bytes);
+        let connection = pair.network.bare(bare).connection();
         connection.send_stream(flow).finish().expect("open");
-        world.network.run_for(SECOND);
+        pair.network.run_for(SECOND);
         // Both directions have ended and everything is acknowledged.
-        world.network.command(server, |engine, _| engine.drain());
-        assert!(
-            world
-                .network
-                .host(server)
-                .engine()
-                .flow_reports()
-                .is_empty()
-        );
-        let drained = world.network.host(server).engine().is_drained();
+        pair.network.command(server, |engine, _| engine.drain());
+        assert!(pair.network.host(server).engine().flow_reports().is_empty());
+        let drained = pair.network.host(server).engine().is_drained();
         assert_eq!(
             drained, !speaks,
             "an older peer cannot confirm that it has everything"
@@ -309,19 +293,19 @@ fn a_drain_waits_until_the_peer_has_everything() {
             for (flow, next) in [(number + 4, 1001), (number, 1000)] {
                 let mut bytes = Vec::new();
                 Frame::Seen(vec![Seen { flow, next }]).encode(&mut bytes);
-                world.network.bare(bare).write(control, &bytes);
+                pair.network.bare(bare).write(control, &bytes);
             }
-            world.network.run_for(SECOND);
-            assert_eq!(world.network.host(server).engine().unconfirmed(), 1);
+            pair.network.run_for(SECOND);
+            assert_eq!(pair.network.host(server).engine().unconfirmed(), 1);
             let mut bytes = Vec::new();
             let seen = Seen {
                 flow: number,
                 next: 1001,
             };
             Frame::Seen(vec![seen]).encode(&mut bytes);
-            world.network.bare(bare).write(control, &bytes);
-            world.network.run_for(SECOND);
-            assert!(world.network.host(server).engine().is_drained());
+            pair.network.bare(bare).write(control, &bytes);
+            pair.network.run_for(SECOND);
+            assert!(pair.network.host(server).engine().is_drained());
         }
     }
 }
@@ -329,49 +313,48 @@ fn a_drain_waits_until_the_peer_has_everything() {
 // PROTOCOL CONTROL-7.
 #[test]
 fn a_flow_whose_application_does_not_read_rests_and_goes_on() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-    let server = world.server;
-    let host = world.network.host(server);
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let server = pair.server;
+    let host = pair.network.host(server);
     host.serve(
         "bulk",
-        Dial::connects(),
-        Script::server(1).write([Write::Send(20_000_000), Write::Finish]),
+        SimulatedDial::connects(),
+        Script::server(1).write([WriteStep::Send(20_000_000), WriteStep::Finish]),
     );
     let script = Script::client(1)
-        .write([Write::Finish])
-        .read([Read::Bytes(1000), Read::Pause(5 * SECOND)]);
-    let app = world.network.open(world.client, "bulk", script);
-    world.network.run_for(4 * SECOND);
-    let sent = world.network.dialled(server, "bulk").expect("dialled").sent;
+        .write([WriteStep::Finish])
+        .read([ReadStep::Bytes(1000), ReadStep::Pause(5 * SECOND)]);
+    let app = pair.network.open(pair.client, "bulk", script);
+    pair.network.run_for(4 * SECOND);
+    let sent = pair.network.dialled(server, "bulk").expect("dialled").sent;
     assert!(
         sent < 2_000_000,
         "{sent} bytes for an application that reads nothing"
     );
-    world.network.run_for(10 * SECOND);
-    assert!(world.network.outcome(app).is_clean());
-    world.check_nothing_left();
+    pair.network.run_for(10 * SECOND);
+    assert!(pair.network.outcome(app).is_clean());
+    pair.check_nothing_left();
 }
 
 // PROTOCOL MEMORY-1: reading ahead of the application gives the peer no credit.
 #[test]
 fn a_peer_sends_no_more_than_its_window_and_its_share_while_nothing_is_consumed() {
-    let mut world = world(true);
-    let server = world.server;
-    world
-        .network
+    let mut pair = pair(true);
+    let server = pair.server;
+    pair.network
         .host(server)
-        .serve("never", Dial::Never, Script::default());
-    let bare = stranger(&mut world);
-    let flow = world.network.bare(bare).open();
+        .serve("never", SimulatedDial::Never, Script::default());
+    let bare = stranger(&mut pair);
+    let flow = pair.network.bare(bare).open();
     let bytes = request(config::NATIVE, "never");
-    world.network.bare(bare).write(flow, &bytes);
+    pair.network.bare(bare).write(flow, &bytes);
     let mut taken = 0;
     for _ in 0..500 {
-        let connection = world.network.bare(bare).connection();
+        let connection = pair.network.bare(bare).connection();
         while let Ok(bytes) = connection.send_stream(flow).write(&[0; 1000]) {
             taken += bytes;
         }
-        world.network.run_for(10 * MS);
+        pair.network.run_for(10 * MS);
     }
     // The window of a stranger may be granted twice.
     assert!(taken <= 2 * 64 * 1024, "{taken} bytes");

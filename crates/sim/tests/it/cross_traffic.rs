@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quictun_sim::{HostId, LinkConfig, Network, Seed, Tcp, Traffic, TrafficId};
+use quictun_sim::{CrossTraffic, HostId, LinkConfig, Network, Seed, Tcp, TrafficId};
 
-use crate::world::{MS, SECOND, limited};
+use crate::tunnel_pair::{MS, SECOND, limited};
 
 const MBIT: u64 = 1_000_000 / 8;
 
@@ -18,12 +18,12 @@ struct Bottleneck {
 }
 
 impl Bottleneck {
-    fn new(link: &LinkConfig, streams: &[Traffic]) -> Self {
+    fn new(link: &LinkConfig, streams: &[CrossTraffic]) -> Self {
         Self::one_after_the_other(link, streams, Duration::ZERO)
     }
 
     /// Starts the streams one after the other, with `apart` between two of them.
-    fn one_after_the_other(link: &LinkConfig, streams: &[Traffic], apart: Duration) -> Self {
+    fn one_after_the_other(link: &LinkConfig, streams: &[CrossTraffic], apart: Duration) -> Self {
         let mut network = Network::new(Seed::fixed(1));
         let host = |network: &mut Network, side: &str, number: usize| {
             network.add_plain(&format!("{side} {number}"))
@@ -80,18 +80,18 @@ fn lossy(mbit: u64, round_trip: Duration, loss: f64) -> LinkConfig {
     }
 }
 
-fn bulk() -> Traffic {
-    Traffic::Tcp(Tcp::default())
+fn bulk() -> CrossTraffic {
+    CrossTraffic::Tcp(Tcp::default())
 }
 
 #[test]
-fn alone_it_fills_a_link_with_a_queue_of_one_round_trip() {
+fn tcp_alone_fills_a_link_with_a_queue_of_one_round_trip() {
     let link = limited(100 * MBIT, 20 * MS);
-    let mut world = Bottleneck::new(&link, &[bulk()]);
-    world.network.run_for(5 * SECOND);
-    let used = share(world.goodputs(10 * SECOND)[0], 100);
+    let mut pair = Bottleneck::new(&link, &[bulk()]);
+    pair.network.run_for(5 * SECOND);
+    let used = share(pair.goodputs(10 * SECOND)[0], 100);
     assert!((0.95..=1.0).contains(&used), "{used}");
-    let report = world.network.traffic(world.streams[0]);
+    let report = pair.network.traffic(pair.streams[0]);
     assert_eq!(report.timeouts, 0, "{report:?}");
 }
 
@@ -104,12 +104,12 @@ fn response(p: f64, round_trip: Duration) -> f64 {
 }
 
 #[test]
-fn losses_leave_it_what_the_response_functions_say() {
+fn under_loss_tcp_gets_the_rate_of_the_response_functions() {
     for (round_trip, loss) in [(20 * MS, 0.01), (100 * MS, 0.01), (100 * MS, 0.0005)] {
         let link = lossy(1000, round_trip, loss);
-        let mut world = Bottleneck::new(&link, &[bulk()]);
-        world.network.run_for(20 * SECOND);
-        let goodput = world.goodputs(200 * SECOND)[0];
+        let mut pair = Bottleneck::new(&link, &[bulk()]);
+        pair.network.run_for(20 * SECOND);
+        let goodput = pair.goodputs(200 * SECOND)[0];
         let window = goodput * round_trip.as_secs_f64() / 1448.0;
         let expected = response(loss, round_trip);
         assert!(
@@ -120,11 +120,11 @@ fn losses_leave_it_what_the_response_functions_say() {
 }
 
 #[test]
-fn two_share_a_link_within_a_fifth() {
+fn two_tcp_flows_share_a_link_within_a_fifth() {
     let link = limited(20 * MBIT, 20 * MS);
-    let mut world = Bottleneck::one_after_the_other(&link, &[bulk(), bulk()], SECOND);
-    world.network.run_for(19 * SECOND);
-    let goodputs = world.goodputs(60 * SECOND);
+    let mut pair = Bottleneck::one_after_the_other(&link, &[bulk(), bulk()], SECOND);
+    pair.network.run_for(19 * SECOND);
+    let goodputs = pair.goodputs(60 * SECOND);
     let ratio = goodputs[0] / goodputs[1];
     assert!((0.8..1.25).contains(&ratio), "{goodputs:?}");
     assert!(share(goodputs.iter().sum(), 20) > 0.95, "{goodputs:?}");
@@ -132,10 +132,10 @@ fn two_share_a_link_within_a_fifth() {
 
 #[test]
 fn a_constant_stream_takes_its_rate_and_tcp_the_rest() {
-    let streams = [Traffic::Constant(60 * MBIT), bulk()];
-    let mut world = Bottleneck::new(&limited(100 * MBIT, 20 * MS), &streams);
-    world.network.run_for(5 * SECOND);
-    let goodputs = world.goodputs(20 * SECOND);
+    let streams = [CrossTraffic::Constant(60 * MBIT), bulk()];
+    let mut pair = Bottleneck::new(&limited(100 * MBIT, 20 * MS), &streams);
+    pair.network.run_for(5 * SECOND);
+    let goodputs = pair.goodputs(20 * SECOND);
     let constant = share(goodputs[0] * 1448.0 / 1472.0, 100);
     assert!((0.57..=0.601).contains(&constant), "{constant}");
     let tcp = share(goodputs[1], 100);
@@ -143,12 +143,12 @@ fn a_constant_stream_takes_its_rate_and_tcp_the_rest() {
 }
 
 #[test]
-fn transfers_end_whole_whatever_is_lost() {
+fn transfers_complete_regardless_of_loss() {
     let bytes = Some(1_000_000);
-    let streams = [Traffic::Tcp(Tcp { bytes })];
-    let mut world = Bottleneck::new(&lossy(100, 20 * MS, 0.02), &streams);
-    world.network.run_for(8 * SECOND);
-    let report = world.network.traffic(world.streams[0]);
+    let streams = [CrossTraffic::Tcp(Tcp { bytes })];
+    let mut pair = Bottleneck::new(&lossy(100, 20 * MS, 0.02), &streams);
+    pair.network.run_for(8 * SECOND);
+    let report = pair.network.traffic(pair.streams[0]);
     assert_eq!(report.received, 1_000_000_u64.next_multiple_of(1448));
     assert!(report.finished.is_some() && report.retransmitted > 0);
 }
@@ -167,7 +167,7 @@ fn packets_find_their_way_over_several_routers() {
         network.link(pair[0], pair[1], hop.clone(), hop.clone());
     }
     let tcp = Tcp { bytes: Some(1448) };
-    let id = network.add_traffic(from, to, &Traffic::Tcp(tcp));
+    let id = network.add_traffic(from, to, &CrossTraffic::Tcp(tcp));
     let start = network.now();
     network.run_for(SECOND);
     let report = network.traffic(id);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quictun_sim::engine::{EngineConfig, ServerRole};
-use quictun_sim::{Dial, HostId, Script, Seed, Write, config};
+use quictun_sim::{HostId, Script, Seed, SimulatedDial, WriteStep, config};
 
-use crate::world::{MS, SECOND, World, wire};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
 
 const CLIENTS: u64 = 200;
 
@@ -32,34 +32,34 @@ fn two_hundred_clients_behind_one_address_return_within_10_s_of_a_restart() {
         };
         let link = wire(round_trip);
         let first = client(1);
-        let mut world = World::with(Seed::fixed(1), first, server(places), link.clone(), link);
-        let mut clients = vec![world.client];
+        let mut pair = TunnelPair::with(Seed::fixed(1), first, server(places), link.clone(), link);
+        let mut clients = vec![pair.client];
         for number in 2..=CLIENTS {
             let name = format!("client {number}");
-            let (server, neighbour) = (world.server, world.client);
-            let network = &mut world.network;
+            let (server, neighbour) = (pair.server, pair.client);
+            let network = &mut pair.network;
             let id = network.add_client_beside(&name, client(number), server, neighbour);
             network.link(id, server, wire(round_trip), wire(round_trip));
             clients.push(id);
         }
-        let host = world.network.host(world.server);
-        host.serve("echo", Dial::connects(), Script::echo());
-        world.network.run_for(30 * SECOND);
+        let host = pair.network.host(pair.server);
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
+        pair.network.run_for(30 * SECOND);
         for &client in &clients {
-            let connected = world.network.host(client).engine().is_connected();
+            let connected = pair.network.host(client).engine().is_connected();
             assert!(connected, "{places} places: a client is not connected");
         }
-        world.network.kill_server(world.server, server(places));
-        let host = world.network.host(world.server);
-        host.serve("echo", Dial::connects(), Script::echo());
-        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
-        world.network.run_for(10 * SECOND);
+        pair.network.kill_server(pair.server, server(places));
+        let host = pair.network.host(pair.server);
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
+        let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
+        pair.network.run_for(10 * SECOND);
         let mut apps = Vec::new();
         for &client in &clients {
-            apps.push(world.network.open(client, "echo", script.clone()));
+            apps.push(pair.network.open(client, "echo", script.clone()));
         }
-        world.network.run_for(SECOND / 2);
-        let served = |app| world.network.outcome(app).is_clean();
+        pair.network.run_for(SECOND / 2);
+        let served = |app| pair.network.outcome(app).is_clean();
         let served = apps.into_iter().filter(|&app| served(app)).count();
         assert_eq!(served, clients.len(), "{places} places");
     }
@@ -80,35 +80,35 @@ fn slowest_after(outage: Duration) -> (Duration, u64) {
     let mut server = config::server(1);
     server.role.bond_ttl = 600 * SECOND;
     let link = wire(20 * MS);
-    let mut world = World::with(Seed::fixed(1), client(1), server, link.clone(), link);
-    let mut clients = vec![world.client];
+    let mut pair = TunnelPair::with(Seed::fixed(1), client(1), server, link.clone(), link);
+    let mut clients = vec![pair.client];
     for number in 2..=CUT_OFF {
         let name = format!("client {number}");
-        let (server, neighbour) = (world.server, world.client);
-        let network = &mut world.network;
+        let (server, neighbour) = (pair.server, pair.client);
+        let network = &mut pair.network;
         let id = network.add_client_beside(&name, client(number), server, neighbour);
         network.link(id, server, wire(20 * MS), wire(20 * MS));
         clients.push(id);
     }
-    let host = world.network.host(world.server);
-    host.serve("echo", Dial::connects(), Script::echo());
-    world.network.run_for(2 * SECOND);
-    let blocks = [Write::Send(100), Write::Wait(100 * MS)].repeat(2000);
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.network.run_for(2 * SECOND);
+    let blocks = [WriteStep::Send(100), WriteStep::Wait(100 * MS)].repeat(2000);
     let script = Script::echoed(1).write(blocks);
-    let open = |&client: &HostId| world.network.open(client, "echo", script.clone());
+    let open = |&client: &HostId| pair.network.open(client, "echo", script.clone());
     let apps: Vec<_> = clients.iter().map(open).collect();
-    world.network.run_for(SECOND);
+    pair.network.run_for(SECOND);
     for &client in &clients {
-        world.network.black_hole(client, world.server, outage);
-        world.network.black_hole(world.server, client, outage);
+        pair.network.black_hole(client, pair.server, outage);
+        pair.network.black_hole(pair.server, client, outage);
     }
-    world.network.run_for(outage);
-    let before: Vec<_> = apps.iter().map(|&app| world.received(app)).collect();
-    let took = world.network.run_until(15 * SECOND, |network| {
+    pair.network.run_for(outage);
+    let before: Vec<_> = apps.iter().map(|&app| pair.received(app)).collect();
+    let took = pair.network.run_until(15 * SECOND, |network| {
         let mut all = apps.iter().zip(&before);
         all.all(|(&app, &before)| network.outcome(app).received > before)
     });
-    let begun = world.network.host(world.server).engine().totals();
+    let begun = pair.network.host(pair.server).engine().totals();
     (took, begun.connections_opened - CUT_OFF)
 }
 

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 
 use quictun_sim::engine::{Account, Engine};
 use quictun_sim::{
-    Detail, Dial, LinkConfig, Network, Read, Reorder, Script, Seed, Tcp, Traffic, Write, config,
+    CrossTraffic, LinkConfig, Network, ReadStep, Reorder, Script, Seed, SimulatedDial, Tcp,
+    TranscriptDetail, WriteStep, config,
 };
 
 use crate::guests::{Guests as _, OriginalOptions};
-use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
+use crate::tunnel_pair::{MS, PROTOCOLS, SECOND, TunnelPair, limited};
 
 fn rough() -> LinkConfig {
     LinkConfig {
@@ -29,26 +30,26 @@ fn rough() -> LinkConfig {
 }
 
 fn transcript(seed: u64, protocols: &[&[u8]]) -> String {
-    let mut world = World::new(Seed::fixed(seed), protocols, rough());
-    world.network.set_detail(Detail::Datagrams);
+    let mut pair = TunnelPair::new(Seed::fixed(seed), protocols, rough());
+    pair.network.set_detail(TranscriptDetail::Datagrams);
     for number in 0..5u64 {
         let token = format!("flow {number}");
-        let writes = [Write::Send(100_000), Write::Finish];
+        let writes = [WriteStep::Send(100_000), WriteStep::Finish];
         let server = Script::server(number).write(writes);
-        world
-            .network
-            .host(world.server)
-            .serve(&token, Dial::Connects { after: 5 * MS }, server);
-        world
-            .network
-            .open(world.client, &token, Script::client(number).write(writes));
-        world.network.run_for(100 * MS);
+        pair.network.host(pair.server).serve(
+            &token,
+            SimulatedDial::Connects { after: 5 * MS },
+            server,
+        );
+        pair.network
+            .open(pair.client, &token, Script::client(number).write(writes));
+        pair.network.run_for(100 * MS);
     }
-    world.network.run_for(20 * SECOND);
-    let client = world.client;
-    world.network.command(client, Engine::close);
-    world.network.run_for(SECOND);
-    world.network.transcript().to_string()
+    pair.network.run_for(20 * SECOND);
+    let client = pair.client;
+    pair.network.command(client, Engine::close);
+    pair.network.run_for(SECOND);
+    pair.network.transcript().to_string()
 }
 
 #[test]
@@ -75,18 +76,18 @@ fn a_run_with_stalled_downloads_repeats_itself_wherever_its_memory_is() {
         let mut client = config::client_speaking(config::NATIVE, 7);
         client.transport.account = Account::new(64 << 20);
         let server = config::server(7);
-        let mut world = World::with(Seed::fixed(7), client, server, link.clone(), link);
-        world.network.set_detail(Detail::Datagrams);
-        let host = world.network.host(world.server);
-        let pour = Script::server(2).write([Write::Send(u64::MAX / 4)]);
-        host.serve("pour", Dial::connects(), pour);
+        let mut pair = TunnelPair::with(Seed::fixed(7), client, server, link.clone(), link);
+        pair.network.set_detail(TranscriptDetail::Datagrams);
+        let host = pair.network.host(pair.server);
+        let pour = Script::server(2).write([WriteStep::Send(u64::MAX / 4)]);
+        host.serve("pour", SimulatedDial::connects(), pour);
         for _ in 0..20 {
-            let stalled = Script::client(2).read([Read::Pause(1000 * SECOND)]);
-            world.network.open(world.client, "pour", stalled);
+            let stalled = Script::client(2).read([ReadStep::Pause(1000 * SECOND)]);
+            pair.network.open(pair.client, "pour", stalled);
         }
-        world.network.open(world.client, "pour", Script::client(2));
-        world.network.run_for(SECOND / 10);
-        digest(&world.network.transcript().to_string())
+        pair.network.open(pair.client, "pour", Script::client(2));
+        pair.network.run_for(SECOND / 10);
+        digest(&pair.network.transcript().to_string())
     };
     let first = run();
     // With these blocks in place, the allocations of the next run have other addresses.
@@ -99,17 +100,17 @@ fn a_run_with_stalled_downloads_repeats_itself_wherever_its_memory_is() {
 fn a_run_against_the_original_repeats_itself() {
     let run = || {
         let mut network = Network::new(Seed::fixed(1));
-        network.set_detail(Detail::Datagrams);
+        network.set_detail(TranscriptDetail::Datagrams);
         let original = network.add_original("original", OriginalOptions::default());
         let client = network.add_client("client", config::client(1), original);
         network.link(client, original, rough(), rough());
         network
             .original(original)
-            .serve("tcp:echo", Dial::connects());
+            .serve("tcp:echo", SimulatedDial::connects());
         let script = Script::echoed(1).write([
-            Write::Send(200_000),
-            Write::Received(200_000),
-            Write::Finish,
+            WriteStep::Send(200_000),
+            WriteStep::Received(200_000),
+            WriteStep::Finish,
         ]);
         network.open(client, "tcp:echo", script);
         network.run_for(20 * SECOND);
@@ -120,22 +121,21 @@ fn a_run_against_the_original_repeats_itself() {
 
 /// Returns the transcript of a run that is short enough for a person to follow.
 fn short() -> String {
-    let mut world = World::new(Seed::fixed(5), config::NATIVE, rough());
-    world.network.set_detail(Detail::Datagrams);
-    let writes = [Write::Send(5_000), Write::Finish];
+    let mut pair = TunnelPair::new(Seed::fixed(5), config::NATIVE, rough());
+    pair.network.set_detail(TranscriptDetail::Datagrams);
+    let writes = [WriteStep::Send(5_000), WriteStep::Finish];
     let server = Script::server(1).write(writes);
-    let dial = Dial::Connects { after: 5 * MS };
-    let host = world.network.host(world.server);
+    let dial = SimulatedDial::Connects { after: 5 * MS };
+    let host = pair.network.host(pair.server);
     host.serve("both ways", dial, server);
     let script = Script::client(1).write(writes);
-    let app = world.network.open(world.client, "both ways", script);
-    world
-        .network
+    let app = pair.network.open(pair.client, "both ways", script);
+    pair.network
         .run_until(20 * SECOND, |network| network.outcome(app).is_over());
-    let client = world.client;
-    world.network.command(client, Engine::close);
-    world.network.run_for(SECOND);
-    world.network.transcript().to_string()
+    let client = pair.client;
+    pair.network.command(client, Engine::close);
+    pair.network.run_for(SECOND);
+    pair.network.transcript().to_string()
 }
 
 /// Returns the transcript of a tunnel that shares a bottleneck with TCP and a constant stream.
@@ -146,13 +146,15 @@ fn shared() -> String {
     let [from, to] = ["from", "to"].map(|name| network.add_plain(name));
     let link = limited(2_500_000, 20 * MS);
     network.dumbbell(&[client, from], &[server, to], link.clone(), link, MS);
-    network.add_traffic(from, to, &Traffic::Tcp(Tcp::default()));
-    network.add_traffic(to, from, &Traffic::Constant(500_000));
+    network.add_traffic(from, to, &CrossTraffic::Tcp(Tcp::default()));
+    network.add_traffic(to, from, &CrossTraffic::Constant(500_000));
     let sink = Script::server(1);
-    network.host(server).serve("sink", Dial::connects(), sink);
-    let script = Script::client(1).write([Write::Send(2_000_000), Write::Finish]);
+    network
+        .host(server)
+        .serve("sink", SimulatedDial::connects(), sink);
+    let script = Script::client(1).write([WriteStep::Send(2_000_000), WriteStep::Finish]);
     network.open(client, "sink", script);
-    network.set_detail(Detail::Datagrams);
+    network.set_detail(TranscriptDetail::Datagrams);
     network.run_for(5 * SECOND);
     network.transcript().to_string()
 }

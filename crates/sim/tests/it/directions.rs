@@ -1,9 +1,9 @@
 //! A connection that has carried data in one direction is as fast in the other direction.
 
 use quictun_sim::engine::Account;
-use quictun_sim::{Dial, Read, Script, Seed, Write, config};
+use quictun_sim::{ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
 
-use crate::world::{MS, SECOND, World, limited};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
 
 const RATE: u64 = 75_000_000;
 
@@ -13,20 +13,23 @@ const LEAST: u64 = 80;
 #[test]
 fn a_download_after_an_upload_fills_the_link() {
     for (number, abort) in [(1, false), (2, true)] {
-        let mut world = world(number);
-        let mut up = vec![Write::Wait(SECOND), Write::Send(150_000_000)];
-        up.push(if abort { Write::Abort } else { Write::Finish });
-        let sink = Script::server(1).write([Write::ReceivedEnd, Write::Finish]);
-        let host = world.network.host(world.server);
-        host.serve("sink", Dial::connects(), sink);
-        let pour = Script::server(2).write([Write::Send(u64::MAX / 4)]);
-        host.serve("pour", Dial::connects(), pour);
-        world
-            .network
-            .open(world.client, "sink", Script::client(1).write(up));
-        world.network.run_for(5 * SECOND);
-        let app = world.network.open(world.client, "pour", Script::client(2));
-        let share = share(&mut world, |world| world.network.outcome(app).received);
+        let mut pair = pair(number);
+        let mut up = vec![WriteStep::Wait(SECOND), WriteStep::Send(150_000_000)];
+        up.push(if abort {
+            WriteStep::Abort
+        } else {
+            WriteStep::Finish
+        });
+        let sink = Script::server(1).write([WriteStep::ReceivedEnd, WriteStep::Finish]);
+        let host = pair.network.host(pair.server);
+        host.serve("sink", SimulatedDial::connects(), sink);
+        let pour = Script::server(2).write([WriteStep::Send(u64::MAX / 4)]);
+        host.serve("pour", SimulatedDial::connects(), pour);
+        pair.network
+            .open(pair.client, "sink", Script::client(1).write(up));
+        pair.network.run_for(5 * SECOND);
+        let app = pair.network.open(pair.client, "pour", Script::client(2));
+        let share = share(&mut pair, |pair| pair.network.outcome(app).received);
         assert!(share >= LEAST, "abort {abort}: {share} % of the link");
     }
 }
@@ -34,20 +37,20 @@ fn a_download_after_an_upload_fills_the_link() {
 #[test]
 fn an_upload_beside_stalled_downloads_fills_the_link() {
     for flows in [1, 1000] {
-        let mut world = world(3);
-        let host = world.network.host(world.server);
-        let pour = Script::server(2).write([Write::Send(u64::MAX / 4)]);
-        host.serve("pour", Dial::connects(), pour);
-        host.serve("sink", Dial::connects(), Script::server(1));
+        let mut pair = pair(3);
+        let host = pair.network.host(pair.server);
+        let pour = Script::server(2).write([WriteStep::Send(u64::MAX / 4)]);
+        host.serve("pour", SimulatedDial::connects(), pour);
+        host.serve("sink", SimulatedDial::connects(), Script::server(1));
         for _ in 0..flows {
-            let stalled = Script::client(2).read([Read::Pause(1000 * SECOND)]);
-            world.network.open(world.client, "pour", stalled);
+            let stalled = Script::client(2).read([ReadStep::Pause(1000 * SECOND)]);
+            pair.network.open(pair.client, "pour", stalled);
         }
-        world.network.run_for(5 * SECOND);
-        let script = Script::client(1).write([Write::Send(u64::MAX / 4)]);
-        world.network.open(world.client, "sink", script);
-        let share = share(&mut world, |world| {
-            let sink = world.network.dialled(world.server, "sink");
+        pair.network.run_for(5 * SECOND);
+        let script = Script::client(1).write([WriteStep::Send(u64::MAX / 4)]);
+        pair.network.open(pair.client, "sink", script);
+        let share = share(&mut pair, |pair| {
+            let sink = pair.network.dialled(pair.server, "sink");
             sink.map_or(0, |sink| sink.received)
         });
         assert!(share >= LEAST, "{flows} stalled: {share} % of the link");
@@ -71,41 +74,41 @@ fn a_download_beside_stalled_downloads_fills_a_fast_link() {
         let mut client = config::client_speaking(config::NATIVE, 4);
         client.transport.account = Account::new(budget);
         let server = config::server(4);
-        let mut world = World::with(Seed::fixed(4), client, server, link.clone(), link);
-        world.connect();
-        let host = world.network.host(world.server);
-        let pour = Script::server(2).write([Write::Send(u64::MAX / 4)]);
-        host.serve("pour", Dial::connects(), pour);
+        let mut pair = TunnelPair::with(Seed::fixed(4), client, server, link.clone(), link);
+        pair.connect();
+        let host = pair.network.host(pair.server);
+        let pour = Script::server(2).write([WriteStep::Send(u64::MAX / 4)]);
+        host.serve("pour", SimulatedDial::connects(), pour);
         for _ in 0..flows {
-            let stalled = Script::client(2).read([Read::Pause(1000 * SECOND)]);
-            world.network.open(world.client, "pour", stalled);
+            let stalled = Script::client(2).read([ReadStep::Pause(1000 * SECOND)]);
+            pair.network.open(pair.client, "pour", stalled);
         }
-        world.network.run_for(SECOND / 2);
+        pair.network.run_for(SECOND / 2);
         let script = Script::client(2);
-        let app = world.network.open(world.client, "pour", script);
-        world.network.run_for(SECOND / 10);
-        let before = world.network.outcome(app).received;
-        world.network.run_for(SECOND / 10);
-        let received = world.network.outcome(app).received - before;
+        let app = pair.network.open(pair.client, "pour", script);
+        pair.network.run_for(SECOND / 10);
+        let before = pair.network.outcome(app).received;
+        pair.network.run_for(SECOND / 10);
+        let received = pair.network.outcome(app).received - before;
         let share = received * 10 * 100 / rate;
         let case = format!("{budget} bytes of memory, {flows} stalled");
         assert!(share >= least, "{case}: {share} % of the link");
-        assert_eq!(world.closed(world.client).len(), 0, "{case}: a flow ended");
+        assert_eq!(pair.closed(pair.client).len(), 0, "{case}: a flow ended");
     }
 }
 
-fn world(number: u64) -> World {
+fn pair(number: u64) -> TunnelPair {
     let seed = Seed::fixed(number);
     let link = limited(RATE, 20 * MS);
-    let mut world = World::new(seed, config::NATIVE, link);
-    world.connect();
-    world
+    let mut pair = TunnelPair::new(seed, config::NATIVE, link);
+    pair.connect();
+    pair
 }
 
 /// Returns the growth of `received` over a second that begins in one second, as a share of the link in percent.
-fn share(world: &mut World, received: impl Fn(&World) -> u64) -> u64 {
-    world.network.run_for(SECOND);
-    let before = received(world);
-    world.network.run_for(SECOND);
-    (received(world) - before) * 100 / RATE
+fn share(pair: &mut TunnelPair, received: impl Fn(&TunnelPair) -> u64) -> u64 {
+    pair.network.run_for(SECOND);
+    let before = received(pair);
+    pair.network.run_for(SECOND);
+    (received(pair) - before) * 100 / RATE
 }

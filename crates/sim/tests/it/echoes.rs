@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use quictun_sim::{Dial, Script, Seed, Write, config};
+use quictun_sim::{Script, Seed, SimulatedDial, WriteStep, config};
 
-use crate::world::{MS, SECOND, World, wire};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
 
 const ECHOES: usize = 1000;
 const BYTES: u64 = 1000;
 
 /// The times of all echoes of all runs. Within a run, each echo begins after the previous one.
-struct Echoes {
+struct EchoStatistics {
     runs: u32,
     times: Vec<Duration>,
     /// Datagrams that the client sent, and the number of them that were repeats.
@@ -18,7 +18,7 @@ struct Echoes {
     repeated: u64,
 }
 
-impl Echoes {
+impl EchoStatistics {
     /// Returns the mean total time of a run.
     fn total(&self) -> Duration {
         self.times.iter().sum::<Duration>() / self.runs
@@ -32,29 +32,32 @@ impl Echoes {
 }
 
 /// Measures echoes one after the other: the client sends a request, waits for its echo, and sends the next request.
-fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> Echoes {
+fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> EchoStatistics {
     let mut link = wire(round_trip);
     link.loss = loss;
-    let mut all = Echoes {
+    let mut all = EchoStatistics {
         runs: 0,
         times: Vec::new(),
         sent: 0,
         repeated: 0,
     };
     for seed in seeds {
-        let mut world = World::new(Seed::fixed(seed), config::NATIVE, link.clone());
-        world.connect();
-        let (client, server) = (world.client, world.server);
-        let host = world.network.host(server);
-        host.serve("echo", Dial::connects(), Script::echo());
+        let mut pair = TunnelPair::new(Seed::fixed(seed), config::NATIVE, link.clone());
+        pair.connect();
+        let (client, server) = (pair.client, pair.server);
+        let host = pair.network.host(server);
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
         let mut writes = Vec::new();
         for number in 0..=ECHOES as u64 {
-            writes.extend([Write::Send(BYTES), Write::Received((number + 1) * BYTES)]);
+            writes.extend([
+                WriteStep::Send(BYTES),
+                WriteStep::Received((number + 1) * BYTES),
+            ]);
         }
         let script = Script::echoed(1).write(writes);
-        let app = world.network.open(client, "echo", script);
+        let app = pair.network.open(client, "echo", script);
         for number in 0..=ECHOES as u64 {
-            let took = world.network.run_until(10 * SECOND, |network| {
+            let took = pair.network.run_until(10 * SECOND, |network| {
                 network.outcome(app).received >= (number + 1) * BYTES
             });
             // The first echo includes the opening of the flow.
@@ -62,7 +65,7 @@ fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> Echoe
                 all.times.push(took);
             }
         }
-        let report = world.network.host(client).engine().connection_reports();
+        let report = pair.network.host(client).engine().connection_reports();
         all.sent += report[0].datagrams_sent;
         all.repeated += report[0].datagrams_repeated;
         all.runs += 1;
@@ -94,7 +97,7 @@ fn a_lost_packet_costs_little_more_than_a_round_trip() {
 }
 
 #[test]
-fn where_little_is_lost_little_is_sent_twice() {
+fn with_little_loss_little_is_sent_twice() {
     assert_eq!(echoes(25 * MS, 0.0, 1..2).repeated, 0);
     let rare = echoes(25 * MS, 0.000_5, 1..9);
     assert!(

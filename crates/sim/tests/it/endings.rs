@@ -4,50 +4,52 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{Ending, Engine};
-use quictun_sim::{HostId, Incoming, LinkConfig, Outcome, Outgoing, Random, Seed, Write, config};
+use quictun_sim::{
+    AppOutcome, HostId, IncomingState, LinkConfig, OutgoingState, Random, Seed, WriteStep, config,
+};
 
-use crate::oracle::{Flow, check_direction, random_flows, random_link};
-use crate::world::{MS, SECOND, World};
+use crate::oracle::{ScriptedFlow, check_direction, random_flows, random_link};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair};
 
 /// Maximum duration of a run in virtual time.
 const RUN_MAX: Duration = Duration::from_mins(20);
 
 /// Interval between two checks whether a drain is complete.
-const LOOK: Duration = Duration::from_millis(50);
+const DRAIN_CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// Deadline of a drain that has enough time to complete.
-const PATIENT: Duration = Duration::from_mins(15);
+const LONG_DRAIN: Duration = Duration::from_mins(15);
 
 /// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+pub(crate) enum EndHost {
     Client,
     Server,
 }
 
 /// An event that disturbs a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum Disturbance {
     /// A process is asked to drain within this time.
-    Drain(Side, Duration),
+    Drain(EndHost, Duration),
     /// A process closes all its connections at once.
-    Close(Side),
+    Close(EndHost),
     /// A process dies, and the next one takes its place.
-    Death(Side),
+    Death(EndHost),
     /// A host is stopped for this long.
-    Stall(Side, Duration),
+    Stall(EndHost, Duration),
     /// The link delivers nothing for this long.
     Outage(Duration),
 }
 
 /// A run in progress.
-struct Run {
-    world: World,
-    flows: Vec<Flow>,
+struct EndingRun {
+    pair: TunnelPair,
+    flows: Vec<ScriptedFlow>,
     /// Drains in progress, with their deadlines.
-    drains: Vec<(Side, Duration)>,
+    drains: Vec<(EndHost, Duration)>,
     /// Sides whose drain has completed.
-    drained: Vec<Side>,
+    drained: Vec<EndHost>,
     /// Set by an event that voids all promises except one: an abort never looks like a FIN.
     broken: bool,
     links: [LinkConfig; 2],
@@ -83,8 +85,8 @@ fn run(seed: Seed) -> u64 {
     let mut random = seed.random(300);
     let flows = random_flows(&mut random);
     let links = [random_link(&mut random), random_link(&mut random)];
-    let mut run = Run {
-        world: random_world(seed, &mut random, &links),
+    let mut run = EndingRun {
+        pair: random_world(seed, &mut random, &links),
         flows,
         drains: Vec::new(),
         drained: Vec::new(),
@@ -93,13 +95,13 @@ fn run(seed: Seed) -> u64 {
         outage_until: None,
     };
     for flow in &run.flows {
-        let host = run.world.network.host(run.world.server);
+        let host = run.pair.network.host(run.pair.server);
         host.serve(&flow.token, flow.dial, flow.server.clone());
     }
-    let mut blows = random_blows(&mut random);
+    let mut disturbances = random_disturbances(&mut random);
     let mut opened = 0;
     loop {
-        let elapsed = run.world.network.elapsed();
+        let elapsed = run.pair.network.elapsed();
         while run
             .flows
             .get(opened)
@@ -108,92 +110,92 @@ fn run(seed: Seed) -> u64 {
             run.open(opened);
             opened += 1;
         }
-        while blows.first().is_some_and(|&(at, _)| at <= elapsed) {
-            let (_, blow) = blows.remove(0);
-            run.strike(blow, &mut random);
+        while disturbances.first().is_some_and(|&(at, _)| at <= elapsed) {
+            let (_, disturbance) = disturbances.remove(0);
+            run.disturb(disturbance, &mut random);
         }
         run.go_on();
-        if opened == run.flows.len() && blows.is_empty() && run.is_over() {
+        if opened == run.flows.len() && disturbances.is_empty() && run.is_over() {
             break;
         }
         assert!(elapsed < RUN_MAX, "flows are left: {:?}", run.left());
-        run.world.network.run_for(LOOK);
+        run.pair.network.run_for(DRAIN_CHECK_EVERY);
     }
     run.check()
 }
 
-impl Run {
+impl EndingRun {
     fn open(&mut self, index: usize) {
         let flow = &mut self.flows[index];
-        let network = &mut self.world.network;
-        flow.app = Some(network.open(self.world.client, &flow.token, flow.client.clone()));
+        let network = &mut self.pair.network;
+        flow.app = Some(network.open(self.pair.client, &flow.token, flow.client.clone()));
     }
 
-    fn host(&self, side: Side) -> HostId {
+    fn host(&self, side: EndHost) -> HostId {
         match side {
-            Side::Client => self.world.client,
-            Side::Server => self.world.server,
+            EndHost::Client => self.pair.client,
+            EndHost::Server => self.pair.server,
         }
     }
 
-    fn strike(&mut self, blow: Blow, random: &mut Random) {
-        let elapsed = self.world.network.elapsed();
-        match blow {
-            Blow::Drain(side, patience) => {
+    fn disturb(&mut self, disturbance: Disturbance, random: &mut Random) {
+        let elapsed = self.pair.network.elapsed();
+        match disturbance {
+            Disturbance::Drain(side, patience) => {
                 let host = self.host(side);
-                self.world.network.command(host, |engine, _| engine.drain());
+                self.pair.network.command(host, |engine, _| engine.drain());
                 self.drains.push((side, elapsed + patience));
             }
-            Blow::Close(side) => self.close(side),
-            Blow::Death(side) => {
+            Disturbance::Close(side) => self.close(side),
+            Disturbance::Death(side) => {
                 self.broken = true;
                 let seed = random.any();
-                let network = &mut self.world.network;
+                let network = &mut self.pair.network;
                 match side {
-                    Side::Client => network.kill_client(self.world.client, config::client(seed)),
-                    Side::Server => network.kill_server(self.world.server, config::server(seed)),
+                    EndHost::Client => network.kill_client(self.pair.client, config::client(seed)),
+                    EndHost::Server => network.kill_server(self.pair.server, config::server(seed)),
                 }
                 // In reality a process that was asked to drain is not restarted, but that makes no difference here.
                 self.drains.retain(|&(drains, _)| drains != side);
             }
-            Blow::Stall(side, time) => {
+            Disturbance::Stall(side, time) => {
                 let host = self.host(side);
-                self.world.network.stop(host, time);
+                self.pair.network.stop(host, time);
             }
-            Blow::Outage(time) => {
+            Disturbance::Outage(time) => {
                 self.outage_until = self.outage_until.max(Some(elapsed + time));
                 self.set_loss(|_| 1.0);
             }
         }
     }
 
-    fn close(&mut self, side: Side) {
+    fn close(&mut self, side: EndHost) {
         self.broken = true;
         let host = self.host(side);
-        self.world.network.command(host, Engine::close);
+        self.pair.network.command(host, Engine::close);
     }
 
     fn set_loss(&mut self, loss: impl Fn(&LinkConfig) -> f64) {
-        let (client, server) = (self.world.client, self.world.server);
+        let (client, server) = (self.pair.client, self.pair.server);
         for (index, (from, to)) in [(client, server), (server, client)].into_iter().enumerate() {
             let share = loss(&self.links[index]);
-            let network = &mut self.world.network;
+            let network = &mut self.pair.network;
             network.set_link(from, to, |link| link.loss = share);
         }
     }
 
     /// Ends outages that are over, and drains that are complete or late.
     fn go_on(&mut self) {
-        let elapsed = self.world.network.elapsed();
+        let elapsed = self.pair.network.elapsed();
         if self.outage_until.is_some_and(|until| until <= elapsed) {
             self.outage_until = None;
             self.set_loss(|link| link.loss);
         }
         for (side, until) in std::mem::take(&mut self.drains) {
             let host = self.host(side);
-            if self.world.network.host(host).engine().is_drained() {
+            if self.pair.network.host(host).engine().is_drained() {
                 self.drained.push(side);
-                self.world.network.command(host, Engine::close);
+                self.pair.network.command(host, Engine::close);
             } else if until <= elapsed {
                 self.close(side);
             } else {
@@ -202,8 +204,8 @@ impl Run {
         }
     }
 
-    fn outcomes<'a>(&'a mut self, flow: &'a Flow) -> Vec<Outcome> {
-        let host = self.world.network.host(self.world.server);
+    fn outcomes<'a>(&'a mut self, flow: &'a ScriptedFlow) -> Vec<AppOutcome> {
+        let host = self.pair.network.host(self.pair.server);
         host.apps_of(&flow.token)
             .map(|app| app.outcome().clone())
             .collect()
@@ -213,8 +215,8 @@ impl Run {
         let flows = std::mem::take(&mut self.flows);
         let mut left = Vec::new();
         for flow in &flows {
-            let client = flow.app.map(|app| self.world.network.outcome(app).clone());
-            let open = |outcome: &Outcome| outcome.over.is_none();
+            let client = flow.app.map(|app| self.pair.network.outcome(app).clone());
+            let open = |outcome: &AppOutcome| outcome.over.is_none();
             let servers = self.outcomes(flow);
             if client.as_ref().is_none_or(open) || servers.iter().any(open) {
                 left.push(format!("{}: {client:?} {servers:?}", flow.token));
@@ -232,13 +234,13 @@ impl Run {
     fn check(mut self) -> u64 {
         // A flow waits half a minute for a connection. A connection whose last packets were lost waits for its idle
         // timeout.
-        self.world.network.run_for(120 * SECOND);
-        self.world.check_nothing_left();
+        self.pair.network.run_for(120 * SECOND);
+        self.pair.check_nothing_left();
         let flows = std::mem::take(&mut self.flows);
         let sides = std::mem::take(&mut self.drained);
         let mut finished = Vec::new();
         for side in sides {
-            let summaries = self.world.closed(self.host(side));
+            let summaries = self.pair.closed(self.host(side));
             let ended = summaries
                 .into_iter()
                 .filter(|summary| summary.ending == Ending::Finished);
@@ -246,16 +248,12 @@ impl Run {
         }
         let mut promises = 0;
         for flow in &flows {
-            let client = self
-                .world
-                .network
-                .outcome(flow.app.expect("opened"))
-                .clone();
+            let client = self.pair.network.outcome(flow.app.expect("opened")).clone();
             let servers = self.outcomes(flow);
             check_flow(flow, &client, &servers);
             if !self.broken && !flow.is_cut() && finished.contains(&flow.token) {
                 promises += 1;
-                let whole = servers.iter().any(Outcome::is_clean);
+                let whole = servers.iter().any(AppOutcome::is_clean);
                 assert!(
                     client.is_clean() && whole,
                     "{}: {client:?} {servers:?}",
@@ -268,12 +266,12 @@ impl Run {
 }
 
 /// Checks that a FIN means that all data has arrived, and that data was delivered once.
-fn check_flow(flow: &Flow, client: &Outcome, servers: &[Outcome]) {
+fn check_flow(flow: &ScriptedFlow, client: &AppOutcome, servers: &[AppOutcome]) {
     let context = || format!("{}: {client:?} {servers:?}", flow.token);
     let carriers = servers.iter().filter(|server| server.received > 0);
     assert!(carriers.count() <= 1, "bytes arrived twice: {}", context());
     let Some(last) = servers.last() else {
-        assert_ne!(client.incoming, Incoming::Fin, "{}", context());
+        assert_ne!(client.incoming, IncomingState::Fin, "{}", context());
         assert_eq!(client.received, 0);
         return;
     };
@@ -285,16 +283,16 @@ fn check_flow(flow: &Flow, client: &Outcome, servers: &[Outcome]) {
     // If there were several targets, the last one answers.
     check_direction(flow, "to the client", last, client, &flow.server);
     for other in servers {
-        let cut = other.incoming != Incoming::Fin || other.received == client.sent;
+        let cut = other.incoming != IncomingState::Fin || other.received == client.sent;
         assert!(cut, "an abort looks like a FIN: {}", context());
     }
-    let aborts = flow.client.write.contains(&Write::Abort);
-    if client.outgoing == Outgoing::Reset && !aborts {
-        assert_ne!(server.incoming, Incoming::Fin, "{}", context());
+    let aborts = flow.client.write.contains(&WriteStep::Abort);
+    if client.outgoing == OutgoingState::Reset && !aborts {
+        assert_ne!(server.incoming, IncomingState::Fin, "{}", context());
     }
 }
 
-fn random_world(seed: Seed, random: &mut Random, links: &[LinkConfig; 2]) -> World {
+fn random_world(seed: Seed, random: &mut Random, links: &[LinkConfig; 2]) -> TunnelPair {
     let protocols = random.pick(&[config::NATIVE, config::NATIVE, config::COMPAT]);
     let mut client = config::client_speaking(protocols, seed.value());
     let mut server = config::server(seed.value());
@@ -305,23 +303,23 @@ fn random_world(seed: Seed, random: &mut Random, links: &[LinkConfig; 2]) -> Wor
     client.role.connections = usize::try_from(random.pick(&[1, 1, 3])).expect("small");
     server.role.always_retry = random.chance(1, 4);
     let [up, down] = links.clone();
-    World::with(seed, client, server, up, down)
+    TunnelPair::with(seed, client, server, up, down)
 }
 
-fn random_blows(random: &mut Random) -> Vec<(Duration, Blow)> {
-    let mut blows = Vec::new();
+fn random_disturbances(random: &mut Random) -> Vec<(Duration, Disturbance)> {
+    let mut disturbances = Vec::new();
     for _ in 0..random.within(1, 4) {
-        let side = random.pick(&[Side::Client, Side::Server]);
-        let blow = match random.within(0, 10) {
-            0..=3 => Blow::Drain(side, PATIENT),
-            4 => Blow::Drain(side, random.time(MS, 5 * SECOND)),
-            5 => Blow::Close(side),
-            6 => Blow::Death(side),
-            7 | 8 => Blow::Stall(side, random.time(MS, 20 * SECOND)),
-            _ => Blow::Outage(random.time(MS, 20 * SECOND)),
+        let side = random.pick(&[EndHost::Client, EndHost::Server]);
+        let disturbance = match random.within(0, 10) {
+            0..=3 => Disturbance::Drain(side, LONG_DRAIN),
+            4 => Disturbance::Drain(side, random.time(MS, 5 * SECOND)),
+            5 => Disturbance::Close(side),
+            6 => Disturbance::Death(side),
+            7 | 8 => Disturbance::Stall(side, random.time(MS, 20 * SECOND)),
+            _ => Disturbance::Outage(random.time(MS, 20 * SECOND)),
         };
-        blows.push((random.time(Duration::ZERO, 6 * SECOND), blow));
+        disturbances.push((random.time(Duration::ZERO, 6 * SECOND), disturbance));
     }
-    blows.sort_by_key(|&(at, _)| at);
-    blows
+    disturbances.sort_by_key(|&(at, _)| at);
+    disturbances
 }

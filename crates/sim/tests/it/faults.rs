@@ -3,36 +3,38 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{Ending, Engine, Event, LossReason};
-use quictun_sim::{AppId, Dial, Incoming, Network, Outage, Read, Script, Seed, Write, config};
+use quictun_sim::{
+    AppId, IncomingState, Network, Outage, ReadStep, Script, Seed, SimulatedDial, WriteStep, config,
+};
 use quictun_wire::code::FlowCode;
 
-use crate::world::{MS, PROTOCOLS, SECOND, World, limited, wire};
+use crate::tunnel_pair::{MS, PROTOCOLS, SECOND, TunnelPair, limited, wire};
 
 /// Rate of the links, in bytes per second.
 pub(crate) const RATE: u64 = 2_500_000;
 
-/// Creates a world with a connection and three targets: "bulk" sends without end, "sink" receives, "echo" echoes.
-pub(crate) fn world(link: quictun_sim::LinkConfig) -> World {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, link);
-    world.connect();
-    let host = world.network.host(world.server);
+/// Creates a pair with a connection and three targets: "bulk" sends without end, "sink" receives, "echo" echoes.
+pub(crate) fn pair(link: quictun_sim::LinkConfig) -> TunnelPair {
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, link);
+    pair.connect();
+    let host = pair.network.host(pair.server);
     host.serve(
         "bulk",
-        Dial::connects(),
-        Script::server(1).write([Write::Send(u64::MAX / 4)]),
+        SimulatedDial::connects(),
+        Script::server(1).write([WriteStep::Send(u64::MAX / 4)]),
     );
     host.serve(
         "sink",
-        Dial::connects(),
-        Script::server(2).write([Write::ReceivedEnd, Write::Finish]),
+        SimulatedDial::connects(),
+        Script::server(2).write([WriteStep::ReceivedEnd, WriteStep::Finish]),
     );
-    host.serve("echo", Dial::connects(), Script::echo());
-    world
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    pair
 }
 
-impl World {
+impl TunnelPair {
     pub(crate) fn echo(&mut self) -> AppId {
-        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+        let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
         self.network.open(self.client, "echo", script)
     }
 
@@ -65,18 +67,18 @@ fn data_arrives_soon_after_an_outage() {
         from: until.saturating_sub(1400 * MS),
         until,
     });
-    let mut world = world(link);
-    let down = world
+    let mut pair = pair(link);
+    let down = pair
         .network
-        .open(world.client, "bulk", Script::client(1).write([]));
-    let left = until.saturating_sub(world.network.elapsed());
-    world.network.run_for(left);
-    let before = world.received(down);
+        .open(pair.client, "bulk", Script::client(1).write([]));
+    let left = until.saturating_sub(pair.network.elapsed());
+    pair.network.run_for(left);
+    let before = pair.received(down);
     let most = 250 * MS;
-    world.network.run_until(most, |network| {
+    pair.network.run_until(most, |network| {
         network.outcome(down).received >= before + RATE / 100
     });
-    let after = world.network.elapsed().saturating_sub(until);
+    let after = pair.network.elapsed().saturating_sub(until);
     assert!(after < most, "nothing arrived for {after:?}");
 }
 
@@ -88,90 +90,88 @@ fn flows_outlive_thirty_seconds_without_a_link() {
         until: 35 * SECOND,
     };
     link.outages.push(outage);
-    let mut world = world(link);
-    let down = world
+    let mut pair = pair(link);
+    let down = pair
         .network
-        .open(world.client, "bulk", Script::client(1).write([]));
+        .open(pair.client, "bulk", Script::client(1).write([]));
     let bytes = 10 * RATE;
-    let script = Script::client(2).write([Write::Send(bytes), Write::Finish]);
-    let up = world.network.open(world.client, "sink", script);
-    let quiet = world.network.open(
-        world.client,
+    let script = Script::client(2).write([WriteStep::Send(bytes), WriteStep::Finish]);
+    let up = pair.network.open(pair.client, "sink", script);
+    let quiet = pair.network.open(
+        pair.client,
         "echo",
         Script::echoed(1).write([
-            Write::Send(10),
-            Write::Wait(33 * SECOND),
-            Write::Send(10),
-            Write::Received(20),
-            Write::Finish,
+            WriteStep::Send(10),
+            WriteStep::Wait(33 * SECOND),
+            WriteStep::Send(10),
+            WriteStep::Received(20),
+            WriteStep::Finish,
         ]),
     );
-    let outage_left = (35 * SECOND).saturating_sub(world.network.elapsed());
-    world.network.run_for(outage_left);
-    let before = world.received(down);
-    world.network.run_for(2 * SECOND);
-    let after = world.received(down);
+    let outage_left = (35 * SECOND).saturating_sub(pair.network.elapsed());
+    pair.network.run_for(outage_left);
+    let before = pair.received(down);
+    pair.network.run_for(2 * SECOND);
+    let after = pair.received(down);
     assert!(
         after > before + 100_000,
         "{before} bytes before the outage, {after} two seconds after it"
     );
     assert!(
-        world.network.outcome(quiet).is_clean(),
+        pair.network.outcome(quiet).is_clean(),
         "{:?}",
-        world.network.outcome(quiet)
+        pair.network.outcome(quiet)
     );
-    world
-        .network
+    pair.network
         .run_until(30 * SECOND, |network| network.outcome(up).is_over());
-    assert!(world.network.outcome(up).is_clean());
+    assert!(pair.network.outcome(up).is_clean());
     assert_eq!(
-        world
-            .network
-            .dialled(world.server, "sink")
+        pair.network
+            .dialled(pair.server, "sink")
             .map(|sink| sink.received),
         Some(bytes)
     );
-    assert_eq!(world.lost(), []);
+    assert_eq!(pair.lost(), []);
 }
 
 // PROTOCOL LIMIT-3.
 #[test]
-fn what_has_arrived_is_delivered_while_the_udp_socket_is_full() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let down = world
+fn arrived_data_is_delivered_while_the_udp_socket_is_full() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let down = pair
         .network
-        .open(world.client, "bulk", Script::client(1).write([]));
-    world.network.run_for(2 * SECOND);
-    let client = world.client;
-    world.network.host(client).set_udp_full(true);
-    let before = world.received(down);
+        .open(pair.client, "bulk", Script::client(1).write([]));
+    pair.network.run_for(2 * SECOND);
+    let client = pair.client;
+    pair.network.host(client).set_udp_full(true);
+    let before = pair.received(down);
     // Data in flight still arrives; the client need not send anything for that.
-    world.network.run_for(40 * MS);
-    let after = world.received(down);
+    pair.network.run_for(40 * MS);
+    let after = pair.received(down);
     assert!(after > before + 10_000, "{before} bytes, then {after}");
-    world.network.host(client).set_udp_full(false);
-    world.echoes_within(SECOND);
+    pair.network.host(client).set_udp_full(false);
+    pair.echoes_within(SECOND);
 }
 
 #[test]
-fn silence_is_told_once_and_only_its_end_is_told_after_it() {
+fn silence_is_reported_once_and_then_only_its_end() {
     let mut link = limited(RATE, 20 * MS);
     link.outages.push(Outage {
         from: 5 * SECOND,
         until: 20 * SECOND,
     });
     for flows in [0, 1] {
-        let mut world = world(link.clone());
+        let mut pair = pair(link.clone());
         if flows == 1 {
-            world.network.open(world.client, "bulk", Script::client(1));
+            pair.network.open(pair.client, "bulk", Script::client(1));
         }
-        world.network.run_for(30 * SECOND);
-        let (client, server) = (world.client, world.server);
+        pair.network.run_for(30 * SECOND);
+        let (client, server) = (pair.client, pair.server);
         let mut told = |host| {
-            let silent = world.count(host, |event| matches!(event, Event::Unresponsive { .. }));
+            let silent = pair.count(host, |event| matches!(event, Event::Unresponsive { .. }));
             (
                 silent,
-                world.count(host, |event| matches!(event, Event::Responsive { .. })),
+                pair.count(host, |event| matches!(event, Event::Responsive { .. })),
             )
         };
         assert_eq!(told(client), (1, 1));
@@ -182,47 +182,46 @@ fn silence_is_told_once_and_only_its_end_is_told_after_it() {
 // PROTOCOL QUIC-5.
 #[test]
 fn transfers_go_on_when_the_client_gets_another_address() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let down = world
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let down = pair
         .network
-        .open(world.client, "bulk", Script::client(1).write([]));
-    world.network.run_for(2 * SECOND);
-    let rate = world.received(down) / 2;
-    world.network.move_host(world.client);
-    world.network.run_for(5 * SECOND);
+        .open(pair.client, "bulk", Script::client(1).write([]));
+    pair.network.run_for(2 * SECOND);
+    let rate = pair.received(down) / 2;
+    pair.network.move_host(pair.client);
+    pair.network.run_for(5 * SECOND);
     // A client that only receives does not notice the move. The next packet that it sends tells the server.
     let expected = 2 * rate + 2 * rate;
     assert!(
-        world.received(down) > expected,
+        pair.received(down) > expected,
         "{} of {expected}",
-        world.received(down)
+        pair.received(down)
     );
-    let up = world.network.open(
-        world.client,
+    let up = pair.network.open(
+        pair.client,
         "sink",
-        Script::client(2).write([Write::Send(3 * RATE), Write::Finish]),
+        Script::client(2).write([WriteStep::Send(3 * RATE), WriteStep::Finish]),
     );
-    world.network.run_for(SECOND);
-    world.network.move_host(world.client);
-    world.network.run_for(SECOND);
-    let arrived = world
+    pair.network.run_for(SECOND);
+    pair.network.move_host(pair.client);
+    pair.network.run_for(SECOND);
+    let arrived = pair
         .network
-        .dialled(world.server, "sink")
+        .dialled(pair.server, "sink")
         .map_or(0, |sink| sink.received);
     assert!(
         arrived > RATE,
         "{arrived} bytes in two seconds with a move between them"
     );
-    world
-        .network
+    pair.network
         .run_until(10 * SECOND, |network| network.outcome(up).is_over());
-    assert!(world.network.outcome(up).is_clean());
-    let server = world.server;
+    assert!(pair.network.outcome(up).is_clean());
+    let server = pair.server;
     assert_eq!(
-        world.count(server, |event| matches!(event, Event::Migrated { .. })),
+        pair.count(server, |event| matches!(event, Event::Migrated { .. })),
         2
     );
-    assert_eq!(world.lost(), []);
+    assert_eq!(pair.lost(), []);
 }
 
 /// Lets `stalled` applications stop reading for 20 s while another one goes on. Returns the share of the link that the
@@ -232,59 +231,58 @@ fn stalls(stalled: u64, loss: f64) -> (f64, u64) {
     link.loss = loss;
     let mut client = config::client(1);
     client.transport.stream_window = WINDOW;
-    let mut world = World::with(
+    let mut pair = TunnelPair::with(
         Seed::fixed(1),
         client,
         config::server(1),
         link.clone(),
         link,
     );
-    world.connect();
+    pair.connect();
     let bytes = 8_000_000;
-    let host = world.network.host(world.server);
+    let host = pair.network.host(pair.server);
     host.serve(
         "bulk",
-        Dial::connects(),
-        Script::server(1).write([Write::Send(u64::MAX / 4)]),
+        SimulatedDial::connects(),
+        Script::server(1).write([WriteStep::Send(u64::MAX / 4)]),
     );
     let sleeper = Script::client(1)
-        .read([Read::Bytes(1000), Read::Pause(20 * SECOND)])
-        .write([Write::Finish]);
+        .read([ReadStep::Bytes(1000), ReadStep::Pause(20 * SECOND)])
+        .write([WriteStep::Finish]);
     let mut sleepers = Vec::new();
     for number in 0..stalled {
         let token = format!("sleeper {number}");
-        let answer = Script::server(1).write([Write::Send(bytes), Write::Finish]);
-        world
-            .network
-            .host(world.server)
-            .serve(&token, Dial::connects(), answer);
+        let answer = Script::server(1).write([WriteStep::Send(bytes), WriteStep::Finish]);
+        pair.network
+            .host(pair.server)
+            .serve(&token, SimulatedDial::connects(), answer);
         sleepers.push((
-            world.network.open(world.client, &token, sleeper.clone()),
+            pair.network.open(pair.client, &token, sleeper.clone()),
             token,
         ));
     }
-    world.network.run_for(8 * SECOND);
-    let busy = Script::client(1).write([Write::Wait(11 * SECOND), Write::Abort]);
-    let busy = world.network.open(world.client, "bulk", busy);
-    world.network.run_for(SECOND);
-    let before = world.received(busy);
-    world.network.run_for(9 * SECOND);
-    let got = world.received(busy) - before;
+    pair.network.run_for(8 * SECOND);
+    let busy = Script::client(1).write([WriteStep::Wait(11 * SECOND), WriteStep::Abort]);
+    let busy = pair.network.open(pair.client, "bulk", busy);
+    pair.network.run_for(SECOND);
+    let before = pair.received(busy);
+    pair.network.run_for(9 * SECOND);
+    let got = pair.received(busy) - before;
     let sent = sleepers
         .iter()
-        .filter_map(|(_, token)| world.network.dialled(world.server, token));
+        .filter_map(|(_, token)| pair.network.dialled(pair.server, token));
     let cost = sent.map(|outcome| outcome.sent).max().unwrap_or(0);
     let over = |network: &mut Network| {
         sleepers
             .iter()
             .all(|(app, _)| network.outcome(*app).is_over())
     };
-    world.network.run_until(300 * SECOND, over);
+    pair.network.run_until(300 * SECOND, over);
     for (app, _) in &sleepers {
-        assert!(world.network.outcome(*app).is_clean());
-        assert_eq!(world.received(*app), bytes);
+        assert!(pair.network.outcome(*app).is_clean());
+        assert_eq!(pair.received(*app), bytes);
     }
-    world.check_nothing_left();
+    pair.check_nothing_left();
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     let share = got as f64 / (RATE * 9) as f64;
     (share, cost)
@@ -294,7 +292,7 @@ fn stalls(stalled: u64, loss: f64) -> (f64, u64) {
 const WINDOW: u32 = 512 * 1024;
 
 #[test]
-fn an_application_that_stops_reading_costs_a_bounded_amount_and_slows_nobody() {
+fn an_application_that_stops_reading_costs_a_bounded_amount_and_slows_no_other_flow() {
     for (stalled, loss, least) in [(1, 0.0, 0.9), (6, 0.0, 0.9), (6, 0.002, 0.2)] {
         let (share, cost) = stalls(stalled, loss);
         let alone = if loss > 0.0 { stalls(0, loss).0 } else { 0.959 };
@@ -313,64 +311,58 @@ fn an_application_that_stops_reading_costs_a_bounded_amount_and_slows_nobody() {
 
 #[test]
 fn a_flow_that_waits_too_long_for_a_connection_is_reset() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-    let (client, server) = (world.client, world.server);
-    world
-        .network
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let (client, server) = (pair.client, pair.server);
+    pair.network
         .set_link(client, server, |link| link.loss = 1.0);
-    let app = world.echo();
-    world.network.run_for(29 * SECOND);
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Open);
-    world.network.run_for(2 * SECOND);
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
-    world.check_nothing_left();
-    world
-        .network
+    let app = pair.echo();
+    pair.network.run_for(29 * SECOND);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Open);
+    pair.network.run_for(2 * SECOND);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
+    pair.check_nothing_left();
+    pair.network
         .set_link(client, server, |link| link.loss = 0.0);
-    world
-        .network
+    pair.network
         .host(server)
-        .serve("echo", Dial::connects(), Script::echo());
-    world.echoes_within(20 * SECOND);
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.echoes_within(20 * SECOND);
 }
 
 #[test]
-fn closing_tells_both_sides_and_leaves_nothing() {
+fn closing_notifies_both_sides_and_leaves_nothing() {
     for protocols in PROTOCOLS {
         for closes in ["client", "server"] {
-            let mut world = World::new(Seed::fixed(1), protocols, limited(RATE, 20 * MS));
-            world.connect();
-            let busy = [Write::Send(u64::MAX / 4)];
-            world.network.host(world.server).serve(
+            let mut pair = TunnelPair::new(Seed::fixed(1), protocols, limited(RATE, 20 * MS));
+            pair.connect();
+            let busy = [WriteStep::Send(u64::MAX / 4)];
+            pair.network.host(pair.server).serve(
                 "bulk",
-                Dial::connects(),
+                SimulatedDial::connects(),
                 Script::server(1).write(busy),
             );
-            let app = world
+            let app = pair
                 .network
-                .open(world.client, "bulk", Script::client(1).write(busy));
-            world.network.run_for(SECOND);
+                .open(pair.client, "bulk", Script::client(1).write(busy));
+            pair.network.run_for(SECOND);
             let host = if closes == "client" {
-                world.client
+                pair.client
             } else {
-                world.server
+                pair.server
             };
-            world.network.command(host, Engine::close);
-            world.network.run_for(SECOND);
-            assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
-            let there = world
-                .network
-                .dialled(world.server, "bulk")
-                .expect("dialled");
-            assert_eq!(there.incoming, Incoming::Reset);
-            world.check_nothing_left();
-            for side in [world.client, world.server] {
-                let totals = world.network.host(side).engine().totals();
+            pair.network.command(host, Engine::close);
+            pair.network.run_for(SECOND);
+            assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
+            let there = pair.network.dialled(pair.server, "bulk").expect("dialled");
+            assert_eq!(there.incoming, IncomingState::Reset);
+            pair.check_nothing_left();
+            for side in [pair.client, pair.server] {
+                let totals = pair.network.host(side).engine().totals();
                 assert_eq!(totals.connections_lost, u64::from(side != host));
                 // A client keeps trying to connect; a server that has closed refuses its handshakes.
                 assert_eq!(
                     totals.handshakes_failed == 0,
-                    host == world.client,
+                    host == pair.client,
                     "{closes}: {totals:?}"
                 );
             }
@@ -382,48 +374,44 @@ fn closing_tells_both_sides_and_leaves_nothing() {
 fn nothing_begins_after_a_close() {
     // The client closes while it tries one of two addresses, and during the name look-up.
     for tries in [Ok(vec!["10.9.9.9:7500", "10.9.9.8:7500"]), Err(())] {
-        let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+        let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
         let parse = |text: &str| text.parse().expect("an address");
         let (addresses, after) = match tries {
             Ok(texts) => (texts.into_iter().map(parse).collect(), Duration::ZERO),
-            Err(()) => (vec![world.network.address(world.server)], SECOND),
+            Err(()) => (vec![pair.network.address(pair.server)], SECOND),
         };
-        let client = world.client;
-        world
-            .network
-            .host(client)
-            .set_resolver(Ok(addresses), after);
-        world.network.run_for(100 * MS);
-        world.network.command(client, Engine::close);
-        assert!(world.network.run_to_silence(30 * SECOND));
-        let reports = world.network.host(client).engine().connection_reports();
+        let client = pair.client;
+        pair.network.host(client).set_resolver(Ok(addresses), after);
+        pair.network.run_for(100 * MS);
+        pair.network.command(client, Engine::close);
+        assert!(pair.network.run_to_silence(30 * SECOND));
+        let reports = pair.network.host(client).engine().connection_reports();
         assert_eq!(reports.len(), 0, "{reports:?}");
-        assert_eq!(world.count(world.server, |_| true), 0);
+        assert_eq!(pair.count(pair.server, |_| true), 0);
     }
 }
 
 #[test]
 fn a_draining_server_finishes_what_it_has_and_refuses_the_rest() {
-    let mut world = world(limited(RATE, 20 * MS));
+    let mut pair = pair(limited(RATE, 20 * MS));
     let bytes = 2 * RATE;
-    let script = Script::client(2).write([Write::Send(bytes), Write::Finish]);
-    let running = world.network.open(world.client, "sink", script);
-    world.network.run_for(SECOND);
-    let server = world.server;
-    world.network.host(server).engine().drain();
-    let refused = world.echo();
-    world.network.run_for(100 * MS);
-    assert_eq!(world.network.outcome(refused).incoming, Incoming::Reset);
-    let summary = world.closed(world.client).pop().expect("refused");
+    let script = Script::client(2).write([WriteStep::Send(bytes), WriteStep::Finish]);
+    let running = pair.network.open(pair.client, "sink", script);
+    pair.network.run_for(SECOND);
+    let server = pair.server;
+    pair.network.host(server).engine().drain();
+    let refused = pair.echo();
+    pair.network.run_for(100 * MS);
+    assert_eq!(pair.network.outcome(refused).incoming, IncomingState::Reset);
+    let summary = pair.closed(pair.client).pop().expect("refused");
     assert_eq!(summary.ending, Ending::Abandoned(FlowCode::ShuttingDown));
-    assert!(!world.network.host(server).engine().is_drained());
-    world.network.run_until(10 * SECOND, |network| {
+    assert!(!pair.network.host(server).engine().is_drained());
+    pair.network.run_until(10 * SECOND, |network| {
         network.host(server).engine().is_drained()
     });
-    assert!(world.network.outcome(running).is_clean());
+    assert!(pair.network.outcome(running).is_clean());
     assert_eq!(
-        world
-            .network
+        pair.network
             .dialled(server, "sink")
             .map(|sink| sink.received),
         Some(bytes)
@@ -432,29 +420,29 @@ fn a_draining_server_finishes_what_it_has_and_refuses_the_rest() {
 
 #[test]
 fn transfers_go_on_when_the_path_carries_only_smaller_packets() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let down = world.network.open(world.client, "bulk", Script::client(1));
-    let up = Script::client(2).write([Write::Send(u64::MAX / 4)]);
-    world.network.open(world.client, "sink", up);
-    world.network.run_for(3 * SECOND);
-    let (client, server) = (world.client, world.server);
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let down = pair.network.open(pair.client, "bulk", Script::client(1));
+    let up = Script::client(2).write([WriteStep::Send(u64::MAX / 4)]);
+    pair.network.open(pair.client, "sink", up);
+    pair.network.run_for(3 * SECOND);
+    let (client, server) = (pair.client, pair.server);
     for (from, to) in [(client, server), (server, client)] {
-        world.network.set_link(from, to, |link| link.mtu = 1250);
+        pair.network.set_link(from, to, |link| link.mtu = 1250);
     }
-    let arrived = |world: &World| {
-        let up = world
+    let arrived = |pair: &TunnelPair| {
+        let up = pair
             .network
-            .dialled(world.server, "sink")
+            .dialled(pair.server, "sink")
             .map_or(0, |sink| sink.received);
-        (world.received(down), up)
+        (pair.received(down), up)
     };
-    world.network.run_for(3 * SECOND);
-    let before = arrived(&world);
-    world.network.run_for(2 * SECOND);
-    let after = arrived(&world);
+    pair.network.run_for(3 * SECOND);
+    let before = arrived(&pair);
+    pair.network.run_for(2 * SECOND);
+    let after = arrived(&pair);
     assert!(
         after.0 > before.0 + RATE && after.1 > before.1 + RATE,
         "{before:?} {after:?}"
     );
-    assert_eq!(world.lost(), []);
+    assert_eq!(pair.lost(), []);
 }

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quictun_sim::engine::Engine;
-use quictun_sim::{Dial, HostId, Network, Script, Seed, Write, config};
+use quictun_sim::{HostId, Network, Script, Seed, SimulatedDial, WriteStep, config};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, ConnectionId, Dir, Endpoint, EndpointConfig};
 
 use crate::guests::Guests as _;
-use crate::world::{MS, SECOND, World, wire};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
 
 /// Sends the first flights of clients that never answer, each from a different address.
-struct Strangers {
+struct SilentClients {
     endpoint: Endpoint,
     config: ClientConfig,
     server: SocketAddr,
     next: u32,
 }
 
-impl Strangers {
+impl SilentClients {
     fn new(network: &Network, server: HostId) -> Self {
         let tls = rustls::ClientConfig::clone(&config::client_tls(config::NATIVE));
         let crypto = QuicClientConfig::try_from(tls).expect("TLS for QUIC");
@@ -45,7 +45,7 @@ impl Strangers {
         strangers
     }
 
-    fn knock(&mut self, network: &mut Network, server: HostId) {
+    fn send_first_flight(&mut self, network: &mut Network, server: HostId) {
         self.next += 1;
         let [_, high, middle, low] = self.next.to_be_bytes();
         let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(172, 16 + high, middle, low)), 4000);
@@ -70,85 +70,82 @@ impl Strangers {
 }
 
 /// Lets `count` strangers arrive within a second. A legitimate client arrives in the middle of it.
-fn flood(count: u32, retry_above: usize) -> World {
+fn flood(count: u32, retry_above: usize) -> TunnelPair {
     let mut server = config::server(1);
     server.role.max_handshakes = 128;
     server.role.retry_above = retry_above;
-    let mut world = World::with(
+    let mut pair = TunnelPair::with(
         Seed::fixed(1),
         config::client(1),
         server,
         wire(20 * MS),
         wire(20 * MS),
     );
-    let host = world.server;
-    world
-        .network
+    let host = pair.server;
+    pair.network
         .host(host)
-        .serve("echo", Dial::connects(), Script::echo());
-    let mut strangers = Strangers::new(&world.network, host);
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    let mut strangers = SilentClients::new(&pair.network, host);
     let nobody = Err("not yet".to_owned());
-    world
-        .network
-        .host(world.client)
+    pair.network
+        .host(pair.client)
         .set_resolver(nobody, SECOND / 2);
-    let address = world.network.address(host);
-    world
-        .network
-        .host(world.client)
+    let address = pair.network.address(host);
+    pair.network
+        .host(pair.client)
         .set_resolver(Ok(vec![address]), SECOND / 2);
-    let app = world.network.open(
-        world.client,
+    let app = pair.network.open(
+        pair.client,
         "echo",
-        Script::echoed(1).write([Write::Send(100), Write::Finish]),
+        Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]),
     );
     let mut most = 0;
     for _ in 0..1000 {
         for _ in 0..count / 1000 {
-            strangers.knock(&mut world.network, host);
+            strangers.send_first_flight(&mut pair.network, host);
         }
-        world.network.run_for(MS);
-        most = most.max(world.network.host(host).engine().connection_reports().len());
+        pair.network.run_for(MS);
+        most = most.max(pair.network.host(host).engine().connection_reports().len());
     }
     assert!(most <= 128 + 2, "{most} connections at once");
-    let outcome = world.network.outcome(app);
+    let outcome = pair.network.outcome(app);
     assert!(outcome.is_clean(), "{outcome:?}");
     let after = outcome.first_byte_after().expect("an answer");
     // The name look-up, possibly a Retry, the handshake, and the answer.
     assert!(after <= SECOND / 2 + 65 * MS, "{after:?}");
-    world
+    pair
 }
 
 // PROTOCOL QUIC-3, LIMIT-1.
 #[test]
 fn a_flood_that_names_a_worker_begins_few_handshakes_there() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-    world.connect();
-    let server = world.server;
-    let begun = |world: &mut World, mut strangers: Strangers| {
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    pair.connect();
+    let server = pair.server;
+    let begun = |pair: &mut TunnelPair, mut strangers: SilentClients| {
         for _ in 0..100 {
-            strangers.knock(&mut world.network, server);
-            world.network.run_for(MS);
+            strangers.send_first_flight(&mut pair.network, server);
+            pair.network.run_for(MS);
         }
-        let begun = world.network.host(server).engine();
+        let begun = pair.network.host(server).engine();
         let begun = begun.connection_reports().len();
-        world.network.run_for(30 * SECOND);
+        pair.network.run_for(30 * SECOND);
         begun
     };
-    let routed = Strangers::routed(&world.network, server);
-    assert_eq!(begun(&mut world, routed), 1 + 16);
-    let plain = Strangers::new(&world.network, server);
-    assert_eq!(begun(&mut world, plain), 1 + 64);
+    let routed = SilentClients::routed(&pair.network, server);
+    assert_eq!(begun(&mut pair, routed), 1 + 16);
+    let plain = SilentClients::new(&pair.network, server);
+    assert_eq!(begun(&mut pair, plain), 1 + 64);
 }
 
 // PROTOCOL QUIC-3, LIMIT-1.
 #[test]
 fn half_open_handshakes_are_bounded_and_a_legitimate_client_gets_in() {
-    let mut world = flood(10_000, 64);
-    world.network.run_for(30 * SECOND);
-    let left = world
+    let mut pair = flood(10_000, 64);
+    pair.network.run_for(30 * SECOND);
+    let left = pair
         .network
-        .host(world.server)
+        .host(pair.server)
         .engine()
         .connection_reports()
         .len();
@@ -156,13 +153,13 @@ fn half_open_handshakes_are_bounded_and_a_legitimate_client_gets_in() {
 }
 
 #[test]
-fn without_retry_the_oldest_gives_way() {
+fn without_retry_a_new_handshake_replaces_the_oldest() {
     // This holds as long as a handshake is faster than the strangers that fill the table.
-    let mut world = flood(2000, usize::MAX);
-    world.network.run_for(30 * SECOND);
-    let left = world
+    let mut pair = flood(2000, usize::MAX);
+    pair.network.run_for(30 * SECOND);
+    let left = pair
         .network
-        .host(world.server)
+        .host(pair.server)
         .engine()
         .connection_reports()
         .len();
@@ -173,35 +170,34 @@ fn without_retry_the_oldest_gives_way() {
 fn connections_beyond_the_limit_are_refused_and_served_when_there_is_room() {
     let mut server = config::server(1);
     server.role.max_connections = 2;
-    let mut world = World::with(
+    let mut pair = TunnelPair::with(
         Seed::fixed(1),
         config::client(1),
         server,
         wire(20 * MS),
         wire(20 * MS),
     );
-    let host = world.server;
+    let host = pair.server;
     let clients: Vec<HostId> = (2..5)
         .map(|seed| {
-            let client = world.network.add_client("more", config::client(seed), host);
-            world
-                .network
+            let client = pair.network.add_client("more", config::client(seed), host);
+            pair.network
                 .link(client, host, wire(20 * MS), wire(20 * MS));
             client
         })
         .collect();
-    world.network.run_for(10 * SECOND);
-    let connected = |world: &mut World| {
+    pair.network.run_for(10 * SECOND);
+    let connected = |pair: &mut TunnelPair| {
         let up = clients
             .iter()
-            .filter(|&&client| world.network.host(client).engine().is_connected());
-        up.count() + usize::from(world.network.host(world.client).engine().is_connected())
+            .filter(|&&client| pair.network.host(client).engine().is_connected());
+        up.count() + usize::from(pair.network.host(pair.client).engine().is_connected())
     };
-    assert_eq!(connected(&mut world), 2);
-    let first = world.client;
-    world.network.command(first, Engine::close);
-    world.network.run_for(6 * SECOND);
-    assert_eq!(connected(&mut world), 2, "another client takes the place");
+    assert_eq!(connected(&mut pair), 2);
+    let first = pair.client;
+    pair.network.command(first, Engine::close);
+    pair.network.run_for(6 * SECOND);
+    assert_eq!(connected(&mut pair), 2, "another client takes the place");
 }
 
 // PROTOCOL QUIC-2, LIMIT-1.
@@ -211,43 +207,36 @@ fn a_client_gets_no_more_streams_than_the_limit() {
         let mut server = config::server(1);
         server.transport.max_flows = most;
         let link = wire(20 * MS);
-        let mut world = World::with(
+        let mut pair = TunnelPair::with(
             Seed::fixed(1),
             config::client(1),
             server,
             link.clone(),
             link,
         );
-        let bare = world.network.add_bare("bare", config::NATIVE, world.server);
-        world
-            .network
-            .link(bare, world.server, wire(20 * MS), wire(20 * MS));
-        world.network.run_for(SECOND);
+        let bare = pair.network.add_bare("bare", config::NATIVE, pair.server);
+        pair.network
+            .link(bare, pair.server, wire(20 * MS), wire(20 * MS));
+        pair.network.run_for(SECOND);
         let mut opened = 0;
         for _ in 0..30 {
-            while let Some(stream) = world
-                .network
-                .bare(bare)
-                .connection()
-                .streams()
-                .open(Dir::Bi)
-            {
-                world.network.bare(bare).write(stream, b"x");
+            while let Some(stream) = pair.network.bare(bare).connection().streams().open(Dir::Bi) {
+                pair.network.bare(bare).write(stream, b"x");
                 opened += 1;
             }
-            world.network.run_for(SECOND / 10);
+            pair.network.run_for(SECOND / 10);
         }
         assert_eq!(opened, most);
-        let connection = world.network.bare(bare).connection();
+        let connection = pair.network.bare(bare).connection();
         assert_eq!(connection.streams().open(Dir::Uni), None);
     }
 }
 
 #[test]
 fn an_address_that_sends_rubbish_is_ignored() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-    world.connect();
-    let mut random = world.network.seed().random(9);
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    pair.connect();
+    let mut random = pair.network.seed().random(9);
     for round in 0..3000u32 {
         let length = random.magnitude(1, 1500);
         let mut bytes: Vec<u8> = (0..length).map(|_| random.any().to_le_bytes()[0]).collect();
@@ -264,27 +253,22 @@ fn an_address_that_sends_rubbish_is_ignored() {
             }
         }
         let to = if round % 2 == 0 {
-            world.server
+            pair.server
         } else {
-            world.client
+            pair.client
         };
         let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(172, 16, 0, 1)), 4000);
-        world.network.inject(from, to, bytes);
-        world.network.run_for(MS);
+        pair.network.inject(from, to, bytes);
+        pair.network.run_for(MS);
     }
-    world
-        .network
-        .host(world.server)
-        .serve("echo", Dial::connects(), Script::echo());
-    let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
-    let app = world.network.open(world.client, "echo", script);
-    world.network.run_for(SECOND);
-    assert!(world.network.outcome(app).is_clean());
-    let reports = world
-        .network
-        .host(world.server)
-        .engine()
-        .connection_reports();
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
+    let app = pair.network.open(pair.client, "echo", script);
+    pair.network.run_for(SECOND);
+    assert!(pair.network.outcome(app).is_clean());
+    let reports = pair.network.host(pair.server).engine().connection_reports();
     assert_eq!(reports.len(), 1);
 }
 
@@ -293,30 +277,26 @@ fn half_open_handshakes_do_not_take_the_places_of_a_small_server() {
     let mut server = config::server(1);
     server.role.max_connections = 20;
     let link = wire(20 * MS);
-    let mut world = World::with(
+    let mut pair = TunnelPair::with(
         Seed::fixed(1),
         config::client(1),
         server,
         link.clone(),
         link,
     );
-    let host = world.server;
+    let host = pair.server;
     let nobody = Err("not yet".to_owned());
-    world
-        .network
-        .host(world.client)
-        .set_resolver(nobody, SECOND);
-    let address = world.network.address(host);
-    world
-        .network
-        .host(world.client)
+    pair.network.host(pair.client).set_resolver(nobody, SECOND);
+    let address = pair.network.address(host);
+    pair.network
+        .host(pair.client)
         .set_resolver(Ok(vec![address]), SECOND);
-    let mut strangers = Strangers::new(&world.network, host);
+    let mut strangers = SilentClients::new(&pair.network, host);
     for _ in 0..2000 {
-        strangers.knock(&mut world.network, host);
-        world.network.run_for(MS);
-        let open = world.network.host(host).engine().connection_reports().len();
+        strangers.send_first_flight(&mut pair.network, host);
+        pair.network.run_for(MS);
+        let open = pair.network.host(host).engine().connection_reports().len();
         assert!(open <= 20, "{open} connections");
     }
-    assert!(world.network.host(world.client).engine().is_connected());
+    assert!(pair.network.host(pair.client).engine().is_connected());
 }

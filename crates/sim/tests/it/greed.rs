@@ -5,16 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_sim::engine::{Account, Holdings, places_for_strangers};
+use quictun_sim::engine::{Account, MemoryUsage, places_for_strangers};
 use quictun_sim::{
-    AppId, Dial, HostId, Incoming, LinkConfig, Outcome, Outgoing, Random, Read, Script, Seed,
-    Write, config,
+    AppId, AppOutcome, HostId, IncomingState, LinkConfig, OutgoingState, Random, ReadStep, Script,
+    Seed, SimulatedDial, WriteStep, config,
 };
-use quictun_wire::control::{Frame, Gone, MAX_FLOWS, Seen};
+use quictun_wire::control::{FlowEnd, Frame, MAX_FLOWS, Seen};
 use quinn_proto::{Dir, StreamId, VarInt};
 
 use crate::guests::Guests as _;
-use crate::world::{MS, SECOND, World, limited, request};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, request};
 
 const MIB: u64 = 1 << 20;
 
@@ -52,7 +52,7 @@ fn greed_1() {
     reason = "the figures of a thousand seeds are read with --nocapture"
 )]
 fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>) {
-    let (mut runs, mut sum) = (0, Sum::default());
+    let (mut runs, mut sum) = (0, RunStatistics::default());
     for seed in Seed::wanted(seeds) {
         let seen = run(Seed::of_test(test, seed));
         runs += 1;
@@ -73,7 +73,7 @@ fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>) {
 
 /// Statistics of one or more runs.
 #[derive(Debug, Default)]
-struct Sum {
+struct RunStatistics {
     /// Honest flows that were served completely.
     served: u64,
     /// Honest flows that were refused and opened again.
@@ -87,7 +87,7 @@ struct Sum {
 }
 
 /// A client that takes all that it can get.
-struct Peer {
+struct HostileClient {
     host: HostId,
     /// The client knows a secret of the server.
     named: bool,
@@ -97,27 +97,27 @@ struct Peer {
     habit: u64,
 }
 
-struct Greed {
-    world: World,
+struct GreedRun {
+    pair: TunnelPair,
     account: Account,
     random: Random,
     identify: bool,
     link: LinkConfig,
-    peers: Vec<Peer>,
+    peers: Vec<HostileClient>,
     honest: Vec<(Duration, AppId)>,
-    seen: Sum,
+    seen: RunStatistics,
 }
 
-fn run(seed: Seed) -> Sum {
-    let mut greed = Greed::new(seed);
-    greed.world.connect();
+fn run(seed: Seed) -> RunStatistics {
+    let mut greed = GreedRun::new(seed);
+    greed.pair.connect();
     for _ in 0..PEERS {
         greed.arrive();
     }
-    let from = greed.world.network.elapsed();
+    let from = greed.pair.network.elapsed();
     let mut asked = 0;
-    while greed.world.network.elapsed() < from + ATTACK {
-        if greed.world.network.elapsed() >= from + asked * ASKS_EVERY {
+    while greed.pair.network.elapsed() < from + ATTACK {
+        if greed.pair.network.elapsed() >= from + asked * ASKS_EVERY {
             asked += 1;
             greed.ask();
         }
@@ -128,7 +128,7 @@ fn run(seed: Seed) -> Sum {
         let pause = greed.random.time(MS, 100 * MS);
         greed.pass(pause);
         if greed
-            .world
+            .pair
             .network
             .bare(greed.peers[index].host)
             .lost()
@@ -148,7 +148,7 @@ fn run(seed: Seed) -> Sum {
     greed.seen
 }
 
-impl Greed {
+impl GreedRun {
     fn new(seed: Seed) -> Self {
         let mut random = seed.random(500);
         let value = seed.value();
@@ -166,35 +166,35 @@ impl Greed {
         }
         let mut link = limited(1_250_000, 20 * MS);
         link.loss = random.pick(&[0.0, 0.02]);
-        let mut world = World::with(seed, client, server, link.clone(), link.clone());
-        let host = world.network.host(world.server);
-        host.serve("echo", Dial::connects(), Script::echo());
+        let mut pair = TunnelPair::with(seed, client, server, link.clone(), link.clone());
+        let host = pair.network.host(pair.server);
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
         let after = SECOND;
-        host.serve("slow", Dial::Connects { after }, Script::echo());
-        host.serve("never", Dial::Never, Script::echo());
-        let deaf = Script::default().read([Read::Never]);
-        host.serve("deaf", Dial::connects(), deaf);
-        let endless = Write::Send(u64::MAX);
+        host.serve("slow", SimulatedDial::Connects { after }, Script::echo());
+        host.serve("never", SimulatedDial::Never, Script::echo());
+        let deaf = Script::default().read([ReadStep::Never]);
+        host.serve("deaf", SimulatedDial::connects(), deaf);
+        let endless = WriteStep::Send(u64::MAX);
         let source = Script::default().write([endless]);
-        host.serve("source", Dial::connects(), source);
+        host.serve("source", SimulatedDial::connects(), source);
         Self {
-            world,
+            pair,
             account,
             random,
             identify,
             link,
             peers: Vec::new(),
             honest: Vec::new(),
-            seen: Sum::default(),
+            seen: RunStatistics::default(),
         }
     }
 
     /// Adds a hostile client.
     fn arrive(&mut self) {
-        let (network, server) = (&mut self.world.network, self.world.server);
+        let (network, server) = (&mut self.pair.network, self.pair.server);
         let host = network.add_bare("hostile", config::NATIVE, server);
         network.link(host, server, self.link.clone(), self.link.clone());
-        self.peers.push(Peer {
+        self.peers.push(HostileClient {
             host,
             named: self.random.chance(2, 3),
             control: false,
@@ -215,42 +215,42 @@ impl Greed {
     }
 
     fn close(&mut self, host: HostId) {
-        let now = self.world.network.now();
-        let connection = self.world.network.bare(host).connection();
+        let now = self.pair.network.now();
+        let connection = self.pair.network.bare(host).connection();
         connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
     }
 
     fn silence(&mut self, host: HostId) {
-        let server = self.world.server;
-        let network = &mut self.world.network;
+        let server = self.pair.server;
+        let network = &mut self.pair.network;
         network.set_link(host, server, |link| link.loss = 1.0);
     }
 
     /// Lets an application of the honest client ask for an echo.
     fn ask(&mut self) {
         let app = self.open_echo();
-        self.honest.push((self.world.network.elapsed(), app));
+        self.honest.push((self.pair.network.elapsed(), app));
     }
 
     fn open_echo(&mut self) -> AppId {
-        let script = Script::echoed(7).write([Write::Send(HONEST_BYTES), Write::Finish]);
-        self.world.network.open(self.world.client, "echo", script)
+        let script = Script::echoed(7).write([WriteStep::Send(HONEST_BYTES), WriteStep::Finish]);
+        self.pair.network.open(self.pair.client, "echo", script)
     }
 
     /// Lets time pass in small steps, and checks the account after each of them.
     fn pass(&mut self, time: Duration) {
-        let until = self.world.network.elapsed() + time;
-        while self.world.network.elapsed() < until {
-            let left = until.saturating_sub(self.world.network.elapsed());
-            self.world.network.run_for(left.min(10 * MS));
+        let until = self.pair.network.elapsed() + time;
+        while self.pair.network.elapsed() < until {
+            let left = until.saturating_sub(self.pair.network.elapsed());
+            self.pair.network.run_for(left.min(10 * MS));
             let (leased, budget) = (self.account.leased(), self.account.budget());
-            let engine = self.world.network.host(self.world.server).engine();
-            let holdings = engine.holdings();
-            let Holdings { charged, held, .. } = holdings;
+            let engine = self.pair.network.host(self.pair.server).engine();
+            let holdings = engine.memory_usage();
+            let MemoryUsage { charged, held, .. } = holdings;
             assert!(
                 leased <= budget && charged <= leased,
                 "{leased} of {budget} are leased: {holdings:?}, {:?}",
-                engine.residue()
+                engine.flow_resources()
             );
             assert!(held <= charged, "{holdings:?}");
             let percent = charged * 100 / budget;
@@ -260,20 +260,20 @@ impl Greed {
     }
 
     /// Checks that no honest flow takes too long. Opens refused flows again.
-    fn check_progress(&mut self, holdings: Holdings) {
-        let now = self.world.network.elapsed();
+    fn check_progress(&mut self, holdings: MemoryUsage) {
+        let now = self.pair.network.elapsed();
         let budget = self.account.budget();
         let latest = self.honest.len().saturating_sub(10);
         for index in latest..self.honest.len() {
             let (asked, app) = self.honest[index];
-            let outcome = self.world.network.outcome(app);
+            let outcome = self.pair.network.outcome(app);
             assert!(
                 outcome.is_clean() || now < asked + SERVED_WITHIN,
                 "asked at {asked:?}, not served at {now:?}: {outcome:?}; budget {budget}, {holdings:?}"
             );
             if outcome.was_reset() {
                 assert_eq!(outcome.received, 0, "aborted at {now:?}: {outcome:?}");
-                let pause = self.world.network.at(now) - outcome.opened;
+                let pause = self.pair.network.at(now) - outcome.opened;
                 if pause > SECOND / 5 {
                     self.seen.refused += 1;
                     self.honest[index].1 = self.open_echo();
@@ -284,12 +284,12 @@ impl Greed {
 
     fn check_honest(&mut self) {
         for &(asked, app) in &self.honest {
-            let outcome = self.world.network.outcome(app);
-            let whole = Outcome {
+            let outcome = self.pair.network.outcome(app);
+            let whole = AppOutcome {
                 sent: HONEST_BYTES,
                 received: HONEST_BYTES,
-                incoming: Incoming::Fin,
-                outgoing: Outgoing::Finished,
+                incoming: IncomingState::Fin,
+                outgoing: OutgoingState::Finished,
                 ..outcome.clone()
             };
             assert_eq!(*outcome, whole, "asked at {asked:?}");
@@ -300,10 +300,10 @@ impl Greed {
     /// Checks that all connections, flows and deadlines of the hostile clients are gone.
     fn check_nothing_left(&mut self) {
         // The server gives up a silent peer after a minute, and a target that does not read a minute later.
-        self.world.network.run_for(130 * SECOND);
-        let engine = self.world.network.host(self.world.server).engine();
+        self.pair.network.run_for(130 * SECOND);
+        let engine = self.pair.network.host(self.pair.server).engine();
         assert_eq!(engine.connection_reports().len(), 1);
-        let residue = engine.residue();
+        let residue = engine.flow_resources();
         assert_eq!((residue.flows, residue.deadlines), (0, 0), "{residue:?}");
     }
 
@@ -311,7 +311,7 @@ impl Greed {
     fn act(&mut self, index: usize) {
         let peer = &self.peers[index];
         let host = peer.host;
-        let bare = self.world.network.bare(host);
+        let bare = self.pair.network.bare(host);
         if !bare.is_connected() || bare.lost().is_some() {
             return;
         }
@@ -339,7 +339,7 @@ impl Greed {
             11 => self.flood_unknown(index),
             // In debug builds quinn-proto 0.11.19 asserts that a server's probe timer has data of the current path in
             // flight. That is not the case if the peer has just moved.
-            12 if !cfg!(debug_assertions) => self.world.network.move_host(host),
+            12 if !cfg!(debug_assertions) => self.pair.network.move_host(host),
             13 => self.rarely(index),
             14 => self.announce(index),
             _ => self.read_all(index),
@@ -366,7 +366,7 @@ impl Greed {
         let mut request = request(config::NATIVE, target);
         request.truncate(bytes.unwrap_or(usize::MAX));
         let peer = &mut self.peers[index];
-        let connection = self.world.network.bare(peer.host).connection();
+        let connection = self.pair.network.bare(peer.host).connection();
         for _ in 0..STREAMS {
             let Some(stream) = connection.streams().open(Dir::Bi) else {
                 return;
@@ -380,7 +380,7 @@ impl Greed {
     /// Opens a stream whose request announces a long body.
     fn announce(&mut self, index: usize) {
         let peer = &mut self.peers[index];
-        let connection = self.world.network.bare(peer.host).connection();
+        let connection = self.pair.network.bare(peer.host).connection();
         if let Some(stream) = connection.streams().open(Dir::Bi) {
             drop(connection.send_stream(stream).write(&[1, 0x50, 0, 0x44, 0]));
             peer.streams.push(stream);
@@ -391,14 +391,14 @@ impl Greed {
     fn write_all(&mut self, index: usize, bytes: usize) {
         let bytes = vec![b'x'; bytes];
         for &stream in &self.peers[index].streams {
-            let connection = self.world.network.bare(self.peers[index].host).connection();
+            let connection = self.pair.network.bare(self.peers[index].host).connection();
             drop(connection.send_stream(stream).write(&bytes));
         }
     }
 
     fn finish_all(&mut self, index: usize) {
         for &stream in &self.peers[index].streams {
-            let connection = self.world.network.bare(self.peers[index].host).connection();
+            let connection = self.pair.network.bare(self.peers[index].host).connection();
             drop(connection.send_stream(stream).finish());
         }
     }
@@ -420,21 +420,21 @@ impl Greed {
 
     fn reset_some(&mut self, index: usize) {
         for stream in self.some(index) {
-            let connection = self.world.network.bare(self.peers[index].host).connection();
+            let connection = self.pair.network.bare(self.peers[index].host).connection();
             drop(connection.send_stream(stream).reset(VarInt::from_u32(1)));
         }
     }
 
     fn stop_some(&mut self, index: usize) {
         for stream in self.some(index) {
-            let connection = self.world.network.bare(self.peers[index].host).connection();
+            let connection = self.pair.network.bare(self.peers[index].host).connection();
             drop(connection.recv_stream(stream).stop(VarInt::from_u32(1)));
         }
     }
 
     fn read_all(&mut self, index: usize) {
         for &stream in &self.peers[index].streams {
-            drop(self.world.network.bare(self.peers[index].host).read(stream));
+            drop(self.pair.network.bare(self.peers[index].host).read(stream));
         }
     }
 
@@ -450,7 +450,7 @@ impl Greed {
         }
         .encode(&mut bytes);
         let peer = &mut self.peers[index];
-        let connection = self.world.network.bare(peer.host).connection();
+        let connection = self.pair.network.bare(peer.host).connection();
         if let Some(stream) = connection.streams().open(Dir::Bi) {
             drop(connection.send_stream(stream).write(&bytes));
             peer.streams.insert(0, stream);
@@ -460,7 +460,7 @@ impl Greed {
     /// Writes to the client's oldest stream, which is the control stream if there is one.
     fn send_control(&mut self, index: usize, bytes: &[u8]) {
         if let Some(&stream) = self.peers[index].streams.first() {
-            let connection = self.world.network.bare(self.peers[index].host).connection();
+            let connection = self.pair.network.bare(self.peers[index].host).connection();
             drop(connection.send_stream(stream).write(bytes));
         }
     }
@@ -474,7 +474,7 @@ impl Greed {
             let next = self.random.magnitude(1, 1 << 40);
             let frame = match self.random.within(0, 4) {
                 0 => Frame::Seen(flows.map(|flow| Seen { flow, next }).collect()),
-                1 => Frame::Gone(flows.map(|flow| Gone { flow, code: 1 }).collect()),
+                1 => Frame::Gone(flows.map(|flow| FlowEnd { flow, code: 1 }).collect()),
                 2 => Frame::Hold(flows.collect()),
                 _ => Frame::Go(flows.collect()),
             };

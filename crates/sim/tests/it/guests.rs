@@ -7,8 +7,8 @@ mod original;
 
 use quictun_sim::{HostId, Network};
 
-use bare::Bare;
-pub(crate) use original::{Original, OriginalOptions};
+use bare::BareClient;
+pub(crate) use original::{OriginalOptions, OriginalServer};
 
 /// Adds guests to a network and gives access to them.
 pub(crate) trait Guests {
@@ -16,31 +16,31 @@ pub(crate) trait Guests {
     fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId;
 
     /// Returns the bare QUIC client that runs on a host.
-    fn bare(&mut self, id: HostId) -> &mut Bare;
+    fn bare(&mut self, id: HostId) -> &mut BareClient;
 
     /// Adds a server that behaves as the original does.
     fn add_original(&mut self, name: &str, options: OriginalOptions) -> HostId;
 
     /// Returns the original server that runs on a host.
-    fn original(&mut self, id: HostId) -> &mut Original;
+    fn original(&mut self, id: HostId) -> &mut OriginalServer;
 }
 
 impl Guests for Network {
     fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId {
-        let bare = Bare::new(self, protocols, server);
+        let bare = BareClient::new(self, protocols, server);
         self.add_guest(name, bare)
     }
 
-    fn bare(&mut self, id: HostId) -> &mut Bare {
+    fn bare(&mut self, id: HostId) -> &mut BareClient {
         self.guest(id)
     }
 
     fn add_original(&mut self, name: &str, options: OriginalOptions) -> HostId {
-        let original = Original::new(options, self.seed().value());
+        let original = OriginalServer::new(options, self.seed().value());
         self.add_guest(name, original)
     }
 
-    fn original(&mut self, id: HostId) -> &mut Original {
+    fn original(&mut self, id: HostId) -> &mut OriginalServer {
         self.guest(id)
     }
 }

@@ -1,10 +1,10 @@
 //! A client that uses its streams in every way that the library permits.
 
-use quictun_sim::{Dial, HostId, Random, Script, Seed, Write, config};
+use quictun_sim::{HostId, Random, Script, Seed, SimulatedDial, WriteStep, config};
 use quinn_proto::{Dir, StreamId, VarInt};
 
 use crate::guests::Guests as _;
-use crate::world::{MS, SECOND, World, limited, request};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, request};
 
 #[test]
 fn no_sequence_of_stream_operations_harms_the_server() {
@@ -18,69 +18,67 @@ fn run(seed: Seed) {
     let protocols = random.pick(&[config::NATIVE, config::COMPAT]);
     let mut link = limited(1_250_000, 20 * MS);
     link.loss = random.pick(&[0.0, 0.05]);
-    let mut world = World::new(seed, protocols, link.clone());
-    let sends = Script::server(1).write([Write::Send(200_000), Write::ReceivedEnd, Write::Finish]);
-    let host = world.network.host(world.server);
-    host.serve("echo", Dial::connects(), Script::echo());
+    let mut pair = TunnelPair::new(seed, protocols, link.clone());
+    let sends = Script::server(1).write([
+        WriteStep::Send(200_000),
+        WriteStep::ReceivedEnd,
+        WriteStep::Finish,
+    ]);
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
     host.serve(
         "slow",
-        Dial::Connects { after: SECOND },
+        SimulatedDial::Connects { after: SECOND },
         Script {
             expects: None,
             ..sends
         },
     );
-    host.serve("never", Dial::Never, Script::echo());
-    let bare = world.network.add_bare("hostile", protocols, world.server);
-    world.network.link(bare, world.server, link.clone(), link);
-    world
-        .network
+    host.serve("never", SimulatedDial::Never, Script::echo());
+    let bare = pair.network.add_bare("hostile", protocols, pair.server);
+    pair.network.link(bare, pair.server, link.clone(), link);
+    pair.network
         .run_until(10 * SECOND, |network| network.bare(bare).is_connected());
     let mut streams = Vec::new();
     for _ in 0..random.within(10, 150) {
-        act(&mut world, bare, &mut random, &mut streams, protocols);
-        world.network.run_for(random.time(MS / 10, 100 * MS));
+        act(&mut pair, bare, &mut random, &mut streams, protocols);
+        pair.network.run_for(random.time(MS / 10, 100 * MS));
     }
-    world.network.run_for(15 * SECOND);
+    pair.network.run_for(15 * SECOND);
     assert_eq!(
-        world.network.bare(bare).lost(),
+        pair.network.bare(bare).lost(),
         None,
         "the connection itself obeys the protocol"
     );
     if random.chance(1, 2) {
-        let now = world.network.now();
-        let connection = world.network.bare(bare).connection();
+        let now = pair.network.now();
+        let connection = pair.network.bare(bare).connection();
         connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
     } else {
-        world.network.move_host(bare);
-        world
-            .network
-            .set_link(bare, world.server, |link| link.loss = 1.0);
+        pair.network.move_host(bare);
+        pair.network
+            .set_link(bare, pair.server, |link| link.loss = 1.0);
     }
     // The client falls silent, or its last packets may be lost. The server forgets it in both cases.
-    world.network.run_for(70 * SECOND);
-    world.check_nothing_left();
-    let reports = world
-        .network
-        .host(world.server)
-        .engine()
-        .connection_reports();
+    pair.network.run_for(70 * SECOND);
+    pair.check_nothing_left();
+    let reports = pair.network.host(pair.server).engine().connection_reports();
     assert_eq!(reports.len(), 1, "only the honest client is left");
-    let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
-    let app = world.network.open(world.client, "echo", script);
-    world.network.run_for(5 * SECOND);
-    assert!(world.network.outcome(app).is_clean());
+    let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
+    let app = pair.network.open(pair.client, "echo", script);
+    pair.network.run_for(5 * SECOND);
+    assert!(pair.network.outcome(app).is_clean());
 }
 
 /// Performs one random operation of a hostile client.
 fn act(
-    world: &mut World,
+    pair: &mut TunnelPair,
     bare: HostId,
     random: &mut Random,
     streams: &mut Vec<StreamId>,
     protocols: &[&[u8]],
 ) {
-    let peer = world.network.bare(bare);
+    let peer = pair.network.bare(bare);
     let some = |random: &mut Random, streams: &[StreamId]| {
         (!streams.is_empty()).then(|| random.pick(streams))
     };
@@ -93,14 +91,14 @@ fn act(
                 request.truncate(
                     usize::try_from(random.within(0, 2 * request.len() as u64)).expect("small"),
                 );
-                write(world, bare, stream, &request);
+                write(pair, bare, stream, &request);
             }
         }
         2 | 3 => {
             if let Some(stream) = some(random, streams) {
                 let length = random.magnitude(1, 30_000);
                 let bytes: Vec<u8> = (0..length).map(|_| random.any().to_le_bytes()[0]).collect();
-                write(world, bare, stream, &bytes);
+                write(pair, bare, stream, &bytes);
             }
         }
         4 => {
@@ -129,11 +127,10 @@ fn act(
     }
 }
 
-fn write(world: &mut World, bare: HostId, stream: StreamId, bytes: &[u8]) {
+fn write(pair: &mut TunnelPair, bare: HostId, stream: StreamId, bytes: &[u8]) {
     // A write that flow control rejects, or to a stream that has ended, is as good as any other hostile write.
     drop(
-        world
-            .network
+        pair.network
             .bare(bare)
             .connection()
             .send_stream(stream)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quictun_sim::engine::{ClientRole, EngineConfig, Event, LossReason};
 use quictun_sim::{LinkConfig, Network, Seed, config};
 
-use crate::world::{MS, SECOND, World, wire};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
 
 /// Number of connections of each kind: enough that the slowest percent is more than a handful.
 const TRIES: u64 = 500;
@@ -13,8 +13,8 @@ const TRIES: u64 = 500;
 /// Share of packets that the link loses.
 const LOSS: f64 = 0.05;
 
-fn world(seed: u64, client: fn(u64) -> EngineConfig<ClientRole>, link: &LinkConfig) -> World {
-    World::with(
+fn pair(seed: u64, client: fn(u64) -> EngineConfig<ClientRole>, link: &LinkConfig) -> TunnelPair {
+    TunnelPair::with(
         Seed::fixed(seed),
         client(seed),
         config::server(seed),
@@ -33,9 +33,9 @@ fn times(client: fn(u64) -> EngineConfig<ClientRole>, round_trip: Duration) -> V
     link.loss = LOSS;
     let mut times: Vec<Duration> = (0..TRIES)
         .map(|seed| {
-            let mut world = world(seed, client, &link);
-            let client = world.client;
-            world.network.run_until(60 * SECOND, |network| {
+            let mut pair = pair(seed, client, &link);
+            let client = pair.client;
+            pair.network.run_until(60 * SECOND, |network| {
                 network.host(client).engine().is_connected()
             })
         })
@@ -71,8 +71,8 @@ fn at_5_percent_loss_a_post_quantum_connection_takes_at_most_a_tenth_longer() {
 /// Returns the number of datagrams in the first flight of attempt 1 and of attempts 3 to 7. All attempts fail for a
 /// reason that `expected` accepts. Attempt 2 begins at the instant at which attempt 1 ends, so the two flights cannot
 /// be distinguished.
-fn first_flights(mut world: World, expected: fn(&LossReason) -> bool) -> Vec<u64> {
-    let client = world.client;
+fn first_flights(mut pair: TunnelPair, expected: fn(&LossReason) -> bool) -> Vec<u64> {
+    let client = pair.client;
     let mut flights = Vec::new();
     for attempt in [0, 2, 3, 4, 5, 6] {
         let failed = |network: &mut Network| {
@@ -80,17 +80,15 @@ fn first_flights(mut world: World, expected: fn(&LossReason) -> bool) -> Vec<u64
             let failures = events.filter(|(_, event)| matches!(event, Event::ConnectFailed { .. }));
             failures.count()
         };
-        world
-            .network
+        pair.network
             .run_until(60 * SECOND, |network| failed(network) >= attempt);
         let sent = |network: &mut Network| network.host(client).engine().totals().datagrams_sent;
-        let before = sent(&mut world.network);
-        world
-            .network
+        let before = sent(&mut pair.network);
+        pair.network
             .run_until(60 * SECOND, |network| sent(network) > before);
-        flights.push(sent(&mut world.network) - before);
+        flights.push(sent(&mut pair.network) - before);
     }
-    for (_, event) in world.network.host(client).events() {
+    for (_, event) in pair.network.host(client).events() {
         if let Event::ConnectFailed { reason, .. } = event {
             assert!(expected(reason), "{reason}");
         }
@@ -102,18 +100,18 @@ fn first_flights(mut world: World, expected: fn(&LossReason) -> bool) -> Vec<u64
 fn after_a_time_out_every_other_attempt_is_classical() {
     let mut nothing = wire(20 * MS);
     nothing.loss = 1.0;
-    let world = world(1, config::post_quantum_client, &nothing);
-    let flights = first_flights(world, |reason| *reason == LossReason::TimedOut);
+    let pair = pair(1, config::post_quantum_client, &nothing);
+    let flights = first_flights(pair, |reason| *reason == LossReason::TimedOut);
     assert_eq!(flights, [2, 2, 1, 2, 1, 2]);
 }
 
 #[test]
 fn a_server_that_answers_and_refuses_is_never_asked_classically() {
-    let mut world = world(1, config::post_quantum_client, &wire(20 * MS));
+    let mut pair = pair(1, config::post_quantum_client, &wire(20 * MS));
     let mut server = config::server(1);
     // The client does not speak the protocol of this server.
     server.role.crypto = config::compat_server_tls();
-    world.network.replace(world.server, server);
-    let flights = first_flights(world, |reason| matches!(reason, LossReason::Protocol(_)));
+    pair.network.replace(pair.server, server);
+    let flights = first_flights(pair, |reason| matches!(reason, LossReason::Protocol(_)));
     assert_eq!(flights, [2; 6]);
 }

@@ -42,4 +42,4 @@ mod salvage;
 mod schedules;
 mod servers;
 mod throughput;
-mod world;
+mod tunnel_pair;

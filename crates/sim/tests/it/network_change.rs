@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{Engine, Event, LossReason};
-use quictun_sim::{AppId, Dial, Script, Seed, config};
+use quictun_sim::{AppId, Script, Seed, SimulatedDial, config};
 use quictun_wire::code::CloseCode;
 
-use crate::faults::{RATE, world};
-use crate::world::{MS, SECOND, World, limited, wire};
+use crate::faults::{RATE, pair};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, wire};
 
 /// Round-trip time of the links.
 const ROUND_TRIP: Duration = Duration::from_millis(40);
 
-impl World {
-    fn tell_of_another_network(&mut self) {
+impl TunnelPair {
+    fn report_network_change(&mut self) {
         let client = self.client;
         self.network.command(client, Engine::handle_network_change);
     }
@@ -46,18 +46,18 @@ impl World {
 /// Interrupts a download by an outage, after which the client has another address. Returns the time until the download
 /// goes on.
 fn stands_still(told: bool) -> Duration {
-    let mut world = world(limited(RATE, ROUND_TRIP));
-    let app = world.download();
-    world.cut(true);
-    world.network.run_for(1900 * MS);
-    let client = world.client;
-    world.network.move_host(client);
-    world.cut(false);
+    let mut pair = pair(limited(RATE, ROUND_TRIP));
+    let app = pair.download();
+    pair.cut(true);
+    pair.network.run_for(1900 * MS);
+    let client = pair.client;
+    pair.network.move_host(client);
+    pair.cut(false);
     if told {
-        world.tell_of_another_network();
+        pair.report_network_change();
     }
-    let time = world.goes_on_after(app);
-    assert_eq!(world.lost(), []);
+    let time = pair.goes_on_after(app);
+    assert_eq!(pair.lost(), []);
     time
 }
 
@@ -72,103 +72,102 @@ fn a_download_goes_on_within_three_round_trips_of_the_change() {
 
 #[test]
 fn a_server_that_has_forgotten_the_connection_says_so_at_once() {
-    let mut world = world(limited(RATE, ROUND_TRIP));
-    world.network.run_for(SECOND);
-    world.network.replace(world.server, config::server(77));
-    world
-        .network
-        .host(world.server)
-        .serve("echo", Dial::connects(), Script::echo());
-    world.tell_of_another_network();
-    world.network.run_for(ROUND_TRIP + 5 * MS);
-    assert_eq!(world.lost(), [LossReason::Reset]);
-    world.echoes_within(3 * ROUND_TRIP + 10 * MS);
+    let mut pair = pair(limited(RATE, ROUND_TRIP));
+    pair.network.run_for(SECOND);
+    pair.network.replace(pair.server, config::server(77));
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.report_network_change();
+    pair.network.run_for(ROUND_TRIP + 5 * MS);
+    assert_eq!(pair.lost(), [LossReason::Reset]);
+    pair.echoes_within(3 * ROUND_TRIP + 10 * MS);
 }
 
 #[test]
 fn a_client_that_waits_for_its_next_attempt_makes_it_at_once() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(ROUND_TRIP));
-    let (client, server) = (world.client, world.network.address(world.server));
-    let host = world.network.host(client);
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(ROUND_TRIP));
+    let (client, server) = (pair.client, pair.network.address(pair.server));
+    let host = pair.network.host(client);
     host.set_resolver(Err("no network".to_owned()), MS);
-    world.network.run_for(60 * SECOND);
+    pair.network.run_for(60 * SECOND);
     let asks = |event: &Event| matches!(event, Event::Resolve { .. });
-    let attempts = |world: &mut World| world.count(client, asks);
-    let before = attempts(&mut world);
-    let host = world.network.host(client);
+    let attempts = |pair: &mut TunnelPair| pair.count(client, asks);
+    let before = attempts(&mut pair);
+    let host = pair.network.host(client);
     host.set_resolver(Ok(vec![server]), MS);
-    world.tell_of_another_network();
+    pair.report_network_change();
     // A second change during the attempt does not start another one.
-    world.network.run_for(2 * MS);
-    world.tell_of_another_network();
-    world.network.run_for(2 * ROUND_TRIP);
-    assert!(world.network.host(client).engine().is_connected());
-    assert_eq!(attempts(&mut world), before + 1);
-    let reports = world.network.host(client).engine().connection_reports();
+    pair.network.run_for(2 * MS);
+    pair.report_network_change();
+    pair.network.run_for(2 * ROUND_TRIP);
+    assert!(pair.network.host(client).engine().is_connected());
+    assert_eq!(attempts(&mut pair), before + 1);
+    let reports = pair.network.host(client).engine().connection_reports();
     assert_eq!(reports.len(), 1, "{reports:?}");
 }
 
 #[test]
 fn an_attempt_that_has_had_no_answer_for_long_is_overtaken_by_another() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(ROUND_TRIP));
-    world.cut(true);
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(ROUND_TRIP));
+    pair.cut(true);
     // The library has retransmitted its packets after 1 s and 3 s, and waits until 7 s.
-    world.network.run_for(3500 * MS);
-    world.cut(false);
-    world.tell_of_another_network();
-    world.network.run_for(2 * ROUND_TRIP);
-    let client = world.client;
-    assert!(world.network.host(client).engine().is_connected());
-    world.network.run_for(20 * SECOND);
-    let reports = world.network.host(client).engine().connection_reports();
+    pair.network.run_for(3500 * MS);
+    pair.cut(false);
+    pair.report_network_change();
+    pair.network.run_for(2 * ROUND_TRIP);
+    let client = pair.client;
+    assert!(pair.network.host(client).engine().is_connected());
+    pair.network.run_for(20 * SECOND);
+    let reports = pair.network.host(client).engine().connection_reports();
     assert_eq!(reports.len(), 1, "{reports:?}");
-    assert_eq!(world.lost(), []);
+    assert_eq!(pair.lost(), []);
 }
 
 // PROTOCOL CODE-3.
 #[test]
 fn another_network_does_not_hasten_a_client_that_was_refused() {
-    let mut world = World::new(Seed::fixed(2), config::NATIVE, wire(ROUND_TRIP));
-    world.connect();
-    let (client, server) = (world.client, world.server);
-    let first = world.network.host(server).engine().connection_reports()[0].id;
-    world.network.command(server, |engine, now| {
+    let mut pair = TunnelPair::new(Seed::fixed(2), config::NATIVE, wire(ROUND_TRIP));
+    pair.connect();
+    let (client, server) = (pair.client, pair.server);
+    let first = pair.network.host(server).engine().connection_reports()[0].id;
+    pair.network.command(server, |engine, now| {
         engine.close_connection(now, first, CloseCode::NotAuthorized);
     });
     for _ in 0..12 {
-        world.network.run_for(200 * MS);
-        world.tell_of_another_network();
-        assert!(!world.network.host(client).engine().is_connected());
+        pair.network.run_for(200 * MS);
+        pair.report_network_change();
+        assert!(!pair.network.host(client).engine().is_connected());
     }
-    world.network.run_for(3 * SECOND);
-    assert!(world.network.host(client).engine().is_connected());
+    pair.network.run_for(3 * SECOND);
+    assert!(pair.network.host(client).engine().is_connected());
 }
 
 #[test]
 fn a_network_that_changes_all_the_time_does_not_keep_a_client_from_its_server() {
     // A round trip takes longer than the time between two changes.
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(600 * MS));
-    let client = world.client;
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(600 * MS));
+    let client = pair.client;
     for _ in 0..15 {
-        world.network.run_for(200 * MS);
-        world.tell_of_another_network();
+        pair.network.run_for(200 * MS);
+        pair.report_network_change();
     }
-    assert!(world.network.host(client).engine().is_connected());
-    let opened = world.network.host(client).engine().totals();
+    assert!(pair.network.host(client).engine().is_connected());
+    let opened = pair.network.host(client).engine().totals();
     assert_eq!(opened.connections_opened, 1, "{opened:?}");
 }
 
 #[test]
 fn a_change_that_goes_on_costs_an_idle_connection_a_packet_each() {
-    let mut world = world(wire(ROUND_TRIP));
-    world.network.run_for(10 * SECOND);
-    let client = world.client;
-    let before = world.network.host(client).engine().totals().datagrams_sent;
+    let mut pair = pair(wire(ROUND_TRIP));
+    pair.network.run_for(10 * SECOND);
+    let client = pair.client;
+    let before = pair.network.host(client).engine().totals().datagrams_sent;
     for _ in 0..50 {
-        world.tell_of_another_network();
-        world.network.run_for(200 * MS);
+        pair.report_network_change();
+        pair.network.run_for(200 * MS);
     }
-    let after = world.network.host(client).engine().totals().datagrams_sent;
+    let after = pair.network.host(client).engine().totals().datagrams_sent;
     assert!(
         after - before <= 60,
         "{} datagrams for 50 changes",
@@ -178,14 +177,14 @@ fn a_change_that_goes_on_costs_an_idle_connection_a_packet_each() {
 }
 
 #[test]
-fn a_server_and_a_client_that_has_ended_are_told_without_effect() {
-    let mut world = world(wire(ROUND_TRIP));
-    let (client, server) = (world.client, world.server);
-    world.network.command(server, Engine::handle_network_change);
-    world.network.command(client, Engine::close);
-    world.tell_of_another_network();
-    world.network.run_for(30 * SECOND);
-    assert!(!world.network.host(client).engine().is_connected());
-    let totals = world.network.host(client).engine().totals();
+fn a_network_change_has_no_effect_on_a_server_or_an_ended_client() {
+    let mut pair = pair(wire(ROUND_TRIP));
+    let (client, server) = (pair.client, pair.server);
+    pair.network.command(server, Engine::handle_network_change);
+    pair.network.command(client, Engine::close);
+    pair.report_network_change();
+    pair.network.run_for(30 * SECOND);
+    assert!(!pair.network.host(client).engine().is_connected());
+    let totals = pair.network.host(client).engine().totals();
     assert_eq!(totals.connections_opened, 1, "{totals:?}");
 }

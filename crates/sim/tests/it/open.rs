@@ -5,20 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quictun_sim::engine::{Ending, Event};
-use quictun_sim::{AppId, Dial, HostId, Incoming, Network, Script, Seed, Write, config};
+use quictun_sim::{
+    AppId, HostId, IncomingState, Network, Script, Seed, SimulatedDial, WriteStep, config,
+};
 use quictun_wire::code::FlowCode;
 
 use crate::guests::Guests as _;
-use crate::world::{MS, PROTOCOLS, SECOND, World, limited, request, wire};
+use crate::tunnel_pair::{MS, PROTOCOLS, SECOND, TunnelPair, limited, request, wire};
 
 /// Returns the script of an application that sends a request and reads the answer.
 fn asks(number: u64) -> Script {
-    Script::client(number).write([Write::Send(100), Write::ReceivedEnd, Write::Finish])
+    Script::client(number).write([
+        WriteStep::Send(100),
+        WriteStep::ReceivedEnd,
+        WriteStep::Finish,
+    ])
 }
 
 /// Returns the script of the peer of [`asks`].
 fn answers(number: u64) -> Script {
-    Script::server(number).write([Write::Received(100), Write::Send(1000), Write::Finish])
+    Script::server(number).write([
+        WriteStep::Received(100),
+        WriteStep::Send(1000),
+        WriteStep::Finish,
+    ])
 }
 
 // PROTOCOL OPEN-2.
@@ -26,20 +36,20 @@ fn answers(number: u64) -> Script {
 fn the_first_byte_takes_one_round_trip_and_the_dial() {
     let (round_trip, dial) = (25 * MS, 7 * MS);
     for protocols in PROTOCOLS {
-        let mut world = World::new(Seed::fixed(1), protocols, wire(round_trip));
-        world.connect();
-        let greets = Script::server(2).write([Write::Send(40), Write::Finish]);
-        let host = world.network.host(world.server);
-        host.serve("asked", Dial::Connects { after: dial }, answers(1));
-        host.serve("greeting", Dial::Connects { after: dial }, greets);
-        let listens = Script::client(2).write([Write::ReceivedEnd, Write::Finish]);
+        let mut pair = TunnelPair::new(Seed::fixed(1), protocols, wire(round_trip));
+        pair.connect();
+        let greets = Script::server(2).write([WriteStep::Send(40), WriteStep::Finish]);
+        let host = pair.network.host(pair.server);
+        host.serve("asked", SimulatedDial::Connects { after: dial }, answers(1));
+        host.serve("greeting", SimulatedDial::Connects { after: dial }, greets);
+        let listens = Script::client(2).write([WriteStep::ReceivedEnd, WriteStep::Finish]);
         let apps = [
-            world.network.open(world.client, "asked", asks(1)),
-            world.network.open(world.client, "greeting", listens),
+            pair.network.open(pair.client, "asked", asks(1)),
+            pair.network.open(pair.client, "greeting", listens),
         ];
-        world.network.run_for(SECOND);
+        pair.network.run_for(SECOND);
         for app in apps {
-            let outcome = world.network.outcome(app);
+            let outcome = pair.network.outcome(app);
             let after = outcome.first_byte_after().expect("an answer");
             assert!(after <= round_trip.mul_f64(1.05) + dial, "{after:?}");
             assert!(outcome.is_clean());
@@ -48,16 +58,15 @@ fn the_first_byte_takes_one_round_trip_and_the_dial() {
 }
 
 #[test]
-fn a_cold_client_carries_what_came_before_the_connection() {
+fn a_cold_client_carries_data_that_came_before_the_connection() {
     for protocols in PROTOCOLS {
-        let mut world = World::new(Seed::fixed(1), protocols, wire(25 * MS));
-        world
-            .network
-            .host(world.server)
-            .serve("asked", Dial::connects(), answers(1));
-        let app = world.network.open(world.client, "asked", asks(1));
-        world.network.run_for(SECOND);
-        let outcome = world.network.outcome(app);
+        let mut pair = TunnelPair::new(Seed::fixed(1), protocols, wire(25 * MS));
+        pair.network
+            .host(pair.server)
+            .serve("asked", SimulatedDial::connects(), answers(1));
+        let app = pair.network.open(pair.client, "asked", asks(1));
+        pair.network.run_for(SECOND);
+        let outcome = pair.network.outcome(app);
         assert!(outcome.is_clean());
         // One round trip for the handshake, one for the answer.
         assert!(outcome.first_byte_after() <= Some(52 * MS), "{outcome:?}");
@@ -78,28 +87,24 @@ fn a_refusal_reaches_the_client_as_a_reset_with_its_reason() {
         FlowCode::Limit,
     ];
     for protocols in PROTOCOLS {
-        let mut world = World::new(Seed::fixed(1), protocols, wire(25 * MS));
-        world.connect();
+        let mut pair = TunnelPair::new(Seed::fixed(1), protocols, wire(25 * MS));
+        pair.connect();
         for code in codes {
-            let dial = Dial::Fails { after: MS, code };
-            world
-                .network
-                .host(world.server)
+            let dial = SimulatedDial::Fails { after: MS, code };
+            pair.network
+                .host(pair.server)
                 .serve(code.label(), dial, Script::echo());
             // An application that has half-closed must not mistake the refusal for the end of an answer.
-            let script = Script::client(1).write([Write::Send(3000), Write::Finish]);
-            let app = world.network.open(world.client, code.label(), script);
-            world.network.run_for(SECOND);
-            let outcome = world.network.outcome(app);
+            let script = Script::client(1).write([WriteStep::Send(3000), WriteStep::Finish]);
+            let app = pair.network.open(pair.client, code.label(), script);
+            pair.network.run_for(SECOND);
+            let outcome = pair.network.outcome(app);
             assert_eq!(
                 (outcome.incoming, outcome.received),
-                (Incoming::Reset, 0),
+                (IncomingState::Reset, 0),
                 "{code:?}"
             );
-            let summary = world
-                .closed(world.client)
-                .pop()
-                .expect("the flow is closed");
+            let summary = pair.closed(pair.client).pop().expect("the flow is closed");
             let told = if protocols == config::NATIVE {
                 code
             } else if code == FlowCode::Unsupported {
@@ -110,7 +115,7 @@ fn a_refusal_reaches_the_client_as_a_reset_with_its_reason() {
             assert_eq!(summary.ending, Ending::Abandoned(told));
             assert!(!summary.established);
         }
-        world.check_nothing_left();
+        pair.check_nothing_left();
     }
 }
 
@@ -118,22 +123,21 @@ fn a_refusal_reaches_the_client_as_a_reset_with_its_reason() {
 #[test]
 fn tokens_up_to_the_limit_pass_and_longer_ones_are_refused_here() {
     for (protocols, most) in [(config::COMPAT, 512), (config::NATIVE, 1024)] {
-        let mut world = World::new(Seed::fixed(1), protocols, wire(25 * MS));
-        world.connect();
+        let mut pair = TunnelPair::new(Seed::fixed(1), protocols, wire(25 * MS));
+        pair.connect();
         let longest = "x".repeat(most);
-        world
+        pair.network
+            .host(pair.server)
+            .serve(&longest, SimulatedDial::connects(), answers(1));
+        let good = pair.network.open(pair.client, &longest, asks(1));
+        let bad = pair
             .network
-            .host(world.server)
-            .serve(&longest, Dial::connects(), answers(1));
-        let good = world.network.open(world.client, &longest, asks(1));
-        let bad = world
-            .network
-            .open(world.client, &"x".repeat(most + 1), asks(1));
-        world.network.run_for(SECOND);
-        assert!(world.network.outcome(good).is_clean());
-        assert_eq!(world.network.outcome(bad).incoming, Incoming::Reset);
-        let endings: Vec<Ending> = world
-            .closed(world.client)
+            .open(pair.client, &"x".repeat(most + 1), asks(1));
+        pair.network.run_for(SECOND);
+        assert!(pair.network.outcome(good).is_clean());
+        assert_eq!(pair.network.outcome(bad).incoming, IncomingState::Reset);
+        let endings: Vec<Ending> = pair
+            .closed(pair.client)
             .iter()
             .map(|summary| summary.ending)
             .collect();
@@ -141,22 +145,20 @@ fn tokens_up_to_the_limit_pass_and_longer_ones_are_refused_here() {
             endings.contains(&Ending::Abandoned(FlowCode::BadOpen)),
             "{endings:?}"
         );
-        world.check_nothing_left();
+        pair.check_nothing_left();
     }
 }
 
-/// Creates a world with a bare client that is connected.
-pub(crate) fn with_bare(protocols: &[&[u8]]) -> (World, HostId) {
-    let mut world = World::new(Seed::fixed(3), protocols, wire(10 * MS));
-    world.connect();
-    let bare = world.network.add_bare("bare", protocols, world.server);
-    world
-        .network
-        .link(bare, world.server, wire(10 * MS), wire(10 * MS));
-    world
-        .network
+/// Creates a pair with a bare client that is connected.
+pub(crate) fn with_bare(protocols: &[&[u8]]) -> (TunnelPair, HostId) {
+    let mut pair = TunnelPair::new(Seed::fixed(3), protocols, wire(10 * MS));
+    pair.connect();
+    let bare = pair.network.add_bare("bare", protocols, pair.server);
+    pair.network
+        .link(bare, pair.server, wire(10 * MS), wire(10 * MS));
+    pair.network
         .run_until(SECOND, |network| network.bare(bare).is_connected());
-    (world, bare)
+    (pair, bare)
 }
 
 // PROTOCOL OPEN-1, OPEN-4, TOKEN-2.
@@ -164,20 +166,19 @@ pub(crate) fn with_bare(protocols: &[&[u8]]) -> (World, HostId) {
 fn a_request_in_any_number_of_pieces_is_read() {
     for protocols in PROTOCOLS {
         for piece in [1, 7, 100] {
-            let (mut world, bare) = with_bare(protocols);
-            world
-                .network
-                .host(world.server)
-                .serve("echo", Dial::connects(), Script::echo());
-            let stream = world.network.bare(bare).open();
+            let (mut pair, bare) = with_bare(protocols);
+            pair.network
+                .host(pair.server)
+                .serve("echo", SimulatedDial::connects(), Script::echo());
+            let stream = pair.network.bare(bare).open();
             let mut bytes = request(protocols, "echo");
             bytes.extend_from_slice(b"hello");
             for part in bytes.chunks(piece) {
-                world.network.bare(bare).write(stream, part);
-                world.network.run_for(MS / 2);
+                pair.network.bare(bare).write(stream, part);
+                pair.network.run_for(MS / 2);
             }
-            world.network.run_for(SECOND);
-            let (answer, ended) = world.network.bare(bare).read(stream);
+            pair.network.run_for(SECOND);
+            let (answer, ended) = pair.network.bare(bare).read(stream);
             assert!(answer.ends_with(b"hello"), "pieces of {piece}: {answer:?}");
             assert_eq!(ended, None);
         }
@@ -186,36 +187,34 @@ fn a_request_in_any_number_of_pieces_is_read() {
 
 // PROTOCOL OPEN-4, TOKEN-4.
 #[test]
-fn a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
+fn an_incomplete_request_is_refused_and_harms_no_other_flow() {
     for protocols in PROTOCOLS {
-        let (mut world, bare) = with_bare(protocols);
-        world
-            .network
-            .host(world.server)
-            .serve("asked", Dial::connects(), answers(1));
+        let (mut pair, bare) = with_bare(protocols);
+        pair.network
+            .host(pair.server)
+            .serve("asked", SimulatedDial::connects(), answers(1));
         let bytes = request(protocols, "asked");
         let streams: Vec<_> = (0..50)
             .map(|_| {
-                let stream = world.network.bare(bare).open();
-                world
-                    .network
+                let stream = pair.network.bare(bare).open();
+                pair.network
                     .bare(bare)
                     .write(stream, &bytes[..bytes.len() - 1]);
                 stream
             })
             .collect();
         for _ in 0..9 {
-            let app = world.network.open(world.client, "asked", asks(1));
-            world.network.run_for(SECOND);
-            let outcome = world.network.outcome(app);
+            let app = pair.network.open(pair.client, "asked", asks(1));
+            pair.network.run_for(SECOND);
+            let outcome = pair.network.outcome(app);
             assert!(
                 outcome.is_clean() && outcome.first_byte_after() <= Some(11 * MS),
                 "{outcome:?}"
             );
         }
-        world.network.run_for(3 * SECOND);
+        pair.network.run_for(3 * SECOND);
         for stream in streams {
-            let (answer, ended) = world.network.bare(bare).read(stream);
+            let (answer, ended) = pair.network.bare(bare).read(stream);
             if protocols == config::COMPAT {
                 assert_eq!((answer, ended), (vec![2], Some(Ok(()))));
             } else {
@@ -223,7 +222,7 @@ fn a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
             }
         }
         // The library of the bare client answers STOP_SENDING with a reset only if its caller resets the stream.
-        let residue = world.network.host(world.server).engine().residue();
+        let residue = pair.network.host(pair.server).engine().flow_resources();
         assert_eq!(
             (residue.flows, residue.deadlines, residue.buffered),
             (0, 0, 0)
@@ -234,12 +233,12 @@ fn a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
 /// Opens a flow every 10 ms for a few seconds. With `bad`, some more flows lead to targets that refuse or never answer.
 /// Returns the latencies of the flows to the good target.
 fn storm(protocols: &[&[u8]], bad: bool) -> Vec<Duration> {
-    let mut world = World::new(Seed::fixed(1), protocols, limited(12_500_000, 20 * MS));
-    world.connect();
-    let host = world.network.host(world.server);
-    host.serve("asked", Dial::connects(), answers(1));
-    host.serve("refused", Dial::refused(), Script::echo());
-    host.serve("black hole", Dial::Never, Script::echo());
+    let mut pair = TunnelPair::new(Seed::fixed(1), protocols, limited(12_500_000, 20 * MS));
+    pair.connect();
+    let host = pair.network.host(pair.server);
+    host.serve("asked", SimulatedDial::connects(), answers(1));
+    host.serve("refused", SimulatedDial::refused(), Script::echo());
+    host.serve("black hole", SimulatedDial::Never, Script::echo());
     let mut good: Vec<AppId> = Vec::new();
     for round in 0..400u64 {
         // The number of flows stays below the limit from which on a client opens a spare connection.
@@ -249,14 +248,14 @@ fn storm(protocols: &[&[u8]], bad: bool) -> Vec<Duration> {
             } else {
                 "black hole"
             };
-            world.network.open(world.client, token, asks(1));
+            pair.network.open(pair.client, token, asks(1));
         }
-        good.push(world.network.open(world.client, "asked", asks(1)));
-        world.network.run_for(10 * MS);
+        good.push(pair.network.open(pair.client, "asked", asks(1)));
+        pair.network.run_for(10 * MS);
     }
-    world.network.run_for(30 * SECOND);
-    world.check_nothing_left();
-    let outcomes = good.iter().map(|&app| world.network.outcome(app));
+    pair.network.run_for(30 * SECOND);
+    pair.check_nothing_left();
+    let outcomes = good.iter().map(|&app| pair.network.outcome(app));
     let latencies = outcomes.map(|outcome| {
         assert!(outcome.is_clean(), "{outcome:?}");
         outcome.first_byte_after().expect("an answer")
@@ -266,7 +265,7 @@ fn storm(protocols: &[&[u8]], bad: bool) -> Vec<Duration> {
 
 // PROTOCOL TOKEN-4, LIMIT-1.
 #[test]
-fn refused_and_unanswered_targets_delay_nobody() {
+fn refused_and_unanswered_targets_delay_no_other_flow() {
     for protocols in PROTOCOLS {
         let worst = |latencies: Vec<Duration>| latencies.into_iter().max().expect("many");
         let (calm, stormy) = (
@@ -281,53 +280,48 @@ fn refused_and_unanswered_targets_delay_nobody() {
 #[test]
 fn uploads_to_targets_that_never_answer_leave_room_for_others() {
     for protocols in PROTOCOLS {
-        let mut world = World::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
-        world.connect();
-        let host = world.network.host(world.server);
+        let mut pair = TunnelPair::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
+        pair.connect();
+        let host = pair.network.host(pair.server);
         host.serve(
             "sink",
-            Dial::connects(),
-            Script::server(1).write([Write::ReceivedEnd, Write::Finish]),
+            SimulatedDial::connects(),
+            Script::server(1).write([WriteStep::ReceivedEnd, WriteStep::Finish]),
         );
-        host.serve("black hole", Dial::Never, Script::echo());
-        let upload = |bytes| Script::client(1).write([Write::Send(bytes), Write::Finish]);
+        host.serve("black hole", SimulatedDial::Never, Script::echo());
+        let upload = |bytes| Script::client(1).write([WriteStep::Send(bytes), WriteStep::Finish]);
         for _ in 0..20 {
-            world
-                .network
-                .open(world.client, "black hole", upload(5_000_000));
+            pair.network
+                .open(pair.client, "black hole", upload(5_000_000));
         }
-        world.network.run_for(SECOND);
-        let app = world.network.open(world.client, "sink", upload(5_000_000));
+        pair.network.run_for(SECOND);
+        let app = pair.network.open(pair.client, "sink", upload(5_000_000));
         let over = |network: &mut Network| network.outcome(app).is_over();
-        let took = world.network.run_until(9 * SECOND, over);
+        let took = pair.network.run_until(9 * SECOND, over);
         assert!(
             took < 3 * SECOND,
             "{took:?} for two seconds of data at the link's rate"
         );
-        assert!(world.network.outcome(app).is_clean());
+        assert!(pair.network.outcome(app).is_clean());
     }
 }
 
 #[test]
 fn hundreds_of_flows_open_at_once() {
     for protocols in PROTOCOLS {
-        let mut world = World::new(Seed::fixed(1), protocols, limited(12_500_000, 20 * MS));
-        world.connect();
-        world
-            .network
-            .host(world.server)
-            .serve("asked", Dial::connects(), answers(1));
+        let mut pair = TunnelPair::new(Seed::fixed(1), protocols, limited(12_500_000, 20 * MS));
+        pair.connect();
+        pair.network
+            .host(pair.server)
+            .serve("asked", SimulatedDial::connects(), answers(1));
         let apps: Vec<AppId> = (0..500)
-            .map(|_| world.network.open(world.client, "asked", asks(1)))
+            .map(|_| pair.network.open(pair.client, "asked", asks(1)))
             .collect();
         let over = |network: &mut Network| apps.iter().all(|&app| network.outcome(app).is_over());
-        let took = world.network.run_until(10 * SECOND, over);
-        assert!(
-            apps.iter()
-                .all(|&app| world.network.outcome(app).is_clean())
-        );
+        let took = pair.network.run_until(10 * SECOND, over);
+        assert!(apps.iter().all(|&app| pair.network.outcome(app).is_clean()));
         assert!(took < SECOND, "{took:?}");
-        world.check_nothing_left();
+        pair.check_nothing_left();
     }
 }
 
@@ -337,17 +331,17 @@ fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
     let mut client = config::client_speaking(config::NATIVE, 1);
     client.role.servers[0].prover = Some(Arc::new(|value| value.map(|byte| byte ^ 0x55)));
     let link = wire(10 * MS);
-    let mut world = World::with(
+    let mut pair = TunnelPair::with(
         Seed::fixed(1),
         client,
         config::server(1),
         link.clone(),
         link,
     );
-    world.connect();
-    world.network.open(world.client, "anything", asks(1));
-    world.network.run_for(SECOND);
-    let host = world.network.host(world.server);
+    pair.connect();
+    pair.network.open(pair.client, "anything", asks(1));
+    pair.network.run_for(SECOND);
+    let host = pair.network.host(pair.server);
     let asked = host.events().iter().find_map(|(_, event)| match event {
         Event::Open(opened) => Some((opened.connection, opened.proof)),
         _ => None,
@@ -361,8 +355,8 @@ fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
 }
 
 /// Returns the application addresses that the server received, in the order of their flows.
-fn told(world: &mut World) -> Vec<Option<SocketAddr>> {
-    let host = world.network.host(world.server);
+fn told(pair: &mut TunnelPair) -> Vec<Option<SocketAddr>> {
+    let host = pair.network.host(pair.server);
     let told = host.events().iter().filter_map(|(_, event)| match event {
         Event::Open(opened) => Some(opened.source),
         _ => None,
@@ -372,24 +366,23 @@ fn told(world: &mut World) -> Vec<Option<SocketAddr>> {
 
 // PROTOCOL SOURCE-2.
 #[test]
-fn the_address_of_an_application_is_told_where_the_client_wants_it_and_quictun_1_is_spoken() {
+fn the_address_of_an_application_is_sent_if_the_client_wants_it_and_speaks_quictun_1() {
     let source = SocketAddr::from(([192, 0, 2, 7], 40_000));
     for protocols in PROTOCOLS {
-        let mut world = World::new(Seed::fixed(1), protocols, wire(10 * MS));
-        world.connect();
-        world
-            .network
-            .host(world.server)
-            .serve("asked", Dial::connects(), answers(1));
-        let silent = world.network.open(world.client, "asked", asks(1));
-        world.network.run_for(SECOND);
-        world.network.host(world.client).set_source(source);
-        let telling = world.network.open(world.client, "asked", asks(1));
-        world.network.run_for(SECOND);
+        let mut pair = TunnelPair::new(Seed::fixed(1), protocols, wire(10 * MS));
+        pair.connect();
+        pair.network
+            .host(pair.server)
+            .serve("asked", SimulatedDial::connects(), answers(1));
+        let silent = pair.network.open(pair.client, "asked", asks(1));
+        pair.network.run_for(SECOND);
+        pair.network.host(pair.client).set_source(source);
+        let telling = pair.network.open(pair.client, "asked", asks(1));
+        pair.network.run_for(SECOND);
         for app in [silent, telling] {
-            assert!(world.network.outcome(app).is_clean());
+            assert!(pair.network.outcome(app).is_clean());
         }
         let native = protocols == config::NATIVE;
-        assert_eq!(told(&mut world), [None, native.then_some(source)]);
+        assert_eq!(told(&mut pair), [None, native.then_some(source)]);
     }
 }

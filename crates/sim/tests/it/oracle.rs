@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Account, Ending, Engine, Event, FlowSummary, LossReason, Residue};
+use quictun_sim::engine::{Account, Ending, Engine, Event, FlowResources, FlowSummary, LossReason};
 use quictun_sim::{
-    AppId, Dial, HostId, Incoming, LinkConfig, Network, Outage, Outcome, Outgoing, Queue, Random,
-    Read, Reorder, Script, Seed, Write, config,
+    AppId, AppOutcome, HostId, IncomingState, LinkConfig, Network, Outage, OutgoingState, Queue,
+    Random, ReadStep, Reorder, Script, Seed, SimulatedDial, WriteStep, config,
 };
 use quictun_wire::code::CloseCode;
 
-use crate::world::{MS, SECOND, World};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair};
 
 /// Maximum duration of a run in virtual time.
 const RUN_MAX: Duration = Duration::from_mins(20);
@@ -23,7 +23,7 @@ const PATIENT_RUN_MAX: Duration = Duration::from_mins(9);
 
 /// The time after which engines probe a silent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Temper {
+enum ProbeTiming {
     /// The time that programs use.
     Usual,
     /// Never within a run, so that a lost wake-up stays lost.
@@ -32,99 +32,96 @@ enum Temper {
 
 #[test]
 fn seeded_runs_0() {
-    run_seeds("seeded_runs_0", 0..250, Temper::Usual);
+    run_seeds("seeded_runs_0", 0..250, ProbeTiming::Usual);
 }
 
 #[test]
 fn seeded_runs_1() {
-    run_seeds("seeded_runs_1", 250..500, Temper::Usual);
+    run_seeds("seeded_runs_1", 250..500, ProbeTiming::Usual);
 }
 
 #[test]
 fn seeded_runs_2() {
-    run_seeds("seeded_runs_2", 500..750, Temper::Usual);
+    run_seeds("seeded_runs_2", 500..750, ProbeTiming::Usual);
 }
 
 #[test]
 fn seeded_runs_3() {
-    run_seeds("seeded_runs_3", 750..1000, Temper::Usual);
+    run_seeds("seeded_runs_3", 750..1000, ProbeTiming::Usual);
 }
 
 // PROTOCOL CLOSE-8: a flow ends only when its own ends do, and then nothing of it is left.
 #[test]
 fn patient_runs() {
-    run_seeds("patient_runs", 0..300, Temper::Patient);
+    run_seeds("patient_runs", 0..300, ProbeTiming::Patient);
 }
 
-fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, temper: Temper) {
+fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, timing: ProbeTiming) {
     for seed in Seed::wanted(seeds) {
-        run(Seed::of_test(test, seed), temper);
+        run(Seed::of_test(test, seed), timing);
     }
 }
 
 /// One flow: the scripts of its applications, and the result of its dial.
-pub(crate) struct Flow {
+pub(crate) struct ScriptedFlow {
     pub(crate) token: String,
     pub(crate) client: Script,
     pub(crate) server: Script,
-    pub(crate) dial: Dial,
+    pub(crate) dial: SimulatedDial,
     pub(crate) opens_at: Duration,
     pub(crate) app: Option<AppId>,
 }
 
-impl Flow {
+impl ScriptedFlow {
     /// Returns true if one of the flow's applications aborts or closes it.
     pub(crate) fn is_cut(&self) -> bool {
         let mut writes = self.client.write.iter().chain(&self.server.write);
-        writes.any(|write| matches!(write, Write::Abort | Write::Close))
+        writes.any(|write| matches!(write, WriteStep::Abort | WriteStep::Close))
     }
 }
 
-fn run(seed: Seed, temper: Temper) {
+fn run(seed: Seed, timing: ProbeTiming) {
     let mut random = seed.random(100);
     let mut flows = random_flows(&mut random);
-    let (mut world, one_connection) = random_world(seed, &mut random, temper);
+    let (mut pair, one_connection) = random_world(seed, &mut random, timing);
     for flow in &flows {
-        world
-            .network
-            .host(world.server)
+        pair.network
+            .host(pair.server)
             .serve(&flow.token, flow.dial, flow.server.clone());
     }
     for flow in &mut flows {
-        let wait = flow.opens_at.saturating_sub(world.network.elapsed());
-        world.network.run_for(wait);
+        let wait = flow.opens_at.saturating_sub(pair.network.elapsed());
+        pair.network.run_for(wait);
         flow.app = Some(
-            world
-                .network
-                .open(world.client, &flow.token, flow.client.clone()),
+            pair.network
+                .open(pair.client, &flow.token, flow.client.clone()),
         );
     }
-    let server = world.server;
+    let server = pair.server;
     // A client that only receives does not notice that it has moved, unless it probes the path.
-    let may_move = one_connection && temper == Temper::Usual;
+    let may_move = one_connection && timing == ProbeTiming::Usual;
     if may_move && random.chance(1, 4) {
         // RFC 9000 section 9: an endpoint must not move before its handshake is confirmed.
         let up = |event: &Event| matches!(event, Event::Connected { .. });
-        while world.count(server, up) == 0 {
-            world.network.run_for(SECOND);
+        while pair.count(server, up) == 0 {
+            pair.network.run_for(SECOND);
         }
-        world
-            .network
+        pair.network
             .run_for(random.time(Duration::ZERO, 3 * SECOND));
-        world.network.move_host(world.client);
+        pair.network.move_host(pair.client);
     }
-    let most = match temper {
-        Temper::Usual => RUN_MAX,
-        Temper::Patient => PATIENT_RUN_MAX,
+    let most = match timing {
+        ProbeTiming::Usual => RUN_MAX,
+        ProbeTiming::Patient => PATIENT_RUN_MAX,
     };
-    world.network.run_until(most, |network| {
+    pair.network.run_until(most, |network| {
         flows.iter().all(|flow| is_over(network, server, flow))
     });
     // If an outage interrupts a handshake, the client may consider a connection open that the server has given up.
     let half_open = |event: &Event| matches!(event, Event::HandshakeFailed { .. });
-    let half_open = world.count(server, half_open);
+    let half_open = pair.count(server, half_open);
     for flow in &flows {
-        check(&world, flow, half_open == 0);
+        check(&pair, flow, half_open == 0);
     }
     let lost = |event: &Event| {
         // A connection that was replaced by another one is closed after it has been idle for a while.
@@ -132,35 +129,34 @@ fn run(seed: Seed, temper: Temper) {
         matches!(event, Event::Disconnected { reason, .. }
             if *reason != LossReason::ClosedLocally && *reason != done)
     };
-    assert_eq!(world.count(server, lost), 0, "no connection may be lost");
+    assert_eq!(pair.count(server, lost), 0, "no connection may be lost");
     assert!(
-        world.count(world.client, lost) <= half_open,
+        pair.count(pair.client, lost) <= half_open,
         "no connection may be lost"
     );
-    world.check_nothing_left();
-    let client = world.client;
-    world.network.command(client, Engine::close);
+    pair.check_nothing_left();
+    let client = pair.client;
+    pair.network.command(client, Engine::close);
     // If the client's last packets are lost, the server waits for its idle timeout.
     assert!(
-        world
-            .network
+        pair.network
             .run_to_silence(IDLE_TIMEOUT + Duration::from_mins(10)),
         "a packet or a timer is left"
     );
-    for host in [world.client, world.server] {
-        check_books(&mut world, host);
+    for host in [pair.client, pair.server] {
+        check_accounting(&mut pair, host);
     }
-    check_both_books(&mut world, &flows);
+    check_both_accountings(&mut pair, &flows);
 }
 
 /// Checks that the counters of an engine add up and agree with its events.
-pub(crate) fn check_books(world: &mut World, host: HostId) {
-    let told = world.closed(host);
-    let opened = world.count(host, |event| matches!(event, Event::Open(_)));
-    let name = world.network.name(host).to_owned();
-    let engine = world.network.host(host).engine();
-    let (totals, residue) = (engine.totals(), engine.residue());
-    assert_eq!(residue, Residue::default(), "left on the {name}");
+pub(crate) fn check_accounting(pair: &mut TunnelPair, host: HostId) {
+    let told = pair.closed(host);
+    let opened = pair.count(host, |event| matches!(event, Event::Open(_)));
+    let name = pair.network.name(host).to_owned();
+    let engine = pair.network.host(host).engine();
+    let (totals, residue) = (engine.totals(), engine.flow_resources());
+    assert_eq!(residue, FlowResources::default(), "left on the {name}");
     assert!(engine.connection_reports().is_empty(), "left on the {name}");
     assert_eq!(
         totals.connections_opened, totals.connections_closed,
@@ -191,8 +187,8 @@ pub(crate) fn check_books(world: &mut World, host: HostId) {
 }
 
 /// Checks that both sides have reported the same about every flow that ended in order.
-fn check_both_books(world: &mut World, flows: &[Flow]) {
-    let (clients, servers) = (world.closed(world.client), world.closed(world.server));
+fn check_both_accountings(pair: &mut TunnelPair, flows: &[ScriptedFlow]) {
+    let (clients, servers) = (pair.closed(pair.client), pair.closed(pair.server));
     for flow in flows {
         let of = |told: &[FlowSummary]| -> Vec<FlowSummary> {
             let mine = told.iter().filter(|summary| summary.token == flow.token);
@@ -202,7 +198,7 @@ fn check_both_books(world: &mut World, flows: &[Flow]) {
         let [client] = &client[..] else {
             panic!("{}: {} flows on the client", flow.token, client.len());
         };
-        let app = world.network.outcome(flow.app.expect("opened"));
+        let app = pair.network.outcome(flow.app.expect("opened"));
         assert!(client.bytes_to_tunnel <= app.sent, "{client:?} {app:?}");
         assert!(client.bytes_to_app >= app.received, "{client:?} {app:?}");
         // A flow may have been opened more than once, but its bytes were sent only once.
@@ -224,7 +220,7 @@ fn check_both_books(world: &mut World, flows: &[Flow]) {
 }
 
 /// Creates a client and a server. The second value is true if there will be only one connection.
-fn random_world(seed: Seed, random: &mut Random, temper: Temper) -> (World, bool) {
+fn random_world(seed: Seed, random: &mut Random, timing: ProbeTiming) -> (TunnelPair, bool) {
     let protocols = random.pick(&[config::NATIVE, config::COMPAT]);
     let mut client = config::client_speaking(protocols, seed.value());
     let mut server = config::server(seed.value());
@@ -233,7 +229,7 @@ fn random_world(seed: Seed, random: &mut Random, temper: Temper) -> (World, bool
             u32::try_from(random.magnitude(16 << 10, 16 << 20)).expect("fits");
         transport.max_segments = random.pick(&[1, 2, 10, 64]);
         transport.account = Account::new(random.pick(&[1 << 20, 16 << 20, 1 << 30]));
-        if temper == Temper::Patient {
+        if timing == ProbeTiming::Patient {
             (transport.keep_alive, transport.idle_timeout) = (KEEP_ALIVE, IDLE_TIMEOUT);
         }
     }
@@ -243,7 +239,7 @@ fn random_world(seed: Seed, random: &mut Random, temper: Temper) -> (World, bool
     let up = random_link(random);
     let down = random_link(random);
     let one = protocols == config::NATIVE && client.role.connections == 1;
-    (World::with(seed, client, server, up, down), one)
+    (TunnelPair::with(seed, client, server, up, down), one)
 }
 
 pub(crate) fn random_link(random: &mut Random) -> LinkConfig {
@@ -284,17 +280,20 @@ pub(crate) fn random_link(random: &mut Random) -> LinkConfig {
     link
 }
 
-pub(crate) fn random_flows(random: &mut Random) -> Vec<Flow> {
+pub(crate) fn random_flows(random: &mut Random) -> Vec<ScriptedFlow> {
     let count = random.within(1, 9);
     let most = 1_500_000 / count;
-    let mut flows: Vec<Flow> = (0..count)
+    let mut flows: Vec<ScriptedFlow> = (0..count)
         .map(|number| {
             let mut client = Script::client(number);
             let mut server = Script::server(number);
             if random.chance(1, 6) {
                 client = Script::echoed(number);
                 server = Script::echo();
-                client.write = vec![Write::Send(random.magnitude(1, most)), Write::Finish];
+                client.write = vec![
+                    WriteStep::Send(random.magnitude(1, most)),
+                    WriteStep::Finish,
+                ];
             } else {
                 // At most one side waits for the other, so that they never wait for each other.
                 let waits = random.within(0, 4);
@@ -307,7 +306,7 @@ pub(crate) fn random_flows(random: &mut Random) -> Vec<Flow> {
                     usize::try_from(random.magnitude(1 << 10, 128 << 10)).expect("fits");
                 script.call_max = random.pick(&[0, 0, 1000, 17]);
             }
-            Flow {
+            ScriptedFlow {
                 token: format!("flow {number}"),
                 client,
                 server,
@@ -321,33 +320,33 @@ pub(crate) fn random_flows(random: &mut Random) -> Vec<Flow> {
     flows
 }
 
-fn random_writes(random: &mut Random, most: u64, waits: bool) -> Vec<Write> {
+fn random_writes(random: &mut Random, most: u64, waits: bool) -> Vec<WriteStep> {
     let mut writes = Vec::new();
     if waits {
-        writes.push(Write::ReceivedEnd);
+        writes.push(WriteStep::ReceivedEnd);
     }
     for _ in 0..random.within(0, 4) {
         if random.chance(1, 3) {
-            writes.push(Write::Wait(random.time(Duration::ZERO, SECOND)));
+            writes.push(WriteStep::Wait(random.time(Duration::ZERO, SECOND)));
         }
-        writes.push(Write::Send(random.magnitude(1, most / 2)));
+        writes.push(WriteStep::Send(random.magnitude(1, most / 2)));
     }
     writes.push(match random.within(0, 8) {
-        0 => Write::Abort,
-        1 => Write::Close,
-        _ => Write::Finish,
+        0 => WriteStep::Abort,
+        1 => WriteStep::Close,
+        _ => WriteStep::Finish,
     });
     writes
 }
 
-fn random_reads(random: &mut Random) -> Vec<Read> {
+fn random_reads(random: &mut Random) -> Vec<ReadStep> {
     match random.within(0, 6) {
-        0 => vec![Read::Pause(random.time(Duration::ZERO, 3 * SECOND))],
+        0 => vec![ReadStep::Pause(random.time(Duration::ZERO, 3 * SECOND))],
         1 => vec![
-            Read::Bytes(random.magnitude(1, 50_000)),
-            Read::Pause(random.time(Duration::ZERO, SECOND)),
+            ReadStep::Bytes(random.magnitude(1, 50_000)),
+            ReadStep::Pause(random.time(Duration::ZERO, SECOND)),
         ],
-        2 => vec![Read::Slowly {
+        2 => vec![ReadStep::Slowly {
             bytes: random.magnitude(1000, 50_000),
             every: random.time(MS, 50 * MS),
         }],
@@ -355,37 +354,42 @@ fn random_reads(random: &mut Random) -> Vec<Read> {
     }
 }
 
-fn random_dial(random: &mut Random) -> Dial {
+fn random_dial(random: &mut Random) -> SimulatedDial {
     match random.within(0, 12) {
-        0 => Dial::refused(),
-        1 => Dial::Never,
-        2..=5 => Dial::Connects {
+        0 => SimulatedDial::refused(),
+        1 => SimulatedDial::Never,
+        2..=5 => SimulatedDial::Connects {
             after: random.time(Duration::ZERO, 500 * MS),
         },
-        _ => Dial::connects(),
+        _ => SimulatedDial::connects(),
     }
 }
 
-pub(crate) fn is_over(network: &Network, server: HostId, flow: &Flow) -> bool {
-    let over = |outcome: &Outcome| outcome.over.is_some();
+pub(crate) fn is_over(network: &Network, server: HostId, flow: &ScriptedFlow) -> bool {
+    let over = |outcome: &AppOutcome| outcome.over.is_some();
     flow.app.is_some_and(|app| over(network.outcome(app)))
         && network.dialled(server, &flow.token).is_none_or(over)
 }
 
 /// Checks a flow against its scripts. `kept` is true if no connection was lost.
-fn check(world: &World, flow: &Flow, kept: bool) {
-    let client = world.network.outcome(flow.app.expect("opened"));
-    let Some(server) = world.network.dialled(world.server, &flow.token) else {
+fn check(pair: &TunnelPair, flow: &ScriptedFlow, kept: bool) {
+    let client = pair.network.outcome(flow.app.expect("opened"));
+    let Some(server) = pair.network.dialled(pair.server, &flow.token) else {
         // The dial failed, or the client gave up before it. The client must not have seen a FIN.
-        let connects = matches!(flow.dial, Dial::Connects { .. });
-        let gave_up =
-            matches!(client.outgoing, Outgoing::Aborted) || client.incoming == Incoming::Dropped;
+        let connects = matches!(flow.dial, SimulatedDial::Connects { .. });
+        let gave_up = matches!(client.outgoing, OutgoingState::Aborted)
+            || client.incoming == IncomingState::Dropped;
         assert!(
             !connects || gave_up || !kept,
             "{}: no dial: {client:?}",
             flow.token
         );
-        assert_ne!(client.incoming, Incoming::Fin, "{}: {client:?}", flow.token);
+        assert_ne!(
+            client.incoming,
+            IncomingState::Fin,
+            "{}: {client:?}",
+            flow.token
+        );
         assert_eq!(client.received, 0);
         return;
     };
@@ -402,20 +406,20 @@ fn check(world: &World, flow: &Flow, kept: bool) {
 
 /// Checks that `to` received a prefix of what `from` sent, and all of it if it saw a FIN.
 pub(crate) fn check_direction(
-    flow: &Flow,
+    flow: &ScriptedFlow,
     way: &str,
-    from: &Outcome,
-    to: &Outcome,
+    from: &AppOutcome,
+    to: &AppOutcome,
     script: &Script,
 ) {
     let context = || format!("{} {way}: {from:?} {to:?}", flow.token);
     assert!(to.received <= from.sent, "{}", context());
     match to.incoming {
-        Incoming::Open => panic!("{}", context()),
-        Incoming::Fin => {
+        IncomingState::Open => panic!("{}", context()),
+        IncomingState::Fin => {
             assert_eq!(
                 from.outgoing,
-                Outgoing::Finished,
+                OutgoingState::Finished,
                 "an abort looks like a FIN: {}",
                 context()
             );
@@ -426,10 +430,10 @@ pub(crate) fn check_direction(
                 context()
             );
         }
-        Incoming::Reset | Incoming::Dropped => {}
+        IncomingState::Reset | IncomingState::Dropped => {}
     }
-    let aborts = script.write.contains(&Write::Abort);
-    if aborts && from.outgoing == Outgoing::Aborted {
-        assert_ne!(to.incoming, Incoming::Fin, "{}", context());
+    let aborts = script.write.contains(&WriteStep::Abort);
+    if aborts && from.outgoing == OutgoingState::Aborted {
+        assert_ne!(to.incoming, IncomingState::Fin, "{}", context());
     }
 }

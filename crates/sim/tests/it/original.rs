@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use quictun_sim::{
-    AppId, Dial, HostId, Incoming, LinkConfig, Network, Script, Seed, Write, config,
+    AppId, HostId, IncomingState, LinkConfig, Network, Script, Seed, SimulatedDial, WriteStep,
+    config,
 };
 
 use crate::guests::{Guests as _, OriginalOptions};
-use crate::world::{MS, SECOND, limited};
+use crate::tunnel_pair::{MS, SECOND, limited};
 
 /// A client that is linked to an original server.
-pub(crate) struct Pair {
+pub(crate) struct OriginalPair {
     pub(crate) network: Network,
     pub(crate) client: HostId,
     pub(crate) original: HostId,
 }
 
-impl Pair {
+impl OriginalPair {
     pub(crate) fn new(link: LinkConfig) -> Self {
         Self::seeded(1, link)
     }
@@ -28,13 +29,13 @@ impl Pair {
         network.link(client, original, link.clone(), link);
         network
             .original(original)
-            .serve("tcp:echo", Dial::connects());
+            .serve("tcp:echo", SimulatedDial::connects());
         network
             .original(original)
-            .serve("tcp:refused", Dial::refused());
+            .serve("tcp:refused", SimulatedDial::refused());
         network
             .original(original)
-            .serve("tcp:black-hole", Dial::Never);
+            .serve("tcp:black-hole", SimulatedDial::Never);
         Self {
             network,
             client,
@@ -51,8 +52,11 @@ impl Pair {
 
     /// Opens a flow that sends, waits for its echo, and finishes.
     fn echo(&mut self, bytes: u64) -> AppId {
-        let script =
-            Script::echoed(1).write([Write::Send(bytes), Write::Received(bytes), Write::Finish]);
+        let script = Script::echoed(1).write([
+            WriteStep::Send(bytes),
+            WriteStep::Received(bytes),
+            WriteStep::Finish,
+        ]);
         self.network.open(self.client, "tcp:echo", script)
     }
 
@@ -72,7 +76,7 @@ impl Pair {
 // PROTOCOL HAZARD-7, HAZARD-9, QUIC-3.
 #[test]
 fn a_first_byte_takes_one_round_trip_although_the_server_knows_no_pipelining() {
-    let mut pair = Pair::new(limited(12_500_000, 25 * MS));
+    let mut pair = OriginalPair::new(limited(12_500_000, 25 * MS));
     pair.connect();
     let app = pair.echo(500);
     pair.all_clean(&[app], SECOND);
@@ -85,9 +89,9 @@ fn a_first_byte_takes_one_round_trip_although_the_server_knows_no_pipelining() {
 }
 
 /// Opens 200 flows, `at_once` of them per 20 ms. Some of them send a lot of data.
-fn busy(seed: u64, loss: f64, at_once: u64) -> Pair {
+fn busy(seed: u64, loss: f64, at_once: u64) -> OriginalPair {
     let link = limited(2_500_000, 30 * MS);
-    let mut pair = Pair::seeded(seed, LinkConfig { loss, ..link });
+    let mut pair = OriginalPair::seeded(seed, LinkConfig { loss, ..link });
     pair.connect();
     let mut apps = Vec::new();
     for round in 0..200u64 {
@@ -129,15 +133,18 @@ fn a_token_that_is_lost_is_sent_again_in_one_piece() {
 // PROTOCOL ACK-4, HAZARD-4.
 #[test]
 fn endless_error_answers_are_stopped_and_the_next_request_is_served() {
-    let mut pair = Pair::new(limited(12_500_000, 20 * MS));
+    let mut pair = OriginalPair::new(limited(12_500_000, 20 * MS));
     pair.connect();
     for _ in 0..5 {
-        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+        let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
         let refused = pair.network.open(pair.client, "tcp:refused", script);
         let good = pair.echo(100);
         pair.all_clean(&[good], SECOND);
         let outcome = pair.network.outcome(refused);
-        assert_eq!((outcome.incoming, outcome.received), (Incoming::Reset, 0));
+        assert_eq!(
+            (outcome.incoming, outcome.received),
+            (IncomingState::Reset, 0)
+        );
         // The request was served after the refused one, on the same connection. This takes two more round trips,
         // because the connection's window is full of unwanted answers.
         assert!(pair.network.outcome(good).first_byte_after() <= Some(3 * 21 * MS));
@@ -147,10 +154,10 @@ fn endless_error_answers_are_stopped_and_the_next_request_is_served() {
 
 // PROTOCOL HAZARD-5.
 #[test]
-fn flows_do_not_wait_behind_a_dial_that_nobody_answers() {
-    let mut pair = Pair::new(limited(12_500_000, 20 * MS));
+fn flows_do_not_wait_behind_an_unanswered_dial() {
+    let mut pair = OriginalPair::new(limited(12_500_000, 20 * MS));
     pair.connect();
-    let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+    let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
     pair.network.open(pair.client, "tcp:black-hole", script);
     let behind = pair.echo(100);
     pair.network.run_for(2500 * MS);
@@ -164,16 +171,16 @@ fn flows_do_not_wait_behind_a_dial_that_nobody_answers() {
 // PROTOCOL HAZARD-6.
 #[test]
 fn more_flows_than_a_connection_takes_get_another_one() {
-    let mut pair = Pair::new(limited(12_500_000, 20 * MS));
+    let mut pair = OriginalPair::new(limited(12_500_000, 20 * MS));
     pair.connect();
     let held: Vec<AppId> = (0..250)
         .map(|_| {
             let script = Script::echoed(1).write([
-                Write::Send(100),
-                Write::Wait(10 * SECOND),
-                Write::Send(100),
-                Write::Received(200),
-                Write::Finish,
+                WriteStep::Send(100),
+                WriteStep::Wait(10 * SECOND),
+                WriteStep::Send(100),
+                WriteStep::Received(200),
+                WriteStep::Finish,
             ]);
             pair.network.open(pair.client, "tcp:echo", script)
         })
@@ -189,15 +196,15 @@ fn more_flows_than_a_connection_takes_get_another_one() {
 // PROTOCOL HAZARD-6.
 #[test]
 fn streams_that_the_server_never_gives_back_do_not_wedge_the_client() {
-    let mut pair = Pair::new(limited(12_500_000, 20 * MS));
+    let mut pair = OriginalPair::new(limited(12_500_000, 20 * MS));
     pair.connect();
     for round in 0..600u64 {
-        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+        let script = Script::echoed(1).write([WriteStep::Send(100), WriteStep::Finish]);
         let refused = pair.network.open(pair.client, "tcp:refused", script);
         pair.network.run_for(SECOND);
         assert_eq!(
             pair.network.outcome(refused).incoming,
-            Incoming::Reset,
+            IncomingState::Reset,
             "round {round}"
         );
         if round % 20 == 0 {

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use quictun_sim::{Cell, PredictError, Tcp, Traffic, predict};
+use quictun_sim::{CrossTraffic, Experiment, PredictError, Tcp, predict};
 
-use crate::world::{MS, SECOND, limited};
+use crate::tunnel_pair::{MS, SECOND, limited};
 
 const MBIT: u64 = 1_000_000 / 8;
 
-fn cell(mbit: u64, round_trip: Duration, loss: f64) -> Cell {
+fn cell(mbit: u64, round_trip: Duration, loss: f64) -> Experiment {
     let mut link = limited(mbit * MBIT, round_trip);
     link.loss = loss;
-    Cell {
+    Experiment {
         warm_up: 2 * SECOND,
         duration: 3 * SECOND,
-        ..Cell::new(link.clone(), link)
+        ..Experiment::new(link.clone(), link)
     }
 }
 
@@ -34,7 +34,7 @@ fn a_tunnel_alone_is_measured_and_the_answer_is_always_the_same() {
 
 #[test]
 fn a_transfer_arrives_whole() {
-    let cell = Cell {
+    let cell = Experiment {
         bytes: Some(5_000_000),
         warm_up: Duration::ZERO,
         ..cell(50, 20 * MS, 0.0)
@@ -48,9 +48,9 @@ fn a_transfer_arrives_whole() {
 fn cross_traffic_takes_its_part() {
     let mut cell = cell(50, 20 * MS, 0.0);
     cell.traffic = vec![
-        Traffic::Constant(10 * MBIT),
-        Traffic::Tcp(Tcp::default()),
-        Traffic::Tcp(Tcp::default()),
+        CrossTraffic::Constant(10 * MBIT),
+        CrossTraffic::Tcp(Tcp::default()),
+        CrossTraffic::Tcp(Tcp::default()),
     ];
     let prediction = predict(&cell).expect("an answer");
     let rates = prediction.traffic.iter().map(|&rate| share(rate, 50));
@@ -67,7 +67,7 @@ fn cross_traffic_takes_its_part() {
 fn a_link_that_lets_nothing_pass_is_an_error_and_no_panic() {
     let dead = predict(&cell(50, 20 * MS, 1.0));
     assert_eq!(dead, Err(PredictError::Unreachable));
-    let timeless = Cell {
+    let timeless = Experiment {
         duration: Duration::ZERO,
         ..cell(50, 20 * MS, 0.0)
     };

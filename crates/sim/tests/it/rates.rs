@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_sim::engine::{Allowance, Event, Limits};
-use quictun_sim::{AppId, Dial, HostId, Network, Script, Seed, Write, config};
+use quictun_sim::engine::{Allowance, AllowanceLimits, Event};
+use quictun_sim::{AppId, HostId, Network, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::listening::{HOLDER_LEN, Listen};
 
-use crate::world::{MS, SECOND, limited};
+use crate::tunnel_pair::{MS, SECOND, limited};
 
 const ENDLESS: u64 = u64::MAX / 4;
 
@@ -15,15 +15,15 @@ const ENDLESS: u64 = u64::MAX / 4;
 const RATE: u64 = 125_000;
 
 /// The clients of one server, each on its own link of 100 Mbit/s.
-struct World {
+struct RateTest {
     network: Network,
     server: HostId,
     clients: Vec<HostId>,
     allowances: Vec<Arc<Allowance>>,
 }
 
-impl World {
-    fn new(round_trip: Duration, limits: &[Limits]) -> Self {
+impl RateTest {
+    fn new(round_trip: Duration, limits: &[AllowanceLimits]) -> Self {
         let mut network = Network::new(Seed::fixed(1));
         let server = network.add_server("server", config::server(1));
         let mut clients = Vec::new();
@@ -36,19 +36,19 @@ impl World {
             clients.push(client);
         }
         network.run_for(3 * SECOND);
-        let mut world = Self {
+        let mut test = Self {
             network,
             server,
             clients,
             allowances: Vec::new(),
         };
         for (client, &limits) in limits.iter().enumerate() {
-            let allowance = Arc::new(Allowance::new(world.network.now()));
+            let allowance = Arc::new(Allowance::new(test.network.now()));
             allowance.set(limits);
-            world.allowances.push(allowance.clone());
+            test.allowances.push(allowance.clone());
             let name = format!("client {client}");
-            let address = world.network.address(world.clients[client]);
-            world.network.command(server, |engine, now| {
+            let address = test.network.address(test.clients[client]);
+            test.network.command(server, |engine, now| {
                 engine.allow_client(&name, allowance);
                 for report in engine.connection_reports() {
                     if report.remote == address {
@@ -57,12 +57,16 @@ impl World {
                 }
             });
         }
-        let host = world.network.host(server);
-        host.serve("echo", Dial::connects(), Script::echo());
-        let source = anything(Script::server(1).write([Write::Send(ENDLESS)]));
-        host.serve("source", Dial::connects(), source);
-        host.serve("sink", Dial::connects(), anything(Script::server(1)));
-        world
+        let host = test.network.host(server);
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
+        let source = anything(Script::server(1).write([WriteStep::Send(ENDLESS)]));
+        host.serve("source", SimulatedDial::connects(), source);
+        host.serve(
+            "sink",
+            SimulatedDial::connects(),
+            anything(Script::server(1)),
+        );
+        test
     }
 
     /// Opens a flow that transfers as much as possible, down or up.
@@ -70,7 +74,7 @@ impl World {
         let (token, script) = if down {
             ("source", Script::default())
         } else {
-            ("sink", Script::default().write([Write::Send(ENDLESS)]))
+            ("sink", Script::default().write([WriteStep::Send(ENDLESS)]))
         };
         self.network.open(self.clients[client], token, script)
     }
@@ -94,9 +98,9 @@ impl World {
         let mut writes = Vec::new();
         for number in 0..count {
             writes.extend([
-                Write::Wait(SECOND),
-                Write::Send(100),
-                Write::Received((number + 1) * 100),
+                WriteStep::Wait(SECOND),
+                WriteStep::Send(100),
+                WriteStep::Received((number + 1) * 100),
             ]);
         }
         let script = Script::echoed(1).write(writes);
@@ -114,17 +118,17 @@ impl World {
     }
 }
 
-fn down(rate: u64) -> Limits {
-    Limits {
+fn down(rate: u64) -> AllowanceLimits {
+    AllowanceLimits {
         rate_down: Some(rate),
-        ..Limits::default()
+        ..AllowanceLimits::default()
     }
 }
 
-fn up(rate: u64) -> Limits {
-    Limits {
+fn up(rate: u64) -> AllowanceLimits {
+    AllowanceLimits {
         rate_up: Some(rate),
-        ..Limits::default()
+        ..AllowanceLimits::default()
     }
 }
 
@@ -165,12 +169,12 @@ fn one_flow_holds_its_rate_within_2_percent_over_30_s() {
     let time = 30 * SECOND;
     for round_trip in [2 * MS, 80 * MS] {
         for (limits, is_down) in [(down(RATE), true), (up(RATE), false)] {
-            let mut world = World::new(round_trip, &[limits]);
-            let app = world.bulk(0, is_down);
-            let first = world.moved_in(time)[0];
+            let mut test = RateTest::new(round_trip, &[limits]);
+            let app = test.bulk(0, is_down);
+            let first = test.moved_in(time)[0];
             within(first, RATE, time);
             // No data piles up on the way: there is only a short queue, or a receive window.
-            let app = world.network.outcome(app);
+            let app = test.network.outcome(app);
             let here = if is_down {
                 first - app.received
             } else {
@@ -186,10 +190,10 @@ fn one_flow_holds_its_rate_within_2_percent_over_30_s() {
 fn a_flow_to_the_clients_listener_holds_the_rate_too() {
     let time = 30 * SECOND;
     for (limits, is_down) in [(down(RATE), true), (up(RATE), false)] {
-        let mut world = World::new(20 * MS, &[limits]);
-        let (client, server) = (world.clients[0], world.server);
-        listen(&mut world.network, client);
-        let endless = Script::server(1).write([Write::Send(ENDLESS)]);
+        let mut test = RateTest::new(20 * MS, &[limits]);
+        let (client, server) = (test.clients[0], test.server);
+        listen(&mut test.network, client);
+        let endless = Script::server(1).write([WriteStep::Send(ENDLESS)]);
         let silent = Script::server(1);
         let (outside, inside) = if is_down {
             (endless, silent)
@@ -198,10 +202,10 @@ fn a_flow_to_the_clients_listener_holds_the_rate_too() {
         };
         let (outside, inside) = (anything(outside), anything(inside));
         let target = config::reverse_token(1);
-        let host = world.network.host(client);
-        host.serve(&target, Dial::connects(), inside);
-        world.network.open_incoming(server, 1, outside);
-        within(world.moved_in(time)[0], RATE, time);
+        let host = test.network.host(client);
+        host.serve(&target, SimulatedDial::connects(), inside);
+        test.network.open_incoming(server, 1, outside);
+        within(test.moved_in(time)[0], RATE, time);
     }
 }
 
@@ -209,31 +213,39 @@ fn a_flow_to_the_clients_listener_holds_the_rate_too() {
 fn two_clients_of_unequal_rates_hold_them_beside_one_without() {
     let time = 30 * SECOND;
     for is_down in [true, false] {
-        let limits: fn(u64) -> Limits = if is_down { down } else { up };
+        let limits: fn(u64) -> AllowanceLimits = if is_down { down } else { up };
         let rates = [RATE / 2, RATE];
-        let mut world = World::new(
+        let mut test = RateTest::new(
             20 * MS,
-            &[limits(rates[0]), limits(rates[1]), Limits::default()],
+            &[
+                limits(rates[0]),
+                limits(rates[1]),
+                AllowanceLimits::default(),
+            ],
         );
         for client in 0..2 {
             for _ in 0..2 {
-                world.bulk(client, is_down);
+                test.bulk(client, is_down);
             }
         }
-        let times = world.echoes(2, 10);
+        let times = test.echoes(2, 10);
         let latest = times.iter().max().copied().unwrap_or_default();
         assert!(latest <= 21 * MS, "the third client's echoes: {times:?}");
-        world.bulk(2, is_down);
-        world.network.run_for(SECOND / 2);
-        let unlimited = world.moved_in(SECOND)[2];
+        test.bulk(2, is_down);
+        test.network.run_for(SECOND / 2);
+        let unlimited = test.moved_in(SECOND)[2];
         assert!(unlimited > 20 * RATE, "{unlimited} bytes a second");
-        let mut world = World::new(
+        let mut test = RateTest::new(
             20 * MS,
-            &[limits(rates[0]), limits(rates[1]), Limits::default()],
+            &[
+                limits(rates[0]),
+                limits(rates[1]),
+                AllowanceLimits::default(),
+            ],
         );
-        world.bulk(0, is_down);
-        world.bulk(1, is_down);
-        let moved = world.moved_in(time);
+        test.bulk(0, is_down);
+        test.bulk(1, is_down);
+        let moved = test.moved_in(time);
         within(moved[0], rates[0], time);
         within(moved[1], rates[1], time);
     }
@@ -242,14 +254,14 @@ fn two_clients_of_unequal_rates_hold_them_beside_one_without() {
 #[test]
 fn flows_of_one_client_have_equal_parts_and_a_new_one_does_not_wait_for_the_rest() {
     for is_down in [true, false] {
-        let limits: fn(u64) -> Limits = if is_down { down } else { up };
+        let limits: fn(u64) -> AllowanceLimits = if is_down { down } else { up };
         let rate = 4 * RATE;
-        let mut world = World::new(20 * MS, &[limits(rate)]);
-        let flows: Vec<AppId> = (0..8).map(|_| world.bulk(0, is_down)).collect();
+        let mut test = RateTest::new(20 * MS, &[limits(rate)]);
+        let flows: Vec<AppId> = (0..8).map(|_| test.bulk(0, is_down)).collect();
         // Data that was sent before the client was known arrives first.
-        world.network.run_for(8 * SECOND);
-        let moved = |world: &World| -> Vec<u64> {
-            let outcomes = flows.iter().map(|&app| world.network.outcome(app));
+        test.network.run_for(8 * SECOND);
+        let moved = |test: &RateTest| -> Vec<u64> {
+            let outcomes = flows.iter().map(|&app| test.network.outcome(app));
             outcomes
                 .map(|outcome| {
                     if is_down {
@@ -260,43 +272,43 @@ fn flows_of_one_client_have_equal_parts_and_a_new_one_does_not_wait_for_the_rest
                 })
                 .collect()
         };
-        let before = moved(&world);
-        world.network.run_for(10 * SECOND);
-        let after = moved(&world);
+        let before = moved(&test);
+        test.network.run_for(10 * SECOND);
+        let after = moved(&test);
         let parts: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
         let least = parts.iter().min().copied().unwrap_or_default();
         assert!(least >= rate * 10 / 8 * 3 / 4, "down {is_down}: {parts:?}");
         // Eight other flows send 2 kB each before this one, which takes 4 ms each. On the way up, a window is in
         // flight.
-        let times = world.echoes(0, 3);
+        let times = test.echoes(0, 3);
         let latest = times.iter().max().copied().unwrap_or_default();
         assert!(latest <= 400 * MS, "down {is_down}: {times:?}");
     }
 }
 
 #[test]
-fn a_new_rate_holds_at_once_for_open_flows_and_none_sets_them_free() {
+fn a_new_rate_holds_at_once_for_open_flows_and_no_rate_lifts_the_limit() {
     for is_down in [true, false] {
-        let limits: fn(u64) -> Limits = if is_down { down } else { up };
-        let mut world = World::new(20 * MS, &[limits(10_000)]);
-        world.bulk(0, is_down);
-        world.network.run_for(5 * SECOND);
+        let limits: fn(u64) -> AllowanceLimits = if is_down { down } else { up };
+        let mut test = RateTest::new(20 * MS, &[limits(10_000)]);
+        test.bulk(0, is_down);
+        test.network.run_for(5 * SECOND);
         for (rate, least, most) in [
             (Some(RATE), RATE * 9 / 10, RATE * 11 / 10),
             (None, 20 * RATE, ENDLESS),
         ] {
-            world.allowances[0].set(rate.map_or_else(Limits::default, limits));
-            let server = world.server;
-            let address = world.network.address(world.clients[0]);
-            world.network.command(server, |engine, now| {
+            test.allowances[0].set(rate.map_or_else(AllowanceLimits::default, limits));
+            let server = test.server;
+            let address = test.network.address(test.clients[0]);
+            test.network.command(server, |engine, now| {
                 for report in engine.connection_reports() {
                     if report.remote == address {
                         engine.name_peer(now, report.id, "client 0".to_owned());
                     }
                 }
             });
-            world.network.run_for(SECOND);
-            let moved = world.moved_in(5 * SECOND)[0] / 5;
+            test.network.run_for(SECOND);
+            let moved = test.moved_in(5 * SECOND)[0] / 5;
             assert!(
                 (least..most).contains(&moved),
                 "{is_down} {rate:?}: {moved}"
@@ -307,63 +319,58 @@ fn a_new_rate_holds_at_once_for_open_flows_and_none_sets_them_free() {
 
 #[test]
 fn a_flow_that_ends_while_it_waits_leaves_nothing_behind_and_its_bytes_arrive() {
-    let mut world = World::new(
+    let mut test = RateTest::new(
         20 * MS,
-        &[Limits {
+        &[AllowanceLimits {
             rate_up: Some(20_000),
             rate_down: Some(20_000),
-            ..Limits::default()
+            ..AllowanceLimits::default()
         }],
     );
-    let end = |end| Script::echoed(1).write([Write::Send(30_000), end]);
-    let whole = world
+    let end = |end| Script::echoed(1).write([WriteStep::Send(30_000), end]);
+    let whole = test
         .network
-        .open(world.clients[0], "echo", end(Write::Finish));
+        .open(test.clients[0], "echo", end(WriteStep::Finish));
     for _ in 0..50 {
-        world
-            .network
-            .open(world.clients[0], "echo", end(Write::Abort));
+        test.network
+            .open(test.clients[0], "echo", end(WriteStep::Abort));
     }
-    world.network.run_for(10 * SECOND);
-    assert!(world.network.outcome(whole).is_clean());
-    assert_eq!(world.network.outcome(whole).received, 30_000);
-    let residue = world.network.host(world.server).engine().residue();
-    assert_eq!(residue, quictun_sim::engine::Residue::default());
+    test.network.run_for(10 * SECOND);
+    assert!(test.network.outcome(whole).is_clean());
+    assert_eq!(test.network.outcome(whole).received, 30_000);
+    let residue = test.network.host(test.server).engine().flow_resources();
+    assert_eq!(residue, quictun_sim::engine::FlowResources::default());
 }
 
 #[test]
-fn a_quota_that_is_used_up_is_told_once_and_again_when_it_was_renewed() {
-    let mut world = World::new(
+fn an_exhausted_quota_is_reported_once_and_again_after_each_renewal() {
+    let mut test = RateTest::new(
         20 * MS,
-        &[Limits {
+        &[AllowanceLimits {
             quota: Some(1_000_000),
-            ..Limits::default()
+            ..AllowanceLimits::default()
         }],
     );
-    let told = |world: &mut World| {
-        let events = world.network.host(world.server).events().iter();
+    let told = |test: &mut RateTest| {
+        let events = test.network.host(test.server).events().iter();
         let told = events.filter(
             |(_, event)| matches!(event, Event::QuotaUsedUp { client } if **client == *"client 0"),
         );
         told.count()
     };
-    let script = |bytes| Script::echoed(1).write([Write::Send(bytes), Write::Finish]);
-    world
-        .network
-        .open(world.clients[0], "echo", script(400_000));
-    world.network.run_for(2 * SECOND);
-    assert_eq!(told(&mut world), 0, "both ways: 800 kB of 1 MB");
-    world
-        .network
-        .open(world.clients[0], "echo", script(200_000));
-    world.network.run_for(2 * SECOND);
-    assert_eq!(told(&mut world), 1);
-    world.network.open(world.clients[0], "echo", script(1000));
-    world.network.run_for(2 * SECOND);
-    assert_eq!(told(&mut world), 1);
-    assert_eq!(world.allowances[0].used(), 1_000_000, "exactly the quota");
-    world.allowances[0].set_used(999_000);
-    world.network.open(world.clients[0], "echo", script(1000));
-    world.network.run_for(2 * SECOND);
-    assert_eq!(told(&mut world), 2);
+    let script = |bytes| Script::echoed(1).write([WriteStep::Send(bytes), WriteStep::Finish]);
+    test.network.open(test.clients[0], "echo", script(400_000));
+    test.network.run_for(2 * SECOND);
+    assert_eq!(told(&mut test), 0, "both ways: 800 kB of 1 MB");
+    test.network.open(test.clients[0], "echo", script(200_000));
+    test.network.run_for(2 * SECOND);
+    assert_eq!(told(&mut test), 1);
+    test.network.open(test.clients[0], "echo", script(1000));
+    test.network.run_for(2 * SECOND);
+    assert_eq!(told(&mut test), 1);
+    assert_eq!(test.allowances[0].used(), 1_000_000, "exactly the quota");
+    test.allowances[0].set_used(999_000);
+    test.network.open(test.clients[0], "echo", script(1000));
+    test.network.run_for(2 * SECOND);
+    assert_eq!(told(&mut test), 2);
 }

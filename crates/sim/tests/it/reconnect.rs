@@ -3,90 +3,84 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{Ending, Engine, Event, LossReason};
-use quictun_sim::{Dial, Incoming, Network, Script, Seed, Write, config};
+use quictun_sim::{IncomingState, Network, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::code::CloseCode;
 
-use crate::faults::{RATE, world};
-use crate::world::{MS, SECOND, World, limited, wire};
+use crate::faults::{RATE, pair};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, wire};
 
 #[test]
 fn a_client_learns_at_once_of_a_restarted_server_that_keeps_its_key() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let app = world.network.open(
-        world.client,
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = pair.network.open(
+        pair.client,
         "sink",
-        Script::client(2).write([Write::Send(u64::MAX / 4)]),
+        Script::client(2).write([WriteStep::Send(u64::MAX / 4)]),
     );
-    world.network.run_for(SECOND);
-    let server = world.server;
-    world.network.replace(server, config::server(77));
-    world
-        .network
+    pair.network.run_for(SECOND);
+    let server = pair.server;
+    pair.network.replace(server, config::server(77));
+    pair.network
         .host(server)
-        .serve("echo", Dial::connects(), Script::echo());
-    let took = world
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    let took = pair
         .network
         .run_until(SECOND, |network| network.outcome(app).is_over());
     assert!(took <= 60 * MS, "{took:?}");
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
-    assert_eq!(world.lost(), [LossReason::Reset]);
-    world.echoes_within(100 * MS);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
+    assert_eq!(pair.lost(), [LossReason::Reset]);
+    pair.echoes_within(100 * MS);
 }
 
 #[test]
 fn an_idle_client_learns_of_a_restarted_server_by_its_next_sign_of_life() {
-    let mut world = world(limited(RATE, 20 * MS));
-    world.network.replace(world.server, config::server(77));
-    world
-        .network
-        .host(world.server)
-        .serve("echo", Dial::connects(), Script::echo());
-    world.network.run_for(2100 * MS);
-    assert_eq!(world.lost(), [LossReason::Reset]);
-    world.echoes_within(30 * MS);
+    let mut pair = pair(limited(RATE, 20 * MS));
+    pair.network.replace(pair.server, config::server(77));
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.network.run_for(2100 * MS);
+    assert_eq!(pair.lost(), [LossReason::Reset]);
+    pair.echoes_within(30 * MS);
 }
 
 #[test]
 fn a_client_leaves_a_restarted_server_with_another_key_within_five_seconds() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let app = world
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = pair
         .network
-        .open(world.client, "bulk", Script::client(1).write([]));
-    world.network.run_for(SECOND);
+        .open(pair.client, "bulk", Script::client(1).write([]));
+    pair.network.run_for(SECOND);
     let mut fresh = config::server(77);
     fresh.reset_key = [1; 32];
-    world.network.replace(world.server, fresh);
-    world
-        .network
-        .host(world.server)
-        .serve("echo", Dial::connects(), Script::echo());
-    let client = world.client;
+    pair.network.replace(pair.server, fresh);
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    let client = pair.client;
     let unresponsive = |event: &Event| matches!(event, Event::Unresponsive { .. });
     let told = |network: &mut Network| {
         let events = network.host(client).events();
         events.iter().any(|(_, event)| unresponsive(event))
     };
-    let took = world.network.run_until(10 * SECOND, told);
+    let took = pair.network.run_until(10 * SECOND, told);
     assert!(took <= 5 * SECOND, "{took:?}");
-    world.network.run_for(100 * MS);
-    world.echoes_within(30 * MS);
+    pair.network.run_for(100 * MS);
+    pair.echoes_within(30 * MS);
     // The flow of the old connection waits as long as the connection may recover.
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Open);
-    world.network.run_for(60 * SECOND);
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
-    assert_eq!(world.lost(), [LossReason::TimedOut]);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Open);
+    pair.network.run_for(60 * SECOND);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
+    assert_eq!(pair.lost(), [LossReason::TimedOut]);
 }
 
 #[test]
 fn attempts_to_reach_a_name_that_does_not_resolve_go_on_for_ever_and_back_off() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
     let nowhere = Err("no such name".to_owned());
-    world
-        .network
-        .host(world.client)
-        .set_resolver(nowhere, 5 * MS);
-    world.network.run_for(600 * SECOND);
-    let events = world.network.host(world.client).events().iter();
+    pair.network.host(pair.client).set_resolver(nowhere, 5 * MS);
+    pair.network.run_for(600 * SECOND);
+    let events = pair.network.host(pair.client).events().iter();
     let waits: Vec<Duration> = events
         .filter_map(|(_, event)| match event {
             Event::ConnectFailed {
@@ -114,37 +108,32 @@ fn attempts_to_reach_a_name_that_does_not_resolve_go_on_for_ever_and_back_off() 
         *extremes.1 > *extremes.0 + SECOND,
         "the waits must be spread: {extremes:?}"
     );
-    let server = world.network.address(world.server);
-    world
-        .network
-        .host(world.client)
+    let server = pair.network.address(pair.server);
+    pair.network
+        .host(pair.client)
         .set_resolver(Ok(vec![server]), 5 * MS);
-    world
-        .network
-        .host(world.server)
-        .serve("echo", Dial::connects(), Script::echo());
-    world.echoes_within(6 * SECOND);
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.echoes_within(6 * SECOND);
 }
 
 #[test]
-fn a_dead_address_costs_a_quarter_of_a_second_where_there_is_another() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-    let server = world.network.address(world.server);
+fn a_dead_address_costs_a_quarter_of_a_second_if_there_is_another() {
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let server = pair.network.address(pair.server);
     let dead = "10.9.9.9:7500".parse().expect("an address");
-    world
-        .network
-        .host(world.client)
+    pair.network
+        .host(pair.client)
         .set_resolver(Ok(vec![dead, server]), Duration::ZERO);
-    world
-        .network
-        .host(world.server)
-        .serve("echo", Dial::connects(), Script::echo());
-    world.echoes_within(300 * MS);
-    world.network.run_for(30 * SECOND);
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.echoes_within(300 * MS);
+    pair.network.run_for(30 * SECOND);
     assert_eq!(
-        world
-            .network
-            .host(world.client)
+        pair.network
+            .host(pair.client)
             .engine()
             .connection_reports()
             .len(),
@@ -154,26 +143,26 @@ fn a_dead_address_costs_a_quarter_of_a_second_where_there_is_another() {
 
 /// Returns the number of attempts in a minute of a client whose server closes every connection with `code`.
 fn attempts(code: CloseCode) -> usize {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
-    let server = world.server;
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let server = pair.server;
     let mut seen = 0;
     for _ in 0..6000 {
-        world.network.run_for(10 * MS);
-        let events = world.network.host(server).events().iter().skip(seen);
+        pair.network.run_for(10 * MS);
+        let events = pair.network.host(server).events().iter().skip(seen);
         let connected: Vec<_> = events
             .filter_map(|(_, event)| match event {
                 Event::Connected { connection, .. } => Some(*connection),
                 _ => None,
             })
             .collect();
-        seen = world.network.host(server).events().len();
+        seen = pair.network.host(server).events().len();
         for connection in connected {
-            world.network.command(server, |engine, now| {
+            pair.network.command(server, |engine, now| {
                 engine.close_connection(now, connection, code);
             });
         }
     }
-    world.count(server, |event| matches!(event, Event::Connected { .. }))
+    pair.count(server, |event| matches!(event, Event::Connected { .. }))
 }
 
 // PROTOCOL CODE-3.
@@ -193,53 +182,53 @@ fn a_server_that_closes_every_connection_is_not_stormed() {
 fn a_server_that_does_not_want_this_client_is_asked_at_the_slowest_pace() {
     let attempts = attempts(CloseCode::NotAuthorized);
     assert!((12..=24).contains(&attempts), "{attempts} in a minute");
-    let mut world = World::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
-    world.connect();
-    let server = world.server;
-    let first = world.network.host(server).engine().connection_reports()[0].id;
-    world.network.command(server, |engine, now| {
+    let mut pair = TunnelPair::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
+    pair.connect();
+    let server = pair.server;
+    let first = pair.network.host(server).engine().connection_reports()[0].id;
+    pair.network.command(server, |engine, now| {
         engine.close_connection(now, first, CloseCode::NotAuthorized);
     });
-    world.network.run_for(2400 * MS);
-    assert_eq!(world.lost(), [LossReason::NotAuthorized]);
-    assert!(!world.network.host(world.client).engine().is_connected());
-    world.network.run_for(2700 * MS);
-    assert!(world.network.host(world.client).engine().is_connected());
+    pair.network.run_for(2400 * MS);
+    assert_eq!(pair.lost(), [LossReason::NotAuthorized]);
+    assert!(!pair.network.host(pair.client).engine().is_connected());
+    pair.network.run_for(2700 * MS);
+    assert!(pair.network.host(pair.client).engine().is_connected());
 }
 
 #[test]
 fn after_an_outage_that_no_connection_outlives_the_client_connects_again() {
-    let mut world = world(limited(RATE, 20 * MS));
-    let app = world.network.open(world.client, "bulk", Script::client(1));
-    world.network.run_for(SECOND);
-    let (client, server) = (world.client, world.server);
-    let cut = |world: &mut World, loss| {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = pair.network.open(pair.client, "bulk", Script::client(1));
+    pair.network.run_for(SECOND);
+    let (client, server) = (pair.client, pair.server);
+    let cut = |pair: &mut TunnelPair, loss| {
         for (from, to) in [(client, server), (server, client)] {
-            world.network.set_link(from, to, |link| link.loss = loss);
+            pair.network.set_link(from, to, |link| link.loss = loss);
         }
     };
-    cut(&mut world, 1.0);
-    world.network.run_for(300 * SECOND);
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
-    assert_eq!(world.lost(), [LossReason::TimedOut]);
-    cut(&mut world, 0.0);
-    world.echoes_within(4 * SECOND);
+    cut(&mut pair, 1.0);
+    pair.network.run_for(300 * SECOND);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
+    assert_eq!(pair.lost(), [LossReason::TimedOut]);
+    cut(&mut pair, 0.0);
+    pair.echoes_within(4 * SECOND);
 }
 
 /// Returns the time until a client is connected again after an outage. Name look-ups fail during the outage and after
 /// it.
 fn back_after(lasts: Duration, seed: u64) -> Duration {
-    let mut world = World::new(Seed::fixed(seed), config::NATIVE, wire(20 * MS));
-    world.connect();
-    let (client, server) = (world.client, world.server);
+    let mut pair = TunnelPair::new(Seed::fixed(seed), config::NATIVE, wire(20 * MS));
+    pair.connect();
+    let (client, server) = (pair.client, pair.server);
     let silence = Err("no answer".to_owned());
-    world.network.host(client).set_resolver(silence, 5 * SECOND);
+    pair.network.host(client).set_resolver(silence, 5 * SECOND);
     for (from, to) in [(client, server), (server, client)] {
-        world.network.black_hole(from, to, lasts);
+        pair.network.black_hole(from, to, lasts);
     }
-    world.network.run_for(lasts);
-    assert_eq!(world.up(client), [], "no connection outlives the outage");
-    world.network.run_until(15 * SECOND, |network| {
+    pair.network.run_for(lasts);
+    assert_eq!(pair.up(client), [], "no connection outlives the outage");
+    pair.network.run_until(15 * SECOND, |network| {
         network.host(client).engine().is_connected()
     })
 }
@@ -256,24 +245,24 @@ fn whenever_an_outage_ends_the_client_is_back_within_three_seconds_without_a_loo
 
 #[test]
 fn a_client_that_reconnects_looks_up_where_its_server_is_now() {
-    let mut world = world(wire(20 * MS));
-    let (client, server) = (world.client, world.server);
-    let address = world.network.address(server);
+    let mut pair = pair(wire(20 * MS));
+    let (client, server) = (pair.client, pair.server);
+    let address = pair.network.address(server);
     let asks = |event: &Event| matches!(event, Event::Resolve { .. });
-    let before = world.count(client, asks);
-    let host = world.network.host(client);
+    let before = pair.count(client, asks);
+    let host = pair.network.host(client);
     host.set_resolver(Ok(vec![address]), SECOND);
-    world.network.command(client, Engine::reconnect);
-    world.network.run_for(900 * MS);
-    assert_eq!(begun(&mut world), 1, "the client waits for the look-up");
-    world.network.run_for(SECOND);
-    assert_eq!(begun(&mut world), 2);
-    assert_eq!(world.count(client, asks), before + 1);
+    pair.network.command(client, Engine::reconnect);
+    pair.network.run_for(900 * MS);
+    assert_eq!(begun(&mut pair), 1, "the client waits for the look-up");
+    pair.network.run_for(SECOND);
+    assert_eq!(begun(&mut pair), 2);
+    assert_eq!(pair.count(client, asks), before + 1);
 }
 
 /// Returns the number of connections that the client has begun.
-fn begun(world: &mut World) -> u64 {
-    let engine = world.network.host(world.client).engine();
+fn begun(pair: &mut TunnelPair) -> u64 {
+    let engine = pair.network.host(pair.client).engine();
     engine.totals().connections_opened
 }
 
@@ -283,17 +272,17 @@ fn an_attempt_that_the_server_has_answered_gets_no_other_beside_it() {
     server.role.always_retry = true;
     let client = config::client_speaking(config::NATIVE, 1);
     let link = wire(20 * MS);
-    let mut world = World::with(Seed::fixed(1), client, server, link.clone(), link);
-    world.network.run_for(15 * MS);
-    let (client, server) = (world.client, world.server);
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, link.clone(), link);
+    pair.network.run_for(15 * MS);
+    let (client, server) = (pair.client, pair.server);
     // The Retry is in flight, and the packets that follow it are lost.
-    world.network.black_hole(client, server, 9 * SECOND);
-    world.network.run_for(9 * SECOND);
-    assert_eq!(begun(&mut world), 1);
-    world.network.black_hole(client, server, 9 * SECOND);
-    world.network.run_for(6 * SECOND);
+    pair.network.black_hole(client, server, 9 * SECOND);
+    pair.network.run_for(9 * SECOND);
+    assert_eq!(begun(&mut pair), 1);
+    pair.network.black_hole(client, server, 9 * SECOND);
+    pair.network.run_for(6 * SECOND);
     assert_eq!(
-        begun(&mut world),
+        begun(&mut pair),
         3,
         "an unanswered attempt gets another one beside it"
     );
@@ -301,43 +290,43 @@ fn an_attempt_that_the_server_has_answered_gets_no_other_beside_it() {
 
 #[test]
 fn as_long_as_a_silent_connection_is_asked_others_are_tried_only_every_ten_seconds() {
-    let mut world = world(wire(20 * MS));
-    let (client, server) = (world.client, world.server);
+    let mut pair = pair(wire(20 * MS));
+    let (client, server) = (pair.client, pair.server);
     for (from, to) in [(client, server), (server, client)] {
-        world.network.black_hole(from, to, 60 * SECOND);
+        pair.network.black_hole(from, to, 60 * SECOND);
     }
-    world.network.run_for(30 * SECOND);
-    assert_eq!(world.up(client).len(), 1, "the connection is still probed");
-    assert_eq!(begun(&mut world), 4);
+    pair.network.run_for(30 * SECOND);
+    assert_eq!(pair.up(client).len(), 1, "the connection is still probed");
+    assert_eq!(begun(&mut pair), 4);
 }
 
 #[test]
-fn a_flow_for_which_no_connection_comes_about_is_not_told_that_one_was_lost() {
+fn a_flow_that_never_had_a_connection_does_not_end_as_lost_with_one() {
     let mut nothing = wire(20 * MS);
     nothing.loss = 1.0;
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, nothing);
-    let client = world.client;
-    let app = world.network.open(client, "echo", Script::client(1));
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, nothing);
+    let client = pair.client;
+    let app = pair.network.open(client, "echo", Script::client(1));
     // The simulation's clients wait 30 s for a connection.
-    world.network.run_for(31 * SECOND);
-    let closed = world.closed(client);
+    pair.network.run_for(31 * SECOND);
+    let closed = pair.closed(client);
     let endings: Vec<_> = closed.iter().map(|summary| summary.ending).collect();
     assert_eq!(endings, [Ending::NoConnection]);
-    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
-    assert_eq!(world.lost(), []);
+    assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
+    assert_eq!(pair.lost(), []);
 }
 
 #[test]
 fn an_application_that_gives_up_before_there_is_a_connection_is_forgotten_at_once() {
     let mut nothing = wire(20 * MS);
     nothing.loss = 1.0;
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, nothing);
-    let client = world.client;
-    let gives_up = Script::client(1).write([Write::Wait(SECOND), Write::Abort]);
-    world.network.open(client, "echo", gives_up);
-    world.network.run_for(SECOND + MS);
-    let closed = world.closed(client);
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, nothing);
+    let client = pair.client;
+    let gives_up = Script::client(1).write([WriteStep::Wait(SECOND), WriteStep::Abort]);
+    pair.network.open(client, "echo", gives_up);
+    pair.network.run_for(SECOND + MS);
+    let closed = pair.closed(client);
     let endings: Vec<_> = closed.iter().map(|summary| summary.ending).collect();
     assert_eq!(endings, [Ending::AppReset]);
-    assert!(world.network.host(client).engine().is_drained());
+    assert!(pair.network.host(client).engine().is_drained());
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use quictun_sim::{Dial, LinkConfig, Reorder, Script, Seed, Write, config};
+use quictun_sim::{LinkConfig, Reorder, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::code::CloseCode;
 
-use crate::world::{MS, SECOND, World, limited};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
 
 /// Share of a link's rate that the headers of its packets leave to applications.
 const CARRIED: f64 = 0.959;
@@ -17,8 +17,8 @@ const SHARE: f64 = 0.05;
 const STEP: Duration = Duration::from_millis(2);
 
 /// A link that two connections use, one after the other.
-struct Path {
-    world: World,
+struct ReorderingLink {
+    pair: TunnelPair,
     rate: u64,
     /// Maximum delay of late packets.
     late: Duration,
@@ -27,14 +27,14 @@ struct Path {
 
 /// The result of one connection's flow.
 #[derive(Debug)]
-struct Use {
+struct LinkUse {
     /// Share of the link's rate that reached the application.
     used: f64,
     /// Share of the packets that were declared lost although the link had not dropped them.
     falsely: f64,
 }
 
-impl Path {
+impl ReorderingLink {
     fn new(mbit_per_s: u64, round_trip: Duration, loss: f64, late: Duration) -> Self {
         let rate = mbit_per_s * 1_000_000 / 8;
         let mut link = limited(rate, round_trip);
@@ -45,10 +45,10 @@ impl Path {
                 extra: late,
             };
         }
-        let mut world = World::new(Seed::fixed(1), config::NATIVE, link);
-        world.connect();
+        let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, link);
+        pair.connect();
         Self {
-            world,
+            pair,
             rate,
             late,
             turn: 0.0,
@@ -57,28 +57,28 @@ impl Path {
 
     /// Lets time pass, during which the delay of late packets changes in both directions.
     fn run_for(&mut self, time: Duration) {
-        let until = self.world.network.now() + time;
-        let (client, server) = (self.world.client, self.world.server);
-        while self.world.network.now() < until {
+        let until = self.pair.network.now() + time;
+        let (client, server) = (self.pair.client, self.pair.server);
+        while self.pair.network.now() < until {
             if !self.late.is_zero() {
                 // Steps of the golden ratio are spread evenly over any time.
                 self.turn = (self.turn + 0.618_034) % 1.0;
                 let extra = self.late.mul_f64(self.turn.max(0.01));
                 let later = |link: &mut LinkConfig| link.reorder.extra = extra;
-                self.world.network.set_link(client, server, later);
-                self.world.network.set_link(server, client, later);
+                self.pair.network.set_link(client, server, later);
+                self.pair.network.set_link(server, client, later);
             }
-            self.world.network.run_for(STEP);
+            self.pair.network.run_for(STEP);
         }
     }
 
     /// Returns the packets sent, declared lost, and dropped by the link, and the bytes received by the flow of `token`.
     fn counts(&mut self, token: &str) -> [u64; 4] {
-        let World {
+        let TunnelPair {
             network,
             client,
             server,
-        } = &mut self.world;
+        } = &mut self.pair;
         let dropped = network.counters(*client, *server).dropped();
         let received = network.dialled(*server, token);
         let received = received.map_or(0, |sink| sink.received);
@@ -93,11 +93,11 @@ impl Path {
 
     /// Runs one upload and measures three seconds of it, after a first second that does not count.
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
-    fn fill(&mut self, token: &str) -> Use {
-        let host = self.world.network.host(self.world.server);
-        host.serve(token, Dial::connects(), Script::server(1));
-        let script = Script::client(1).write([Write::Send(u64::MAX / 4)]);
-        self.world.network.open(self.world.client, token, script);
+    fn fill(&mut self, token: &str) -> LinkUse {
+        let host = self.pair.network.host(self.pair.server);
+        host.serve(token, SimulatedDial::connects(), Script::server(1));
+        let script = Script::client(1).write([WriteStep::Send(u64::MAX / 4)]);
+        self.pair.network.open(self.pair.client, token, script);
         self.run_for(SECOND);
         let before = self.counts(token);
         let time = 3 * SECOND;
@@ -105,7 +105,7 @@ impl Path {
         let after = self.counts(token);
         let [sent, lost, dropped, received] =
             [0, 1, 2, 3].map(|of| (after[of] - before[of]) as f64);
-        Use {
+        LinkUse {
             used: received / (self.rate as f64 * time.as_secs_f64()),
             falsely: (lost - dropped) / sent,
         }
@@ -113,32 +113,30 @@ impl Path {
 
     /// Ends the connection and waits for the client's next one.
     fn reconnect(&mut self) {
-        self.world
-            .network
-            .command(self.world.client, |engine, now| {
-                let id = engine.connection_reports()[0].id;
-                engine.close_connection(now, id, CloseCode::Done);
-            });
+        self.pair.network.command(self.pair.client, |engine, now| {
+            let id = engine.connection_reports()[0].id;
+            engine.close_connection(now, id, CloseCode::Done);
+        });
         self.run_for(SECOND);
-        self.world.connect();
+        self.pair.connect();
     }
 
     /// Returns the mean and the 99th percentile of the times of 500 consecutive answers.
     fn answers(&mut self, bytes: u64) -> (Duration, Duration) {
         let (mut asks, mut gives) = (Vec::new(), Vec::new());
         for number in 1..=500 {
-            asks.extend([Write::Send(1000), Write::Received(number * bytes)]);
-            gives.extend([Write::Received(number * 1000), Write::Send(bytes)]);
+            asks.extend([WriteStep::Send(1000), WriteStep::Received(number * bytes)]);
+            gives.extend([WriteStep::Received(number * 1000), WriteStep::Send(bytes)]);
         }
-        let (client, server) = (self.world.client, self.world.server);
+        let (client, server) = (self.pair.client, self.pair.server);
         let script = Script::server(1).write(gives);
-        let host = self.world.network.host(server);
-        host.serve("answers", Dial::connects(), script);
+        let host = self.pair.network.host(server);
+        host.serve("answers", SimulatedDial::connects(), script);
         let script = Script::client(1).write(asks);
-        let app = self.world.network.open(client, "answers", script);
+        let app = self.pair.network.open(client, "answers", script);
         let mut times = Vec::new();
         for number in 1..=500 {
-            let took = self.world.network.run_until(20 * SECOND, |network| {
+            let took = self.pair.network.run_until(20 * SECOND, |network| {
                 network.outcome(app).received >= number * bytes
             });
             times.push(took);
@@ -166,7 +164,7 @@ fn the_second_connection_to_a_peer_waits_for_packets_that_are_half_a_round_trip_
     ];
     for loss in [0.0, 0.002] {
         for (mbit_per_s, round_trip, least, most) in cells {
-            let mut path = Path::new(mbit_per_s, round_trip, loss, round_trip / 2);
+            let mut path = ReorderingLink::new(mbit_per_s, round_trip, loss, round_trip / 2);
             let first = path.fill("first");
             path.reconnect();
             let second = path.fill("second");
@@ -187,7 +185,7 @@ fn the_second_connection_to_a_peer_waits_for_packets_that_are_half_a_round_trip_
 )]
 fn any_connection_waits_for_packets_that_few_others_have_overtaken() {
     for (mbit_per_s, round_trip) in [(20, 40 * MS), (100, 20 * MS)] {
-        let mut path = Path::new(mbit_per_s, round_trip, 0.0, round_trip / 16);
+        let mut path = ReorderingLink::new(mbit_per_s, round_trip, 0.0, round_trip / 16);
         let first = path.fill("first");
         println!("{mbit_per_s} Mbit/s, {round_trip:?}: {first:.4?}");
         assert!(first.falsely <= 0.0005, "{first:?}");
@@ -196,8 +194,8 @@ fn any_connection_waits_for_packets_that_few_others_have_overtaken() {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "prints the measured times")]
-fn a_path_that_loses_and_keeps_the_order_is_not_waited_for() {
-    let mut path = Path::new(100, 40 * MS, 0.01, Duration::ZERO);
+fn a_path_with_loss_and_without_reordering_gets_no_longer_wait() {
+    let mut path = ReorderingLink::new(100, 40 * MS, 0.01, Duration::ZERO);
     path.fill("bulk");
     path.reconnect();
     let (mean, late) = path.answers(20_000);

@@ -1,35 +1,33 @@
 //! The reports of an engine about its flows, its totals and its clients.
 
 use quictun_sim::engine::report::ClientReport;
-use quictun_sim::{Dial, Script, Seed, Write, config};
+use quictun_sim::{Script, Seed, SimulatedDial, WriteStep, config};
 
-use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
+use crate::tunnel_pair::{MS, PROTOCOLS, SECOND, TunnelPair, limited};
 
 #[test]
 fn flows_are_reported_while_they_are_open_and_no_longer() {
     for protocols in PROTOCOLS {
-        let mut world = World::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
-        world.connect();
-        let host = world.network.host(world.server);
-        host.serve("echo", Dial::connects(), Script::echo());
-        host.serve("refused", Dial::refused(), Script::echo());
-        let ends = [Write::Finish, Write::Abort, Write::Close];
+        let mut pair = TunnelPair::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
+        pair.connect();
+        let host = pair.network.host(pair.server);
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
+        host.serve("refused", SimulatedDial::refused(), Script::echo());
+        let ends = [WriteStep::Finish, WriteStep::Abort, WriteStep::Close];
         let open = ends.map(|end| {
-            let writes = [Write::Send(50_000), Write::Wait(2 * SECOND), end];
+            let writes = [WriteStep::Send(50_000), WriteStep::Wait(2 * SECOND), end];
             let script = Script::client(1).write(writes);
             let script = Script {
                 expects: None,
                 ..script
             };
-            world.network.open(world.client, "echo", script)
+            pair.network.open(pair.client, "echo", script)
         });
-        world
-            .network
-            .open(world.client, "refused", Script::client(1));
-        world.network.run_for(SECOND);
-        let hosts = [world.client, world.server];
+        pair.network.open(pair.client, "refused", Script::client(1));
+        pair.network.run_for(SECOND);
+        let hosts = [pair.client, pair.server];
         for host in hosts {
-            let reports = world.network.host(host).engine().flow_reports();
+            let reports = pair.network.host(host).engine().flow_reports();
             assert_eq!(reports.len(), open.len(), "{reports:?}");
             let bytes = |report: &quictun_sim::engine::report::FlowReport| {
                 (report.bytes_to_tunnel, report.bytes_to_app)
@@ -40,9 +38,9 @@ fn flows_are_reported_while_they_are_open_and_no_longer() {
                     .all(|report| bytes(report) == (50_000, 50_000))
             );
         }
-        world.network.run_for(2 * SECOND);
+        pair.network.run_for(2 * SECOND);
         for host in hosts {
-            let reports = world.network.host(host).engine().flow_reports();
+            let reports = pair.network.host(host).engine().flow_reports();
             assert!(reports.is_empty(), "{reports:?}");
         }
     }
@@ -50,26 +48,30 @@ fn flows_are_reported_while_they_are_open_and_no_longer() {
 
 #[test]
 fn bytes_count_while_they_move_and_for_their_client() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, limited(2_500_000, 20 * MS));
-    world.connect();
-    let server = world.network.host(world.server);
-    server.serve("echo", Dial::connects(), Script::echo());
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, limited(2_500_000, 20 * MS));
+    pair.connect();
+    let server = pair.network.host(pair.server);
+    server.serve("echo", SimulatedDial::connects(), Script::echo());
     let engine = server.engine();
     engine.know_client("bob");
     let connection = engine.connection_reports()[0].id;
-    let now = world.network.now();
-    let engine = world.network.host(world.server).engine();
+    let now = pair.network.now();
+    let engine = pair.network.host(pair.server).engine();
     engine.name_peer(now, connection, "alice".to_owned());
-    let writes = [Write::Send(50_000), Write::Wait(2 * SECOND), Write::Finish];
+    let writes = [
+        WriteStep::Send(50_000),
+        WriteStep::Wait(2 * SECOND),
+        WriteStep::Finish,
+    ];
     let script = Script {
         expects: None,
         ..Script::client(1).write(writes)
     };
-    world.network.open(world.client, "echo", script);
-    world.network.run_for(SECOND);
+    pair.network.open(pair.client, "echo", script);
+    pair.network.run_for(SECOND);
     let mut first_bytes = Vec::new();
-    for host in [world.client, world.server] {
-        let totals = world.network.host(host).engine().totals();
+    for host in [pair.client, pair.server] {
+        let totals = pair.network.host(host).engine().totals();
         let bytes = (totals.bytes_to_tunnel, totals.bytes_to_app);
         assert_eq!(bytes, (50_000, 50_000), "the flow is still open");
         let times = totals.times;
@@ -94,8 +96,8 @@ fn bytes_count_while_they_move_and_for_their_client() {
         first_bytes[0] >= first_bytes[1] + 20 * MS,
         "{first_bytes:?}"
     );
-    world.network.run_for(2 * SECOND);
-    let engine = world.network.host(world.server).engine();
+    pair.network.run_for(2 * SECOND);
+    let engine = pair.network.host(pair.server).engine();
     let life = engine.totals().times.life;
     assert!(life.count() == 1 && life.sum() > SECOND, "{life:?}");
     let reports = engine.client_reports();
@@ -116,18 +118,17 @@ fn bytes_count_while_they_move_and_for_their_client() {
 
 #[test]
 fn bulk_leaves_in_batches_of_several_datagrams() {
-    let mut world = World::new(Seed::fixed(1), config::NATIVE, limited(12_500_000, 20 * MS));
-    world.connect();
-    let sink = Script::server(1).write([Write::ReceivedEnd, Write::Finish]);
-    let host = world.network.host(world.server);
-    host.serve("sink", Dial::connects(), sink);
-    let script = Script::client(1).write([Write::Send(20_000_000), Write::Finish]);
-    let app = world.network.open(world.client, "sink", script);
-    world
-        .network
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, limited(12_500_000, 20 * MS));
+    pair.connect();
+    let sink = Script::server(1).write([WriteStep::ReceivedEnd, WriteStep::Finish]);
+    let host = pair.network.host(pair.server);
+    host.serve("sink", SimulatedDial::connects(), sink);
+    let script = Script::client(1).write([WriteStep::Send(20_000_000), WriteStep::Finish]);
+    let app = pair.network.open(pair.client, "sink", script);
+    pair.network
         .run_until(10 * SECOND, |network| network.outcome(app).is_over());
-    assert!(world.network.outcome(app).is_clean());
-    let totals = world.network.host(world.client).engine().totals();
+    assert!(pair.network.outcome(app).is_clean());
+    let totals = pair.network.host(pair.client).engine().totals();
     assert!(
         totals.datagrams_sent >= 4 * totals.batches_sent,
         "{totals:?}"

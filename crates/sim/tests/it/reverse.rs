@@ -1,38 +1,40 @@
 //! Flows that a server opens for connections to its listeners (PROTOCOL section 5.9).
 
 use quictun_sim::engine::{Ending, Event};
-use quictun_sim::{AppId, Dial, Incoming, Outgoing, Script, Seed, Write, config};
+use quictun_sim::{
+    AppId, IncomingState, OutgoingState, Script, Seed, SimulatedDial, WriteStep, config,
+};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
 use quictun_wire::listening::{HOLDER_LEN, Listen};
 
 use crate::guests::Guests as _;
-use crate::world::{MS, SECOND, World, wire};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
 
-fn world(reverse: bool) -> World {
+fn pair(reverse: bool) -> TunnelPair {
     let seed = Seed::fixed(6);
     let mut client = config::client_speaking(config::NATIVE, seed.value());
     client.role.reverse = reverse;
     let server = config::server(seed.value());
-    let mut world = World::with(seed, client, server, wire(20 * MS), wire(20 * MS));
-    world.connect();
-    world
+    let mut pair = TunnelPair::with(seed, client, server, wire(20 * MS), wire(20 * MS));
+    pair.connect();
+    pair
 }
 
-fn serve(world: &mut World, dial: Dial) {
+fn serve(pair: &mut TunnelPair, dial: SimulatedDial) {
     let token = config::reverse_token(1);
-    let host = world.network.host(world.client);
+    let host = pair.network.host(pair.client);
     host.serve(&token, dial, Script::echo());
 }
 
-fn open(world: &mut World, writes: &[Write]) -> AppId {
+fn open(pair: &mut TunnelPair, writes: &[WriteStep]) -> AppId {
     let script = Script::echoed(1).write(writes.to_vec());
-    world.network.open_incoming(world.server, 1, script)
+    pair.network.open_incoming(pair.server, 1, script)
 }
 
-fn is_reset(world: &World, app: AppId) -> bool {
-    let outcome = world.network.outcome(app);
-    (outcome.incoming, outcome.outgoing) == (Incoming::Reset, Outgoing::Reset)
+fn is_reset(pair: &TunnelPair, app: AppId) -> bool {
+    let outcome = pair.network.outcome(app);
+    (outcome.incoming, outcome.outgoing) == (IncomingState::Reset, OutgoingState::Reset)
 }
 
 fn listen() -> Listen {
@@ -46,41 +48,41 @@ fn listen() -> Listen {
 
 // PROTOCOL REVERSE-9, REVERSE-10.
 #[test]
-fn what_connects_to_a_listener_reaches_the_clients_target() {
-    let mut world = world(true);
-    world.listen(1);
-    serve(&mut world, Dial::connects());
-    let app = open(&mut world, &[Write::Send(3_000_000), Write::Finish]);
-    world.network.run_for(20 * SECOND);
-    let outcome = world.network.outcome(app);
+fn a_connection_to_a_listener_reaches_the_clients_target() {
+    let mut pair = pair(true);
+    pair.listen(1);
+    serve(&mut pair, SimulatedDial::connects());
+    let app = open(&mut pair, &[WriteStep::Send(3_000_000), WriteStep::Finish]);
+    pair.network.run_for(20 * SECOND);
+    let outcome = pair.network.outcome(app);
     assert!(
         outcome.is_clean() && outcome.received == 3_000_000,
         "{outcome:?}"
     );
-    for host in [world.client, world.server] {
-        let closed = world.closed(host);
+    for host in [pair.client, pair.server] {
+        let closed = pair.closed(host);
         assert!(closed[0].incoming && closed[0].ending == Ending::Finished);
         assert_eq!(closed[0].server_app, "unix");
         // PROTOCOL CONTROL-5.
-        assert_eq!(world.network.host(host).engine().unconfirmed(), 0);
+        assert_eq!(pair.network.host(host).engine().unconfirmed(), 0);
     }
-    world.check_nothing_left();
+    pair.check_nothing_left();
 }
 
 // PROTOCOL REVERSE-9.
 #[test]
-fn what_the_client_does_not_take_is_reset_outside_and_the_next_is_served() {
-    let mut world = world(true);
-    world.listen(1);
+fn a_connection_that_the_client_refuses_is_reset_and_the_next_is_served() {
+    let mut pair = pair(true);
+    pair.listen(1);
     for (dial, code) in [
-        (Dial::refused(), FlowCode::Refused),
-        (Dial::Never, FlowCode::DialTimeout),
+        (SimulatedDial::refused(), FlowCode::Refused),
+        (SimulatedDial::Never, FlowCode::DialTimeout),
     ] {
-        serve(&mut world, dial);
-        let app = open(&mut world, &[Write::Send(1000)]);
-        world.network.run_for(11 * SECOND);
-        assert!(is_reset(&world, app), "{code}");
-        let closed = world.closed(world.server);
+        serve(&mut pair, dial);
+        let app = open(&mut pair, &[WriteStep::Send(1000)]);
+        pair.network.run_for(11 * SECOND);
+        assert!(is_reset(&pair, app), "{code}");
+        let closed = pair.closed(pair.server);
         let last = closed.last().expect("a flow");
         let told = Ending::PeerReset(Some(code));
         assert!(
@@ -88,63 +90,67 @@ fn what_the_client_does_not_take_is_reset_outside_and_the_next_is_served() {
             "{last:?}"
         );
     }
-    serve(&mut world, Dial::connects());
-    let app = open(&mut world, &[Write::Send(1000), Write::Finish]);
-    world.network.run_for(SECOND);
-    assert!(world.network.outcome(app).is_clean());
-    world.check_nothing_left();
+    serve(&mut pair, SimulatedDial::connects());
+    let app = open(&mut pair, &[WriteStep::Send(1000), WriteStep::Finish]);
+    pair.network.run_for(SECOND);
+    assert!(pair.network.outcome(app).is_clean());
+    pair.check_nothing_left();
 }
 
 // PROTOCOL REVERSE-2.
 #[test]
 fn a_server_can_open_nothing_before_the_client_has_asked() {
-    let mut world = world(true);
-    serve(&mut world, Dial::connects());
-    let app = open(&mut world, &[Write::Send(1000)]);
-    world.network.run_for(SECOND);
-    assert!(is_reset(&world, app));
-    assert!(world.closed(world.server).is_empty(), "no flow existed");
-    world.listen(1);
-    let app = open(&mut world, &[Write::Send(1000), Write::Finish]);
-    world.network.run_for(SECOND);
-    assert!(world.network.outcome(app).is_clean());
+    let mut pair = pair(true);
+    serve(&mut pair, SimulatedDial::connects());
+    let app = open(&mut pair, &[WriteStep::Send(1000)]);
+    pair.network.run_for(SECOND);
+    assert!(is_reset(&pair, app));
+    assert!(pair.closed(pair.server).is_empty(), "no flow existed");
+    pair.listen(1);
+    let app = open(&mut pair, &[WriteStep::Send(1000), WriteStep::Finish]);
+    pair.network.run_for(SECOND);
+    assert!(pair.network.outcome(app).is_clean());
 }
 
 #[test]
-fn more_flows_than_a_client_grants_at_first() {
-    let mut world = world(true);
-    world.listen(1);
-    serve(&mut world, Dial::connects());
+fn a_client_grants_more_flows_than_at_first() {
+    let mut pair = pair(true);
+    pair.listen(1);
+    serve(&mut pair, SimulatedDial::connects());
     let mut apps = Vec::new();
     for _ in 0..6 {
-        let wait = [Write::Send(1000), Write::Wait(20 * SECOND), Write::Finish];
-        apps.extend((0..60).map(|_| open(&mut world, &wait)));
-        world.network.run_for(SECOND);
+        let wait = [
+            WriteStep::Send(1000),
+            WriteStep::Wait(20 * SECOND),
+            WriteStep::Finish,
+        ];
+        apps.extend((0..60).map(|_| open(&mut pair, &wait)));
+        pair.network.run_for(SECOND);
     }
-    world.network.run_for(30 * SECOND);
+    pair.network.run_for(30 * SECOND);
     for app in apps {
-        assert!(world.network.outcome(app).is_clean());
+        assert!(pair.network.outcome(app).is_clean());
     }
-    world.check_nothing_left();
+    pair.check_nothing_left();
 }
 
 // PROTOCOL REVERSE-1.
 #[test]
 fn a_client_that_did_not_ask_for_it_may_not_ask_to_listen() {
     for (reverse, agreed) in [(false, false), (true, true)] {
-        let mut world = world(reverse);
+        let mut pair = pair(reverse);
         let welcome =
             |event: &Event| matches!(event, Event::Welcome { reverse, .. } if *reverse == agreed);
-        assert_eq!(world.count(world.client, welcome), 1);
-        let client = world.client;
-        let asked = world.network.command(client, |engine, _| {
+        assert_eq!(pair.count(pair.client, welcome), 1);
+        let client = pair.client;
+        let asked = pair.network.command(client, |engine, _| {
             let connection = engine.connection_reports()[0].id;
             engine.listen(connection, listen())
         });
         assert_eq!(asked, agreed);
-        world.network.run_for(SECOND);
+        pair.network.run_for(SECOND);
         let listen = |event: &Event| matches!(event, Event::Listen { .. });
-        assert_eq!(world.count(world.server, listen), usize::from(agreed));
+        assert_eq!(pair.count(pair.server, listen), usize::from(agreed));
     }
 }
 
@@ -157,13 +163,13 @@ fn a_listen_that_was_not_agreed_on_ends_the_connection() {
         (false, Frame::Listen(listen()), true),
         (false, Frame::Unlisten(vec![7]), true),
     ] {
-        let mut world = world(false);
-        let bare = world
+        let mut pair = pair(false);
+        let bare = pair
             .network
-            .add_bare("stranger", config::NATIVE, world.server);
+            .add_bare("stranger", config::NATIVE, pair.server);
         let link = wire(20 * MS);
-        world.network.link(bare, world.server, link.clone(), link);
-        world.network.run_for(SECOND);
+        pair.network.link(bare, pair.server, link.clone(), link);
+        pair.network.run_for(SECOND);
         let mut bytes = Vec::new();
         let hello = Frame::Hello {
             proof: None,
@@ -173,10 +179,10 @@ fn a_listen_that_was_not_agreed_on_ends_the_connection() {
         };
         hello.encode(&mut bytes);
         frame.encode(&mut bytes);
-        let stream = world.network.bare(bare).open();
-        world.network.bare(bare).write(stream, &bytes);
-        world.network.run_for(SECOND);
-        let lost = world.network.bare(bare).lost();
+        let stream = pair.network.bare(bare).open();
+        pair.network.bare(bare).write(stream, &bytes);
+        pair.network.run_for(SECOND);
+        let lost = pair.network.bare(bare).lost();
         assert_eq!(lost.is_some(), violates, "{frame:?}: {lost:?}");
     }
 }

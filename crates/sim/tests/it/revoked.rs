@@ -1,56 +1,55 @@
 //! A flow or connection that a server no longer allows ends at once, with its own code. Nothing else ends (PROTOCOL
 //! section 6).
 
-use quictun_sim::engine::{Asked, ConnectionId, Ending, Event, LossReason};
-use quictun_sim::{Dial, Script, Seed, Write, config};
+use quictun_sim::engine::{ConnectionId, Ending, Event, LossReason, RequestedFlow};
+use quictun_sim::{Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::code::{CloseCode, FlowCode};
 
-use crate::world::{MS, PROTOCOLS, SECOND, World, wire};
+use crate::tunnel_pair::{MS, PROTOCOLS, SECOND, TunnelPair, wire};
 
 /// Creates a client with two flows that go on for ten seconds, each to its own target.
-fn world(protocols: &[&[u8]]) -> World {
-    let mut world = World::new(Seed::fixed(1), protocols, wire(20 * MS));
-    world.connect();
+fn pair(protocols: &[&[u8]]) -> TunnelPair {
+    let mut pair = TunnelPair::new(Seed::fixed(1), protocols, wire(20 * MS));
+    pair.connect();
     for target in ["kept", "revoked"] {
-        let host = world.network.host(world.server);
-        host.serve(target, Dial::connects(), Script::echo());
+        let host = pair.network.host(pair.server);
+        host.serve(target, SimulatedDial::connects(), Script::echo());
         let script = Script::echoed(1);
-        let script = script.write([Write::Send(1000), Write::Wait(10 * SECOND), Write::Finish]);
-        world.network.open(world.client, target, script);
+        let script = script.write([
+            WriteStep::Send(1000),
+            WriteStep::Wait(10 * SECOND),
+            WriteStep::Finish,
+        ]);
+        pair.network.open(pair.client, target, script);
     }
-    world.network.run_for(SECOND);
-    world
+    pair.network.run_for(SECOND);
+    pair
 }
 
-fn asked(world: &mut World, token: &str) -> Asked {
-    let asked = world.network.host(world.server).engine().asked();
+fn asked(pair: &mut TunnelPair, token: &str) -> RequestedFlow {
+    let asked = pair.network.host(pair.server).engine().requested_flows();
     let found = asked.into_iter().find(|asked| asked.token == token);
     found.expect("the flow is open")
 }
 
-fn connection(world: &mut World) -> ConnectionId {
-    world
-        .network
-        .host(world.server)
-        .engine()
-        .connection_reports()[0]
-        .id
+fn connection(pair: &mut TunnelPair) -> ConnectionId {
+    pair.network.host(pair.server).engine().connection_reports()[0].id
 }
 
 #[test]
 fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_goes_on() {
     for protocols in PROTOCOLS {
-        let mut world = world(protocols);
-        let revoked = asked(&mut world, "revoked");
-        assert_eq!(revoked.connection, connection(&mut world));
-        let server = world.server;
-        world.network.command(server, |engine, now| {
+        let mut pair = pair(protocols);
+        let revoked = asked(&mut pair, "revoked");
+        assert_eq!(revoked.connection, connection(&mut pair));
+        let server = pair.server;
+        pair.network.command(server, |engine, now| {
             engine.revoke_flow(now, revoked.flow);
             // A second call has no further effect.
             engine.revoke_flow(now, revoked.flow);
         });
-        world.network.run_for(15 * SECOND);
-        let closed = world.closed(world.client);
+        pair.network.run_for(15 * SECOND);
+        let closed = pair.closed(pair.client);
         let ending = |token: &str| {
             let closed = closed.iter().find(|summary| summary.token == token);
             closed.expect("the flow is over").ending
@@ -60,9 +59,9 @@ fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_goes_on() {
             Ending::PeerReset(Some(FlowCode::Revoked))
         );
         assert_eq!(ending("kept"), Ending::Finished);
-        let there = world.network.dialled(world.server, "revoked");
+        let there = pair.network.dialled(pair.server, "revoked");
         assert!(there.expect("the target was dialled").was_reset());
-        world.check_nothing_left();
+        pair.check_nothing_left();
     }
 }
 
@@ -72,86 +71,89 @@ fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
     let mut client = config::client_speaking(config::NATIVE, 1);
     let mut server = config::server(1);
     (client.role.bond_ttl, server.role.bond_ttl) = (60 * SECOND, 60 * SECOND);
-    let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
-    let server = world.server;
-    world.connect();
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let server = pair.server;
+    pair.connect();
     for target in ["kept", "revoked"] {
-        let host = world.network.host(server);
-        host.serve(target, Dial::connects(), Script::echo());
+        let host = pair.network.host(server);
+        host.serve(target, SimulatedDial::connects(), Script::echo());
         let script = Script::echoed(1);
-        let script = script.write([Write::Send(1000), Write::Wait(10 * SECOND), Write::Finish]);
-        world.network.open(world.client, target, script);
+        let script = script.write([
+            WriteStep::Send(1000),
+            WriteStep::Wait(10 * SECOND),
+            WriteStep::Finish,
+        ]);
+        pair.network.open(pair.client, target, script);
     }
-    world.network.run_for(SECOND);
-    world.network.black_hole(world.client, server, 3 * SECOND);
-    let lost = connection(&mut world);
-    world.network.command(server, |engine, now| {
+    pair.network.run_for(SECOND);
+    pair.network.black_hole(pair.client, server, 3 * SECOND);
+    let lost = connection(&mut pair);
+    pair.network.command(server, |engine, now| {
         engine.break_connection(now, lost);
     });
-    let revoked = asked(&mut world, "revoked");
+    let revoked = asked(&mut pair, "revoked");
     assert_eq!(revoked.connection, lost);
-    world.network.command(server, |engine, now| {
+    pair.network.command(server, |engine, now| {
         engine.revoke_flow(now, revoked.flow);
     });
-    world.network.run_for(MS);
-    let there = |world: &World, target| {
-        let there = world.network.dialled(server, target);
+    pair.network.run_for(MS);
+    let there = |pair: &TunnelPair, target| {
+        let there = pair.network.dialled(server, target);
         there.expect("the target was dialled").clone()
     };
-    assert!(there(&world, "revoked").was_reset(), "not reset at once");
-    assert!(!there(&world, "kept").is_over());
-    world.network.run_for(20 * SECOND);
-    let closed = world.closed(world.client);
+    assert!(there(&pair, "revoked").was_reset(), "not reset at once");
+    assert!(!there(&pair, "kept").is_over());
+    pair.network.run_for(20 * SECOND);
+    let closed = pair.closed(pair.client);
     let ending = |token: &str| {
         let closed = closed.iter().find(|summary| summary.token == token);
         closed.expect("the flow is over").ending
     };
     assert_eq!(ending("revoked"), Ending::Abandoned(FlowCode::Revoked));
     assert_eq!(ending("kept"), Ending::Finished);
-    world.check_nothing_left();
+    pair.check_nothing_left();
 }
 
 #[test]
 fn a_flow_that_is_being_dialled_is_refused_and_its_target_finds_no_flow() {
-    let mut world = World::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
-    world.connect();
-    let host = world.network.host(world.server);
-    host.serve("slow", Dial::Never, Script::echo());
-    world.network.open(
-        world.client,
+    let mut pair = TunnelPair::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
+    pair.connect();
+    let host = pair.network.host(pair.server);
+    host.serve("slow", SimulatedDial::Never, Script::echo());
+    pair.network.open(
+        pair.client,
         "slow",
-        Script::echoed(1).write([Write::Finish]),
+        Script::echoed(1).write([WriteStep::Finish]),
     );
-    world.network.run_for(SECOND);
-    let dialling = asked(&mut world, "slow");
+    pair.network.run_for(SECOND);
+    let dialling = asked(&mut pair, "slow");
     assert_eq!(dialling.server_app, "");
-    let server = world.server;
-    world
-        .network
+    let server = pair.server;
+    pair.network
         .command(server, |engine, now| engine.revoke_flow(now, dialling.flow));
-    world.network.run_for(SECOND);
-    let closed = world.closed(world.client);
+    pair.network.run_for(SECOND);
+    let closed = pair.closed(pair.client);
     assert_eq!(
         closed[0].ending,
         Ending::Abandoned(FlowCode::Revoked),
         "{closed:?}"
     );
-    world.check_nothing_left();
+    pair.check_nothing_left();
 }
 
 // PROTOCOL CODE-3.
 #[test]
 fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
     for protocols in PROTOCOLS {
-        let mut world = world(protocols);
-        let first = connection(&mut world);
-        let server = world.server;
-        let flows = world.network.command(server, |engine, now| {
+        let mut pair = pair(protocols);
+        let first = connection(&mut pair);
+        let server = pair.server;
+        let flows = pair.network.command(server, |engine, now| {
             engine.revoke_connection(now, first, CloseCode::Revoked)
         });
         assert_eq!(flows, 2);
         // On the server's side the flows have ended already.
-        let endings: Vec<Ending> = world
+        let endings: Vec<Ending> = pair
             .network
             .command(server, |engine, _| {
                 std::iter::from_fn(|| engine.poll_event()).collect::<Vec<_>>()
@@ -163,7 +165,7 @@ fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
             })
             .collect();
         assert_eq!(endings, [Ending::Abandoned(FlowCode::Revoked); 2]);
-        world.network.run_for(SECOND);
+        pair.network.run_for(SECOND);
         let revoked = |event: &Event| {
             matches!(
                 event,
@@ -174,43 +176,42 @@ fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
                 }
             )
         };
-        assert_eq!(world.count(world.client, revoked), 1);
-        assert!(!world.network.host(world.client).engine().is_connected());
+        assert_eq!(pair.count(pair.client, revoked), 1);
+        assert!(!pair.network.host(pair.client).engine().is_connected());
         for target in ["kept", "revoked"] {
-            let there = world.network.dialled(world.server, target);
+            let there = pair.network.dialled(pair.server, target);
             assert!(there.expect("the target was dialled").was_reset());
         }
-        world.network.run_for(5 * SECOND);
-        assert!(world.network.host(world.client).engine().is_connected());
-        world.check_nothing_left();
+        pair.network.run_for(5 * SECOND);
+        assert!(pair.network.host(pair.client).engine().is_connected());
+        pair.check_nothing_left();
     }
 }
 
 #[test]
 fn a_new_certificate_is_for_new_connections_and_open_ones_go_on() {
-    let mut world = world(config::NATIVE);
+    let mut pair = pair(config::NATIVE);
     let crypto = config::server(7).role.crypto;
-    let server = world.server;
-    world
-        .network
+    let server = pair.server;
+    pair.network
         .command(server, |engine, _| engine.set_server_crypto(&crypto))
         .expect("a usable configuration");
-    let seen = world.network.host(world.server).engine();
+    let seen = pair.network.host(pair.server).engine();
     let before = seen.connection_reports()[0].id;
     let shown = seen.credentials(before).expect("the connection is up");
     assert!(shown.certificates.is_none() && shown.exporter.is_some());
-    world.network.run_for(12 * SECOND);
-    let closed = world.closed(world.client);
+    pair.network.run_for(12 * SECOND);
+    let closed = pair.closed(pair.client);
     assert!(
         closed.len() == 2 && closed.iter().all(|flow| flow.ending == Ending::Finished),
         "{closed:?}"
     );
-    assert_eq!(connection(&mut world), before);
+    assert_eq!(connection(&mut pair), before);
     // A client that connects now is served.
-    world.network.command(server, |engine, now| {
+    pair.network.command(server, |engine, now| {
         engine.close_connection(now, before, CloseCode::Shutdown);
     });
-    world.network.run_for(10 * SECOND);
-    assert!(world.network.host(world.client).engine().is_connected());
-    assert_ne!(connection(&mut world), before);
+    pair.network.run_for(10 * SECOND);
+    assert!(pair.network.host(pair.client).engine().is_connected());
+    assert_ne!(connection(&mut pair), before);
 }

@@ -6,13 +6,18 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use quictun_flow::BadNumber;
-use quictun_sim::engine::{Account, ConnectionId, Ending, Engine, Event, FlowSummary, Residue};
-use quictun_sim::{HostId, Incoming, MemSocket, Random, Seed, Write, config};
+use quictun_flow::ResumeError;
+use quictun_sim::engine::{
+    Account, ConnectionId, Ending, Engine, Event, FlowResources, FlowSummary,
+};
+use quictun_sim::{HostId, IncomingState, MemSocket, Random, Seed, WriteStep, config};
 use quictun_wire::code::FlowCode;
 
-use crate::oracle::{Flow, check_books, check_direction, is_over, random_flows, random_link};
-use crate::world::{MS, SECOND, World};
+use crate::endings::EndHost;
+use crate::oracle::{
+    ScriptedFlow, check_accounting, check_direction, is_over, random_flows, random_link,
+};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair};
 
 /// Maximum duration of a run in virtual time, without the lifetime of bonds.
 const RUN_MAX: Duration = Duration::from_mins(30);
@@ -29,8 +34,9 @@ const ROOMY: u64 = 16 << 20;
 /// Maximum bytes of control frames that were created since the engine charged its account last.
 const UNCHARGED: u64 = 1024;
 
+/// The flows that a run must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum SurvivingFlows {
     /// No flow is kept: there are no bonds, or only on one side.
     Nothing,
     /// All flows of bonds are kept, because no fault takes as long as the lifetime of bonds.
@@ -41,7 +47,11 @@ enum Kept {
 
 #[test]
 fn no_cut_looks_like_an_end() {
-    run_seeds("schedules::no_cut_looks_like_an_end", 0..200, Kept::Nothing);
+    run_seeds(
+        "schedules::no_cut_looks_like_an_end",
+        0..200,
+        SurvivingFlows::Nothing,
+    );
 }
 
 #[test]
@@ -49,7 +59,7 @@ fn flows_of_bonds_outlive_faults_0() {
     run_seeds(
         "schedules::flows_of_bonds_outlive_faults_0",
         0..500,
-        Kept::All,
+        SurvivingFlows::All,
     );
 }
 
@@ -58,47 +68,47 @@ fn flows_of_bonds_outlive_faults_1() {
     run_seeds(
         "schedules::flows_of_bonds_outlive_faults_1",
         500..1000,
-        Kept::All,
+        SurvivingFlows::All,
     );
 }
 
 #[test]
-fn nothing_is_left_of_bonds_after_their_time() {
+fn nothing_is_left_of_bonds_after_their_lifetime() {
     run_seeds(
-        "schedules::nothing_is_left_of_bonds_after_their_time",
+        "schedules::nothing_is_left_of_bonds_after_their_lifetime",
         0..150,
-        Kept::Some,
+        SurvivingFlows::Some,
     );
 }
 
 /// A flow of this seed is reset between its MOVE and the answer, and the server reads about that on the control stream
 /// first.
 #[test]
-fn flows_of_bonds_outlive_faults_beyond_those() {
+fn flows_of_bonds_outlive_a_reset_between_move_and_answer() {
     run_seeds(
-        "schedules::flows_of_bonds_outlive_faults_beyond_those",
+        "schedules::flows_of_bonds_outlive_a_reset_between_move_and_answer",
         4846..4847,
-        Kept::All,
+        SurvivingFlows::All,
     );
 }
 
-fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, kept: Kept) {
+fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, surviving: SurvivingFlows) {
     for seed in Seed::wanted(seeds) {
-        Run::new(Seed::of_test(test, seed), kept).run();
+        FaultRun::new(Seed::of_test(test, seed), surviving).run();
     }
 }
 
 /// A fault that a run injects.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+enum InjectedFault {
     /// The QUIC library of a side gives up a connection.
-    Break(Side),
+    Break(EndHost),
     /// A side forgets a connection. With `mute`, it does not even send stateless resets.
-    Forget { side: Side, mute: bool },
+    Forget { side: EndHost, mute: bool },
     /// A host sleeps with all its applications; datagrams for it are lost.
-    Sleep(Side, Duration),
+    Sleep(EndHost, Duration),
     /// A process is stopped; datagrams for it are queued.
-    Stop(Side, Duration),
+    Stop(EndHost, Duration),
     /// The client gets another address.
     Move,
     /// The client gets another port.
@@ -113,13 +123,7 @@ enum Fault {
     Reconnect,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Client,
-    Server,
-}
-
-impl Fault {
+impl InjectedFault {
     fn lasts(self) -> Duration {
         match self {
             Self::Sleep(_, time) | Self::Stop(_, time) | Self::BlackHole { time, .. } => time,
@@ -131,7 +135,7 @@ impl Fault {
 
     /// Returns a random fault that takes at most `most`.
     fn random(random: &mut Random, most: Duration) -> Self {
-        let side = random.pick(&[Side::Client, Side::Client, Side::Server]);
+        let side = random.pick(&[EndHost::Client, EndHost::Client, EndHost::Server]);
         let ms = u64::try_from(most.as_millis()).expect("fits");
         let time = Duration::from_millis(random.magnitude(1, ms));
         match random.within(0, 14) {
@@ -162,32 +166,32 @@ impl Fault {
     }
 }
 
-struct Run {
-    world: World,
-    flows: Vec<Flow>,
-    faults: Vec<(Duration, Fault)>,
+struct FaultRun {
+    pair: TunnelPair,
+    flows: Vec<ScriptedFlow>,
+    faults: Vec<(Duration, InjectedFault)>,
     random: Random,
-    kept: Kept,
+    surviving: SurvivingFlows,
     ttl: Duration,
     roomy: bool,
     /// Time at which the last fault is over.
     calm_at: Duration,
 }
 
-impl Run {
-    fn new(seed: Seed, kept: Kept) -> Self {
+impl FaultRun {
+    fn new(seed: Seed, surviving: SurvivingFlows) -> Self {
         let mut random = seed.random(200);
         let ttl = random.pick(&[2, 5, 30]) * Duration::from_mins(1);
         let flows = patient_flows(&mut random);
-        let faults = random_faults(&mut random, ttl, kept);
+        let faults = random_faults(&mut random, ttl, surviving);
         let budget = random.pick(&[1 << 20, ROOMY, 1 << 30]);
-        let world = random_world(seed, &mut random, kept, ttl, budget);
+        let pair = random_world(seed, &mut random, surviving, ttl, budget);
         Self {
-            world,
+            pair,
             flows,
             faults,
             random,
-            kept,
+            surviving,
             ttl,
             roomy: budget >= ROOMY,
             calm_at: Duration::ZERO,
@@ -196,7 +200,7 @@ impl Run {
 
     fn run(mut self) {
         for flow in &self.flows {
-            let host = self.world.network.host(self.world.server);
+            let host = self.pair.network.host(self.pair.server);
             host.serve(&flow.token, flow.dial, flow.server.clone());
         }
         let mut faults = std::mem::take(&mut self.faults).into_iter().peekable();
@@ -204,110 +208,112 @@ impl Run {
             let opens_at = self.flows[index].opens_at;
             while let Some((at, fault)) = faults.next_if(|(at, _)| *at <= opens_at) {
                 self.until(at);
-                self.strike(fault);
+                self.inject(fault);
             }
             self.until(opens_at);
-            let (network, flow) = (&mut self.world.network, &mut self.flows[index]);
-            let app = network.open(self.world.client, &flow.token, flow.client.clone());
+            let (network, flow) = (&mut self.pair.network, &mut self.flows[index]);
+            let app = network.open(self.pair.client, &flow.token, flow.client.clone());
             flow.app = Some(app);
         }
         for (at, fault) in faults {
             self.until(at);
-            self.strike(fault);
+            self.inject(fault);
         }
         self.finish();
     }
 
     /// Lets time pass, and checks that both sides agree.
     fn until(&mut self, at: Duration) {
-        let left = at.saturating_sub(self.world.network.elapsed());
-        self.world.network.run_for(left);
+        let left = at.saturating_sub(self.pair.network.elapsed());
+        self.pair.network.run_for(left);
         self.check_invariants();
     }
 
-    fn host(&self, side: Side) -> HostId {
+    fn host(&self, side: EndHost) -> HostId {
         match side {
-            Side::Client => self.world.client,
-            Side::Server => self.world.server,
+            EndHost::Client => self.pair.client,
+            EndHost::Server => self.pair.server,
         }
     }
 
-    fn strike(&mut self, fault: Fault) {
+    fn inject(&mut self, fault: InjectedFault) {
         self.calm_at = self
             .calm_at
-            .max(self.world.network.elapsed() + fault.lasts());
-        let (client, server) = (self.world.client, self.world.server);
+            .max(self.pair.network.elapsed() + fault.lasts());
+        let (client, server) = (self.pair.client, self.pair.server);
         match fault {
-            Fault::Break(side) => self.strike_connection(side, |engine, now, id| {
+            InjectedFault::Break(side) => self.inject_into_connection(side, |engine, now, id| {
                 engine.break_connection(now, id);
             }),
-            Fault::Forget { side, mute } => self.strike_connection(side, |engine, now, id| {
-                engine.forget_connection(now, id, mute);
-            }),
-            Fault::Sleep(side, time) => self.world.network.sleep(self.host(side), time),
-            Fault::Stop(side, time) => self.world.network.stop(self.host(side), time),
-            Fault::Move => self.world.network.move_host(client),
-            Fault::Rebind => self.world.network.rebind(client),
-            Fault::BlackHole { up, down, time } => {
+            InjectedFault::Forget { side, mute } => {
+                self.inject_into_connection(side, |engine, now, id| {
+                    engine.forget_connection(now, id, mute);
+                });
+            }
+            InjectedFault::Sleep(side, time) => self.pair.network.sleep(self.host(side), time),
+            InjectedFault::Stop(side, time) => self.pair.network.stop(self.host(side), time),
+            InjectedFault::Move => self.pair.network.move_host(client),
+            InjectedFault::Rebind => self.pair.network.rebind(client),
+            InjectedFault::BlackHole { up, down, time } => {
                 for (from, to, taken) in [(client, server, up), (server, client, down)] {
                     if taken {
-                        self.world.network.black_hole(from, to, time);
+                        self.pair.network.black_hole(from, to, time);
                     }
                 }
             }
-            Fault::Reconnect => {
-                let network = &mut self.world.network;
+            InjectedFault::Reconnect => {
+                let network = &mut self.pair.network;
                 network.command(client, Engine::reconnect);
             }
         }
-        self.world.network.run_for(Duration::ZERO);
+        self.pair.network.run_for(Duration::ZERO);
         self.check_invariants();
     }
 
-    fn strike_connection(
+    fn inject_into_connection(
         &mut self,
-        side: Side,
+        side: EndHost,
         fault: impl FnOnce(&mut Engine<MemSocket>, Instant, ConnectionId),
     ) {
         let host = self.host(side);
-        let up = self.world.up(host);
+        let up = self.pair.up(host);
         if up.is_empty() {
             return;
         }
         let id = self.random.pick(&up);
-        let network = &mut self.world.network;
+        let network = &mut self.pair.network;
         network.command(host, |engine, now| fault(engine, now, id));
     }
 
     /// Checks PROTOCOL section 5.8: from <= the peer's next <= sent.
     fn check_invariants(&mut self) {
-        let (client, server) = (self.world.client, self.world.server);
+        let (client, server) = (self.pair.client, self.pair.server);
         for host in [client, server] {
-            let holdings = self.world.network.host(host).engine().holdings();
+            let holdings = self.pair.network.host(host).engine().memory_usage();
             assert!(
                 holdings.held <= holdings.charged + UNCHARGED,
                 "{holdings:?}"
             );
         }
         for (here, there) in [(client, server), (server, client)] {
-            let flows = self.world.network.host(there).engine().bonded_flows();
-            let engine = self.world.network.host(here).engine();
+            let flows = self.pair.network.host(there).engine().bonded_flows();
+            let engine = self.pair.network.host(here).engine();
             for flow in flows {
-                let kept = engine.check_number(flow.bond, flow.number, flow.next);
-                let fine = match kept {
+                let resumable = engine.check_number(flow.bond, flow.number, flow.next);
+                let fine = match resumable {
                     None | Some(Ok(())) => true,
-                    Some(Err(bad)) => !self.roomy && bad == BadNumber::TooOld,
+                    Some(Err(bad)) => !self.roomy && bad == ResumeError::TooOld,
                 };
-                assert!(fine, "{flow:?}: {kept:?}");
+                assert!(fine, "{flow:?}: {resumable:?}");
             }
         }
     }
 
     fn finish(mut self) {
-        let server = self.world.server;
+        let server = self.pair.server;
         let most = RUN_MAX + self.ttl;
         let flows = &self.flows;
-        let network = &mut self.world.network;
+        let network = &mut self.pair.network;
         network.run_until(most, |network| {
             flows.iter().all(|flow| is_over(network, server, flow))
         });
@@ -316,55 +322,58 @@ impl Run {
         self.until(self.calm_at + RECONNECT);
         // A connection that one side has forgotten stays at the other side until its idle timeout. A flow that one side
         // considers finished may wait at the other side for as long as a bond lasts.
-        let (from, most) = (self.world.network.elapsed(), 2 * (self.ttl + RECONNECT));
-        while self.is_left() && self.world.network.elapsed() < from + most {
-            self.world.network.run_for(20 * SECOND);
+        let (from, most) = (self.pair.network.elapsed(), 2 * (self.ttl + RECONNECT));
+        while self.is_left() && self.pair.network.elapsed() < from + most {
+            self.pair.network.run_for(20 * SECOND);
             self.check_invariants();
         }
-        self.world.check_nothing_left();
-        let client = self.world.client;
-        self.world.network.command(client, Engine::close);
-        let silent = self.world.network.run_to_silence(self.ttl + RUN_MAX);
+        self.pair.check_nothing_left();
+        let client = self.pair.client;
+        self.pair.network.command(client, Engine::close);
+        let silent = self.pair.network.run_to_silence(self.ttl + RUN_MAX);
         assert!(silent, "a packet or a timer is left");
         for host in [client, server] {
-            check_books(&mut self.world, host);
-            let holdings = self.world.network.host(host).engine().holdings();
+            check_accounting(&mut self.pair, host);
+            let holdings = self.pair.network.host(host).engine().memory_usage();
             assert_eq!(holdings.connections, 0, "{holdings:?}");
             assert_eq!(holdings.flows, 0, "{holdings:?}");
-            let bonds = self.world.network.host(host).engine().bonded_flows();
+            let bonds = self.pair.network.host(host).engine().bonded_flows();
             assert!(bonds.is_empty(), "{bonds:?}");
         }
         let apps = [client, server].map(|host| {
-            let open = self.world.network.host(host).apps().iter();
+            let open = self.pair.network.host(host).apps().iter();
             open.filter(|app| app.outcome().over.is_none()).count()
         });
         assert_eq!(apps, [0, 0], "applications that are still open");
     }
 
     fn is_left(&mut self) -> bool {
-        let hosts = [self.world.client, self.world.server];
-        let mut residues = hosts.map(|host| self.world.network.host(host).engine().residue());
+        let hosts = [self.pair.client, self.pair.server];
+        let mut residues = hosts.map(|host| self.pair.network.host(host).engine().flow_resources());
         residues
             .iter_mut()
-            .any(|residue| *residue != Residue::default())
+            .any(|residue| *residue != FlowResources::default())
     }
 
     fn check_flows(&mut self) {
         let (clients, servers) = (
-            self.world.closed(self.world.client),
-            self.world.closed(self.world.server),
+            self.pair.closed(self.pair.client),
+            self.pair.closed(self.pair.server),
         );
         let welcomed = self.welcomed();
         for flow in &self.flows {
-            let client = self.world.network.outcome(flow.app.expect("opened"));
-            let Some(server) = self.world.network.dialled(self.world.server, &flow.token) else {
-                assert_ne!(client.incoming, Incoming::Fin, "{client:?}");
+            let client = self.pair.network.outcome(flow.app.expect("opened"));
+            let Some(server) = self.pair.network.dialled(self.pair.server, &flow.token) else {
+                assert_ne!(client.incoming, IncomingState::Fin, "{client:?}");
                 assert_eq!(client.received, 0);
                 continue;
             };
             check_direction(flow, "to the server", client, server, &flow.client);
             check_direction(flow, "to the client", server, client, &flow.server);
-            if flow.is_cut() || self.kept != Kept::All || client.is_clean() && server.is_clean() {
+            if flow.is_cut()
+                || self.surviving != SurvivingFlows::All
+                || client.is_clean() && server.is_clean()
+            {
                 continue;
             }
             let of = |told: &[FlowSummary]| -> Vec<FlowSummary> {
@@ -396,8 +405,8 @@ impl Run {
 
     /// Returns the client's connections that were granted a bond.
     fn welcomed(&mut self) -> BTreeSet<ConnectionId> {
-        let client = self.world.client;
-        let events = self.world.network.host(client).events().iter();
+        let client = self.pair.client;
+        let events = self.pair.network.host(client).events().iter();
         let welcomed = events.filter_map(|(_, event)| match event {
             Event::Welcome {
                 connection,
@@ -411,13 +420,13 @@ impl Run {
 }
 
 /// Returns flows of applications that also wait. Without waits, all flows would be over before the first fault.
-fn patient_flows(random: &mut Random) -> Vec<Flow> {
+fn patient_flows(random: &mut Random) -> Vec<ScriptedFlow> {
     let mut flows = random_flows(random);
     for flow in &mut flows {
         let slower = random.pick(&[1, 10, 40]);
         for script in [&mut flow.client, &mut flow.server] {
             for write in &mut script.write {
-                if let Write::Wait(time) = write {
+                if let WriteStep::Wait(time) = write {
                     *time *= slower;
                 }
             }
@@ -429,7 +438,11 @@ fn patient_flows(random: &mut Random) -> Vec<Flow> {
 }
 
 /// Returns faults in the order of their times. Together they leave enough of `ttl`, unless some flows need not be kept.
-fn random_faults(random: &mut Random, ttl: Duration, kept: Kept) -> Vec<(Duration, Fault)> {
+fn random_faults(
+    random: &mut Random,
+    ttl: Duration,
+    surviving: SurvivingFlows,
+) -> Vec<(Duration, InjectedFault)> {
     let count = random.within(1, 7);
     let most = ttl.saturating_sub(FAULTS_WITHIN + RECONNECT) / u32::try_from(count).expect("small");
     let mut faults = Vec::new();
@@ -442,10 +455,10 @@ fn random_faults(random: &mut Random, ttl: Duration, kept: Kept) -> Vec<(Duratio
             random.time(Duration::ZERO, FAULTS_WITHIN)
         };
         last = at;
-        faults.push((at, Fault::random(random, most)));
+        faults.push((at, InjectedFault::random(random, most)));
     }
-    if kept == Kept::Some {
-        let fault = Fault::BlackHole {
+    if surviving == SurvivingFlows::Some {
+        let fault = InjectedFault::BlackHole {
             up: true,
             down: random.chance(3, 4),
             time: ttl + random.time(Duration::ZERO, 2 * RECONNECT),
@@ -456,10 +469,16 @@ fn random_faults(random: &mut Random, ttl: Duration, kept: Kept) -> Vec<(Duratio
     faults
 }
 
-fn random_world(seed: Seed, random: &mut Random, kept: Kept, ttl: Duration, budget: u64) -> World {
-    let protocols = match kept {
-        Kept::Nothing => random.pick(&[config::NATIVE, config::COMPAT]),
-        Kept::All | Kept::Some => config::NATIVE,
+fn random_world(
+    seed: Seed,
+    random: &mut Random,
+    surviving: SurvivingFlows,
+    ttl: Duration,
+    budget: u64,
+) -> TunnelPair {
+    let protocols = match surviving {
+        SurvivingFlows::Nothing => random.pick(&[config::NATIVE, config::COMPAT]),
+        SurvivingFlows::All | SurvivingFlows::Some => config::NATIVE,
     };
     let mut client = config::client_speaking(protocols, seed.value());
     let mut server = config::server(seed.value());
@@ -474,9 +493,9 @@ fn random_world(seed: Seed, random: &mut Random, kept: Kept, ttl: Duration, budg
     client.role.connections = usize::try_from(random.pick(&[1, 1, 1, 3])).expect("small");
     client.role.compat_streams = random.pick(&[80, 80, 3]);
     server.role.always_retry = random.chance(1, 4);
-    (client.role.bond_ttl, server.role.bond_ttl) = match kept {
-        Kept::All | Kept::Some => (ttl, ttl),
-        Kept::Nothing => random.pick(&[
+    (client.role.bond_ttl, server.role.bond_ttl) = match surviving {
+        SurvivingFlows::All | SurvivingFlows::Some => (ttl, ttl),
+        SurvivingFlows::Nothing => random.pick(&[
             (Duration::ZERO, Duration::ZERO),
             (ttl, Duration::ZERO),
             (Duration::ZERO, ttl),
@@ -484,5 +503,5 @@ fn random_world(seed: Seed, random: &mut Random, kept: Kept, ttl: Duration, budg
     };
     let up = random_link(random);
     let down = random_link(random);
-    World::with(seed, client, server, up, down)
+    TunnelPair::with(seed, client, server, up, down)
 }

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::report::{ServerId, Why};
+use quictun_sim::engine::report::{ChoiceReason, ServerId};
 use quictun_sim::engine::{Event, Rank, ServerPlace};
 use quictun_sim::{
-    AppId, Dial, HostId, Incoming, LinkConfig, Network, Outgoing, Script, Seed, Write, config,
+    AppId, HostId, IncomingState, LinkConfig, Network, OutgoingState, Script, Seed, SimulatedDial,
+    WriteStep, config,
 };
 
-use crate::world::{MS, SECOND, wire};
+use crate::tunnel_pair::{MS, SECOND, wire};
 
 /// Bytes that each flow sends and receives back.
 const BYTES: u64 = 300;
 
 /// A client with bonds and its servers, each at the end of its own link.
-struct Several<const N: usize> {
+struct ServerGroup<const N: usize> {
     network: Network,
     client: HostId,
     servers: [HostId; N],
@@ -27,7 +28,7 @@ fn server_config(seed: u64) -> quictun_sim::engine::EngineConfig<quictun_sim::en
     server
 }
 
-impl<const N: usize> Several<N> {
+impl<const N: usize> ServerGroup<N> {
     fn new(links: [LinkConfig; N]) -> Self {
         Self::in_places(links, [ServerPlace::default(); N])
     }
@@ -66,7 +67,7 @@ impl<const N: usize> Several<N> {
 
     fn serve(&mut self, server: HostId) {
         let host = self.network.host(server);
-        host.serve("echo", Dial::connects(), Script::echo());
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
     }
 
     /// Opens 100 flows per second for `time`.
@@ -74,7 +75,7 @@ impl<const N: usize> Several<N> {
         let until = self.network.elapsed() + time;
         while self.network.elapsed() < until {
             let number = self.opened.len() as u64;
-            let script = Script::echoed(number).write([Write::Send(BYTES), Write::Finish]);
+            let script = Script::echoed(number).write([WriteStep::Send(BYTES), WriteStep::Finish]);
             self.opened
                 .push(self.network.open(self.client, "echo", script));
             self.network.run_for(10 * MS);
@@ -125,24 +126,24 @@ impl<const N: usize> Several<N> {
     }
 
     /// Returns the switches so far: the chosen server, the reason, and the time.
-    fn switches(&mut self) -> Vec<(usize, Why, Duration)> {
+    fn switches(&mut self) -> Vec<(usize, ChoiceReason, Duration)> {
         let start = self.network.at(Duration::ZERO);
         let events = self.network.host(self.client).events().iter();
         let chosen = events.filter_map(|(at, event)| match event {
-            Event::Chosen { server, why, .. } => Some((server.0, *why, *at - start)),
+            Event::Chosen { server, reason, .. } => Some((server.0, *reason, *at - start)),
             _ => None,
         });
         chosen.collect()
     }
 
-    fn latest(&mut self) -> (usize, Why, Duration) {
+    fn latest(&mut self) -> (usize, ChoiceReason, Duration) {
         *self.switches().last().expect("a server was chosen")
     }
 }
 
 #[test]
 fn a_restart_of_the_chosen_server_costs_the_flows_of_one_second_and_it_is_used_again() {
-    let mut several = Several::new([wire(20 * MS), wire(20 * MS)]);
+    let mut several = ServerGroup::new([wire(20 * MS), wire(20 * MS)]);
     several.open_for(2 * SECOND);
     let (chosen, ..) = several.latest();
     assert_eq!(chosen, 0, "the first of equal servers");
@@ -153,7 +154,12 @@ fn a_restart_of_the_chosen_server_costs_the_flows_of_one_second_and_it_is_used_a
     several.network.run_for(SECOND);
     assert!(several.failed(0) <= 100, "{}", several.failed(0));
     let (again, why, back) = several.latest();
-    assert_eq!((again, why), (0, Why::Before), "{:?}", several.switches());
+    assert_eq!(
+        (again, why),
+        (0, ChoiceReason::ListedFirst),
+        "{:?}",
+        several.switches()
+    );
     assert!(back < 33 * SECOND, "{back:?}");
     let [first, second] = several.asked();
     assert!(first > 1500 && second > 800, "{first} {second}");
@@ -161,7 +167,7 @@ fn a_restart_of_the_chosen_server_costs_the_flows_of_one_second_and_it_is_used_a
 
 #[test]
 fn a_server_in_a_black_hole_costs_the_flows_of_one_second_and_is_used_again_within_thirty() {
-    let mut several = Several::new([wire(20 * MS), wire(20 * MS)]);
+    let mut several = ServerGroup::new([wire(20 * MS), wire(20 * MS)]);
     several.open_for(2 * SECOND);
     several.network.run_for(SECOND);
     assert_eq!(several.failed(0), 0);
@@ -171,7 +177,7 @@ fn a_server_in_a_black_hole_costs_the_flows_of_one_second_and_is_used_again_with
     several.open_for(40 * SECOND);
     several.network.run_for(SECOND);
     let (other, why, left) = several.latest();
-    assert_eq!((other, why), (1, Why::Gone));
+    assert_eq!((other, why), (1, ChoiceReason::NoAnswer));
     assert!(left < cut_at + SECOND, "{left:?} after {cut_at:?}");
     let stuck = several.failed(at);
     assert!(stuck <= 100, "{stuck}");
@@ -182,7 +188,12 @@ fn a_server_in_a_black_hole_costs_the_flows_of_one_second_and_is_used_again_with
     let back_at = several.network.elapsed();
     several.open_for(30 * SECOND);
     let (again, why, back) = several.latest();
-    assert_eq!((again, why), (0, Why::Before), "{:?}", several.switches());
+    assert_eq!(
+        (again, why),
+        (0, ChoiceReason::ListedFirst),
+        "{:?}",
+        several.switches()
+    );
     assert!(back < back_at + 30 * SECOND, "{back:?} after {back_at:?}");
     several.network.run_for(SECOND);
     // Flows that had sent bytes have waited for their own server, which still knows them.
@@ -192,15 +203,15 @@ fn a_server_in_a_black_hole_costs_the_flows_of_one_second_and_is_used_again_with
 
 #[test]
 fn flows_of_a_dead_server_wait_for_it_while_new_ones_go_elsewhere() {
-    let mut several = Several::new([wire(20 * MS), wire(30 * MS)]);
-    let script = Script::echoed(1).write([Write::Send(20_000_000), Write::Finish]);
+    let mut several = ServerGroup::new([wire(20 * MS), wire(30 * MS)]);
+    let script = Script::echoed(1).write([WriteStep::Send(20_000_000), WriteStep::Finish]);
     let bulk = several.network.open(several.client, "echo", script);
     several.network.run_for(100 * MS);
     several.cut(0, 1.0);
     several.open_for(20 * SECOND);
     let outcome = several.network.outcome(bulk);
-    assert_eq!(outcome.incoming, Incoming::Open);
-    assert_ne!(outcome.outgoing, Outgoing::Reset);
+    assert_eq!(outcome.incoming, IncomingState::Open);
+    assert_ne!(outcome.outgoing, OutgoingState::Reset);
     several.cut(0, 0.0);
     several
         .network
@@ -208,13 +219,13 @@ fn flows_of_a_dead_server_wait_for_it_while_new_ones_go_elsewhere() {
     let outcome = several.network.outcome(bulk);
     assert_eq!(
         (outcome.incoming, outcome.received),
-        (Incoming::Fin, 20_000_000)
+        (IncomingState::Fin, 20_000_000)
     );
 }
 
 #[test]
 fn new_flows_take_the_near_server_and_leave_it_when_it_slows_to_a_third() {
-    let mut several = Several::new([wire(40 * MS), wire(20 * MS)]);
+    let mut several = ServerGroup::new([wire(40 * MS), wire(20 * MS)]);
     several.open_for(30 * SECOND);
     let [far, near] = several.asked();
     assert!(near * 20 >= (near + far) * 19, "{far} {near}");
@@ -223,7 +234,12 @@ fn new_flows_take_the_near_server_and_leave_it_when_it_slows_to_a_third() {
     let slowed_at = several.network.elapsed();
     several.open_for(30 * SECOND);
     let (to, why, at) = several.latest();
-    assert_eq!((to, why), (0, Why::Faster), "{:?}", several.switches());
+    assert_eq!(
+        (to, why),
+        (0, ChoiceReason::Faster),
+        "{:?}",
+        several.switches()
+    );
     assert!(at < slowed_at + 6 * SECOND, "{at:?} after {slowed_at:?}");
     several.network.run_for(SECOND);
     assert_eq!(several.failed(0), 0);
@@ -245,7 +261,7 @@ fn a_server_that_refuses_this_client_gets_no_flow() {
     for (server, round_trip) in servers.into_iter().zip([10 * MS, 80 * MS]) {
         network.link(client, server, wire(round_trip), wire(round_trip));
     }
-    let mut several = Several {
+    let mut several = ServerGroup {
         network,
         client,
         servers,
@@ -262,12 +278,12 @@ fn a_server_that_refuses_this_client_gets_no_flow() {
 
 #[test]
 fn flows_wait_while_no_server_answers_and_go_to_the_first_that_does() {
-    let mut several = Several::new([wire(20 * MS), wire(20 * MS)]);
+    let mut several = ServerGroup::new([wire(20 * MS), wire(20 * MS)]);
     several.cut(0, 1.0);
     several.cut(1, 1.0);
     several.network.run_for(10 * SECOND);
     let number = several.opened.len() as u64;
-    let script = Script::echoed(number).write([Write::Send(BYTES), Write::Finish]);
+    let script = Script::echoed(number).write([WriteStep::Send(BYTES), WriteStep::Finish]);
     several
         .opened
         .push(several.network.open(several.client, "echo", script));
@@ -278,7 +294,7 @@ fn flows_wait_while_no_server_answers_and_go_to_the_first_that_does() {
     assert_eq!(several.failed(0), 0);
     assert_eq!(several.latest().0, 1);
     assert_eq!(several.reports()[1].server, ServerId(1));
-    assert_eq!(several.reports()[1].chosen, Some(Why::Gone));
+    assert_eq!(several.reports()[1].chosen, Some(ChoiceReason::NoAnswer));
 }
 
 /// Returns the place of a server of the only service, by its priority.
@@ -304,7 +320,7 @@ fn vacant() -> ServerPlace {
 #[test]
 fn a_server_of_a_lower_priority_number_is_used_however_far_and_again_when_it_is_back() {
     let places = [of_priority(10), of_priority(20)];
-    let mut several = Several::in_places([wire(80 * MS), wire(10 * MS)], places);
+    let mut several = ServerGroup::in_places([wire(80 * MS), wire(10 * MS)], places);
     several.open_for(10 * SECOND);
     assert_eq!(several.asked()[1], 0, "{:?}", several.switches());
     several.cut(0, 1.0);
@@ -314,7 +330,12 @@ fn a_server_of_a_lower_priority_number_is_used_however_far_and_again_when_it_is_
     let back_at = several.network.elapsed();
     several.open_for(30 * SECOND);
     let (again, why, back) = several.latest();
-    assert_eq!((again, why), (0, Why::Priority), "{:?}", several.switches());
+    assert_eq!(
+        (again, why),
+        (0, ChoiceReason::Priority),
+        "{:?}",
+        several.switches()
+    );
     assert!(back < back_at + 30 * SECOND, "{back:?} after {back_at:?}");
     several.network.run_for(SECOND);
     assert_eq!(several.failed(0), 0);
@@ -323,7 +344,7 @@ fn a_server_of_a_lower_priority_number_is_used_however_far_and_again_when_it_is_
 #[test]
 fn after_a_start_without_records_the_lowest_priority_number_gets_the_first_flows() {
     let links = [wire(80 * MS), wire(10 * MS)];
-    let mut several = Several::in_places(links, [vacant(), vacant()]);
+    let mut several = ServerGroup::in_places(links, [vacant(), vacant()]);
     let address = several.network.address(several.servers[0]);
     let client = several.client;
     let unknown = Err("no name server answers".to_owned());
@@ -344,9 +365,9 @@ fn after_a_start_without_records_the_lowest_priority_number_gets_the_first_flows
 #[test]
 fn a_server_that_no_record_names_keeps_its_flows_and_gets_no_new_ones() {
     let places = [of_priority(10), vacant()];
-    let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);
+    let mut several = ServerGroup::in_places([wire(20 * MS), wire(20 * MS)], places);
     assert_eq!(several.reports()[1].ready, 0, "it is not dialled");
-    let script = Script::echoed(1).write([Write::Send(20_000_000), Write::Finish]);
+    let script = Script::echoed(1).write([WriteStep::Send(20_000_000), WriteStep::Finish]);
     let bulk = several.network.open(several.client, "echo", script);
     several.network.run_for(100 * MS);
     several.set_place(1, of_priority(10));
@@ -355,7 +376,10 @@ fn a_server_that_no_record_names_keeps_its_flows_and_gets_no_new_ones() {
     several.set_place(0, vacant());
     several.open_for(5 * SECOND);
     assert_eq!(several.asked()[0], before);
-    assert_eq!((several.latest().0, several.latest().1), (1, Why::Left));
+    assert_eq!(
+        (several.latest().0, several.latest().1),
+        (1, ChoiceReason::NoRecord)
+    );
     several
         .network
         .run_until(60 * SECOND, |network| network.outcome(bulk).is_over());
@@ -371,14 +395,17 @@ fn a_server_that_no_record_names_keeps_its_flows_and_gets_no_new_ones() {
     // The server returns as any new server does.
     several.set_place(0, of_priority(5));
     several.open_for(20 * SECOND);
-    assert_eq!((several.latest().0, several.latest().1), (0, Why::Priority));
+    assert_eq!(
+        (several.latest().0, several.latest().1),
+        (0, ChoiceReason::Priority)
+    );
 }
 
 #[test]
 fn flows_that_wait_for_a_server_that_no_record_names_still_go_on_there() {
     let places = [of_priority(10), of_priority(20)];
-    let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);
-    let script = Script::echoed(1).write([Write::Send(20_000_000), Write::Finish]);
+    let mut several = ServerGroup::in_places([wire(20 * MS), wire(20 * MS)], places);
+    let script = Script::echoed(1).write([WriteStep::Send(20_000_000), WriteStep::Finish]);
     let bulk = several.network.open(several.client, "echo", script);
     several.network.run_for(100 * MS);
     several.cut(0, 1.0);
@@ -393,14 +420,14 @@ fn flows_that_wait_for_a_server_that_no_record_names_still_go_on_there() {
     let outcome = several.network.outcome(bulk);
     assert_eq!(
         (outcome.incoming, outcome.received),
-        (Incoming::Fin, 20_000_000)
+        (IncomingState::Fin, 20_000_000)
     );
 }
 
 #[test]
 fn addresses_that_arrive_after_another_server_has_the_place_are_dropped() {
     let places = [of_priority(10), of_priority(20)];
-    let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);
+    let mut several = ServerGroup::in_places([wire(20 * MS), wire(20 * MS)], places);
     let (client, [old, other]) = (several.client, several.servers);
     let [old, other] = [old, other].map(|host| several.network.address(host));
     let host = several.network.host(client);
@@ -425,8 +452,8 @@ fn addresses_that_arrive_after_another_server_has_the_place_are_dropped() {
 #[test]
 fn another_server_in_a_place_ends_the_flows_of_the_one_before() {
     let places = [of_priority(10), of_priority(20)];
-    let mut several = Several::in_places([wire(20 * MS), wire(20 * MS)], places);
-    let script = Script::echoed(1).write([Write::Send(20_000_000)]);
+    let mut several = ServerGroup::in_places([wire(20 * MS), wire(20 * MS)], places);
+    let script = Script::echoed(1).write([WriteStep::Send(20_000_000)]);
     let bulk = several.network.open(several.client, "echo", script);
     several.network.run_for(100 * MS);
     several.set_place(0, vacant());

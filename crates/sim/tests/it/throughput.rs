@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use quictun_sim::{Dial, Script, Seed, Write, config};
+use quictun_sim::{Script, Seed, SimulatedDial, WriteStep, config};
 
-use crate::world::{MS, World, limited};
+use crate::tunnel_pair::{MS, TunnelPair, limited};
 
 /// Maximum difference between a share in a run and in the table, in thousandths of the link's rate.
 const TOLERANCE: u64 = 20;
@@ -18,7 +18,7 @@ const TOLERANCE: u64 = 20;
 const LEAST: u64 = 900;
 
 /// The measurements on one link.
-struct Cell {
+struct LinkMeasurement {
     mbit_per_s: u64,
     round_trip: Duration,
     loss_percent: u64,
@@ -60,7 +60,7 @@ fn a_grid_of_links_is_used_as_the_table_says() {
 }
 
 /// Measures one upload over eight seconds.
-fn measure(mbit_per_s: u64, round_trip: Duration, loss_percent: u32) -> Cell {
+fn measure(mbit_per_s: u64, round_trip: Duration, loss_percent: u32) -> LinkMeasurement {
     let rate = mbit_per_s * 1_000_000 / 8;
     let mut up = limited(rate, round_trip);
     up.loss = f64::from(loss_percent) / 100.0;
@@ -68,29 +68,27 @@ fn measure(mbit_per_s: u64, round_trip: Duration, loss_percent: u32) -> Cell {
     let seed = Seed::fixed(u64::from(loss_percent) + 1);
     let value = seed.value();
     let client = config::client_speaking(config::NATIVE, value);
-    let mut world = World::with(seed, client, config::server(value), up, down);
-    world.connect();
+    let mut pair = TunnelPair::with(seed, client, config::server(value), up, down);
+    pair.connect();
     let sink = Script::server(1);
-    world
-        .network
-        .host(world.server)
-        .serve("sink", Dial::connects(), sink);
-    let script = Script::client(1).write([Write::Send(u64::MAX / 4)]);
-    world.network.open(world.client, "sink", script);
+    pair.network
+        .host(pair.server)
+        .serve("sink", SimulatedDial::connects(), sink);
+    let script = Script::client(1).write([WriteStep::Send(u64::MAX / 4)]);
+    pair.network.open(pair.client, "sink", script);
     let half = Duration::from_secs(4);
-    let received = |world: &World| {
-        world
-            .network
-            .dialled(world.server, "sink")
+    let received = |pair: &TunnelPair| {
+        pair.network
+            .dialled(pair.server, "sink")
             .map_or(0, |sink| sink.received)
     };
-    world.network.run_for(half);
-    let first = received(&world);
-    world.network.run_for(half);
-    let second = received(&world) - first;
+    pair.network.run_for(half);
+    let first = received(&pair);
+    pair.network.run_for(half);
+    let second = received(&pair) - first;
     let share = |bytes: u64, time: Duration| bytes * 1000 / (rate * time.as_secs());
-    let counters = world.network.counters(world.client, world.server);
-    Cell {
+    let counters = pair.network.counters(pair.client, pair.server);
+    LinkMeasurement {
         mbit_per_s,
         round_trip,
         loss_percent: u64::from(loss_percent),
@@ -101,7 +99,7 @@ fn measure(mbit_per_s: u64, round_trip: Duration, loss_percent: u32) -> Cell {
     }
 }
 
-fn render(cells: &[Cell]) -> String {
+fn render(cells: &[LinkMeasurement]) -> String {
     let mut table = String::from(
         "link Mbit/s  rtt ms  loss %  used (steady)  used (8 s)  queue mean ms  queue max ms\n",
     );

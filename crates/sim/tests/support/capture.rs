@@ -3,8 +3,8 @@
 use quictun_link::Fate;
 
 use super::pcapng;
-use crate::packet::{Body, Packet, UDP_HEADERS};
-use crate::tcp::{Kind, Segment};
+use crate::packet::{IpPacket, PacketBody, UDP_HEADERS};
+use crate::tcp::{SegmentKind, TcpSegment};
 
 /// Maximum bytes kept; later packets are not recorded.
 const MAX: usize = 1 << 30;
@@ -23,18 +23,18 @@ pub(crate) struct Capture {
 
 impl Capture {
     /// Records a packet that enters link number `link`.
-    pub(crate) fn add(&mut self, link: usize, nanos: u64, packet: &Packet, fate: Fate) {
+    pub(crate) fn add(&mut self, link: usize, nanos: u64, packet: &IpPacket, fate: Fate) {
         if self.blocks.len() >= MAX {
             return;
         }
         let mut headers = Vec::with_capacity(HEADERS_MAX);
         let payload: &[u8] = match &packet.body {
-            Body::Udp(bytes) => bytes,
-            Body::Tcp(_) | Body::Filler { .. } => &[],
+            PacketBody::Udp(bytes) => bytes,
+            PacketBody::Tcp(_) | PacketBody::Filler { .. } => &[],
         };
         ip_header(&mut headers, packet);
         match &packet.body {
-            Body::Tcp(segment) => tcp_header(&mut headers, packet, segment, nanos),
+            PacketBody::Tcp(segment) => tcp_header(&mut headers, packet, segment, nanos),
             body => udp_header(&mut headers, packet, body.payload()),
         }
         let comment = match fate {
@@ -69,14 +69,14 @@ impl Capture {
     }
 }
 
-fn ip_header(out: &mut Vec<u8>, packet: &Packet) {
+fn ip_header(out: &mut Vec<u8>, packet: &IpPacket) {
     const UDP: u8 = 17;
     const TCP: u8 = 6;
     const TTL: u8 = 64;
     const DONT_FRAGMENT: u16 = 0x4000;
     let protocol = match packet.body {
-        Body::Tcp(_) => TCP,
-        Body::Udp(_) | Body::Filler { .. } => UDP,
+        PacketBody::Tcp(_) => TCP,
+        PacketBody::Udp(_) | PacketBody::Filler { .. } => UDP,
     };
     out.extend([0x45, packet.ecn]);
     out.extend(short(packet.body.length()).to_be_bytes());
@@ -90,7 +90,7 @@ fn ip_header(out: &mut Vec<u8>, packet: &Packet) {
 }
 
 /// Appends a UDP header without a checksum, as RFC 768 allows.
-fn udp_header(out: &mut Vec<u8>, packet: &Packet, payload: usize) {
+fn udp_header(out: &mut Vec<u8>, packet: &IpPacket, payload: usize) {
     const HEADER: usize = UDP_HEADERS - 20;
     out.extend(packet.from.port().to_be_bytes());
     out.extend(packet.to.port().to_be_bytes());
@@ -98,7 +98,7 @@ fn udp_header(out: &mut Vec<u8>, packet: &Packet, payload: usize) {
     out.extend([0, 0]);
 }
 
-fn tcp_header(out: &mut Vec<u8>, packet: &Packet, segment: &Segment, nanos: u64) {
+fn tcp_header(out: &mut Vec<u8>, packet: &IpPacket, segment: &TcpSegment, nanos: u64) {
     const SYN: u8 = 2;
     const ACK: u8 = 16;
     const WINDOW: u16 = u16::MAX;
@@ -109,10 +109,10 @@ fn tcp_header(out: &mut Vec<u8>, packet: &Packet, segment: &Segment, nanos: u64)
     let low = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
     // The SYN has sequence number 0, so the first byte has number 1.
     let (sequence, acknowledged, flags) = match segment.kind {
-        Kind::Syn => (0, 0, SYN),
-        Kind::SynAck => (0, 1, SYN | ACK),
-        Kind::Data { sequence, .. } => (low(sequence + 1), 1, ACK),
-        Kind::Ack { below, .. } => (1, low(below + 1), ACK),
+        SegmentKind::Syn => (0, 0, SYN),
+        SegmentKind::SynAck => (0, 1, SYN | ACK),
+        SegmentKind::Data { sequence, .. } => (low(sequence + 1), 1, ACK),
+        SegmentKind::Ack { below, .. } => (1, low(below + 1), ACK),
     };
     out.extend(from.to_be_bytes());
     out.extend(to.to_be_bytes());

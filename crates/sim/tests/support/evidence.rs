@@ -11,7 +11,7 @@ use quictun_engine::{ClientRole, EngineConfig};
 use quictun_link::Fate;
 
 use crate::network::Network;
-use crate::packet::Packet;
+use crate::packet::IpPacket;
 use crate::seed::Seed;
 use capture::Capture;
 use secrets::Secrets;
@@ -44,7 +44,7 @@ impl Evidence {
     }
 
     /// Records a packet that enters link number `link` at time `at` after the start.
-    pub(crate) fn add(&mut self, link: usize, at: Duration, packet: &Packet, fate: Fate) {
+    pub(crate) fn add(&mut self, link: usize, at: Duration, packet: &IpPacket, fate: Fate) {
         if let Some(capture) = &mut self.capture {
             let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
             capture.add(link, nanos, packet, fate);

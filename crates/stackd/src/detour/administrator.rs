@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ssh_says_who_is_there_and_nonsense_is_nobody() {
+    fn the_administrator_is_read_from_the_variables_of_ssh() {
         for (text, peer) in [
             ("192.0.2.7 50000 198.51.100.1 22", Some("192.0.2.7")),
             ("::ffff:192.0.2.7 50000 198.51.100.1 22", Some("192.0.2.7")),

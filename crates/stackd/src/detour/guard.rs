@@ -13,9 +13,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use quictun_sys::{Firewall, Hook, Part};
+use quictun_sys::{Firewall, Hook, Statement};
 
-use super::plan::{DHCP_PORTS, DNS_PORT, MARK, NAMES_MARK, Plan, TCP, UDP};
+use super::plan::{DHCP_PORTS, DNS_PORT, MARK, NAMES_MARK, RoutePlan, TCP, UDP};
 use crate::tun_device::{ADDRESSES, NAME};
 
 pub(super) const TABLE: &str = "quictun";
@@ -35,7 +35,7 @@ const LINK_GROUPS: [IpNet; 2] = [
     )),
 ];
 
-pub(super) fn firewall(plan: &Plan, accepted: &[(SocketAddr, SocketAddr)]) -> Firewall {
+pub(super) fn firewall(plan: &RoutePlan, accepted: &[(SocketAddr, SocketAddr)]) -> Firewall {
     let mut table = Firewall::new(TABLE);
     arrive(&mut table, plan);
     leave(&mut table, plan, accepted);
@@ -45,52 +45,64 @@ pub(super) fn firewall(plan: &Plan, accepted: &[(SocketAddr, SocketAddr)]) -> Fi
     table
 }
 
-fn arrive(table: &mut Firewall, plan: &Plan) {
-    table.chain("arrive", Hook::Arriving, EARLY);
-    let mut rule = |parts: &[Part<'_>]| table.rule("arrive", parts);
+fn arrive(table: &mut Firewall, plan: &RoutePlan) {
+    table.chain("arrive", Hook::Prerouting, EARLY);
+    let mut rule = |parts: &[Statement<'_>]| table.rule("arrive", parts);
     if plan.names {
         // The answer has the address of the neighbour that was asked. Without the mark, reverse path filters would
         // expect it from another device.
         for protocol in [UDP, TCP] {
             rule(&[
-                Part::From(NAME),
-                Part::Protocol(protocol),
-                Part::SourcePort(DNS_PORT),
-                Part::Mark(NAMES_MARK),
+                Statement::From(NAME),
+                Statement::Protocol(protocol),
+                Statement::SourcePort(DNS_PORT),
+                Statement::Mark(NAMES_MARK),
             ]);
         }
     }
     for device in [NAME, "lo"] {
-        rule(&[Part::From(device), Part::Accept]);
+        rule(&[Statement::From(device), Statement::Accept]);
     }
     for address in ADDRESSES {
-        rule(&[Part::To(address.own.into()), Part::Drop]);
+        rule(&[Statement::To(address.own.into()), Statement::Drop]);
     }
-    rule(&[Part::ConnectionMarked(MARK), Part::Mark(MARK), Part::Accept]);
-    rule(&[Part::ToThisHost, Part::IsNew, Part::MarkConnection(MARK)]);
+    rule(&[
+        Statement::ConnectionMarked(MARK),
+        Statement::Mark(MARK),
+        Statement::Accept,
+    ]);
+    rule(&[
+        Statement::ToThisHost,
+        Statement::IsNew,
+        Statement::MarkConnection(MARK),
+    ]);
     // Without the mark, reverse path filters would expect the sender behind the device.
-    rule(&[Part::ToThisHost, Part::Mark(MARK)]);
+    rule(&[Statement::ToThisHost, Statement::Mark(MARK)]);
 }
 
-fn leave(table: &mut Firewall, plan: &Plan, accepted: &[(SocketAddr, SocketAddr)]) {
-    table.chain("leave", Hook::Leaving, EARLY);
+fn leave(table: &mut Firewall, plan: &RoutePlan, accepted: &[(SocketAddr, SocketAddr)]) {
+    table.chain("leave", Hook::Output, EARLY);
     let sets = [false, true].map(|v6| table.connections(v6, accepted));
-    let mut rule = |parts: &[Part<'_>]| table.rule("leave", parts);
-    rule(&[Part::Marked(MARK), Part::Accept]);
+    let mut rule = |parts: &[Statement<'_>]| table.rule("leave", parts);
+    rule(&[Statement::Marked(MARK), Statement::Accept]);
     rule(&[
-        Part::Begins,
-        Part::ConnectionMarked(MARK),
-        Part::MarkConnection(0),
+        Statement::Begins,
+        Statement::ConnectionMarked(MARK),
+        Statement::MarkConnection(0),
     ]);
-    rule(&[Part::ConnectionMarked(MARK), Part::Mark(MARK), Part::Accept]);
+    rule(&[
+        Statement::ConnectionMarked(MARK),
+        Statement::Mark(MARK),
+        Statement::Accept,
+    ]);
     for set in sets {
         rule(&[
-            Part::Protocol(TCP),
-            Part::Continues,
-            Part::In(set),
-            Part::MarkConnection(MARK),
-            Part::Mark(MARK),
-            Part::Accept,
+            Statement::Protocol(TCP),
+            Statement::Continues,
+            Statement::In(set),
+            Statement::MarkConnection(MARK),
+            Statement::Mark(MARK),
+            Statement::Accept,
         ]);
     }
     if !plan.names {
@@ -99,67 +111,76 @@ fn leave(table: &mut Firewall, plan: &Plan, accepted: &[(SocketAddr, SocketAddr)
     // Some programs (systemd-resolved) ask name servers through a certain device. Routing then uses that device,
     // whatever the tables say.
     for device in [NAME, "lo"] {
-        rule(&[Part::Through(device), Part::Accept]);
+        rule(&[Statement::Through(device), Statement::Accept]);
     }
     for network in &plan.excepted {
-        rule(&[Part::To(*network), Part::Accept]);
+        rule(&[Statement::To(*network), Statement::Accept]);
     }
     for family in &plan.whole {
         for protocol in [UDP, TCP] {
             rule(&[
-                Part::To(*family),
-                Part::Protocol(protocol),
-                Part::Port(DNS_PORT),
-                Part::Mark(NAMES_MARK),
+                Statement::To(*family),
+                Statement::Protocol(protocol),
+                Statement::Port(DNS_PORT),
+                Statement::Mark(NAMES_MARK),
             ]);
         }
     }
 }
 
-fn pass(table: &mut Firewall, plan: &Plan) {
-    table.chain("pass", Hook::Passing, ORDINARY);
-    let mut rule = |parts: &[Part<'_>]| table.rule("pass", parts);
+fn pass(table: &mut Firewall, plan: &RoutePlan) {
+    table.chain("pass", Hook::Postrouting, ORDINARY);
+    let mut rule = |parts: &[Statement<'_>]| table.rule("pass", parts);
     for device in [NAME, "lo"] {
-        rule(&[Part::Through(device), Part::Accept]);
+        rule(&[Statement::Through(device), Statement::Accept]);
     }
-    rule(&[Part::Marked(MARK), Part::Accept]);
+    rule(&[Statement::Marked(MARK), Statement::Accept]);
     if let Some(of) = plan.administrator {
         rule(&[
-            Part::To(of.peer.into()),
-            Part::Protocol(TCP),
-            Part::SourcePort(of.port),
-            Part::Accept,
+            Statement::To(of.peer.into()),
+            Statement::Protocol(TCP),
+            Statement::SourcePort(of.port),
+            Statement::Accept,
         ]);
     }
     if !plan.whole.is_empty() {
-        rule(&[Part::NeighbourDiscovery, Part::Accept]);
+        rule(&[Statement::NeighbourDiscovery, Statement::Accept]);
         let [client, server] = DHCP_PORTS;
         rule(&[
-            Part::Protocol(UDP),
-            Part::SourcePort(client),
-            Part::Port(server),
-            Part::Accept,
+            Statement::Protocol(UDP),
+            Statement::SourcePort(client),
+            Statement::Port(server),
+            Statement::Accept,
         ]);
         for groups in LINK_GROUPS {
-            rule(&[Part::To(groups), Part::Accept]);
+            rule(&[Statement::To(groups), Statement::Accept]);
         }
     }
     for (network, chosen) in plan.decisions() {
-        let verdict = if chosen { Part::Drop } else { Part::Accept };
-        rule(&[Part::To(network), verdict]);
+        let verdict = if chosen {
+            Statement::Drop
+        } else {
+            Statement::Accept
+        };
+        rule(&[Statement::To(network), verdict]);
     }
     if plan.names {
         for family in &plan.whole {
             for protocol in [UDP, TCP] {
-                let parts = [Part::To(*family), Part::Protocol(protocol)];
-                rule(&[parts[0], parts[1], Part::Port(DNS_PORT), Part::Drop]);
+                let parts = [Statement::To(*family), Statement::Protocol(protocol)];
+                rule(&[
+                    parts[0],
+                    parts[1],
+                    Statement::Port(DNS_PORT),
+                    Statement::Drop,
+                ]);
             }
         }
     }
     for network in plan.neighbours() {
-        rule(&[Part::To(network), Part::Accept]);
+        rule(&[Statement::To(network), Statement::Accept]);
     }
     for family in &plan.whole {
-        rule(&[Part::To(*family), Part::Drop]);
+        rule(&[Statement::To(*family), Statement::Drop]);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::plan::Plan;
+use super::plan::RoutePlan;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Returns a message for the user about each name server whose handling needs an explanation.
-pub(super) fn notes(plan: &Plan) -> Vec<String> {
+pub(super) fn notes(plan: &RoutePlan) -> Vec<String> {
     let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
     let lines = text
         .lines()
@@ -16,7 +16,7 @@ pub(super) fn notes(plan: &Plan) -> Vec<String> {
     servers.iter().filter_map(|it| note(*it, plan)).collect()
 }
 
-fn note(server: IpAddr, plan: &Plan) -> Option<String> {
+fn note(server: IpAddr, plan: &RoutePlan) -> Option<String> {
     if !plan.takes_all(server.is_ipv6()) {
         return None;
     }
@@ -45,25 +45,25 @@ fn note(server: IpAddr, plan: &Plan) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Host;
+    use super::super::plan::HostNetwork;
     use super::*;
     use crate::settings::Routes;
 
     #[test]
-    fn a_forwarder_on_the_loopback_device_is_told_of_with_what_becomes_of_its_questions() {
+    fn a_loopback_name_server_is_noted_with_the_fate_of_its_queries() {
         let server = IpAddr::from([127, 0, 0, 53]);
         for (names, told) in [
             (true, "go through the tunnel, to --dns"),
             (false, "are not carried: add --dns ADDRESS"),
         ] {
-            let host = Host {
+            let host = HostNetwork {
                 has_ipv6: true,
                 networks: Vec::new(),
                 gateways: Vec::new(),
                 administrator: None,
                 names,
             };
-            let plan = Plan::new(&Routes::default(), &[], &host).expect("a plan");
+            let plan = RoutePlan::new(&Routes::default(), &[], &host).expect("a plan");
             let note = note(server, &plan).unwrap_or_default();
             assert!(note.contains("127.0.0.53") && note.contains(told), "{note}");
         }

@@ -16,7 +16,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use quictun_sys::{Next, Packets, Rule};
+use quictun_sys::{RoutingRule, RuleAction, Selector};
 
 use super::administrator::Administrator;
 use super::error::DetourError;
@@ -73,7 +73,7 @@ const LINK_LOCAL: IpNet = v6(0xfe80, 10);
 const ALL: [IpNet; 2] = [v4([0; 4], 0), v6(0, 0)];
 
 #[derive(Clone, Debug)]
-pub(super) struct Host {
+pub(super) struct HostNetwork {
     pub(super) has_ipv6: bool,
     /// Networks in which the host has an address.
     pub(super) networks: Vec<IpNet>,
@@ -84,7 +84,7 @@ pub(super) struct Host {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct RoutePlan {
     /// Networks, and the table that leads each of them into the device.
     pub(super) included: Vec<(IpNet, u32)>,
     pub(super) excepted: Vec<IpNet>,
@@ -92,7 +92,7 @@ pub(super) struct Plan {
     neighbours: Vec<(IpNet, u8)>,
     /// Families that go into the device as a whole. A family that the device does not support is dropped.
     pub(super) whole: Vec<IpNet>,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<RoutingRule>,
     pub(super) administrator: Option<Administrator>,
     /// True if questions to name servers are carried.
     pub(super) names: bool,
@@ -100,11 +100,11 @@ pub(super) struct Plan {
     pub(super) closed: bool,
 }
 
-impl Plan {
+impl RoutePlan {
     pub(super) fn new(
         routes: &Routes,
         server: &[SocketAddr],
-        host: &Host,
+        host: &HostNetwork,
     ) -> Result<Self, DetourError> {
         let mut wanted = routes.include.clone();
         if wanted.is_empty() {
@@ -160,64 +160,64 @@ impl Plan {
             return;
         }
         let mut rules = Vec::new();
-        let mut add = |priority, packets, next| {
-            rules.push(Rule {
+        let mut add = |priority, selector, action| {
+            rules.push(RoutingRule {
                 v6,
                 priority,
-                packets,
-                next,
+                selector,
+                action,
             });
         };
-        let all = Packets::default();
+        let all = Selector::default();
         // The other rules jump to this one.
-        add(END, all, Next::Nothing);
-        let marked = |mark| Packets {
+        add(END, all, RuleAction::Nop);
+        let marked = |mark| Selector {
             mark: Some(mark),
             ..all
         };
-        add(AROUND, marked(MARK), Next::Rule(END));
+        add(AROUND, marked(MARK), RuleAction::Goto(END));
         if let Some(of) = self.administrator.filter(|it| it.peer.is_ipv6() == v6) {
-            let packets = Packets {
+            let selector = Selector {
                 to: Some(of.peer.into()),
                 protocol: Some(TCP),
                 source_port: Some(of.port),
                 ..all
             };
-            add(ADMINISTRATOR, packets, Next::Rule(END));
+            add(ADMINISTRATOR, selector, RuleAction::Goto(END));
         }
         if rest && !v6 {
             let [client, server] = DHCP_PORTS;
-            let packets = Packets {
+            let selector = Selector {
                 protocol: Some(UDP),
                 source_port: Some(client),
                 port: Some(server),
                 ..all
             };
-            add(DHCP, packets, Next::Rule(END));
+            add(DHCP, selector, RuleAction::Goto(END));
         }
         if rest && self.names {
-            add(NAMES, marked(NAMES_MARK), Next::Table(REST));
+            add(NAMES, marked(NAMES_MARK), RuleAction::Table(REST));
             for protocol in [UDP, TCP] {
-                let packets = Packets {
+                let selector = Selector {
                     protocol: Some(protocol),
                     port: Some(DNS_PORT),
                     ..all
                 };
-                add(NAMES, packets, Next::Table(REST));
+                add(NAMES, selector, RuleAction::Table(REST));
             }
         }
         if chosen {
-            add(CHOSEN, all, Next::Table(CHOSEN));
+            add(CHOSEN, all, RuleAction::Table(CHOSEN));
         }
         if rest {
             for (network, least) in self.neighbours.iter().filter(|(it, _)| is_v6(it) == v6) {
-                let packets = Packets {
+                let selector = Selector {
                     to: Some(*network),
                     ..all
                 };
-                add(NEIGHBOURS, packets, Next::Main(*least));
+                add(NEIGHBOURS, selector, RuleAction::Main(*least));
             }
-            add(REST, all, Next::Table(REST));
+            add(REST, all, RuleAction::Table(REST));
         }
         self.rules.extend(rules);
     }
@@ -280,7 +280,7 @@ impl Plan {
     }
 }
 
-fn neighbours(host: &Host) -> Vec<(IpNet, u8)> {
+fn neighbours(host: &HostNetwork) -> Vec<(IpNet, u8)> {
     let private = |network: &IpNet| PRIVATE.iter().any(|it| it.contains(network));
     let networks = host.networks.iter().copied().filter(private);
     let networks = networks.map(|network| (network, network.prefix_len()));

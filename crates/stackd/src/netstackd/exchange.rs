@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use quictun_ipc::{Channel, Message, Reserved};
-use quictun_netstack::{Ending, Event, FlowId};
+use quictun_ipc::{Allocation, Channel, Message};
+use quictun_netstack::{Event, FlowEnding, StackFlowId};
 
 use super::message::{
     self, CALLS, DATAGRAM_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM, SEND,
 };
-use super::remote::{AHEAD, Finish, Flow, PIECE_MIN, PIECES, RemoteStack};
+use super::remote::{AHEAD, FinishState, PIECE_MIN, PIECES, RemoteFlow, RemoteStack};
 
 impl RemoteStack {
     pub(super) async fn listen(self: Rc<Self>) {
@@ -26,7 +26,7 @@ impl RemoteStack {
     fn handle(self: &Rc<Self>, event: Event) {
         match event {
             Event::Offered { flow, .. } => {
-                let known = self.flows.borrow_mut().insert(flow, Flow::default());
+                let known = self.flows.borrow_mut().insert(flow, RemoteFlow::default());
                 if known.is_some() {
                     // An honest stack never offers a flow twice.
                     self.over.set(true);
@@ -45,14 +45,14 @@ impl RemoteStack {
                 if let Some(mut flow) = self.flow(id) {
                     flow.room = true;
                 }
-                self.push_on(id);
+                self.write_more(id);
             }
             Event::Ended { flow: id, ending } => {
                 let Some(mut flow) = self.flow(id) else {
                     return;
                 };
                 flow.ended = true;
-                flow.failed |= ending != Ending::Finished;
+                flow.failed |= ending != FlowEnding::Finished;
                 let dropped = flow.dropped;
                 drop(flow);
                 if dropped {
@@ -64,7 +64,7 @@ impl RemoteStack {
     }
 
     /// Receives more of a flow's bytes, if there are any and there is space to keep them.
-    pub(super) fn fetch(self: &Rc<Self>, id: FlowId) {
+    pub(super) fn fetch(self: &Rc<Self>, id: StackFlowId) {
         let most = self.most();
         let Some(mut flow) = self.flow(id) else {
             return;
@@ -84,11 +84,11 @@ impl RemoteStack {
         self.spawn(CALLS, self.clone().receive(id, buffer));
     }
 
-    async fn receive(self: Rc<Self>, id: FlowId, buffer: Reserved) {
+    async fn receive(self: Rc<Self>, id: StackFlowId, buffer: Allocation) {
         let asked = buffer.len();
         let answer = self
             .call(
-                message::about(RECV, id),
+                message::flow_message(RECV, id),
                 buffer,
                 |channel, (answer, buffer)| {
                     let length =
@@ -121,10 +121,10 @@ impl RemoteStack {
         self.fetch(id);
     }
 
-    pub(super) async fn send(self: Rc<Self>, id: FlowId, buffer: Reserved) {
+    pub(super) async fn send(self: Rc<Self>, id: StackFlowId, buffer: Allocation) {
         let answer = self
             .call(
-                message::about(SEND, id),
+                message::flow_message(SEND, id),
                 buffer,
                 |channel, (answer, buffer)| {
                     let taken = u32::try_from(answer.arg()).unwrap_or_default();
@@ -142,10 +142,10 @@ impl RemoteStack {
             flow.sending = false;
             flow.rest = rest;
         }
-        self.push_on(id);
+        self.write_more(id);
     }
 
-    pub(super) fn push_on(self: &Rc<Self>, id: FlowId) {
+    pub(super) fn write_more(self: &Rc<Self>, id: StackFlowId) {
         let Some(mut flow) = self.flow(id) else {
             return;
         };
@@ -168,7 +168,7 @@ impl RemoteStack {
             (flow.sending, flow.room) = (true, false);
             drop(flow);
             self.spawn(CALLS, self.clone().send(id, buffer));
-        } else if flow.finish == Finish::Wanted {
+        } else if flow.finish == FinishState::Wanted {
             (flow.sending, flow.room) = (true, false);
             drop(flow);
             self.spawn(CALLS, self.clone().end(id));
@@ -179,8 +179,8 @@ impl RemoteStack {
         }
     }
 
-    async fn end(self: Rc<Self>, id: FlowId) {
-        let Ok(answer) = self.client.call(message::about(FINISH, id)).await else {
+    async fn end(self: Rc<Self>, id: StackFlowId) {
+        let Ok(answer) = self.client.call(message::flow_message(FINISH, id)).await else {
             return;
         };
         let Some(mut flow) = self.flow(id) else {
@@ -188,20 +188,20 @@ impl RemoteStack {
         };
         flow.sending = false;
         if answer.op() != LATER {
-            flow.finish = Finish::Done;
+            flow.finish = FinishState::Done;
         } else if flow.room {
             drop(flow);
-            self.push_on(id);
+            self.write_more(id);
         }
     }
 
     /// Ends a flow for which no event will arrive.
-    pub(super) fn fail(&self, id: FlowId) {
+    pub(super) fn fail(&self, id: StackFlowId) {
         if let Some(mut flow) = self.flow(id)
             && !flow.ended
         {
             flow.failed = true;
-            let ending = Ending::Reset;
+            let ending = FlowEnding::Reset;
             let event = Event::Ended { flow: id, ending };
             self.events.borrow_mut().push_back(event);
         }
@@ -234,7 +234,12 @@ impl RemoteStack {
 
     /// Allocates room for at most `length` bytes of a flow. If there is none, queues the flow behind those that wait
     /// already.
-    pub(super) fn reserve(&self, id: FlowId, flow: &mut Flow, length: u32) -> Option<Reserved> {
+    pub(super) fn reserve(
+        &self,
+        id: StackFlowId,
+        flow: &mut RemoteFlow,
+        length: u32,
+    ) -> Option<Allocation> {
         let mut wanted = length;
         loop {
             if let Some(buffer) = self.client.reserve(wanted) {
@@ -255,8 +260,8 @@ impl RemoteStack {
     pub(super) async fn call<T>(
         self: &Rc<Self>,
         message: Message,
-        buffer: Reserved,
-        look: impl FnOnce(&Channel, (&Message, &Reserved)) -> T,
+        buffer: Allocation,
+        look: impl FnOnce(&Channel, (&Message, &Allocation)) -> T,
     ) -> Option<(Message, T)> {
         let mut call = self.client.call_with(message, buffer);
         let answer = (&mut call).await;
@@ -286,7 +291,7 @@ impl RemoteStack {
             flow.starved = false;
             drop(flow);
             self.fetch(next);
-            self.push_on(next);
+            self.write_more(next);
             if self.flow(next).is_some_and(|flow| flow.starved) {
                 return;
             }

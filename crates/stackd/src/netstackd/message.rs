@@ -14,7 +14,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use quictun_ipc::Message;
-use quictun_netstack::{Datagram, Ending, Event, FlowId};
+use quictun_netstack::{Datagram, Event, FlowEnding, StackFlowId};
 
 pub(super) const LISTEN: u16 = 1;
 pub(super) const ACCEPT: u16 = 2;
@@ -29,7 +29,7 @@ pub(super) const OK: u16 = 0;
 pub(super) const GONE: u16 = 1;
 pub(super) const LATER: u16 = 2;
 /// The answer to an invalid call.
-pub(super) const SENSELESS: u16 = 3;
+pub(super) const MALFORMED: u16 = 3;
 
 /// Flag in the answer to [`RECV`]: the buffer was too short, and there is more to receive.
 pub(super) const MORE: u64 = 1 << 32;
@@ -53,7 +53,7 @@ const READABLE: u16 = 3;
 const WRITABLE: u16 = 4;
 const ENDED: u16 = 5;
 
-pub(super) fn about(op: u16, flow: FlowId) -> Message {
+pub(super) fn flow_message(op: u16, flow: StackFlowId) -> Message {
     Message::new(op).with_arg(flow.to_bits())
 }
 
@@ -68,26 +68,26 @@ pub(super) fn encode_event(event: Event) -> Message {
             bytes[..16].copy_from_slice(&octets(client.ip()));
             bytes[16..].copy_from_slice(&octets(target.ip()));
             let ports = u32::from(client.port()) << 16 | u32::from(target.port());
-            let message = about(OFFERED, flow).with_sock(ports);
+            let message = flow_message(OFFERED, flow).with_sock(ports);
             // The addresses are exactly as long as the inline payload.
             message.with_bytes(&bytes).unwrap_or(message)
         }
-        Event::Open(flow) => about(OPEN, flow),
-        Event::Readable(flow) => about(READABLE, flow),
-        Event::Writable(flow) => about(WRITABLE, flow),
+        Event::Open(flow) => flow_message(OPEN, flow),
+        Event::Readable(flow) => flow_message(READABLE, flow),
+        Event::Writable(flow) => flow_message(WRITABLE, flow),
         Event::Ended { flow, ending } => {
             let how = match ending {
-                Ending::Finished => 0,
-                Ending::Reset => 1,
-                Ending::TimedOut => 2,
+                FlowEnding::Finished => 0,
+                FlowEnding::Reset => 1,
+                FlowEnding::TimedOut => 2,
             };
-            about(ENDED, flow).with_sock(how)
+            flow_message(ENDED, flow).with_sock(how)
         }
     }
 }
 
 pub(super) fn decode_event(message: &Message) -> Option<Event> {
-    let flow = FlowId::from_bits(message.arg());
+    let flow = StackFlowId::from_bits(message.arg());
     Some(match message.op() {
         OFFERED => {
             let (client, target) = message.bytes().split_first_chunk()?;
@@ -104,9 +104,9 @@ pub(super) fn decode_event(message: &Message) -> Option<Event> {
         ENDED => Event::Ended {
             flow,
             ending: match message.sock() {
-                0 => Ending::Finished,
-                1 => Ending::Reset,
-                2 => Ending::TimedOut,
+                0 => FlowEnding::Finished,
+                1 => FlowEnding::Reset,
+                2 => FlowEnding::TimedOut,
                 _ => return None,
             },
         },
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn events_and_datagrams_arrive_as_they_were_sent() {
-        let flow = FlowId::from_bits(7 << 32 | 3);
+        let flow = StackFlowId::from_bits(7 << 32 | 3);
         let v4 = ["192.0.2.1:1", "198.51.100.9:65535"];
         let v6 = ["[2001:db8::1]:443", "[::1]:53"];
         let mut events = vec![
@@ -169,7 +169,11 @@ mod tests {
             Event::Readable(flow),
             Event::Writable(flow),
         ];
-        for ending in [Ending::Finished, Ending::Reset, Ending::TimedOut] {
+        for ending in [
+            FlowEnding::Finished,
+            FlowEnding::Reset,
+            FlowEnding::TimedOut,
+        ] {
             events.push(Event::Ended { flow, ending });
         }
         for [client, target] in [v4, v6] {
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_none() {
+    fn messages_that_are_no_events_are_rejected() {
         assert_eq!(decode_event(&Message::new(9)), None);
         assert_eq!(decode_event(&Message::new(OFFERED)), None);
         assert_eq!(decode_event(&Message::new(ENDED).with_sock(3)), None);

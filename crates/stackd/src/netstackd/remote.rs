@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quictun_ipc::{Advance, Client, Executor, Message, Spawner, WaitPolicy};
-use quictun_netstack::{Datagram, Event, FlowId};
+use quictun_netstack::{Datagram, Event, StackFlowId};
 
 use super::message::{self, ACCEPT, CALLS, DATAGRAM_MAX, EVENTS, OK, RESET, SEND_DATAGRAM};
 
@@ -60,32 +60,32 @@ const TURNS: usize = 8;
 
 /// The other process with the network stack, driven by the engine's loop.
 #[derive(Debug)]
-pub struct Remote {
+pub struct NetstackProcess {
     executor: Executor,
     wakes: OwnedFd,
     /// True if the descriptor was readable.
-    rang: bool,
+    rung: bool,
     shared: Rc<RemoteStack>,
 }
 
-/// The part of [`Remote`] that its sockets share.
+/// The part of [`NetstackProcess`] that its sockets share.
 #[derive(Debug)]
 pub struct RemoteStack {
     pub(super) client: Client,
     pub(super) spawner: Spawner,
-    pub(super) flows: RefCell<BTreeMap<FlowId, Flow>>,
+    pub(super) flows: RefCell<BTreeMap<StackFlowId, RemoteFlow>>,
     pub(super) events: RefCell<VecDeque<Event>>,
     pub(super) datagrams: RefCell<VecDeque<Datagram>>,
     /// Flows that found no room in the arena, each listed once.
-    pub(super) starved: RefCell<VecDeque<FlowId>>,
+    pub(super) starved: RefCell<VecDeque<StackFlowId>>,
     /// True if coroutines were spawned since the last turn.
-    pub(super) stirred: Cell<bool>,
+    pub(super) spawned: Cell<bool>,
     pub(super) over: Cell<bool>,
 }
 
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
-pub(super) struct Flow {
+pub(super) struct RemoteFlow {
     pub(super) accepted: bool,
     pub(super) failed: bool,
     pub(super) ended: bool,
@@ -109,18 +109,18 @@ pub(super) struct Flow {
     /// The engine has more to write.
     pub(super) waiting: bool,
     pub(super) starved: bool,
-    pub(super) finish: Finish,
+    pub(super) finish: FinishState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Finish {
+pub(super) enum FinishState {
     #[default]
     No,
     Wanted,
     Done,
 }
 
-impl Flow {
+impl RemoteFlow {
     pub(super) fn piece(&self) -> u32 {
         (PIECE << self.full).min(PIECE_MOST)
     }
@@ -134,7 +134,7 @@ impl Flow {
     }
 }
 
-impl Remote {
+impl NetstackProcess {
     /// Connects to the process at the other end of the socket. If `names` is set, also receives questions to name
     /// servers.
     pub fn new(socket: OwnedFd, names: bool) -> io::Result<Self> {
@@ -153,7 +153,7 @@ impl Remote {
             events: RefCell::default(),
             datagrams: RefCell::default(),
             starved: RefCell::default(),
-            stirred: Cell::new(true),
+            spawned: Cell::new(true),
             over: Cell::new(false),
         });
         shared.spawn(EVENTS, shared.clone().listen());
@@ -163,7 +163,7 @@ impl Remote {
         Ok(Self {
             wakes: executor.descriptor()?,
             executor,
-            rang: true,
+            rung: true,
             shared,
         })
     }
@@ -180,7 +180,7 @@ impl Remote {
 
     /// Records that the descriptor is readable.
     pub fn handle_ready(&mut self) {
-        self.rang = true;
+        self.rung = true;
     }
 
     /// Does the pending work. Returns whether there is more, or an error once the other process is gone.
@@ -193,19 +193,19 @@ impl Remote {
                 "the process with the network stack is gone",
             ));
         }
-        let stirred = self.shared.stirred.take();
-        if !std::mem::take(&mut self.rang) && !stirred {
+        let spawned = self.shared.spawned.take();
+        if !std::mem::take(&mut self.rung) && !spawned {
             return Ok(false);
         }
         for _ in 0..TURNS {
             match self.executor.advance() {
                 Advance::Ready => {}
                 Advance::Ended => self.shared.over.set(true),
-                Advance::Asleep(_) if self.shared.stirred.take() => {}
+                Advance::Asleep(_) if self.shared.spawned.take() => {}
                 Advance::Asleep(_) => return Ok(self.shared.over.get()),
             }
         }
-        self.rang = true;
+        self.rung = true;
         Ok(true)
     }
 }
@@ -217,7 +217,7 @@ impl RemoteStack {
         if !self.spawner.spawn(priority, future) {
             self.over.set(true);
         }
-        self.stirred.set(true);
+        self.spawned.set(true);
     }
 
     pub(super) fn most(&self) -> u32 {
@@ -228,12 +228,12 @@ impl RemoteStack {
         }
     }
 
-    pub(super) fn flow(&self, id: FlowId) -> Option<RefMut<'_, Flow>> {
+    pub(super) fn flow(&self, id: StackFlowId) -> Option<RefMut<'_, RemoteFlow>> {
         RefMut::filter_map(self.flows.borrow_mut(), |flows| flows.get_mut(&id)).ok()
     }
 
     /// Returns a flow that has not been reset.
-    fn intact(&self, id: FlowId) -> io::Result<RefMut<'_, Flow>> {
+    fn intact(&self, id: StackFlowId) -> io::Result<RefMut<'_, RemoteFlow>> {
         let flow = self.flow(id).filter(|flow| !flow.failed);
         Ok(flow.ok_or(io::ErrorKind::ConnectionReset)?)
     }
@@ -273,27 +273,32 @@ impl RemoteStack {
     }
 
     /// Accepts the flow, because the server has reached the target.
-    pub fn accept(self: &Rc<Self>, id: FlowId) {
+    pub fn accept(self: &Rc<Self>, id: StackFlowId) {
         let Some(mut flow) = self.flow(id) else {
             return;
         };
         (flow.accepted, flow.sending) = (true, true);
         let this = self.clone();
         self.spawn(CALLS, async move {
-            let answer = this.client.call(message::about(ACCEPT, id)).await;
+            let answer = this.client.call(message::flow_message(ACCEPT, id)).await;
             if answer.is_ok_and(|answer| answer.op() == OK) {
                 if let Some(mut flow) = this.flow(id) {
                     flow.sending = false;
                 }
-                this.push_on(id);
-            } else if this.client.call(message::about(RESET, id)).await.is_ok() {
+                this.write_more(id);
+            } else if this
+                .client
+                .call(message::flow_message(RESET, id))
+                .await
+                .is_ok()
+            {
                 this.fail(id);
             }
         });
     }
 
     /// Takes at most `max` bytes of what the application sent. An empty result means that the application has finished.
-    pub fn take(self: &Rc<Self>, id: FlowId, max: usize) -> io::Result<Bytes> {
+    pub fn take(self: &Rc<Self>, id: StackFlowId, max: usize) -> io::Result<Bytes> {
         let mut flow = self.intact(id)?;
         let Some(first) = flow.received.front_mut() else {
             return if flow.end {
@@ -312,10 +317,10 @@ impl RemoteStack {
     }
 
     /// Sends bytes to the application. Returns how many were taken.
-    pub fn write(self: &Rc<Self>, id: FlowId, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn write(self: &Rc<Self>, id: StackFlowId, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         let most = self.most();
         let mut flow = self.intact(id)?;
-        if flow.finish != Finish::No {
+        if flow.finish != FinishState::No {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let length: usize = chunks.iter().map(|chunk| chunk.len()).sum();
@@ -346,16 +351,16 @@ impl RemoteStack {
     }
 
     /// Finishes the direction to the application, after everything that was written.
-    pub fn finish(self: &Rc<Self>, id: FlowId) -> io::Result<()> {
+    pub fn finish(self: &Rc<Self>, id: StackFlowId) -> io::Result<()> {
         let mut flow = self.intact(id)?;
-        flow.finish = Finish::Wanted;
+        flow.finish = FinishState::Wanted;
         drop(flow);
-        self.push_on(id);
+        self.write_more(id);
         Ok(())
     }
 
     /// Records that the flow's socket was dropped. Resets the flow, unless both directions had ended (`in_order`).
-    pub fn leave(self: &Rc<Self>, id: FlowId, in_order: bool) {
+    pub fn leave(self: &Rc<Self>, id: StackFlowId, in_order: bool) {
         let Some(mut flow) = self.flow(id) else {
             return;
         };
@@ -371,7 +376,12 @@ impl RemoteStack {
             let this = self.clone();
             self.spawn(CALLS, async move {
                 // The flow may no longer exist. Then there is nothing left to reset.
-                if this.client.call(message::about(RESET, id)).await.is_err() {
+                if this
+                    .client
+                    .call(message::flow_message(RESET, id))
+                    .await
+                    .is_err()
+                {
                     this.over.set(true);
                 }
             });

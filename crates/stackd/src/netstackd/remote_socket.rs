@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use quictun_engine::Socket;
-use quictun_netstack::FlowId;
+use quictun_netstack::StackFlowId;
 
 use super::remote::RemoteStack;
 
@@ -15,7 +15,7 @@ use super::remote::RemoteStack;
 #[derive(Debug)]
 pub struct RemoteSocket {
     shared: Rc<RemoteStack>,
-    flow: FlowId,
+    flow: StackFlowId,
     /// The address of the program that connected.
     pub client: SocketAddr,
     /// True if both directions have ended.
@@ -24,7 +24,7 @@ pub struct RemoteSocket {
 
 impl RemoteSocket {
     /// Creates a socket for a flow that the stack has offered.
-    pub fn new(shared: Rc<RemoteStack>, flow: FlowId, client: SocketAddr) -> Self {
+    pub fn new(shared: Rc<RemoteStack>, flow: StackFlowId, client: SocketAddr) -> Self {
         Self {
             shared,
             flow,

@@ -8,19 +8,19 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use quictun_ipc::{
-    Advance, Channel, Executor, HandshakeError, MAX_AHEAD, Message, Received, Request, Server,
+    Advance, Channel, Executor, HandshakeError, MAX_AHEAD, Message, PeerPayload, Request, Server,
     Spawner, WaitPolicy,
 };
-use quictun_netstack::{Event, FlowError, FlowId, Read, Stack};
+use quictun_netstack::{Event, FlowError, Stack, StackFlowId, StackRead};
 use quictun_sys::Tun;
 use quictun_sys::confine::ConfineError;
 
 use super::message::{
-    self, ACCEPT, CALLS, DATAGRAM_MAX, END, EVENTS, FINISH, GONE, LATER, LISTEN, MORE, OK, RECV,
-    RECV_DATAGRAM, RESET, SEND, SEND_DATAGRAM, SENSELESS,
+    self, ACCEPT, CALLS, DATAGRAM_MAX, END, EVENTS, FINISH, GONE, LATER, LISTEN, MALFORMED, MORE,
+    OK, RECV, RECV_DATAGRAM, RESET, SEND, SEND_DATAGRAM,
 };
 use crate::frames::{Frames, new_stack};
-use quictun_io::poller::{Key, Patience, Poller};
+use quictun_io::poller::{Key, Poller, WaitPlan};
 use quictun_io::spin::Spin;
 
 /// Largest number of frames taken before their effects are handled. With more, short flows wait for bulk flows.
@@ -43,16 +43,16 @@ pub enum NetstackError {
     Device(#[from] io::Error),
 }
 
-pub(super) struct Served {
+pub(super) struct StackServer {
     frames: Frames<Tun>,
-    shared: Rc<Shared>,
+    shared: Rc<ServingState>,
     executor: Executor,
     wakes: OwnedFd,
     poller: Poller,
     spin: Spin,
 }
 
-struct Shared {
+struct ServingState {
     stack: RefCell<Stack>,
     now: Cell<Instant>,
     server: Server,
@@ -61,12 +61,12 @@ struct Shared {
     receiving: RefCell<VecDeque<Request>>,
     /// An event that no call has asked for yet. Further events stay in the stack.
     next: Cell<Option<Event>>,
-    telling: Cell<bool>,
+    reporting: Cell<bool>,
     /// Number of bytes that calls have moved in this turn.
     moved: Cell<usize>,
 }
 
-impl Served {
+impl StackServer {
     pub(super) fn new(tun: Tun, channel: Channel, names: bool) -> io::Result<Self> {
         let now = Instant::now();
         let stack = new_stack(names, now)?;
@@ -75,7 +75,7 @@ impl Served {
         let poller = Poller::new()?;
         poller.add_input(&tun, Key::Tun)?;
         poller.add_input(&wakes, Key::Wake)?;
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(ServingState {
             stack: RefCell::new(stack),
             now: Cell::new(now),
             server,
@@ -83,12 +83,12 @@ impl Served {
             listening: RefCell::default(),
             receiving: RefCell::default(),
             next: Cell::new(None),
-            telling: Cell::new(false),
+            reporting: Cell::new(false),
             moved: Cell::new(0),
         });
         shared
             .spawner
-            .spawn(CALLS, Shared::answer_all(shared.clone()));
+            .spawn(CALLS, ServingState::answer_all(shared.clone()));
         Ok(Self {
             frames: Frames::new(tun),
             shared,
@@ -109,25 +109,25 @@ impl Served {
             if due.is_some_and(|at| at <= before) {
                 self.shared.stack.borrow_mut().handle_timeout(before);
             }
-            self.shared.tell_soon();
+            self.shared.report_events();
             match self.executor.advance() {
                 Advance::Ended => break,
                 Advance::Ready => busy = true,
                 Advance::Asleep(_) => {}
             }
             self.transmit()?;
-            busy |= self.shared.tell_soon();
+            busy |= self.shared.report_events();
             self.spin.note_bulk(self.shared.moved.take());
             if busy {
                 continue;
             }
             let until = self.shared.stack.borrow().next_timeout();
-            let patience = Patience {
+            let plan = WaitPlan {
                 polling: self.spin.budget(),
-                ..Patience::default()
+                ..WaitPlan::default()
             };
             let start = Instant::now();
-            self.poller.wait(until, patience, &mut ready)?;
+            self.poller.wait(until, plan, &mut ready)?;
             self.spin.note_wait(start.elapsed());
         }
         self.reset_all()
@@ -160,7 +160,7 @@ impl Served {
     }
 }
 
-impl Shared {
+impl ServingState {
     async fn answer_all(self: Rc<Self>) {
         while let Ok(request) = self.server.recv().await {
             let waiting = match request.message().op() {
@@ -186,7 +186,7 @@ impl Shared {
 
     fn answer(&self, request: &Request) -> Message {
         let message = request.message();
-        let flow = FlowId::from_bits(message.arg());
+        let flow = StackFlowId::from_bits(message.arg());
         let now = self.now.get();
         let done = |outcome: Result<(), FlowError>| match outcome {
             Ok(()) => Message::new(OK),
@@ -208,12 +208,12 @@ impl Shared {
                 }
                 Message::new(OK)
             }
-            _ => Message::new(SENSELESS),
+            _ => Message::new(MALFORMED),
         }
     }
 
     /// Copies bytes from the stack's buffers into the client's.
-    fn receive(&self, flow: FlowId, buffer: Received) -> Message {
+    fn receive(&self, flow: StackFlowId, buffer: PeerPayload) -> Message {
         let stack = &mut *self.stack.borrow_mut();
         let (mut taken, mut flags) = (0, MORE);
         while taken < buffer.len() {
@@ -225,12 +225,12 @@ impl Shared {
             });
             match read {
                 // The length fits, because it does not exceed the buffer's.
-                Ok(Read::Data(length)) => taken += u32::try_from(length).unwrap_or_default(),
-                Ok(Read::Empty) => {
+                Ok(StackRead::Data(length)) => taken += u32::try_from(length).unwrap_or_default(),
+                Ok(StackRead::Empty) => {
                     flags = 0;
                     break;
                 }
-                Ok(Read::Finished) => {
+                Ok(StackRead::Finished) => {
                     flags = END;
                     break;
                 }
@@ -244,7 +244,7 @@ impl Shared {
     }
 
     /// Copies bytes from the client's buffers into the stack's.
-    fn send(&self, flow: FlowId, buffer: Received) -> Message {
+    fn send(&self, flow: StackFlowId, buffer: PeerPayload) -> Message {
         let stack = &mut *self.stack.borrow_mut();
         let mut taken = 0;
         // The room may be in two pieces.
@@ -268,10 +268,10 @@ impl Shared {
     }
 
     /// Makes sure that events and datagrams are delivered if calls wait for them. Returns whether there are any.
-    fn tell_soon(self: &Rc<Self>) -> bool {
+    fn report_events(self: &Rc<Self>) -> bool {
         let some = self.has_event() || self.has_datagram();
-        if some && !self.telling.replace(true) {
-            self.spawner.spawn(EVENTS, self.clone().tell());
+        if some && !self.reporting.replace(true) {
+            self.spawner.spawn(EVENTS, self.clone().report_all());
         }
         some
     }
@@ -292,7 +292,7 @@ impl Shared {
         !self.receiving.borrow().is_empty() && self.stack.borrow().has_datagram()
     }
 
-    async fn tell(self: Rc<Self>) {
+    async fn report_all(self: Rc<Self>) {
         while self.has_event() {
             let (event, request) = (self.next.take(), self.listening.borrow_mut().pop_front());
             let (Some(event), Some(request)) = (event, request) else {
@@ -325,7 +325,7 @@ impl Shared {
                 break;
             }
         }
-        self.telling.set(false);
+        self.reporting.set(false);
     }
 }
 

@@ -6,15 +6,15 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quictun_ipc::{Message, Received, Request, Server, WaitPolicy};
-use quictun_netstack::{Datagram, Event, FlowId};
+use quictun_ipc::{Message, PeerPayload, Request, Server, WaitPolicy};
+use quictun_netstack::{Datagram, Event, StackFlowId};
 
 use super::message::{self, LISTEN, OK, RECV, RECV_DATAGRAM, SEND};
-use super::remote::{Flow, PIECE, PIECE_MIN, PIECE_MOST, Remote};
-use quictun_io::poller::{Key, Patience, Poller};
+use super::remote::{NetstackProcess, PIECE, PIECE_MIN, PIECE_MOST, RemoteFlow};
+use quictun_io::poller::{Key, Poller, WaitPlan};
 
 /// Limit for every wait in these tests.
-const SOON: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Room for a piece or two of all the flows together.
 const SMALL: u32 = 64 * 1024;
@@ -26,14 +26,14 @@ const DOWN: usize = SMALL as usize;
 
 /// The number of bytes that a stack has moved.
 #[derive(Debug, Default)]
-pub(crate) struct Moved {
+pub(crate) struct MovedBytes {
     /// Bytes that the stack gave to the client, and bytes that it took.
     given: usize,
     taken: usize,
 }
 
 fn room(request: &Request) -> u32 {
-    request.buffer().map_or(0, Received::len)
+    request.buffer().map_or(0, PeerPayload::len)
 }
 
 fn datagram() -> Datagram {
@@ -46,11 +46,11 @@ fn datagram() -> Datagram {
 
 /// Starts a stack that reports these events and then answers every call. Each RECV fills its buffer, each SEND takes
 /// all bytes, and each `RECV_DATAGRAM` gets a datagram.
-pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> {
+pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<MovedBytes> {
     std::thread::spawn(move || {
-        let channel = quictun_ipc::accept(socket, SOON).expect("a client");
+        let channel = quictun_ipc::accept(socket, DEADLINE).expect("a client");
         let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
-        let moved = std::rc::Rc::new(std::cell::RefCell::new(Moved::default()));
+        let moved = std::rc::Rc::new(std::cell::RefCell::new(MovedBytes::default()));
         let counted = moved.clone();
         executor.spawner().spawn(1, async move {
             let mut events = VecDeque::from(events);
@@ -95,11 +95,11 @@ pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> 
     })
 }
 
-fn id(number: u32) -> FlowId {
-    FlowId::from_bits(u64::from(number) << 32 | u64::from(number))
+fn id(number: u32) -> StackFlowId {
+    StackFlowId::from_bits(u64::from(number) << 32 | u64::from(number))
 }
 
-fn offered(flow: FlowId) -> Event {
+fn offered(flow: StackFlowId) -> Event {
     Event::Offered {
         flow,
         client: ([192, 0, 2, 1], 1).into(),
@@ -108,10 +108,10 @@ fn offered(flow: FlowId) -> Event {
 }
 
 /// Runs turns of the engine's loop until `done` returns true.
-fn turn_until(remote: &mut Remote, mut done: impl FnMut(&mut Remote) -> bool) {
+fn turn_until(remote: &mut NetstackProcess, mut done: impl FnMut(&mut NetstackProcess) -> bool) {
     let mut poller = Poller::new().expect("epoll");
     poller.add_input(remote.wakes(), Key::Tun).expect("epoll");
-    let (mut ready, deadline) = (Vec::new(), Instant::now() + SOON);
+    let (mut ready, deadline) = (Vec::new(), Instant::now() + DEADLINE);
     loop {
         let more = remote.advance().expect("the stack is there");
         if done(remote) {
@@ -123,8 +123,8 @@ fn turn_until(remote: &mut Remote, mut done: impl FnMut(&mut Remote) -> bool) {
             remote.shared()
         );
         // The work in `done` may have started coroutines.
-        if !more && !remote.shared().stirred.get() {
-            let waited = poller.wait(Some(deadline), Patience::default(), &mut ready);
+        if !more && !remote.shared().spawned.get() {
+            let waited = poller.wait(Some(deadline), WaitPlan::default(), &mut ready);
             waited.expect("epoll");
             remote.handle_ready();
         }
@@ -133,13 +133,13 @@ fn turn_until(remote: &mut Remote, mut done: impl FnMut(&mut Remote) -> bool) {
 
 /// The situation when hundreds of uploads and downloads begin at once.
 #[test]
-fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
+fn flows_without_room_in_shared_memory_get_their_turn() {
     let (here, there) = quictun_ipc::sockets().expect("sockets");
     let all = || (1..=FLOWS).map(id);
     let offers = all().map(offered);
     let told = offers.chain(all().map(Event::Readable));
     let stack = stack(there, told.map(message::encode_event).collect());
-    let mut remote = Remote::with_arena(here, false, SMALL).expect("a stack");
+    let mut remote = NetstackProcess::with_arena(here, false, SMALL).expect("a stack");
     // For each flow, the number of bytes received and of bytes still to send.
     let mut flows: BTreeMap<_, _> = all().map(|id| (id, (0, DOWN))).collect();
     turn_until(&mut remote, |remote| {
@@ -182,10 +182,10 @@ fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
 
 /// The situation when programs ask name servers while other flows fill the memory.
 #[test]
-fn who_waits_for_a_datagram_keeps_its_memory() {
+fn a_waiting_datagram_call_keeps_its_memory() {
     let (here, there) = quictun_ipc::sockets().expect("sockets");
     let stack = stack(there, Vec::new());
-    let mut remote = Remote::with_arena(here, true, SMALL).expect("a stack");
+    let mut remote = NetstackProcess::with_arena(here, true, SMALL).expect("a stack");
     // All coroutines that wait for datagrams have begun.
     remote.advance().expect("the stack is there");
     let shared = remote.shared().clone();
@@ -193,14 +193,14 @@ fn who_waits_for_a_datagram_keeps_its_memory() {
     let others: Vec<_> = all.collect();
     // There are more of these flows than calls for datagrams, and each needs only as much memory as one of those calls.
     for flow in (1..=FLOWS).map(id) {
-        let waits = Flow {
+        let waits = RemoteFlow {
             accepted: true,
             room: true,
             rest: vec![7; 2000].into(),
-            ..Flow::default()
+            ..RemoteFlow::default()
         };
         shared.flows.borrow_mut().insert(flow, waits);
-        shared.push_on(flow);
+        shared.write_more(flow);
     }
     let mut datagrams = 0;
     turn_until(&mut remote, |remote| {
@@ -218,8 +218,8 @@ fn who_waits_for_a_datagram_keeps_its_memory() {
 }
 
 #[test]
-fn more_is_asked_for_where_calls_come_back_full() {
-    let mut flow = Flow::default();
+fn receive_calls_grow_when_they_return_full() {
+    let mut flow = RemoteFlow::default();
     assert_eq!(flow.piece(), PIECE);
     // A stack may hold a little less of a flow than a power of two.
     for wanted in [2 * PIECE, PIECE_MOST, PIECE_MOST] {

@@ -86,7 +86,7 @@ fn a_companion_ends_with_the_process_that_started_it() {
 }
 
 #[test]
-fn a_process_with_threads_is_not_doubled() {
+fn a_process_with_threads_is_not_forked() {
     let refused = start_companion(c"companion", tell)
         .map(drop)
         .map_err(|error| error.kind());

@@ -11,7 +11,7 @@ use super::error::ConfineError;
 
 /// A choice of system calls that a process keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Calls {
+pub enum SyscallSet {
     /// A short list: read, write, wait, memory, signals to itself. No file, socket, process, program or setting.
     Few,
     /// A longer list: what a client or server of the tunnel does once it listens. The process opens files, connects
@@ -24,33 +24,33 @@ pub enum Calls {
 
 /// Gives up system calls, for all threads of the process and permanently. Fails if the kernel has no filters, or if
 /// none can be made for this processor.
-pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
+pub fn give_up_calls(keep: SyscallSet) -> Result<(), ConfineError> {
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let without = |calls: &[libc::c_long]| calls.iter().map(|call| (*call, Vec::new())).collect();
     let mut rules: BTreeMap<i64, Vec<_>> = without(match keep {
-        Calls::Few | Calls::Tunnel => FEW,
-        Calls::Ordinary => POWERFUL,
+        SyscallSet::Few | SyscallSet::Tunnel => FEW,
+        SyscallSet::Ordinary => POWERFUL,
     });
     let (others, those) = match keep {
-        Calls::Few | Calls::Tunnel => (refused, SeccompAction::Allow),
-        Calls::Ordinary => (SeccompAction::Allow, refused),
+        SyscallSet::Few | SyscallSet::Tunnel => (refused, SeccompAction::Allow),
+        SyscallSet::Ordinary => (SeccompAction::Allow, refused),
     };
     match keep {
-        Calls::Few => {
+        SyscallSet::Few => {
             rules.append(&mut signals_to_itself()?);
         }
-        Calls::Tunnel => {
+        SyscallSet::Tunnel => {
             rules.append(&mut without(TUNNEL));
             rules.append(&mut with_arguments()?);
         }
-        Calls::Ordinary => {
-            let flags = NAMESPACES.map(|flag| vec![Argument::has(0, flag)]);
+        SyscallSet::Ordinary => {
+            let flags = NAMESPACES.map(|flag| vec![ArgumentCondition::has(0, flag)]);
             rules.insert(libc::SYS_clone, any_of(&flags)?);
         }
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let program: BpfProgram = SeccompFilter::new(rules, others, those, arch)?.try_into()?;
-    if keep != Calls::Few {
+    if keep != SyscallSet::Few {
         // If either of two filters refuses a call, it is refused.
         seccompiler::apply_filter_all_threads(&unlistable())?;
     }
@@ -59,13 +59,13 @@ pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
 
 /// A condition on one argument of a call. It compares only the lower 32 bits, because the kernel reads no more.
 #[derive(Clone, Copy, Debug)]
-struct Argument {
+struct ArgumentCondition {
     index: u8,
     mask: u32,
     value: u32,
 }
 
-impl Argument {
+impl ArgumentCondition {
     fn is(index: u8, value: libc::c_int) -> Self {
         Self {
             index,
@@ -85,7 +85,7 @@ impl Argument {
 }
 
 /// Makes rules of which at least one must hold. Each is a list of conditions which must all hold.
-fn any_of<C: AsRef<[Argument]>>(rules: &[C]) -> Result<Vec<SeccompRule>, ConfineError> {
+fn any_of<C: AsRef<[ArgumentCondition]>>(rules: &[C]) -> Result<Vec<SeccompRule>, ConfineError> {
     let rule = |conditions: &C| {
         let conditions = conditions.as_ref().iter().map(|argument| {
             let compare = SeccompCmpOp::MaskedEq(argument.mask.into());
@@ -98,17 +98,17 @@ fn any_of<C: AsRef<[Argument]>>(rules: &[C]) -> Result<Vec<SeccompRule>, Confine
 }
 
 /// Signals to threads of the calling process, as the C library sends them in `abort` and `raise`. Other calls that send
-/// signals are not on the list of [`Calls::Few`].
+/// signals are not on the list of [`SyscallSet::Few`].
 fn signals_to_itself() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
     let own = std::process::id().cast_signed();
-    let rules = any_of(&[[Argument::is(0, own)]])?;
+    let rules = any_of(&[[ArgumentCondition::is(0, own)]])?;
     Ok(BTreeMap::from([(libc::SYS_tgkill, rules)]))
 }
 
-/// Calls of [`Calls::Tunnel`] that are kept only with certain arguments.
+/// Calls of [`SyscallSet::Tunnel`] that are kept only with certain arguments.
 fn with_arguments() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
     let own = std::process::id().cast_signed();
-    let socket_type = |kind: libc::c_int| Argument {
+    let socket_type = |kind: libc::c_int| ArgumentCondition {
         index: 1,
         // The higher bits are SOCK_NONBLOCK and SOCK_CLOEXEC.
         mask: 0xf,
@@ -117,20 +117,20 @@ fn with_arguments() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
     let mut sockets = Vec::new();
     for domain in [libc::AF_INET, libc::AF_INET6, libc::AF_UNIX] {
         for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
-            sockets.push(vec![Argument::is(0, domain), socket_type(kind)]);
+            sockets.push(vec![ArgumentCondition::is(0, domain), socket_type(kind)]);
         }
     }
     // The C library's resolver asks for this host's addresses, to sort the addresses of the name.
     sockets.push(vec![
-        Argument::is(0, libc::AF_NETLINK),
-        Argument::is(2, libc::NETLINK_ROUTE),
+        ArgumentCondition::is(0, libc::AF_NETLINK),
+        ArgumentCondition::is(2, libc::NETLINK_ROUTE),
     ]);
     let threads = vec![vec![
-        Argument::has(0, libc::CLONE_THREAD),
-        Argument::has(0, libc::CLONE_VM),
+        ArgumentCondition::has(0, libc::CLONE_THREAD),
+        ArgumentCondition::has(0, libc::CLONE_VM),
     ]];
-    let numbers = |index, numbers: &[u32]| -> Vec<Vec<Argument>> {
-        let number = |number: &u32| vec![Argument::is(index, number.cast_signed())];
+    let numbers = |index, numbers: &[u32]| -> Vec<Vec<ArgumentCondition>> {
+        let number = |number: &u32| vec![ArgumentCondition::is(index, number.cast_signed())];
         numbers.iter().map(number).collect()
     };
     let pairs = [
@@ -138,10 +138,13 @@ fn with_arguments() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
         (libc::SYS_clone, threads),
         (libc::SYS_ioctl, numbers(1, REQUESTS)),
         (libc::SYS_prctl, numbers(0, &[PR_SET_NAME, PR_SET_VMA])),
-        (libc::SYS_tgkill, vec![vec![Argument::is(0, own)]]),
+        (libc::SYS_tgkill, vec![vec![ArgumentCondition::is(0, own)]]),
         // Zero is the calling process.
-        (libc::SYS_prlimit64, vec![vec![Argument::is(0, 0)]]),
-        (libc::SYS_sched_setaffinity, vec![vec![Argument::is(0, 0)]]),
+        (libc::SYS_prlimit64, vec![vec![ArgumentCondition::is(0, 0)]]),
+        (
+            libc::SYS_sched_setaffinity,
+            vec![vec![ArgumentCondition::is(0, 0)]],
+        ),
     ];
     let rules = pairs.map(|(call, rules)| Ok((call, any_of(&rules)?)));
     rules.into_iter().collect()

@@ -16,7 +16,7 @@ pub enum ConfineError {
     Files(#[from] landlock::RulesetError),
     /// Landlock could not open a path that should stay accessible.
     #[error("cannot keep access to a path: {0}")]
-    Kept(#[from] PathFdError),
+    Path(#[from] PathFdError),
     /// Seccomp refused the filter.
     #[error("cannot filter system calls: {0}")]
     Calls(#[from] seccompiler::Error),

@@ -12,18 +12,18 @@ use std::ptr::{null, null_mut};
 
 use rustix::process::{Pid, getppid, getuid};
 
-use crate::returned::check;
+use crate::syscall_result::check;
 
 /// One attempt and its result.
 #[derive(Debug)]
-pub struct Attempt {
+pub struct ForbiddenAction {
     /// Name of the action that was tried.
     pub name: &'static str,
     /// The result of the attempt.
     pub outcome: io::Result<()>,
 }
 
-impl Attempt {
+impl ForbiddenAction {
     /// Whether the attempt failed because of a missing permission.
     pub fn is_refused(&self) -> bool {
         let error = self.outcome.as_ref().err();
@@ -32,12 +32,12 @@ impl Attempt {
 }
 
 /// Makes all attempts. `outside` is a directory that the process does not use, but that its user may write to.
-pub fn attempts(outside: &Path) -> Vec<Attempt> {
-    let tried = |(name, attempt): (&'static str, fn() -> io::Result<()>)| Attempt {
+pub fn attempts(outside: &Path) -> Vec<ForbiddenAction> {
+    let tried = |(name, attempt): (&'static str, fn() -> io::Result<()>)| ForbiddenAction {
         name,
         outcome: attempt(),
     };
-    let mut attempts = vec![Attempt {
+    let mut attempts = vec![ForbiddenAction {
         name: "write outside its directories",
         outcome: write_below(outside),
     }];
@@ -46,9 +46,9 @@ pub fn attempts(outside: &Path) -> Vec<Attempt> {
     attempts
 }
 
-type Named = (&'static str, fn() -> io::Result<()>);
+type NamedAction = (&'static str, fn() -> io::Result<()>);
 
-const PROCESSES: &[Named] = &[
+const PROCESSES: &[NamedAction] = &[
     ("open /etc/shadow", || File::open("/etc/shadow").map(drop)),
     ("open a device", || {
         let mut options = File::options();
@@ -106,7 +106,7 @@ const PROCESSES: &[Named] = &[
     }),
 ];
 
-const SYSTEM: &[Named] = &[
+const SYSTEM: &[NamedAction] = &[
     ("mount", || {
         let (nothing, nowhere) = (c"none", c"/nonexistent/directory");
         // SAFETY: all three are strings, and the last pointer may be null.

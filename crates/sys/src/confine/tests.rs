@@ -109,8 +109,8 @@ fn x32() -> io::Result<()> {
 }
 
 #[test]
-fn with_few_calls_only_what_is_open_works() {
-    if !is_inside("with_few_calls_only_what_is_open_works") {
+fn with_few_calls_only_open_descriptors_work() {
+    if !is_inside("with_few_calls_only_open_descriptors_work") {
         return;
     }
     let (mut here, mut there) = UnixStream::pair().expect("sockets");
@@ -118,17 +118,17 @@ fn with_few_calls_only_what_is_open_works() {
     let parent = getppid().expect("a parent");
     let own_thread = rustix::thread::gettid().as_raw_pid();
     give_up_rights().expect("fewer rights");
-    let kept = give_up_files(&Files::None).expect("no files");
-    if kept == Kept::NotAtAll {
+    let kept = give_up_files(&FileAccess::None).expect("no files");
+    if kept == Enforcement::None {
         skip();
     } else {
         // Landlock refuses this by itself: there is no filter yet.
         refused("reading", File::open("/proc/self/status"));
-        if offered().landlock >= Some(KNOWS_TCP) {
+        if kernel_support().landlock >= Some(KNOWS_TCP) {
             refused("connecting", TcpStream::connect("127.0.0.1:9"));
         }
     }
-    give_up_calls(Calls::Few).expect("few calls");
+    give_up_calls(SyscallSet::Few).expect("few calls");
     refused("reading", File::open("/proc/self/status"));
     refused("listing", fs::read_dir("/"));
     refused("writing", File::create("never"));
@@ -168,14 +168,14 @@ fn with_few_calls_only_what_is_open_works() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_kept_is_told() {
+fn a_directory_that_cannot_stay_accessible_is_an_error() {
     // The call fails before any access is given up.
-    let keep = Files::Only(Paths {
+    let keep = FileAccess::Only(AllowedPaths {
         write: vec!["/dev/null/below".into()],
-        ..Paths::default()
+        ..AllowedPaths::default()
     });
     let error = give_up_files(&keep).expect_err("a path below a file");
-    assert!(matches!(error, ConfineError::Kept(_)), "{error}");
+    assert!(matches!(error, ConfineError::Path(_)), "{error}");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn with_ordinary_calls_files_work_and_programs_and_namespaces_do_not() {
         return;
     }
     give_up_rights().expect("fewer rights");
-    give_up_calls(Calls::Ordinary).expect("fewer calls");
+    give_up_calls(SyscallSet::Ordinary).expect("fewer calls");
     File::open("/proc/self/status").expect("files are allowed");
     UdpSocket::bind("127.0.0.1:0").expect("sockets are allowed");
     refused("a program", Command::new("/bin/true").status());
@@ -205,7 +205,7 @@ fn a_tunnel_keeps_its_files_and_sockets_and_nothing_else() {
     let address = listener.local_addr().expect("bound");
     let unix = UnixListener::bind(outside.path().join("socket")).expect("a socket");
     give_up_rights().expect("fewer rights");
-    let keep = Files::Only(Paths {
+    let keep = FileAccess::Only(AllowedPaths {
         read: vec![
             read.path().to_owned(),
             "/nowhere".into(),
@@ -216,13 +216,13 @@ fn a_tunnel_keeps_its_files_and_sockets_and_nothing_else() {
     });
     let kept = give_up_files(&keep).expect("fewer files");
     hide_memory().expect("hidden");
-    give_up_calls(Calls::Tunnel).expect("fewer calls");
+    give_up_calls(SyscallSet::Tunnel).expect("fewer calls");
     let unrefused: Vec<_> = attempts(outside.path())
         .into_iter()
         .filter(|attempt| !attempt.is_refused())
         .collect();
     assert!(
-        unrefused.is_empty() || kept == Kept::NotAtAll,
+        unrefused.is_empty() || kept == Enforcement::None,
         "{unrefused:?}"
     );
     no_other_way_to_namespaces();
@@ -238,7 +238,7 @@ fn a_tunnel_keeps_its_files_and_sockets_and_nothing_else() {
         .to_socket_addrs()
         .expect("the resolver works");
     crate::device_index("lo").expect("name servers may be on a device");
-    if kept == Kept::NotAtAll {
+    if kept == Enforcement::None {
         skip();
         return;
     }
@@ -254,7 +254,7 @@ fn a_tunnel_keeps_its_files_and_sockets_and_nothing_else() {
 }
 
 #[test]
-fn without_confinement_root_is_refused_hardly_anything() {
+fn unconfined_root_may_do_almost_everything() {
     // SAFETY: a call without pointers that cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return;

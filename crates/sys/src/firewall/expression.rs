@@ -8,11 +8,11 @@ use libc::{
 };
 
 use self::Value::{Data, Number, Text, Verdict};
-use super::{DATA_VALUE, LIST_ELEMENT, NESTED, Part};
+use super::{DATA_VALUE, LIST_ELEMENT, NESTED, Statement};
 use crate::netlink::Request;
 use crate::network::octets;
 
-impl Part<'_> {
+impl Statement<'_> {
     pub(super) fn write(self, list: Request) -> Request {
         match self {
             Self::From(device) => meta(list, NFT_META_IIFNAME, NFT_CMP_EQ, &name(device)),

@@ -33,16 +33,16 @@ fn a_table_decides_until_it_is_replaced_or_removed() {
             assert!(!Firewall::remove("test")?);
             for closed in [9, 10] {
                 let mut table = Firewall::new("test");
-                table.chain("pass", Hook::Passing, 0);
-                let of = [Part::Protocol(17), Part::Port(closed)];
-                table.rule("pass", &[of[0], of[1], Part::Drop]);
+                table.chain("pass", Hook::Postrouting, 0);
+                let of = [Statement::Protocol(17), Statement::Port(closed)];
+                table.rule("pass", &[of[0], of[1], Statement::Drop]);
                 table.install()?;
                 assert_eq!((passes(9)?, passes(10)?), (closed != 9, closed != 10));
             }
             // A refused table changes nothing.
             let mut wrong = Firewall::new("test");
-            wrong.chain("pass", Hook::Passing, 0);
-            wrong.rule("another", &[Part::Drop]);
+            wrong.chain("pass", Hook::Postrouting, 0);
+            wrong.rule("another", &[Statement::Drop]);
             assert!(wrong.install().is_err());
             assert_eq!((passes(9)?, passes(10)?), (true, false));
             assert!(Firewall::remove("test")?);
@@ -53,8 +53,8 @@ fn a_table_decides_until_it_is_replaced_or_removed() {
 }
 
 #[test]
-fn the_kernel_takes_every_part_in_every_chain_that_may_have_it() {
-    let test = "firewall::tests::the_kernel_takes_every_part_in_every_chain_that_may_have_it";
+fn the_kernel_accepts_every_statement_in_every_chain_that_allows_it() {
+    let test = "firewall::tests::the_kernel_accepts_every_statement_in_every_chain_that_allows_it";
     let Some((network, _)) = namespaces(test) else {
         return;
     };
@@ -74,39 +74,39 @@ fn the_kernel_takes_every_part_in_every_chain_that_may_have_it() {
                 .collect();
             let sets = [false, true].map(|v6| table.connections(v6, &pairs));
             let all = [
-                Part::Through("lo"),
-                Part::NotThrough("eth0"),
-                Part::To(cidr("0.0.0.0/0")),
-                Part::To(cidr("10.0.0.0/9")),
-                Part::To(cidr("2001:db8::/33")),
-                Part::ToThisHost,
-                Part::SourcePort(1),
-                Part::Port(2),
-                Part::NeighbourDiscovery,
-                Part::Begins,
-                Part::Continues,
-                Part::IsNew,
-                Part::Marked(MARK),
-                Part::ConnectionMarked(MARK),
-                Part::In(sets[0]),
-                Part::In(sets[1]),
-                Part::Mark(MARK),
-                Part::MarkConnection(MARK),
-                Part::Accept,
-                Part::Drop,
+                Statement::Through("lo"),
+                Statement::NotThrough("eth0"),
+                Statement::To(cidr("0.0.0.0/0")),
+                Statement::To(cidr("10.0.0.0/9")),
+                Statement::To(cidr("2001:db8::/33")),
+                Statement::ToThisHost,
+                Statement::SourcePort(1),
+                Statement::Port(2),
+                Statement::NeighbourDiscovery,
+                Statement::Begins,
+                Statement::Continues,
+                Statement::IsNew,
+                Statement::Marked(MARK),
+                Statement::ConnectionMarked(MARK),
+                Statement::In(sets[0]),
+                Statement::In(sets[1]),
+                Statement::Mark(MARK),
+                Statement::MarkConnection(MARK),
+                Statement::Accept,
+                Statement::Drop,
             ];
             for (name, hook) in [
-                ("arrive", Hook::Arriving),
-                ("leave", Hook::Leaving),
-                ("pass", Hook::Passing),
+                ("arrive", Hook::Prerouting),
+                ("leave", Hook::Output),
+                ("pass", Hook::Postrouting),
             ] {
                 table.chain(name, hook, -150);
-                let device = if hook == Hook::Arriving { 2 } else { 0 };
+                let device = if hook == Hook::Prerouting { 2 } else { 0 };
                 for part in &all[device..] {
-                    table.rule(name, &[Part::Protocol(6), *part]);
+                    table.rule(name, &[Statement::Protocol(6), *part]);
                 }
             }
-            table.rule("arrive", &[Part::From("lo"), Part::Accept]);
+            table.rule("arrive", &[Statement::From("lo"), Statement::Accept]);
             table.install()?;
             assert!(Firewall::remove("test")?);
             Ok(())

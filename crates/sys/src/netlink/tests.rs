@@ -17,7 +17,7 @@ fn judged(bytes: &[u8]) -> io::Result<()> {
 }
 
 #[test]
-fn the_kernels_yes_is_a_yes_and_its_no_keeps_its_words() {
+fn an_acknowledgement_is_success_and_a_refusal_keeps_its_text() {
     judged(&answer(0, 0, None)).expect("a yes");
     let bare = judged(&answer(-libc::EPERM, 0, None)).expect_err("a no");
     assert_eq!(bare.raw_os_error(), Some(libc::EPERM));
@@ -35,7 +35,7 @@ fn the_kernels_yes_is_a_yes_and_its_no_keeps_its_words() {
 }
 
 #[test]
-fn a_message_that_claims_more_than_came_is_malformed() {
+fn a_message_longer_than_its_buffer_is_malformed() {
     let bytes = answer(0, 0, None);
     for length in 1..bytes.len() {
         let cut: Vec<_> = messages(&bytes[..length]).collect();
@@ -59,7 +59,9 @@ fn the_kernel_answers_with_the_loopback_device() {
     assert!(names.contains(&b"lo\0".to_vec()), "{names:?}");
     // The kernel refuses an address on a device that does not exist, and then answers the next request again.
     let absurd = Request::new(libc::RTM_NEWADDR, 0, &[2, 32, 0, 0, 255, 255, 255, 127]);
-    netlink.ask(absurd).expect_err("the device does not exist");
+    netlink
+        .execute(absurd)
+        .expect_err("the device does not exist");
     let all = Request::new(libc::RTM_GETLINK, 0, &[0; 16]);
     netlink.dump(all, |_, _| ()).expect("a list");
 }
@@ -76,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_request_holds_is_read_back(
+    fn attributes_of_a_request_are_read_back(
         fixed in proptest::collection::vec(any::<u8>(), 0..5),
         outer in 0_u16..0x3fff,
         inner in proptest::collection::vec((0_u16..0x3fff, proptest::collection::vec(any::<u8>(), 0..9)), 0..5),

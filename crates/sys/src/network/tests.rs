@@ -52,10 +52,10 @@ fn configure(device: &str, own: [&str; 2], other: [&str; 2], mac: [u8; 6]) -> io
 }
 
 #[test]
-fn two_networks_joined_by_a_cable_reach_each_other_without_asking() {
-    let Some((a, b)) = namespaces(
-        "network::tests::two_networks_joined_by_a_cable_reach_each_other_without_asking",
-    ) else {
+fn two_networks_joined_by_a_cable_need_no_neighbour_discovery() {
+    let Some((a, b)) =
+        namespaces("network::tests::two_networks_joined_by_a_cable_need_no_neighbour_discovery")
+    else {
         return;
     };
     let (here, there) = ends();
@@ -96,9 +96,8 @@ fn two_networks_joined_by_a_cable_reach_each_other_without_asking() {
 }
 
 #[test]
-fn a_name_that_is_taken_or_missing_is_said_to_be() {
-    let Some((a, b)) = namespaces("network::tests::a_name_that_is_taken_or_missing_is_said_to_be")
-    else {
+fn taken_and_missing_names_are_errors() {
+    let Some((a, b)) = namespaces("network::tests::taken_and_missing_names_are_errors") else {
         return;
     };
     let (here, there) = ends();
@@ -149,10 +148,10 @@ fn features_and_segment_limits_are_set_and_read_back() {
         let error = Ethtool::open("a-name-that-is-much-too-long").expect_err("too long");
         assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
 
-        network.set_segment_limit("a0", Family::V6, 185_000)?;
-        network.set_segment_limit("a0", Family::V4, 185_000)?;
+        network.set_segment_limit("a0", IpVersion::V6, 185_000)?;
+        network.set_segment_limit("a0", IpVersion::V4, 185_000)?;
         network
-            .set_segment_limit("a0", Family::V4, 600_000)
+            .set_segment_limit("a0", IpVersion::V4, 600_000)
             .expect_err("more than the kernel can");
         Ok(())
     })

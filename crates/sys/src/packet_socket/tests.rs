@@ -124,15 +124,15 @@ fn a_frame_that_does_not_fit_is_lost_and_the_next_one_is_not() {
 }
 
 #[test]
-fn there_must_be_such_an_interface() {
-    let Some(_) = ends("there_must_be_such_an_interface") else {
+fn a_missing_interface_is_an_error() {
+    let Some(_) = ends("a_missing_interface_is_an_error") else {
         return;
     };
     assert!(PacketSocket::open("no-such-device").is_err());
 }
 
 #[test]
-fn drops_of_devices_are_in_their_columns() {
+fn device_drops_are_read_from_their_columns() {
     let text = "Inter-|   Receive   |  Transmit\n face |bytes packets errs drop\n\
                   a0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n a: 0 0 0 0\n";
     assert_eq!(device_drops(text, "a0"), Some([4, 12]));

@@ -12,8 +12,8 @@ const BUCKET: TokenBucket = TokenBucket {
 };
 
 #[test]
-fn a_device_shaped_says_what_left_it_and_what_did_not() {
-    let name = "queueing::tests::a_device_shaped_says_what_left_it_and_what_did_not";
+fn a_shaped_device_counts_sent_and_dropped_packets() {
+    let name = "queueing::tests::a_shaped_device_counts_sent_and_dropped_packets";
     let Some((a, b)) = namespaces(name) else {
         return;
     };
@@ -67,8 +67,9 @@ fn a_device_shaped_says_what_left_it_and_what_did_not() {
 }
 
 #[test]
-fn what_the_kernel_has_not_is_not_found() {
-    let Some((a, _)) = namespaces("queueing::tests::what_the_kernel_has_not_is_not_found") else {
+fn missing_devices_and_disciplines_are_not_found() {
+    let Some((a, _)) = namespaces("queueing::tests::missing_devices_and_disciplines_are_not_found")
+    else {
         return;
     };
     a.within(|| {
@@ -88,7 +89,7 @@ fn what_the_kernel_has_not_is_not_found() {
 /// The bytes are those that `tc qdisc add dev lo root netem delay 20ms loss 1% limit 5000` sends, except for the
 /// latency, which is in an attribute of its own.
 #[test]
-fn netem_is_told_as_tc_tells_it() {
+fn netem_options_match_those_of_tc() {
     let netem = Netem {
         delay: Duration::from_millis(20),
         loss: 0.01,

@@ -63,8 +63,8 @@ fn a_change_of_devices_addresses_or_routes_is_heard_once() {
 }
 
 #[test]
-fn more_than_the_kernel_keeps_is_a_change() {
-    within("more_than_the_kernel_keeps_is_a_change", |_| {
+fn an_overflow_of_announcements_is_a_change() {
+    within("an_overflow_of_announcements_is_a_change", |_| {
         let mut watch = RouteWatch::open()?;
         let mut network = Network::open()?;
         for number in 0..MOST {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{EXPERIMENT, Kind, PROTOCOLS, Protocol};
+use super::{EXPERIMENT, PROTOCOLS, PacketKind, Protocol};
 
 /// Sends one packet of each kind to each address, once unbound and once bound to `device`. Packets that the system
 /// refuses are not sent. The function does not wait for answers.
@@ -17,7 +17,7 @@ pub fn send_all(targets: &[IpAddr], device: &str) -> io::Result<()> {
     for target in targets {
         for protocol in PROTOCOLS {
             for bound in [None, Some(device)] {
-                let kind = Kind {
+                let kind = PacketKind {
                     protocol,
                     v6: target.is_ipv6(),
                 };
@@ -32,7 +32,7 @@ pub fn send_all(targets: &[IpAddr], device: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn send(kind: Kind, target: IpAddr, device: Option<&str>) -> io::Result<()> {
+fn send(kind: PacketKind, target: IpAddr, device: Option<&str>) -> io::Result<()> {
     let domain = if kind.v6 { Domain::IPV6 } else { Domain::IPV4 };
     let icmp = if kind.v6 {
         socket2::Protocol::ICMPV6

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use socket2::{Domain, Socket, Type};
 
-use super::{EXPERIMENT, Kind, Protocol};
+use super::{EXPERIMENT, PacketKind, Protocol};
 use crate::deadline;
 use crate::machine::Machine;
 
@@ -30,22 +30,22 @@ const SOON: Duration = Duration::from_secs(10);
 /// A thread that captures packets on the machine at the other end of the cable.
 #[derive(Debug)]
 pub struct Tap {
-    seen: Arc<Seen>,
+    seen: Arc<TapState>,
     thread: Option<JoinHandle<()>>,
     neighbour: IpAddr,
     fences: u64,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct TapState {
     ended: AtomicBool,
-    inner: Mutex<Inner>,
+    inner: Mutex<TapCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct TapCounts {
     packets: BTreeMap<String, usize>,
-    kinds: BTreeMap<Kind, usize>,
+    kinds: BTreeMap<PacketKind, usize>,
     fence: u64,
 }
 
@@ -62,7 +62,7 @@ impl Tap {
         server: SocketAddr,
         neighbour: IpAddr,
     ) -> Result<Self> {
-        let seen = Arc::<Seen>::default();
+        let seen = Arc::<TapState>::default();
         let socket = far
             .within(|| Ok(open()?))
             .context("cannot open a packet socket")?;
@@ -82,7 +82,7 @@ impl Tap {
     /// # Errors
     ///
     /// Fails if a packet to the neighbour does not arrive.
-    pub fn take(&mut self) -> Result<(BTreeMap<Kind, usize>, BTreeMap<String, usize>)> {
+    pub fn take(&mut self) -> Result<(BTreeMap<PacketKind, usize>, BTreeMap<String, usize>)> {
         self.settle()?;
         let mut inner = self.inner();
         Ok((
@@ -108,7 +108,7 @@ impl Tap {
         })
     }
 
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn inner(&self) -> std::sync::MutexGuard<'_, TapCounts> {
         self.seen
             .inner
             .lock()
@@ -134,7 +134,7 @@ fn open() -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn listen(mut socket: &Socket, mac: [u8; 6], server: SocketAddr, seen: &Seen) {
+fn listen(mut socket: &Socket, mac: [u8; 6], server: SocketAddr, seen: &TapState) {
     let mut frame = vec![0; 1 << 16];
     while !seen.ended.load(Ordering::Relaxed) {
         // No packet arrived before the read timeout.
@@ -149,7 +149,7 @@ fn listen(mut socket: &Socket, mac: [u8; 6], server: SocketAddr, seen: &Seen) {
     }
 }
 
-impl Inner {
+impl TapCounts {
     fn see(&mut self, frame: &[u8], server: SocketAddr) {
         // Not an IP packet: ARP.
         let Some(packet) = Packet::parse(frame) else {
@@ -232,7 +232,7 @@ impl<'a> Packet<'a> {
         is_one.then(|| u64::from_be_bytes(*number))
     }
 
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<PacketKind> {
         let v6 = self.to.is_ipv6();
         let protocol = match (self.protocol, self.payload.first()) {
             (6, _) => Protocol::Tcp,
@@ -243,7 +243,7 @@ impl<'a> Packet<'a> {
             (EXPERIMENT, _) => Protocol::Raw,
             _ => return None,
         };
-        Some(Kind { protocol, v6 })
+        Some(PacketKind { protocol, v6 })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::register::{Described, Register};
+use super::registry::{ConfiguredClient, Registry};
 use super::{Mode, Policy};
 
 impl Policy {
@@ -10,13 +10,18 @@ impl Policy {
     ///
     /// Secrets are compared, and never shown.
     pub fn changes(&self, new: &Self) -> Vec<String> {
-        let headed = |policy: &Self| policy.headed.texts().map(str::to_owned).collect();
-        let headed = difference("proxy_protocol", &headed(self), &headed(new));
+        let header_targets =
+            |policy: &Self| policy.header_targets.texts().map(str::to_owned).collect();
+        let header_targets = difference(
+            "proxy_protocol",
+            &header_targets(self),
+            &header_targets(new),
+        );
         let (Mode::Named(old), Mode::Named(new)) = (&self.mode, &new.mode) else {
             return Vec::new();
         };
-        let names: BTreeSet<&String> = old.described.keys().chain(new.described.keys()).collect();
-        let mut changes: Vec<String> = headed.into_iter().collect();
+        let names: BTreeSet<&String> = old.configured.keys().chain(new.configured.keys()).collect();
+        let mut changes: Vec<String> = header_targets.into_iter().collect();
         if old.anchors != new.anchors {
             changes.push("ca: the certificate authorities are others".to_owned());
         }
@@ -29,8 +34,8 @@ impl Policy {
     }
 }
 
-fn of_client(old: &Register, new: &Register, name: &str) -> Option<String> {
-    match (old.described.get(name), new.described.get(name)) {
+fn of_client(old: &Registry, new: &Registry, name: &str) -> Option<String> {
+    match (old.configured.get(name), new.configured.get(name)) {
         (None, Some(_)) => Some(format!("client {name:?}: added")),
         (Some(_), None) => Some(format!("client {name:?}: removed")),
         (Some(old), Some(new)) => {
@@ -41,8 +46,9 @@ fn of_client(old: &Register, new: &Register, name: &str) -> Option<String> {
     }
 }
 
-fn parts(old: &Described, new: &Described) -> Vec<String> {
-    let pins = |described: &Described| described.pins.iter().map(ToString::to_string).collect();
+fn parts(old: &ConfiguredClient, new: &ConfiguredClient) -> Vec<String> {
+    let pins =
+        |configured: &ConfiguredClient| configured.pins.iter().map(ToString::to_string).collect();
     let mut parts = Vec::new();
     parts.extend(difference("key", &pins(old), &pins(new)));
     if old.secrets != new.secrets {
@@ -53,8 +59,15 @@ fn parts(old: &Described, new: &Described) -> Vec<String> {
     }
     parts.extend(difference("allow", &old.allow, &new.allow));
     parts.extend(difference("listen", &old.listen, &new.listen));
-    let words = |described: &Described| described.client.limits.words().into_iter().collect();
-    parts.extend(difference("limits", &words(old), &words(new)));
+    let descriptions = |configured: &ConfiguredClient| {
+        configured
+            .client
+            .limits
+            .descriptions()
+            .into_iter()
+            .collect()
+    };
+    parts.extend(difference("limits", &descriptions(old), &descriptions(new)));
     if old.client.names_sources != new.client.names_sources {
         parts.push(format!("proxy_protocol = {}", new.client.names_sources));
     }

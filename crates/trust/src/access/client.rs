@@ -7,10 +7,10 @@ use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Target;
 
 use super::address::is_internal;
-use super::closed::Closed;
-use super::denied::{Denial, Denied};
+use super::closed::ClosedReason;
+use super::denied::{AccessDenied, DeniedRequest};
 use super::listen::{self, ListenDenied, ListenRule};
-use super::rule::{self, Reach, Rule};
+use super::rule::{self, Rule, RuleMatch};
 use crate::limits::ClientLimits;
 
 /// A client that the server knows.
@@ -41,36 +41,40 @@ impl Client {
     }
 
     /// Decides on a target. A name that no rule can name is not looked up (PROTOCOL AUTH-3).
-    pub(super) fn may_reach(&self, target: &Target) -> Result<(), Denied> {
+    pub(super) fn may_reach(&self, target: &Target) -> Result<(), AccessDenied> {
         // A TCP target that is an address literal is judged elsewhere.
         let looked_up = matches!(target, Target::Tcp { .. });
         let closed = looked_up && !self.rules.iter().any(Rule::names_hosts);
-        let (mut reached, mut crooked) = (false, false);
+        let (mut reached, mut non_canonical) = (false, false);
         for rule in &self.rules {
             match rule.reach(target) {
-                Reach::Yes if closed => reached = true,
-                Reach::Yes => return Ok(()),
-                Reach::CrookedPath => crooked = true,
-                Reach::No => {}
+                RuleMatch::Yes if closed => reached = true,
+                RuleMatch::Yes => return Ok(()),
+                RuleMatch::NonCanonicalPath => non_canonical = true,
+                RuleMatch::No => {}
             }
         }
-        let denial = self.denial(target, rule::naming(target));
+        let denial = self.denial(target, rule::narrowest_rule(target));
         Err(if reached {
-            Denied::NoNames(denial)
-        } else if crooked {
-            Denied::CrookedPath(denial)
+            AccessDenied::NoNames(denial)
+        } else if non_canonical {
+            AccessDenied::NonCanonicalPath(denial)
         } else {
-            Denied::NoRule(denial)
+            AccessDenied::NoRule(denial)
         })
     }
 
     /// Decides on the Unix socket of the server's HTTP interface.
-    pub(super) fn may_reach_own_path(&self, target: &Target, path: &str) -> Result<(), Denied> {
+    pub(super) fn may_reach_own_path(
+        &self,
+        target: &Target,
+        path: &str,
+    ) -> Result<(), AccessDenied> {
         if self.rules.iter().any(|rule| rule.names_path(path)) {
             return Ok(());
         }
-        let denial = self.denial(target, rule::naming(target));
-        Err(Denied::ClosedPathByWildcard(denial))
+        let denial = self.denial(target, rule::narrowest_rule(target));
+        Err(AccessDenied::ClosedPathByWildcard(denial))
     }
 
     pub(super) fn may_reach_addr(
@@ -78,8 +82,8 @@ impl Client {
         target: &Target,
         host: &str,
         address: SocketAddr,
-        closed: Option<Closed>,
-    ) -> Result<(), Denied> {
+        closed: Option<ClosedReason>,
+    ) -> Result<(), AccessDenied> {
         let (addr, port) = (address.ip(), address.port());
         let any = |test: &dyn Fn(&Rule) -> bool| self.rules.iter().any(test);
         let by_address = any(&|rule| rule.names_address(port, addr));
@@ -90,16 +94,16 @@ impl Client {
         let denial = || self.denial(target, address.to_string());
         match closed {
             Some(closed) if any(&|rule| rule.opens(port, addr, closed)) => Ok(()),
-            Some(closed) if named => Err(Denied::ClosedByName(denial(), addr, closed)),
+            Some(closed) if named => Err(AccessDenied::ClosedByName(denial(), addr, closed)),
             None if by_address || by_name => Ok(()),
             // An outside name server must not choose an inside address. The writer of an address literal has chosen it.
             None if by_wildcard && !is_literal && is_internal(addr) => {
-                let denial = self.denial(target, rule::naming(target));
-                Err(Denied::InternalByWildcard(denial, addr))
+                let denial = self.denial(target, rule::narrowest_rule(target));
+                Err(AccessDenied::InternalByWildcard(denial, addr))
             }
             None if by_wildcard => Ok(()),
-            _ if is_literal => Err(Denied::NoRule(denial())),
-            _ => Err(Denied::NoRuleForAddr(denial(), addr)),
+            _ if is_literal => Err(AccessDenied::NoRule(denial())),
+            _ => Err(AccessDenied::NoRuleForAddr(denial(), addr)),
         }
     }
 
@@ -107,12 +111,12 @@ impl Client {
         if self.listen.iter().any(|rule| rule.names(address)) {
             return Ok(());
         }
-        let (name, rule) = (self.name.to_string(), listen::naming(address));
+        let (name, rule) = (self.name.to_string(), listen::narrowest_rule(address));
         Err(ListenDenied::NoRule(name, address.clone(), rule))
     }
 
-    fn denial(&self, target: &Target, rule: String) -> Denial {
-        Denial {
+    fn denial(&self, target: &Target, rule: String) -> DeniedRequest {
+        DeniedRequest {
             client: self.name.to_string(),
             target: target.clone(),
             rule,

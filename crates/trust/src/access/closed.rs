@@ -8,7 +8,7 @@ use super::own_http::OwnHttp;
 
 /// The reason why an address is closed to every rule that does not name the address itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closed {
+pub enum ClosedReason {
     /// The address is valid on its link only: 169.254.0.0/16 or `fe80::/10`. Metadata services of clouds are there.
     LinkLocal,
     /// A cloud's metadata service listens at this address, which is not link-local.
@@ -17,7 +17,7 @@ pub enum Closed {
     OwnHttp,
 }
 
-impl Closed {
+impl ClosedReason {
     /// Returns the reason why this address and port is closed in any spelling, or `None` if it is open.
     pub(super) fn of(addr: IpAddr, port: u16, own_http: Option<&OwnHttp>) -> Option<Self> {
         if own_http.is_some_and(|own| own.is_at(addr, port)) {
@@ -32,7 +32,7 @@ impl Closed {
     }
 }
 
-impl fmt::Display for Closed {
+impl fmt::Display for ClosedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LinkLocal => "a link-local address",

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use quictun_wire::target::Target;
 use thiserror::Error;
 
-use super::closed::Closed;
+use super::closed::ClosedReason;
 
 /// A refused request of a named client, and the rule that would allow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denial {
+pub struct DeniedRequest {
     /// The name of the client that made the request.
     pub client: String,
     /// The target that the client asked for.
@@ -23,7 +23,7 @@ pub struct Denial {
 /// An `IpAddr` is the address that would have been dialled. A `String` is the rule that would allow the target to a
 /// named client.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Denied {
+pub enum AccessDenied {
     /// In open mode, the target is a Unix socket.
     #[error(
         "Unix sockets are closed to clients without a name: start the server with --allow-unix, or name the client and give it the rule {0:?}"
@@ -38,7 +38,7 @@ pub enum Denied {
     #[error(
         "{0} is closed to clients without a name, because it is {1}: name the client and give it the rule {2:?}"
     )]
-    Closed(IpAddr, Closed, String),
+    Closed(IpAddr, ClosedReason, String),
     /// In open mode, the target is the Unix socket of this server's HTTP interface.
     #[error(
         "{path} is this server's own HTTP interface: name the client and give it the rule {rule:?}"
@@ -56,38 +56,38 @@ pub enum Denied {
     UnknownClient(String),
     /// No rule of the client names the target.
     #[error("the client {:?} has no rule for {}: {:?} would allow it", .0.client, .0.target, .0.rule)]
-    NoRule(Denial),
+    NoRule(DeniedRequest),
     /// The target is a host name, but all rules of the client are addresses, networks and Unix sockets.
     #[error(
         "the client {:?} has rules for addresses only, and {} is not looked up for it: {:?} would allow it",
         .0.client, .0.target, .0.rule
     )]
-    NoNames(Denial),
+    NoNames(DeniedRequest),
     /// No rule of the client names the address to which the target's name resolves.
     #[error("the client {:?} has no rule for {} at {}: {:?} would allow it", .0.client, .0.target, .1, .0.rule)]
-    NoRuleForAddr(Denial, IpAddr),
+    NoRuleForAddr(DeniedRequest, IpAddr),
     /// The target leads to a closed address, and no rule names that address itself.
     #[error(
         "{} leads to {}, which is {}, and no name, wildcard or wide network opens it: {:?} would allow it to the client {:?}",
         .0.target, .1, .2, .0.rule, .0.client
     )]
-    ClosedByName(Denial, IpAddr, Closed),
+    ClosedByName(DeniedRequest, IpAddr, ClosedReason),
     /// The target is the Unix socket of this server's HTTP interface, and no rule names exactly that path.
     #[error(
         "{} is this server's own HTTP interface, and no wildcard opens it: {:?} would allow it to the client {:?}",
         .0.target, .0.rule, .0.client
     )]
-    ClosedPathByWildcard(Denial),
+    ClosedPathByWildcard(DeniedRequest),
     /// Only a wildcard allows the target's name, and the name leads to the server itself or into a private network.
     #[error(
         "{} leads to {}, and a wildcard opens no loopback or private address to names: {:?} would allow it to the client {:?}",
         .0.target, .1, .0.rule, .0.client
     )]
-    InternalByWildcard(Denial, IpAddr),
+    InternalByWildcard(DeniedRequest, IpAddr),
     /// The path could climb out of the directory that a rule opens.
     #[error(
         "{} contains '.', '..' or a doubled slash, so no directory rule matches it: {:?} would allow it to the client {:?}",
         .0.target, .0.rule, .0.client
     )]
-    CrookedPath(Denial),
+    NonCanonicalPath(DeniedRequest),
 }

@@ -107,7 +107,7 @@ impl fmt::Display for ListenRule {
 }
 
 /// Returns the text of the narrowest rule that names the address.
-pub(super) fn naming(address: &ListenAddress) -> String {
+pub(super) fn narrowest_rule(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(address) => address.to_string(),
         unix @ ListenAddress::Unix(_) => unix.to_string(),
@@ -180,7 +180,7 @@ mod tests {
 
     // PROTOCOL REVERSE-3.
     #[test]
-    fn a_rule_names_addresses_ports_and_paths_and_nothing_beside() {
+    fn a_listen_rule_names_its_addresses_ports_and_paths_only() {
         for (rule, yes, no) in [
             (
                 "127.0.0.1:8000-8010",
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_says_what_to_write() {
+    fn a_malformed_listen_rule_is_refused_with_what_to_write() {
         for rule in [
             "",
             "80",

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_which_addresses_are_of_this_host() {
+    fn the_kernel_knows_the_addresses_of_this_host() {
         assert!(is_local(addr("127.0.0.1")) && is_local(addr("127.3.2.1")));
         assert!(!is_local(addr("192.0.2.1")) && !is_local(addr("2001:db8::1")));
     }

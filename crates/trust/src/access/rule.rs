@@ -26,7 +26,7 @@ use std::str::FromStr;
 use quictun_wire::target::{Target, TargetError};
 use thiserror::Error;
 
-use super::closed::Closed;
+use super::closed::ClosedReason;
 
 /// A pattern of targets: `HOST:PORT`, `CIDR:PORT`, `*:PORT`, `HOST:*`, `unix:/path`, `unix:/dir/*`, `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,12 +87,12 @@ pub(super) struct Network {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum RuleMatch {
     No,
     /// The rule names the Unix socket, or the name should be resolved: its address may be one that the rule permits.
     Yes,
     /// The path begins with the rule's directory, but may leave it again.
-    CrookedPath,
+    NonCanonicalPath,
 }
 
 /// The reasons why a text is not a rule. Each message says what to write instead.
@@ -135,7 +135,7 @@ pub enum RuleError {
     },
     /// A directory rule contains `..`, `.` or a doubled slash.
     #[error("{0:?} holds '.', '..' or a doubled slash: write the plain path of the directory")]
-    CrookedDirectory(String),
+    NonCanonicalDirectory(String),
 }
 
 impl Rule {
@@ -168,15 +168,15 @@ impl Rule {
     /// Returns whether this rule names a Unix socket, or a host by its name, as far as that is known before look-up.
     ///
     /// Address literals are for [`Rule::names_address`] and [`Rule::is_wildcard_for`].
-    pub(super) fn reach(&self, target: &Target) -> Reach {
+    pub(super) fn reach(&self, target: &Target) -> RuleMatch {
         match (self, target) {
-            (Self::Everything, _) => Reach::Yes,
-            (Self::UnixPath(path), Target::Unix { path: asked }) if path == asked => Reach::Yes,
+            (Self::Everything, _) => RuleMatch::Yes,
+            (Self::UnixPath(path), Target::Unix { path: asked }) if path == asked => RuleMatch::Yes,
             (Self::UnixBelow(dir), Target::Unix { path }) if path.starts_with(dir) => {
                 if is_plain(path) {
-                    Reach::Yes
+                    RuleMatch::Yes
                 } else {
-                    Reach::CrookedPath
+                    RuleMatch::NonCanonicalPath
                 }
             }
             (
@@ -185,13 +185,13 @@ impl Rule {
                     port,
                 },
                 Target::Tcp { port: asked, .. },
-            ) if port.names(*asked) => Reach::Yes,
+            ) if port.names(*asked) => RuleMatch::Yes,
             (Self::Tcp { .. }, Target::Tcp { host, port, .. })
                 if self.names_host(host, *port) || self.is_wildcard_for(*port) =>
             {
-                Reach::Yes
+                RuleMatch::Yes
             }
-            _ => Reach::No,
+            _ => RuleMatch::No,
         }
     }
 
@@ -204,9 +204,9 @@ impl Rule {
 
     /// Returns whether this rule names an address that is closed to other rules: the address itself or, for a
     /// link-local address, a network that lies wholly in a link-local range.
-    pub(super) fn opens(&self, port: u16, addr: IpAddr, closed: Closed) -> bool {
+    pub(super) fn opens(&self, port: u16, addr: IpAddr, closed: ClosedReason) -> bool {
         self.network_for(port).is_some_and(|net| {
-            let narrow = net.is_one() || (closed == Closed::LinkLocal && net.is_link_local());
+            let narrow = net.is_one() || (closed == ClosedReason::LinkLocal && net.is_link_local());
             narrow && net.contains(addr)
         })
     }
@@ -255,7 +255,7 @@ impl Rule {
 }
 
 /// Returns the narrowest rule that names a target.
-pub(super) fn naming(target: &Target) -> String {
+pub(super) fn narrowest_rule(target: &Target) -> String {
     match target {
         Target::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
         Target::Tcp { host, port, .. } => format!("{host}:{port}"),
@@ -289,7 +289,7 @@ const LINK_LOCAL: [Network; 3] = [
 ];
 
 impl Network {
-    pub(super) fn just(addr: IpAddr) -> Self {
+    pub(super) fn single(addr: IpAddr) -> Self {
         let base = addr.to_canonical();
         Self {
             base,
@@ -302,7 +302,7 @@ impl Network {
     }
 
     /// Returns the address of a network that has only one.
-    pub(super) fn just_one(self) -> Option<IpAddr> {
+    pub(super) fn single_address(self) -> Option<IpAddr> {
         self.is_one().then_some(self.base)
     }
 
@@ -338,7 +338,7 @@ fn parse_unix(path: &str) -> Result<Rule, RuleError> {
     }
     Target::parse(&format!("unix:{dir}/"))?;
     if !dir.is_empty() && !is_plain(dir) {
-        return Err(RuleError::CrookedDirectory(dir.to_owned()));
+        return Err(RuleError::NonCanonicalDirectory(dir.to_owned()));
     }
     Ok(Rule::UnixBelow(format!("{dir}/")))
 }
@@ -385,7 +385,7 @@ fn parse_host(host: &str) -> Result<HostPattern, RuleError> {
     // A rule names only hosts that a target can have; any port will do for this check.
     match Target::parse(&format!("tcp:{host}:1"))? {
         Target::Tcp { host, .. } => Ok(match host.parse() {
-            Ok(addr) => HostPattern::Network(Network::just(addr)),
+            Ok(addr) => HostPattern::Network(Network::single(addr)),
             Err(_) => HostPattern::Name(without_root(&host).to_owned()),
         }),
         Target::Unix { path } => Err(TargetError::RelativePath(path).into()),

@@ -32,10 +32,10 @@ fn named(rules: &[&str]) -> (Policy, Peer) {
         ca: None,
     })
     .expect("a policy");
-    let Mode::Named(register) = &policy.mode else {
+    let Mode::Named(registry) = &policy.mode else {
         panic!("not named")
     };
-    let peer = Peer::Named(register.by_pin[&Pin([1; 32])].clone());
+    let peer = Peer::Named(registry.by_pin[&Pin([1; 32])].clone());
     (policy, peer)
 }
 
@@ -59,7 +59,7 @@ fn dialled(
     peer: &Peer,
     target: &Target,
     addr: Option<IpAddr>,
-) -> Result<(), Denied> {
+) -> Result<(), AccessDenied> {
     policy.may_reach(peer, target)?;
     addr.map_or(Ok(()), |addr| policy.may_reach_addr(peer, target, addr))
 }

@@ -16,14 +16,14 @@ const KEY_CONTEXT: &[u8] = b"quictun invitation key 1\0";
 const JOIN_CONTEXT: &[u8] = b"quictun join 1\0";
 
 /// The one-time secret of an invitation's code. Dropping it erases it from memory.
-pub struct Secret(Zeroizing<[u8; SECRET_LEN]>);
+pub struct InviteSecret(Zeroizing<[u8; SECRET_LEN]>);
 
 /// The public half of the key that is derived from a secret.
 pub(super) type PublicKey = [u8; 32];
 
 /// One attempt to join, as the server sees it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct JoinAttempt {
     /// The TLS exporter value of the connection.
     pub exporter: [u8; 32],
     /// The pin of the key with which the client has authenticated on that connection.
@@ -32,7 +32,7 @@ pub struct Attempt {
     pub join: Join,
 }
 
-impl Secret {
+impl InviteSecret {
     /// Creates a random secret.
     ///
     /// # Errors
@@ -82,13 +82,13 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for InviteSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
 }
 
-impl Attempt {
+impl JoinAttempt {
     /// Verifies the signature (PROTOCOL JOIN-3). All compared values are public, so timing reveals nothing.
     pub(super) fn is_signed_by(&self, key: &PublicKey) -> bool {
         let message = message(&self.join.name, &self.exporter, self.pin);
@@ -118,9 +118,9 @@ impl Attempt {
     }
 }
 
-impl fmt::Debug for Attempt {
+impl fmt::Debug for JoinAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt")
+        f.debug_struct("JoinAttempt")
             .field("pin", &self.pin)
             .field("join", &self.join)
             .finish_non_exhaustive()

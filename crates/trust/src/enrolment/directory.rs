@@ -9,9 +9,9 @@ use rustix::fs::{Mode, OFlags};
 
 use quictun_wire::invitation::{ContentError, is_client_name};
 
-use super::attempt::{Attempt, Secret};
+use super::attempt::{InviteSecret, JoinAttempt};
 use super::entry::{Entry, is_pending};
-use super::error::{InviteError, Refused};
+use super::error::{InviteError, JoinRefusal};
 use super::{MAX_CLIENTS, MAX_ENTRY, MAX_PENDING, MAX_RULES};
 use crate::identity::files;
 use crate::keeper;
@@ -25,22 +25,22 @@ pub struct Directory(PathBuf);
 
 /// The result of inviting a client.
 #[derive(Debug)]
-pub struct Invited {
+pub struct NewInvitation {
     /// The secret to put into the code.
-    pub secret: Secret,
+    pub secret: InviteSecret,
     /// True if an invitation of the same name was pending. Its code is now worthless.
     pub replaced: bool,
 }
 
 /// The result of enrolling a client: its key is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Enrolled {
+pub struct Enrolment {
     /// The rules of the client.
     pub allow: Vec<String>,
     /// The limits of the client.
     pub limits: ClientLimits,
     /// True if an earlier attempt had already stored the same key and its answer was lost.
-    pub before: bool,
+    pub already_stored: bool,
 }
 
 impl Directory {
@@ -68,7 +68,7 @@ impl Directory {
         limits: &ClientLimits,
         until_s: u64,
         now_s: u64,
-    ) -> Result<Invited, InviteError> {
+    ) -> Result<NewInvitation, InviteError> {
         let path = self.file_of(name).ok_or(ContentError::Name)?;
         if let Some(rule) = allow.iter().find(|rule| !Entry::is_plain(rule)) {
             return Err(InviteError::Rule(rule.clone()));
@@ -80,7 +80,7 @@ impl Directory {
         let owner = self.make().map_err(unusable)?;
         let _lock = self.lock().map_err(unusable)?;
         let replaced = self.make_room(name, now_s)?;
-        let secret = Secret::random().map_err(unusable)?;
+        let secret = InviteSecret::random().map_err(unusable)?;
         let entry = Entry {
             name: name.to_owned(),
             key: secret.public_key(),
@@ -93,7 +93,7 @@ impl Directory {
         }
         files::replace(&path, entry.pending().as_bytes(), owner)
             .map_err(|cause| InviteError::Write(path, cause))?;
-        Ok(Invited { secret, replaced })
+        Ok(NewInvitation { secret, replaced })
     }
 
     /// Removes expired invitations. Returns true if an invitation of this name is pending.
@@ -127,50 +127,52 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Returns the reason why the client is refused. Nothing has changed then, except after [`Refused::Store`]: the key
-    /// may be stored, and the client tries again.
-    pub fn enrol(&self, attempt: &Attempt, now_s: u64) -> Result<Enrolled, Refused> {
+    /// Returns the reason why the client is refused. Nothing has changed then, except after [`JoinRefusal::Store`]: the
+    /// key may be stored, and the client tries again.
+    pub fn enrol(&self, attempt: &JoinAttempt, now_s: u64) -> Result<Enrolment, JoinRefusal> {
         let name = &attempt.join.name;
-        let path = self.file_of(name).ok_or(Refused::Unknown)?;
+        let path = self.file_of(name).ok_or(JoinRefusal::Unknown)?;
         let lock = match File::open(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Refused::Unknown),
-            other => other.map_err(Refused::Store)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(JoinRefusal::Unknown);
+            }
+            other => other.map_err(JoinRefusal::Store)?,
         };
         // The holder of the lock writes only one file. If a stopped process holds it, the server must not wait.
         lock.try_lock()
-            .map_err(|error| Refused::Store(error.into()))?;
+            .map_err(|error| JoinRefusal::Store(error.into()))?;
         let text = match keeper::read(&path, MAX_ENTRY) {
             Ok(text) => text,
-            Err(error) if error.is_missing() => return Err(Refused::Unknown),
-            Err(error) => return Err(Refused::Store(io::Error::other(error))),
+            Err(error) if error.is_missing() => return Err(JoinRefusal::Unknown),
+            Err(error) => return Err(JoinRefusal::Store(io::Error::other(error))),
         };
-        let text = std::str::from_utf8(&text).map_err(|_| Refused::Changed)?;
+        let text = std::str::from_utf8(&text).map_err(|_| JoinRefusal::Changed)?;
         if !is_pending(text) {
             let enrolled = Entry::enrolled_rules(name, attempt.pin, text);
-            let (allow, limits) = enrolled.ok_or(Refused::Used)?;
+            let (allow, limits) = enrolled.ok_or(JoinRefusal::Used)?;
             // The earlier attempt may have failed because this had not been done.
-            lock.sync_all().map_err(Refused::Store)?;
-            return Ok(Enrolled {
+            lock.sync_all().map_err(JoinRefusal::Store)?;
+            return Ok(Enrolment {
                 allow,
                 limits,
-                before: true,
+                already_stored: true,
             });
         }
-        let entry = Entry::parse(name, text).ok_or(Refused::Changed)?;
+        let entry = Entry::parse(name, text).ok_or(JoinRefusal::Changed)?;
         if !attempt.is_signed_by(&entry.key) {
-            return Err(Refused::Wrong);
+            return Err(JoinRefusal::Wrong);
         }
         if entry.until_s <= now_s {
-            return Err(Refused::Late);
+            return Err(JoinRefusal::Late);
         }
         let now = i64::try_from(now_s).unwrap_or(0);
         let now = jiff::Timestamp::from_second(now).unwrap_or_default();
         files::replace(&path, entry.enrolled(attempt.pin, now).as_bytes(), None)
-            .map_err(Refused::Store)?;
-        Ok(Enrolled {
+            .map_err(JoinRefusal::Store)?;
+        Ok(Enrolment {
             allow: entry.allow,
             limits: entry.limits,
-            before: false,
+            already_stored: false,
         })
     }
 
@@ -181,7 +183,7 @@ impl Directory {
     ///
     /// Fails if there is no client of this name, or if the file system fails.
     pub fn revoke(&self, name: &str) -> Result<bool, InviteError> {
-        let nobody = || InviteError::Nobody(name.to_owned());
+        let nobody = || InviteError::UnknownName(name.to_owned());
         let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
         let path = self.file_of(name).ok_or_else(nobody)?;
         if !path.try_exists().map_err(unusable)? {

@@ -38,7 +38,7 @@ pub enum InviteError {
     Clients,
     /// The directory has neither a client nor an invitation of this name.
     #[error("no client or invitation has the name {0:?}")]
-    Nobody(String),
+    UnknownName(String),
     /// The directory cannot be created, opened, locked or read, or the system gives no random numbers.
     #[error("cannot use the directory {}", .0.display())]
     Directory(PathBuf, #[source] io::Error),
@@ -50,7 +50,7 @@ pub enum InviteError {
 /// The reason why an attempt to join was refused, for the server's log. The client does not learn it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum JoinRefusal {
     /// No invitation has this name.
     #[error("no invitation has this name: it was revoked, or never made")]
     Unknown,

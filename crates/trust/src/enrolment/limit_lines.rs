@@ -1,6 +1,6 @@
 //! The limits of a client as lines of its file, in the form in which the configuration has them.
 
-use crate::limits::{ClientLimits, end_of, timestamp};
+use crate::limits::{ClientLimits, parse_expiry, timestamp};
 
 /// Start of the line behind the limits.
 const NEXT: &str = "allow = [";
@@ -37,7 +37,7 @@ pub(super) fn split(text: &str) -> Option<(ClientLimits, &str)> {
             "rate_up" => limits.rate_up = Some(rate()?),
             "rate_down" => limits.rate_down = Some(rate()?),
             "quota" => limits.quota = Some(number(value)?),
-            "expires" => limits.expires = Some(end_of(quoted()?).ok()?),
+            "expires" => limits.expires = Some(parse_expiry(quoted()?).ok()?),
             _ => return None,
         }
     }

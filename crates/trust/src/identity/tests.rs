@@ -198,7 +198,7 @@ fn processes_that_start_together_agree_on_one_identity() {
 }
 
 #[test]
-fn directory_of_no_use_is_told_from_a_broken_identity() {
+fn an_unusable_directory_is_distinguished_from_a_broken_identity() {
     let dir = directory();
     let file = dir.path().join("file");
     fs::write(&file, "").expect("written");
@@ -212,7 +212,7 @@ fn directory_of_no_use_is_told_from_a_broken_identity() {
 }
 
 #[test]
-fn ephemeral_identities_are_whole_and_differ() {
+fn ephemeral_identities_are_complete_and_differ() {
     let (one, two) = (ephemeral().expect("made"), ephemeral().expect("made"));
     assert_eq!(pin_of(&one.chain[0]).expect("a pin"), one.pin);
     assert_ne!(one.pin, two.pin);
@@ -252,7 +252,7 @@ fn load_error(cert: Option<&str>, key: Option<&str>) -> String {
 }
 
 #[test]
-fn broken_files_say_what_and_where() {
+fn broken_files_are_refused_with_the_file_and_the_fault() {
     let other = KeyPair::generate().expect("a key").serialize_pem();
     assert_eq!(
         load_error(None, Some(&other)),
@@ -379,7 +379,7 @@ fn psk_is_made_once_and_kept() {
 }
 
 #[test]
-fn rsa_of_1024_bits_is_no_identity_of_ours() {
+fn an_rsa_key_of_1024_bits_is_refused() {
     use base64::prelude::BASE64_STANDARD;
     let armour = |label: &str, der: &[u8]| {
         format!(

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quictun_sys::confine::{self, Calls};
+use quictun_sys::confine::{self, SyscallSet};
 use quictun_sys::{Companion, start_companion};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -17,19 +17,19 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
-use super::Bind;
+use super::BindFn;
 use super::disk;
 use super::now_s;
 use super::outcome;
-use super::record::{Record, number};
-use super::source::noted;
-use crate::enrolment::{Attempt, Directory, Enrolled, Refused};
+use super::record::{FileRecord, number};
+use super::source::record_reads;
+use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 
 /// Time limit for an answer. It suffices for about 10 000 small files on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for an answer that waits until data is on the disk. A disk that stalls for less must not end the server.
-const PATIENCE_DISK: Duration = Duration::from_mins(2);
+const DISK_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Most bytes of one answer. A configuration of 10 000 clients, each with a secret of the longest kind, stays below it.
 const ANSWER_MAX: usize = 64 << 20;
@@ -54,32 +54,32 @@ const DONE: u8 = 0;
 const FAILED: u8 = 1;
 
 /// The files and functions that the keeper serves, see [`start`](super::start).
-pub(super) struct Kept {
+pub(super) struct KeeperResources {
     pub(super) reads: Vec<(PathBuf, u64)>,
     pub(super) appends: Vec<PathBuf>,
     pub(super) load: Option<Box<dyn Fn()>>,
     pub(super) clients: Option<Directory>,
-    pub(super) listen: Option<Bind>,
+    pub(super) listen: Option<BindFn>,
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct KeeperLink {
     socket: Mutex<UnixStream>,
     companion: Companion,
     reads: Vec<PathBuf>,
     appends: Vec<PathBuf>,
 }
 
-impl Link {
-    pub(super) fn start(kept: Kept) -> io::Result<Self> {
+impl KeeperLink {
+    pub(super) fn start(kept: KeeperResources) -> io::Result<Self> {
         let reads = kept.reads.iter().map(|(path, _)| path.clone()).collect();
         let appends = kept.appends.clone();
         let (companion, socket) = start_companion(c"quictun-keeper", move |socket| {
-            confine::give_up_calls(Calls::Ordinary).map_err(io::Error::other)?;
+            confine::give_up_calls(SyscallSet::Ordinary).map_err(io::Error::other)?;
             serve(socket, &kept)
         })?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        socket.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(Self {
             socket: Mutex::new(socket),
             companion,
@@ -107,15 +107,15 @@ impl Link {
         )
     }
 
-    pub(super) fn load(&self) -> io::Result<Record> {
+    pub(super) fn load(&self) -> io::Result<FileRecord> {
         let (bytes, _) = self.ask(LOAD, 0)?;
-        Record::decode(&bytes)
+        FileRecord::decode(&bytes)
     }
 
-    pub(super) fn enrol(&self, attempt: &Attempt) -> Result<Enrolled, Refused> {
+    pub(super) fn enrol(&self, attempt: &JoinAttempt) -> Result<Enrolment, JoinRefusal> {
         let attempt = attempt.encode();
         let answer = self.ask_with(ENROL, attempt.len(), &attempt);
-        let (answer, _) = answer.map_err(Refused::Store)?;
+        let (answer, _) = answer.map_err(JoinRefusal::Store)?;
         outcome::decode(&answer)
     }
 
@@ -146,18 +146,18 @@ impl Link {
         let number = u16::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
         let [low, high] = number.to_le_bytes();
         let mut socket = self.socket();
-        let patience = if request == USAGE {
-            PATIENCE_DISK
+        let timeout = if request == USAGE {
+            DISK_TIMEOUT
         } else {
-            PATIENCE
+            ANSWER_TIMEOUT
         };
         let answer = socket
-            .set_read_timeout(Some(patience))
+            .set_read_timeout(Some(timeout))
             .and_then(|()| socket.write_all(&[&[request, low, high], more].concat()))
             .and_then(|()| receive(&mut socket));
         match answer {
-            Ok(Answer::Done(content, file)) => Ok((content, file)),
-            Ok(Answer::Failed(number)) => Err(io::Error::from_raw_os_error(number)),
+            Ok(Reply::Done(content, file)) => Ok((content, file)),
+            Ok(Reply::Failed(number)) => Err(io::Error::from_raw_os_error(number)),
             Err(error) => {
                 // A late answer must not be taken for the answer to the next request.
                 socket.shutdown(std::net::Shutdown::Both).ok();
@@ -175,12 +175,12 @@ impl Link {
     }
 }
 
-enum Answer {
+enum Reply {
     Done(Zeroizing<Vec<u8>>, Option<OwnedFd>),
     Failed(i32),
 }
 
-fn receive(socket: &mut UnixStream) -> io::Result<Answer> {
+fn receive(socket: &mut UnixStream) -> io::Result<Reply> {
     let mut head = [0; 5];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -209,15 +209,15 @@ fn receive(socket: &mut UnixStream) -> io::Result<Answer> {
             }
             let mut content = Zeroizing::new(vec![0; length]);
             socket.read_exact(&mut content)?;
-            Ok(Answer::Done(content, file))
+            Ok(Reply::Done(content, file))
         }
-        FAILED => Ok(Answer::Failed(number.cast_signed())),
+        FAILED => Ok(Reply::Failed(number.cast_signed())),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
 /// Runs the keeper: answers requests until the other end closes the socket or sends an invalid request.
-fn serve(mut socket: UnixStream, kept: &Kept) -> io::Result<()> {
+fn serve(mut socket: UnixStream, kept: &KeeperResources) -> io::Result<()> {
     loop {
         let mut request = [0; 3];
         match socket.read_exact(&mut request) {
@@ -237,13 +237,13 @@ fn serve(mut socket: UnixStream, kept: &Kept) -> io::Result<()> {
             }
             LOAD => {
                 let load = kept.load.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
-                answer(&mut socket, Ok(noted(load).encode()))?;
+                answer(&mut socket, Ok(record_reads(load).encode()))?;
             }
             ENROL => {
                 let mut attempt = vec![0; index];
                 socket.read_exact(&mut attempt)?;
                 let clients = kept.clients.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-                let attempt = Attempt::decode(&attempt).ok_or(io::ErrorKind::InvalidInput)?;
+                let attempt = JoinAttempt::decode(&attempt).ok_or(io::ErrorKind::InvalidInput)?;
                 let outcome = clients.enrol(&attempt, now_s());
                 answer(&mut socket, outcome::encode(outcome))?;
             }

@@ -1,12 +1,12 @@
-//! Encodes the outcome of an enrolment: a number. After [`ENROLLED`] or [`BEFORE`] follow the limits of the client on
-//! one line, and each of its rules on a line.
+//! Encodes the outcome of an enrolment: a number. After [`ENROLLED`] or [`ALREADY_STORED`] follow the limits of the
+//! client on one line, and each of its rules on a line.
 
 use std::io;
 use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
 
-use crate::enrolment::{Enrolled, Refused};
+use crate::enrolment::{Enrolment, JoinRefusal};
 use crate::settings::ClientLimits;
 
 const ENROLLED: u8 = 0;
@@ -15,55 +15,61 @@ const USED: u8 = 2;
 const WRONG: u8 = 3;
 const LATE: u8 = 4;
 const CHANGED: u8 = 5;
-const BEFORE: u8 = 6;
+const ALREADY_STORED: u8 = 6;
 
 /// Encodes an outcome. A refusal that the file system caused becomes an error, like the errors of other requests.
-pub(super) fn encode(outcome: Result<Enrolled, Refused>) -> io::Result<Zeroizing<Vec<u8>>> {
+pub(super) fn encode(outcome: Result<Enrolment, JoinRefusal>) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut answer = vec![ENROLLED];
     match outcome {
-        Ok(Enrolled {
+        Ok(Enrolment {
             allow,
             limits,
-            before,
+            already_stored,
         }) => {
-            answer[0] = if before { BEFORE } else { ENROLLED };
+            answer[0] = if already_stored {
+                ALREADY_STORED
+            } else {
+                ENROLLED
+            };
             answer.extend(limits_line(&limits).into_bytes());
             for rule in allow {
                 answer.push(b'\n');
                 answer.extend(rule.into_bytes());
             }
         }
-        Err(Refused::Unknown) => answer[0] = UNKNOWN,
-        Err(Refused::Used) => answer[0] = USED,
-        Err(Refused::Wrong) => answer[0] = WRONG,
-        Err(Refused::Late) => answer[0] = LATE,
-        Err(Refused::Changed) => answer[0] = CHANGED,
-        Err(Refused::Store(error)) => return Err(error),
+        Err(JoinRefusal::Unknown) => answer[0] = UNKNOWN,
+        Err(JoinRefusal::Used) => answer[0] = USED,
+        Err(JoinRefusal::Wrong) => answer[0] = WRONG,
+        Err(JoinRefusal::Late) => answer[0] = LATE,
+        Err(JoinRefusal::Changed) => answer[0] = CHANGED,
+        Err(JoinRefusal::Store(error)) => return Err(error),
         // Only the main process returns these: the keeper sees neither connections nor a running server.
-        Err(Refused::NoKey | Refused::NotInForce) => return Err(io::ErrorKind::InvalidData.into()),
+        Err(JoinRefusal::NoKey | JoinRefusal::NotInForce) => {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
     }
     Ok(Zeroizing::new(answer))
 }
 
-pub(super) fn decode(answer: &[u8]) -> Result<Enrolled, Refused> {
-    let invalid = || Refused::Store(io::ErrorKind::InvalidData.into());
+pub(super) fn decode(answer: &[u8]) -> Result<Enrolment, JoinRefusal> {
+    let invalid = || JoinRefusal::Store(io::ErrorKind::InvalidData.into());
     let (outcome, rules) = answer.split_first().ok_or_else(invalid)?;
     Err(match *outcome {
-        ENROLLED | BEFORE => {
+        ENROLLED | ALREADY_STORED => {
             let text = std::str::from_utf8(rules).map_err(|_| invalid())?;
             let mut lines = text.lines();
             let limits = lines.next().and_then(limits_of);
-            return Ok(Enrolled {
+            return Ok(Enrolment {
                 limits: limits.ok_or_else(invalid)?,
                 allow: lines.map(str::to_owned).collect(),
-                before: *outcome == BEFORE,
+                already_stored: *outcome == ALREADY_STORED,
             });
         }
-        UNKNOWN => Refused::Unknown,
-        USED => Refused::Used,
-        WRONG => Refused::Wrong,
-        LATE => Refused::Late,
-        CHANGED => Refused::Changed,
+        UNKNOWN => JoinRefusal::Unknown,
+        USED => JoinRefusal::Used,
+        WRONG => JoinRefusal::Wrong,
+        LATE => JoinRefusal::Late,
+        CHANGED => JoinRefusal::Changed,
         _ => invalid(),
     })
 }
@@ -113,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_keeper_has_decided_arrives() {
+    fn an_outcome_is_decoded_as_it_was_encoded() {
         let limits = ClientLimits {
             rate_up: Some(u64::MAX),
             quota: Some(1),
             expires: Some(SystemTime::UNIX_EPOCH + Duration::from_hours(24)),
             ..ClientLimits::default()
         };
-        for (allow, limits, before) in [
+        for (allow, limits, already_stored) in [
             (vec![], ClientLimits::default(), true),
             (
                 vec!["a:1".to_owned(), "unix:/x y".to_owned()],
@@ -128,26 +134,26 @@ mod tests {
                 false,
             ),
         ] {
-            let enrolled = Enrolled {
+            let enrolled = Enrolment {
                 allow,
                 limits,
-                before,
+                already_stored,
             };
             let sent = encode(Ok(enrolled.clone())).expect("an answer");
             assert_eq!(decode(&sent).expect("enrolled"), enrolled);
         }
         for refused in [
-            Refused::Unknown,
-            Refused::Used,
-            Refused::Wrong,
-            Refused::Late,
-            Refused::Changed,
+            JoinRefusal::Unknown,
+            JoinRefusal::Used,
+            JoinRefusal::Wrong,
+            JoinRefusal::Late,
+            JoinRefusal::Changed,
         ] {
             let text = refused.to_string();
             let sent = encode(Err(refused)).expect("an answer");
             assert_eq!(decode(&sent).expect_err("refused").to_string(), text);
         }
-        let full = Refused::Store(io::Error::from_raw_os_error(28));
+        let full = JoinRefusal::Store(io::Error::from_raw_os_error(28));
         assert_eq!(number(&encode(Err(full)).expect_err("the disk")), 28);
         let short = [&[ENROLLED][..], b"- - - -"].concat();
         let long = [&[ENROLLED][..], b"- - - - - -"].concat();
@@ -157,7 +163,7 @@ mod tests {
             .into_iter()
             .chain([&short[..], &long[..], &words[..]])
         {
-            assert!(matches!(decode(nonsense), Err(Refused::Store(_))));
+            assert!(matches!(decode(nonsense), Err(JoinRefusal::Store(_))));
         }
     }
 }

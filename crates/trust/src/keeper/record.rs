@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 /// The content of files by path, and by path whether they can be opened. An error is the system's error number.
 #[derive(Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct FileRecord {
     contents: BTreeMap<PathBuf, Result<Zeroizing<Vec<u8>>, i32>>,
     readable: BTreeMap<PathBuf, Result<(), i32>>,
 }
@@ -20,7 +20,7 @@ const NO_CONTENT: u8 = 2;
 const READABLE: u8 = 3;
 const NOT_READABLE: u8 = 4;
 
-impl Record {
+impl FileRecord {
     /// Records the answer to a read. If a file is read twice, the first answer stays, so that both reads show the same.
     pub(super) fn note_content(&mut self, path: &Path, answer: &io::Result<Zeroizing<Vec<u8>>>) {
         let answer = answer.as_ref().map_err(number);
@@ -37,12 +37,12 @@ impl Record {
     }
 
     pub(super) fn content(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
-        let answer = self.contents.get(path).ok_or_else(not_kept)?;
+        let answer = self.contents.get(path).ok_or_else(not_recorded)?;
         answer.clone().map_err(io::Error::from_raw_os_error)
     }
 
     pub(super) fn readable(&self, path: &Path) -> io::Result<()> {
-        let answer = self.readable.get(path).ok_or_else(not_kept)?;
+        let answer = self.readable.get(path).ok_or_else(not_recorded)?;
         answer.map_err(io::Error::from_raw_os_error)
     }
 
@@ -84,7 +84,7 @@ impl Record {
             let value = take(&mut bytes)?;
             let number =
                 || Ok::<_, io::Error>(i32::from_le_bytes(value.try_into().map_err(invalid)?));
-            let Record { contents, readable } = &mut record;
+            let FileRecord { contents, readable } = &mut record;
             match *kind {
                 CONTENT => {
                     contents.insert(path, Ok(Zeroizing::new(value.to_vec())));
@@ -136,7 +136,7 @@ fn invalid<T>(_: T) -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-fn not_kept() -> io::Error {
+fn not_recorded() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotFound,
         "the file changed while it was read: reload once more",

@@ -2,40 +2,40 @@
 
 use std::cell::RefCell;
 
-use super::record::Record;
+use super::record::FileRecord;
 
 thread_local! {
-    pub(super) static SOURCE: RefCell<Source> = const { RefCell::new(Source::Disk) };
+    pub(super) static SOURCE: RefCell<FileSource> = const { RefCell::new(FileSource::Disk) };
 }
 
 /// The source of the files that the calling thread reads.
-pub(super) enum Source {
+pub(super) enum FileSource {
     Disk,
     /// Reads from disk and records every answer.
-    Noted(Record),
+    Recording(FileRecord),
     /// Answers from the keeper's record.
-    Kept(Record),
+    Recorded(FileRecord),
 }
 
-pub(super) fn noted(load: &dyn Fn()) -> Record {
-    match with_source(Source::Noted(Record::default()), load).1 {
-        Source::Noted(record) => record,
-        Source::Disk | Source::Kept(_) => Record::default(),
+pub(super) fn record_reads(load: &dyn Fn()) -> FileRecord {
+    match with_source(FileSource::Recording(FileRecord::default()), load).1 {
+        FileSource::Recording(record) => record,
+        FileSource::Disk | FileSource::Recorded(_) => FileRecord::default(),
     }
 }
 
-pub(super) fn with_source<T>(source: Source, run: impl FnOnce() -> T) -> (T, Source) {
+pub(super) fn with_source<T>(source: FileSource, run: impl FnOnce() -> T) -> (T, FileSource) {
     /// Restores the source also if `run` panics, because the thread may continue.
     struct Restore;
     impl Drop for Restore {
         fn drop(&mut self) {
-            SOURCE.set(Source::Disk);
+            SOURCE.set(FileSource::Disk);
         }
     }
     SOURCE.set(source);
     let restore = Restore;
     let done = run();
-    let source = SOURCE.replace(Source::Disk);
+    let source = SOURCE.replace(FileSource::Disk);
     drop(restore);
     (done, source)
 }

@@ -1,7 +1,7 @@
 use std::fs;
 
-use super::record::Record;
-use super::source::noted;
+use super::record::FileRecord;
+use super::source::record_reads;
 use super::*;
 
 fn load(directory: &Path) -> Vec<Result<Vec<u8>, io::ErrorKind>> {
@@ -39,14 +39,14 @@ fn a_reload_sees_what_the_keeper_has_read_and_nothing_later() {
         ]
     );
     let path = directory.path().to_owned();
-    let record = noted(&move || drop(load(&path)));
+    let record = record_reads(&move || drop(load(&path)));
     let sent = record.encode();
     assert_eq!(sent.len(), sent.capacity(), "the buffer has moved");
-    let received = Record::decode(&sent).expect("as it was sent");
+    let received = FileRecord::decode(&sent).expect("as it was sent");
     assert!(received == record);
     fs::write(directory.path().join("whole"), "another").expect("written");
     fs::write(directory.path().join("missing"), "here").expect("written");
-    let (seen, _) = with_source(Source::Kept(received), || load(directory.path()));
+    let (seen, _) = with_source(FileSource::Recorded(received), || load(directory.path()));
     assert_eq!(seen, before);
     assert_eq!(load(directory.path())[0], Ok(b"another".to_vec()));
 }
@@ -54,23 +54,25 @@ fn a_reload_sees_what_the_keeper_has_read_and_nothing_later() {
 #[test]
 fn a_file_that_the_keeper_did_not_read_is_missing() {
     let file = tempfile::NamedTempFile::new().expect("a file");
-    let (seen, _) = with_source(Source::Kept(Record::default()), || read(file.path(), 8));
+    let (seen, _) = with_source(FileSource::Recorded(FileRecord::default()), || {
+        read(file.path(), 8)
+    });
     let error = seen.expect_err("the keeper has not read it");
     assert!(error.to_string().contains("reload once more"), "{error}");
 }
 
 #[test]
-fn a_record_that_was_cut_is_no_record() {
-    let mut record = Record::default();
+fn a_truncated_record_is_refused() {
+    let mut record = FileRecord::default();
     record.note_content(Path::new("/a"), &Ok(Zeroizing::new(b"secret".to_vec())));
     record.note_readable(Path::new("/b"), &Err(io::ErrorKind::NotFound.into()));
     let sent = record.encode();
     let whole = [0, 1 + 4 + 2 + 4 + 6, sent.len()];
     for length in 0..=sent.len() {
-        let decoded = Record::decode(&sent[..length]);
+        let decoded = FileRecord::decode(&sent[..length]);
         assert_eq!(decoded.is_ok(), whole.contains(&length), "{length}");
     }
     let mut unknown = sent.to_vec();
     unknown[0] = 9;
-    assert!(Record::decode(&unknown).is_err());
+    assert!(FileRecord::decode(&unknown).is_err());
 }

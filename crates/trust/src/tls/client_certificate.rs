@@ -17,12 +17,12 @@ use crate::settings::Pin;
 /// Accepts clients without a certificate, and clients that hold the key of an accepted certificate.
 #[derive(Debug)]
 pub(super) struct OptionalCertificate {
-    accepted: Accepted,
+    accepted: AcceptedCertificates,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 #[derive(Debug)]
-pub(super) enum Accepted {
+pub(super) enum AcceptedCertificates {
     /// Accepts every certificate: access control judges the key later.
     Any,
     /// Accepts certificates that `authorities` accepts, certificates with one of these keys, and self-issued ones. A
@@ -34,7 +34,7 @@ pub(super) enum Accepted {
 }
 
 impl OptionalCertificate {
-    pub(super) fn new(accepted: Accepted, provider: &CryptoProvider) -> Self {
+    pub(super) fn new(accepted: AcceptedCertificates, provider: &CryptoProvider) -> Self {
         Self {
             accepted,
             algorithms: provider.signature_verification_algorithms,
@@ -61,11 +61,11 @@ impl ClientCertVerifier for OptionalCertificate {
     ) -> Result<ClientCertVerified, Error> {
         let found = pin_of(end_entity).map_err(|_| CertificateError::BadEncoding)?;
         match &self.accepted {
-            Accepted::Any => Ok(ClientCertVerified::assertion()),
-            Accepted::Known { pins, .. } if pins.contains(&found) => {
+            AcceptedCertificates::Any => Ok(ClientCertVerified::assertion()),
+            AcceptedCertificates::Known { pins, .. } if pins.contains(&found) => {
                 Ok(ClientCertVerified::assertion())
             }
-            Accepted::Known { authorities, .. } => {
+            AcceptedCertificates::Known { authorities, .. } => {
                 match authorities.verify_client_cert(end_entity, intermediates, now) {
                     Err(error)
                         if error == CertificateError::UnknownIssuer.into()

@@ -18,9 +18,9 @@ use crate::settings::Aead;
 #[derive(Clone, Debug)]
 pub struct Suites {
     order: Vec<SupportedCipherSuite>,
-    leads: Cipher,
+    preferred: Cipher,
     library: Library,
-    measured: Option<Times>,
+    measured: Option<SealTimes>,
 }
 
 /// A library that computes AEADs.
@@ -41,7 +41,7 @@ enum Cipher {
 
 /// The times to seal one packet, with ring and with aws-lc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Times {
+struct SealTimes {
     aes: [Duration; 2],
     chacha: [Duration; 2],
 }
@@ -57,29 +57,29 @@ impl Suites {
     }
 
     /// Chooses the libraries and the preferred suite by measured times.
-    fn of(times: Times) -> Self {
+    fn of(times: SealTimes) -> Self {
         let (aes, aes_time) = faster(times.aes);
         let (chacha, chacha_time) = faster(times.chacha);
         // The data path is tuned for AES, so `ChaCha20` must be much faster to lead.
-        let leads = if chacha_time < aes_time.mul_f64(MUCH_FASTER) {
+        let preferred = if chacha_time < aes_time.mul_f64(MUCH_FASTER) {
             Cipher::ChaCha
         } else {
             Cipher::Aes
         };
         Self {
             measured: Some(times),
-            ..Self::with(leads, aes, chacha)
+            ..Self::with(preferred, aes, chacha)
         }
     }
 
-    fn with(leads: Cipher, aes: Library, chacha: Library) -> Self {
-        let (first, second, library) = match leads {
+    fn with(preferred: Cipher, aes: Library, chacha: Library) -> Self {
+        let (first, second, library) = match preferred {
             Cipher::Aes => (aes.aes_128(), chacha.chacha20(), aes),
             Cipher::ChaCha => (chacha.chacha20(), aes.aes_128(), chacha),
         };
         Self {
             order: vec![first, second, aes.aes_256()],
-            leads,
+            preferred,
             library,
             measured: None,
         }
@@ -93,18 +93,18 @@ impl Suites {
 impl From<Library> for Suites {
     /// Returns the suites of one library, without measuring.
     fn from(library: Library) -> Self {
-        let leads = if cpu_has_aes() {
+        let preferred = if cpu_has_aes() {
             Cipher::Aes
         } else {
             Cipher::ChaCha
         };
-        Self::with(leads, library, library)
+        Self::with(preferred, library, library)
     }
 }
 
 impl fmt::Display for Suites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (cipher, times) = match self.leads {
+        let (cipher, times) = match self.preferred {
             Cipher::Aes => ("AES-128-GCM", self.measured.map(|times| times.aes)),
             Cipher::ChaCha => ("ChaCha20-Poly1305", self.measured.map(|times| times.chacha)),
         };
@@ -166,8 +166,8 @@ fn faster([ring, aws_lc]: [Duration; 2]) -> (Library, Duration) {
 
 /// Measures the ciphers in turns, so that other load on the processor affects all of them alike, and keeps each one's
 /// best.
-fn measure(mut clock: impl FnMut() -> Instant) -> Times {
-    let mut times = Times {
+fn measure(mut clock: impl FnMut() -> Instant) -> SealTimes {
+    let mut times = SealTimes {
         aes: [Duration::MAX; 2],
         chacha: [Duration::MAX; 2],
     };
@@ -260,7 +260,7 @@ mod tests {
     const CHACHA: CipherSuite = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
 
     #[test]
-    fn the_faster_library_seals_whichever_that_is() {
+    fn the_faster_library_seals() {
         let (suites, order) = chosen([400, 1200, 740, 1100]);
         assert_eq!(order, [AES_128, CHACHA, AES_256]);
         assert_eq!(
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_by_chance_changes_nothing() {
+    fn a_small_difference_does_not_change_the_preferred_suite() {
         let (suites, _) = chosen([390, 1200, 400, 1100]);
         assert_eq!(suites.library, Library::AwsLc);
     }

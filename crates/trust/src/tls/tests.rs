@@ -22,12 +22,12 @@ use super::*;
 use crate::settings::CertificateFiles;
 
 /// The result of a handshake at each side.
-struct Outcome {
+struct HandshakeResult {
     client: Result<ClientConnection, rustls::Error>,
     server: Result<ServerConnection, rustls::Error>,
 }
 
-impl Outcome {
+impl HandshakeResult {
     #[track_caller]
     fn both(self) -> (ClientConnection, ServerConnection) {
         (
@@ -48,7 +48,11 @@ impl Outcome {
 }
 
 /// Carries bytes in both directions until both sides are silent.
-fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str) -> Outcome {
+fn handshake(
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+    name: &str,
+) -> HandshakeResult {
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     let mut client = ClientConnection::new(client.clone(), name).expect("a client");
     let mut server = ServerConnection::new(server.clone()).expect("a server");
@@ -57,7 +61,7 @@ fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str)
         carry(&mut client, &mut server, &mut server_end);
         carry(&mut server, &mut client, &mut client_end);
     }
-    Outcome {
+    HandshakeResult {
         client: client_end.map(|()| client),
         server: server_end.map(|()| server),
     }
@@ -161,7 +165,7 @@ fn client_config(
     offer: Offer,
     key_log: Option<&Path>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let shared = Shared::open(key_log, Aead::AwsLc)?;
+    let shared = SharedConfig::open(key_log, Aead::AwsLc)?;
     Ok(client_configs(trust, identity, offer, &shared)?.0)
 }
 
@@ -174,7 +178,7 @@ fn server_config(
         identity,
         clients,
         PROTOCOLS,
-        &Shared::open(key_log, Aead::AwsLc)?,
+        &SharedConfig::open(key_log, Aead::AwsLc)?,
     )
 }
 
@@ -191,7 +195,7 @@ fn client_with(trust: &ServerTrust, certificate: Option<&CertificateFiles>) -> A
 }
 
 fn server(identity: &Identity) -> Arc<ServerConfig> {
-    server_config(identity, &ClientCertPolicy::NotAsked, None).expect("a configuration")
+    server_config(identity, &ClientCertPolicy::NotRequested, None).expect("a configuration")
 }
 
 fn server_from(files: &CertificateFiles) -> Arc<ServerConfig> {
@@ -204,14 +208,14 @@ fn server_showing(
     key: Arc<dyn SigningKey>,
 ) -> Arc<ServerConfig> {
     let mut config = (*server(&identity::ephemeral().expect("made"))).clone();
-    config.cert_resolver = Arc::new(Shows(Arc::new(CertifiedKey::new(chain, key))));
+    config.cert_resolver = Arc::new(CertificateResolver(Arc::new(CertifiedKey::new(chain, key))));
     Arc::new(config)
 }
 
 #[derive(Debug)]
-struct Shows(Arc<CertifiedKey>);
+struct CertificateResolver(Arc<CertifiedKey>);
 
-impl ResolvesServerCert for Shows {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.clone())
     }
@@ -219,14 +223,14 @@ impl ResolvesServerCert for Shows {
 
 /// A key that signs with noise as long as an RSA-1024 signature.
 #[derive(Debug)]
-struct Noise;
+struct NoiseSigner;
 
-impl SigningKey for Noise {
+impl SigningKey for NoiseSigner {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         // Go chooses this scheme for a key of this size.
         offered
             .contains(&SignatureScheme::RSA_PSS_SHA256)
-            .then(|| Box::new(Noise) as Box<dyn Signer>)
+            .then(|| Box::new(NoiseSigner) as Box<dyn Signer>)
     }
 
     fn algorithm(&self) -> SignatureAlgorithm {
@@ -234,7 +238,7 @@ impl SigningKey for Noise {
     }
 }
 
-impl Signer for Noise {
+impl Signer for NoiseSigner {
     fn sign(&self, _message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
         Ok(vec![0x5a; 128])
     }

@@ -28,10 +28,10 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         &ServerTrust::Insecure,
         &identity,
         Offer::Both,
-        &tls::Shared::default(),
+        &tls::SharedConfig::default(),
     );
     let (mailbox, inbox) = mailbox(1 << 30).expect("a mailbox");
-    let seat = Seat {
+    let inputs = WorkerInputs {
         index: 0,
         udp,
         inbox,
@@ -55,7 +55,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         bond_ttl: Duration::ZERO,
         compat_streams: COMPAT_STREAMS,
     };
-    let tun = TunPlan {
+    let tun = TunSetup {
         source: TunSource::Apart(stack),
         dns: None,
         for_command: false,
@@ -66,8 +66,8 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
             let names = ["server.invalid:7500"].into_iter().collect();
             let servers = Servers::new(&[ServerPlace::default()], names, false);
             let (servers, phrases) = (Arc::new(servers), Phrases::default());
-            let apps = Apps::default();
-            let parts = build(seat, role, apps, Some(tun), servers, phrases)?;
+            let apps = Applications::default();
+            let parts = build(inputs, role, apps, Some(tun), servers, phrases)?;
             Ok(worker::run(parts)?)
         };
         sender.send(run()).ok();
@@ -76,7 +76,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
 }
 
 /// Starts a process in place of a network stack that answers every call with a message that no stack sends.
-fn senseless_stack(socket: OwnedFd) -> JoinHandle<()> {
+fn violating_stack(socket: OwnedFd) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let channel = quictun_ipc::accept(socket, SOON).expect("a client");
         let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
@@ -92,9 +92,9 @@ fn senseless_stack(socket: OwnedFd) -> JoinHandle<()> {
 }
 
 #[test]
-fn a_stack_that_says_what_makes_no_sense_ends_the_client_as_a_crash_does() {
+fn a_stack_that_violates_the_protocol_ends_the_client_like_a_crash() {
     let (here, there) = quictun_ipc::sockets().expect("sockets");
-    let stack = senseless_stack(there);
+    let stack = violating_stack(there);
     let ended = worker(here).recv_timeout(SOON);
     let error = ended
         .expect("its end")
@@ -109,7 +109,7 @@ fn a_stack_that_says_what_makes_no_sense_ends_the_client_as_a_crash_does() {
 
 // A listener that systemd has made may be open to other machines, whatever the configuration says.
 #[test]
-fn a_proxy_that_others_reach_needs_users_whoever_made_its_listener() {
+fn a_proxy_that_other_machines_reach_needs_users_with_any_listener() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("users");
     std::fs::write(&path, "ann:wonder\n").expect("a file");

@@ -1,7 +1,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use quictun_io::poller::Patience;
+use quictun_io::poller::WaitPlan;
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn is_idle(dials: &Dials) -> bool {
 }
 
 #[test]
-fn a_dial_that_is_cancelled_leaves_nothing_and_its_answer_finds_nobody() {
+fn a_cancelled_dial_leaves_nothing_and_its_late_answer_is_ignored() {
     let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
     let now = Instant::now();
     assert!(dials.resolve(FlowId(1), &client(1), now + DEADLINE));
@@ -62,10 +62,10 @@ fn a_dial_goes_on_with_the_addresses_that_are_still_permitted() {
     ] {
         let flow = FlowId(flow);
         assert!(dials.resolve(flow, &client(1), now + DEADLINE));
-        assert!(dials.judge_again(now, &poller, flow, permitted).is_none());
+        assert!(dials.rejudge(now, &poller, flow, permitted).is_none());
         // If nothing listens at the first address, that attempt may have failed by now, which is as good.
         let begun = dials.handle_resolved(now, &poller, flow, Ok(addresses));
-        let ended = begun.or_else(|| dials.judge_again(now, &poller, flow, permitted));
+        let ended = begun.or_else(|| dials.rejudge(now, &poller, flow, permitted));
         assert_eq!(ended.is_some(), ends, "{ended:?}");
         let Some(&key) = dials.by_flow.get(&flow) else {
             continue;
@@ -82,7 +82,7 @@ fn a_dial_goes_on_with_the_addresses_that_are_still_permitted() {
 
 // PROTOCOL LIMIT-2.
 #[test]
-fn one_client_has_half_of_the_places_and_others_find_some() {
+fn one_client_gets_half_of_the_places_and_leaves_some_for_others() {
     let mut dials = Dials::new();
     let deadline = Instant::now() + DEADLINE;
     let begun = (0..MAX as u64)
@@ -97,12 +97,12 @@ fn one_client_has_half_of_the_places_and_others_find_some() {
 }
 
 /// Waits for the poller and hands its events to the dials until the dial ends.
-fn end_of(dials: &mut Dials, poller: &mut Poller) -> Dialed {
+fn end_of(dials: &mut Dials, poller: &mut Poller) -> DialResult {
     end_with(dials, poller, None)
 }
 
 /// Does the same as [`end_of`], with this header for every target.
-fn end_with(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Dialed {
+fn end_with(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> DialResult {
     loop {
         if let Some(dialed) = look(dials, poller, header) {
             return dialed;
@@ -111,10 +111,10 @@ fn end_with(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Di
 }
 
 /// Waits for the poller once and hands its events to the dials.
-fn look(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Option<Dialed> {
+fn look(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Option<DialResult> {
     let until = Instant::now() + DEADLINE;
     let mut ready = Vec::new();
-    let waited = poller.wait(Some(until), Patience::default(), &mut ready);
+    let waited = poller.wait(Some(until), WaitPlan::default(), &mut ready);
     waited.expect("it waits");
     assert!(!ready.is_empty(), "nothing happens");
     ready.iter().find_map(|event| {
@@ -127,7 +127,7 @@ fn look(dials: &mut Dials, poller: &mut Poller, header: Option<&[u8]>) -> Option
 }
 
 #[test]
-fn where_one_address_refuses_the_next_is_tried_and_its_socket_is_the_flows() {
+fn after_a_refusal_the_next_address_is_tried_and_the_flow_gets_its_socket() {
     let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
     let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let good = target.local_addr().expect("bound");
@@ -146,7 +146,7 @@ fn where_one_address_refuses_the_next_is_tried_and_its_socket_is_the_flows() {
     accepted.write_all(b"x").expect("room");
     let mut ready = Vec::new();
     let until = Some(Instant::now() + DEADLINE);
-    let waited = poller.wait(until, Patience::default(), &mut ready);
+    let waited = poller.wait(until, WaitPlan::default(), &mut ready);
     waited.expect("it waits");
     assert!(
         ready.iter().any(|event| event.key == Key::Flow(flow)),
@@ -155,7 +155,7 @@ fn where_one_address_refuses_the_next_is_tried_and_its_socket_is_the_flows() {
 }
 
 #[test]
-fn where_all_refuse_the_last_reason_is_told() {
+fn when_all_addresses_refuse_the_last_reason_is_reported() {
     let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let port = listener.local_addr().expect("bound").port();
@@ -236,7 +236,7 @@ fn heading(dials: &mut Dials, poller: &mut Poller, now: Instant) -> (TcpListener
 
 // PROTOCOL HEADER-3.
 #[test]
-fn a_header_is_the_first_that_a_target_reads_and_is_asked_for_by_the_address_that_connected() {
+fn a_target_reads_the_header_first_and_the_header_is_for_the_connected_address() {
     let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
     let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let good = target.local_addr().expect("bound");
@@ -248,7 +248,7 @@ fn a_header_is_the_first_that_a_target_reads_and_is_asked_for_by_the_address_tha
     let mut asked = Vec::new();
     let dialed = loop {
         let mut ready = Vec::new();
-        let waited = poller.wait(Some(now + DEADLINE), Patience::default(), &mut ready);
+        let waited = poller.wait(Some(now + DEADLINE), WaitPlan::default(), &mut ready);
         waited.expect("it waits");
         let dialed = ready.iter().find_map(|event| {
             let Key::Dial(key) = event.key else {
@@ -276,7 +276,7 @@ fn a_header_is_the_first_that_a_target_reads_and_is_asked_for_by_the_address_tha
 
 // PROTOCOL HEADER-3.
 #[test]
-fn where_a_header_waits_for_room_the_flow_waits_for_its_socket() {
+fn a_flow_waits_for_its_socket_while_the_header_waits_for_room() {
     let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
     let (_target, mut accepted) = heading(&mut dials, &mut poller, Instant::now());
     let reader = std::thread::spawn(move || {
@@ -302,21 +302,17 @@ fn where_a_header_waits_for_room_the_flow_waits_for_its_socket() {
 
 // PROTOCOL HEADER-3.
 #[test]
-fn a_target_that_does_not_take_the_header_in_time_is_reset_and_no_other_address_is_tried() {
+fn a_target_that_does_not_read_the_header_in_time_is_reset_and_no_other_address_is_tried() {
     let now = Instant::now();
     for end in ["deadline", "cancel", "revoked"] {
         let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
         let (target, mut accepted) = heading(&mut dials, &mut poller, now);
-        assert!(
-            dials
-                .judge_again(now, &poller, FlowId(1), |_| true)
-                .is_none()
-        );
+        assert!(dials.rejudge(now, &poller, FlowId(1), |_| true).is_none());
         let half = dials.handle_timeout(now + DEADLINE / 2, &poller);
         assert!(half.is_none(), "{half:?}");
         let ended = match end {
             "deadline" => dials.handle_timeout(now + DEADLINE, &poller),
-            "revoked" => dials.judge_again(now, &poller, FlowId(1), |_| false),
+            "revoked" => dials.rejudge(now, &poller, FlowId(1), |_| false),
             _ => {
                 dials.cancel(FlowId(1));
                 None

@@ -1,9 +1,9 @@
 use super::*;
-use crate::client_duty::ClientDuty;
+use crate::client_worker::ClientWorker;
 use crate::failure::Failure;
 
 /// Runs a process with one worker from this maker, and returns its failure.
-fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
+fn end_of(make: fn() -> Result<WorkerParts<ClientWorker>>) -> Failure {
     let transport = TransportSettings::default();
     let socket = udp_port::bind(([127, 0, 0, 1], 0).into(), false).expect("a socket");
     let launch = Launch {
@@ -12,11 +12,11 @@ fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
         path_mtu: udp_port::path_mtu(None),
         transport,
         control: ControlSettings::default(),
-        log: quictun_control::log::Guard::default(),
+        log: quictun_control::log::LogGuard::default(),
         one_process: false,
         sources: Sources::default(),
         http: None,
-        facts: Facts::default(),
+        facts: ProcessFacts::default(),
         reload: None,
         network: None,
         usage: None,
@@ -24,13 +24,13 @@ fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
         lines: LineBudget::default(),
         announce: Box::new(|| {}),
     };
-    let ended = launch.run(|_| Ok(move |_: Seat| make()));
+    let ended = launch.run(|_| Ok(move |_: WorkerInputs| make()));
     let ended = ended.expect("it starts").expect_err("the worker fails");
     Failure::of_workers(ended)
 }
 
 #[test]
-fn a_panic_is_told_from_what_the_world_refuses() {
+fn a_panic_is_a_crash_and_an_error_of_the_system_is_not() {
     let error = end_of(|| panic!("as a bug would"));
     assert!(matches!(error, Failure::Crashed(_)), "{error:?}");
     let error = end_of(|| Err(io::Error::from(io::ErrorKind::AddrInUse).into()));

@@ -11,7 +11,7 @@ use crate::app_socket::AppSocket;
 
 /// A socket that the engine returned before it was answered.
 #[derive(Debug)]
-pub(super) struct Returned {
+pub(super) struct ReturnedSocket {
     flow: Option<FlowId>,
     pub(super) socket: AppSocket,
     pub(super) dialect: Dialect,
@@ -19,11 +19,11 @@ pub(super) struct Returned {
 
 /// Returned sockets, kept from the end of their flow until the engine reports the reason.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Returns(Rc<RefCell<Vec<Returned>>>);
+pub(super) struct ReturnedSockets(Rc<RefCell<Vec<ReturnedSocket>>>);
 
 /// The application's socket. It reads the bytes after the request first, and writes the answer before anything else.
 #[derive(Debug)]
-pub(crate) struct Proxied {
+pub(crate) struct ProxiedSocket {
     /// `None` once the socket was returned.
     socket: Option<AppSocket>,
     flow: Cell<Option<FlowId>>,
@@ -32,16 +32,16 @@ pub(crate) struct Proxied {
     early: Vec<u8>,
     /// How many of the early bytes were read.
     taken: usize,
-    returns: Returns,
+    returns: ReturnedSockets,
 }
 
-impl Returns {
-    pub(super) fn take(&self, flow: FlowId) -> Option<Returned> {
+impl ReturnedSockets {
+    pub(super) fn take(&self, flow: FlowId) -> Option<ReturnedSocket> {
         self.find(|it| it.flow == Some(flow))
     }
 
     /// Takes a returned socket that has no flow.
-    pub(super) fn take_nameless(&self) -> Option<Returned> {
+    pub(super) fn take_nameless(&self) -> Option<ReturnedSocket> {
         self.find(|it| it.flow.is_none())
     }
 
@@ -58,19 +58,19 @@ impl Returns {
         drop(self.take(flow));
     }
 
-    fn find(&self, is: impl Fn(&Returned) -> bool) -> Option<Returned> {
+    fn find(&self, is: impl Fn(&ReturnedSocket) -> bool) -> Option<ReturnedSocket> {
         let mut all = self.0.borrow_mut();
         let at = all.iter().position(is)?;
         Some(all.swap_remove(at))
     }
 }
 
-impl Proxied {
+impl ProxiedSocket {
     pub(super) fn new(
         socket: AppSocket,
         dialect: Dialect,
         early: Vec<u8>,
-        returns: Returns,
+        returns: ReturnedSockets,
     ) -> Self {
         Self {
             socket: Some(socket),
@@ -111,7 +111,7 @@ impl Proxied {
     }
 }
 
-impl Socket for Proxied {
+impl Socket for ProxiedSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let rest = &self.early[self.taken..];
         if rest.is_empty() {
@@ -156,10 +156,10 @@ impl Socket for Proxied {
     }
 }
 
-impl Drop for Proxied {
+impl Drop for ProxiedSocket {
     fn drop(&mut self) {
         if let (false, Some(socket)) = (self.answered.get(), self.socket.take()) {
-            self.returns.0.borrow_mut().push(Returned {
+            self.returns.0.borrow_mut().push(ReturnedSocket {
                 flow: self.flow.get(),
                 socket,
                 dialect: self.dialect,

@@ -2,20 +2,20 @@ use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
-use quictun_io::poller::Patience;
+use quictun_io::poller::WaitPlan;
 
 use super::*;
 
 const REQUEST: &[u8] = b"\x05\x01\x00\x05\x01\x00\x03\x02db\x00\x16early";
 
 /// A proxy and the poller that watches its sockets.
-struct Stage {
+struct Fixture {
     proxy: Proxy,
     poller: Poller,
     now: Instant,
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         Self {
             proxy: Proxy::new(None),
@@ -25,7 +25,7 @@ impl Stage {
     }
 
     /// Connects an application that has sent these bytes.
-    fn connect(&mut self, said: &[u8]) -> (UnixStream, Option<Asked>) {
+    fn connect(&mut self, said: &[u8]) -> (UnixStream, Option<FlowToOpen>) {
         let (mut application, ours) = UnixStream::pair().expect("descriptors");
         application.write_all(said).expect("it has room");
         let socket = AppSocket::unix(ours).expect("a socket");
@@ -34,9 +34,9 @@ impl Stage {
     }
 
     /// Handles all ready sockets.
-    fn turn(&mut self) -> Option<Asked> {
+    fn turn(&mut self) -> Option<FlowToOpen> {
         let mut ready = Vec::new();
-        let none = Patience::default();
+        let none = WaitPlan::default();
         let waited = self.poller.wait(Some(self.now), none, &mut ready);
         waited.expect("it can be waited for");
         let mut asked = None;
@@ -55,7 +55,7 @@ impl Stage {
     }
 
     /// Makes the socket that of flow 7, and ends this flow.
-    fn end(&mut self, asked: Asked, ending: Ending) {
+    fn end(&mut self, asked: FlowToOpen, ending: Ending) {
         if let AppSocket::Proxied(socket) = &asked.socket {
             socket.name(FlowId(7));
         }
@@ -84,10 +84,10 @@ fn read(socket: &mut AppSocket) -> Vec<u8> {
 }
 
 #[test]
-fn what_follows_a_request_comes_first_and_the_answer_before_the_target() {
-    let mut stage = Stage::new();
-    let (mut application, asked) = stage.connect(REQUEST);
-    let Asked {
+fn bytes_after_a_request_are_read_first_and_the_answer_precedes_the_target() {
+    let mut fixture = Fixture::new();
+    let (mut application, asked) = fixture.connect(REQUEST);
+    let FlowToOpen {
         mut socket, token, ..
     } = asked.expect("the request was whole");
     assert_eq!(token, "tcp:db:22");
@@ -102,9 +102,9 @@ fn what_follows_a_request_comes_first_and_the_answer_before_the_target() {
 }
 
 #[test]
-fn a_target_that_says_nothing_and_ends_is_connected_all_the_same() {
-    let mut stage = Stage::new();
-    let (mut application, asked) = stage.connect(REQUEST);
+fn a_target_that_ends_without_a_byte_still_counts_as_connected() {
+    let mut fixture = Fixture::new();
+    let (mut application, asked) = fixture.connect(REQUEST);
     let mut socket = asked.expect("the request was whole").socket;
     socket.finish().expect("it is open");
     assert!(read_all(&mut application).ends_with(b"\x05\x00\x00\x01\0\0\0\0\0\0"));
@@ -112,14 +112,14 @@ fn a_target_that_says_nothing_and_ends_is_connected_all_the_same() {
 
 #[test]
 fn a_request_may_come_in_pieces() {
-    let mut stage = Stage::new();
-    let (mut application, asked) = stage.connect(b"");
+    let mut fixture = Fixture::new();
+    let (mut application, asked) = fixture.connect(b"");
     assert!(asked.is_none());
     let mut found = None;
     for byte in REQUEST {
         assert!(found.is_none(), "a target before it was named");
         application.write_all(&[*byte]).expect("it has room");
-        found = stage.turn();
+        found = fixture.turn();
         if found.is_some() {
             break;
         }
@@ -128,48 +128,48 @@ fn a_request_may_come_in_pieces() {
     assert_eq!(asked.token, "tcp:db:22");
     assert!(matches!(asked.watched, Some(Key::Asking(_))));
     assert_eq!(
-        stage.proxy.next_timeout().map(|at| at > stage.now),
+        fixture.proxy.next_timeout().map(|at| at > fixture.now),
         Some(true)
     );
 }
 
 #[test]
-fn a_refused_flow_is_answered_with_what_the_server_said() {
+fn a_refused_flow_is_answered_with_the_servers_reason() {
     for (ending, code) in [
         (Ending::PeerReset(Some(FlowCode::Refused)), 5),
         (Ending::Abandoned(FlowCode::Denied), 2),
         (Ending::NoConnection, 3),
         (Ending::PeerReset(None), 1),
     ] {
-        let mut stage = Stage::new();
-        let (mut application, asked) = stage.connect(REQUEST);
-        stage.end(asked.expect("the request was whole"), ending);
+        let mut fixture = Fixture::new();
+        let (mut application, asked) = fixture.connect(REQUEST);
+        fixture.end(asked.expect("the request was whole"), ending);
         let said = read_all(&mut application);
         assert_eq!(said, [&[5, 0, 5, code, 0, 1], &[0; 6][..]].concat());
-        assert_eq!(stage.proxy.pending.len(), 1, "it is still open");
+        assert_eq!(fixture.proxy.pending.len(), 1, "it is still open");
         drop(application);
-        stage.turn();
-        assert_eq!(stage.proxy.pending.len(), 0, "it has closed");
+        fixture.turn();
+        assert_eq!(fixture.proxy.pending.len(), 0, "it has closed");
     }
 }
 
 #[test]
-fn an_application_that_has_gone_is_told_nothing_and_one_that_was_connected_no_second_answer() {
-    let mut stage = Stage::new();
-    let (mut application, asked) = stage.connect(REQUEST);
-    stage.end(asked.expect("the request was whole"), Ending::AppReset);
+fn a_closed_application_gets_no_answer_and_a_connected_one_no_second_answer() {
+    let mut fixture = Fixture::new();
+    let (mut application, asked) = fixture.connect(REQUEST);
+    fixture.end(asked.expect("the request was whole"), Ending::AppReset);
     assert_eq!(read_all(&mut application), b"\x05\x00");
-    let (mut application, asked) = stage.connect(REQUEST);
+    let (mut application, asked) = fixture.connect(REQUEST);
     let mut asked = asked.expect("the request was whole");
     asked.socket.finish().expect("it is open");
-    stage.end(asked, Ending::PeerReset(Some(FlowCode::AppReset)));
+    fixture.end(asked, Ending::PeerReset(Some(FlowCode::AppReset)));
     assert_eq!(read_all(&mut application).len(), 12);
-    assert_eq!(stage.proxy.pending.len(), 0);
+    assert_eq!(fixture.proxy.pending.len(), 0);
 }
 
 // A reset would discard the answer, so the proxy reads what the application has sent before it closes.
 #[test]
-fn a_refusal_over_tcp_arrives_although_the_application_goes_on_sending() {
+fn a_refusal_over_tcp_arrives_although_the_application_keeps_sending() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let mut application = TcpStream::connect(address).expect("it listens");
@@ -178,19 +178,19 @@ fn a_refusal_over_tcp_arrives_although_the_application_goes_on_sending() {
     application
         .write_all(&[b"POST / HTTP/1.1\r\n\r\n", &body[..]].concat())
         .expect("it has room");
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     let socket = AppSocket::tcp(ours).expect("a socket");
     assert!(
-        stage
+        fixture
             .proxy
-            .accept(stage.now, &stage.poller, socket)
+            .accept(fixture.now, &fixture.poller, socket)
             .is_none()
     );
     application.write_all(&body).expect("it is open");
     application.shutdown(Shutdown::Write).expect("it is open");
-    while !stage.proxy.pending.is_empty() {
-        stage.now = Instant::now() + Duration::from_millis(1);
-        stage.turn();
+    while !fixture.proxy.pending.is_empty() {
+        fixture.now = Instant::now() + Duration::from_millis(1);
+        fixture.turn();
     }
     let mut said = String::new();
     application.read_to_string(&mut said).expect("no reset");
@@ -198,69 +198,69 @@ fn a_refusal_over_tcp_arrives_although_the_application_goes_on_sending() {
 }
 
 #[test]
-fn whoever_is_slow_or_one_too_many_is_let_go_and_others_are_served() {
-    let mut stage = Stage::new();
-    let (mut slow, asked) = stage.connect(b"\x05\x01");
+fn slow_and_excess_applications_are_dropped_and_others_are_served() {
+    let mut fixture = Fixture::new();
+    let (mut slow, asked) = fixture.connect(b"\x05\x01");
     assert!(asked.is_none());
-    stage.pass(REQUEST_TIMEOUT / 2);
-    let (_other, asked) = stage.connect(b"");
+    fixture.pass(REQUEST_TIMEOUT / 2);
+    let (_other, asked) = fixture.connect(b"");
     assert!(asked.is_none());
     slow.write_all(b"\x00\x05").expect("it has room");
-    stage.turn();
-    assert_eq!(stage.proxy.pending.len(), 2);
+    fixture.turn();
+    assert_eq!(fixture.proxy.pending.len(), 2);
     // Progress does not extend the deadline.
-    stage.pass(REQUEST_TIMEOUT / 2);
-    assert_eq!(stage.proxy.pending.len(), 1);
+    fixture.pass(REQUEST_TIMEOUT / 2);
+    assert_eq!(fixture.proxy.pending.len(), 1);
     assert_eq!(read_all(&mut slow), b"\x05\x00");
-    stage.pass(REQUEST_TIMEOUT / 2);
-    assert_eq!(stage.proxy.pending.len(), 0);
-    assert_eq!(stage.proxy.next_timeout(), None);
+    fixture.pass(REQUEST_TIMEOUT / 2);
+    assert_eq!(fixture.proxy.pending.len(), 0);
+    assert_eq!(fixture.proxy.next_timeout(), None);
 }
 
 #[test]
-fn an_application_that_was_refused_and_stays_is_left_after_a_moment_and_so_many_bytes() {
-    let mut stage = Stage::new();
-    let (mut application, _) = stage.connect(b"GET / HTTP/1.1\r\n");
-    assert_eq!(stage.proxy.pending.len(), 1);
+fn a_refused_application_that_stays_is_closed_after_a_limit_of_time_or_bytes() {
+    let mut fixture = Fixture::new();
+    let (mut application, _) = fixture.connect(b"GET / HTTP/1.1\r\n");
+    assert_eq!(fixture.proxy.pending.len(), 1);
     application
         .write_all(&vec![b'x'; LEAVE_MAX - 1])
         .expect("it has room");
-    stage.turn();
-    assert_eq!(stage.proxy.pending.len(), 1);
+    fixture.turn();
+    assert_eq!(fixture.proxy.pending.len(), 1);
     application.write_all(b"x").expect("it has room");
-    stage.turn();
-    assert_eq!(stage.proxy.pending.len(), 0);
-    let (_application, _) = stage.connect(b"GET / HTTP/1.1\r\n");
-    assert_eq!(stage.proxy.pending.len(), 1);
-    stage.pass(LEAVE_TIMEOUT);
-    assert_eq!(stage.proxy.pending.len(), 0);
+    fixture.turn();
+    assert_eq!(fixture.proxy.pending.len(), 0);
+    let (_application, _) = fixture.connect(b"GET / HTTP/1.1\r\n");
+    assert_eq!(fixture.proxy.pending.len(), 1);
+    fixture.pass(LEAVE_TIMEOUT);
+    assert_eq!(fixture.proxy.pending.len(), 0);
 }
 
 #[test]
 fn connections_without_a_request_have_a_limit() {
-    let mut stage = Stage::new();
-    stage.proxy.most = 2;
-    let (_first, _) = stage.connect(b"\x05");
+    let mut fixture = Fixture::new();
+    fixture.proxy.most = 2;
+    let (_first, _) = fixture.connect(b"\x05");
     // A refused connection counts while it stays, and gets its answer even at the limit.
-    let (_second, _) = stage.connect(b"GET / HTTP/1.1\r\n");
-    assert_eq!(stage.proxy.pending.len(), 2);
-    let (mut third, asked) = stage.connect(REQUEST);
+    let (_second, _) = fixture.connect(b"GET / HTTP/1.1\r\n");
+    assert_eq!(fixture.proxy.pending.len(), 2);
+    let (mut third, asked) = fixture.connect(REQUEST);
     assert!(asked.is_none());
     // Its request was not read.
     let gone = third.read(&mut [0]).expect_err("it was reset");
     assert_eq!(gone.kind(), ErrorKind::ConnectionReset);
-    stage.pass(REQUEST_TIMEOUT);
-    let (_fourth, asked) = stage.connect(REQUEST);
+    fixture.pass(REQUEST_TIMEOUT);
+    let (_fourth, asked) = fixture.connect(REQUEST);
     assert!(asked.is_some());
 }
 
 #[test]
-fn what_happens_often_is_told_now_and_then_with_its_count() {
-    let mut occasional = Occasional::default();
+fn a_frequent_warning_is_logged_rarely_with_its_count() {
+    let mut occasional = RateLimitedWarning::default();
     let start = Instant::now();
-    assert_eq!(occasional.note(start), Some(1));
-    assert_eq!(occasional.note(start), None);
-    assert_eq!(occasional.note(start + WARN_EVERY / 2), None);
-    assert_eq!(occasional.note(start + WARN_EVERY), Some(3));
-    assert_eq!(occasional.note(start + WARN_EVERY), None);
+    assert_eq!(occasional.count(start), Some(1));
+    assert_eq!(occasional.count(start), None);
+    assert_eq!(occasional.count(start + WARN_EVERY / 2), None);
+    assert_eq!(occasional.count(start + WARN_EVERY), Some(3));
+    assert_eq!(occasional.count(start + WARN_EVERY), None);
 }

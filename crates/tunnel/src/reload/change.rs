@@ -26,20 +26,20 @@ impl Rules {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
+pub(crate) struct RulesUpdate {
     pub(crate) rules: Rules,
-    pub(super) done: Sender<Ended>,
+    pub(super) done: Sender<RevokedCounts>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct RevokedCounts {
     pub(crate) connections: usize,
     pub(crate) flows: usize,
 }
 
-impl Change {
+impl RulesUpdate {
     /// Reports that the worker applies the new rules from now on.
-    pub(crate) fn done(self, ended: Ended) {
+    pub(crate) fn done(self, ended: RevokedCounts) {
         // The channel has room for every worker's answer. At the end of the process the receiver may be gone.
         if self.done.try_send(ended).is_err() {}
     }

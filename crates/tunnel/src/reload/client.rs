@@ -8,7 +8,7 @@ use quictun_engine::report::ServerId;
 use rustls::ClientConfig;
 
 use super::error::ReloadError;
-use crate::settings::{Address, ClientSettings, ServerToDial};
+use crate::settings::{Address, ClientSettings, RemoteServer};
 use quictun_trust::identity;
 use quictun_trust::psk::{self, Secret};
 use quictun_trust::settings::{Offer, Pin, ServerTrust};
@@ -17,11 +17,11 @@ use quictun_trust::tls;
 /// The rules for each server that the process was started with.
 #[derive(Debug)]
 pub(crate) struct ClientRules {
-    each: Vec<Option<Arc<ServerRules>>>,
+    each: Vec<Option<Arc<DialRules>>>,
 }
 
 /// The rules for one server.
-pub(crate) struct ServerRules {
+pub(crate) struct DialRules {
     pub(crate) crypto: Arc<ClientConfig>,
     /// The TLS configuration of the second kind of `ClientHello`: see [`quictun_engine::ServerToDial::fallback`].
     pub(crate) fallback: Option<Arc<ClientConfig>>,
@@ -37,7 +37,7 @@ impl ClientRules {
     pub(crate) fn new(
         settings: &ClientSettings,
         started_with: &[Address],
-        shared: &tls::Shared,
+        shared: &tls::SharedConfig,
     ) -> Result<Self, ReloadError> {
         let named = settings.servers();
         let of = |at: &Address| {
@@ -46,10 +46,10 @@ impl ClientRules {
             let only = (named.len() == 1 && started_with.len() == 1).then(|| &named[0]);
             let found = found.or(only);
             found
-                .map(|server| ServerRules::new(server, settings.offer, shared))
+                .map(|server| DialRules::new(server, settings.offer, shared))
                 .transpose()
         };
-        let mut each: Vec<Option<Arc<ServerRules>>> = Vec::new();
+        let mut each: Vec<Option<Arc<DialRules>>> = Vec::new();
         for (index, at) in started_with.iter().enumerate() {
             // All servers of a service have the same rules.
             let same = index
@@ -64,7 +64,7 @@ impl ClientRules {
         Ok(Self { each })
     }
 
-    pub(crate) fn of(&self, server: ServerId) -> Option<&ServerRules> {
+    pub(crate) fn of(&self, server: ServerId) -> Option<&DialRules> {
         self.each.get(server.0)?.as_deref()
     }
 
@@ -79,8 +79,12 @@ impl ClientRules {
     }
 }
 
-impl ServerRules {
-    fn new(server: &ServerToDial, offer: Offer, shared: &tls::Shared) -> Result<Self, ReloadError> {
+impl DialRules {
+    fn new(
+        server: &RemoteServer,
+        offer: Offer,
+        shared: &tls::SharedConfig,
+    ) -> Result<Self, ReloadError> {
         let (trust, identity) = (&server.trust, &server.identity);
         let (crypto, fallback) = tls::client_configs(trust, identity, offer, shared)?;
         let secret = identity.psk_file.as_deref().map(psk::load_secret);
@@ -114,9 +118,9 @@ impl ServerRules {
     }
 }
 
-impl fmt::Debug for ServerRules {
+impl fmt::Debug for DialRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerRules")
+        f.debug_struct("DialRules")
             .field("trust", &self.trust)
             .field("secret", &self.secret)
             .finish_non_exhaustive()

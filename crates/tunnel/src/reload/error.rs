@@ -11,14 +11,14 @@ use quictun_trust::psk::PskError;
 use quictun_trust::tls::TlsError;
 
 /// Why the configuration cannot be read again, as its reader reports it.
-pub type Unreadable = Box<dyn std::error::Error + Send + Sync>;
+pub type ConfigReadError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Reads the configuration and returns the settings with which the process would start now.
-pub type Read<S> = Arc<dyn Fn() -> Result<S, Unreadable> + Send + Sync>;
+pub type ReadConfig<S> = Arc<dyn Fn() -> Result<S, ConfigReadError> + Send + Sync>;
 
 /// A server's configuration, read while the server runs.
 #[derive(Clone, Debug)]
-pub struct ServerAgain {
+pub struct RereadServer {
     /// The settings with which the process would start now.
     pub settings: ServerSettings,
     /// Keys whose values differ from those at the start, and need a restart.
@@ -31,7 +31,7 @@ pub struct ServerAgain {
 pub(crate) enum ReloadError {
     /// The configuration file, or a flag or variable besides it, cannot be read.
     #[error(transparent)]
-    Configuration(#[from] Unreadable),
+    Configuration(#[from] ConfigReadError),
     #[error(transparent)]
     Access(#[from] AccessError),
     #[error(transparent)]

@@ -1,7 +1,7 @@
 //! Joining: a client that is added by an invitation while the server runs.
 //!
 //! ```text
-//! worker: JOIN ─► Joining ─► keeper: the client's key is stored ─► rules in force, and this client ─► every worker
+//! worker: JOIN ─► attempt ─► keeper: the client's key is stored ─► rules in force, and this client ─► every worker
 //!           ▲                                                                                            │
 //!           └────────────────────────────── Message::Joined ◄────────────────────────────────────────────┘
 //! ```
@@ -18,9 +18,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tracing::error;
 
-use super::{Reload, hand_out};
+use super::{Reload, send_rules};
 use crate::mailbox::{Mailbox, Message};
-use quictun_trust::enrolment::{Attempt, Directory, Enrolled, Refused};
+use quictun_trust::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 use quictun_trust::keeper;
 use quictun_trust::settings::{ClientProof, NamedClient, TargetRule};
 
@@ -30,27 +30,27 @@ const WAITING_MAX: usize = 16;
 
 /// An attempt to join.
 #[derive(Debug)]
-pub(crate) struct Joining {
+pub(crate) struct PendingJoin {
     /// The worker that waits for the outcome.
     pub(crate) worker: usize,
     pub(crate) connection: ConnectionId,
     pub(crate) remote: SocketAddr,
     pub(crate) clients: Directory,
-    pub(crate) attempt: Attempt,
+    pub(crate) attempt: JoinAttempt,
 }
 
 /// The outcome of an attempt, for its worker.
 #[derive(Debug)]
-pub(crate) struct Joined {
+pub(crate) struct JoinReply {
     pub(crate) connection: ConnectionId,
     pub(crate) remote: SocketAddr,
-    pub(crate) attempt: Attempt,
-    pub(crate) outcome: Result<Outcome, Refused>,
+    pub(crate) attempt: JoinAttempt,
+    pub(crate) outcome: Result<JoinOutcome, JoinRefusal>,
 }
 
 /// The outcome of an attempt that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum JoinOutcome {
     /// The client's key was stored, which uses up the invitation.
     Enrolled,
     /// The key was known before, and no invitation was used.
@@ -59,7 +59,7 @@ pub(crate) enum Outcome {
 
 /// How the key and the name of an attempt relate to the rules in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum KeyStatus {
     /// The rules contain neither the key nor the name.
     New,
     /// The rules contain the key under this name.
@@ -70,7 +70,7 @@ pub(super) enum Standing {
     OtherKey,
 }
 
-pub(crate) fn joins() -> (Sender<Joining>, Receiver<Joining>) {
+pub(crate) fn joins() -> (Sender<PendingJoin>, Receiver<PendingJoin>) {
     channel(WAITING_MAX)
 }
 
@@ -79,9 +79,9 @@ pub(crate) fn joins() -> (Sender<Joining>, Receiver<Joining>) {
 /// # Cancel safety
 ///
 /// Dropping the future may leave the client known to some workers only. That happens only at the end of the process.
-pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>, joining: Joining) {
+pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>, joining: PendingJoin) {
     let outcome = enrol(&reload, &mailboxes, &joining).await;
-    let joined = Joined {
+    let joined = JoinReply {
         connection: joining.connection,
         remote: joining.remote,
         attempt: joining.attempt,
@@ -93,36 +93,36 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>, joining: Joinin
 async fn enrol(
     reload: &Reload,
     mailboxes: &[Mailbox],
-    joining: &Joining,
-) -> Result<Outcome, Refused> {
+    joining: &PendingJoin,
+) -> Result<JoinOutcome, JoinRefusal> {
     let attempt = &joining.attempt;
-    let standing = reload.source.standing(attempt);
-    match standing {
-        Standing::New | Standing::Same => {}
+    let key_status = reload.source.key_status(attempt);
+    match key_status {
+        KeyStatus::New | KeyStatus::Same => {}
         // Another connection of the same client may have been quicker.
-        Standing::OtherName => return Ok(Outcome::Known),
-        Standing::OtherKey => return Err(Refused::Used),
+        KeyStatus::OtherName => return Ok(JoinOutcome::Known),
+        KeyStatus::OtherKey => return Err(JoinRefusal::Used),
     }
-    let Enrolled {
+    let Enrolment {
         allow,
         limits,
-        before,
+        already_stored,
     } = match store(joining.clients.clone(), attempt.clone()).await {
         // The key is known and the invitation is gone: the answer to an earlier attempt was lost, or the configuration
         // names the client.
-        Err(Refused::Used | Refused::Unknown) if standing == Standing::Same => {
-            return Ok(Outcome::Known);
+        Err(JoinRefusal::Used | JoinRefusal::Unknown) if key_status == KeyStatus::Same => {
+            return Ok(JoinOutcome::Known);
         }
         stored => stored?,
     };
-    if before && standing == Standing::Same {
-        return Ok(Outcome::Known);
+    if already_stored && key_status == KeyStatus::Same {
+        return Ok(JoinOutcome::Known);
     }
     let allow: Result<Vec<TargetRule>, _> = allow.iter().map(|rule| rule.parse()).collect();
     let client = NamedClient {
         name: attempt.join.name.clone(),
         proofs: vec![ClientProof::Pin(attempt.pin)],
-        allow: allow.map_err(|_| Refused::NotInForce)?,
+        allow: allow.map_err(|_| JoinRefusal::NotInForce)?,
         listen: Vec::new(),
         limits,
         names_sources: false,
@@ -130,26 +130,26 @@ async fn enrol(
     let rules = match reload.source.with_client(&client) {
         Ok(rules) => rules,
         // The configuration has further proofs of this client, which take precedence over this key alone.
-        Err(_) if standing == Standing::Same => return Ok(Outcome::Enrolled),
+        Err(_) if key_status == KeyStatus::Same => return Ok(JoinOutcome::Enrolled),
         Err(error) => {
             let cause = quictun_trust::error_chain(&error);
             error!(target: "quictun", client = client.name, cause, "a client that has joined cannot be added to the others");
-            return Err(Refused::NotInForce);
+            return Err(JoinRefusal::NotInForce);
         }
     };
     // One more client revokes nothing. A client that was invited again may reach less than before.
-    hand_out(&rules, mailboxes).await;
+    send_rules(&rules, mailboxes).await;
     reload.source.commit(&rules);
-    Ok(Outcome::Enrolled)
+    Ok(JoinOutcome::Enrolled)
 }
 
 /// Has the keeper store the client's key, on a thread that may block.
-async fn store(clients: Directory, attempt: Attempt) -> Result<Enrolled, Refused> {
+async fn store(clients: Directory, attempt: JoinAttempt) -> Result<Enrolment, JoinRefusal> {
     let mut writer = JoinSet::new();
     writer.spawn_blocking(move || keeper::enrol(&clients, &attempt));
     match writer.join_next().await {
         Some(Ok(outcome)) => outcome,
-        Some(Err(_)) | None => Err(Refused::Store(io::Error::other(
+        Some(Err(_)) | None => Err(JoinRefusal::Store(io::Error::other(
             "storing it has failed: this is a bug",
         ))),
     }

@@ -24,7 +24,7 @@ impl ServerRules {
         access: &Access,
         policy: Policy,
         identity: &Identity,
-        shared: &tls::Shared,
+        shared: &tls::SharedConfig,
     ) -> Result<Self, tls::TlsError> {
         Ok(Self {
             policy: Arc::new(policy),

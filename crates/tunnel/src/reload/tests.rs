@@ -12,7 +12,7 @@ use super::server::ServerRules;
 use super::*;
 use crate::settings::{ServerSettings, TokenParser, TransportSettings};
 use quictun_control::settings::ControlSettings;
-use quictun_trust::access::{Denied, OwnHttp, Peer, Policy};
+use quictun_trust::access::{AccessDenied, OwnHttp, Peer, Policy};
 use quictun_trust::identity;
 use quictun_trust::settings::{
     Access, CertificateFiles, ClientProof, HeaderTargets, NamedClient, Pin, ServerIdentity,
@@ -49,7 +49,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
         identity: ServerIdentity::State(dir.to_owned()),
         access: Access::Named { clients, ca: None },
         clients_in: None,
-        headed: HeaderTargets::default(),
+        header_targets: HeaderTargets::default(),
         token_parser: TokenParser::Cleartext,
         dial_timeout: Duration::from_secs(10),
         transport: TransportSettings::default(),
@@ -60,10 +60,10 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
 /// Returns the reload of a server that was started with `old` and reads `new`.
 fn source_of(
     old: &ServerSettings,
-    new: impl Fn() -> Result<ServerSettings, Unreadable> + Send + Sync + 'static,
-) -> Source {
+    new: impl Fn() -> Result<ServerSettings, ConfigReadError> + Send + Sync + 'static,
+) -> ReloadSource {
     let again = move || {
-        new().map(|settings| ServerAgain {
+        new().map(|settings| RereadServer {
             settings,
             restart: vec!["listen"],
             warnings: Vec::new(),
@@ -74,15 +74,15 @@ fn source_of(
         panic!("a state directory");
     };
     let identity = identity::load(dir, "server").expect("a key");
-    let shared = tls::Shared::default();
+    let shared = tls::SharedConfig::default();
     let rules = ServerRules::new(&old.access, policy, &identity, &shared).expect("rules");
     let own_http = OwnHttp::Tcp(([127, 0, 0, 1], 8086).into());
     let load = source::of_server(Arc::new(again), Some(own_http), shared);
-    Source::new(load, Rules::Server(Arc::new(rules)))
+    ReloadSource::new(load, Rules::Server(Arc::new(rules)))
 }
 
 #[test]
-fn what_changes_is_named_client_by_client_and_secrets_are_not_shown() {
+fn changes_are_listed_by_client_without_secrets() {
     let dir = directory();
     let secret = |name: &str| ClientProof::PskFile(dir.path().join(name));
     let pin = |byte| ClientProof::Pin(Pin([byte; 32]));
@@ -139,13 +139,13 @@ fn new_rules_keep_the_http_interface_closed() {
     let target = Target::parse("tcp:127.0.0.1:8086").expect("a target");
     let verdict = rules.policy.may_reach(&peer.expect("a client"), &target);
     assert!(
-        matches!(verdict, Err(Denied::ClosedByName { .. })),
+        matches!(verdict, Err(AccessDenied::ClosedByName { .. })),
         "{verdict:?}"
     );
 }
 
 #[test]
-fn a_secret_that_was_changed_in_its_file_is_another_one() {
+fn a_secret_that_changed_in_its_file_counts_as_a_change() {
     let dir = directory();
     let file = dir.path().join("a");
     let clients = vec![client("c", ClientProof::PskFile(file.clone()), &["*:22"])];
@@ -158,7 +158,7 @@ fn a_secret_that_was_changed_in_its_file_is_another_one() {
 }
 
 #[test]
-fn a_new_key_or_certificate_is_said_and_a_setting_that_needs_a_restart_too() {
+fn a_new_key_or_certificate_and_a_setting_that_needs_a_restart_are_reported() {
     let (dir, other) = (directory(), directory());
     let old = settings(dir.path(), Vec::new());
     let new = settings(other.path(), Vec::new());
@@ -190,10 +190,10 @@ fn a_new_key_or_certificate_is_said_and_a_setting_that_needs_a_restart_too() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_of_one_line() {
+fn an_unreadable_configuration_is_an_error_of_one_line() {
     let dir = directory();
     let old = || settings(dir.path(), Vec::new());
-    let reason = |read: Box<dyn Fn() -> Result<ServerSettings, Unreadable> + Send + Sync>| {
+    let reason = |read: Box<dyn Fn() -> Result<ServerSettings, ConfigReadError> + Send + Sync>| {
         let error = source_of(&old(), read).read().expect_err("invalid");
         let line = error.one_line();
         assert!(!line.contains('\n'), "{line:?}");

@@ -13,11 +13,11 @@ const FILE: &str = "/etc/hosts";
 #[derive(Debug)]
 pub(super) struct Hosts {
     path: PathBuf,
-    read: Mutex<Read>,
+    parsed: Mutex<ParsedHosts>,
 }
 
 #[derive(Debug, Default)]
-struct Read {
+struct ParsedHosts {
     /// Modification time and length of the file. `None` if there is no readable file.
     version: Option<(SystemTime, u64)>,
     names: HashSet<String>,
@@ -31,7 +31,7 @@ impl Hosts {
     pub(super) fn at(path: PathBuf) -> Self {
         Self {
             path,
-            read: Mutex::default(),
+            parsed: Mutex::default(),
         }
     }
 
@@ -46,14 +46,14 @@ impl Hosts {
         let version = std::fs::metadata(&self.path)
             .and_then(|file| Ok((file.modified()?, file.len())))
             .ok();
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if read.version != version {
+        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        if parsed.version != version {
             // An unreadable file has no names: DNS is asked, in its own places.
             let text = std::fs::read(&self.path).unwrap_or_default();
-            read.names = names(&String::from_utf8_lossy(&text));
-            read.version = version;
+            parsed.names = names(&String::from_utf8_lossy(&text));
+            parsed.version = version;
         }
-        read.names.contains(&name.to_ascii_lowercase())
+        parsed.names.contains(&name.to_ascii_lowercase())
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_no_name_is_known() {
+    fn a_missing_file_has_no_names() {
         assert!(!Hosts::none().know("localhost"));
     }
 }

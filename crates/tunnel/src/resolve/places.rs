@@ -4,28 +4,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::turns::Turns;
+use crate::fair_queue::FairQueue;
 use quictun_trust::shares::{Holder, Shares};
 
 #[derive(Clone)]
-pub(super) struct Places(Arc<Mutex<Turns<oneshot::Sender<Place>>>>);
+pub(super) struct LookupPlaces(Arc<Mutex<FairQueue<oneshot::Sender<LookupPlace>>>>);
 
 /// One place. It becomes free when this is dropped, on any thread.
-pub(super) struct Place {
-    places: Places,
+pub(super) struct LookupPlace {
+    places: LookupPlaces,
     holder: Holder,
 }
 
 /// A position in the queue. Dropping it leaves the queue.
-struct Waiting<'a> {
-    places: &'a Places,
+struct QueuePosition<'a> {
+    places: &'a LookupPlaces,
     holder: &'a Holder,
     ticket: u64,
 }
 
-impl Places {
+impl LookupPlaces {
     pub(super) fn new(count: usize) -> Self {
-        Self(Arc::new(Mutex::new(Turns::new(Shares::new(count, WEIGHT)))))
+        Self(Arc::new(Mutex::new(FairQueue::new(Shares::new(
+            count, WEIGHT,
+        )))))
     }
 
     /// Waits for a place. It never returns `None` while it is awaited.
@@ -33,11 +35,11 @@ impl Places {
     /// # Cancel safety
     ///
     /// Safe to drop: the queue continues without this caller.
-    pub(super) async fn place(&self, holder: &Holder) -> Option<Place> {
+    pub(super) async fn place(&self, holder: &Holder) -> Option<LookupPlace> {
         let (who, turn) = oneshot::channel();
-        let ticket = self.turns().enter(holder, who);
+        let ticket = self.queue().enter(holder, who);
         // Dropped before `turn`, so that no place goes to a caller that no longer waits.
-        let _waiting = Waiting {
+        let _waiting = QueuePosition {
             places: self,
             holder,
             ticket,
@@ -49,11 +51,11 @@ impl Places {
     fn serve(&self) {
         loop {
             // The lock is released before a place is handed over or dropped.
-            let next = self.turns().next();
+            let next = self.queue().next();
             let Some((holder, who)) = next else {
                 return;
             };
-            let place = Place {
+            let place = LookupPlace {
                 places: self.clone(),
                 holder,
             };
@@ -62,21 +64,21 @@ impl Places {
         }
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns<oneshot::Sender<Place>>> {
+    fn queue(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<LookupPlace>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl Drop for LookupPlace {
     fn drop(&mut self) {
-        self.places.turns().give_back(&self.holder);
+        self.places.queue().give_back(&self.holder);
         self.places.serve();
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
-        self.places.turns().leave(self.holder, self.ticket);
+        self.places.queue().leave(self.holder, self.ticket);
     }
 }
 
@@ -91,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gives_up_waiting_is_in_no_queue() {
-        let places = Places::new(1);
+    fn a_caller_that_gives_up_leaves_the_queue() {
+        let places = LookupPlaces::new(1);
         let mut context = Context::from_waker(Waker::noop());
         let mut first = pin!(places.place(&Holder::Own));
         let Poll::Ready(Some(place)) = first.as_mut().poll(&mut context) else {
@@ -101,9 +103,9 @@ mod tests {
         {
             let mut second = pin!(places.place(&Holder::Own));
             assert!(second.as_mut().poll(&mut context).is_pending());
-            assert_eq!(places.turns().waiting(), 1);
+            assert_eq!(places.queue().waiting(), 1);
         }
-        assert_eq!(places.turns().waiting(), 0);
+        assert_eq!(places.queue().waiting(), 0);
         // A place that was handed over and not taken is free for the next caller.
         {
             let mut third = pin!(places.place(&Holder::Own));

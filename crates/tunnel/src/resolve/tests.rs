@@ -23,7 +23,7 @@ fn addresses(text: &str) -> Vec<SocketAddr> {
 }
 
 /// Returns a resolver on a machine without names in its hosts file.
-fn with(lookup: Lookup, deadline: Duration, places: usize) -> Resolver {
+fn with(lookup: LookupFn, deadline: Duration, places: usize) -> Resolver {
     Resolver::with(lookup, deadline, places, Hosts::none())
 }
 
@@ -89,7 +89,7 @@ fn literals_are_answered_without_a_look_up() {
 }
 
 #[test]
-fn what_no_resolver_can_be_asked_is_refused() {
+fn names_that_no_resolver_accepts_are_refused() {
     let resolver = with(Arc::new(|_, _| panic!("looked up")), DEADLINE, 0);
     for bad in [String::new(), "a\0b".to_owned(), "a".repeat(MAX_NAME + 1)] {
         assert!(
@@ -273,7 +273,7 @@ fn an_absolute_name_is_asked_for_with_a_final_dot_unless_the_hosts_file_has_it()
 
 // PROTOCOL OPEN-12.
 #[test]
-fn who_gives_up_waiting_for_a_place_is_not_looked_up() {
+fn a_caller_that_gives_up_waiting_causes_no_look_up() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (release, held) = mpsc::channel::<()>();
     let (held, log) = (Mutex::new(held), asked.clone());

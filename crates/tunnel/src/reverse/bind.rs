@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 
-use quictun_trust::keeper::{self, Bind};
+use quictun_trust::keeper::{self, BindFn};
 use quictun_trust::settings::{Access, ListenRule};
 use quictun_wire::code::ListenCode;
 use quictun_wire::listening::ListenAddress;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tracing::warn;
 
 use crate::listener::{self, Listener};
-use crate::reload::{Read, ServerAgain};
+use crate::reload::{ReadConfig, RereadServer};
 use crate::settings::ListenOn;
 
 /// Limit of connections that wait to be accepted (PROTOCOL REVERSE-11).
@@ -27,7 +27,7 @@ pub(crate) type Bound = (Listener, ListenAddress);
 ///
 /// The keeper judges the address by itself: an attacker who controls this process can have it listen only at addresses
 /// that some client may use.
-pub(crate) fn by_rules(access: &Access, read_again: Option<&Read<ServerAgain>>) -> Bind {
+pub(crate) fn by_rules(access: &Access, read_again: Option<&ReadConfig<RereadServer>>) -> BindFn {
     let (rules, read_again) = (rules_of(access), read_again.cloned());
     Box::new(move |text| {
         let address = ListenAddress::parse(text).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -106,7 +106,7 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
-    use crate::listener::Accepted;
+    use crate::listener::AcceptOutcome;
 
     fn access(listen: &[&str]) -> Access {
         let client = quictun_trust::settings::NamedClient {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keeper_listens_where_a_rule_says_so_and_nowhere_else() {
+    fn the_keeper_listens_only_where_a_rule_allows_it() {
         let bind = by_rules(&access(&["127.0.0.1:0"]), None);
         let socket = bind("tcp:127.0.0.1:0").expect("a rule names it");
         let address = TcpListener::from(socket).local_addr().expect("bound");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_address_is_told_by_its_code() {
+    fn an_address_in_use_is_reported_by_its_code() {
         let any = ListenAddress::parse("tcp:127.0.0.1:0").expect("an address");
         let (first, address) = for_client(&any).expect("a free port");
         assert_eq!(
@@ -158,7 +158,7 @@ mod tests {
             panic!("{address}");
         };
         let _queued = TcpStream::connect(at).expect("it listens");
-        assert!(matches!(first.accept(), Accepted::Connection(..)));
+        assert!(matches!(first.accept(), AcceptOutcome::Connection(..)));
         // 192.0.2.1 is not an address of this machine.
         let far = ListenAddress::parse("tcp:192.0.2.1:0").expect("an address");
         assert_eq!(for_client(&far).expect_err("far"), ListenCode::BadAddress);

@@ -20,63 +20,63 @@ pub(crate) const LISTENERS_MAX: usize = 64;
 pub(crate) const BINDING_MAX: usize = 1024;
 
 /// Identifies a listener in the process. Numbers are never reused.
-pub(crate) type Number = u64;
+pub(crate) type ListenerNumber = u64;
 
 /// The worker and connection of a listener's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct HolderLocation {
     pub(crate) worker: usize,
     pub(crate) connection: ConnectionId,
 }
 
 /// The table of all listeners. Clones share the same table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holders(Arc<Mutex<Table>>);
+pub(crate) struct Holders(Arc<Mutex<ListenerTable>>);
 
 #[derive(Debug, Default)]
-struct Table {
-    by_client: BTreeMap<Arc<str>, Vec<Held>>,
+struct ListenerTable {
+    by_client: BTreeMap<Arc<str>, Vec<HeldListener>>,
     binding: usize,
-    next: Number,
+    next: ListenerNumber,
 }
 
 #[derive(Debug)]
-struct Held {
-    number: Number,
+struct HeldListener {
+    number: ListenerNumber,
     holder: [u8; HOLDER_LEN],
     id: ListenId,
     asked: ListenAddress,
     /// `None` while the listener is being made.
     bound: Option<(Arc<Listener>, ListenAddress)>,
-    place: Place,
+    location: HolderLocation,
     /// Set once the connection has ended: the listener is kept until then.
     until: Option<Instant>,
 }
 
 /// The outcome of a LISTEN.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ListenOutcome {
     /// The caller must make the listener, with this number.
-    Bind(Number),
+    Bind(ListenerNumber),
     /// The listener exists already.
-    Have(Box<Have>),
+    Exists(Box<ExistingListener>),
     Refused(ListenCode),
 }
 
 #[derive(Debug)]
-pub(crate) struct Have {
-    pub(crate) number: Number,
+pub(crate) struct ExistingListener {
+    pub(crate) number: ListenerNumber,
     pub(crate) listener: Arc<Listener>,
     pub(crate) asked: ListenAddress,
     pub(crate) bound: ListenAddress,
-    /// The previous holder's place, if it was another one.
-    pub(crate) before: Option<Before>,
+    /// The previous holder's location, if it was another one.
+    pub(crate) before: Option<PreviousHolder>,
 }
 
 /// The previous holder of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Before {
-    pub(crate) place: Place,
+pub(crate) struct PreviousHolder {
+    pub(crate) location: HolderLocation,
     pub(crate) id: ListenId,
     /// The previous holder is another process of the client, which must be notified.
     pub(crate) other: bool,
@@ -89,32 +89,32 @@ impl Holders {
         client: &Arc<str>,
         listen: &Listen,
         address: &ListenAddress,
-        place: Place,
-    ) -> Answer {
+        location: HolderLocation,
+    ) -> ListenOutcome {
         let mut table = self.table();
-        if let Some(answer) = table.again(client, listen, address, place) {
+        if let Some(answer) = table.find_existing(client, listen, address, location) {
             return answer;
         }
         let own = table.by_client.get(client).map_or(0, Vec::len);
         if table.is_bound(address) {
-            return Answer::Refused(ListenCode::InUse);
+            return ListenOutcome::Refused(ListenCode::InUse);
         }
         if own >= LISTENERS_MAX {
-            return Answer::Refused(ListenCode::TooMany);
+            return ListenOutcome::Refused(ListenCode::TooMany);
         }
         if table.binding >= BINDING_MAX {
-            return Answer::Refused(ListenCode::Failed);
+            return ListenOutcome::Refused(ListenCode::Failed);
         }
         table.binding += 1;
         table.next += 1;
         let number = table.next;
-        let held = Held {
+        let held = HeldListener {
             number,
             holder: listen.holder,
             id: listen.id,
             asked: address.clone(),
             bound: None,
-            place,
+            location,
             until: None,
         };
         table
@@ -122,13 +122,13 @@ impl Holders {
             .entry(client.clone())
             .or_default()
             .push(held);
-        Answer::Bind(number)
+        ListenOutcome::Bind(number)
     }
 
     /// Stores a new listener. Returns `None` if it is no longer wanted.
     pub(crate) fn bound(
         &self,
-        number: Number,
+        number: ListenerNumber,
         listener: Listener,
         bound: &ListenAddress,
     ) -> Option<Arc<Listener>> {
@@ -141,35 +141,44 @@ impl Holders {
     }
 
     /// Handles that the listener could not be made.
-    pub(crate) fn failed(&self, number: Number) {
+    pub(crate) fn failed(&self, number: ListenerNumber) {
         let mut table = self.table();
         table.binding = table.binding.saturating_sub(1);
         table.remove(number);
     }
 
     /// Forgets a listener that is still being made.
-    pub(crate) fn forget(&self, number: Number) {
+    pub(crate) fn forget(&self, number: ListenerNumber) {
         self.table().remove(number);
     }
 
-    /// Returns whether this place is the one that accepts.
-    pub(crate) fn is_at(&self, number: Number, place: Place) -> bool {
+    /// Returns whether this location is the one that accepts.
+    pub(crate) fn is_at(&self, number: ListenerNumber, location: HolderLocation) -> bool {
         let mut table = self.table();
-        table.find(number).is_some_and(|held| held.place == place)
+        table
+            .find(number)
+            .is_some_and(|held| held.location == location)
     }
 
     /// Handles the end of the connection: the listener is kept for its holder until then. Returns `false` if the
-    /// listener has another place by now.
-    pub(crate) fn lose(&self, number: Number, place: Place, until: Instant) -> bool {
+    /// listener has another location by now.
+    pub(crate) fn lose(
+        &self,
+        number: ListenerNumber,
+        location: HolderLocation,
+        until: Instant,
+    ) -> bool {
         let mut table = self.table();
-        let held = table.find(number).filter(|held| held.place == place);
+        let held = table.find(number).filter(|held| held.location == location);
         held.map(|held| held.until = Some(until)).is_some()
     }
 
-    /// Removes a listener that is no longer needed. Returns `false` if the listener has another place by now.
-    pub(crate) fn release(&self, number: Number, place: Place) -> bool {
+    /// Removes a listener that is no longer needed. Returns `false` if the listener has another location by now.
+    pub(crate) fn release(&self, number: ListenerNumber, location: HolderLocation) -> bool {
         let mut table = self.table();
-        let here = table.find(number).is_some_and(|held| held.place == place);
+        let here = table
+            .find(number)
+            .is_some_and(|held| held.location == location);
         if here {
             table.remove(number);
         }
@@ -178,29 +187,29 @@ impl Holders {
 
     /// Locks the table. It stays consistent even if a thread panicked while it held the lock, because each change is
     /// one step.
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ListenerTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl ListenerTable {
     /// Looks for a listener that the client has already, from the same process or another one.
-    fn again(
+    fn find_existing(
         &mut self,
         client: &Arc<str>,
         listen: &Listen,
         address: &ListenAddress,
-        place: Place,
-    ) -> Option<Answer> {
+        location: HolderLocation,
+    ) -> Option<ListenOutcome> {
         let own = self.by_client.get_mut(client)?;
-        let same = |held: &Held| (held.holder, held.id) == (listen.holder, listen.id);
+        let same = |held: &HeldListener| (held.holder, held.id) == (listen.holder, listen.id);
         let index = match own.iter().position(same) {
             Some(index) if own[index].asked == *address && own[index].bound.is_some() => index,
             // PROTOCOL REVERSE-4: the client must give up this listener before it may ask for another address.
             Some(index) if own[index].bound.is_some() => {
-                return Some(Answer::Refused(ListenCode::InUse));
+                return Some(ListenOutcome::Refused(ListenCode::InUse));
             }
-            // Its first request has not been answered at its previous place.
+            // Its first request has not been answered at its previous location.
             Some(index) => {
                 own.remove(index);
                 own.iter().position(|held| held.is_for(address))?
@@ -210,25 +219,25 @@ impl Table {
         let held = &mut own[index];
         let other = held.holder != listen.holder;
         let Some((listener, bound)) = &held.bound else {
-            return Some(Answer::Refused(ListenCode::InUse));
+            return Some(ListenOutcome::Refused(ListenCode::InUse));
         };
         if other && listen.wait {
-            return Some(Answer::Refused(ListenCode::Taken));
+            return Some(ListenOutcome::Refused(ListenCode::Taken));
         }
-        let have = Have {
+        let existing = ExistingListener {
             number: held.number,
             listener: listener.clone(),
             asked: held.asked.clone(),
             bound: bound.clone(),
-            before: (held.place != place || other).then_some(Before {
-                place: held.place,
+            before: (held.location != location || other).then_some(PreviousHolder {
+                location: held.location,
                 id: held.id,
                 other: other && held.until.is_none(),
             }),
         };
         (held.holder, held.id) = (listen.holder, listen.id);
-        (held.place, held.until) = (place, None);
-        Some(Answer::Have(Box::new(have)))
+        (held.location, held.until) = (location, None);
+        Some(ListenOutcome::Exists(Box::new(existing)))
     }
 
     fn is_bound(&self, address: &ListenAddress) -> bool {
@@ -236,12 +245,12 @@ impl Table {
         all.any(|held| held.is_for(address))
     }
 
-    fn find(&mut self, number: Number) -> Option<&mut Held> {
+    fn find(&mut self, number: ListenerNumber) -> Option<&mut HeldListener> {
         let mut all = self.by_client.values_mut().flatten();
         all.find(|held| held.number == number)
     }
 
-    fn remove(&mut self, number: Number) {
+    fn remove(&mut self, number: ListenerNumber) {
         self.by_client.retain(|_, own| {
             own.retain(|held| held.number != number);
             !own.is_empty()
@@ -249,7 +258,7 @@ impl Table {
     }
 }
 
-impl Held {
+impl HeldListener {
     /// Returns whether the listener is, or will be, at this address. A port that the system chooses never matches,
     /// because each request gets another port.
     fn is_for(&self, address: &ListenAddress) -> bool {
@@ -269,8 +278,8 @@ mod tests {
     const HOME: [u8; HOLDER_LEN] = [1; HOLDER_LEN];
     const OTHER: [u8; HOLDER_LEN] = [2; HOLDER_LEN];
 
-    fn place(worker: usize, connection: u64) -> Place {
-        Place {
+    fn location(worker: usize, connection: u64) -> HolderLocation {
+        HolderLocation {
             worker,
             connection: ConnectionId(connection),
         }
@@ -289,25 +298,26 @@ mod tests {
         }
     }
 
-    struct World {
+    struct Fixture {
         holders: Holders,
         client: Arc<str>,
     }
 
-    impl World {
+    impl Fixture {
         /// Makes a listener of the process `HOME` at (0, 1).
-        fn new() -> (Self, Number, ListenAddress) {
-            let world = Self {
+        fn new() -> (Self, ListenerNumber, ListenAddress) {
+            let fixture = Self {
                 holders: Holders::default(),
                 client: "home".into(),
             };
-            let Answer::Bind(number) = world.ask(HOME, 1, false, &any(), place(0, 1)) else {
+            let ListenOutcome::Bind(number) = fixture.ask(HOME, 1, false, &any(), location(0, 1))
+            else {
                 panic!("the listener is new");
             };
             let (listener, bound) = for_client(&any()).expect("a free port");
-            let made = world.holders.bound(number, listener, &bound);
+            let made = fixture.holders.bound(number, listener, &bound);
             assert!(made.is_some());
-            (world, number, bound)
+            (fixture, number, bound)
         }
 
         fn ask(
@@ -316,23 +326,23 @@ mod tests {
             id: ListenId,
             wait: bool,
             address: &ListenAddress,
-            place: Place,
-        ) -> Answer {
+            location: HolderLocation,
+        ) -> ListenOutcome {
             let listen = listen(holder, id, wait);
-            self.holders.ask(&self.client, &listen, address, place)
+            self.holders.ask(&self.client, &listen, address, location)
         }
     }
 
-    fn have(answer: Answer) -> Have {
+    fn existing(answer: ListenOutcome) -> ExistingListener {
         match answer {
-            Answer::Have(have) => *have,
+            ListenOutcome::Exists(existing) => *existing,
             other => panic!("{other:?}"),
         }
     }
 
-    fn refused(answer: Answer) -> ListenCode {
+    fn refused(answer: ListenOutcome) -> ListenCode {
         match answer {
-            Answer::Refused(code) => code,
+            ListenOutcome::Refused(code) => code,
             other => panic!("{other:?}"),
         }
     }
@@ -340,139 +350,140 @@ mod tests {
     // PROTOCOL REVERSE-6.
     #[test]
     fn a_listener_follows_its_holder_to_another_connection_and_keeps_its_port() {
-        let (world, number, bound) = World::new();
-        let again = have(world.ask(HOME, 1, true, &any(), place(1, 2)));
+        let (fixture, number, bound) = Fixture::new();
+        let again = existing(fixture.ask(HOME, 1, true, &any(), location(1, 2)));
         assert_eq!((again.number, &again.bound), (number, &bound));
-        let before = Before {
-            place: place(0, 1),
+        let before = PreviousHolder {
+            location: location(0, 1),
             id: 1,
             other: false,
         };
         assert_eq!(again.before, Some(before));
-        assert!(world.holders.is_at(number, place(1, 2)));
+        assert!(fixture.holders.is_at(number, location(1, 2)));
         // A report from the previous connection has no effect.
-        assert!(!world.holders.lose(number, place(0, 1), Instant::now()));
-        assert!(!world.holders.release(number, place(0, 1)));
-        let same = have(world.ask(HOME, 1, true, &any(), place(1, 2)));
+        assert!(!fixture.holders.lose(number, location(0, 1), Instant::now()));
+        assert!(!fixture.holders.release(number, location(0, 1)));
+        let same = existing(fixture.ask(HOME, 1, true, &any(), location(1, 2)));
         assert_eq!(same.before, None);
-        assert!(world.holders.release(number, place(1, 2)));
+        assert!(fixture.holders.release(number, location(1, 2)));
         assert!(matches!(
-            world.ask(HOME, 1, true, &any(), place(1, 2)),
-            Answer::Bind(_)
+            fixture.ask(HOME, 1, true, &any(), location(1, 2)),
+            ListenOutcome::Bind(_)
         ));
     }
 
     // PROTOCOL REVERSE-7.
     #[test]
-    fn another_process_takes_it_over_once_and_who_waits_gets_it_when_the_holder_has_gone() {
-        let (world, number, bound) = World::new();
-        let code = refused(world.ask(OTHER, 7, true, &bound, place(0, 2)));
+    fn another_process_takes_a_listener_over_once_and_the_waiting_one_gets_it_back_after_that() {
+        let (fixture, number, bound) = Fixture::new();
+        let code = refused(fixture.ask(OTHER, 7, true, &bound, location(0, 2)));
         assert_eq!(code, ListenCode::Taken);
-        let taken = have(world.ask(OTHER, 7, false, &bound, place(0, 2)));
-        let before = Before {
-            place: place(0, 1),
+        let taken = existing(fixture.ask(OTHER, 7, false, &bound, location(0, 2)));
+        let before = PreviousHolder {
+            location: location(0, 1),
             id: 1,
             other: true,
         };
         assert_eq!((taken.number, taken.before), (number, Some(before)));
         // The previous holder may ask again in the other mode, any number of times.
         for _ in 0..3 {
-            let code = refused(world.ask(HOME, 1, true, &bound, place(0, 1)));
+            let code = refused(fixture.ask(HOME, 1, true, &bound, location(0, 1)));
             assert_eq!(code, ListenCode::Taken);
         }
         // While the listener is kept for its holder, no other process gets it by waiting.
         let until = Instant::now() + Duration::from_secs(1);
-        assert!(world.holders.lose(number, place(0, 2), until));
+        assert!(fixture.holders.lose(number, location(0, 2), until));
         assert_eq!(
-            refused(world.ask(HOME, 1, true, &bound, place(0, 1))),
+            refused(fixture.ask(HOME, 1, true, &bound, location(0, 1))),
             ListenCode::Taken
         );
-        assert!(world.holders.release(number, place(0, 2)));
+        assert!(fixture.holders.release(number, location(0, 2)));
         assert!(matches!(
-            world.ask(HOME, 1, true, &bound, place(0, 1)),
-            Answer::Bind(_)
+            fixture.ask(HOME, 1, true, &bound, location(0, 1)),
+            ListenOutcome::Bind(_)
         ));
     }
 
     // PROTOCOL REVERSE-4.
     #[test]
     fn another_client_never_gets_an_address_that_is_taken_or_being_made() {
-        let (world, _, bound) = World::new();
+        let (fixture, _, bound) = Fixture::new();
         let other: Arc<str> = "other".into();
         let asked = listen(OTHER, 1, false);
-        let answer = world.holders.ask(&other, &asked, &bound, place(1, 9));
+        let answer = fixture.holders.ask(&other, &asked, &bound, location(1, 9));
         assert_eq!(refused(answer), ListenCode::InUse);
         let fixed = ListenAddress::parse("tcp:127.0.0.1:9").expect("an address");
-        let made = world.ask(HOME, 2, false, &fixed, place(0, 1));
-        assert!(matches!(made, Answer::Bind(_)));
-        let answer = world.holders.ask(&other, &asked, &fixed, place(1, 9));
+        let made = fixture.ask(HOME, 2, false, &fixed, location(0, 1));
+        assert!(matches!(made, ListenOutcome::Bind(_)));
+        let answer = fixture.holders.ask(&other, &asked, &fixed, location(1, 9));
         assert_eq!(refused(answer), ListenCode::InUse);
         // Ports that the system chooses never conflict.
         assert!(matches!(
-            world.holders.ask(&other, &asked, &any(), place(1, 9)),
-            Answer::Bind(_)
+            fixture.holders.ask(&other, &asked, &any(), location(1, 9)),
+            ListenOutcome::Bind(_)
         ));
     }
 
     // PROTOCOL REVERSE-4, section 8: at the limit, and one above.
     #[test]
-    fn a_client_has_so_many_listeners_and_another_one_its_own() {
-        let (world, ..) = World::new();
+    fn each_client_has_its_own_limit_of_listeners() {
+        let (fixture, ..) = Fixture::new();
         for id in 2..=LISTENERS_MAX as u64 {
             assert!(matches!(
-                world.ask(HOME, id, false, &any(), place(0, 1)),
-                Answer::Bind(_)
+                fixture.ask(HOME, id, false, &any(), location(0, 1)),
+                ListenOutcome::Bind(_)
             ));
         }
         assert_eq!(
-            refused(world.ask(HOME, 99, false, &any(), place(0, 1))),
+            refused(fixture.ask(HOME, 99, false, &any(), location(0, 1))),
             ListenCode::TooMany
         );
         let other: Arc<str> = "other".into();
-        let answer = world
+        let answer = fixture
             .holders
-            .ask(&other, &listen(OTHER, 1, false), &any(), place(0, 2));
-        let Answer::Bind(number) = answer else {
+            .ask(&other, &listen(OTHER, 1, false), &any(), location(0, 2));
+        let ListenOutcome::Bind(number) = answer else {
             panic!("{answer:?}");
         };
-        world.holders.failed(number);
-        assert!(world.holders.table().find(number).is_none());
+        fixture.holders.failed(number);
+        assert!(fixture.holders.table().find(number).is_none());
     }
 
     // PROTOCOL REVERSE-4.
     #[test]
     fn an_id_that_has_a_listener_gets_no_other_address() {
-        let (world, number, bound) = World::new();
+        let (fixture, number, bound) = Fixture::new();
         let other = ListenAddress::parse("tcp:127.0.0.1:9").expect("an address");
-        let code = refused(world.ask(HOME, 1, false, &other, place(0, 1)));
+        let code = refused(fixture.ask(HOME, 1, false, &other, location(0, 1)));
         assert_eq!(code, ListenCode::InUse);
-        let still = have(world.ask(HOME, 1, false, &any(), place(0, 1)));
+        let still = existing(fixture.ask(HOME, 1, false, &any(), location(0, 1)));
         assert_eq!((still.number, still.bound), (number, bound));
-        assert!(world.holders.release(number, place(0, 1)));
-        let made = world.ask(HOME, 1, false, &other, place(0, 1));
-        assert!(matches!(made, Answer::Bind(_)));
+        assert!(fixture.holders.release(number, location(0, 1)));
+        let made = fixture.ask(HOME, 1, false, &other, location(0, 1));
+        assert!(matches!(made, ListenOutcome::Bind(_)));
     }
 
     #[test]
-    fn a_listener_that_is_made_too_late_is_nobodys() {
-        let world = World::new().0;
-        let Answer::Bind(first) = world.ask(HOME, 2, false, &any(), place(0, 1)) else {
+    fn a_listener_that_is_made_too_late_is_dropped() {
+        let fixture = Fixture::new().0;
+        let ListenOutcome::Bind(first) = fixture.ask(HOME, 2, false, &any(), location(0, 1)) else {
             panic!("the listener is new");
         };
         // The client asks again, on another connection, before the first listener is made.
-        let Answer::Bind(second) = world.ask(HOME, 2, false, &any(), place(1, 2)) else {
+        let ListenOutcome::Bind(second) = fixture.ask(HOME, 2, false, &any(), location(1, 2))
+        else {
             panic!("the listener is new");
         };
         let (listener, bound) = for_client(&any()).expect("a free port");
-        assert!(world.holders.bound(first, listener, &bound).is_none());
+        assert!(fixture.holders.bound(first, listener, &bound).is_none());
         let (listener, bound) = for_client(&any()).expect("a free port");
-        assert!(world.holders.bound(second, listener, &bound).is_some());
-        let Answer::Bind(third) = world.ask(HOME, 3, false, &any(), place(0, 1)) else {
+        assert!(fixture.holders.bound(second, listener, &bound).is_some());
+        let ListenOutcome::Bind(third) = fixture.ask(HOME, 3, false, &any(), location(0, 1)) else {
             panic!("the listener is new");
         };
-        world.holders.forget(third);
+        fixture.holders.forget(third);
         let (listener, bound) = for_client(&any()).expect("a free port");
-        assert!(world.holders.bound(third, listener, &bound).is_none());
-        assert_eq!(world.holders.table().binding, 0);
+        assert!(fixture.holders.bound(third, listener, &bound).is_none());
+        assert_eq!(fixture.holders.table().binding, 0);
     }
 }

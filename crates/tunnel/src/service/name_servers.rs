@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
 
-use quictun_control::log::Foreign;
+use quictun_control::log::Untrusted;
 use tracing::warn;
 
 const LIST: &str = "/etc/resolv.conf";
@@ -44,7 +44,7 @@ impl NameServers {
     pub(super) fn log_unusable(&self, before: &Self) {
         let new = self.unusable.iter();
         for server in new.filter(|it| !before.unusable.contains(it)) {
-            let (name_server, reason) = (Foreign(&server.written), Foreign(&server.reason));
+            let (name_server, reason) = (Untrusted(&server.written), Untrusted(&server.reason));
             warn!(target: "quictun", %name_server, %reason, list = LIST, "a name server is not asked for the records of services");
         }
     }

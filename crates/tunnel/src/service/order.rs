@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 
-use quictun_wire::srv::Record;
+use quictun_wire::srv::SrvRecord;
 
 /// Sorts records by priority, and draws the order within a priority. Each record comes first with a probability in
 /// proportion to its weight. Records without a weight nearly always come last.
 ///
 /// `draw` returns a uniformly distributed number from 0 to its argument, inclusive.
-pub(super) fn order(mut records: Vec<Record>, draw: &mut dyn FnMut(u32) -> u32) -> Vec<Record> {
+pub(super) fn order(
+    mut records: Vec<SrvRecord>,
+    draw: &mut dyn FnMut(u32) -> u32,
+) -> Vec<SrvRecord> {
     // Records without a weight come first in the list: only the number 0 draws them while another record has a weight.
     records.sort_by_key(|record| (record.priority, record.weight != 0));
     let mut left = VecDeque::from(records);
@@ -34,8 +37,8 @@ mod tests {
 
     use super::*;
 
-    fn record(priority: u16, weight: u16) -> Record {
-        Record {
+    fn record(priority: u16, weight: u16) -> SrvRecord {
+        SrvRecord {
             priority,
             weight,
             port: 7500,
@@ -55,7 +58,7 @@ mod tests {
 
     /// Counts how often a record of each of these weights comes first in `times` draws.
     fn firsts(weights: &[u16], times: usize) -> Vec<usize> {
-        let records: Vec<Record> = weights.iter().map(|&weight| record(10, weight)).collect();
+        let records: Vec<SrvRecord> = weights.iter().map(|&weight| record(10, weight)).collect();
         let mut draw = draws(82);
         let mut counts = vec![0; weights.len()];
         for _ in 0..times {
@@ -76,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_without_weight_stands_first_hardly_ever_and_alone_always() {
+    fn a_record_without_weight_is_rarely_first_among_others_and_always_first_alone() {
         let counts = firsts(&[0, 100], 10_000);
         assert!((20..250).contains(&counts[0]), "one in 101: {counts:?}");
         assert_eq!(firsts(&[0], 10), [10]);
@@ -111,10 +114,10 @@ mod tests {
             given in proptest::collection::vec((0u16..4, any::<u16>()), 0..40),
             seed: u64,
         ) {
-            let records: Vec<Record> = given.iter().map(|&(p, w)| record(p, w)).collect();
+            let records: Vec<SrvRecord> = given.iter().map(|&(p, w)| record(p, w)).collect();
             let ordered = order(records.clone(), &mut draws(seed));
             prop_assert!(ordered.is_sorted_by_key(|record| record.priority));
-            let sorted = |mut records: Vec<Record>| {
+            let sorted = |mut records: Vec<SrvRecord>| {
                 records.sort_by_key(|record| (record.priority, record.weight));
                 records
             };

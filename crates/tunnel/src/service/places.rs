@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use quictun_engine::report::ServerId;
 use quictun_engine::{Rank, ServerPlace};
-use quictun_wire::srv::Record;
+use quictun_wire::srv::SrvRecord;
 
 use super::order::order;
 use crate::settings::{Address, HostPort, SERVERS_MAX};
 
 /// Returns the addresses to dial: each server once, and each service once for each of its places.
-pub(crate) fn each(addresses: &[Address]) -> Vec<Address> {
+pub(crate) fn expand_services(addresses: &[Address]) -> Vec<Address> {
     let services = addresses.iter().filter(|address| address.at().is_none());
     let services = services.count();
     let left = SERVERS_MAX.saturating_sub(addresses.len() - services);
@@ -27,37 +27,37 @@ pub(crate) fn each(addresses: &[Address]) -> Vec<Address> {
 
 /// The places of one service.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ServicePlaces {
     first: ServerId,
-    each: Vec<Place>,
+    each: Vec<ServicePlace>,
     /// All records, in the drawn order. As many of them are used as there are places.
-    ordered: Vec<Record>,
+    ordered: Vec<SrvRecord>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct ServicePlace {
     /// The server in this place, or the last one that was in it.
     target: Option<HostPort>,
     tenant: u32,
     /// The record of the server and its index in the order, or `None` if no record names the server.
-    record: Option<(Record, usize)>,
+    record: Option<(SrvRecord, usize)>,
     left_at: Option<Instant>,
 }
 
 /// The contents of a place, for the engines and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct PlaceContents {
     pub(super) server: ServerId,
     pub(super) place: ServerPlace,
     /// The record of the server, or `None` if no record names it.
-    pub(super) record: Option<Record>,
+    pub(super) record: Option<SrvRecord>,
 }
 
-impl Places {
+impl ServicePlaces {
     pub(super) fn new(first: ServerId, count: usize) -> Self {
         Self {
             first,
-            each: vec![Place::default(); count],
+            each: vec![ServicePlace::default(); count],
             ordered: Vec::new(),
         }
     }
@@ -77,10 +77,10 @@ impl Places {
     pub(super) fn update(
         &mut self,
         now: Instant,
-        records: Vec<Record>,
+        records: Vec<SrvRecord>,
         draw: &mut dyn FnMut(u32) -> u32,
     ) -> bool {
-        let ordered = self.order_again(without_doubles(records), draw);
+        let ordered = self.reorder(without_duplicates(records), draw);
         if ordered.is_empty() || ordered == self.ordered {
             return false;
         }
@@ -98,13 +98,13 @@ impl Places {
             place.record = named.map(|order| (self.ordered[order].clone(), order));
         }
         for order in 0..self.ordered.len().min(count) {
-            self.seat(order);
+            self.assign(order);
         }
         true
     }
 
     /// Returns the contents of each place.
-    pub(super) fn held(&self) -> impl Iterator<Item = Held> {
+    pub(super) fn contents(&self) -> impl Iterator<Item = PlaceContents> {
         let is_known = self.is_known();
         self.each.iter().enumerate().map(move |(index, place)| {
             let rank = place.record.as_ref().map(|(record, order)| Rank {
@@ -112,7 +112,7 @@ impl Places {
                 priority: record.priority,
                 order: *order,
             });
-            Held {
+            PlaceContents {
                 server: ServerId(self.first.0 + index),
                 place: ServerPlace {
                     wanted: rank.is_some() || (index == 0 && !is_known),
@@ -125,9 +125,9 @@ impl Places {
     }
 
     /// Puts a record into a place, unless it has one.
-    fn seat(&mut self, order: usize) {
+    fn assign(&mut self, order: usize) {
         let record = &self.ordered[order];
-        let has_one = |place: &Place| {
+        let has_one = |place: &ServicePlace| {
             let held = place.record.as_ref();
             held.is_some_and(|(_, held)| *held == order)
         };
@@ -152,16 +152,16 @@ impl Places {
     }
 
     /// Orders the records. The order within a priority stays if its records are the same as before.
-    fn order_again(
+    fn reorder(
         &self,
-        mut records: Vec<Record>,
+        mut records: Vec<SrvRecord>,
         draw: &mut dyn FnMut(u32) -> u32,
-    ) -> Vec<Record> {
-        let of = |all: &[Record], priority: u16| -> Vec<Record> {
+    ) -> Vec<SrvRecord> {
+        let of = |all: &[SrvRecord], priority: u16| -> Vec<SrvRecord> {
             let all = all.iter().filter(|record| record.priority == priority);
             all.cloned().collect()
         };
-        let by_name = |mut all: Vec<Record>| {
+        let by_name = |mut all: Vec<SrvRecord>| {
             all.sort_by(|one, other| key(one).cmp(&key(other)));
             all
         };
@@ -177,25 +177,25 @@ impl Places {
     }
 }
 
-fn key(record: &Record) -> (&str, u16, u16) {
+fn key(record: &SrvRecord) -> (&str, u16, u16) {
     (&record.target, record.port, record.weight)
 }
 
-fn is_of(record: &Record, target: &HostPort) -> bool {
+fn is_of(record: &SrvRecord, target: &HostPort) -> bool {
     record.target == target.host && record.port == target.port
 }
 
-/// Removes duplicates: of records that name the same server, the lowest priority number stays, with the highest weight that
-/// this number has. So the answer's order, which name servers rotate, does not decide.
-fn without_doubles(mut records: Vec<Record>) -> Vec<Record> {
+/// Removes duplicates: of records that name the same server, the lowest priority number stays, with the highest weight
+/// that this number has. So the answer's order, which name servers rotate, does not decide.
+fn without_duplicates(mut records: Vec<SrvRecord>) -> Vec<SrvRecord> {
     records.sort_by_key(|record| record.priority);
-    let mut kept: Vec<Record> = Vec::new();
+    let mut kept: Vec<SrvRecord> = Vec::new();
     for record in records {
-        let is_double =
-            |other: &&mut Record| (&other.target, other.port) == (&record.target, record.port);
-        match kept.iter_mut().find(is_double) {
-            Some(double) if double.priority == record.priority => {
-                double.weight = double.weight.max(record.weight);
+        let is_duplicate =
+            |other: &&mut SrvRecord| (&other.target, other.port) == (&record.target, record.port);
+        match kept.iter_mut().find(is_duplicate) {
+            Some(duplicate) if duplicate.priority == record.priority => {
+                duplicate.weight = duplicate.weight.max(record.weight);
             }
             Some(_) => {}
             None => kept.push(record),

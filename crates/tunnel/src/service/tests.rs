@@ -20,8 +20,8 @@ fn service() -> Service {
     Service::new(name, ServerId(0), 4, servers)
 }
 
-fn found(targets: &[&str], ttl_s: u32) -> Found {
-    let record = |target: &&str| Record {
+fn found(targets: &[&str], ttl_s: u32) -> FoundRecords {
+    let record = |target: &&str| SrvRecord {
         priority: 10,
         weight: 1,
         port: 7500,
@@ -30,18 +30,18 @@ fn found(targets: &[&str], ttl_s: u32) -> Found {
     (targets.iter().map(record).collect(), ttl_s)
 }
 
-fn take(service: &Service, outcome: Result<Found, String>) -> Duration {
-    let workers = Mutex::new(Workers::new(Vec::new()));
-    service.take(Instant::now(), outcome, &mut |_| 1, &workers)
+fn apply(service: &Service, outcome: Result<FoundRecords, String>) -> Duration {
+    let notifier = Mutex::new(ChangeNotifier::new(Vec::new()));
+    service.apply(Instant::now(), outcome, &mut |_| 1, &notifier)
 }
 
 fn target(service: &Service) -> Option<Result<String, String>> {
-    let known = service.known(ServerId(0), Instant::now())?;
+    let known = service.known_target(ServerId(0), Instant::now())?;
     Some(known.map(|target| target.to_string()))
 }
 
 #[test]
-fn records_hold_for_as_long_as_they_say_within_bounds() {
+fn records_are_valid_for_their_time_to_live_within_bounds() {
     let service = service();
     for (ttl_s, pause_s) in [
         (0, 30),
@@ -51,28 +51,28 @@ fn records_hold_for_as_long_as_they_say_within_bounds() {
         (3601, 3600),
         (u32::MAX, 3600),
     ] {
-        let pause = take(&service, Ok(found(&["one.example"], ttl_s)));
+        let pause = apply(&service, Ok(found(&["one.example"], ttl_s)));
         assert_eq!(pause, Duration::from_secs(pause_s), "{ttl_s} s");
     }
 }
 
 #[test]
-fn why_a_look_up_has_failed_is_told_at_once_for_a_while_and_then_it_is_repeated() {
+fn a_failed_look_up_is_reported_at_once_for_a_while_and_then_repeated() {
     let service = service();
     assert_eq!(target(&service), None, "nothing is known yet");
-    assert_eq!(take(&service, Err("no such name".to_owned())), TTL_MIN);
+    assert_eq!(apply(&service, Err("no such name".to_owned())), TTL_MIN);
     assert_eq!(target(&service), Some(Err("no such name".to_owned())));
     let later = Instant::now() + PAUSE;
-    assert_eq!(service.known(ServerId(0), later), None);
+    assert_eq!(service.known_target(ServerId(0), later), None);
 }
 
 #[test]
-fn what_was_found_stays_in_use_when_look_ups_fail() {
+fn found_records_stay_in_use_when_look_ups_fail() {
     let service = service();
-    take(&service, Ok(found(&["one.example", "two.example"], 60)));
+    apply(&service, Ok(found(&["one.example", "two.example"], 60)));
     let expected = "one.example:7500, two.example:7500";
     assert_eq!(service.servers.shown(), expected);
-    take(&service, Err("no such name".to_owned()));
+    apply(&service, Err("no such name".to_owned()));
     let one = Some(Ok("one.example:7500".to_owned()));
     assert_eq!(
         (service.servers.shown().as_str(), target(&service)),
@@ -80,7 +80,7 @@ fn what_was_found_stays_in_use_when_look_ups_fail() {
     );
     let place = service.servers.place(ServerId(1)).expect("a place");
     assert!(place.wanted && place.rank.is_some());
-    take(&service, Ok(found(&["two.example"], 60)));
+    apply(&service, Ok(found(&["two.example"], 60)));
     assert_eq!(service.servers.shown(), "two.example:7500");
     // Its flows continue, so people still need its name.
     assert_eq!(service.servers.name(ServerId(0)), "one.example:7500");
@@ -91,18 +91,18 @@ fn what_was_found_stays_in_use_when_look_ups_fail() {
 #[test]
 fn records_are_looked_up_again_once_all_their_servers_fail() {
     let service = service();
-    take(&service, Ok(found(&["one.example", "two.example"], 3600)));
-    let wishes = service.wishes.subscribe();
+    apply(&service, Ok(found(&["one.example", "two.example"], 3600)));
+    let lookup_requests = service.lookup_requests.subscribe();
     for (server, wished) in [(0, false), (1, true)] {
-        let standing = service.servers.get(ServerId(server)).expect("a server");
-        standing.trouble.failed(Instant::now(), "no answer");
+        let status = service.servers.get(ServerId(server)).expect("a server");
+        status.outages.failed(Instant::now(), "no answer");
         assert!(target(&service).is_some_and(|target| target.is_ok()));
-        assert_eq!(wishes.has_changed().expect("a sender"), wished);
+        assert_eq!(lookup_requests.has_changed().expect("a sender"), wished);
     }
 }
 
 #[test]
-fn who_asks_before_the_first_look_up_has_ended_waits_for_it() {
+fn a_request_before_the_end_of_the_first_look_up_waits_for_it() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -114,7 +114,7 @@ fn who_asks_before_the_first_look_up_has_ended_waits_for_it() {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { waiting.target(ServerId(0)).await });
         tokio::task::yield_now().await;
-        take(&known, Ok(found(&["one.example"], 60)));
+        apply(&known, Ok(found(&["one.example"], 60)));
         known.ended.send_modify(|count| *count += 1);
         let answer = tasks.join_next().await.expect("a task").expect("its end");
         assert_eq!(

@@ -52,18 +52,18 @@ pub(super) fn token(path: &Path, app: AppAddr) -> Result<String, FileError> {
 }
 
 fn find(text: &str, app: AppAddr) -> Result<&str, FileError> {
-    let mut best: Option<(Fit, Line<'_>)> = None;
-    let mut nonsense = None;
+    let mut best: Option<(MatchRank, TokenLine<'_>)> = None;
+    let mut invalid = None;
     for line in lines(text) {
-        match fit(line.address, app) {
-            Some(fit) if best.as_ref().is_none_or(|(best, _)| fit > *best) => {
-                best = Some((fit, line));
+        match match_rank(line.address, app) {
+            Some(rank) if best.as_ref().is_none_or(|(best, _)| rank > *best) => {
+                best = Some((rank, line));
             }
-            None if nonsense.is_none() && !is_address(line.address) => nonsense = Some(line),
+            None if invalid.is_none() && !is_address(line.address) => invalid = Some(line),
             _ => {}
         }
     }
-    match (best, nonsense) {
+    match (best, invalid) {
         (Some((_, line)), _) => line.token.ok_or(FileError::NoToken(line.number)),
         (None, Some(line)) => Err(FileError::NoAddress {
             app,
@@ -82,23 +82,23 @@ fn find(text: &str, app: AppAddr) -> Result<&str, FileError> {
 
 /// How well a line's address matches an application, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+enum MatchRank {
     Everyone,
     Exact,
 }
 
-struct Line<'a> {
+struct TokenLine<'a> {
     number: usize,
     address: &'a str,
     token: Option<&'a str>,
 }
 
-fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+fn lines(text: &str) -> impl Iterator<Item = TokenLine<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     text.lines().enumerate().filter_map(|(index, line)| {
         let mut words = line.split_ascii_whitespace();
         let address = words.next().filter(|word| !word.starts_with('#'))?;
-        Some(Line {
+        Some(TokenLine {
             number: index + 1,
             address,
             token: words.next(),
@@ -106,12 +106,12 @@ fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-fn fit(address: &str, app: AppAddr) -> Option<Fit> {
+fn match_rank(address: &str, app: AppAddr) -> Option<MatchRank> {
     match (address, app) {
-        ("*", _) => Some(Fit::Everyone),
-        ("unix", AppAddr::Unix) => Some(Fit::Exact),
+        ("*", _) => Some(MatchRank::Everyone),
+        ("unix", AppAddr::Unix) => Some(MatchRank::Exact),
         (text, AppAddr::Ip(app)) if parse_address(text) == Some(app.ip().to_canonical()) => {
-            Some(Fit::Exact)
+            Some(MatchRank::Exact)
         }
         _ => None,
     }

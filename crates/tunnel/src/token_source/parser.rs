@@ -38,7 +38,9 @@ pub(crate) fn parse_token(parser: TokenParser, token: &str) -> Result<Target, Pa
                 .chars()
                 .filter(|c| !matches!(c, '\r' | '\n'))
                 .collect();
-            let decoded = LIKE_GO.decode(token).map_err(ParseTokenError::NotBase64)?;
+            let decoded = GO_BASE64
+                .decode(token)
+                .map_err(ParseTokenError::NotBase64)?;
             let text = String::from_utf8(decoded).map_err(|_| ParseTokenError::NotText)?;
             Ok(Target::parse(&text)?)
         }
@@ -46,7 +48,7 @@ pub(crate) fn parse_token(parser: TokenParser, token: &str) -> Result<Target, Pa
 }
 
 /// Go's `base64.StdEncoding`, which encoded existing tokens: padded, with the bits after the last byte ignored.
-const LIKE_GO: GeneralPurpose = GeneralPurpose::new(
+const GO_BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)

@@ -120,7 +120,7 @@ fn http_plugin(url: &str, deadline: Duration, look_ups: usize) -> TokenPlugin {
     let roots = Vec::<ureq::tls::Certificate<'static>>::new().into();
     let http = HttpSource::with(url, roots, deadline).expect("a URL");
     TokenPlugin {
-        source: Source::Http(Arc::new(http)),
+        source: PluginSource::Http(Arc::new(http)),
         permits: Arc::new(Semaphore::new(look_ups)),
     }
 }
@@ -291,7 +291,7 @@ fn base64_token_is_what_go_and_base64_write() {
 }
 
 #[test]
-fn what_is_no_base64_of_a_target_says_why() {
+fn a_token_that_is_no_base64_of_a_target_is_refused_with_the_reason() {
     for token in [
         "tcp:127.0.0.1:22",
         "ZGI6MjI",

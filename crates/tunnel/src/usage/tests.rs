@@ -27,16 +27,16 @@ fn allowances() -> Allowances {
     allowances
 }
 
-fn open(directory: &Directory) -> UsageKeeper {
-    UsageKeeper::open(allowances(), directory.clone())
+fn open(directory: &Directory) -> UsageStore {
+    UsageStore::open(allowances(), directory.clone())
 }
 
-fn used(keeper: &UsageKeeper) -> u64 {
+fn used(keeper: &UsageStore) -> u64 {
     keeper.allowances.of("laptop").used()
 }
 
 #[test]
-fn what_was_used_is_there_after_a_restart_and_gone_in_the_next_month() {
+fn usage_survives_a_restart_and_ends_with_the_month() {
     let state = tempfile::tempdir().expect("a directory");
     let directory = Directory::of(state.path());
     let keeper = open(&directory);
@@ -47,7 +47,7 @@ fn what_was_used_is_there_after_a_restart_and_gone_in_the_next_month() {
     assert_eq!(used(&keeper), 400);
     keeper.begin_month(Month::parse("9999-12").expect("a month"));
     assert_eq!(used(&keeper), 0);
-    let earlier = Stored {
+    let earlier = UsageRecord {
         month: Month::parse("2020-01").expect("a month"),
         clients: BTreeMap::from([("laptop".to_owned(), 700)]),
     };
@@ -56,28 +56,28 @@ fn what_was_used_is_there_after_a_restart_and_gone_in_the_next_month() {
 }
 
 #[test]
-fn it_is_stored_every_few_ticks_and_at_once_when_a_quota_is_used_up() {
+fn usage_is_stored_every_few_ticks_and_at_once_when_a_quota_is_used_up() {
     let state = tempfile::tempdir().expect("a directory");
     let mut keeper = open(&Directory::of(state.path()));
     let allowance = keeper.allowances.of("laptop");
     allowance.set_used(10);
-    let due: Vec<bool> = (0..EVERY).map(|_| keeper.due().is_some()).collect();
+    let due: Vec<bool> = (0..WRITE_TICKS).map(|_| keeper.due().is_some()).collect();
     let (last, before) = due.split_last().expect("some");
     assert!(*last && !before.contains(&true), "{due:?}");
     let stored = keeper.now();
-    keeper.note(stored, Ok(()));
+    keeper.finish_write(stored, Ok(()));
     assert_eq!(keeper.due(), None);
     allowance.set_used(1000);
     let stored = keeper.due().expect("the used-up quota is stored");
     assert_eq!(stored.clients["laptop"], 1000);
-    keeper.note(stored, Ok(()));
-    for _ in 0..2 * EVERY {
+    keeper.finish_write(stored, Ok(()));
+    for _ in 0..2 * WRITE_TICKS {
         assert_eq!(keeper.due(), None, "nothing has changed");
     }
 }
 
 #[test]
-fn a_damaged_file_is_kept_aside_and_counting_begins_at_nothing() {
+fn a_damaged_file_is_renamed_and_counting_starts_at_zero() {
     for damaged in [
         "",
         "{",
@@ -107,11 +107,11 @@ fn a_damaged_file_is_kept_aside_and_counting_begins_at_nothing() {
 }
 
 #[test]
-fn a_clock_that_is_wrong_at_first_gives_no_quota_anew() {
+fn a_clock_that_is_wrong_at_first_does_not_renew_a_quota() {
     let state = tempfile::tempdir().expect("a directory");
     let directory = Directory::of(state.path());
     let later = Month::parse("9999-11").expect("a month");
-    let stored = Stored {
+    let stored = UsageRecord {
         month: later,
         clients: BTreeMap::from([("laptop".to_owned(), 700)]),
     };
@@ -121,14 +121,14 @@ fn a_clock_that_is_wrong_at_first_gives_no_quota_anew() {
     keeper.begin_month(now);
     keeper.begin_month(later);
     assert_eq!(used(&keeper), 700);
-    for _ in 0..=BELIEVED {
+    for _ in 0..=EARLIER_MONTH_TICKS {
         keeper.begin_month(now);
     }
     assert_eq!((used(&keeper), keeper.stored.month), (700, now));
 }
 
 #[test]
-fn a_file_that_the_system_does_not_let_read_stays() {
+fn a_file_that_cannot_be_read_stays_unchanged() {
     let state = tempfile::tempdir().expect("a directory");
     let directory = Directory::of(state.path());
     // A directory in place of the file makes reading fail.
@@ -141,13 +141,13 @@ fn a_file_that_the_system_does_not_let_read_stays() {
 }
 
 #[test]
-fn names_are_stored_whatever_they_are() {
-    let stored = Stored {
+fn any_client_name_is_stored() {
+    let stored = UsageRecord {
         month: Month::parse("2026-11").expect("a month"),
         clients: BTreeMap::from([
             ("laptop".to_owned(), u64::MAX),
             ("a \"b\"\n\u{e9}".to_owned(), 0),
         ]),
     };
-    assert_eq!(Stored::decode(&stored.encode()), Some(stored));
+    assert_eq!(UsageRecord::decode(&stored.encode()), Some(stored));
 }

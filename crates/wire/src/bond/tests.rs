@@ -14,18 +14,18 @@ fn grant(ttl_s: u64) -> BondGrant {
 // PROTOCOL BOND-1.
 #[test]
 fn a_client_asks_for_a_new_bond_or_for_its_old_one() {
-    assert_eq!(Ask::New.encode(), [0; 0]);
-    assert_eq!(Ask::decode(&[]), Ok(Ask::New));
-    let again = Ask::Again {
+    assert_eq!(BondRequest::New.encode(), [0; 0]);
+    assert_eq!(BondRequest::decode(&[]), Ok(BondRequest::New));
+    let again = BondRequest::Resume {
         id: [1; BOND_ID_LEN],
         ticket: [2; TICKET_LEN],
     };
     let value = again.encode();
     assert_eq!(value, [[1; 16], [2; 16], [2; 16]].concat());
-    assert_eq!(Ask::decode(&value), Ok(again));
+    assert_eq!(BondRequest::decode(&value), Ok(again));
     for len in [1, BOND_ID_LEN, TICKET_LEN, 47, 49] {
         let refused = Err(FlowCode::BadOpen);
-        assert_eq!(Ask::decode(&vec![1; len]), refused, "{len} bytes");
+        assert_eq!(BondRequest::decode(&vec![1; len]), refused, "{len} bytes");
     }
 }
 
@@ -71,7 +71,7 @@ fn the_secret_is_not_printed() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn an_encoded_value_decodes_to_itself(
         id: [u8; 16],
         secret: [u8; 32],
         route: u8,
@@ -80,8 +80,8 @@ proptest! {
     ) {
         let bond = BondGrant { id, secret, route, ttl_s };
         prop_assert_eq!(BondGrant::decode(&bond.encode()), Ok(bond));
-        let ask = if fresh { Ask::New } else { Ask::Again { id, ticket: secret } };
-        prop_assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
+        let ask = if fresh { BondRequest::New } else { BondRequest::Resume { id, ticket: secret } };
+        prop_assert_eq!(BondRequest::decode(&ask.encode()), Ok(ask));
     }
 
     #[test]

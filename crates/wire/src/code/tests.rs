@@ -121,7 +121,7 @@ fn the_original_learns_whether_its_token_or_the_target_was_at_fault() {
 }
 
 #[test]
-fn the_tables_of_the_protocol_document_are_these() {
+fn the_code_tables_match_the_protocol_document() {
     let document = include_str!("../../../../docs/PROTOCOL.md");
     let rows = |heading: &str| -> Vec<String> {
         let section = document.split(heading).nth(1).expect("the section");

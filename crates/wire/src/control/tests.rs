@@ -1,5 +1,5 @@
 use super::*;
-use crate::bond::{Ask, BOND_ID_LEN, SECRET_LEN, TICKET_LEN};
+use crate::bond::{BOND_ID_LEN, BondRequest, SECRET_LEN, TICKET_LEN};
 use crate::code::ListenCode;
 use crate::join::{MAX_RULES, SIGNATURE_LEN};
 use crate::listening::HOLDER_LEN;
@@ -26,16 +26,16 @@ fn frames_are_written_as_the_protocol_says() {
         (hello_ack(None, None), &[0x08, 0x00]),
         (seen, &[0x10, 0x03, 0x04, 0x40, 0x65]),
         (
-            Frame::Gone(vec![Gone { flow: 8, code: 1 }]),
+            Frame::Gone(vec![FlowEnd { flow: 8, code: 1 }]),
             &[0x11, 0x02, 0x08, 0x01],
         ),
         (Frame::Hold(vec![4, 8]), &[0x13, 0x02, 0x04, 0x08]),
         (Frame::Go(vec![4]), &[0x14, 0x01, 0x04]),
         (
-            Frame::Ended(vec![Gone { flow: 1, code: 14 }]),
+            Frame::Ended(vec![FlowEnd { flow: 1, code: 14 }]),
             &[0x15, 0x02, 0x01, 0x0e],
         ),
-        (asks(Ask::New), &[0x07, 0x02, 0x06, 0x00]),
+        (asks(BondRequest::New), &[0x07, 0x02, 0x06, 0x00]),
     ] {
         assert_eq!(encoded(&frame), bytes);
         assert_eq!(whole(bytes), frame);
@@ -77,7 +77,7 @@ fn hello_ack(grant: Option<Grant>, bond: Option<BondGrant>) -> Frame {
     }
 }
 
-fn asks(ask: Ask) -> Frame {
+fn asks(ask: BondRequest) -> Frame {
     Frame::Hello {
         proof: None,
         join: None,
@@ -86,8 +86,8 @@ fn asks(ask: Ask) -> Frame {
     }
 }
 
-fn again() -> Ask {
-    Ask::Again {
+fn again() -> BondRequest {
+    BondRequest::Resume {
         id: [8; BOND_ID_LEN],
         ticket: [9; TICKET_LEN],
     }
@@ -146,16 +146,19 @@ fn reverse_forwards_are_agreed_on_by_an_empty_option() {
     assert_eq!(encoded(&hello), [0x07, 0x02, 0x0a, 0x00]);
     assert_eq!(encoded(&ack), [0x08, 0x02, 0x0a, 0x00]);
     for kind in [0x07, 0x08] {
-        assert_eq!(Frame::decode(&[kind, 3, 0x0a, 1, 0]), Err(Malformed));
+        assert_eq!(Frame::decode(&[kind, 3, 0x0a, 1, 0]), Err(MalformedFrame));
     }
     assert_eq!(encoded(&listens(4)), [0x17, 0x03, 4, 5, 0]);
     assert_eq!(encoded(&listen(4))[..4], [0x16, 34, 4, 0]);
     assert_eq!(whole(&[0x18, 0x02, 4, 5]), Frame::Unlisten(vec![4, 5]));
-    assert_eq!(Frame::decode(&[0x18, 0x00]), Err(Malformed));
+    assert_eq!(Frame::decode(&[0x18, 0x00]), Err(MalformedFrame));
     let ids = |count: u64| encoded(&Frame::Unlisten((0..count).collect()));
     assert!(Frame::decode(&ids(MAX_FLOWS as u64)).is_ok());
-    assert_eq!(Frame::decode(&ids(MAX_FLOWS as u64 + 1)), Err(Malformed));
-    assert_eq!(Frame::decode(&[0x16, 0x01, 4]), Err(Malformed));
+    assert_eq!(
+        Frame::decode(&ids(MAX_FLOWS as u64 + 1)),
+        Err(MalformedFrame)
+    );
+    assert_eq!(Frame::decode(&[0x16, 0x01, 4]), Err(MalformedFrame));
 }
 
 // PROTOCOL OPTION-2.
@@ -169,7 +172,7 @@ fn known_options_do_not_occur_twice() {
             bond: None,
             reverse: false,
         },
-        asks(Ask::New),
+        asks(BondRequest::New),
         asks(again()),
         hello_ack(Some(Grant::new("a", [])), None),
         hello_ack(None, Some(bond())),
@@ -182,7 +185,7 @@ fn known_options_do_not_occur_twice() {
         let mut twice = Vec::new();
         varint::encode(kind, &mut twice);
         put_bytes(&[option, option].concat(), &mut twice);
-        assert_eq!(Frame::decode(&twice), Err(Malformed), "{frame:?}");
+        assert_eq!(Frame::decode(&twice), Err(MalformedFrame), "{frame:?}");
     }
 }
 
@@ -213,17 +216,20 @@ fn limits_are_kept() {
     );
     let mut more = most;
     more.push(0);
-    assert_eq!(Frame::decode(&encoded(&Frame::Hold(more))), Err(Malformed));
-    assert_eq!(Frame::decode(&[0x10, 0x00]), Err(Malformed));
+    assert_eq!(
+        Frame::decode(&encoded(&Frame::Hold(more))),
+        Err(MalformedFrame)
+    );
+    assert_eq!(Frame::decode(&[0x10, 0x00]), Err(MalformedFrame));
     let ended = |count| {
-        let gone = |flow| Gone { flow, code: 14 };
+        let gone = |flow| FlowEnd { flow, code: 14 };
         Frame::Ended((0..count).map(gone).collect())
     };
     let most = ended(MAX_FLOWS as u64);
     assert_eq!(whole(&encoded(&most)), most);
     let more = encoded(&ended(MAX_FLOWS as u64 + 1));
-    assert_eq!(Frame::decode(&more), Err(Malformed));
-    assert_eq!(Frame::decode(&[0x15, 0x00]), Err(Malformed));
+    assert_eq!(Frame::decode(&more), Err(MalformedFrame));
+    assert_eq!(Frame::decode(&[0x15, 0x00]), Err(MalformedFrame));
     let mut longest = vec![0x19];
     put_bytes(&[0; MAX_BODY], &mut longest);
     assert_eq!(whole(&longest), Frame::Unknown { kind: 0x19 });
@@ -231,7 +237,7 @@ fn limits_are_kept() {
     // The length is refused before the body arrives.
     let mut too_long = vec![0x19];
     varint::encode(MAX_BODY as u64 + 1, &mut too_long);
-    assert_eq!(Frame::decode(&too_long), Err(Malformed));
+    assert_eq!(Frame::decode(&too_long), Err(MalformedFrame));
 }
 
 #[test]
@@ -241,12 +247,15 @@ fn bodies_that_end_inside_a_number_are_refused() {
         &[0x13, 0x01, 0x40],
         &[0x15, 0x01, 0x04],
     ] {
-        assert_eq!(Frame::decode(bytes), Err(Malformed));
+        assert_eq!(Frame::decode(bytes), Err(MalformedFrame));
     }
     // A body of four bytes holds two numbers; a body of three bytes ends inside the second.
     assert!(Frame::decode(&[0x10, 0x03, 0x04, 0x40, 0x40]).is_ok());
     // An unknown critical option.
-    assert_eq!(Frame::decode(&[0x07, 0x02, 0x03, 0x00]), Err(Malformed));
+    assert_eq!(
+        Frame::decode(&[0x07, 0x02, 0x03, 0x00]),
+        Err(MalformedFrame)
+    );
     assert_eq!(whole(&[0x08, 0x02, 0x04, 0x00]), hello_ack(None, None));
 }
 
@@ -259,7 +268,7 @@ fn a_bond_of_another_form_makes_its_frame_malformed() {
         let mut bytes = Vec::new();
         varint::encode(kind, &mut bytes);
         put_bytes(&body, &mut bytes);
-        assert_eq!(Frame::decode(&bytes), Err(Malformed), "{bytes:02x?}");
+        assert_eq!(Frame::decode(&bytes), Err(MalformedFrame), "{bytes:02x?}");
     }
     // Each option belongs to its frame. In the other frame it is unknown and not critical.
     assert_eq!(whole(&[0x07, 0x02, 0x08, 0x00]), hello(None));
@@ -269,7 +278,7 @@ fn a_bond_of_another_form_makes_its_frame_malformed() {
 fn any_frame() -> impl Strategy<Value = Frame> {
     let number = 0..=varint::MAX;
     let seen = (number.clone(), number.clone()).prop_map(|(flow, next)| Seen { flow, next });
-    let gone = (number.clone(), number.clone()).prop_map(|(flow, code)| Gone { flow, code });
+    let gone = (number.clone(), number.clone()).prop_map(|(flow, code)| FlowEnd { flow, code });
     let name = "[a-z0-9][a-zA-Z0-9._-]{0,62}";
     let join = (name, any::<[u8; 32]>()).prop_map(|(name, half)| Join {
         name,
@@ -279,8 +288,8 @@ fn any_frame() -> impl Strategy<Value = Frame> {
     let rules = proptest::collection::vec("[a-z*]{1,20}:[0-9*]{1,5}", 0..=MAX_RULES);
     let grant = (name, rules).prop_map(|(name, allow)| Grant::new(&name, allow));
     let ids = any::<([u8; 16], [u8; 32])>();
-    let again = ids.prop_map(|(id, ticket)| Ask::Again { id, ticket });
-    let ask = prop_oneof![Just(Ask::New), again];
+    let again = ids.prop_map(|(id, ticket)| BondRequest::Resume { id, ticket });
+    let ask = prop_oneof![Just(BondRequest::New), again];
     let hello = (
         proof,
         proptest::option::of(join),
@@ -324,7 +333,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_and_a_part_of_it_is_too_little(frame in any_frame()) {
+    fn an_encoded_frame_decodes_and_a_part_of_it_is_too_little(frame in any_frame()) {
         let bytes = encoded(&frame);
         prop_assert!(bytes.len() <= MAX_FRAME);
         for cut in 0..bytes.len() {

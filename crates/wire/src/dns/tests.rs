@@ -57,7 +57,7 @@ fn an_answer_that_is_too_long_becomes_a_hint_to_ask_over_tcp() {
 }
 
 #[test]
-fn what_answers_something_else_is_a_failure_and_so_is_silence() {
+fn a_wrong_answer_and_silence_are_failures() {
     let query = Query::parse(&question(Some(1232))).expect("a question");
     let failure = query.failure();
     assert_eq!(failure[..4], [0xab, 0xcd, 0x81, 2]);
@@ -70,7 +70,7 @@ fn what_answers_something_else_is_a_failure_and_so_is_silence() {
 }
 
 #[test]
-fn what_is_no_question_is_refused() {
+fn a_message_that_is_not_one_question_is_refused() {
     let good = question(Some(1232));
     for length in 0..good.len() {
         assert!(Query::parse(&good[..length]).is_err(), "{length} bytes");
@@ -91,7 +91,7 @@ fn what_is_no_question_is_refused() {
 
 #[test]
 fn an_answer_is_whole_when_its_length_says_so() {
-    let mut answer = Answer::default();
+    let mut answer = AnswerReader::default();
     for byte in [0, 3, 1, 2] {
         answer.push(&[byte]);
         assert_eq!(answer.message(), None);

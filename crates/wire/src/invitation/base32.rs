@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_bytes_are_written_as_is_refused() {
+    fn text_that_encodes_no_bytes_is_refused() {
         // One digit too many, or non-zero bits after the last byte.
         for text in ["m", "mzx", "mzxw6y", "mz"] {
             assert_eq!(decode(text), Err(CodeError::Length), "{text}");

@@ -40,7 +40,7 @@ fn a_code_is_read_in_either_case_and_with_white_space() {
 }
 
 #[test]
-fn what_is_no_code_says_why() {
+fn an_invalid_code_gets_a_reason() {
     let text = code().to_string();
     let swapped = text.replace("quictun-invite:ae", "quictun-invite:ea");
     assert_ne!(swapped, text);
@@ -62,7 +62,7 @@ fn what_is_no_code_says_why() {
 }
 
 #[test]
-fn no_part_of_a_code_is_one() {
+fn a_part_of_a_code_is_not_a_code() {
     let text = code().to_string();
     for length in 0..text.len() {
         assert!(text[..length].parse::<Code>().is_err(), "{length}");
@@ -122,7 +122,7 @@ fn debug_output_hides_the_secret() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn an_encoded_value_decodes_to_itself(
         name in "[a-z0-9A-Z][a-zA-Z0-9._-]{0,62}",
         host in "[a-z]([a-z0-9-]{0,20}[a-z])?|\\[fe80::1\\]|192\\.0\\.2\\.7",
         port in 1u16..,

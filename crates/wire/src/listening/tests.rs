@@ -143,7 +143,7 @@ fn an_answer_has_an_address_or_a_code() {
 
 // PROTOCOL REVERSE-9.
 #[test]
-fn who_has_connected_is_an_address_or_unix() {
+fn the_peer_of_incoming_is_an_address_or_unix() {
     for peer in ["", "x", "localhost:1", "127.0.0.1", "Unix", "192.0.2.1:1\n"] {
         let mut body = vec![3];
         put_bytes(peer.as_bytes(), &mut body);
@@ -162,7 +162,7 @@ fn who_has_connected_is_an_address_or_unix() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn an_encoded_value_decodes_to_itself(
         id in 0..=varint::MAX,
         wait: bool,
         holder: [u8; HOLDER_LEN],
@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_are_too_strange(body: Vec<u8>) {
+    fn any_bytes_decode_without_a_panic(body: Vec<u8>) {
         crate::check::incoming_decode(&body);
         let mut bytes = vec![0x09];
         put_bytes(&body, &mut bytes);

@@ -149,7 +149,7 @@ fn number() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_and_a_part_of_it_is_too_little(
+    fn an_encoded_frame_decodes_and_a_part_of_it_is_too_little(
         (flow, leg, next) in (number(), number(), number()),
         rest: Vec<u8>,
     ) {

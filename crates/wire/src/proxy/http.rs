@@ -21,19 +21,19 @@ pub(super) struct Head {
     seen: usize,
     /// Offset of the first incomplete line.
     line: usize,
-    asked: Option<Asked>,
+    request: Option<RequestLine>,
     host: Option<String>,
     login: Option<String>,
 }
 
 /// The content of the request line.
-struct Asked {
+struct RequestLine {
     authority: String,
     /// HTTP/1.1, in which requests have a Host field.
     is_1_1: bool,
 }
 
-pub(super) enum Read {
+pub(super) enum HeadResult {
     More,
     Done {
         length: usize,
@@ -47,29 +47,29 @@ pub(super) enum Read {
 #[derive(Clone, Copy)]
 struct Status(&'static str, &'static str);
 
-type Checked<T> = Result<T, Status>;
+type HttpResult<T> = Result<T, Status>;
 
 const BAD: &str = "400 Bad Request";
 
-const fn bad<T>(why: &'static str) -> Checked<T> {
+const fn bad<T>(why: &'static str) -> HttpResult<T> {
     Err(Status(BAD, why))
 }
 
 impl Head {
     /// Continues where the last call stopped. `input` begins with the request line.
-    pub(super) fn read(&mut self, input: &[u8]) -> Read {
+    pub(super) fn read(&mut self, input: &[u8]) -> HeadResult {
         match self.lines(input) {
-            Ok(None) => Read::More,
-            Ok(Some((authority, login))) => Read::Done {
+            Ok(None) => HeadResult::More,
+            Ok(Some((authority, login))) => HeadResult::Done {
                 length: self.seen,
                 authority,
                 login,
             },
-            Err(Status(status, why)) => Read::Refuse(answer(status, "", why)),
+            Err(Status(status, why)) => HeadResult::Refuse(answer(status, "", why)),
         }
     }
 
-    fn lines(&mut self, input: &[u8]) -> Checked<Option<(String, Option<Credentials>)>> {
+    fn lines(&mut self, input: &[u8]) -> HttpResult<Option<(String, Option<Credentials>)>> {
         while let Some(at) = input[self.seen..].iter().position(|byte| *byte == b'\n') {
             let end = self.seen + at + 1;
             if end > MAX_HEAD {
@@ -87,8 +87,8 @@ impl Head {
             let Some(line) = line.filter(|line| line.chars().all(clean)) else {
                 return bad("a line is not UTF-8 or has control characters");
             };
-            match &self.asked {
-                None => self.asked = Some(request_line(line)?),
+            match &self.request {
+                None => self.request = Some(request_line(line)?),
                 Some(_) if line.is_empty() => return self.end().map(Some),
                 Some(_) => self.field(line)?,
             }
@@ -101,7 +101,7 @@ impl Head {
     }
 
     /// Reads a field line (RFC 9112 section 5).
-    fn field(&mut self, line: &str) -> Checked<()> {
+    fn field(&mut self, line: &str) -> HttpResult<()> {
         let Some((name, value)) = line.split_once(':') else {
             return bad("a field has no colon");
         };
@@ -125,8 +125,8 @@ impl Head {
     }
 
     /// Handles the empty line at the end of the head.
-    fn end(&mut self) -> Checked<(String, Option<Credentials>)> {
-        let Some(Asked { authority, is_1_1 }) = self.asked.take() else {
+    fn end(&mut self) -> HttpResult<(String, Option<Credentials>)> {
+        let Some(RequestLine { authority, is_1_1 }) = self.request.take() else {
             return bad("the request line is missing");
         };
         // RFC 9112 section 3.2: an HTTP/1.1 request without Host is refused. RFC 9110 section 7.2: Host equals the
@@ -142,13 +142,13 @@ impl Head {
     }
 }
 
-fn too_long<T>() -> Checked<T> {
+fn too_long<T>() -> HttpResult<T> {
     let status = "431 Request Header Fields Too Large";
     Err(Status(status, "the request is too long"))
 }
 
 /// Parses the request line (RFC 9112 section 3) with a target in authority form (section 3.2.3).
-fn request_line(line: &str) -> Checked<Asked> {
+fn request_line(line: &str) -> HttpResult<RequestLine> {
     let mut words = line.split(' ');
     let (Some(method), Some(target), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
@@ -172,7 +172,7 @@ fn request_line(line: &str) -> Checked<Asked> {
         return bad("CONNECT names HOST:PORT and nothing else");
     }
     let authority = target.to_owned();
-    Ok(Asked { authority, is_1_1 })
+    Ok(RequestLine { authority, is_1_1 })
 }
 
 /// Returns whether a Host field names the same host as an authority. Some clients leave the port out.

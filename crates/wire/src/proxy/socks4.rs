@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::{Dialect, Refusal, Stage, Step, target};
+use super::{Dialect, HandshakeState, HandshakeStep, Refusal, target};
 
 const CONNECT: u8 = 1;
 
@@ -20,16 +20,19 @@ pub(super) const ACCEPTED: [u8; 8] = [0, 90, 0, 0, 0, 0, 0, 0];
 pub(super) const REJECTED: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
 /// Takes the request off the input once it is complete.
-pub(super) fn poll(input: &mut Vec<u8>, protected: bool) -> (Stage, Step) {
+pub(super) fn poll(input: &mut Vec<u8>, protected: bool) -> (HandshakeState, HandshakeStep) {
     let refuse = |why| {
         let answer = REJECTED.to_vec();
-        (Stage::Over, Step::Refuse(Refusal { answer, why }))
+        (
+            HandshakeState::Over,
+            HandshakeStep::Refuse(Refusal { answer, why }),
+        )
     };
     if protected {
         // A user id proves nothing.
         return refuse("SOCKS4 has no passwords, and this proxy requires one");
     }
-    let more = (Stage::Socks4, Step::More);
+    let more = (HandshakeState::Socks4, HandshakeStep::More);
     let Some(&[_, command, p0, p1, a, b, c, d]) = input.first_chunk::<USER>() else {
         return more;
     };
@@ -37,17 +40,17 @@ pub(super) fn poll(input: &mut Vec<u8>, protected: bool) -> (Stage, Step) {
         return refuse("the request has another command than CONNECT");
     }
     let end = match text(input, USER) {
-        Text::More => return more,
-        Text::TooLong => return refuse("the user id is too long"),
-        Text::Ends(end) => end,
+        NulTerminated::More => return more,
+        NulTerminated::TooLong => return refuse("the user id is too long"),
+        NulTerminated::Ends(end) => end,
     };
     let port = u16::from_be_bytes([p0, p1]);
     // SOCKS4A: the address 0.0.0.x with x other than 0 says that a name follows.
     let (to, end) = if [a, b, c] == [0, 0, 0] && d != 0 {
         let name_ends = match text(input, end) {
-            Text::More => return more,
-            Text::TooLong => return refuse("the host name is too long"),
-            Text::Ends(name_ends) => name_ends,
+            NulTerminated::More => return more,
+            NulTerminated::TooLong => return refuse("the host name is too long"),
+            NulTerminated::Ends(name_ends) => name_ends,
         };
         match std::str::from_utf8(&input[end..name_ends - 1]) {
             Ok(name) => (target(name, port), name_ends),
@@ -58,21 +61,24 @@ pub(super) fn poll(input: &mut Vec<u8>, protected: bool) -> (Stage, Step) {
         (target(&host, port), end)
     };
     input.drain(..end);
-    (Stage::Asked(Dialect::Socks4, to), Step::More)
+    (
+        HandshakeState::Requested(Dialect::Socks4, to),
+        HandshakeStep::More,
+    )
 }
 
-enum Text {
+enum NulTerminated {
     More,
     TooLong,
     /// Offset of the first byte after the text's NUL.
     Ends(usize),
 }
 
-fn text(input: &[u8], at: usize) -> Text {
+fn text(input: &[u8], at: usize) -> NulTerminated {
     let rest = &input[at..];
     match rest.iter().take(MAX_TEXT + 1).position(|byte| *byte == 0) {
-        Some(length) => Text::Ends(at + length + 1),
-        None if rest.len() > MAX_TEXT => Text::TooLong,
-        None => Text::More,
+        Some(length) => NulTerminated::Ends(at + length + 1),
+        None if rest.len() > MAX_TEXT => NulTerminated::TooLong,
+        None => NulTerminated::More,
     }
 }

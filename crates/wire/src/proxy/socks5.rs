@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Credentials, Dialect, Refusal, Stage as Overall, Step, target};
+use super::{Credentials, Dialect, HandshakeState, HandshakeStep, Refusal, target};
 use crate::code::FlowCode;
 
 const VERSION: u8 = 5;
@@ -41,31 +41,35 @@ const COMMAND_NOT_SUPPORTED: u8 = 0x07;
 const ADDRESS_NOT_SUPPORTED: u8 = 0x08;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum Socks5State {
     Methods,
     Login,
     Request,
 }
 
 /// Takes the next message off the input once it is complete.
-pub(super) fn poll(stage: Stage, input: &mut Vec<u8>, protected: bool) -> (Overall, Step) {
-    let read = match stage {
-        Stage::Methods => methods(input, protected),
-        Stage::Login => login(input),
-        Stage::Request => request(input),
+pub(super) fn poll(
+    state: Socks5State,
+    input: &mut Vec<u8>,
+    protected: bool,
+) -> (HandshakeState, HandshakeStep) {
+    let read = match state {
+        Socks5State::Methods => methods(input, protected),
+        Socks5State::Login => login(input),
+        Socks5State::Request => request(input),
     };
     match read {
         Ok(Some((length, next, step))) => {
             input.drain(..length);
             (next, step)
         }
-        Ok(None) => (Overall::Socks5(stage), Step::More),
-        Err(refusal) => (Overall::Over, Step::Refuse(refusal)),
+        Ok(None) => (HandshakeState::Socks5(state), HandshakeStep::More),
+        Err(refusal) => (HandshakeState::Over, HandshakeStep::Refuse(refusal)),
     }
 }
 
-/// A message's length, the next stage and the next step, or `None` if the message is incomplete.
-type Message = Result<Option<(usize, Overall, Step)>, Refusal>;
+/// A message's length, the next state and the next step, or `None` if the message is incomplete.
+type Message = Result<Option<(usize, HandshakeState, HandshakeStep)>, Refusal>;
 
 /// Reads the greeting (RFC 1928 section 3): version, number of methods, methods.
 fn methods(input: &[u8], protected: bool) -> Message {
@@ -73,17 +77,17 @@ fn methods(input: &[u8], protected: bool) -> Message {
         return Ok(None);
     };
     let (wanted, next) = if protected {
-        (PASSWORD, Stage::Login)
+        (PASSWORD, Socks5State::Login)
     } else {
-        (NO_AUTHENTICATION, Stage::Request)
+        (NO_AUTHENTICATION, Socks5State::Request)
     };
     if !methods.contains(&wanted) {
         let answer = vec![VERSION, NONE_ACCEPTABLE];
         let why = "the client offers no authentication method that this proxy accepts";
         return Err(Refusal { answer, why });
     }
-    let step = Step::Reply(vec![VERSION, wanted]);
-    Ok(Some((length, Overall::Socks5(next), step)))
+    let step = HandshakeStep::Reply(vec![VERSION, wanted]);
+    Ok(Some((length, HandshakeState::Socks5(next), step)))
 }
 
 /// Reads the login (RFC 1929 section 2): version, user, password.
@@ -99,12 +103,12 @@ fn login(input: &[u8]) -> Message {
     let Some((password, length)) = counted(input, end) else {
         return Ok(None);
     };
-    let step = Step::Login(Credentials {
+    let step = HandshakeStep::Login(Credentials {
         user: user.to_vec(),
         password: password.to_vec(),
     });
-    let request = Box::new(Overall::Socks5(Stage::Request));
-    let next = Overall::LoggingIn(request, Dialect::Socks5);
+    let request = Box::new(HandshakeState::Socks5(Socks5State::Request));
+    let next = HandshakeState::LoggingIn(request, Dialect::Socks5);
     Ok(Some((length, next, step)))
 }
 
@@ -149,8 +153,8 @@ fn request(input: &[u8]) -> Message {
     let Some(port) = fixed(input, at).map(u16::from_be_bytes) else {
         return Ok(None);
     };
-    let next = Overall::Asked(Dialect::Socks5, target(&host, port));
-    Ok(Some((at + 2, next, Step::More)))
+    let next = HandshakeState::Requested(Dialect::Socks5, target(&host, port));
+    Ok(Some((at + 2, next, HandshakeStep::More)))
 }
 
 /// Reads a one-byte length at `at` and as many bytes. Returns the bytes and the offset after them.

@@ -4,21 +4,23 @@ use super::*;
 use crate::check::proxy_run as run;
 
 /// Returns the outcome of a handshake with a server whose only user is `ann` with the password `wonder`.
-fn outcome(protected: bool, bytes: &[u8]) -> (Vec<u8>, Step) {
+fn outcome(protected: bool, bytes: &[u8]) -> (Vec<u8>, HandshakeStep) {
     let known = |login: &Credentials| login.user == b"ann" && login.password == b"wonder";
     run(protected, &known, bytes, bytes.len().max(1))
 }
 
 fn connects(protected: bool, bytes: &[u8]) -> (Vec<u8>, String, Vec<u8>) {
     match outcome(protected, bytes) {
-        (said, Step::Connect(Request { target, rest, .. })) => (said, target.to_string(), rest),
+        (said, HandshakeStep::Connect(Request { target, rest, .. })) => {
+            (said, target.to_string(), rest)
+        }
         other => panic!("{other:?}"),
     }
 }
 
 fn refuses(protected: bool, bytes: &[u8]) -> Vec<u8> {
     match outcome(protected, bytes) {
-        (mut said, Step::Refuse(refusal)) => {
+        (mut said, HandshakeStep::Refuse(refusal)) => {
             said.extend(refusal.answer);
             said
         }
@@ -61,7 +63,7 @@ fn socks5_without_authentication_names_an_address_of_either_family_or_a_name() {
 
 // RFC 1928 sections 3 and 6.
 #[test]
-fn socks5_has_an_answer_for_what_is_not_spoken_here() {
+fn socks5_answers_unsupported_requests() {
     let v4 = b"\x01\x7f\0\0\x01\0\x50";
     let refusal = |code: u8| [&[5, 0, 5, code, 0, 1], &[0; 6][..]].concat();
     // BIND, UDP ASSOCIATE, and two commands that RFC 1928 does not have.
@@ -90,7 +92,7 @@ fn socks5_has_an_answer_for_what_is_not_spoken_here() {
 
 // RFC 1929 section 2.
 #[test]
-fn socks5_asks_for_user_and_password_where_they_are_wanted() {
+fn socks5_asks_for_user_and_password_if_they_are_required() {
     let request = b"\x05\x01\x00\x03\x02db\x00\x16";
     let good = [&b"\x05\x02\x00\x02\x01\x03ann\x06wonder"[..], request].concat();
     let expected = (vec![5, 2, 1, 0], "tcp:db:22".to_owned(), Vec::new());
@@ -124,7 +126,7 @@ fn socks4_names_an_address_and_socks4a_a_name() {
 }
 
 #[test]
-fn socks4_refuses_what_is_not_spoken_here() {
+fn socks4_refuses_unsupported_requests() {
     let start = b"\x04\x01\x00\x16\x7f\0\0\x01";
     let long = [&start[..], &[b'u'; 256]].concat();
     let long_name = [&b"\x04\x01\x00\x16\0\0\0\x01\0"[..], &[b'n'; 256]].concat();
@@ -188,7 +190,7 @@ fn every_other_request_of_http_is_refused_by_its_first_line() {
 
 // RFC 9112 sections 2.2, 3.2, 5 and 6.3; RFC 9110 section 7.2.
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn an_ambiguous_request_is_refused() {
     let head = "CONNECT a.example:443 HTTP/1.1\r\n";
     let host = "Host: a.example:443\r\n";
     for fields in [
@@ -236,7 +238,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
 
 // RFC 9110 section 11.7, RFC 7617 section 2.
 #[test]
-fn connect_asks_for_user_and_password_where_they_are_wanted() {
+fn connect_asks_for_user_and_password_if_they_are_required() {
     let with =
         |field: &str| format!("CONNECT db:22 HTTP/1.1\r\nHost: db:22\r\n{field}\r\n").into_bytes();
     // printf ann:wonder | base64
@@ -273,7 +275,7 @@ fn the_head_of_a_request_has_a_limit() {
     // The limit also holds for a line without an end.
     let open = "C".repeat(MAX_HEAD);
     assert_eq!(http_status(&open), "431");
-    assert_eq!(outcome(false, &open.as_bytes()[1..]).1, Step::More);
+    assert_eq!(outcome(false, &open.as_bytes()[1..]).1, HandshakeStep::More);
 }
 
 #[test]
@@ -281,12 +283,12 @@ fn other_protocols_are_left_without_an_answer() {
     for byte in [0, 1, 3, 6, 0x16, b' ', b'0', 0x80, 0xff] {
         assert_eq!(refuses(false, &[byte]), b"", "{byte}");
     }
-    assert_eq!(outcome(false, b"").1, Step::More);
+    assert_eq!(outcome(false, b"").1, HandshakeStep::More);
 }
 
 // RFC 1928 section 6.
 #[test]
-fn an_answer_says_what_the_server_said() {
+fn an_answer_reports_the_servers_code() {
     for (code, reply, status) in [
         (FlowCode::Refused, 5, "502"),
         (FlowCode::Unreachable, 4, "502"),
@@ -321,7 +323,7 @@ fn passwords_are_not_shown() {
     handshake.push(b"\x05\x01\x02\x01\x03ann\x06wonder");
     assert!(!format!("{handshake:?}").contains("wonder"));
     let mut step = handshake.poll();
-    while !matches!(step, Step::Login(_)) {
+    while !matches!(step, HandshakeStep::Login(_)) {
         step = handshake.poll();
     }
     assert!(!format!("{step:?}").contains("wonder"), "{step:?}");
@@ -329,7 +331,7 @@ fn passwords_are_not_shown() {
 
 proptest! {
     #[test]
-    fn any_bytes_in_any_pieces(first in prop::sample::select(vec![4u8, 5, b'C', 0]), rest: Vec<u8>) {
+    fn any_bytes_in_any_pieces_are_safe(first in prop::sample::select(vec![4u8, 5, b'C', 0]), rest: Vec<u8>) {
         let bytes = [vec![rest.len().try_into().unwrap_or(7), first], rest].concat();
         crate::check::proxy(&bytes);
     }

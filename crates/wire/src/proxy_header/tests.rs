@@ -47,7 +47,7 @@ fn ipv6_byte_for_byte() {
 /// Section 2.2: "The sender should use this family when dealing with unsupported protocol families". The length counts
 /// the bytes after it.
 #[test]
-fn a_source_that_is_not_known_is_of_no_family() {
+fn an_unknown_source_has_no_family() {
     for to in [None, Some(at("192.168.0.11:443"))] {
         let expected = b"\x0d\x0a\x0d\x0a\x00\x0d\x0a\x51\x55\x49\x54\x0a\x21\x00\x00\x00";
         assert_eq!(encode(None, to), expected);
@@ -56,7 +56,7 @@ fn a_source_that_is_not_known_is_of_no_family() {
 
 // PROTOCOL HEADER-2.
 #[test]
-fn addresses_of_two_families_are_both_ipv6_and_ipv4_in_disguise_is_ipv4() {
+fn addresses_of_two_families_become_ipv6_and_mapped_ipv4_is_ipv4() {
     for (source, destination, read) in [
         (
             "192.0.2.1:1",
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_or_longer_is_no_header(source in addresses(), to in addresses(), more: u8) {
+    fn a_cut_or_longer_header_is_refused(source in addresses(), to in addresses(), more: u8) {
         let mut header = encode(Some(source), Some(to));
         for cut in 0..header.len() {
             prop_assert_eq!(decode(&header[..cut]), None);

@@ -15,10 +15,10 @@ fn name(text: &str) -> Name<Vec<u8>> {
 }
 
 /// One record of an answer: owner, seconds, priority, weight, port, target.
-type Line<'a> = (&'a str, u32, u16, u16, u16, &'a str);
+type RecordLine<'a> = (&'a str, u32, u16, u16, u16, &'a str);
 
 /// Builds an answer to the question of `example.com` with these records.
-fn answer(rcode: Rcode, lines: &[Line<'_>]) -> Vec<u8> {
+fn answer(rcode: Rcode, lines: &[RecordLine<'_>]) -> Vec<u8> {
     let mut message = MessageBuilder::new_vec();
     message.header_mut().set_id(ID);
     message.header_mut().set_qr(true);
@@ -37,14 +37,14 @@ fn answer(rcode: Rcode, lines: &[Line<'_>]) -> Vec<u8> {
     answer.finish()
 }
 
-fn read(message: &[u8]) -> Result<Answer, NotAnAnswer> {
+fn read(message: &[u8]) -> Result<SrvAnswer, NotAnAnswer> {
     service("example.com").answer(ID, message)
 }
 
 const OWNER: &str = "_quictun._udp.example.com";
 
 #[test]
-fn a_domain_and_a_full_name_say_what_is_asked_for_and_what_certificates_name() {
+fn a_domain_and_a_full_name_give_the_name_to_query_and_the_name_in_certificates() {
     for (text, owner, domain) in [
         ("example.com", OWNER, "example.com"),
         ("Example.COM.", OWNER, "example.com"),
@@ -107,7 +107,7 @@ fn a_name_server_that_cannot_parse_the_question_need_not_repeat_it() {
         message.header_mut().set_rcode(rcode);
         message.finish()
     };
-    assert_eq!(read(&header(ID, Rcode::FORMERR)), Ok(Answer::Failed(1)));
+    assert_eq!(read(&header(ID, Rcode::FORMERR)), Ok(SrvAnswer::Failed(1)));
     for other in [header(ID + 1, Rcode::FORMERR), header(ID, Rcode::SERVFAIL)] {
         assert_eq!(read(&other), Err(NotAnAnswer));
     }
@@ -134,7 +134,7 @@ fn records_are_read_with_the_least_of_their_times() {
             ),
         ],
     );
-    let record = |priority, weight, port, target: &str| Record {
+    let record = |priority, weight, port, target: &str| SrvRecord {
         priority,
         weight,
         port,
@@ -144,7 +144,10 @@ fn records_are_read_with_the_least_of_their_times() {
         record(10, 60, 7500, "one.example.net"),
         record(20, 0, 7501, "two.example.net"),
     ];
-    assert_eq!(read(&message), Ok(Answer::Records { records, ttl_s: 60 }));
+    assert_eq!(
+        read(&message),
+        Ok(SrvAnswer::Records { records, ttl_s: 60 })
+    );
 }
 
 #[test]
@@ -171,24 +174,24 @@ fn an_alias_leads_to_the_records_of_another_name() {
     answer
         .push((name(OWNER), Class::IN, Ttl::from_secs(90), address))
         .expect("room");
-    let Ok(Answer::Records { records, ttl_s }) = read(&answer.finish()) else {
+    let Ok(SrvAnswer::Records { records, ttl_s }) = read(&answer.finish()) else {
         panic!("no records");
     };
     assert_eq!((records.len(), records[0].port, ttl_s), (1, 3, 30));
 }
 
 #[test]
-fn what_is_absent_is_told_apart() {
+fn an_absent_name_record_and_service_are_distinguished() {
     let none = (OWNER, 60, 0, 0, 0, ".");
     let one = (OWNER, 60, 1, 0, 7500, "one.example.net");
     let useless = (OWNER, 60, 1, 0, 0, "one.example.net");
     for (rcode, lines, expected) in [
-        (Rcode::NXDOMAIN, vec![], Answer::NoName),
-        (Rcode::NOERROR, vec![], Answer::NoRecord),
-        (Rcode::NOERROR, vec![useless], Answer::NoRecord),
-        (Rcode::NOERROR, vec![none], Answer::NotAvailable),
-        (Rcode::SERVFAIL, vec![one], Answer::Failed(2)),
-        (Rcode::REFUSED, vec![], Answer::Failed(5)),
+        (Rcode::NXDOMAIN, vec![], SrvAnswer::NoName),
+        (Rcode::NOERROR, vec![], SrvAnswer::NoRecord),
+        (Rcode::NOERROR, vec![useless], SrvAnswer::NoRecord),
+        (Rcode::NOERROR, vec![none], SrvAnswer::NotAvailable),
+        (Rcode::SERVFAIL, vec![one], SrvAnswer::Failed(2)),
+        (Rcode::REFUSED, vec![], SrvAnswer::Failed(5)),
     ] {
         assert_eq!(
             read(&answer(rcode, &lines)),
@@ -197,10 +200,10 @@ fn what_is_absent_is_told_apart() {
         );
     }
     let both = read(&answer(Rcode::NOERROR, &[none, one]));
-    assert!(matches!(both, Ok(Answer::Records { records, .. }) if records.len() == 1));
+    assert!(matches!(both, Ok(SrvAnswer::Records { records, .. }) if records.len() == 1));
     let mut cut = answer(Rcode::NOERROR, &[]);
     cut[2] |= 2;
-    assert_eq!(read(&cut), Ok(Answer::Truncated));
+    assert_eq!(read(&cut), Ok(SrvAnswer::Truncated));
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn only_an_answer_to_the_same_question_counts() {
 fn no_more_records_are_looked_at_than_the_limit() {
     for (given, expected) in [(RECORDS_MAX, RECORDS_MAX), (RECORDS_MAX + 1, RECORDS_MAX)] {
         let lines = vec![(OWNER, 60, 1, 0, 7500, "one.example.net"); given];
-        let Ok(Answer::Records { records, .. }) = read(&answer(Rcode::NOERROR, &lines)) else {
+        let Ok(SrvAnswer::Records { records, .. }) = read(&answer(Rcode::NOERROR, &lines)) else {
             panic!("no records");
         };
         assert_eq!(records.len(), expected);

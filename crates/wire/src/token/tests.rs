@@ -29,7 +29,7 @@ fn takes_512_bytes_and_refuses_513_instead_of_cutting() {
 
 // PROTOCOL TOKEN-1.
 #[test]
-fn refuses_what_cannot_come_back_whole() {
+fn refuses_tokens_that_cannot_be_restored() {
     assert_eq!(pack(""), Err(PackError::Empty));
     assert_eq!(pack("tcp:a\0b:22"), Err(PackError::Nul));
 }

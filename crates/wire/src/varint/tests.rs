@@ -49,7 +49,7 @@ fn takes_the_shortest_form_on_both_sides_of_each_boundary() {
 }
 
 #[test]
-fn of_more_than_62_bits_the_largest_is_written() {
+fn a_value_above_62_bits_is_written_as_the_largest() {
     for value in [MAX + 1, u64::MAX] {
         assert_eq!(encoded(value), encoded(MAX));
     }

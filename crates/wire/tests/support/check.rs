@@ -5,17 +5,17 @@
 
 use std::fmt::Debug;
 
-use crate::bond::{Ask, BondGrant, MAX_TTL_S};
+use crate::bond::{BondGrant, BondRequest, MAX_TTL_S};
 use crate::code::FlowCode;
 use crate::control::{Frame, MAX_FRAME};
-use crate::dns::{Answer, Query};
+use crate::dns::{AnswerReader, Query};
 use crate::invitation::{Code, MAX_TEXT, is_client_name};
 use crate::listening::{Incoming, ListenAddress, MAX_ADDRESS, MAX_INCOMING_FRAME};
 use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
-use crate::proxy::{Credentials, Handshake, MAX_HEAD, Step};
+use crate::proxy::{Credentials, Handshake, HandshakeStep, MAX_HEAD};
 use crate::spice::{self, Spice};
-use crate::srv::{Answer as SrvAnswer, RECORDS_MAX, ServiceName};
+use crate::srv::{RECORDS_MAX, ServiceName, SrvAnswer};
 use crate::target::Target;
 use crate::token::{self, TOKEN_LEN};
 use crate::varint;
@@ -224,7 +224,7 @@ pub fn listen_address(text: &str) {
 
 /// Checks that a decoded BOND, of either side, survives its own encoding, and that a server's keeps its limit.
 pub fn bond(bytes: &[u8]) {
-    if let Ok(ask) = Ask::decode(bytes) {
+    if let Ok(ask) = BondRequest::decode(bytes) {
         assert_eq!(ask.encode(), bytes);
     }
     if let Ok(grant) = BondGrant::decode(bytes) {
@@ -291,7 +291,7 @@ pub fn dns(bytes: &[u8]) {
         return;
     };
     assert_eq!(query.framed()[2..], *question);
-    let mut answer = Answer::default();
+    let mut answer = AnswerReader::default();
     answer.push(stream);
     for told in [
         query.failure(),
@@ -346,12 +346,12 @@ pub fn proxy(bytes: &[u8]) {
     let pieces = proxy_run(protected, &known, said, usize::from(how >> 2) + 1);
     assert_eq!(whole, pieces);
     match whole.1 {
-        Step::Connect(request) => {
+        HandshakeStep::Connect(request) => {
             assert!(said.ends_with(&request.rest));
             let target = request.target;
             assert_eq!(Target::parse(&target.to_string()), Ok(target));
         }
-        Step::More => assert!(said.len() < MAX_HEAD, "the handshake waits for ever"),
+        HandshakeStep::More => assert!(said.len() < MAX_HEAD, "the handshake waits for ever"),
         _ => {}
     }
 }
@@ -363,7 +363,7 @@ pub fn proxy_run(
     known: &dyn Fn(&Credentials) -> bool,
     bytes: &[u8],
     piece: usize,
-) -> (Vec<u8>, Step) {
+) -> (Vec<u8>, HandshakeStep) {
     let mut handshake = Handshake::new(protected);
     let mut answered = Vec::new();
     let mut given = 0;
@@ -373,21 +373,23 @@ pub fn proxy_run(
         let mut step = handshake.poll();
         loop {
             step = match step {
-                Step::More => break,
-                Step::Reply(reply) => {
+                HandshakeStep::More => break,
+                HandshakeStep::Reply(reply) => {
                     answered.extend(reply);
                     handshake.poll()
                 }
-                Step::Login(login) => handshake.handle_login(known(&login)),
-                Step::Connect(mut request) => {
+                HandshakeStep::Login(login) => handshake.handle_login(known(&login)),
+                HandshakeStep::Connect(mut request) => {
                     request.rest.extend(&bytes[given..]);
-                    return (answered, Step::Connect(request));
+                    return (answered, HandshakeStep::Connect(request));
                 }
-                Step::Refuse(refusal) => return (answered, Step::Refuse(refusal)),
+                HandshakeStep::Refuse(refusal) => {
+                    return (answered, HandshakeStep::Refuse(refusal));
+                }
             };
         }
     }
-    (answered, Step::More)
+    (answered, HandshakeStep::More)
 }
 
 /// Input: two bytes, the big-endian length of the client's part; the client's part; the server's part.

@@ -25,7 +25,7 @@ const OF_RPM: u32 = 1 << 24;
 /// The flags of all properties that `rpm --verify` can compare.
 const VERIFY_ALL: u32 = u32::MAX;
 
-type Facts = Vec<(u32, Value)>;
+type TagValues = Vec<(u32, Value)>;
 
 fn text(text: impl Into<String>) -> Value {
     Value::Text(text.into())
@@ -36,7 +36,7 @@ fn texts<T: Into<String>>(all: impl IntoIterator<Item = T>) -> Value {
 }
 
 /// Returns the tags for the package's name, version, description and other properties.
-pub(crate) fn package(release: &Release, revision: u32, machine: &str, date: u32) -> Facts {
+pub(crate) fn package(release: &Release, revision: u32, machine: &str, date: u32) -> TagValues {
     let version = format!("{}-{revision}", release.version);
     let own = [
         "quictun".to_owned(),
@@ -65,7 +65,7 @@ pub(crate) fn package(release: &Release, revision: u32, machine: &str, date: u32
 }
 
 /// Returns the tags that describe the files: one array for each property, with one element for each file.
-pub(crate) fn files(nodes: &[Node<'_>], date: u32) -> Result<Facts> {
+pub(crate) fn files(nodes: &[Node<'_>], date: u32) -> Result<TagValues> {
     let numbers = |of: &dyn Fn(&Node<'_>) -> u32| Value::Int32(nodes.iter().map(of).collect());
     let same = |value: &str| texts(nodes.iter().map(|_| value));
     let split = |node: &Node<'_>| {
@@ -119,7 +119,7 @@ pub(crate) fn files(nodes: &[Node<'_>], date: u32) -> Result<Facts> {
 }
 
 /// Returns the dependencies: the C library, a shell and systemd's programs for the scripts, and features of rpm.
-pub(crate) fn needs(libc: &str) -> Facts {
+pub(crate) fn needs(libc: &str) -> TagValues {
     let libc = format!("libc.so.6(GLIBC_{libc})(64bit)");
     let all = [
         ("/bin/sh", "", FOR_SCRIPTS),
@@ -141,7 +141,7 @@ pub(crate) fn needs(libc: &str) -> Facts {
 }
 
 /// Returns the scripts that run after installation, before removal and after removal.
-pub(crate) fn scripts(read: impl Fn(&str) -> Result<String>) -> Result<Facts> {
+pub(crate) fn scripts(read: impl Fn(&str) -> Result<String>) -> Result<TagValues> {
     let mut facts = Vec::new();
     for (name, tag, shell) in [
         ("post", 1024, 1086),
@@ -155,7 +155,7 @@ pub(crate) fn scripts(read: impl Fn(&str) -> Result<String>) -> Result<Facts> {
 }
 
 /// Returns the format, the size and the digests of the payload, compressed and uncompressed.
-pub(crate) fn payload(payload: &[u8], plain: &[u8], size: u64) -> Result<Facts> {
+pub(crate) fn payload(payload: &[u8], plain: &[u8], size: u64) -> Result<TagValues> {
     let size = u32::try_from(size).context("files of 4 GiB or more")?;
     Ok(vec![
         (1009, Value::Int32(vec![size])),
@@ -169,7 +169,7 @@ pub(crate) fn payload(payload: &[u8], plain: &[u8], size: u64) -> Result<Facts> 
 }
 
 /// Returns the values of the first header: the digest of the main header, and the sizes of what follows.
-pub(crate) fn digests(main: &[u8], payload: &[u8], plain: &[u8]) -> Result<Facts> {
+pub(crate) fn digests(main: &[u8], payload: &[u8], plain: &[u8]) -> Result<TagValues> {
     let size = |length: usize| {
         let size = u32::try_from(length).context("a package of 4 GiB or more");
         size.map(|size| Value::Int32(vec![size]))

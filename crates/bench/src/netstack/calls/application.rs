@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use quictun_ipc::{Channel, Client, Executor, Message, Reserved, WaitPolicy, connect};
+use quictun_ipc::{Allocation, Channel, Client, Executor, Message, WaitPolicy, connect};
 use quictun_shmq::INLINE;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::setup::{BYTES_MAX, Mode, RECV, SEND, Setup};
-use super::sockets::give;
-use crate::ipc::peer::PATIENCE;
+use super::sockets::send_socket;
+use crate::ipc::peer::TIMEOUT;
 use crate::ipc::synchronous::next;
 use crate::kind::Kind;
 use crate::machine::{pause, thread_cpu_ns};
@@ -28,7 +28,7 @@ const LOOKS: u64 = 16;
 
 /// Duration of a run: a warm-up, and then measured parts without a pause between them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RunTimes {
     pub(crate) warm_up: Duration,
     pub(crate) part: Duration,
     pub(crate) parts: usize,
@@ -36,18 +36,18 @@ pub(crate) struct Plan {
 
 /// The progress of a run at one moment. The first mark is the end of the warm-up.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct ProgressMark {
     done: u64,
     at: Instant,
 }
 
-pub(crate) struct Sample {
+pub(crate) struct PartSample {
     pub(crate) done: u64,
     pub(crate) elapsed: Duration,
 }
 
-pub(crate) struct Done {
-    pub(crate) samples: Vec<Sample>,
+pub(crate) struct RunResult {
+    pub(crate) samples: Vec<PartSample>,
     pub(crate) counted: Instant,
     /// Processor time of the application's threads, and how long they ran.
     pub(crate) cpu: Duration,
@@ -56,27 +56,27 @@ pub(crate) struct Done {
 
 pub(crate) enum Application {
     Coroutines(Box<Executor>, Client),
-    Threads(Vec<Way>),
+    Threads(Vec<CallerTransport>),
 }
 
 impl Application {
     pub(crate) fn new(setup: &Setup, control: &OwnedFd) -> Result<Self> {
         let socket = || {
             let (here, there) = quictun_ipc::sockets().context("creating a socket pair")?;
-            give(control, &there)?;
+            send_socket(control, &there)?;
             anyhow::Ok(here)
         };
         let channel = |number: usize| {
-            let channel = connect(socket()?, ARENA, number as u64, PATIENCE);
+            let channel = connect(socket()?, ARENA, number as u64, TIMEOUT);
             channel.context("connecting to the stack's process")
         };
         let way = |number: usize| {
             if setup.kind == Kind::SeqPacket {
-                return socket().map(Way::Socket);
+                return socket().map(CallerTransport::Socket);
             }
             let mut channel = channel(number)?;
             let buffer = channel.reserve(length(setup));
-            Ok(Way::Shared(Box::new(channel), buffer))
+            Ok(CallerTransport::Shared(Box::new(channel), buffer))
         };
         if setup.kind == Kind::Asynchronous {
             let (client, executor) = Client::new(channel(0)?, WaitPolicy::Hybrid);
@@ -86,7 +86,12 @@ impl Application {
         Ok(Self::Threads(ways.collect::<Result<_>>()?))
     }
 
-    pub(crate) fn run(self, setup: &Setup, plan: Plan, counting: &Arc<AtomicBool>) -> Result<Done> {
+    pub(crate) fn run(
+        self,
+        setup: &Setup,
+        plan: RunTimes,
+        counting: &Arc<AtomicBool>,
+    ) -> Result<RunResult> {
         let from = Instant::now();
         let (marks, cpu) = match self {
             Self::Coroutines(executor, client) => {
@@ -94,11 +99,11 @@ impl Application {
             }
             Self::Threads(ways) => run_threads(ways, setup, plan, counting)?,
         };
-        let between = |pair: &[Mark]| Sample {
+        let between = |pair: &[ProgressMark]| PartSample {
             done: pair[1].done - pair[0].done,
             elapsed: pair[1].at - pair[0].at,
         };
-        Ok(Done {
+        Ok(RunResult {
             samples: marks.windows(2).map(between).collect(),
             counted: marks.first().context("the warm-up did not end")?.at,
             cpu: Duration::from_nanos(cpu),
@@ -111,14 +116,14 @@ fn length(setup: &Setup) -> u32 {
     u32::try_from(setup.bytes).unwrap_or(u32::MAX)
 }
 
-struct Shared {
+struct CoroutineState {
     setup: Setup,
     client: Client,
-    plan: Plan,
+    plan: RunTimes,
     counting: Arc<AtomicBool>,
     /// End of the current part.
     until: Cell<Instant>,
-    marks: RefCell<Vec<Mark>>,
+    marks: RefCell<Vec<ProgressMark>>,
     done: Cell<u64>,
     failed: Cell<bool>,
 }
@@ -127,11 +132,11 @@ fn run_coroutines(
     mut executor: Executor,
     client: Client,
     setup: &Setup,
-    plan: Plan,
+    plan: RunTimes,
     counting: &Arc<AtomicBool>,
-) -> Result<(Vec<Mark>, u64)> {
+) -> Result<(Vec<ProgressMark>, u64)> {
     let cpu = thread_cpu_ns();
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(CoroutineState {
         setup: *setup,
         client,
         plan,
@@ -151,7 +156,7 @@ fn run_coroutines(
     Ok((marks, thread_cpu_ns() - cpu))
 }
 
-impl Shared {
+impl CoroutineState {
     async fn serve(self: Rc<Self>, number: u32) {
         while self.marks.borrow().len() <= self.plan.parts {
             let done = match self.setup.mode {
@@ -174,7 +179,7 @@ impl Shared {
         let (at, done) = (Instant::now(), self.done.get());
         if at >= self.until.get() {
             self.counting.store(true, Ordering::Relaxed);
-            self.marks.borrow_mut().push(Mark { done, at });
+            self.marks.borrow_mut().push(ProgressMark { done, at });
             self.until.set(at + self.plan.part);
         }
     }
@@ -237,20 +242,20 @@ impl Shared {
     }
 }
 
-pub(crate) enum Way {
-    Shared(Box<Channel>, Option<Reserved>),
+pub(crate) enum CallerTransport {
+    Shared(Box<Channel>, Option<Allocation>),
     Socket(OwnedFd),
 }
 
 fn run_threads(
-    mut ways: Vec<Way>,
+    mut ways: Vec<CallerTransport>,
     setup: &Setup,
-    plan: Plan,
+    plan: RunTimes,
     counting: &Arc<AtomicBool>,
-) -> Result<(Vec<Mark>, u64)> {
+) -> Result<(Vec<ProgressMark>, u64)> {
     let over = AtomicBool::new(false);
     let counts: Vec<AtomicU64> = ways.iter().map(|_| AtomicU64::new(0)).collect();
-    let work = |way: &mut Way, count: &AtomicU64| {
+    let work = |way: &mut CallerTransport, count: &AtomicU64| {
         while !over.load(Ordering::Relaxed) {
             way.serve(setup)
                 .context("the process with the stack failed")?;
@@ -269,7 +274,7 @@ fn run_threads(
             let done = counts.iter().map(|count| count.load(Ordering::Relaxed));
             let (done, at) = (done.sum(), Instant::now());
             counting.store(true, Ordering::Relaxed);
-            marks.push(Mark { done, at });
+            marks.push(ProgressMark { done, at });
             if marks.len() <= plan.parts {
                 slept = slept.and_then(|()| pause(plan.part));
             }
@@ -285,7 +290,7 @@ fn run_threads(
     Ok((marks, cpu?.iter().sum()))
 }
 
-impl Way {
+impl CallerTransport {
     fn serve(&mut self, setup: &Setup) -> Option<()> {
         match setup.mode {
             Mode::Read => self.move_all(RECV, setup.bytes),

@@ -17,12 +17,12 @@ use crate::netstack::load::connect;
 /// The target of the connections; any address behind the device would do.
 const TARGET: ([u8; 4], u16) = ([10, 77, 0, 1], 5201);
 
-pub(crate) struct Clients {
+pub(crate) struct ClientThreads {
     streams: Vec<TcpStream>,
     threads: Vec<JoinHandle<Vec<u64>>>,
 }
 
-impl Clients {
+impl ClientThreads {
     /// Connects the clients one after the other and starts their traffic, as the mode demands. While `counting` is set,
     /// the times of the answers are kept.
     pub(crate) fn start(

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use quictun_netstack::{Config, Event, FlowId, Read, Stack};
+use quictun_netstack::{Config, Event, Stack, StackFlowId, StackRead};
 use quictun_stackd::frames::Frames;
 use rustix::event::{PollFd, PollFlags};
 
@@ -14,10 +14,10 @@ use crate::netstack::in_thread;
 /// Maximum frames that are read before their effects are handled. With more, short flows would wait for bulk flows.
 const FRAMES: usize = 8;
 
-pub(crate) struct Host {
+pub(crate) struct StackHost {
     stack: Stack,
     pub(crate) frames: Frames<Wire>,
-    flows: Vec<FlowId>,
+    flows: Vec<StackFlowId>,
     /// Connections that have become readable or writable.
     pub(crate) ready: Vec<usize>,
     /// If true, packets are sent with each message, as in the original; otherwise once per round.
@@ -25,7 +25,7 @@ pub(crate) struct Host {
     now: Instant,
 }
 
-impl Host {
+impl StackHost {
     pub(crate) fn new(wire: Wire, eager: bool) -> Result<Self> {
         let now = Instant::now();
         let seed = u64::from(std::process::id());
@@ -74,9 +74,9 @@ impl Host {
             length
         });
         match read {
-            Ok(Read::Data(length)) => Some(length),
-            Ok(Read::Empty) => None,
-            Ok(Read::Finished) | Err(_) => Some(0),
+            Ok(StackRead::Data(length)) => Some(length),
+            Ok(StackRead::Empty) => None,
+            Ok(StackRead::Finished) | Err(_) => Some(0),
         }
     }
 
@@ -113,7 +113,7 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::super::setup::Mode;
-    use super::super::wire::Programs;
+    use super::super::wire::SimulatedPrograms;
     use super::*;
 
     /// More messages than fit into the buffers of a connection, so that it must pause and continue.
@@ -123,10 +123,10 @@ mod tests {
     /// rounds.
     fn serve(mode: Mode, bytes: usize, eager: bool) {
         const CONNECTIONS: usize = 3;
-        let programs = Programs::new(mode, bytes, CONNECTIONS);
-        let mut host = Host::new(Wire::Memory(programs), eager).expect("creating a stack");
+        let programs = SimulatedPrograms::new(mode, bytes, CONNECTIONS);
+        let mut host = StackHost::new(Wire::Memory(programs), eager).expect("creating a stack");
         let mut done = [0; CONNECTIONS];
-        let mut owed = [0; CONNECTIONS];
+        let mut unsent = [0; CONNECTIONS];
         for _ in 0..20 * MESSAGES {
             host.turn().expect("memory");
             for (number, done) in done.iter_mut().enumerate() {
@@ -134,13 +134,13 @@ mod tests {
                 let moved = match mode {
                     Mode::Read => host.receive(number, &mut room[..bytes]),
                     Mode::Write => host.send(number, &[7; 64][..bytes]),
-                    Mode::Call if owed[number] < bytes => {
-                        let received = host.receive(number, &mut room[..bytes - owed[number]]);
-                        owed[number] += received.unwrap_or(0);
+                    Mode::Call if unsent[number] < bytes => {
+                        let received = host.receive(number, &mut room[..bytes - unsent[number]]);
+                        unsent[number] += received.unwrap_or(0);
                         None
                     }
                     Mode::Call => host.send(number, &[7; 64][..bytes]).inspect(|sent| {
-                        owed[number] -= *sent;
+                        unsent[number] -= *sent;
                     }),
                 };
                 *done += moved.unwrap_or(0);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_in_memory_go_on_for_as_long_as_they_are_served() {
+    fn simulated_programs_continue_while_they_are_served() {
         for mode in Mode::ALL {
             for (bytes, eager) in [(1, true), (1, false), (64, true), (64, false)] {
                 serve(mode, bytes, eager);

@@ -9,11 +9,11 @@ use quictun_sys::NetNamespace;
 use rustix::net::{RecvFlags, SendFlags};
 use serde_json::Value;
 
-use super::application::{Application, Done, Plan, Sample};
-use super::clients::Clients;
-use super::row::{Latency, Row};
+use super::application::{Application, PartSample, RunResult, RunTimes};
+use super::clients::ClientThreads;
+use super::row::{ConnectionRow, Latency};
 use super::setup::{Setup, WireKind};
-use crate::ipc::peer::Peer;
+use crate::ipc::peer::ServerProcess;
 use crate::kind::Placement;
 use crate::machine::{Machine, clock_ns, float};
 use crate::spread;
@@ -24,7 +24,7 @@ pub(crate) fn measure(
     run: Duration,
     machine: &Machine,
     network: &NetNamespace,
-) -> Result<Row> {
+) -> Result<ConnectionRow> {
     let [first, second] = machine.cores;
     let core = match setup.placement {
         Placement::OneCore => first,
@@ -40,23 +40,23 @@ pub(crate) fn measure(
             .stdin(Stdio::from(there))
             .spawn()
     });
-    let peer = Peer::of(child.context("starting this program again")?);
+    let peer = ServerProcess::of(child.context("starting this program again")?);
     let mut said = [0; 1024];
     let (length, _) = rustix::net::recv(&control, &mut said, RecvFlags::empty())?;
     ensure!(length > 0, "the process with the stack did not start");
     let application = Application::new(setup, &control)?;
     let counting = Arc::default();
     let clients = (setup.wire == WireKind::Tun)
-        .then(|| Clients::start(network, setup, &counting))
+        .then(|| ClientThreads::start(network, setup, &counting))
         .transpose()?;
-    let plan = Plan {
+    let plan = RunTimes {
         warm_up: run / 2,
         part: run,
         parts: repeats,
     };
     // This consumes the application and closes its channels.
     let done = application.run(setup, plan, &counting);
-    let times = clients.map(Clients::stop).unwrap_or_default();
+    let times = clients.map(ClientThreads::stop).unwrap_or_default();
     let done = done?;
     let counted = u64::try_from(done.counted.elapsed().as_nanos()).unwrap_or(u64::MAX);
     // The message holds a point in time rather than a duration, because the other process may read it much later.
@@ -70,12 +70,12 @@ pub(crate) fn measure(
     Ok(row(setup, &done, latency, &said))
 }
 
-fn row(setup: &Setup, done: &Done, latency: Option<Latency>, said: &Value) -> Row {
-    let rate = |sample: &Sample| float(sample.done) / sample.elapsed.as_secs_f64();
+fn row(setup: &Setup, done: &RunResult, latency: Option<Latency>, said: &Value) -> ConnectionRow {
+    let rate = |sample: &PartSample| float(sample.done) / sample.elapsed.as_secs_f64();
     let number = |name: &str| said[name].as_f64().unwrap_or_default();
     let application = done.cpu.as_secs_f64() / done.elapsed.as_secs_f64().max(1e-9);
     let stack = number("cpu_ns") / number("elapsed_ns").max(1.0);
-    Row {
+    ConnectionRow {
         setup: *setup,
         rate: spread::of(&done.samples.iter().map(rate).collect::<Vec<_>>()),
         latency,

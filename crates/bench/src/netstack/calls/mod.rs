@@ -24,6 +24,6 @@ mod sockets;
 mod wire;
 
 pub(crate) use measure::measure;
-pub(crate) use row::Row;
+pub(crate) use row::ConnectionRow;
 pub(crate) use server::run as serve;
 pub(crate) use setup::{Grid, Mode, Polling, Setup, WireKind};

@@ -1,24 +1,24 @@
 //! The tables in the published shape, with the published figures below the measured ones; JSON; the panels of the
 //! figure.
 
-use quictun_lab::chart::{Across, Line, Panel, Stroke};
+use quictun_lab::chart::{Panel, Series, Stroke, XDivision};
 use quictun_lab::put;
 use serde_json::{Value, json};
 
 use super::published;
-use super::row::{Latency, Row};
+use super::row::{ConnectionRow, Latency};
 use super::setup::{Grid, Mode, Polling, WireKind};
 use crate::kind::{Kind, Placement};
 use crate::spread;
 
-struct Table<'a> {
+struct FigureTable<'a> {
     grid: &'a Grid,
-    rows: Vec<&'a Row>,
+    rows: Vec<&'a ConnectionRow>,
     mode: Mode,
     group: (WireKind, Polling, usize),
 }
 
-pub(crate) fn tables(grid: &Grid, rows: &[Row]) -> String {
+pub(crate) fn tables(grid: &Grid, rows: &[ConnectionRow]) -> String {
     let mut text = String::new();
     for table in all(grid, rows) {
         text += &table.rates();
@@ -30,12 +30,12 @@ pub(crate) fn tables(grid: &Grid, rows: &[Row]) -> String {
     text
 }
 
-pub(crate) fn panels(grid: &Grid, rows: &[Row]) -> Vec<Panel> {
-    all(grid, rows).iter().map(Table::panel).collect()
+pub(crate) fn panels(grid: &Grid, rows: &[ConnectionRow]) -> Vec<Panel> {
+    all(grid, rows).iter().map(FigureTable::panel).collect()
 }
 
-pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
-    let one = |row: &Row| {
+pub(crate) fn to_json(rows: &[ConnectionRow]) -> Vec<Value> {
+    let one = |row: &ConnectionRow| {
         let setup = &row.setup;
         let published = is_published(setup.polling, setup.bytes)
             .then(|| published::rate(setup.mode, setup.kind, setup.placement, setup.connections));
@@ -56,15 +56,15 @@ pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
     rows.iter().map(one).collect()
 }
 
-fn all<'a>(grid: &'a Grid, rows: &'a [Row]) -> Vec<Table<'a>> {
+fn all<'a>(grid: &'a Grid, rows: &'a [ConnectionRow]) -> Vec<FigureTable<'a>> {
     let mut tables = Vec::new();
     for group in grid.groups() {
         for mode in grid.modes(group.1) {
-            let belongs = |row: &&Row| {
+            let belongs = |row: &&ConnectionRow| {
                 let setup = &row.setup;
                 (setup.wire, setup.polling, setup.bytes) == group && setup.mode == mode
             };
-            tables.push(Table {
+            tables.push(FigureTable {
                 grid,
                 rows: rows.iter().filter(belongs).collect(),
                 mode,
@@ -79,7 +79,7 @@ fn is_published(polling: Polling, bytes: usize) -> bool {
     polling == Polling::EachSend && bytes == 1
 }
 
-impl Table<'_> {
+impl FigureTable<'_> {
     fn words(&self) -> String {
         let (wire, polling, bytes) = self.group;
         format!("{}, {}, {bytes} B", wire.word(), polling.word())
@@ -105,14 +105,14 @@ impl Table<'_> {
         is_published(polling, bytes)
     }
 
-    fn find(&self, kind: Kind, placement: Placement, connections: usize) -> Option<&Row> {
+    fn find(&self, kind: Kind, placement: Placement, connections: usize) -> Option<&ConnectionRow> {
         self.rows.iter().copied().find(|row| {
             let setup = &row.setup;
             (setup.kind, setup.placement, setup.connections) == (kind, placement, connections)
         })
     }
 
-    fn synchronous(&self, placement: Placement, connections: usize) -> Option<&Row> {
+    fn synchronous(&self, placement: Placement, connections: usize) -> Option<&ConnectionRow> {
         [Kind::Futex, Kind::SeqPacket]
             .into_iter()
             .filter_map(|kind| self.find(kind, placement, connections))
@@ -138,7 +138,7 @@ impl Table<'_> {
 
     fn lines(
         &self,
-        ours: impl Fn(&Row) -> Option<String>,
+        ours: impl Fn(&ConnectionRow) -> Option<String>,
         theirs: impl Fn(Kind, Placement, usize) -> Option<String>,
     ) -> String {
         let mut text = self.ours(ours);
@@ -155,7 +155,7 @@ impl Table<'_> {
         text
     }
 
-    fn ours(&self, ours: impl Fn(&Row) -> Option<String>) -> String {
+    fn ours(&self, ours: impl Fn(&ConnectionRow) -> Option<String>) -> String {
         let mut text = String::new();
         for kind in Kind::ALL {
             for placement in Placement::ALL {
@@ -174,7 +174,7 @@ impl Table<'_> {
             Mode::Write => "Writes per second (B5)",
             Mode::Call => "Calls per second (B6)",
         };
-        let ours = |row: &Row| Some(format!("{:.0}", row.rate[0]));
+        let ours = |row: &ConnectionRow| Some(format!("{:.0}", row.rate[0]));
         let theirs = |kind, placement, connections| {
             let rate = published::rate(self.mode, kind, placement, connections)?;
             Some(format!("{rate:.0}"))
@@ -207,7 +207,8 @@ impl Table<'_> {
 
     fn latencies(&self) -> String {
         let micros = |value: f64| Some(format!("{value:.1}"));
-        let of = |at: usize| move |row: &Row| micros(row.latency.as_ref()?.percentiles_us[at]);
+        let of =
+            |at: usize| move |row: &ConnectionRow| micros(row.latency.as_ref()?.percentiles_us[at]);
         let mean = self.lines(
             |row| micros(row.latency.as_ref()?.mean_us),
             |kind, placement, connections| {
@@ -233,7 +234,7 @@ impl Table<'_> {
     }
 
     fn processors(&self) -> String {
-        let ours = |row: &Row| Some(format!("{:.0} + {:.0}", row.cpu[0], row.cpu[1]));
+        let ours = |row: &ConnectionRow| Some(format!("{:.0} + {:.0}", row.cpu[0], row.cpu[1]));
         self.head("Per cent of a core: the stack's process + the application's threads")
             + &self.ours(ours)
     }
@@ -257,15 +258,15 @@ impl Table<'_> {
                     Some((number(*connections), rate))
                 });
                 let published = format!("published {name}");
-                lines.push(Line::new(name, style, Stroke::Marked, points));
-                lines.push(Line::new(published, style, Stroke::Dashed, theirs));
+                lines.push(Series::new(name, style, Stroke::Marked, points));
+                lines.push(Series::new(published, style, Stroke::Dashed, theirs));
             }
         }
         Panel {
             title: format!("{}s per second, {}", self.mode.word(), self.words()),
-            up: String::new(),
-            along: "connections".to_owned(),
-            across: Across::Doublings,
+            y_title: String::new(),
+            x_title: "connections".to_owned(),
+            x_division: XDivision::Doublings,
             room: Vec::new(),
             lines,
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::setup::Setup;
 use crate::machine::{float, micros};
 
-pub(crate) struct Row {
+pub(crate) struct ConnectionRow {
     pub(crate) setup: Setup,
     /// Messages or calls per second: median, minimum, maximum.
     pub(crate) rate: [f64; 3],
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variance_is_that_of_all_times() {
+    fn the_variance_covers_all_times() {
         let latency = Latency::of(vec![1000, 3000, 5000, 7000]).expect("some");
         let expected = json!({
             "mean_us": 4.0,

@@ -12,18 +12,18 @@ use anyhow::{Context as _, Result};
 use quictun_ipc::{
     Advance, Channel, ChannelError, Message, Request, Server, Spawner, WaitPolicy, accept,
 };
-use quictun_shmq::{INLINE, Received};
+use quictun_shmq::{INLINE, PeerPayload};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use serde_json::json;
 
-use super::host::Host;
+use super::host::StackHost;
 use super::row::Latency;
 use super::setup::{BYTES_MAX, Polling, RECV, SEND, Setup, WireKind};
 use super::sockets::take;
-use super::wire::{Programs, Wire};
-use crate::ipc::peer::PATIENCE;
+use super::wire::{SimulatedPrograms, Wire};
+use crate::ipc::peer::TIMEOUT;
 use crate::kind::{Kind, Placement};
 use crate::machine::{bind, clock_ns, cpu_ns};
 use crate::netstack::device;
@@ -43,18 +43,19 @@ pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
     let wire = match setup.wire {
         WireKind::Tun => Wire::Tun(device::create(true).context("creating a TUN device")?),
         WireKind::Memory => {
-            let programs = Programs::new(setup.mode, setup.bytes, setup.connections);
+            let programs = SimulatedPrograms::new(setup.mode, setup.bytes, setup.connections);
             Wire::Memory(programs)
         }
     };
-    let host = Host::new(wire, setup.polling == Polling::EachSend)?;
+    let host = StackHost::new(wire, setup.polling == Polling::EachSend)?;
     rustix::net::send(&control, b"ready", SendFlags::NOSIGNAL)?;
     let (from, cpu) = (Instant::now(), cpu_ns());
     let host = if setup.kind == Kind::Asynchronous {
-        let channel = accept(take(&control)?, PATIENCE)?;
+        let channel = accept(take(&control)?, TIMEOUT)?;
         serve(channel, host, setup.placement)?
     } else {
-        let ends = (0..setup.connections).map(|_| End::meet(setup.kind, take(&control)?));
+        let ends = (0..setup.connections)
+            .map(|_| ServerTransport::accept_caller(setup.kind, take(&control)?));
         serve_each(
             &control,
             ends.collect::<Result<_>>()?,
@@ -85,29 +86,29 @@ pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
     Ok(())
 }
 
-struct Shared {
-    host: RefCell<Host>,
+struct ServerState {
+    host: RefCell<StackHost>,
     server: Server,
     /// The request of each connection that waits for the stack, if there is one.
     parked: RefCell<Vec<Option<Request>>>,
     /// Set while a coroutine answers those requests.
-    telling: Cell<bool>,
+    answering: Cell<bool>,
 }
 
-fn serve(channel: Channel, host: Host, placement: Placement) -> Result<Host> {
+fn serve(channel: Channel, host: StackHost, placement: Placement) -> Result<StackHost> {
     let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
     let (wakes, spawner) = (executor.descriptor()?, executor.spawner());
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(ServerState {
         host: RefCell::new(host),
         server,
         parked: RefCell::default(),
-        telling: Cell::new(false),
+        answering: Cell::new(false),
     });
     spawner.spawn(1, shared.clone().answer_all());
     let mut idle: Option<Instant> = None;
     loop {
         let mut busy = shared.host.borrow_mut().turn()?;
-        shared.tell_soon(&spawner);
+        shared.answer_soon(&spawner);
         match executor.try_advance() {
             Some(Advance::Ended) => break,
             done => busy |= done.is_some(),
@@ -144,7 +145,7 @@ fn serve(channel: Channel, host: Host, placement: Placement) -> Result<Host> {
     Ok(shared.host.into_inner())
 }
 
-impl Shared {
+impl ServerState {
     async fn answer_all(self: Rc<Self>) {
         while let Ok(request) = self.server.recv().await {
             if self.answer(request).await.is_err() {
@@ -203,13 +204,13 @@ impl Shared {
         self.parked.borrow_mut().get_mut(number)?.take()
     }
 
-    fn tell_soon(self: &Rc<Self>, spawner: &Spawner) {
-        if !self.host.borrow().ready.is_empty() && !self.telling.replace(true) {
-            spawner.spawn(0, self.clone().tell());
+    fn answer_soon(self: &Rc<Self>, spawner: &Spawner) {
+        if !self.host.borrow().ready.is_empty() && !self.answering.replace(true) {
+            spawner.spawn(0, self.clone().answer_ready());
         }
     }
 
-    async fn tell(self: Rc<Self>) {
+    async fn answer_ready(self: Rc<Self>) {
         loop {
             let Some(number) = self.host.borrow_mut().ready.pop() else {
                 break;
@@ -220,32 +221,32 @@ impl Shared {
                 break;
             }
         }
-        self.telling.set(false);
+        self.answering.set(false);
     }
 }
 
-enum End {
+enum ServerTransport {
     Shared(Box<Channel>),
     Socket(OwnedFd),
 }
 
-struct Ask {
+struct CallRequest {
     op: u16,
     length: usize,
     bytes: [u8; BYTES_MAX],
     /// Destination of the answer in shared memory, if there is one.
-    place: Option<Received>,
+    place: Option<PeerPayload>,
 }
 
-impl End {
-    fn meet(kind: Kind, socket: OwnedFd) -> Result<Self> {
+impl ServerTransport {
+    fn accept_caller(kind: Kind, socket: OwnedFd) -> Result<Self> {
         Ok(match kind {
-            Kind::Futex => Self::Shared(Box::new(accept(socket, PATIENCE)?)),
+            Kind::Futex => Self::Shared(Box::new(accept(socket, TIMEOUT)?)),
             Kind::SeqPacket | Kind::Asynchronous => Self::Socket(socket),
         })
     }
 
-    fn next(&mut self) -> Result<Option<Ask>> {
+    fn next(&mut self) -> Result<Option<CallRequest>> {
         let mut bytes = [0; BYTES_MAX];
         match self {
             Self::Shared(channel) => {
@@ -267,7 +268,7 @@ impl End {
                     bytes[..length].copy_from_slice(&message.bytes()[..length]);
                 }
                 let op = message.op();
-                Ok(Some(Ask {
+                Ok(Some(CallRequest {
                     op,
                     length,
                     bytes,
@@ -282,7 +283,7 @@ impl End {
                         let length = whole.min(packet.len()) - 1;
                         bytes[..length].copy_from_slice(&packet[1..=length]);
                         let (op, place) = (packet[0].into(), None);
-                        Ok(Some(Ask {
+                        Ok(Some(CallRequest {
                             op,
                             length,
                             bytes,
@@ -297,7 +298,7 @@ impl End {
     }
 
     /// Answers with the bytes received, or with the number of bytes sent.
-    fn answer(&mut self, ask: &Ask, received: &[u8], done: usize) -> Result<()> {
+    fn answer(&mut self, ask: &CallRequest, received: &[u8], done: usize) -> Result<()> {
         match self {
             Self::Shared(channel) => {
                 let mut message = Message::default().with_arg(done as u64);
@@ -326,11 +327,11 @@ impl End {
 /// Serves threads that each wait for their answer. It polls them in turn and never sleeps, as the original does.
 fn serve_each(
     control: &OwnedFd,
-    mut ends: Vec<End>,
-    mut host: Host,
+    mut ends: Vec<ServerTransport>,
+    mut host: StackHost,
     placement: Placement,
-) -> Result<Host> {
-    let mut asks: Vec<Option<Ask>> = ends.iter().map(|_| None).collect();
+) -> Result<StackHost> {
+    let mut asks: Vec<Option<CallRequest>> = ends.iter().map(|_| None).collect();
     for round in 0_u32.. {
         let mut busy = host.turn()?;
         host.ready.clear();

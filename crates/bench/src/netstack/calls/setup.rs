@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_process_says_the_other_understands() {
+    fn a_setup_survives_the_command_line_of_the_helper() {
         let grid = Grid {
             modes: Mode::ALL.into(),
             wires: WireKind::ALL.into(),

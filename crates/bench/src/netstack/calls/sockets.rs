@@ -10,7 +10,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-pub(crate) fn give(control: &OwnedFd, socket: &OwnedFd) -> Result<()> {
+pub(crate) fn send_socket(control: &OwnedFd, socket: &OwnedFd) -> Result<()> {
     let descriptors = [socket.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

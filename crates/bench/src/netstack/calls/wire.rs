@@ -12,20 +12,20 @@ use super::setup::Mode;
 
 pub(crate) enum Wire {
     Tun(Tun),
-    Memory(Programs),
+    Memory(SimulatedPrograms),
 }
 
-impl frames::Wire for Wire {
+impl frames::FrameDevice for Wire {
     fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
-            Self::Tun(tun) => frames::Wire::read(tun, frame),
+            Self::Tun(tun) => frames::FrameDevice::read(tun, frame),
             Self::Memory(programs) => Ok(programs.next(frame)),
         }
     }
 
     fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         match self {
-            Self::Tun(tun) => frames::Wire::write(tun, frame),
+            Self::Tun(tun) => frames::FrameDevice::write(tun, frame),
             Self::Memory(programs) => {
                 programs.take(frame);
                 Ok(())
@@ -35,10 +35,10 @@ impl frames::Wire for Wire {
 }
 
 /// Simulated programs on a wire without loss and reordering: TCP without timers.
-pub(crate) struct Programs {
+pub(crate) struct SimulatedPrograms {
     mode: Mode,
     bytes: u32,
-    all: Vec<Program>,
+    all: Vec<SimulatedProgram>,
     /// Programs that may have something to send.
     turns: VecDeque<usize>,
     /// The time of each request, and the nanoseconds until its answer.
@@ -46,8 +46,8 @@ pub(crate) struct Programs {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Program {
-    stage: Stage,
+struct SimulatedProgram {
+    stage: ProgramState,
     queued: bool,
     /// The next byte to send, the first byte that is not acknowledged, and the bytes that may be in flight from there.
     next: u32,
@@ -55,25 +55,25 @@ struct Program {
     window: u32,
     /// The next byte expected, and whether the acknowledgement for it is still due.
     expected: u32,
-    owes: bool,
+    ack_due: bool,
     /// Bytes of an answer that are still missing, and the time of the request.
     missing: u32,
     asked: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum ProgramState {
     #[default]
     New,
     Opening,
     Open,
 }
 
-impl Programs {
+impl SimulatedPrograms {
     pub(crate) fn new(mode: Mode, bytes: usize, count: usize) -> Self {
-        let program = Program {
+        let program = SimulatedProgram {
             queued: true,
-            ..Program::default()
+            ..SimulatedProgram::default()
         };
         Self {
             mode,
@@ -88,21 +88,21 @@ impl Programs {
         while let Some(number) = self.turns.pop_front() {
             let program = &mut self.all[number];
             let port = FIRST_PORT + u16::try_from(number).unwrap_or(u16::MAX);
-            let (flags, length) = if program.stage == Stage::New {
-                program.stage = Stage::Opening;
+            let (flags, length) = if program.stage == ProgramState::New {
+                program.stage = ProgramState::Opening;
                 (SYN, 0)
             } else if program.may_send(self.mode, self.bytes) {
                 if self.mode == Mode::Call {
                     (program.missing, program.asked) = (self.bytes, Some(Instant::now()));
                 }
                 (ACK | PUSH, self.bytes)
-            } else if program.owes {
+            } else if program.ack_due {
                 (ACK, 0)
             } else {
                 program.queued = false;
                 continue;
             };
-            program.owes = false;
+            program.ack_due = false;
             self.turns.push_back(number);
             let written = write(frame, port, program.next, program.expected, flags, length);
             program.next = program.next.wrapping_add(length + u32::from(flags == SYN));
@@ -121,10 +121,10 @@ impl Programs {
         };
         if segment.flags & SYN != 0 {
             program.expected = segment.seq.wrapping_add(1);
-            (program.stage, program.owes) = (Stage::Open, true);
+            (program.stage, program.ack_due) = (ProgramState::Open, true);
         } else if segment.length > 0 && segment.seq == program.expected {
             program.expected = segment.seq.wrapping_add(segment.length);
-            program.owes = true;
+            program.ack_due = true;
             program.missing = program.missing.saturating_sub(segment.length);
             if program.missing == 0
                 && let Some(asked) = program.asked.take()
@@ -142,10 +142,10 @@ impl Programs {
     }
 }
 
-impl Program {
+impl SimulatedProgram {
     fn may_send(&self, mode: Mode, bytes: u32) -> bool {
         let under_way = self.next.wrapping_sub(self.acknowledged);
-        let fits = self.stage == Stage::Open && under_way + bytes <= self.window;
+        let fits = self.stage == ProgramState::Open && under_way + bytes <= self.window;
         match mode {
             Mode::Read => fits,
             Mode::Write => false,

@@ -146,7 +146,7 @@ far.example:7500                         20 ms     3 is being connected to
 }
 
 #[test]
-fn what_is_wrong_is_in_capitals_and_nothing_acts_on_the_terminal() {
+fn faults_are_in_capitals_and_no_text_acts_on_the_terminal() {
     let reload = json!({
         "reloaded_at": "2026-08-01T12:09:59Z", "reload_error": "bad\u{1b}[31m file", "changes": [],
         "restart": [],

@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 
 use super::keys::Key;
-use super::view::{Client, Connection, Flow};
+use super::view::{ClientRow, ConnectionRow, FlowRow};
 
 /// The tables of the page, from the top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum PageTable {
     Clients,
     Connections,
     Flows,
@@ -25,7 +25,7 @@ pub(super) enum Sort {
     Name,
 }
 
-impl Table {
+impl PageTable {
     pub(super) const ALL: [Self; 3] = [Self::Clients, Self::Connections, Self::Flows];
 
     fn sorts(self) -> &'static [Sort] {
@@ -60,8 +60,8 @@ impl Sort {
 
 /// The sort order and the visible part of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
-    /// Index of the sort order in [`Table::sorts`].
+pub(super) struct TableView {
+    /// Index of the sort order in [`PageTable::sorts`].
     sort: usize,
     /// Index of the first visible row.
     pub(super) top: usize,
@@ -72,40 +72,40 @@ pub(super) struct Place {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Controls {
     chosen: usize,
-    places: [Place; 3],
+    views: [TableView; 3],
 }
 
 impl Controls {
-    pub(super) fn chosen(&self) -> Table {
-        Table::ALL[self.chosen]
+    pub(super) fn chosen(&self) -> PageTable {
+        PageTable::ALL[self.chosen]
     }
 
-    pub(super) fn place(&mut self, table: Table) -> &mut Place {
-        &mut self.places[table as usize]
+    pub(super) fn view(&mut self, table: PageTable) -> &mut TableView {
+        &mut self.views[table as usize]
     }
 
-    pub(super) fn sort(&self, table: Table) -> Sort {
-        table.sorts()[self.places[table as usize].sort]
+    pub(super) fn sort(&self, table: PageTable) -> Sort {
+        table.sorts()[self.views[table as usize].sort]
     }
 
     /// Applies a key. The page later limits the first row to the rows that exist.
     pub(super) fn press(&mut self, key: Key) {
-        let tables = Table::ALL.len();
+        let tables = PageTable::ALL.len();
         let sorts = self.chosen().sorts().len();
-        let place = &mut self.places[self.chosen];
-        let page = place.rows.saturating_sub(1).max(1);
+        let view = &mut self.views[self.chosen];
+        let page = view.rows.saturating_sub(1).max(1);
         match key {
-            Key::Up => place.top = place.top.saturating_sub(1),
-            Key::Down => place.top = place.top.saturating_add(1),
-            Key::PageUp => place.top = place.top.saturating_sub(page),
-            Key::PageDown => place.top = place.top.saturating_add(page),
-            Key::First => place.top = 0,
-            Key::Last => place.top = usize::MAX,
+            Key::Up => view.top = view.top.saturating_sub(1),
+            Key::Down => view.top = view.top.saturating_add(1),
+            Key::PageUp => view.top = view.top.saturating_sub(page),
+            Key::PageDown => view.top = view.top.saturating_add(page),
+            Key::First => view.top = 0,
+            Key::Last => view.top = usize::MAX,
             Key::Next => self.chosen = (self.chosen + 1) % tables,
             Key::Previous => self.chosen = (self.chosen + tables - 1) % tables,
             Key::Sort => {
-                place.sort = (place.sort + 1) % sorts;
-                place.top = 0;
+                view.sort = (view.sort + 1) % sorts;
+                view.top = 0;
             }
             Key::Quit | Key::Redraw => {}
         }
@@ -113,12 +113,12 @@ impl Controls {
 }
 
 /// A row that can be sorted. Names break ties, so that rows do not jump about.
-pub(super) trait Row {
+pub(super) trait SortableRow {
     fn key(&self, sort: Sort) -> f64;
     fn name(&self) -> [&str; 2];
 }
 
-impl Row for Client {
+impl SortableRow for ClientRow {
     fn key(&self, sort: Sort) -> f64 {
         match sort {
             Sort::Rate => self.rate.sum(),
@@ -134,7 +134,7 @@ impl Row for Client {
     }
 }
 
-impl Row for Connection {
+impl SortableRow for ConnectionRow {
     fn key(&self, sort: Sort) -> f64 {
         match sort {
             Sort::Rate => self.rate.sum(),
@@ -151,7 +151,7 @@ impl Row for Connection {
     }
 }
 
-impl Row for Flow {
+impl SortableRow for FlowRow {
     fn key(&self, sort: Sort) -> f64 {
         match sort {
             Sort::Rate => self.rate.sum(),
@@ -167,7 +167,10 @@ impl Row for Flow {
 }
 
 /// Returns the rows in sorted order.
-pub(super) fn sorted<'a, R: Row>(rows: impl Iterator<Item = &'a R>, sort: Sort) -> Vec<&'a R> {
+pub(super) fn sorted<'a, R: SortableRow>(
+    rows: impl Iterator<Item = &'a R>,
+    sort: Sort,
+) -> Vec<&'a R> {
     let mut rows: Vec<(f64, &R)> = rows.map(|row| (row.key(sort), row)).collect();
     rows.sort_by(|(one, row), (other, next)| match other.total_cmp(one) {
         Ordering::Equal => row.name().cmp(&next.name()),
@@ -186,9 +189,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_choose_a_table_its_order_and_its_part() {
+    fn keys_select_a_table_its_order_and_its_rows() {
         let mut controls = Controls::default();
-        controls.place(Table::Clients).rows = 10;
+        controls.view(PageTable::Clients).rows = 10;
         for (key, top) in [
             (Key::Up, 0),
             (Key::Down, 1),
@@ -199,17 +202,17 @@ mod tests {
             (Key::First, 0),
         ] {
             controls.press(key);
-            assert_eq!(controls.place(Table::Clients).top, top, "{key:?}");
+            assert_eq!(controls.view(PageTable::Clients).top, top, "{key:?}");
         }
         controls.press(Key::Next);
         controls.press(Key::Next);
-        assert_eq!(controls.chosen(), Table::Flows);
+        assert_eq!(controls.chosen(), PageTable::Flows);
         controls.press(Key::Sort);
-        assert_eq!(controls.sort(Table::Flows), Sort::Bytes);
-        assert_eq!(controls.sort(Table::Clients), Sort::Rate);
+        assert_eq!(controls.sort(PageTable::Flows), Sort::Bytes);
+        assert_eq!(controls.sort(PageTable::Clients), Sort::Rate);
         controls.press(Key::Next);
         controls.press(Key::Previous);
         controls.press(Key::Previous);
-        assert_eq!(controls.chosen(), Table::Connections);
+        assert_eq!(controls.chosen(), PageTable::Connections);
     }
 }

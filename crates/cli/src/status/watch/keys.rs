@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_known_whatever_the_terminal_calls_them() {
+    fn keys_are_recognised_in_every_encoding() {
         for (text, key) in [
             ("q", Key::Quit),
             ("\u{3}", Key::Quit),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_come_in_pieces_and_what_is_none_is_dropped() {
+    fn a_key_may_arrive_in_pieces_and_other_bytes_are_dropped() {
         let mut bytes = Vec::new();
         let mut found = Vec::new();
         for byte in b"j\x1b[6~\x1b[1;5Axj" {

@@ -4,7 +4,7 @@ use crate::status::cells::{cut, width};
 
 /// The look of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum TextStyle {
     Plain,
     Strong,
     Faint,
@@ -14,7 +14,7 @@ pub(super) enum Look {
     Alarm,
 }
 
-impl Look {
+impl TextStyle {
     /// Returns the parameters of the ANSI SGR sequence; empty if the look needs none.
     fn parameters(self, colour: bool) -> &'static str {
         match (self, colour) {
@@ -31,20 +31,20 @@ impl Look {
 
 /// One line of the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Line(Vec<(Look, String)>);
+pub(super) struct ScreenLine(Vec<(TextStyle, String)>);
 
-impl Line {
-    pub(super) fn new(look: Look, text: impl Into<String>) -> Self {
+impl ScreenLine {
+    pub(super) fn new(look: TextStyle, text: impl Into<String>) -> Self {
         Self(vec![(look, text.into())])
     }
 
-    pub(super) fn push(&mut self, look: Look, text: impl Into<String>) {
+    pub(super) fn push(&mut self, look: TextStyle, text: impl Into<String>) {
         self.0.push((look, text.into()));
     }
 
     /// Returns the line with one look for all its pieces.
     #[must_use]
-    pub(super) fn all(self, look: Look) -> Self {
+    pub(super) fn all(self, look: TextStyle) -> Self {
         let pieces = self.0.into_iter();
         Self(pieces.map(|(_, text)| (look, text)).collect())
     }

@@ -12,7 +12,7 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 
 /// The counts between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Amount {
+pub(super) struct TrafficDelta {
     /// Bytes sent to the tunnel.
     pub(super) sent: f64,
     /// Bytes received from the tunnel.
@@ -22,7 +22,7 @@ pub(super) struct Amount {
     pub(super) lost: f64,
 }
 
-impl std::ops::AddAssign for Amount {
+impl std::ops::AddAssign for TrafficDelta {
     fn add_assign(&mut self, other: Self) {
         self.sent += other.sent;
         self.received += other.received;
@@ -33,7 +33,7 @@ impl std::ops::AddAssign for Amount {
 
 /// The direction of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum TrafficDirection {
     Sent,
     Received,
     Both,
@@ -58,11 +58,11 @@ struct Second {
 }
 
 impl Second {
-    fn bytes(&self, way: Way) -> f64 {
-        f64::from(match way {
-            Way::Sent => self.sent,
-            Way::Received => self.received,
-            Way::Both => self.sent + self.received,
+    fn bytes(&self, direction: TrafficDirection) -> f64 {
+        f64::from(match direction {
+            TrafficDirection::Sent => self.sent,
+            TrafficDirection::Received => self.received,
+            TrafficDirection::Both => self.sent + self.received,
         })
     }
 }
@@ -83,7 +83,7 @@ impl Minute {
         clippy::cast_possible_truncation,
         reason = "bars have eight heights, and shares are shown with three digits"
     )]
-    pub(super) fn add(&mut self, amount: Amount, from: Duration, to: Duration) {
+    pub(super) fn add(&mut self, amount: TrafficDelta, from: Duration, to: Duration) {
         let whole = to.saturating_sub(from).as_secs_f64();
         let Some(last) = to.checked_sub(Duration::from_nanos(1)) else {
             return;
@@ -126,15 +126,20 @@ impl Minute {
     }
 
     /// Returns the highest rate of a second, in bytes per second, or `None` if no second is known.
-    pub(super) fn peak(&self, way: Way) -> Option<f64> {
+    pub(super) fn peak(&self, direction: TrafficDirection) -> Option<f64> {
         let seconds = self.seconds.iter();
-        let rates = seconds.filter_map(|second| rate([second], way));
+        let rates = seconds.filter_map(|second| rate([second], direction));
         rates.max_by(f64::total_cmp)
     }
 
     /// Returns the minute before `end` in at most `columns` bars, scaled to the highest one. A blank stands for a time
     /// without data. All bars cover the same time, and the line moves by whole columns.
-    pub(super) fn bars(&self, way: Way, end: Duration, columns: usize) -> String {
+    pub(super) fn bars(
+        &self,
+        direction: TrafficDirection,
+        end: Duration,
+        columns: usize,
+    ) -> String {
         if columns == 0 {
             return String::new();
         }
@@ -146,7 +151,7 @@ impl Minute {
         let rates = (0..columns).map(|column| {
             let first = (last + 1 + column).checked_sub(columns)? * each;
             let of = first.max(oldest)..(first + each).min(self.newest + 1);
-            rate(of.map(|second| &self.seconds[at(second)]), way)
+            rate(of.map(|second| &self.seconds[at(second)]), direction)
         });
         let rates: Vec<_> = rates.collect();
         let top = rates.iter().flatten().copied().fold(LEAST, f64::max);
@@ -158,11 +163,14 @@ fn at(second: u64) -> usize {
     usize::try_from(second % SECONDS as u64).expect("invariant: below SECONDS")
 }
 
-fn rate<'a>(seconds: impl IntoIterator<Item = &'a Second>, way: Way) -> Option<f64> {
+fn rate<'a>(
+    seconds: impl IntoIterator<Item = &'a Second>,
+    direction: TrafficDirection,
+) -> Option<f64> {
     let (mut known, mut bytes) = (0.0, 0.0);
     for second in seconds {
         known += f64::from(second.known);
-        bytes += second.bytes(way);
+        bytes += second.bytes(direction);
     }
     (known > 0.0).then(|| bytes / known)
 }
@@ -193,23 +201,23 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
-    fn bytes(bytes: f64) -> Amount {
-        Amount {
+    fn bytes(bytes: f64) -> TrafficDelta {
+        TrafficDelta {
             sent: bytes / 4.0,
             received: bytes * 0.75,
-            ..Amount::default()
+            ..TrafficDelta::default()
         }
     }
 
     fn bars(minute: &Minute, end: f64, columns: usize) -> String {
-        minute.bars(Way::Both, secs(end), columns)
+        minute.bars(TrafficDirection::Both, secs(end), columns)
     }
 
     #[test]
-    fn bars_show_the_rate_and_blanks_what_is_not_known() {
+    fn bars_show_known_rates_and_blanks_unknown_ones() {
         let mut minute = Minute::default();
         assert_eq!(bars(&minute, 100.0, 6), " ".repeat(6));
-        assert_eq!(minute.peak(Way::Both), None);
+        assert_eq!(minute.peak(TrafficDirection::Both), None);
         for second in 0..8_u32 {
             let from = f64::from(second);
             minute.add(bytes(from * 1e6), secs(from), secs(from + 1.0));
@@ -221,14 +229,14 @@ mod tests {
         assert_eq!(bars(&minute, 8.0, 30), " ".repeat(26) + "▂▄▆█");
         // Time passes without data.
         assert_eq!(bars(&minute, 10.0, 30), " ".repeat(25) + "▂▄▆█ ");
-        for (way, peak) in [
-            (Way::Sent, 1.75e6),
-            (Way::Received, 5.25e6),
-            (Way::Both, 7e6),
+        for (direction, peak) in [
+            (TrafficDirection::Sent, 1.75e6),
+            (TrafficDirection::Received, 5.25e6),
+            (TrafficDirection::Both, 7e6),
         ] {
             assert!(
-                (minute.peak(way).expect("known") - peak).abs() < 1.0,
-                "{way:?}"
+                (minute.peak(direction).expect("known") - peak).abs() < 1.0,
+                "{direction:?}"
             );
         }
         assert_eq!(bars(&minute, 200.0, 30), " ".repeat(30));
@@ -241,7 +249,7 @@ mod tests {
         minute.add(bytes(3e6), secs(0.5), secs(3.5));
         assert_eq!(bars(&minute, 3.5, 60), " ".repeat(56) + "████");
         // A partly known second has the same rate as a whole one.
-        assert!((minute.peak(Way::Both).expect("known") - 1e6).abs() < 1.0);
+        assert!((minute.peak(TrafficDirection::Both).expect("known") - 1e6).abs() < 1.0);
         minute.add(bytes(0.0), secs(3.5), secs(62.0));
         let fades = format!("█▅{}", "▁".repeat(58));
         assert_eq!(bars(&minute, 62.0, 60), fades);
@@ -255,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_life_are_low_and_loss_is_of_the_minute() {
+    fn small_rates_get_low_bars_and_loss_covers_the_minute() {
         let mut minute = Minute::default();
         minute.add(bytes(100.0), secs(0.0), secs(1.0));
         assert_eq!(bars(&minute, 1.0, 60).chars().last(), Some('▂'));
         assert_eq!(minute.loss(), None);
-        let amount = |packets, lost| Amount {
+        let amount = |packets, lost| TrafficDelta {
             packets,
             lost,
-            ..Amount::default()
+            ..TrafficDelta::default()
         };
         minute.add(amount(100.0, 10.0), secs(1.0), secs(2.0));
         minute.add(amount(300.0, 10.0), secs(2.0), secs(3.0));

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::controls::{Controls, Row, Sort, Table, sorted};
-use super::line::{Line, Look};
-use super::minute::{Minute, Way};
-use super::view::{Client, Connection, Flow, View};
+use super::controls::{Controls, PageTable, Sort, SortableRow, sorted};
+use super::line::{ScreenLine, TextStyle};
+use super::minute::{Minute, TrafficDirection};
+use super::view::{ClientRow, ConnectionRow, FlowRow, StatusView};
 use crate::ask::plain;
 use crate::status::answers::Status;
 use crate::status::cells::{left, right};
@@ -13,13 +13,13 @@ use crate::status::quantities::{age, amount, bytes, count, milliseconds, percent
 
 /// The size of a screen, in columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct ScreenSize {
     pub(super) columns: usize,
     pub(super) rows: usize,
 }
 
 /// Size of a printed page. Each table has at most this many rows.
-const PRINTED: Size = Size {
+const PRINTED: ScreenSize = ScreenSize {
     columns: 80,
     rows: 20,
 };
@@ -34,43 +34,52 @@ const FIRST_MIN: usize = 8;
 const AIRY: usize = 30;
 
 /// Returns a page that fills a screen. Updates in `controls` the part of each table that it shows.
-pub(super) fn screen(view: &View, controls: &mut Controls, size: Size, now: Duration) -> Vec<Line> {
+pub(super) fn screen(
+    view: &StatusView,
+    controls: &mut Controls,
+    size: ScreenSize,
+    now: Duration,
+) -> Vec<ScreenLine> {
     let mut lines = head(view, size.columns, now);
     let air = usize::from(size.rows >= AIRY);
     let room = size.rows.saturating_sub(lines.len() + 1 + 3 * air);
-    let frame = Frame::new(view, size.columns, now);
+    let frame = TableLayout::new(view, size.columns, now);
     let wants = [
         view.clients().count(),
         view.connections().count(),
         view.flows().count(),
     ];
     let heights = share(room, wants.map(|rows| rows + 1), controls.chosen() as usize);
-    for table in Table::ALL {
+    for table in PageTable::ALL {
         let height = heights[table as usize];
         if height == 0 {
             continue;
         }
-        lines.extend(std::iter::repeat_n(Line::default(), air));
+        lines.extend(std::iter::repeat_n(ScreenLine::default(), air));
         let chosen = table == controls.chosen();
         let sort = controls.sort(table);
-        let place = controls.place(table);
-        place.rows = height - 1;
-        place.top = place
+        let visible = controls.view(table);
+        visible.rows = height - 1;
+        visible.top = visible
             .top
-            .min(wants[table as usize].saturating_sub(place.rows));
-        let part = Part {
-            top: place.top,
-            rows: place.rows,
+            .min(wants[table as usize].saturating_sub(visible.rows));
+        let part = VisibleRows {
+            top: visible.top,
+            rows: visible.rows,
             sort,
-            look: if chosen { Look::Chosen } else { Look::Strong },
+            look: if chosen {
+                TextStyle::Chosen
+            } else {
+                TextStyle::Strong
+            },
         };
         lines.extend(frame.table(view, table, &part));
     }
     lines.truncate(size.rows.saturating_sub(1));
-    lines.resize_with(size.rows.saturating_sub(1), Line::default);
+    lines.resize_with(size.rows.saturating_sub(1), ScreenLine::default);
     let sort = controls.sort(controls.chosen()).name();
     let keys = format!(" q quit   Tab next table   j k PgUp PgDn scroll   s sort: {sort}");
-    lines.push(Line::new(Look::Faint, keys));
+    lines.push(ScreenLine::new(TextStyle::Faint, keys));
     lines
         .into_iter()
         .map(|line| line.cut(size.columns))
@@ -78,17 +87,17 @@ pub(super) fn screen(view: &View, controls: &mut Controls, size: Size, now: Dura
 }
 
 /// Returns a page for a file or another program, as long as it needs to be.
-pub(super) fn printed(view: &View, now: Duration) -> String {
+pub(super) fn printed(view: &StatusView, now: Duration) -> String {
     let mut lines = head(view, PRINTED.columns, now);
-    let frame = Frame::new(view, PRINTED.columns, now);
-    for table in Table::ALL {
-        let part = Part {
+    let frame = TableLayout::new(view, PRINTED.columns, now);
+    for table in PageTable::ALL {
+        let part = VisibleRows {
             top: 0,
             rows: PRINTED.rows,
             sort: Sort::Rate,
-            look: Look::Plain,
+            look: TextStyle::Plain,
         };
-        lines.push(Line::default());
+        lines.push(ScreenLine::default());
         lines.extend(frame.table(view, table, &part));
     }
     let lines = lines.into_iter().map(|line| line.cut(PRINTED.columns));
@@ -96,16 +105,16 @@ pub(super) fn printed(view: &View, now: Duration) -> String {
 }
 
 /// Returns the lines about the whole process.
-fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
+fn head(view: &StatusView, columns: usize, now: Duration) -> Vec<ScreenLine> {
     let mut lines = Vec::new();
     if let Some(status) = &view.status {
-        lines.push(Line::new(Look::Strong, title(status)));
-        lines.extend(alarms(status).map(|text| Line::new(Look::Alarm, plain(&text))));
+        lines.push(ScreenLine::new(TextStyle::Strong, title(status)));
+        lines.extend(alarms(status).map(|text| ScreenLine::new(TextStyle::Alarm, plain(&text))));
     }
-    if let Some(trouble) = &view.trouble {
-        let time = age(now.saturating_sub(trouble.since).as_secs_f64());
-        let text = format!("NOT REACHABLE for {time}, retrying: {}", trouble.why);
-        lines.push(Line::new(Look::Alarm, plain(&text)));
+    if let Some(no_answer) = &view.no_answer {
+        let time = age(now.saturating_sub(no_answer.since).as_secs_f64());
+        let text = format!("NOT REACHABLE for {time}, retrying: {}", no_answer.why);
+        lines.push(ScreenLine::new(TextStyle::Alarm, plain(&text)));
     }
     if view.status.is_none() {
         return lines;
@@ -113,18 +122,22 @@ fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
     // The bars get the room between the rate and its peak.
     let bars = columns.saturating_sub(36).min(60);
     for (name, way, rate) in [
-        ("sent", Way::Sent, view.rate.to_tunnel),
-        ("received", Way::Received, view.rate.from_tunnel),
+        ("sent", TrafficDirection::Sent, view.rate.to_tunnel),
+        (
+            "received",
+            TrafficDirection::Received,
+            view.rate.from_tunnel,
+        ),
     ] {
-        let mut line = Line::default();
-        line.push(Look::Plain, left(name, 9));
-        let rate = rate.filter(|_| view.trouble.is_none());
+        let mut line = ScreenLine::default();
+        line.push(TextStyle::Plain, left(name, 9));
+        let rate = rate.filter(|_| view.no_answer.is_none());
         let rate = rate.map_or_else(|| UNKNOWN.to_owned(), |rate| amount(rate) + "/s");
-        line.push(Look::Strong, right(&rate, 10));
+        line.push(TextStyle::Strong, right(&rate, 10));
         let graph = view.minute.bars(way, view.end(now), bars);
-        line.push(Look::Graph, format!(" {graph}"));
+        line.push(TextStyle::Graph, format!(" {graph}"));
         if let Some(peak) = view.minute.peak(way) {
-            line.push(Look::Faint, format!(" peak {}/s", amount(peak)));
+            line.push(TextStyle::Faint, format!(" peak {}/s", amount(peak)));
         }
         lines.push(line);
     }
@@ -133,20 +146,26 @@ fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
 }
 
 /// Returns the line about bonds, or `None` if the process has none and no flow has moved.
-fn bonds(status: &Status) -> Option<Line> {
+fn bonds(status: &Status) -> Option<ScreenLine> {
     if status.bonds == 0 && status.moves == 0 {
         return None;
     }
-    let mut line = Line::default();
-    line.push(Look::Plain, left("bonds", 9));
-    line.push(Look::Strong, right(&status.bonds.to_string(), 10));
+    let mut line = ScreenLine::default();
+    line.push(TextStyle::Plain, left("bonds", 9));
+    line.push(TextStyle::Strong, right(&status.bonds.to_string(), 10));
     let waiting = status.detached_tunnels;
     if waiting > 0 {
-        line.push(Look::Alarm, format!(" {} waiting", count(waiting, "flow")));
+        line.push(
+            TextStyle::Alarm,
+            format!(" {} waiting", count(waiting, "flow")),
+        );
     }
-    line.push(Look::Plain, format!(" {} kept", bytes(status.kept_bytes)));
+    line.push(
+        TextStyle::Plain,
+        format!(" {} kept", bytes(status.kept_bytes)),
+    );
     if let Some(moves) = status.moves_told() {
-        line.push(Look::Faint, format!("; {moves}"));
+        line.push(TextStyle::Faint, format!("; {moves}"));
     }
     Some(line)
 }
@@ -204,15 +223,15 @@ fn share(room: usize, wants: [usize; 3], chosen: usize) -> [usize; 3] {
 }
 
 /// The visible part of a table.
-struct Part {
+struct VisibleRows {
     top: usize,
     rows: usize,
     sort: Sort,
-    look: Look,
+    look: TextStyle,
 }
 
 /// Settings that all tables of a page share.
-struct Frame {
+struct TableLayout {
     columns: usize,
     bars: usize,
     end: Duration,
@@ -220,20 +239,20 @@ struct Frame {
 }
 
 /// One column of a table with rows `R`. The first column of a table is not one of these: it takes the remaining width.
-struct Column<R> {
+struct TableColumn<R> {
     head: &'static str,
     width: usize,
     /// Least width of a screen that shows the column.
     from: usize,
-    cell: fn(&R, &Frame) -> (Look, String),
+    cell: fn(&R, &TableLayout) -> (TextStyle, String),
 }
 
-impl<R> Column<R> {
+impl<R> TableColumn<R> {
     const fn new(
         head: &'static str,
         width: usize,
         from: usize,
-        cell: fn(&R, &Frame) -> (Look, String),
+        cell: fn(&R, &TableLayout) -> (TextStyle, String),
     ) -> Self {
         Self {
             head,
@@ -244,8 +263,8 @@ impl<R> Column<R> {
     }
 }
 
-impl Frame {
-    fn new(view: &View, columns: usize, now: Duration) -> Self {
+impl TableLayout {
+    fn new(view: &StatusView, columns: usize, now: Duration) -> Self {
         Self {
             columns,
             bars: match columns {
@@ -254,22 +273,22 @@ impl Frame {
                 _ => 30,
             },
             end: view.end(now),
-            stale: view.trouble.is_some(),
+            stale: view.no_answer.is_some(),
         }
     }
 
-    fn table(&self, view: &View, table: Table, part: &Part) -> Vec<Line> {
+    fn table(&self, view: &StatusView, table: PageTable, part: &VisibleRows) -> Vec<ScreenLine> {
         match table {
-            Table::Clients => {
+            PageTable::Clients => {
                 let status = view.status.as_ref();
                 let of_client = status.is_some_and(|status| status.side == "client");
                 let name = if of_client { "SERVERS" } else { "CLIENTS" };
-                let first = |client: &Client| client.name.clone();
+                let first = |client: &ClientRow| client.name.clone();
                 self.lines(name, view.clients(), first, &self.clients(), part)
             }
-            Table::Connections => {
+            PageTable::Connections => {
                 // A connection without a named peer is shown by its address.
-                let first = |it: &Connection| {
+                let first = |it: &ConnectionRow| {
                     if it.named {
                         format!("{} {}", it.client, it.address)
                     } else {
@@ -279,76 +298,78 @@ impl Frame {
                 let columns = self.connections();
                 self.lines("CONNECTIONS", view.connections(), first, &columns, part)
             }
-            Table::Flows => {
-                let first = |flow: &Flow| flow.target.clone();
+            PageTable::Flows => {
+                let first = |flow: &FlowRow| flow.target.clone();
                 self.lines("FLOWS", view.flows(), first, &Self::flows(), part)
             }
         }
     }
 
-    fn clients(&self) -> Vec<Column<Client>> {
+    fn clients(&self) -> Vec<TableColumn<ClientRow>> {
         vec![
-            Column::new("CONNS", 5, 76, |it, _| number(it.connections)),
-            Column::new("FLOWS", 5, 60, |it, _| number(it.flows)),
-            Column::new("WAITING", 7, 100, |it, _| waiting(it.waiting)),
-            Column::new("KEPT", 8, 110, |it, _| (Look::Plain, bytes(it.kept))),
-            Column::new("RTT", 7, 0, |it, _| match it.connections {
-                0 => (Look::Plain, UNKNOWN.to_owned()),
+            TableColumn::new("CONNS", 5, 76, |it, _| number(it.connections)),
+            TableColumn::new("FLOWS", 5, 60, |it, _| number(it.flows)),
+            TableColumn::new("WAITING", 7, 100, |it, _| waiting(it.waiting)),
+            TableColumn::new("KEPT", 8, 110, |it, _| (TextStyle::Plain, bytes(it.kept))),
+            TableColumn::new("RTT", 7, 0, |it, _| match it.connections {
+                0 => (TextStyle::Plain, UNKNOWN.to_owned()),
                 _ => rtt(it.rtt),
             }),
-            Column::new("LOSS", 7, 56, |it, _| loss(it.loss())),
-            Column::new("SENT/s", 8, 0, |it, frame| frame.rate(it.rate.to_tunnel)),
-            Column::new("RECEIVED/s", 10, 0, |it, frame| {
+            TableColumn::new("LOSS", 7, 56, |it, _| loss(it.loss())),
+            TableColumn::new("SENT/s", 8, 0, |it, frame| frame.rate(it.rate.to_tunnel)),
+            TableColumn::new("RECEIVED/s", 10, 0, |it, frame| {
                 frame.rate(it.rate.from_tunnel)
             }),
-            Column::new("LAST MINUTE", self.bars, 72, |it, frame| {
+            TableColumn::new("LAST MINUTE", self.bars, 72, |it, frame| {
                 frame.bars(&it.minute)
             }),
         ]
     }
 
-    fn connections(&self) -> Vec<Column<Connection>> {
+    fn connections(&self) -> Vec<TableColumn<ConnectionRow>> {
         vec![
-            Column::new("LIMITED BY", 14, 110, |it, _| text(&it.limited_by)),
-            Column::new("UP", 6, 100, |it, _| (Look::Plain, age(it.age))),
-            Column::new("FLOWS", 5, 60, |it, _| number(it.flows)),
-            Column::new("RTT", 7, 0, |it, _| rtt(it.rtt)),
-            Column::new("LOSS", 7, 56, |it, _| loss(it.loss())),
-            Column::new("SENT/s", 8, 0, |it, frame| frame.rate(it.rate.to_tunnel)),
-            Column::new("RECEIVED/s", 10, 0, |it, frame| {
+            TableColumn::new("LIMITED BY", 14, 110, |it, _| text(&it.limited_by)),
+            TableColumn::new("UP", 6, 100, |it, _| (TextStyle::Plain, age(it.age))),
+            TableColumn::new("FLOWS", 5, 60, |it, _| number(it.flows)),
+            TableColumn::new("RTT", 7, 0, |it, _| rtt(it.rtt)),
+            TableColumn::new("LOSS", 7, 56, |it, _| loss(it.loss())),
+            TableColumn::new("SENT/s", 8, 0, |it, frame| frame.rate(it.rate.to_tunnel)),
+            TableColumn::new("RECEIVED/s", 10, 0, |it, frame| {
                 frame.rate(it.rate.from_tunnel)
             }),
-            Column::new("LAST MINUTE", self.bars, 72, |it, frame| {
+            TableColumn::new("LAST MINUTE", self.bars, 72, |it, frame| {
                 frame.bars(&it.minute)
             }),
         ]
     }
 
-    fn flows() -> Vec<Column<Flow>> {
+    fn flows() -> Vec<TableColumn<FlowRow>> {
         vec![
-            Column::new("APPLICATION", 21, 76, |it, _| text(&it.application)),
-            Column::new("PEER", 16, 110, |it, _| text(&it.client)),
-            Column::new("UP", 6, 50, |it, _| (Look::Plain, age(it.age))),
-            Column::new("BYTES", 8, 100, |it, _| (Look::Plain, amount(it.bytes))),
-            Column::new("TO TUNNEL/s", 11, 0, |it, frame| {
+            TableColumn::new("APPLICATION", 21, 76, |it, _| text(&it.application)),
+            TableColumn::new("PEER", 16, 110, |it, _| text(&it.client)),
+            TableColumn::new("UP", 6, 50, |it, _| (TextStyle::Plain, age(it.age))),
+            TableColumn::new("BYTES", 8, 100, |it, _| {
+                (TextStyle::Plain, amount(it.bytes))
+            }),
+            TableColumn::new("TO TUNNEL/s", 11, 0, |it, frame| {
                 frame.rate(it.rate.to_tunnel)
             }),
-            Column::new("TO APP/s", 8, 0, |it, frame| {
+            TableColumn::new("TO APP/s", 8, 0, |it, frame| {
                 frame.rate(it.rate.from_tunnel)
             }),
         ]
     }
 
-    fn lines<'a, R: Row + 'a>(
+    fn lines<'a, R: SortableRow + 'a>(
         &self,
         name: &str,
         rows: impl Iterator<Item = &'a R>,
         first: impl Fn(&R) -> String,
-        columns: &[Column<R>],
-        part: &Part,
-    ) -> Vec<Line> {
-        let fit = |column: &&Column<R>| column.from <= self.columns;
-        let columns: Vec<&Column<R>> = columns.iter().filter(fit).collect();
+        columns: &[TableColumn<R>],
+        part: &VisibleRows,
+    ) -> Vec<ScreenLine> {
+        let fit = |column: &&TableColumn<R>| column.from <= self.columns;
+        let columns: Vec<&TableColumn<R>> = columns.iter().filter(fit).collect();
         let taken: usize = columns.iter().map(|column| column.width + 1).sum();
         let room = self.columns.saturating_sub(taken).max(FIRST_MIN);
         let rows = sorted(rows, part.sort);
@@ -362,16 +383,16 @@ impl Frame {
             head.push(' ');
             head += &aligned(column, column.head);
         }
-        let mut lines = vec![Line::new(part.look, head)];
+        let mut lines = vec![ScreenLine::new(part.look, head)];
         for row in rows.iter().take(last).skip(part.top) {
-            let mut line = Line::new(Look::Plain, left(&first(row), room));
+            let mut line = ScreenLine::new(TextStyle::Plain, left(&first(row), room));
             for column in &columns {
                 let (look, text) = (column.cell)(row, self);
-                line.push(Look::Plain, " ");
+                line.push(TextStyle::Plain, " ");
                 line.push(look, aligned(column, &text));
             }
             lines.push(if self.stale {
-                line.all(Look::Faint)
+                line.all(TextStyle::Faint)
             } else {
                 line
             });
@@ -379,19 +400,22 @@ impl Frame {
         lines
     }
 
-    fn rate(&self, rate: Option<f64>) -> (Look, String) {
+    fn rate(&self, rate: Option<f64>) -> (TextStyle, String) {
         let rate = rate.filter(|_| !self.stale);
         let text = rate.map_or_else(|| UNKNOWN.to_owned(), amount);
-        (Look::Plain, text)
+        (TextStyle::Plain, text)
     }
 
-    fn bars(&self, minute: &Minute) -> (Look, String) {
-        (Look::Graph, minute.bars(Way::Both, self.end, self.bars))
+    fn bars(&self, minute: &Minute) -> (TextStyle, String) {
+        (
+            TextStyle::Graph,
+            minute.bars(TrafficDirection::Both, self.end, self.bars),
+        )
     }
 }
 
 /// Aligns texts and bars left, and numbers right.
-fn aligned<R>(column: &Column<R>, text: &str) -> String {
+fn aligned<R>(column: &TableColumn<R>, text: &str) -> String {
     let texts = ["APPLICATION", "PEER", "LIMITED BY", "LAST MINUTE"];
     if texts.contains(&column.head) {
         left(text, column.width)
@@ -400,30 +424,34 @@ fn aligned<R>(column: &Column<R>, text: &str) -> String {
     }
 }
 
-fn number(number: usize) -> (Look, String) {
-    (Look::Plain, number.to_string())
+fn number(number: usize) -> (TextStyle, String) {
+    (TextStyle::Plain, number.to_string())
 }
 
 /// Returns the cell with the number of flows that wait for a connection.
-fn waiting(flows: usize) -> (Look, String) {
-    let look = if flows > 0 { Look::Alarm } else { Look::Plain };
+fn waiting(flows: usize) -> (TextStyle, String) {
+    let look = if flows > 0 {
+        TextStyle::Alarm
+    } else {
+        TextStyle::Plain
+    };
     (look, flows.to_string())
 }
 
-fn text(text: &str) -> (Look, String) {
-    (Look::Plain, text.to_owned())
+fn text(text: &str) -> (TextStyle, String) {
+    (TextStyle::Plain, text.to_owned())
 }
 
-fn rtt(rtt: Option<f64>) -> (Look, String) {
+fn rtt(rtt: Option<f64>) -> (TextStyle, String) {
     rtt.map_or_else(
-        || (Look::Alarm, "SILENT".to_owned()),
-        |rtt| (Look::Plain, milliseconds(rtt)),
+        || (TextStyle::Alarm, "SILENT".to_owned()),
+        |rtt| (TextStyle::Plain, milliseconds(rtt)),
     )
 }
 
-fn loss(loss: Option<f64>) -> (Look, String) {
+fn loss(loss: Option<f64>) -> (TextStyle, String) {
     (
-        Look::Plain,
+        TextStyle::Plain,
         loss.map_or_else(|| UNKNOWN.to_owned(), percent),
     )
 }

@@ -9,7 +9,7 @@ use rustix::event::{Timespec, poll};
 use serde_json::json;
 
 use super::page;
-use super::view::View;
+use super::view::StatusView;
 use crate::status::answers::{ask, ask_json};
 
 /// Prints pages until their reader closes the pipe.
@@ -19,9 +19,9 @@ use crate::status::answers::{ask, ask_json};
 /// Fails if the first request gets no answer, or if the output cannot be written.
 pub(super) fn pages(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let mut view = View::default();
+    let mut view = StatusView::default();
     view.learn(Ok(ask(at)?), begin.elapsed());
-    let mut turns = Turns::new(begin, interval);
+    let mut turns = Ticker::new(begin, interval);
     loop {
         let now = Timestamp::now();
         let page = page::printed(&view, begin.elapsed());
@@ -40,7 +40,7 @@ pub(super) fn pages(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
 ///
 /// Fails if the first request gets no answer, or if the output cannot be written.
 pub(super) fn objects(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
-    let mut turns = Turns::new(Instant::now(), interval);
+    let mut turns = Ticker::new(Instant::now(), interval);
     let mut answer = Ok(ask_json(at)?);
     loop {
         let now = format!("{:.3}", Timestamp::now());
@@ -62,12 +62,12 @@ pub(super) fn objects(at: &HttpListen, interval: Duration) -> anyhow::Result<()>
 }
 
 /// Paces the turns. If a turn takes longer than the interval, the next one follows at once.
-struct Turns {
+struct Ticker {
     due: Instant,
     interval: Duration,
 }
 
-impl Turns {
+impl Ticker {
     fn new(due: Instant, interval: Duration) -> Self {
         Self { due, interval }
     }

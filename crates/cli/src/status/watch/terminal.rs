@@ -9,8 +9,8 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-use super::line::Line;
-use super::page::Size;
+use super::line::ScreenLine;
+use super::page::ScreenSize;
 
 /// Switches to the alternate screen, hides the cursor, and turns line wrapping off.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l\u{1b}[2J";
@@ -18,7 +18,7 @@ const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l\u{1b}[2J";
 const LEAVE: &str = "\u{1b}[0m\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 
 /// Size that is assumed for a terminal that does not tell its own.
-const USUAL: Size = Size {
+const USUAL: ScreenSize = ScreenSize {
     columns: 80,
     rows: 24,
 };
@@ -70,7 +70,7 @@ impl Terminal {
         restore()
     }
 
-    pub(super) fn size() -> Size {
+    pub(super) fn size() -> ScreenSize {
         let Ok(size) = tcgetwinsize(io::stdout()) else {
             return USUAL;
         };
@@ -78,7 +78,7 @@ impl Terminal {
             0 => usual,
             number => usize::from(number),
         };
-        Size {
+        ScreenSize {
             columns: or(size.ws_col, USUAL.columns),
             rows: or(size.ws_row, USUAL.rows),
         }
@@ -90,7 +90,7 @@ impl Terminal {
     }
 
     /// Shows these lines, and writes only those that have changed.
-    pub(super) fn draw(&mut self, lines: &[Line]) -> io::Result<()> {
+    pub(super) fn draw(&mut self, lines: &[ScreenLine]) -> io::Result<()> {
         let lines: Vec<String> = lines.iter().map(|line| line.ansi(self.colour)).collect();
         let text = changes(&self.shown, &lines);
         self.shown = lines;

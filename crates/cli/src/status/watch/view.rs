@@ -1,12 +1,12 @@
 //! The state of a process, collected from its answers. Rates are differences between two answers.
 //!
-//! [`View::learn`] takes an answer, or the reason why there was none. Moments are durations since a fixed one.
+//! [`StatusView::learn`] takes an answer, or the reason why there was none. Moments are durations since a fixed one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::minute::{Amount, Minute};
+use super::minute::{Minute, TrafficDelta};
 use crate::ask::plain;
 use crate::status::answers::{self, Answer, Status};
 
@@ -15,13 +15,13 @@ const KEPT: Duration = Duration::from_mins(1);
 
 /// Bytes per second in both directions; `None` until there are two answers to compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Rate {
+pub(super) struct TrafficRate {
     /// From the process into the tunnel.
     pub(super) to_tunnel: Option<f64>,
     pub(super) from_tunnel: Option<f64>,
 }
 
-impl Rate {
+impl TrafficRate {
     pub(super) fn sum(self) -> f64 {
         self.to_tunnel.unwrap_or(0.0) + self.from_tunnel.unwrap_or(0.0)
     }
@@ -39,7 +39,7 @@ impl Rate {
 
 /// The connections of one peer, known by its name or its address.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Client {
+pub(super) struct ClientRow {
     pub(super) name: String,
     pub(super) connections: usize,
     pub(super) flows: usize,
@@ -49,21 +49,21 @@ pub(super) struct Client {
     pub(super) kept: u64,
     /// Median round-trip time of the connections whose peer responds, in seconds.
     pub(super) rtt: Option<f64>,
-    pub(super) rate: Rate,
+    pub(super) rate: TrafficRate,
     pub(super) minute: Minute,
     rtts: Vec<f64>,
-    latest: Amount,
+    latest: TrafficDelta,
     seen: Duration,
 }
 
-impl Client {
+impl ClientRow {
     pub(super) fn loss(&self) -> Option<f64> {
         self.minute.loss()
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Connection {
+pub(super) struct ConnectionRow {
     pub(super) client: String,
     /// The peer has a name.
     pub(super) named: bool,
@@ -73,35 +73,35 @@ pub(super) struct Connection {
     /// Round-trip time in seconds; `None` if the peer does not respond.
     pub(super) rtt: Option<f64>,
     pub(super) limited_by: String,
-    pub(super) rate: Rate,
+    pub(super) rate: TrafficRate,
     pub(super) minute: Minute,
-    counted: Counted,
+    counted: CounterReading,
     at: Duration,
     /// The worker of the connection was in the latest answer. Otherwise the connection is hidden, and kept for a later
     /// answer.
     shown: bool,
 }
 
-impl Connection {
+impl ConnectionRow {
     pub(super) fn loss(&self) -> Option<f64> {
         self.minute.loss()
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Flow {
+pub(super) struct FlowRow {
     pub(super) target: String,
     pub(super) application: String,
     pub(super) client: String,
     pub(super) age: f64,
     pub(super) bytes: f64,
-    pub(super) rate: Rate,
-    counted: Counted,
+    pub(super) rate: TrafficRate,
+    counted: CounterReading,
 }
 
 /// Counters, and the age of their connection or flow at that moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Counted {
+struct CounterReading {
     age: f64,
     to_tunnel: u64,
     from_tunnel: u64,
@@ -109,25 +109,25 @@ struct Counted {
     lost: u64,
 }
 
-impl Counted {
+impl CounterReading {
     /// Returns the rate and the counts since `before`. Returns `None` if no time has passed, or if the counters have
     /// restarted.
     #[expect(
         clippy::cast_precision_loss,
         reason = "rates are shown with three digits"
     )]
-    fn since(&self, before: &Self) -> Option<(Rate, Amount)> {
+    fn since(&self, before: &Self) -> Option<(TrafficRate, TrafficDelta)> {
         let seconds = self.age - before.age;
         let to_tunnel = self.to_tunnel.checked_sub(before.to_tunnel)? as f64;
         let from_tunnel = self.from_tunnel.checked_sub(before.from_tunnel)? as f64;
         if seconds <= 0.0 {
             return None;
         }
-        let rate = Rate {
+        let rate = TrafficRate {
             to_tunnel: Some(to_tunnel / seconds),
             from_tunnel: Some(from_tunnel / seconds),
         };
-        let amount = Amount {
+        let amount = TrafficDelta {
             sent: to_tunnel,
             received: from_tunnel,
             packets: self.packets.saturating_sub(before.packets) as f64,
@@ -139,7 +139,7 @@ impl Counted {
 
 /// The identity of a connection across all answers of one process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct ConnectionKey {
     worker: usize,
     id: u64,
     opened_at: String,
@@ -147,43 +147,47 @@ struct Key {
 
 /// The reason why there is no answer, and the moment since when.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Trouble {
+pub(super) struct NoAnswer {
     pub(super) since: Duration,
     pub(super) why: String,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct View {
+pub(super) struct StatusView {
     pub(super) status: Option<Status>,
-    pub(super) trouble: Option<Trouble>,
-    pub(super) rate: Rate,
+    pub(super) no_answer: Option<NoAnswer>,
+    pub(super) rate: TrafficRate,
     pub(super) minute: Minute,
     /// The moment of the latest answer.
     at: Duration,
     silent: Vec<usize>,
-    clients: BTreeMap<String, Client>,
-    connections: BTreeMap<Key, Connection>,
-    flows: BTreeMap<String, Flow>,
+    clients: BTreeMap<String, ClientRow>,
+    connections: BTreeMap<ConnectionKey, ConnectionRow>,
+    flows: BTreeMap<String, FlowRow>,
 }
 
-impl View {
-    pub(super) fn clients(&self) -> impl Iterator<Item = &Client> {
+impl StatusView {
+    pub(super) fn clients(&self) -> impl Iterator<Item = &ClientRow> {
         let clients = self.clients.values();
         clients.filter(|client| client.connections > 0 || client.waiting > 0)
     }
 
-    pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
+    pub(super) fn connections(&self) -> impl Iterator<Item = &ConnectionRow> {
         let connections = self.connections.values();
         connections.filter(|connection| connection.shown)
     }
 
-    pub(super) fn flows(&self) -> impl Iterator<Item = &Flow> {
+    pub(super) fn flows(&self) -> impl Iterator<Item = &FlowRow> {
         self.flows.values()
     }
 
     /// Returns the end of the minute to show at `now`.
     pub(super) fn end(&self, now: Duration) -> Duration {
-        if self.trouble.is_some() { now } else { self.at }
+        if self.no_answer.is_some() {
+            now
+        } else {
+            self.at
+        }
     }
 
     /// Takes an answer that came at `now`, or the reason why there was none.
@@ -195,8 +199,11 @@ impl View {
     }
 
     fn fail(&mut self, why: String, now: Duration) {
-        let since = self.trouble.take().map_or(now, |trouble| trouble.since);
-        self.trouble = Some(Trouble { since, why });
+        let since = self
+            .no_answer
+            .take()
+            .map_or(now, |no_answer| no_answer.since);
+        self.no_answer = Some(NoAnswer { since, why });
     }
 
     /// Takes an answer. If it is from another process than before, all its counters have restarted.
@@ -209,7 +216,7 @@ impl View {
             self.silent.clear();
         }
         let before = same.then_some(self.at);
-        self.trouble = None;
+        self.no_answer = None;
         self.take_connections(answer.connections, before, now);
         self.take_bonds(&answer.bonds, now);
         self.take_flows(answer.tunnels);
@@ -224,18 +231,18 @@ impl View {
         now: Duration,
     ) {
         for client in self.clients.values_mut() {
-            *client = Client {
+            *client = ClientRow {
                 name: std::mem::take(&mut client.name),
                 minute: std::mem::take(&mut client.minute),
                 seen: client.seen,
-                ..Client::default()
+                ..ClientRow::default()
             };
         }
         let mut old = std::mem::take(&mut self.connections);
-        let mut all = Amount::default();
-        self.rate = Rate::default();
+        let mut all = TrafficDelta::default();
+        self.rate = TrafficRate::default();
         for connection in answer.connections {
-            let key = Key {
+            let key = ConnectionKey {
                 worker: connection.worker,
                 id: connection.id,
                 opened_at: connection.opened_at.clone(),
@@ -260,7 +267,7 @@ impl View {
                 let shown = false;
                 self.connections.insert(
                     key,
-                    Connection {
+                    ConnectionRow {
                         shown,
                         ..connection
                     },
@@ -304,17 +311,17 @@ impl View {
             .map(|(key, connection)| ((key.worker, key.id), connection.client.as_str()))
             .collect();
         for flow in answer.tunnels {
-            let counted = Counted {
+            let counted = CounterReading {
                 age: flow.age_seconds,
                 to_tunnel: flow.to_tunnel_bytes,
                 from_tunnel: flow.to_app_bytes,
-                ..Counted::default()
+                ..CounterReading::default()
             };
             let before = old.get(&flow.id);
             let rate =
                 before.and_then(|before| same_or_since(&counted, &before.counted, before.rate));
             let client = clients.get(&(flow.worker, flow.connection));
-            let new = Flow {
+            let new = FlowRow {
                 target: plain(&flow.target),
                 application: plain(&flow.application()),
                 client: client.copied().unwrap_or_default().to_owned(),
@@ -329,7 +336,11 @@ impl View {
 }
 
 /// Returns the rate between two answers. If both are from the same moment, returns the earlier rate.
-fn same_or_since(counted: &Counted, before: &Counted, rate: Rate) -> Option<Rate> {
+fn same_or_since(
+    counted: &CounterReading,
+    before: &CounterReading,
+    rate: TrafficRate,
+) -> Option<TrafficRate> {
     if counted == before {
         return Some(rate);
     }
@@ -337,18 +348,18 @@ fn same_or_since(counted: &Counted, before: &Counted, rate: Rate) -> Option<Rate
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the number is only for sorting")]
-fn bytes(counted: &Counted) -> f64 {
+fn bytes(counted: &CounterReading) -> f64 {
     counted.to_tunnel as f64 + counted.from_tunnel as f64
 }
 
 /// Merges a connection with its state at the previous answer, if it was there. Returns it with its counts since then.
 fn follow(
     connection: &answers::Connection,
-    old: Option<Connection>,
+    old: Option<ConnectionRow>,
     before: Option<Duration>,
     now: Duration,
-) -> (Connection, Amount) {
-    let counted = Counted {
+) -> (ConnectionRow, TrafficDelta) {
+    let counted = CounterReading {
         age: connection.age_seconds,
         to_tunnel: connection.sent_bytes,
         from_tunnel: connection.received_bytes,
@@ -358,11 +369,14 @@ fn follow(
     let (mut minute, from, since) = match old {
         // Both answers are from the same moment.
         Some(old) if old.counted == counted => {
-            return (Connection { shown: true, ..old }, Amount::default());
+            return (
+                ConnectionRow { shown: true, ..old },
+                TrafficDelta::default(),
+            );
         }
         Some(old) => (old.minute, Some(old.at), counted.since(&old.counted)),
         None => {
-            let since = before.and_then(|_| counted.since(&Counted::default()));
+            let since = before.and_then(|_| counted.since(&CounterReading::default()));
             (Minute::default(), before, since)
         }
     };
@@ -370,7 +384,7 @@ fn follow(
     if let (Some(from), Some(_)) = (from, since) {
         minute.add(amount, from, now);
     }
-    let new = Connection {
+    let new = ConnectionRow {
         client: client(connection),
         named: connection.peer.is_some(),
         address: plain(&connection.remote),

@@ -8,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A running program, which is killed at the end of the test.
-pub(crate) struct Running {
+pub(crate) struct RunningProgram {
     child: Child,
     output: BufReader<PipeReader>,
     said: String,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts `program` in `home`, where it also keeps its state.
     pub(crate) fn start(program: &str, arguments: &[&str], home: &Path) -> Self {
         let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -63,7 +63,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait()
             && let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(drop))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::live::{Running, echo, exchange, field, silent};
+use super::live::{RunningProgram, echo, exchange, field, silent};
 use super::{golden, json};
 use crate::programs::{CLIENT, QUICTUN, SERVER};
 
@@ -53,7 +53,7 @@ fn golden_logs_of_the_compatibility_programs() {
     let home = tempfile::tempdir().expect("a directory");
     let flags = ["--httpd-listen-on", "127.0.0.1:0", "--log-level", "debug"];
     let arguments = [&["--listen-on", "127.0.0.1:0"], &flags[..]].concat();
-    let mut server = Running::start(SERVER, &arguments, home.path());
+    let mut server = RunningProgram::start(SERVER, &arguments, home.path());
     let address = field(&server.line(SERVER_UP), "listen address").to_owned();
     let mut clients = String::new();
     for token in [
@@ -74,7 +74,7 @@ fn golden_logs_of_the_compatibility_programs() {
                 &flags[..],
             ]
             .concat();
-            let mut client = Running::start(CLIENT, &arguments, home.path());
+            let mut client = RunningProgram::start(CLIENT, &arguments, home.path());
             let forward = field(&client.line(CLIENT_UP), "listen address").to_owned();
             exchange(&forward);
             clients.push_str(&client.end());
@@ -107,7 +107,7 @@ fn golden_logs_of_the_native_programs() {
         "--allow",
         &silent,
     ];
-    let mut server = Running::start(QUICTUN, &[&listen, &flags[..]].concat(), home.path());
+    let mut server = RunningProgram::start(QUICTUN, &[&listen, &flags[..]].concat(), home.path());
     let line = server.line(SERVER_UP);
     let (address, pin) = (field(&line, "listen address"), field(&line, "pin"));
     let forwards = [&echo, &format!("tcp:{silent}"), "tcp:192.0.2.1:9"];
@@ -115,7 +115,7 @@ fn golden_logs_of_the_native_programs() {
     let mut arguments = vec!["client", "--server", address, "--pin", pin];
     arguments.extend(["--psk-file", "state/client.psk", "--connections", "1"]);
     arguments.extend(forwards.iter().map(String::as_str).chain(flags));
-    let mut client = Running::start(QUICTUN, &arguments, home.path());
+    let mut client = RunningProgram::start(QUICTUN, &arguments, home.path());
     for _ in &forwards {
         let forward = client.line(CLIENT_UP);
         exchange(field(&forward, "listen address"));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::live::Running;
+use super::live::RunningProgram;
 use super::{golden_lines, json, shape};
 use crate::programs::QUICTUN;
 
@@ -59,7 +59,7 @@ fn golden_perf() {
         "--json",
         "server.json",
     ];
-    let mut server = Running::start(QUICTUN, &arguments, home.path());
+    let mut server = RunningProgram::start(QUICTUN, &arguments, home.path());
     let line = server.line("listening on ");
     let address = line.trim().rsplit(' ').next().expect("an address");
     let mut text = String::new();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::golden;
 use crate::help::commands;
-use crate::world::{PIN, World};
+use crate::test_inputs::{PIN, TestInputs};
 
 /// Flags that have no key in configuration files, or have one only together with others.
 const WITHOUT_KEY: [&str; 11] = [
@@ -28,9 +28,9 @@ const CLIENT: &str = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\nta
 const SERVER: &str =
     "[[client]]\nname = 'x'\nkey = 'PIN'\npsk_file = 'f'\ncertificate = true\nallow = ['h:1']\n";
 
-fn world() -> World {
+fn inputs() -> TestInputs {
     let with_ca = format!("ca = 'f'\n{}", SERVER.replace("PIN", PIN));
-    World::default()
+    TestInputs::default()
         .file("f", "a secret of some length")
         .file("g", "another")
         .file("/var/lib/quictun/client.psk", "a secret of some length")
@@ -87,8 +87,8 @@ fn added<'a>(text: &'a str, base: &str) -> Vec<&'a str> {
 }
 
 /// Returns the output of `quictun config print` with these flags.
-fn printed(world: &World, side: &str, flags: &str) -> String {
-    let printed = world.printed(&format!("config print --{side} {side}.toml -- {flags}"));
+fn printed(inputs: &TestInputs, side: &str, flags: &str) -> String {
+    let printed = inputs.printed(&format!("config print --{side} {side}.toml -- {flags}"));
     // The number of cores of this machine does not belong to the interface.
     let without_cores = |line: &str| line.split(", here ").next().unwrap_or_default().to_owned();
     let lines = printed.lines().map(without_cores);
@@ -98,8 +98,8 @@ fn printed(world: &World, side: &str, flags: &str) -> String {
 #[test]
 fn golden_options() {
     for side in ["server", "client"] {
-        let world = world();
-        let mut text = printed(&world, side, "");
+        let inputs = inputs();
+        let mut text = printed(&inputs, side, "");
         let (_, command) = commands()
             .into_iter()
             .find(|(name, _)| *name == format!("quictun_{side}"))
@@ -113,22 +113,22 @@ fn golden_options() {
             let variable = format!("QUICTUN_{}", flag.replace('-', "_").to_uppercase());
             writeln!(text, "\n--{flag} {value} {with}").expect("a line");
             // A pin and authorities exclude each other.
-            let by_authority = world.clone();
-            let world = match flag {
-                "pin" => world
+            let by_authority = inputs.clone();
+            let inputs = match flag {
+                "pin" => inputs
                     .clone()
                     .file("client.toml", &CLIENT.replace("ca = 'system'\n", "")),
-                _ => world.clone(),
+                _ => inputs.clone(),
             };
             let base = printed(&by_authority, side, if with == "--tun" { with } else { "" });
-            let by_flag = printed(&world, side, &format!("{with} --{flag}={value}"));
-            let by_variable = printed(&world.clone().env(&variable, value), side, with);
+            let by_flag = printed(&inputs, side, &format!("{with} --{flag}={value}"));
+            let by_variable = printed(&inputs.clone().env(&variable, value), side, with);
             for line in [added(&by_flag, &base), added(&by_variable, &base)].concat() {
                 writeln!(text, "  {line}").expect("a line");
             }
             // The printed text is a configuration file with the same values.
             let file = format!("{side}.toml");
-            let again = printed(&world.clone().file(&file, &by_flag), side, "");
+            let again = printed(&inputs.clone().file(&file, &by_flag), side, "");
             let values = |text: &str| -> Vec<String> {
                 let lines = text.lines().skip(1);
                 lines

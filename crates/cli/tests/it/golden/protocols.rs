@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use quictun_wire::ack::Ack;
-use quictun_wire::bond::{Ask, BondGrant};
+use quictun_wire::bond::{BondGrant, BondRequest};
 use quictun_wire::code::{CloseCode, FlowCode, ListenCode};
-use quictun_wire::control::{Frame, Gone, Seen};
+use quictun_wire::control::{FlowEnd, Frame, Seen};
 use quictun_wire::join::{Grant, Join};
 use quictun_wire::listening::{Incoming, IncomingPeer, Listen, ListenAck, ListenAddress};
 use quictun_wire::moving::{Move, MoveAck};
@@ -150,7 +150,7 @@ fn control_frames() -> Vec<(&'static str, Frame)> {
         name: "laptop".to_owned(),
         signature: [0xbb; 64],
     };
-    let again = Ask::Again {
+    let again = BondRequest::Resume {
         id: [0xcc; 16],
         ticket: [0xdd; 32],
     };
@@ -161,7 +161,7 @@ fn control_frames() -> Vec<(&'static str, Frame)> {
         ttl_s: 1800,
     };
     let gone = || {
-        vec![Gone {
+        vec![FlowEnd {
             flow: 4,
             code: 0x0d,
         }]
@@ -170,7 +170,7 @@ fn control_frames() -> Vec<(&'static str, Frame)> {
         hello(None, None, None),
         hello(Some([0xaa; 32]), None, None),
         hello(None, Some(join), None),
-        hello(None, None, Some(Ask::New)),
+        hello(None, None, Some(BondRequest::New)),
         hello(None, None, Some(again)),
         hello_ack(None, None),
         hello_ack(

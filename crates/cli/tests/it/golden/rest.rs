@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use super::live::{Running, echo, field};
+use super::live::{RunningProgram, echo, field};
 use super::{golden, json, shape};
 use crate::programs::QUICTUN;
 
@@ -104,7 +104,7 @@ fn golden_rest() {
     let allow = target.trim_start_matches("tcp:");
     let listen = ["server", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let arguments = [&listen[..], &["--allow", allow]].concat();
-    let mut server = Running::start(QUICTUN, &arguments, home.path());
+    let mut server = RunningProgram::start(QUICTUN, &arguments, home.path());
     let server_http = field(&server.line("HTTP interface"), "listen address").to_owned();
     let line = server.line("Server endpoint start up successful");
     let forward = format!("127.0.0.1:0={target}");
@@ -128,7 +128,7 @@ fn golden_rest() {
         ][..],
     ]
     .concat();
-    let mut client = Running::start(QUICTUN, &arguments, home.path());
+    let mut client = RunningProgram::start(QUICTUN, &arguments, home.path());
     let client_http = field(&client.line("HTTP interface"), "listen address").to_owned();
     let line = client.line("Client endpoint start up successful");
     let mut stream = TcpStream::connect(field(&line, "listen address")).expect("the client");

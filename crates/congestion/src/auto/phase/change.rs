@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Cruising, Phase, UP};
-use crate::auto::epoch::{Epoch, Outcome};
+use crate::auto::epoch::{Epoch, RateSample};
 use crate::auto::loss;
-use crate::auto::rest::Reason;
+use crate::auto::rest::RestReason;
 use crate::auto::{ACK_LATE_S, Auto};
 use crate::{Resume, bytes};
 
@@ -36,22 +36,22 @@ impl Auto {
             && !matches!(self.phase, Phase::Rest(_))
         {
             if rival.is_unchecked(now) {
-                self.rest(now, Reason::Check);
-            } else if self.rtt.unseen(now) > RIVAL_FLOOR_AGE {
-                self.rest(now, Reason::Routine);
+                self.rest(now, RestReason::Check);
+            } else if self.rtt.floor_age(now) > RIVAL_FLOOR_AGE {
+                self.rest(now, RestReason::Routine);
             }
             return;
         }
-        let turn = self.rtt.turn().unwrap_or_default().as_secs_f64();
+        let turn = self.rtt.mean_floor().unwrap_or_default().as_secs_f64();
         let waits = self.rtt.jitters() && self.rtt.mean_s() > turn + ACK_LATE_S;
         let drained = self.in_flight <= self.target() && !waits;
         let overdue = self.phase_s(now) > DRAIN_ROUNDS * self.floor_s() + 0.02;
         match self.phase {
             Phase::Startup => self.on_startup_ack(now),
             Phase::Drain if (drained && self.phase_round) || overdue => {
-                self.end_start(now);
-                if self.unsteady() && self.rival.is_none() {
-                    self.rest(now, Reason::Start);
+                self.end_drain(now);
+                if self.delays_unsteady() && self.rival.is_none() {
+                    self.rest(now, RestReason::Start);
                 } else {
                     self.enter(now, Phase::Cruise { left: 2 });
                 }
@@ -72,7 +72,7 @@ impl Auto {
         let excessive = self.excessive(self.phase_arrived, self.phase_lost, self.queued());
         let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
         // With several connections on one path, the bytes in flight of each vary by more than a probe adds.
-        let full = self.in_flight >= UP * self.bdp() && self.siblings.now.is_none();
+        let full = self.in_flight >= UP * self.bdp() && self.siblings.summary.is_none();
         let lasted = self.phase_s(now) > enough.clamp(0.005, 0.05);
         // The probe lasts longer than a round trip, so its own packets arrive from now on.
         if self.phase_round && self.probed.is_none() && self.is_calm(now) {
@@ -93,17 +93,17 @@ impl Auto {
     /// Returns whether packets arrive as they were sent, and are held up neither by threads nor by a medium that
     /// stands still.
     fn is_calm(&self, now: Instant) -> bool {
-        let recent = |at| now.saturating_duration_since(at) < STOOD;
-        self.long_enough() && !self.rtt.jitters() && !self.stood.is_some_and(recent)
+        let recent = |at| now.saturating_duration_since(at) < STANDSTILL_AGE;
+        self.long_enough() && !self.rtt.jitters() && !self.standstill.is_some_and(recent)
     }
 
-    pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
+    pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: RateSample) {
         // This connection's part has just changed, and the packets of this measurement were sent at the rate before.
         if std::mem::take(&mut self.siblings.settling) {
             return;
         }
         let excessive = self.excessive(outcome.arrived, outcome.lost, outcome.queued);
-        let together = outcome.rate + self.siblings.now.rate;
+        let together = outcome.rate + self.siblings.summary.rate;
         self.most.add(now, together, MOST_AGE, f64::max);
         if outcome.limited || outcome.rate > self.bandwidth.most() {
             self.bandwidth.add(outcome.rate);
@@ -129,7 +129,7 @@ impl Auto {
             };
             self.bandwidth.set_bound(outcome.rate.max(least));
         }
-        if self.hurried() && outcome.limited && !outcome.queued && !excessive {
+        if self.outpaces_threads() && outcome.limited && !outcome.queued && !excessive {
             self.bandwidth.relax_bound(RELAX);
         }
         // Sending less has not helped for a while, so the delivered rate is the bandwidth, unless data ran out.
@@ -154,7 +154,7 @@ impl Auto {
         }
     }
 
-    fn on_probed(&mut self, now: Instant, outcome: Outcome, excessive: bool) {
+    fn on_probed(&mut self, now: Instant, outcome: RateSample, excessive: bool) {
         // No queue appears although all members have sent more, so they do not fill this path.
         if self.siblings.was_untried(outcome.limited) && !outcome.queued && !excessive {
             self.restart(now);
@@ -180,7 +180,7 @@ impl Auto {
 
     fn next_after_cruise(&mut self, now: Instant) {
         if self.rtt.stale(now) && self.paced() {
-            self.rest(now, Reason::Routine);
+            self.rest(now, RestReason::Routine);
         } else {
             self.probe(now);
         }
@@ -188,8 +188,8 @@ impl Auto {
 
     pub(in crate::auto) fn probe(&mut self, now: Instant) {
         self.growth = 0;
-        self.bandwidth.turn();
-        self.siblings.total.turn();
+        self.bandwidth.end_cycle();
+        self.siblings.total.end_cycle();
         self.go_up(now);
     }
 
@@ -229,7 +229,7 @@ const MOST_AGE: Duration = Duration::from_mins(2);
 const PUSH_PACKETS: f64 = 24.0;
 
 /// A path that has stood still is expected to do so again within this time.
-const STOOD: Duration = Duration::from_secs(1);
+const STANDSTILL_AGE: Duration = Duration::from_secs(1);
 
 /// A new startup phase needs `PROBES` consecutive probes after each of which more than this factor arrives. The
 /// factor is about half of the increase that a probe asks for.

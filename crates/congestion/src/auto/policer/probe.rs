@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use super::{Known, Verdict};
+use super::{CeilingChange, PathEstimates};
 use crate::auto::Auto;
-use crate::auto::epoch::Outcome;
+use crate::auto::epoch::RateSample;
 use crate::auto::phase::Phase;
 
 impl Auto {
-    pub(in crate::auto) fn watch_policer(&mut self, now: Instant, outcome: Outcome) {
+    pub(in crate::auto) fn watch_policer(&mut self, now: Instant, outcome: RateSample) {
         let full = match self.phase {
             // All packets that this measurement counts were sent in this phase.
             Phase::Cruise { .. } => self.phase_s(now) > 2.0 * self.rtt_s() + LATE_S,
@@ -20,17 +20,17 @@ impl Auto {
         if !full || short || outcome.queued || !outcome.limited {
             return;
         }
-        let known = Known {
+        let path = PathEstimates {
             clump: self.overflow.clump(),
             mtu: self.mtu,
             rtt: self.rtt.floor().unwrap_or_default(),
             bandwidth: self.bandwidth.get(),
             medium: self.loss.certain(SEEN),
         };
-        match self.policer.on_epoch(now, outcome, known) {
-            Verdict::Same => return,
-            Verdict::Lowered => self.loss.doubt(),
-            Verdict::Raised => {}
+        match self.policer.on_epoch(now, outcome, path) {
+            CeilingChange::Same => return,
+            CeilingChange::Lowered => self.loss.forget_easy(),
+            CeilingChange::Raised => {}
         }
         let rate = self.policer.rate();
         self.bandwidth.set_ceiling(rate);

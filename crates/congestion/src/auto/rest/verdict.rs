@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Reason, Rest};
+use super::{Rest, RestReason};
 use crate::auto::Auto;
 use crate::auto::phase::{CRUISE_EPOCHS_MAX, Phase};
 use crate::curve::BETA;
@@ -20,14 +20,14 @@ impl Auto {
         // If the queue has drained completely, delays could not answer more than they did.
         let answered = rest.answered(carried);
         let share = answered.filter(|share| queued || *share > SHARE_SURE);
-        let check = rest.reason == Reason::Check;
+        let check = rest.reason == RestReason::Check;
         self.learn_share(now, share, rest.in_flight_before, carried, check);
-        let longer = self.is_longer(now, &rest, floor);
+        let longer = self.path_is_longer(now, &rest, floor);
         // A queue that was this sender's alone has mostly drained by now.
         let stays = queued && rest.least.as_secs_f64() > self.rtt.drained_s(rest.mean_before);
         self.rtt.renew(now, rest.least);
         if longer {
-            self.on_longer(now, &rest);
+            self.on_longer_path(now, &rest);
         } else if jitter {
             self.on_jitter(now, &rest);
         } else {
@@ -38,7 +38,7 @@ impl Auto {
             self.on_no_jitter(now, &rest, queued, stays, starved);
         }
         self.epoch = self.new_epoch(now);
-        let asked = rest.reason != Reason::Routine;
+        let asked = rest.reason != RestReason::Routine;
         if jitter && asked && self.was_misled(&rest, floor) {
             self.restart(now);
             return;
@@ -50,15 +50,15 @@ impl Auto {
 
     /// Returns whether delays do not depend on what is sent.
     fn is_jitter(&self, now: Instant, rest: &Rest) -> bool {
-        let late = self.rtt.jitters() || rest.mean() > self.late_s();
+        let late = self.rtt.jitters() || rest.mean() > self.may_jitter_above_s();
         // A queue of other flows drains from time to time. After the startup phase too little has been seen of it.
-        let drains =
-            rest.reason != Reason::Start && rest.ebb < self.rtt.drained_s(rest.mean_before);
+        let drains = rest.reason != RestReason::Start
+            && rest.lowest_mean < self.rtt.drained_s(rest.mean_before);
         let beside = self.rival.is_some();
         let unanswered = if beside { UNANSWERED_RIVAL } else { UNANSWERED };
         let answer = rest.answer(self.bandwidth.get());
         let deaf = (CONTRARY..unanswered).contains(&answer);
-        let back = self.pressure.suspects(now);
+        let back = self.pressure.rival_suspected(now);
         self.long_enough() && late && deaf && !drains && !back && rest.swings()
     }
 
@@ -69,12 +69,12 @@ impl Auto {
         let mean = Duration::from_secs_f64(rest.mean());
         let before = Duration::from_secs_f64(rest.mean_before).max(mean);
         let spread = rest.high.saturating_sub(rest.low) + before.saturating_sub(mean);
-        self.rtt.rise(now, rest.low, spread, before);
+        self.rtt.record_jitter(now, rest.low, spread, before);
         if self.rtt.quiet_s() > RELENT * quiet {
-            self.pressure.relent();
+            self.pressure.reset_patience();
         }
-        self.part_from_rival(now);
-        self.pressure.trust();
+        self.end_rivalry(now);
+        self.pressure.forget_rival();
         if self.pressure.bandwidth > self.bandwidth.get() {
             self.bandwidth.reset(self.pressure.bandwidth);
         }
@@ -88,20 +88,20 @@ impl Auto {
         stays: bool,
         starved: bool,
     ) {
-        let waited = matches!(rest.reason, Reason::Waits | Reason::Pressed);
-        let pressed = stays && rest.reason == Reason::Pressed;
-        let alone = self.siblings.now.is_none();
-        let overflows = rest.reason == Reason::Overflows && (alone || queued);
+        let waited = matches!(rest.reason, RestReason::Waits | RestReason::Pressed);
+        let pressed = stays && rest.reason == RestReason::Pressed;
+        let alone = self.siblings.summary.is_none();
+        let overflows = rest.reason == RestReason::Overflows && (alone || queued);
         if pressed || overflows {
             self.meet_rival(now, BETA * self.pressure.in_flight);
         } else if starved && waited && self.rival.is_none() {
             self.meet_rival(now, BETA * rest.in_flight_before());
-        } else if rest.reason != Reason::Check {
+        } else if rest.reason != RestReason::Check {
             self.rest_beside_rival(now, queued);
         }
-        self.rtt.doubt();
+        self.rtt.forget_assumed_jitter();
         if stays && rest.is_certain() {
-            self.pressure.answer(now);
+            self.pressure.note_queue(now);
         }
         // The bandwidth is at most the rate at which data arrived while packets waited.
         let carried = rest.carried();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::auto::epoch::Outcome;
+use crate::auto::epoch::RateSample;
 use crate::auto::plateau::Plateau;
 
 /// Keeps as much in flight as two round trips carry, regardless of losses, and sends a quarter more in every eighth
@@ -39,7 +39,7 @@ impl Hold {
         }
     }
 
-    pub(super) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
+    pub(super) fn on_epoch(&mut self, now: Instant, outcome: RateSample) {
         if self.cycle.is_none() && self.plateau.reached(outcome) {
             self.cycle = Some(now);
         }

@@ -11,7 +11,7 @@ pub(super) struct Lulls {
     /// Mean round-trip time outside of lulls, in seconds.
     usual_s: f64,
     watched: Option<Instant>,
-    low: Option<Low>,
+    low: Option<LullCandidate>,
     /// End of this sender's latest rest, whose delays say nothing about other flows.
     rested: Option<Instant>,
     /// Time of the latest lull, and the number of lulls that have followed one another at BBR's interval.
@@ -21,7 +21,7 @@ pub(super) struct Lulls {
 
 /// A period in which round trips are shorter than usual.
 #[derive(Clone, Copy, Debug)]
-struct Low {
+struct LullCandidate {
     began: Instant,
     least_s: f64,
     deep: bool,
@@ -69,7 +69,7 @@ impl Lulls {
             let since = self.rested.map_or(overflowed, |at| at.max(overflowed));
             let unasked = seconds(since, now) > ANSWERED_ROUNDS * self.usual_s;
             if unasked && (deep || self.is_empty(mean_s, floor_s)) {
-                self.low = Some(Low {
+                self.low = Some(LullCandidate {
                     began: now,
                     least_s: mean_s,
                     deep,
@@ -103,7 +103,7 @@ impl Lulls {
         queue_s > QUEUE_LEAST_S.max(floor_s / 8.0) && mean_s - floor_s < EMPTY * queue_s
     }
 
-    fn end(&mut self, now: Instant, low: Low) -> Lull {
+    fn end(&mut self, now: Instant, low: LullCandidate) -> Lull {
         let regular = self
             .latest
             .replace(now)
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_loses_three_tenths_is_none() {
+    fn a_queue_that_loses_three_tenths_is_no_lull() {
         let seen = lulls(6000, |at| {
             if (3000..3300).contains(&at) {
                 12.0
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stays_away_is_none() {
+    fn a_queue_that_stays_empty_or_returns_at_once_is_no_lull() {
         let seen = lulls(6000, |at| {
             if (3000..5000).contains(&at) {
                 0.5
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn lulls_of_a_short_queue_count_as_they_follow_one_another_every_ten_seconds() {
+    fn shallow_lulls_are_regular_if_one_follows_every_ten_seconds() {
         let short = lulls(35_000, |at| if at % 10_400 > 10_100 { 0.5 } else { 12.0 });
         let regular = short.iter().map(|lull| lull.regular).collect::<Vec<_>>();
         assert_eq!(regular, [0, 1, 2]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_that_answer_to_an_overflow_or_a_rest_are_none() {
+    fn short_delays_after_an_overflow_or_a_rest_are_no_lull() {
         let start = Instant::now();
         for rests in [true, false] {
             let mut lulls = Lulls::default();

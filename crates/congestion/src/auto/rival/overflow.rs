@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Rival, WINDOW_LEAST};
 use crate::auto::Auto;
 use crate::auto::phase::{CRUISE_EPOCHS_MAX, Phase};
-use crate::auto::rest::Reason;
+use crate::auto::rest::RestReason;
 use crate::curve::BETA;
 
 impl Auto {
@@ -23,10 +23,10 @@ impl Auto {
             let Some(rtt) = record.rtt else { continue };
             let (arrived, lost) = std::mem::take(&mut self.judged);
             let wait = rtt.saturating_sub(floor);
-            let reach = self.reach();
-            let waited = wait > self.own_noise() + reach;
+            let lateness = self.lateness();
+            let waited = wait > self.own_noise() + lateness;
             let easy =
-                record.easy && wait <= self.own_noise().max(floor.mul_f64(EASY_WAIT)) + reach;
+                record.easy && wait <= self.own_noise().max(floor.mul_f64(EASY_WAIT)) + lateness;
             let rival = self.rival.is_some();
             self.loss.add(arrived, lost, easy);
             self.overflow.add(arrived, lost, waited);
@@ -51,14 +51,14 @@ impl Auto {
             .latest()
             .map_or(Duration::ZERO, |latest| sample.saturating_sub(latest));
         if silent.min(late) > least {
-            self.stood = Some(now);
+            self.standstill = Some(now);
         }
     }
 
     /// Returns whether a standstill may have caused the overflow of a queue after the batch sent at `sent`.
-    fn stood(&self, sent: Instant) -> bool {
-        self.stood
-            .is_some_and(|stood| sent <= stood + STANDSTILL_DRAINED)
+    fn standstill_explains(&self, sent: Instant) -> bool {
+        self.standstill
+            .is_some_and(|standstill| sent <= standstill + STANDSTILL_DRAINED)
     }
 
     /// Handles the overflow of a queue after the batch sent at `sent`. `ours` is true if this sender's probe caused
@@ -68,15 +68,15 @@ impl Auto {
         // otherwise grow without end.
         let rises = self
             .rival
-            .is_some_and(|rival| rival.rise.goes_on(rival.window));
-        if self.stood(sent) && !rises {
+            .is_some_and(|rival| rival.rise.continues(rival.window));
+        if self.standstill_explains(sent) && !rises {
             if self.rival.is_none() && matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
                 self.enter(now, Phase::Down { ended: true });
             }
             return;
         }
         if let Some(rival) = &mut self.rival {
-            let count = self.siblings.now.count();
+            let count = self.siblings.summary.count();
             rival.on_overflow(now, sent, self.in_flight, self.mtu, count);
             self.siblings.overflowed = self.siblings.overflowed.max(Some(sent));
             return;
@@ -94,7 +94,7 @@ impl Auto {
             return;
         }
         let since = last.map(|last| now.saturating_duration_since(last).as_secs_f64());
-        let again = since.is_some_and(|since| since < self.again_s());
+        let again = since.is_some_and(|since| since < self.next_overflow_s());
         self.overflows = if again { self.overflows + 1 } else { 1 };
         if self.overflows == 1 {
             self.overflowing = Some(now);
@@ -104,12 +104,12 @@ impl Auto {
         });
         if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S && !self.background {
             // Probes of siblings may have caused the overflows. A common rest of all members shows whether they did.
-            let own = self.long_enough() && !self.siblings.now.is_none();
-            if self.pressure.knows(now) || !self.late() && !own {
+            let own = self.long_enough() && !self.siblings.summary.is_none();
+            if self.pressure.queue_known(now) || !self.may_jitter() && !own {
                 self.meet_rival(now, BETA * self.in_flight);
             } else {
                 self.pressure.in_flight = self.in_flight;
-                self.rest(now, Reason::Overflows);
+                self.rest(now, RestReason::Overflows);
             }
             return;
         }
@@ -122,7 +122,7 @@ impl Auto {
 
     /// Returns how soon a rival makes the queue overflow again: CUBIC on a long path, and Reno's growth on a short
     /// one (RFC 9438 section 4.3).
-    fn again_s(&self) -> f64 {
+    fn next_overflow_s(&self) -> f64 {
         let rtt = self.rtt_s();
         let reno = RENO_ROUNDS * 2.0 * self.bdp() / self.mtu * rtt;
         (AGAIN_S + AGAIN_ROUNDS * rtt).min(AGAIN_LEAST_S + AGAIN_TIMES * reno)

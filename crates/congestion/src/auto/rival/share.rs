@@ -6,13 +6,13 @@ use super::hold::Hold;
 use super::lull::{Lull, Lulls};
 use super::overflow::OVERFLOWS;
 use super::unresponsive::Unresponsive;
-use super::{Rise, Rival, WINDOW_LEAST};
+use super::{Rival, WINDOW_LEAST, WindowRise};
 use crate::auto::Auto;
-use crate::auto::epoch::Outcome;
-use crate::auto::lately::Lately;
+use crate::auto::epoch::RateSample;
 use crate::auto::phase::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Phase};
+use crate::auto::recent_extreme::RecentExtreme;
 use crate::curve::Curve;
-use crate::ensemble::{Company, Stance};
+use crate::ensemble::{SiblingSummary, Stance};
 
 impl Auto {
     pub(in crate::auto) fn meet_rival(&mut self, now: Instant, window: f64) {
@@ -29,7 +29,7 @@ impl Auto {
         self.rival = Some(Rival {
             window: window.max(WINDOW_LEAST * self.mtu),
             curve: Curve::default(),
-            rise: Rise {
+            rise: WindowRise {
                 goal: f64::MAX,
                 overflows: 1,
             },
@@ -37,7 +37,7 @@ impl Auto {
             carried: (None, None),
             overflowed: now,
             waited: None,
-            longest: Lately::default(),
+            longest: RecentExtreme::default(),
             check: self.long_enough().then_some(now + CHECK),
             checks: 0,
             rests: 0,
@@ -56,14 +56,14 @@ impl Auto {
         self.watch_lulls(now);
         let waits = self.yielding() >= self.yield_most();
         let (floor, rtt, mean) = (self.floor_s(), self.rtt_s(), self.rtt.mean_s());
-        let company = self.siblings.now;
+        let summary = self.siblings.summary;
         let Some(rival) = &mut self.rival else { return };
         if waits {
             rival.waited = Some(now);
         }
         rival.longest.add(now, mean, LONGEST_AGE, f64::max);
         if let Some(cruise) = rival.gone(now, floor) {
-            self.part_from_rival(now);
+            self.end_rivalry(now);
             self.cruise = cruise;
             let left = if cruise == CRUISE_EPOCHS { 1 } else { cruise };
             self.enter(now, Phase::Cruise { left });
@@ -72,17 +72,17 @@ impl Auto {
         if rival.holds() {
             return;
         }
-        if rival.rise.goes_on(rival.window) {
+        if rival.rise.continues(rival.window) {
             rival.window += RISE * bytes;
         } else if self.in_flight > 0.5 * rival.window {
-            let count = company.count();
+            let count = summary.count();
             let (window, bytes) = (count * rival.window, count * bytes);
             let grown = rival.curve.grow(now, window, bytes, rtt, self.mtu) / count;
             let capacity = rival.capacity.filter(|_| waits);
             let most = capacity.map_or(f64::MAX, |capacity| SHARE_MOST * capacity * rtt);
             rival.window = grown.min(most);
         }
-        rival.equalize(bytes, &company);
+        rival.equalize(bytes, &summary);
     }
 
     /// Watches for signs that the rival empties the queue as BBR does or ignores overflows, and then holds a part of
@@ -97,7 +97,7 @@ impl Auto {
             rival.lulls.watch(now, mean, floor, rival.overflowed)
         };
         let (bandwidth, together) = (self.bandwidth.get(), self.together());
-        let count = self.siblings.now.count();
+        let count = self.siblings.summary.count();
         let most = self.most.get(f64::max).unwrap_or(0.0);
         let Some(rival) = &mut self.rival else { return };
         let held = rival.holds();
@@ -125,7 +125,7 @@ impl Auto {
     /// part is too large, the others have less afterwards.
     pub(in crate::auto) fn hold_as_others(&mut self, now: Instant, at: Instant) {
         let (bandwidth, together) = (self.bandwidth.get(), self.together());
-        let count = self.siblings.now.count();
+        let count = self.siblings.summary.count();
         let most = self.most.get(f64::max).unwrap_or(0.0);
         let Some(rival) = &mut self.rival else { return };
         if !rival.holds() && rival.hold_from.is_none_or(|from| now >= from) {
@@ -148,8 +148,8 @@ impl Auto {
         carried: f64,
         check: bool,
     ) {
-        let count = self.siblings.now.count();
-        let all = if self.siblings.now.is_none() {
+        let count = self.siblings.summary.count();
+        let all = if self.siblings.summary.is_none() {
             SHARE_ALL
         } else {
             SHARE_ALL_TOGETHER
@@ -160,7 +160,7 @@ impl Auto {
         let Some(share) = share else { return };
         if share > all && !rival.holds() {
             // The whole queue was this sender's.
-            self.part_from_rival(now);
+            self.end_rivalry(now);
             self.bandwidth.reset(carried);
             return;
         }
@@ -171,7 +171,7 @@ impl Auto {
         rival.capacity = (share > SHARE_MOST).then_some(carried / share);
         if check && share < SHARE_SMALL {
             let goal = SHARE_GOAL / share.max(SHARE_LEAST);
-            rival.rise = Rise {
+            rival.rise = WindowRise {
                 goal: goal.min(RISE_MOST) * in_flight,
                 overflows: RISE_OVERFLOWS,
             };
@@ -195,16 +195,16 @@ impl Auto {
         let waited = rival
             .waited
             .is_some_and(|at| now.saturating_duration_since(at).as_secs_f64() < QUIET_S);
-        let most = self.bandwidth.most() + self.siblings.now.bandwidth;
+        let most = self.bandwidth.most() + self.siblings.summary.bandwidth;
         let shared = most < SHARED * rival.before;
         // A connection that began beside the rival has not seen the path without it.
         let unknown = most > UNKNOWN * rival.before && rival.rests < RESTS_UNKNOWN;
         if !waited || !(shared || unknown) || rival.rests >= RESTS {
-            self.part_from_rival(now);
+            self.end_rivalry(now);
         }
     }
 
-    pub(in crate::auto) fn part_from_rival(&mut self, now: Instant) {
+    pub(in crate::auto) fn end_rivalry(&mut self, now: Instant) {
         if let Some(rival) = self.rival.take() {
             self.siblings.stance = Some((now, Stance::Alone));
             // One more overflow soon means that the rival is back.
@@ -213,14 +213,14 @@ impl Auto {
             self.pressure.seconds = 0.0;
             self.pressure.in_flight = 0.0;
             // Flows that empty the queue from time to time only seem to have gone.
-            self.pressure.parted = rival.lulls.seen().then_some(now);
+            self.pressure.rival_gone = rival.lulls.seen().then_some(now);
             self.cruise = CRUISE_EPOCHS_MAX;
         }
     }
 
     /// Handles a measurement beside a rival. The window kept beside the rival limits sending, and the measured rates
     /// are kept for the time afterwards.
-    pub(in crate::auto) fn on_rival_epoch(&mut self, now: Instant, outcome: Outcome) {
+    pub(in crate::auto) fn on_rival_epoch(&mut self, now: Instant, outcome: RateSample) {
         if let Some(hold) = self.rival.as_mut().and_then(|rival| rival.hold.as_mut()) {
             hold.on_epoch(now, outcome);
         }
@@ -231,8 +231,8 @@ impl Auto {
         if *left == 0 {
             *left = CRUISE_EPOCHS;
             self.bandwidth.clear_bound();
-            self.bandwidth.turn();
-            self.siblings.total.turn();
+            self.bandwidth.end_cycle();
+            self.siblings.total.end_cycle();
         }
     }
 }
@@ -292,10 +292,10 @@ impl Rival {
         self.check = None;
     }
 
-    /// Moves the window towards the mean window of `company`, as `bytes` arrive.
-    fn equalize(&mut self, bytes: f64, company: &Company) {
-        if company.beside > 0 {
-            let mean = (self.window + company.window) / f64::from(company.beside + 1);
+    /// Moves the window towards the mean window of `summary`, as `bytes` arrive.
+    fn equalize(&mut self, bytes: f64, summary: &SiblingSummary) {
+        if summary.beside > 0 {
+            let mean = (self.window + summary.window) / f64::from(summary.beside + 1);
             let part = (bytes / (EQUAL_WINDOWS * self.window)).min(1.0);
             self.window += part * (mean - self.window);
         }
@@ -403,7 +403,7 @@ mod tests {
     use crate::model::{Loss, Model as _};
 
     #[test]
-    fn a_path_that_was_gone_is_tried_from_the_beginning() {
+    fn persistent_congestion_beside_a_rival_restarts_the_startup_phase() {
         let now = Instant::now();
         let mut auto = Auto::new(now, 1250);
         auto.meet_rival(now, 10_000.0);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stays_after_overflows_is_of_flows_that_do_not_yield() {
+    fn a_queue_that_stays_after_overflows_shows_unresponsive_flows() {
         assert!(shown(UNANSWERED_STARVED, 55.0, false, 0.05));
         assert!(!shown(UNANSWERED_STARVED - 1, 55.0, false, 0.05));
         assert!(shown(UNANSWERED, 55.0, false, 0.2));
@@ -156,12 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_loses_three_tenths_of_all_in_flight_is_of_flows_that_yield() {
+    fn a_queue_that_shrinks_after_overflows_shows_flows_that_yield() {
         assert!(!shown(100, 0.7 * 60.0, false, 0.05));
     }
 
     #[test]
-    fn a_queue_that_rests_of_ours_have_emptied_tells_nothing() {
+    fn a_queue_that_own_rests_emptied_shows_nothing() {
         assert!(shown(100, 55.0, true, 0.05));
     }
 }

@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 
 use crate::auto::Auto;
 use crate::auto::bandwidth::Bandwidth;
-use crate::auto::epoch::Outcome;
+use crate::auto::epoch::RateSample;
 use crate::auto::phase::Phase;
-use crate::ensemble::Company;
+use crate::ensemble::SiblingSummary;
 
 impl Auto {
     /// Records the delivered rate, and scales down a bandwidth that is too high.
     ///
     /// Each member's bandwidth is its highest rate. The members reached these rates at different times, so the sum of
     /// the bandwidths exceeds what all members had together.
-    pub(in crate::auto) fn measure_together(&mut self, outcome: Outcome) {
+    pub(in crate::auto) fn measure_together(&mut self, outcome: RateSample) {
         if !outcome.limited {
             return;
         }
         self.siblings.rate = outcome.rate;
-        let Company {
+        let SiblingSummary {
             settled,
             bandwidth,
             rate,
             ..
-        } = self.siblings.now;
+        } = self.siblings.summary;
         if settled == 0 || self.starting() {
             self.siblings.total = Bandwidth::default();
             return;
@@ -72,19 +72,19 @@ impl Auto {
             return;
         }
         self.set_part(now, part);
-        self.siblings.parted = Some(now);
+        self.siblings.part_taken = Some(now);
         self.siblings.seen = Some(now);
     }
 
     /// Leaves their part to siblings that have just begun.
     pub(super) fn make_room(&mut self, now: Instant) {
-        let Company {
+        let SiblingSummary {
             settled,
             begun,
-            parted,
+            part_taken,
             ..
-        } = self.siblings.now;
-        self.siblings.seen = self.siblings.seen.max(parted);
+        } = self.siblings.summary;
+        self.siblings.seen = self.siblings.seen.max(part_taken);
         if begun == 0 || self.rival.is_some() || self.is_new() {
             return;
         }
@@ -94,15 +94,15 @@ impl Auto {
     }
 
     /// Claims the bandwidth of siblings that have nothing more to send.
-    pub(super) fn claim(&mut self, now: Instant, before: Company) {
-        let company = self.siblings.now;
-        let gone = company.busy < before.busy && company.settled < before.settled;
+    pub(super) fn claim(&mut self, now: Instant, before: SiblingSummary) {
+        let summary = self.siblings.summary;
+        let gone = summary.busy < before.busy && summary.settled < before.settled;
         if !gone || self.rival.is_some() || self.starting() {
             return;
         }
-        let freed = (before.bandwidth - company.bandwidth).max(0.0);
-        let part = freed / company.count();
-        self.fall.expect(now, self.bandwidth.get() + part);
+        let freed = (before.bandwidth - summary.bandwidth).max(0.0);
+        let part = freed / summary.count();
+        self.slowdown.expect(now, self.bandwidth.get() + part);
     }
 
     fn set_part(&mut self, now: Instant, bandwidth: f64) {
@@ -113,11 +113,11 @@ impl Auto {
 
     /// Ends the startup phase, after the queue that it left has drained. Siblings whose startup phases have
     /// overlapped have found the same path together.
-    pub(in crate::auto) fn end_start(&mut self, now: Instant) {
+    pub(in crate::auto) fn end_drain(&mut self, now: Instant) {
         let first = !std::mem::replace(&mut self.siblings.started, true);
-        let Company {
+        let SiblingSummary {
             settled, bandwidth, ..
-        } = self.siblings.now;
+        } = self.siblings.summary;
         if first && settled > 0 {
             let mean = (self.bandwidth.get() + bandwidth) / f64::from(settled + 1);
             self.set_part(now, mean.min(START_MOST * self.bandwidth.get()));
@@ -127,17 +127,17 @@ impl Auto {
     /// Returns the bytes per second that siblings leave to a connection that begins beside them. Returns `None` if
     /// none of them fills the path.
     pub(super) fn part(&self) -> Option<f64> {
-        let Company {
+        let SiblingSummary {
             settled, bandwidth, ..
-        } = self.siblings.now;
+        } = self.siblings.summary;
         (settled > 0).then(|| bandwidth / f64::from(settled + 1))
     }
 
     /// Returns the factor by which this controller yields more than siblings with the mean bandwidth.
     pub(in crate::auto) fn weight(&self) -> f64 {
-        let Company {
+        let SiblingSummary {
             settled, bandwidth, ..
-        } = self.siblings.now;
+        } = self.siblings.summary;
         let own = self.bandwidth.get();
         if settled == 0 || own <= 0.0 {
             return 1.0;

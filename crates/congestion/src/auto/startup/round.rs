@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Startup;
-use crate::auto::epoch::Outcome;
+use crate::auto::epoch::RateSample;
 use crate::auto::phase::Phase;
 use crate::auto::{ACK_LATE_S, Auto};
 
@@ -15,7 +15,7 @@ impl Auto {
             && self.floor_s() > ACK_LATE_S
         {
             let fall = self.startup.watch_falls(now, latest, floor);
-            self.rtt.suppose(fall);
+            self.rtt.assume_jitter(fall);
         }
         // A queue that this sender did not fill is not the path's limit. If little is sent, the round-trip time shows
         // the queue of the other direction.
@@ -64,7 +64,7 @@ impl Auto {
     pub(in crate::auto) fn on_startup_epoch(
         &mut self,
         now: Instant,
-        outcome: Outcome,
+        outcome: RateSample,
         excessive: bool,
     ) {
         if self.startup.plateau.reached(outcome) || excessive {
@@ -77,7 +77,7 @@ impl Auto {
             self.bandwidth.add(rate);
         }
         self.startup.trail.clear();
-        self.rtt.forget_ebb();
+        self.rtt.forget_lowest_mean();
         self.epoch = self.new_epoch(now);
         self.enter(now, Phase::Drain);
     }

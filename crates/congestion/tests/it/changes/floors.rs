@@ -1,12 +1,12 @@
 //! Limits to the cost of changes, and the paths on which changes cost more.
 
-use super::{Case, Cell, Kind};
+use super::{ChangeCost, ChangeKind, PathChange};
 use crate::grid::expect;
 
-/// Limits for the values of a [`Cell`]. A value that does not matter for a kind of change has the limit infinity or
-/// 0.
+/// Limits for the values of a [`ChangeCost`]. A value that does not matter for a kind of change has the limit infinity
+/// or 0.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Floors {
+pub(super) struct CostLimits {
     filled: f64,
     share: f64,
     drained_s: f64,
@@ -15,7 +15,7 @@ pub(super) struct Floors {
     silent_s: f64,
 }
 
-const NOTHING: Floors = Floors {
+const UNLIMITED: CostLimits = CostLimits {
     filled: f64::INFINITY,
     share: 0.0,
     drained_s: f64::INFINITY,
@@ -26,48 +26,48 @@ const NOTHING: Floors = Floors {
 
 /// Returns the limits of a kind of change. `wait` is in multiples of an insignificant wait, and `costs` is in round
 /// trips.
-fn asked(kind: Kind) -> Floors {
+fn limits_of(kind: ChangeKind) -> CostLimits {
     match kind {
-        Kind::StepUp => Floors {
+        ChangeKind::StepUp => CostLimits {
             filled: 15.0,
             share: 0.9,
-            ..NOTHING
+            ..UNLIMITED
         },
-        Kind::StepDown => Floors {
+        ChangeKind::StepDown => CostLimits {
             share: 0.9,
             drained_s: 1.0,
-            ..NOTHING
+            ..UNLIMITED
         },
-        Kind::RampUp | Kind::RampDown | Kind::Handover(_) => Floors {
+        ChangeKind::RampUp | ChangeKind::RampDown | ChangeKind::Handover(_) => CostLimits {
             share: 0.9,
             wait: 1.0,
-            ..NOTHING
+            ..UNLIMITED
         },
-        Kind::Outage => Floors {
+        ChangeKind::Outage => CostLimits {
             costs: 3.0,
             silent_s: 0.0,
-            ..NOTHING
+            ..UNLIMITED
         },
-        Kind::Policer => Floors {
+        ChangeKind::Policer => CostLimits {
             share: 0.9,
-            ..NOTHING
+            ..UNLIMITED
         },
     }
 }
 
 /// Paths on which changes cost more than they should, the limits for them, and the reason.
-struct Exception {
-    applies: fn(&Case) -> bool,
-    floors: Floors,
+struct CostException {
+    applies: fn(&PathChange) -> bool,
+    floors: CostLimits,
     why: &'static str,
 }
 
 /// Asserts, at the end of the test, that a change costs no more than it may.
-pub(super) fn hold(case: &Case, cell: &Cell) {
+pub(super) fn check(case: &PathChange, cell: &ChangeCost) {
     let exception = EXCEPTIONS.iter().find(|one| (one.applies)(case));
     let (floors, why) = match exception {
         Some(exception) => (exception.floors, exception.why),
-        None => (asked(case.kind), "no exception"),
+        None => (limits_of(case.kind), "no exception"),
     };
     let costs = (cell.costs_s - cell.silent_s) / case.rtt_s();
     let held = cell.filled <= floors.filled
@@ -83,84 +83,84 @@ const FEW: &str = "a round trip holds too few packets for a probe to show much m
 const SLOWLY: &str = "a probe finds a tenth more, and the next one comes six round trips later";
 
 /// Exceptions, of which the first applicable one counts.
-const EXCEPTIONS: [Exception; 9] = [
-    Exception {
-        applies: |case| case.kind == Kind::StepUp && case.mbit == 10 && case.rtt_ms < 100,
-        floors: Floors {
+const EXCEPTIONS: [CostException; 9] = [
+    CostException {
+        applies: |case| case.kind == ChangeKind::StepUp && case.mbit == 10 && case.rtt_ms < 100,
+        floors: CostLimits {
             filled: 120.0,
             share: 0.92,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: FEW,
     },
-    Exception {
-        applies: |case| case.kind == Kind::StepUp && case.rtt_ms < 20,
-        floors: Floors {
+    CostException {
+        applies: |case| case.kind == ChangeKind::StepUp && case.rtt_ms < 20,
+        floors: CostLimits {
             filled: 24.0,
             share: 0.98,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: SLOWLY,
     },
-    Exception {
-        applies: |case| case.kind == Kind::StepDown && case.mbit == 10 && case.rtt_ms == 20,
-        floors: Floors {
+    CostException {
+        applies: |case| case.kind == ChangeKind::StepDown && case.mbit == 10 && case.rtt_ms == 20,
+        floors: CostLimits {
             share: 0.97,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: "a packet takes 4 ms, and a probe queues two packets",
     },
-    Exception {
-        applies: |case| case.kind == Kind::RampUp && case.mbit == 10 && case.rtt_ms < 100,
-        floors: Floors {
+    CostException {
+        applies: |case| case.kind == ChangeKind::RampUp && case.mbit == 10 && case.rtt_ms < 100,
+        floors: CostLimits {
             share: 0.95,
             wait: 1.25,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: "a packet takes up to 4 ms, and a probe queues two packets",
     },
-    Exception {
-        applies: |case| case.kind == Kind::RampUp && case.rtt_ms == 100,
-        floors: Floors {
+    CostException {
+        applies: |case| case.kind == ChangeKind::RampUp && case.rtt_ms == 100,
+        floors: CostLimits {
             share: 0.85,
             wait: 1.1,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: SLOWLY,
     },
-    Exception {
-        applies: |case| case.kind == Kind::RampDown,
-        floors: Floors {
+    CostException {
+        applies: |case| case.kind == ChangeKind::RampDown,
+        floors: CostLimits {
             share: 0.95,
             wait: 5.6,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: "the rate falls faster than the estimate follows",
     },
-    Exception {
-        applies: |case| case.kind == Kind::Outage && case.rtt_ms == 100,
-        floors: Floors {
+    CostException {
+        applies: |case| case.kind == ChangeKind::Outage && case.rtt_ms == 100,
+        floors: CostLimits {
             costs: 3.0,
             silent_s: 0.11,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: "the peer is asked once a round trip",
     },
-    Exception {
-        applies: |case| case.kind == Kind::Outage,
-        floors: Floors {
+    CostException {
+        applies: |case| case.kind == ChangeKind::Outage,
+        floors: CostLimits {
             costs: 16.0,
             silent_s: 0.08,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: "the peer is asked every 50 ms, and a start takes three round trips plus late acknowledgements",
     },
-    Exception {
-        applies: |case| case.kind == Kind::Handover(60),
-        floors: Floors {
+    CostException {
+        applies: |case| case.kind == ChangeKind::Handover(60),
+        floors: CostLimits {
             share: 0.95,
             wait: 1.4,
-            ..NOTHING
+            ..UNLIMITED
         },
         why: "the queue was sized for the longer path",
     },

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Exposition, Format, Kind, METRICS, scrape};
+use super::{Exposition, METRICS, MetricKind, MetricsFormat, scrape};
 
 /// Labels that Prometheus adds to every metric.
 const ADDED: [&str; 2] = ["job", "instance"];
@@ -19,7 +19,7 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
     let mut known = BTreeMap::<String, BTreeSet<String>>::new();
     for metric in METRICS {
         let name = metric.full_name();
-        if metric.kind == Kind::Histogram {
+        if metric.kind == MetricKind::Histogram {
             known.extend(
                 ["_bucket", "_count", "_sum"]
                     .map(|suffix| (format!("{name}{suffix}"), BTreeSet::new())),
@@ -28,7 +28,7 @@ fn known() -> BTreeMap<String, BTreeSet<String>> {
             known.insert(name, BTreeSet::new());
         }
     }
-    for sample in Exposition::parse(Format::Text, &scrape(Format::Text)).samples() {
+    for sample in Exposition::parse(MetricsFormat::Text, &scrape(MetricsFormat::Text)).samples() {
         let labels = known.get_mut(&sample.name).expect("in the list");
         labels.extend(sample.labels.into_iter().map(|(label, _)| label));
     }
@@ -91,7 +91,7 @@ fn matched(rest: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn queries_of_the_documents_are_about_metrics_that_there_are() {
+fn queries_in_the_documents_name_existing_metrics() {
     let known = known();
     let page = document("METRICS.md");
     let (_, queries) = page.split_once("<!-- end metrics -->").expect("queries");
@@ -105,7 +105,7 @@ fn queries_of_the_documents_are_about_metrics_that_there_are() {
 }
 
 #[test]
-fn every_alert_asks_for_what_there_is_and_has_a_test() {
+fn every_alert_uses_existing_metrics_and_has_a_test() {
     let known = known();
     let (rules, tests) = (
         document("alerts/quictun.rules.yml"),
@@ -144,7 +144,7 @@ fn every_alert_asks_for_what_there_is_and_has_a_test() {
 }
 
 #[test]
-fn the_dashboard_asks_for_what_there_is() {
+fn the_dashboard_uses_existing_metrics() {
     let known = known();
     let dashboard: Value = serde_json::from_str(&document("grafana/quictun.json")).expect("JSON");
     let variables = dashboard["templating"]["list"]

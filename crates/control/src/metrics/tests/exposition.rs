@@ -1,22 +1,22 @@
 //! A strict parser of both formats. It rejects text that Prometheus' own parsers might accept.
 
-use super::Format;
+use super::MetricsFormat;
 
 #[derive(Debug)]
 pub(super) struct Exposition {
-    pub(super) families: Vec<Family>,
+    pub(super) families: Vec<MetricFamily>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Family {
+pub(super) struct MetricFamily {
     pub(super) name: String,
     pub(super) kind: String,
     unit: Option<String>,
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<MetricSample>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct MetricSample {
     pub(super) name: String,
     pub(super) labels: Vec<(String, String)>,
     value: f64,
@@ -25,22 +25,22 @@ pub(super) struct Sample {
 impl Exposition {
     /// Parses a whole answer, and panics if it violates the format.
     #[track_caller]
-    pub(super) fn parse(format: Format, text: &str) -> Self {
-        let open = format == Format::OpenMetrics;
+    pub(super) fn parse(format: MetricsFormat, text: &str) -> Self {
+        let open = format == MetricsFormat::OpenMetrics;
         let body = if open {
             text.strip_suffix("# EOF\n").expect("a last line")
         } else {
             text
         };
         assert!(body.ends_with('\n') && !body.contains("# EOF"), "{body}");
-        let mut families = Vec::<Family>::new();
+        let mut families = Vec::<MetricFamily>::new();
         for line in body.lines() {
             if let Some(comment) = line.strip_prefix("# ") {
                 read_comment(open, &mut families, comment);
             } else {
                 let family = families.last_mut().expect("a family before its samples");
                 assert!(!family.kind.is_empty(), "no TYPE before {line}");
-                family.samples.push(Sample::parse(line));
+                family.samples.push(MetricSample::parse(line));
             }
         }
         for family in &families {
@@ -49,14 +49,14 @@ impl Exposition {
         Self { families }
     }
 
-    pub(super) fn samples(&self) -> Vec<Sample> {
+    pub(super) fn samples(&self) -> Vec<MetricSample> {
         let families = self.families.iter();
         families.flat_map(|family| family.samples.clone()).collect()
     }
 }
 
 /// Reads a comment line. Each family begins with HELP, followed by TYPE and, in `OpenMetrics`, UNIT.
-fn read_comment(open: bool, families: &mut Vec<Family>, comment: &str) {
+fn read_comment(open: bool, families: &mut Vec<MetricFamily>, comment: &str) {
     let mut words = comment.splitn(3, ' ');
     let mut word = || words.next().expect("three words").to_owned();
     let (what, name, content) = (word(), word(), word());
@@ -64,9 +64,9 @@ fn read_comment(open: bool, families: &mut Vec<Family>, comment: &str) {
         assert!(is_name(&name) && !content.is_empty(), "{comment}");
         let known = families.iter().any(|family| family.name == name);
         assert!(!known, "{name} has two HELP lines");
-        families.push(Family {
+        families.push(MetricFamily {
             name,
-            ..Family::default()
+            ..MetricFamily::default()
         });
         return;
     }
@@ -96,7 +96,7 @@ fn is_name(name: &str) -> bool {
         && bytes.all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
 }
 
-impl Sample {
+impl MetricSample {
     fn parse(line: &str) -> Self {
         let end = line.find(['{', ' ']).expect("a value");
         let (name, rest) = line.split_at(end);
@@ -155,7 +155,7 @@ fn read_value(text: &str) -> (String, &str) {
     panic!("no quotation mark ends {text}");
 }
 
-impl Family {
+impl MetricFamily {
     fn check(&self, open: bool) {
         let name = &self.name;
         let full = match &*self.kind {

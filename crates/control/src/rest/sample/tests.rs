@@ -7,7 +7,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Runs `test` beside a sampler of fake workers, in virtual time.
 fn with_sampler<F: Future>(
     make: fn(u64) -> Vec<WorkerSnapshot>,
-    test: impl FnOnce(mpsc::Sender<Ask>, Arc<AtomicU64>) -> F,
+    test: impl FnOnce(mpsc::Sender<SampleRequest>, Arc<AtomicU64>) -> F,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -15,47 +15,48 @@ fn with_sampler<F: Future>(
         .build();
     runtime.expect("a runtime").block_on(async {
         let (workers, asked) = fake::workers(make);
-        let (asks, questions) = mpsc::channel(8);
+        let (requests, questions) = mpsc::channel(8);
         tokio::join!(
             Sampler::new(&workers, WINDOW).run(questions),
-            test(asks, asked)
+            test(requests, asked)
         );
     });
 }
 
-async fn ask(asks: &mpsc::Sender<Ask>, detail: Detail) -> Arc<Sample> {
+async fn ask(requests: &mpsc::Sender<SampleRequest>, detail: Detail) -> Arc<Sample> {
     let (reply, answer) = oneshot::channel();
-    asks.send(Ask { detail, reply })
+    requests
+        .send(SampleRequest { detail, reply })
         .await
         .expect("the sampler runs");
     answer.await.expect("the sampler answers")
 }
 
-fn first_rate(sample: &Sample) -> Rate {
+fn first_rate(sample: &Sample) -> FlowRate {
     let snapshot = &sample.collected.snapshots[0];
     sample.rates.of(snapshot.worker, &snapshot.flows[0])
 }
 
 #[test]
-fn the_first_who_asks_for_flows_waits_a_window_and_the_next_does_not() {
-    with_sampler(fake::snapshots, |asks, _| async move {
+fn only_the_first_request_for_flows_waits_a_window() {
+    with_sampler(fake::snapshots, |requests, _| async move {
         let begun = Instant::now();
-        let sample = ask(&asks, Detail::Flows).await;
+        let sample = ask(&requests, Detail::Flows).await;
         assert_eq!(begun.elapsed(), WINDOW);
         assert_eq!(
             first_rate(&sample),
-            Rate {
+            FlowRate {
                 to_tunnel: 1024.0,
                 to_app: 2_621_440.0
             }
         );
         tokio::time::advance(WINDOW / 2).await;
         let begun = Instant::now();
-        let sample = ask(&asks, Detail::Flows).await;
+        let sample = ask(&requests, Detail::Flows).await;
         assert_eq!(begun.elapsed(), Duration::ZERO);
         assert_eq!(
             first_rate(&sample),
-            Rate {
+            FlowRate {
                 to_tunnel: 1024.0,
                 to_app: 2_621_440.0
             }
@@ -64,13 +65,13 @@ fn the_first_who_asks_for_flows_waits_a_window_and_the_next_does_not() {
 }
 
 #[test]
-fn whoever_comes_during_the_first_window_waits_for_the_same_sample() {
-    with_sampler(fake::snapshots, |asks, asked| async move {
+fn requests_during_the_first_window_share_its_sample() {
+    with_sampler(fake::snapshots, |requests, asked| async move {
         let second = async {
             tokio::time::advance(WINDOW / 2).await;
-            ask(&asks, Detail::Flows).await
+            ask(&requests, Detail::Flows).await
         };
-        let (first, second) = tokio::join!(ask(&asks, Detail::Flows), second);
+        let (first, second) = tokio::join!(ask(&requests, Detail::Flows), second);
         assert!(Arc::ptr_eq(&first, &second));
         // Two workers are asked at the start and at the end of the window.
         assert_eq!(asked.load(Ordering::Relaxed), 4);
@@ -78,12 +79,12 @@ fn whoever_comes_during_the_first_window_waits_for_the_same_sample() {
 }
 
 #[test]
-fn where_there_are_no_flows_nobody_waits() {
+fn requests_do_not_wait_when_there_are_no_flows() {
     with_sampler(
         |_| without_flows(),
-        |asks, _| async move {
+        |requests, _| async move {
             let begun = Instant::now();
-            ask(&asks, Detail::Flows).await;
+            ask(&requests, Detail::Flows).await;
             assert_eq!(begun.elapsed(), Duration::ZERO);
         },
     );
@@ -98,9 +99,9 @@ fn without_flows() -> Vec<WorkerSnapshot> {
 }
 
 #[test]
-fn workers_are_left_alone_when_nobody_has_asked_for_flows_for_a_while() {
-    with_sampler(fake::snapshots, |asks, asked| async move {
-        ask(&asks, Detail::Flows).await;
+fn workers_are_not_polled_after_a_while_without_requests() {
+    with_sampler(fake::snapshots, |requests, asked| async move {
+        ask(&requests, Detail::Flows).await;
         let before = asked.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(10)).await;
         let watched = asked.load(Ordering::Relaxed) - before;
@@ -116,22 +117,22 @@ fn workers_are_left_alone_when_nobody_has_asked_for_flows_for_a_while() {
 }
 
 #[test]
-fn questions_that_come_together_share_an_answer() {
-    with_sampler(fake::snapshots, |asks, asked| async move {
+fn simultaneous_requests_share_an_answer() {
+    with_sampler(fake::snapshots, |requests, asked| async move {
         for _ in 0..50 {
-            ask(&asks, Detail::Counters).await;
+            ask(&requests, Detail::Counters).await;
         }
         assert_eq!(asked.load(Ordering::Relaxed), 2);
         tokio::time::advance(SHARE).await;
-        ask(&asks, Detail::Counters).await;
+        ask(&requests, Detail::Counters).await;
         assert_eq!(asked.load(Ordering::Relaxed), 4);
     });
 }
 
 #[test]
-fn an_answer_without_flows_is_not_shared_with_who_wants_them() {
-    with_sampler(fake::snapshots, |asks, _| async move {
-        let without = ask(&asks, Detail::Counters).await;
+fn an_answer_without_flows_does_not_serve_a_request_for_flows() {
+    with_sampler(fake::snapshots, |requests, _| async move {
+        let without = ask(&requests, Detail::Counters).await;
         assert!(
             without
                 .collected
@@ -139,7 +140,7 @@ fn an_answer_without_flows_is_not_shared_with_who_wants_them() {
                 .iter()
                 .all(|snapshot| snapshot.flows.is_empty())
         );
-        let with = ask(&asks, Detail::Flows).await;
+        let with = ask(&requests, Detail::Flows).await;
         assert_eq!(
             with.collected
                 .snapshots
@@ -161,10 +162,10 @@ fn the_counters_of_a_worker_that_falls_silent_are_kept() {
             fake::snapshots(round)[..1].to_vec()
         }
     };
-    with_sampler(make, |asks, _| async move {
-        let before = ask(&asks, Detail::Counters).await;
+    with_sampler(make, |requests, _| async move {
+        let before = ask(&requests, Detail::Counters).await;
         tokio::time::advance(SHARE).await;
-        let after = ask(&asks, Detail::Counters).await;
+        let after = ask(&requests, Detail::Counters).await;
         assert_eq!(after.collected.silent, [1]);
         let opened = |sample: &Sample| {
             sample
@@ -185,18 +186,21 @@ fn rates_follow_the_time_that_passed_and_a_new_flow_has_none() {
     let rates = Rates::default().next(&early).next(&late);
     assert_eq!(
         rates.of(0, &late[0].flows[0]),
-        Rate {
+        FlowRate {
             to_tunnel: 1024.0,
             to_app: 2_621_440.0
         }
     );
-    assert_eq!(rates.of(0, &newcomer), Rate::default());
+    assert_eq!(rates.of(0, &newcomer), FlowRate::default());
     // The same flow id on another worker names another flow.
-    assert_eq!(rates.of(1, &newcomer), Rate::default());
+    assert_eq!(rates.of(1, &newcomer), FlowRate::default());
     // Two answers at the same moment give no rate, and neither do counters that went back.
     let again = rates.next(&late);
-    assert_eq!(again.of(0, &late[0].flows[0]), Rate::default());
+    assert_eq!(again.of(0, &late[0].flows[0]), FlowRate::default());
     late[0].taken += WINDOW;
     late[0].flows[0].bytes_to_tunnel = 0;
-    assert_eq!(rates.next(&late).of(0, &late[0].flows[0]), Rate::default());
+    assert_eq!(
+        rates.next(&late).of(0, &late[0].flows[0]),
+        FlowRate::default()
+    );
 }

@@ -44,7 +44,7 @@ fn without_tunnels_the_answer_is_null_and_comes_at_once() {
 }
 
 #[test]
-fn misspelt_channel_names_are_for_those_who_ask_for_them() {
+fn misspelt_channel_names_need_the_compatibility_setting() {
     let state = RestState {
         compat_json: false,
         ..state(Side::Client, fake::snapshots)

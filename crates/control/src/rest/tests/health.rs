@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn healthy_is_who_answers() {
+fn a_process_that_answers_is_healthy() {
     let response = Server::start(state(Side::Server, fake::snapshots)).get("/healthz");
     assert_eq!(
         (response.status(), response.body.as_str()),

@@ -24,7 +24,7 @@ fn a_large_body_and_large_headers_are_refused() {
 }
 
 #[test]
-fn nonsense_is_answered_and_harms_nobody() {
+fn malformed_requests_are_answered_and_harm_no_connection() {
     let server = Server::start(state(Side::Server, fake::snapshots));
     assert_eq!(
         server.exchange("\x16\x03\x01 nonsense\r\n\r\n").status(),

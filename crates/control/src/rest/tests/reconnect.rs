@@ -30,7 +30,7 @@ fn a_client_replaces_its_connections_once_a_second_at_most() {
 }
 
 #[test]
-fn what_a_page_can_send_changes_nothing() {
+fn requests_that_a_page_can_send_change_nothing() {
     let (server, asked) = client();
     let origin = "Host: localhost\r\nQuictun-Request: 1\r\nOrigin: http://evil.example\r\n\r\n";
     let form = "Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n\
@@ -63,7 +63,7 @@ fn what_a_page_can_send_changes_nothing() {
 }
 
 #[test]
-fn a_server_has_no_connections_to_make_anew() {
+fn a_server_cannot_replace_connections() {
     let server = Server::start(state(Side::Server, fake::snapshots));
     let response = server.exchange(&format!("POST /v1/reconnect HTTP/1.1\r\n{ASK}"));
     assert_eq!(response.status(), "404");

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::*;
-use crate::reload::{Changes, Outcome};
+use crate::reload::{Changes, ReloadOutcome};
 use crate::rest::fake::check_document;
 
 /// Creates the state of a process with this latest reload, and with this outcome of a reload now.
-fn reloadable(would: Result<Changes, String>, was: Option<Outcome>) -> RestState {
+fn reloadable(would: Result<Changes, String>, was: Option<ReloadOutcome>) -> RestState {
     RestState {
-        facts: Facts {
+        facts: ProcessFacts {
             listen: vec!["udp [::]:7500".to_owned()],
             aead: "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)".to_owned(),
             servers: ServerNames::default(),
@@ -45,7 +45,7 @@ fn v1_status_is_as_documented() {
         lines: vec!["psk_file: another secret".to_owned()],
         restart: vec!["server"],
     };
-    let was = Outcome {
+    let was = ReloadOutcome {
         at,
         result: Ok(changes),
     };
@@ -53,7 +53,7 @@ fn v1_status_is_as_documented() {
     let state = reloadable(Ok(Changes::default()), Some(was));
     let state = RestState {
         side: Side::Client,
-        facts: Facts {
+        facts: ProcessFacts {
             listen: vec!["127.0.0.1:2222".to_owned()],
             servers: ["a.example:7500", "b.example:7500"].into_iter().collect(),
             ..state.facts
@@ -88,7 +88,7 @@ fn v1_status_shows_a_withdrawn_server_until_its_flows_have_ended() {
         names.set(withdrawn, Some(left));
         let client = state(Side::Client, fake::snapshots);
         let client = RestState {
-            facts: Facts {
+            facts: ProcessFacts {
                 servers: names,
                 ..client.facts
             },
@@ -106,7 +106,7 @@ fn v1_status_shows_a_withdrawn_server_until_its_flows_have_ended() {
 
 #[test]
 fn v1_status_says_why_a_process_is_not_ready_and_why_a_reload_failed() {
-    let was = Outcome {
+    let was = ReloadOutcome {
         at: std::time::SystemTime::UNIX_EPOCH,
         result: Err("server.toml: line 3: missing `]`".to_owned()),
     };
@@ -122,7 +122,7 @@ fn v1_status_says_why_a_process_is_not_ready_and_why_a_reload_failed() {
 }
 
 #[test]
-fn v1_reload_says_what_would_change_and_changes_nothing() {
+fn v1_reload_previews_changes_and_makes_none() {
     let server = Server::start(reloadable(Ok(some_changes()), None));
     let response = server.get("/v1/reload");
     assert_eq!(response.status(), "200");

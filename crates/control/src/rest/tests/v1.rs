@@ -55,7 +55,7 @@ fn v1_clients_is_as_documented() {
 }
 
 #[test]
-fn v1_itself_lists_what_there_is_and_each_answers() {
+fn v1_lists_its_resources_and_each_of_them_answers() {
     let server = Server::start(RestState {
         reload: Some(fake::reload(Ok(crate::reload::Changes::default()), None)),
         ..state(Side::Server, fake::snapshots)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use quictun_sim::{Departure, Guest, HostId, Network, Random, config};
+use quictun_sim::{Guest, HostId, Network, OutgoingPacket, Random, config};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
@@ -16,18 +16,18 @@ use super::endpoint::{depart, receive};
 
 /// A host with nothing but one QUIC connection to a server.
 #[derive(Debug)]
-pub(crate) struct Bare {
+pub(crate) struct BareClient {
     endpoint: Endpoint,
     handle: ConnectionHandle,
     connection: Connection,
     timer: Option<Instant>,
     connected: bool,
     lost: Option<String>,
-    out: Vec<Departure>,
+    out: Vec<OutgoingPacket>,
     notes: Vec<String>,
 }
 
-impl Bare {
+impl BareClient {
     pub(crate) fn new(network: &Network, protocols: &[&[u8]], server: HostId) -> Self {
         let mut tls = rustls::ClientConfig::clone(&config::client_tls(protocols));
         tls.key_log = network.key_log();
@@ -107,7 +107,7 @@ impl Bare {
     }
 }
 
-impl Guest for Bare {
+impl Guest for BareClient {
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -133,7 +133,7 @@ impl Guest for Bare {
         }
     }
 
-    fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+    fn run(&mut self, now: Instant, out: &mut Vec<OutgoingPacket>) {
         if self.connection.poll_timeout().is_some_and(|at| at <= now) {
             self.connection.handle_timeout(now);
         }

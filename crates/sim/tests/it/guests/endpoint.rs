@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use quictun_sim::Departure;
+use quictun_sim::OutgoingPacket;
 use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, Transmit};
 
 /// Passes a datagram to the endpoint. A response, if any, goes to `out`; other events are returned to the caller.
 pub(crate) fn receive(
     endpoint: &mut Endpoint,
-    out: &mut Vec<Departure>,
+    out: &mut Vec<OutgoingPacket>,
     now: Instant,
     (from, local): (SocketAddr, Option<IpAddr>),
     ecn: u8,
@@ -28,8 +28,8 @@ pub(crate) fn receive(
 }
 
 /// Queues a datagram that the library has written.
-pub(crate) fn depart(out: &mut Vec<Departure>, transmit: &Transmit, bytes: &[u8]) {
+pub(crate) fn depart(out: &mut Vec<OutgoingPacket>, transmit: &Transmit, bytes: &[u8]) {
     let ecn = transmit.ecn.map(|ecn| ecn as u8);
     let bytes = BytesMut::from(&bytes[..transmit.size]);
-    out.push(Departure::udp(transmit.destination, ecn, bytes));
+    out.push(OutgoingPacket::udp(transmit.destination, ecn, bytes));
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_sim::{Departure, Dial, Guest, Random, config};
+use quictun_sim::{Guest, OutgoingPacket, Random, SimulatedDial, config};
 use quictun_wire::ack::Ack;
 use quictun_wire::token::TOKEN_LEN;
 use quinn_proto::crypto::rustls::QuicServerConfig;
@@ -58,12 +58,12 @@ impl Default for OriginalOptions {
 
 /// A host that runs the original's server.
 #[derive(Debug)]
-pub(crate) struct Original {
+pub(crate) struct OriginalServer {
     endpoint: Endpoint,
     options: OriginalOptions,
-    connections: BTreeMap<usize, Peer>,
-    targets: BTreeMap<String, Dial>,
-    out: Vec<Departure>,
+    connections: BTreeMap<usize, ServedConnection>,
+    targets: BTreeMap<String, SimulatedDial>,
+    out: Vec<OutgoingPacket>,
     notes: Vec<String>,
     accepted: u64,
     established: u64,
@@ -72,12 +72,12 @@ pub(crate) struct Original {
 }
 
 #[derive(Debug)]
-struct Peer {
+struct ServedConnection {
     quic: Connection,
     /// Streams whose request has not been read yet.
     waiting: VecDeque<StreamId>,
     request: Option<Request>,
-    echoes: Vec<Echo>,
+    echoes: Vec<EchoStream>,
     /// The library's next deadline, as of the last round of work.
     timer: Option<Instant>,
 }
@@ -102,14 +102,14 @@ enum Request {
 }
 
 #[derive(Debug)]
-struct Echo {
+struct EchoStream {
     stream: StreamId,
     pending: VecDeque<Bytes>,
     held: usize,
     ended: bool,
 }
 
-impl Original {
+impl OriginalServer {
     pub(crate) fn new(options: OriginalOptions, seed: u64) -> Self {
         let tls = rustls::ServerConfig::clone(&config::compat_server_tls());
         let crypto =
@@ -139,7 +139,7 @@ impl Original {
     }
 
     /// Sets the result of the dial for a token. All other tokens count as unparsable.
-    pub(crate) fn serve(&mut self, token: &str, dial: Dial) {
+    pub(crate) fn serve(&mut self, token: &str, dial: SimulatedDial) {
         self.targets.insert(token.to_owned(), dial);
     }
 
@@ -174,7 +174,7 @@ impl Original {
         match self.endpoint.accept(incoming, now, &mut response, None) {
             Ok((handle, quic)) => {
                 self.accepted += 1;
-                let peer = Peer {
+                let peer = ServedConnection {
                     quic,
                     waiting: VecDeque::new(),
                     request: None,
@@ -299,9 +299,9 @@ impl Original {
         let token = String::from_utf8_lossy(&last);
         let (after, ack) = match self.targets.get(token.as_ref()) {
             None => (Duration::ZERO, Ack::CannotParseToken),
-            Some(Dial::Connects { after }) => (*after, Ack::Ok),
-            Some(Dial::Fails { after, .. }) => (*after, Ack::CannotReachApplication),
-            Some(Dial::Never) => (self.options.dial_timeout, Ack::CannotReachApplication),
+            Some(SimulatedDial::Connects { after }) => (*after, Ack::Ok),
+            Some(SimulatedDial::Fails { after, .. }) => (*after, Ack::CannotReachApplication),
+            Some(SimulatedDial::Never) => (self.options.dial_timeout, Ack::CannotReachApplication),
         };
         self.notes
             .push(format!("request for {token:?}: {ack:?} after {after:?}"));
@@ -316,7 +316,7 @@ impl Original {
         }
         self.established += 1;
         if let Some(peer) = self.connections.get_mut(&handle) {
-            peer.echoes.push(Echo {
+            peer.echoes.push(EchoStream {
                 stream,
                 pending: VecDeque::from([Bytes::copy_from_slice(&[ack.to_byte()])]),
                 held: 1,
@@ -348,7 +348,7 @@ impl Original {
     }
 }
 
-impl Guest for Original {
+impl Guest for OriginalServer {
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -356,7 +356,7 @@ impl Guest for Original {
     fn next_timeout(&self) -> Option<Instant> {
         self.connections
             .values()
-            .filter_map(Peer::next_timeout)
+            .filter_map(ServedConnection::next_timeout)
             .min()
     }
 
@@ -381,7 +381,7 @@ impl Guest for Original {
         }
     }
 
-    fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+    fn run(&mut self, now: Instant, out: &mut Vec<OutgoingPacket>) {
         let handles: Vec<usize> = self.connections.keys().copied().collect();
         for handle in handles {
             while self.run_connection(now, handle) {}
@@ -390,7 +390,7 @@ impl Guest for Original {
     }
 }
 
-impl Peer {
+impl ServedConnection {
     fn next_request(&mut self) -> Option<Request> {
         let stream = self.waiting.pop_front()?;
         Some(Request::Token {
@@ -414,7 +414,7 @@ impl Peer {
     }
 }
 
-impl Echo {
+impl EchoStream {
     /// Moves as much data as possible. Returns true if the flow goes on.
     fn run(&mut self, quic: &mut Connection) -> bool {
         loop {

@@ -5,8 +5,8 @@ fn all(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(parse).collect()
 }
 
-fn host(networks: &[&str]) -> Host {
-    Host {
+fn host(networks: &[&str]) -> HostNetwork {
+    HostNetwork {
         has_ipv6: true,
         networks: all(networks),
         gateways: Vec::new(),
@@ -15,23 +15,28 @@ fn host(networks: &[&str]) -> Host {
     }
 }
 
-fn planned(include: &[&str], exclude: &[&str], server: &str, host: &Host) -> Result<Plan, String> {
+fn planned(
+    include: &[&str],
+    exclude: &[&str],
+    server: &str,
+    host: &HostNetwork,
+) -> Result<RoutePlan, String> {
     let routes = Routes {
         include: all(include),
         exclude: all(exclude),
         fail_open: false,
     };
     let server = server.parse().expect("an address");
-    Plan::new(&routes, &[server], host).map_err(|error| error.to_string())
+    RoutePlan::new(&routes, &[server], host).map_err(|error| error.to_string())
 }
 
-fn of(plan: &Plan, v6: bool) -> Vec<(u32, Next)> {
+fn of(plan: &RoutePlan, v6: bool) -> Vec<(u32, RuleAction)> {
     let rules = plan.rules.iter().filter(|rule| rule.v6 == v6);
-    rules.map(|rule| (rule.priority, rule.next)).collect()
+    rules.map(|rule| (rule.priority, rule.action)).collect()
 }
 
 #[test]
-fn everything_is_led_away_but_what_is_marked_and_neighbours() {
+fn all_packets_but_marked_ones_and_those_to_neighbours_are_routed_into_the_device() {
     let here = host(&["10.1.0.0/24"]);
     let plan = planned(&[], &[], "192.0.2.1:7500", &here).expect("a plan");
     assert_eq!(plan.included, ALL.map(|family| (family, REST)));
@@ -40,20 +45,20 @@ fn everything_is_led_away_but_what_is_marked_and_neighbours() {
     assert_eq!(
         of(&plan, false),
         [
-            (END, Next::Nothing),
-            (AROUND, Next::Rule(END)),
-            (DHCP, Next::Rule(END)),
-            (NEIGHBOURS, Next::Main(24)),
-            (REST, Next::Table(REST)),
+            (END, RuleAction::Nop),
+            (AROUND, RuleAction::Goto(END)),
+            (DHCP, RuleAction::Goto(END)),
+            (NEIGHBOURS, RuleAction::Main(24)),
+            (REST, RuleAction::Table(REST)),
         ]
     );
     assert_eq!(
         of(&plan, true),
         [
-            (END, Next::Nothing),
-            (AROUND, Next::Rule(END)),
-            (NEIGHBOURS, Next::Main(10)),
-            (REST, Next::Table(REST)),
+            (END, RuleAction::Nop),
+            (AROUND, RuleAction::Goto(END)),
+            (NEIGHBOURS, RuleAction::Main(10)),
+            (REST, RuleAction::Table(REST)),
         ]
     );
     for rule in &plan.rules {
@@ -62,8 +67,8 @@ fn everything_is_led_away_but_what_is_marked_and_neighbours() {
 }
 
 #[test]
-fn a_family_that_devices_do_not_speak_is_not_led_away_but_closed() {
-    let here = Host {
+fn a_family_that_the_device_does_not_support_is_dropped() {
+    let here = HostNetwork {
         has_ipv6: false,
         ..host(&[])
     };
@@ -75,7 +80,7 @@ fn a_family_that_devices_do_not_speak_is_not_led_away_but_closed() {
 }
 
 #[test]
-fn chosen_networks_come_before_neighbours_and_longer_ones_before_shorter() {
+fn chosen_networks_precede_neighbours_and_longer_prefixes_precede_shorter() {
     let plan = planned(
         &["10.0.0.0/8", "10.0.0.0/8", "10.1.2.0/24"],
         &["10.1.0.0/16"],
@@ -87,9 +92,9 @@ fn chosen_networks_come_before_neighbours_and_longer_ones_before_shorter() {
     assert_eq!(
         of(&plan, false),
         [
-            (END, Next::Nothing),
-            (AROUND, Next::Rule(END)),
-            (CHOSEN, Next::Table(CHOSEN)),
+            (END, RuleAction::Nop),
+            (AROUND, RuleAction::Goto(END)),
+            (CHOSEN, RuleAction::Table(CHOSEN)),
         ]
     );
     assert_eq!(of(&plan, true), []);
@@ -108,8 +113,8 @@ fn chosen_networks_come_before_neighbours_and_longer_ones_before_shorter() {
 }
 
 #[test]
-fn only_private_networks_make_neighbours_and_gateways() {
-    let here = Host {
+fn only_private_networks_count_as_neighbours() {
+    let here = HostNetwork {
         gateways: vec![
             "203.0.113.1".parse().expect("an address"),
             "192.168.7.1".parse().expect("an address"),
@@ -137,8 +142,8 @@ fn only_private_networks_make_neighbours_and_gateways() {
 }
 
 #[test]
-fn an_administrator_and_questions_to_name_servers_have_rules_of_their_own() {
-    let here = Host {
+fn the_administrator_and_name_queries_have_their_own_rules() {
+    let here = HostNetwork {
         administrator: Some(Administrator {
             peer: "203.0.113.9".parse().expect("an address"),
             port: 22,
@@ -165,7 +170,7 @@ fn an_administrator_and_questions_to_name_servers_have_rules_of_their_own() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn contradicting_routes_are_refused() {
     let refused = |include: &[&str], exclude: &[&str]| {
         planned(include, exclude, "192.0.2.1:7500", &host(&[])).expect_err("a contradiction")
     };

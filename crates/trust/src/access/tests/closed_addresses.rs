@@ -150,7 +150,7 @@ fn is_closed(policy: &Policy, peer: &Peer) {
 
 // PROTOCOL AUTH-7.
 #[test]
-fn other_ports_beside_the_own_http_interface_are_not_closed() {
+fn other_ports_at_the_address_of_the_own_http_interface_stay_open() {
     let policy = with_http(open(Guard::default()), "127.0.0.1:8086");
     for addr in HERE.iter().flat_map(|text| spelled(text)) {
         assert_eq!(
@@ -203,7 +203,7 @@ fn the_unix_socket_of_the_own_http_interface_needs_a_rule_for_its_path() {
         for name in ["http", "link"] {
             let denied = policy.may_reach(&peer, &unix(name));
             assert!(
-                matches!(denied, Err(Denied::ClosedPathByWildcard { .. })),
+                matches!(denied, Err(AccessDenied::ClosedPathByWildcard { .. })),
                 "{denied:?}"
             );
         }
@@ -220,7 +220,7 @@ fn the_unix_socket_of_the_own_http_interface_needs_a_rule_for_its_path() {
         .with_own_http(own())
         .may_reach(&Peer::Anyone, &unix("link"));
     assert!(
-        matches!(denied, Err(Denied::ClosedPath { .. })),
+        matches!(denied, Err(AccessDenied::ClosedPath { .. })),
         "{denied:?}"
     );
 }
@@ -241,14 +241,15 @@ const INSIDE: [&str; 11] = [
 
 // PROTOCOL AUTH-8.
 #[test]
-fn a_name_that_leads_inside_is_reached_by_a_rule_for_it_and_not_by_a_wildcard() {
+fn a_name_of_an_internal_address_needs_its_own_rule_and_no_wildcard_opens_it() {
     let name = target("tcp:db.example:22");
     for text in INSIDE {
         for addr in spelled(text) {
             for rules in [&["*"][..], &["*:*"], &["*:22", "db:22", "db.example:23"]] {
                 let (policy, peer) = named(rules);
                 let denied = dialled(&policy, &peer, &name, Some(addr));
-                let Err(Denied::InternalByWildcard(Denial { rule, .. }, _)) = denied else {
+                let Err(AccessDenied::InternalByWildcard(DeniedRequest { rule, .. }, _)) = denied
+                else {
                     panic!("{rules:?} and {addr}: {denied:?}")
                 };
                 assert_eq!(rule, "db.example:22");
@@ -284,7 +285,7 @@ fn a_name_that_leads_inside_is_reached_by_a_rule_for_it_and_not_by_a_wildcard() 
 
 // PROTOCOL AUTH-9.
 #[test]
-fn what_is_dialled_is_what_was_judged() {
+fn the_judged_address_is_the_one_that_is_dialled() {
     for (found, dialled) in [
         ("[::ffff:10.0.0.1]:22", "10.0.0.1:22"),
         ("10.0.0.1:22", "10.0.0.1:22"),

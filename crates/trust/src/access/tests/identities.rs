@@ -224,7 +224,7 @@ fn policy_of_pins() -> Policy {
 }
 
 #[test]
-fn open_mode_knows_nobody() {
+fn open_mode_identifies_no_client() {
     let policy = open(Guard::default());
     let cert = identity::ephemeral().expect("made").chain.clone();
     assert_eq!(policy.identify(None), Peer::Anyone);
@@ -237,7 +237,7 @@ fn open_mode_knows_nobody() {
 }
 
 #[test]
-fn open_mode_with_authorities_lets_nobody_in_without_a_certificate() {
+fn open_mode_with_authorities_refuses_clients_without_a_certificate() {
     let dir = directory();
     let access = Access::Open {
         ca: Some(Authority::new(&dir, "ca").file),
@@ -248,7 +248,7 @@ fn open_mode_with_authorities_lets_nobody_in_without_a_certificate() {
     assert_eq!(peer, Peer::Unknown);
     let refused = policy.may_reach(&peer, &target("tcp:127.0.0.1:22"));
     assert!(
-        matches!(refused, Err(Denied::UnknownClient { .. })),
+        matches!(refused, Err(AccessDenied::UnknownClient { .. })),
         "{refused:?}"
     );
     assert!(
@@ -334,7 +334,7 @@ fn the_files_of_keygen_make_a_client_that_is_known() {
 
 // PROTOCOL SOURCE-3.
 #[test]
-fn addresses_of_applications_are_believed_of_clients_whose_rules_say_so_now() {
+fn reported_addresses_are_believed_only_if_the_current_rules_of_the_client_allow_it() {
     let policy_with = |names_sources| {
         let client = NamedClient {
             names_sources,
@@ -359,15 +359,15 @@ fn addresses_of_applications_are_believed_of_clients_whose_rules_say_so_now() {
 #[test]
 fn another_client_or_another_rule_of_a_client_changes_no_headers() {
     let client = || settings("laptop", vec![ClientProof::Pin(Pin([1; 32]))], &[]);
-    let headed = HeaderTargets::new(vec!["192.0.2.7:80".parse().expect("a rule")]);
+    let header_targets = HeaderTargets::new(vec!["192.0.2.7:80".parse().expect("a rule")]);
     let policy = policy(vec![], None)
         .expect("a policy")
-        .with_header_targets(headed);
+        .with_header_targets(header_targets);
     let more = policy.with_client(&client()).expect("a new client");
-    let at = Dialled::Tcp(([192, 0, 2, 7], 80).into());
-    assert!(policy.heads(at) && more.heads(at));
+    let at = DialAddress::Tcp(([192, 0, 2, 7], 80).into());
+    assert!(policy.gets_header(at) && more.gets_header(at));
     let none = more.with_header_targets(HeaderTargets::default());
-    assert!(!none.heads(at));
+    assert!(!none.gets_header(at));
     assert_eq!(
         policy
             .with_client(&client())

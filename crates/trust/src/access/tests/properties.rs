@@ -42,7 +42,7 @@ const DIRS: [&str; 3] = ["/run", "/run/db", "/var"];
 
 /// A rule, described by its parts.
 #[derive(Clone, Debug)]
-enum Part {
+enum RuleSpec {
     Everything,
     Host(Option<&'static str>, Option<u16>),
     Network(IpAddr, u8, Option<u16>),
@@ -52,7 +52,7 @@ enum Part {
 
 /// A flow: its target, and for a host name the address to which it resolves.
 #[derive(Clone, Debug)]
-struct Flow {
+struct FlowSpec {
     target: Target,
     leads_to: Option<IpAddr>,
 }
@@ -61,33 +61,33 @@ fn ports() -> impl Strategy<Value = Option<u16>> {
     proptest::option::of(select(&PORTS[..]))
 }
 
-fn parts() -> impl Strategy<Value = Part> {
+fn parts() -> impl Strategy<Value = RuleSpec> {
     let network = (select(&ADDRS[..]), 0..=128u8, ports()).prop_map(|(text, len, port)| {
         let base = addr(text).to_canonical();
         let len = if base.is_ipv4() { len % 33 } else { len };
-        Part::Network(base, len, port)
+        RuleSpec::Network(base, len, port)
     });
     prop_oneof![
-        1 => Just(Part::Everything),
-        6 => (proptest::option::of(select(&NAMES[..])), ports()).prop_map(|(host, port)| Part::Host(host, port)),
+        1 => Just(RuleSpec::Everything),
+        6 => (proptest::option::of(select(&NAMES[..])), ports()).prop_map(|(host, port)| RuleSpec::Host(host, port)),
         6 => network,
-        2 => select(&PATHS[..]).prop_map(Part::Path),
-        2 => select(&DIRS[..]).prop_map(Part::Below),
+        2 => select(&PATHS[..]).prop_map(RuleSpec::Path),
+        2 => select(&DIRS[..]).prop_map(RuleSpec::Below),
     ]
 }
 
-fn flows() -> impl Strategy<Value = Flow> {
+fn flows() -> impl Strategy<Value = FlowSpec> {
     let by_name = (select(&NAMES[..]), select(&PORTS[..]), select(&ADDRS[..])).prop_map(
-        |(name, port, leads_to)| Flow {
+        |(name, port, leads_to)| FlowSpec {
             target: target(&format!("tcp:{name}:{port}")),
             leads_to: Some(addr(leads_to)),
         },
     );
-    let by_addr = (select(&ADDRS[..]), select(&PORTS[..])).prop_map(|(ip, port)| Flow {
+    let by_addr = (select(&ADDRS[..]), select(&PORTS[..])).prop_map(|(ip, port)| FlowSpec {
         target: target(&format!("tcp:{}", SocketAddr::new(addr(ip), port))),
         leads_to: None,
     });
-    let by_path = select(&PATHS[..]).prop_map(|path| Flow {
+    let by_path = select(&PATHS[..]).prop_map(|path| FlowSpec {
         target: target(path),
         leads_to: None,
     });
@@ -118,14 +118,16 @@ fn network_text(ip: IpAddr, len: u8) -> String {
     }
 }
 
-fn text(part: &Part) -> String {
+fn text(part: &RuleSpec) -> String {
     let port_text = |port: Option<u16>| port.map_or("*".to_owned(), |port| port.to_string());
     match part {
-        Part::Everything => "*".to_owned(),
-        Part::Host(host, port) => format!("{}:{}", host.unwrap_or("*"), port_text(*port)),
-        Part::Network(ip, len, port) => format!("{}:{}", network_text(*ip, *len), port_text(*port)),
-        Part::Path(path) => format!("unix:{path}"),
-        Part::Below(dir) => format!("unix:{dir}/*"),
+        RuleSpec::Everything => "*".to_owned(),
+        RuleSpec::Host(host, port) => format!("{}:{}", host.unwrap_or("*"), port_text(*port)),
+        RuleSpec::Network(ip, len, port) => {
+            format!("{}:{}", network_text(*ip, *len), port_text(*port))
+        }
+        RuleSpec::Path(path) => format!("unix:{path}"),
+        RuleSpec::Below(dir) => format!("unix:{dir}/*"),
     }
 }
 
@@ -155,13 +157,13 @@ fn is_internal(ip: IpAddr) -> bool {
 }
 
 /// Returns true if the rule names the flow according to the model.
-fn names(part: &Part, flow: &Flow) -> bool {
+fn names(part: &RuleSpec, flow: &FlowSpec) -> bool {
     let any_or = |pattern: Option<u16>, port: u16| pattern.is_none_or(|just| just == port);
     let ip = flow.leads_to.or(flow.target.ip_literal());
     let ip = ip.map(|ip| ip.to_canonical());
     match (&flow.target, ip, part) {
-        (Target::Unix { path }, _, Part::Path(named)) => path == named,
-        (Target::Unix { path }, _, Part::Below(dir)) => {
+        (Target::Unix { path }, _, RuleSpec::Path(named)) => path == named,
+        (Target::Unix { path }, _, RuleSpec::Below(dir)) => {
             let plain = path
                 .split('/')
                 .skip(1)
@@ -171,19 +173,19 @@ fn names(part: &Part, flow: &Flow) -> bool {
                     .parent()
                     .is_some_and(|parent| parent.starts_with(dir))
         }
-        (Target::Unix { .. }, _, Part::Everything) => true,
-        (Target::Tcp { port, .. }, Some(ip), Part::Everything | Part::Host(None, _)) => {
+        (Target::Unix { .. }, _, RuleSpec::Everything) => true,
+        (Target::Tcp { port, .. }, Some(ip), RuleSpec::Everything | RuleSpec::Host(None, _)) => {
             let ports = match part {
-                Part::Host(_, ports) => *ports,
+                RuleSpec::Host(_, ports) => *ports,
                 _ => None,
             };
             let by_name = flow.leads_to.is_some();
             any_or(ports, *port) && closed(ip, *port).is_none() && !(by_name && is_internal(ip))
         }
-        (Target::Tcp { host, port, .. }, Some(ip), Part::Host(Some(named), ports)) => {
+        (Target::Tcp { host, port, .. }, Some(ip), RuleSpec::Host(Some(named), ports)) => {
             any_or(*ports, *port) && named == host && closed(ip, *port).is_none()
         }
-        (Target::Tcp { port, .. }, Some(ip), Part::Network(net, len, ports)) => {
+        (Target::Tcp { port, .. }, Some(ip), RuleSpec::Network(net, len, ports)) => {
             let one = *len == if net.is_ipv4() { 32 } else { 128 };
             let inside = [
                 ("169.254.0.0", 16),
@@ -217,14 +219,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn nothing_is_allowed_that_no_rule_names_and_all_that_one_does(
+    fn exactly_the_targets_that_a_rule_names_are_allowed(
         parts in proptest::collection::vec(parts(), 0..5),
         flow in flows(),
     ) {
         let rules: Vec<_> = parts.iter().map(text).collect();
         let (policy, peer) = policy(&rules);
         let allowed = dialled(&policy, &peer, &flow.target, flow.leads_to);
-        let names_hosts = parts.iter().any(|part| matches!(part, Part::Everything | Part::Host(..)));
+        let names_hosts = parts.iter().any(|part| matches!(part, RuleSpec::Everything | RuleSpec::Host(..)));
         let expected = parts.iter().any(|part| names(part, &flow)) && (flow.leads_to.is_none() || names_hosts);
         prop_assert_eq!(allowed.is_ok(), expected, "{:?} of {:?}: {:?}", rules, flow, allowed);
         // An unknown client reaches nothing.
@@ -245,12 +247,12 @@ proptest! {
                 Err(refused) => refused,
             };
             let rule = match refused {
-                Denied::NoRule(denial)
-                | Denied::NoNames(denial)
-                | Denied::NoRuleForAddr(denial, _)
-                | Denied::ClosedByName(denial, ..)
-                | Denied::InternalByWildcard(denial, _)
-                | Denied::CrookedPath(denial) => denial.rule,
+                AccessDenied::NoRule(denial)
+                | AccessDenied::NoNames(denial)
+                | AccessDenied::NoRuleForAddr(denial, _)
+                | AccessDenied::ClosedByName(denial, ..)
+                | AccessDenied::InternalByWildcard(denial, _)
+                | AccessDenied::NonCanonicalPath(denial) => denial.rule,
                 other => return Err(TestCaseError::fail(format!("{other:?}"))),
             };
             rules.push(rule);

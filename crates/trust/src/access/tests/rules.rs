@@ -12,7 +12,10 @@ fn open_mode_refuses_unix_sockets_and_link_local_addresses() {
         result.expect_err(text)
     };
     for path in ["unix:/var/run/docker.sock", "/run/x.sock", "unix:/a/../b"] {
-        assert!(matches!(refused(path, None), Denied::Unix { .. }), "{path}");
+        assert!(
+            matches!(refused(path, None), AccessDenied::Unix { .. }),
+            "{path}"
+        );
     }
     for literal in [
         "tcp:169.254.169.254:80",
@@ -25,7 +28,7 @@ fn open_mode_refuses_unix_sockets_and_link_local_addresses() {
         "tcp6:[febf:ffff::1]:22",
     ] {
         assert!(
-            matches!(refused(literal, None), Denied::LinkLocal { .. }),
+            matches!(refused(literal, None), AccessDenied::LinkLocal { .. }),
             "{literal}"
         );
     }
@@ -38,7 +41,7 @@ fn open_mode_refuses_unix_sockets_and_link_local_addresses() {
     ] {
         let result = refused("tcp:metadata.example:80", Some(behind_a_name));
         assert!(
-            matches!(result, Denied::LinkLocal { .. }),
+            matches!(result, AccessDenied::LinkLocal { .. }),
             "{behind_a_name}"
         );
     }
@@ -89,7 +92,7 @@ fn each_guard_opens_its_own_kind_only() {
 }
 
 #[test]
-fn refusals_say_what_would_allow_it() {
+fn a_refusal_names_a_rule_that_would_allow_the_target() {
     let policy = open(Guard::default());
     let refusal = |text| {
         policy
@@ -154,7 +157,7 @@ fn check(rule: &str, allowed: &[&str], refused: &[&str]) {
 }
 
 #[test]
-fn host_and_port() {
+fn a_host_rule_names_one_host_and_port() {
     check(
         "db.example:5432",
         &[
@@ -185,7 +188,7 @@ fn host_and_port() {
 }
 
 #[test]
-fn one_address() {
+fn an_address_rule_names_one_address() {
     check(
         "10.0.0.1:22",
         &[
@@ -222,7 +225,7 @@ fn one_address() {
 }
 
 #[test]
-fn networks() {
+fn a_network_rule_names_its_addresses() {
     check(
         "10.0.0.0/8:5432",
         &["tcp:10.255.0.1:5432", "tcp:[::ffff:10.0.0.1]:5432"],
@@ -291,12 +294,12 @@ fn a_client_whose_rules_name_no_hosts_has_no_name_looked_up() {
     for rules in [&["10.0.0.0/8:22"][..], &["unix:/run/*"], &[]] {
         let (policy, peer) = named(rules);
         let denied = policy.may_reach(&peer, &asked).expect_err("not allowed");
-        assert!(matches!(denied, Denied::NoRule { .. }), "{denied}");
+        assert!(matches!(denied, AccessDenied::NoRule { .. }), "{denied}");
     }
 }
 
 #[test]
-fn beside_a_rule_that_names_hosts_other_names_are_judged_by_where_they_lead() {
+fn names_without_a_rule_are_judged_by_their_addresses_if_any_rule_names_hosts() {
     for naming in ["db:22", "*:22", "*"] {
         let (policy, peer) = named(&[naming, "10.0.0.0/8:5432"]);
         let asked = target("tcp:vm:5432");
@@ -308,7 +311,7 @@ fn beside_a_rule_that_names_hosts_other_names_are_judged_by_where_they_lead() {
 }
 
 #[test]
-fn wildcards() {
+fn wildcards_name_every_host_or_every_port() {
     check(
         "*:22",
         &[
@@ -354,7 +357,7 @@ fn wildcards() {
 }
 
 #[test]
-fn unix_paths() {
+fn a_unix_rule_names_a_path_or_a_directory() {
     check(
         "unix:/run/db.sock",
         &["unix:/run/db.sock", "/run/db.sock"],
@@ -404,12 +407,12 @@ fn unix_paths() {
 
 // PROTOCOL AUTH-1.
 #[test]
-fn nothing_without_a_rule() {
+fn a_client_without_rules_reaches_nothing() {
     let (policy, peer) = named(&[]);
     for text in ["tcp:127.0.0.1:22", "tcp:db:1", "unix:/x"] {
         let refused = policy.may_reach(&peer, &target(text));
         assert!(
-            matches!(refused, Err(Denied::NoRule { .. })),
+            matches!(refused, Err(AccessDenied::NoRule { .. })),
             "{text}: {refused:?}"
         );
     }
@@ -427,7 +430,7 @@ fn name_under_a_network_rule_waits_for_its_address() {
     let name = target("tcp:db:5432");
     assert_eq!(policy.may_reach(&peer, &name), Ok(()));
     let refused = policy.may_reach_addr(&peer, &name, addr("192.0.2.1"));
-    let Err(Denied::NoRuleForAddr(Denial { rule, .. }, _)) = refused else {
+    let Err(AccessDenied::NoRuleForAddr(DeniedRequest { rule, .. }, _)) = refused else {
         panic!("{refused:?}")
     };
     assert_eq!(rule, "192.0.2.1:5432");
@@ -436,9 +439,9 @@ fn name_under_a_network_rule_waits_for_its_address() {
 }
 
 #[test]
-fn texts_that_are_no_rule_say_what_to_write() {
+fn malformed_rules_are_refused_with_what_to_write() {
     use RuleError::{
-        BadNetwork, BadPort, CrookedDirectory, HostBits, MissingPort, PartialWildcard,
+        BadNetwork, BadPort, HostBits, MissingPort, NonCanonicalDirectory, PartialWildcard,
     };
     let port = |text: &str| BadPort(text.to_owned());
     let network = |text: &str| BadNetwork(text.to_owned());
@@ -502,8 +505,11 @@ fn texts_that_are_no_rule_say_what_to_write() {
             "unix:run/x",
             TargetError::RelativePath("run/x".to_owned()).into(),
         ),
-        ("unix:/a/../b/*", CrookedDirectory("/a/../b".to_owned())),
-        ("unix:/a//*", CrookedDirectory("/a/".to_owned())),
+        (
+            "unix:/a/../b/*",
+            NonCanonicalDirectory("/a/../b".to_owned()),
+        ),
+        ("unix:/a//*", NonCanonicalDirectory("/a/".to_owned())),
     ] {
         assert_eq!(Rule::parse(rule), Err(expected), "{rule:?}");
     }

@@ -12,7 +12,7 @@ fn asking(policy: &ClientCertPolicy) -> Arc<ServerConfig> {
     server_config(&identity::ephemeral().expect("made"), policy, None).expect("a configuration")
 }
 
-fn attempt(policy: &ClientCertPolicy, certificate: Option<&CertificateFiles>) -> Outcome {
+fn attempt(policy: &ClientCertPolicy, certificate: Option<&CertificateFiles>) -> HandshakeResult {
     handshake(
         &client_with(&ANYONE, certificate),
         &asking(policy),
@@ -22,7 +22,7 @@ fn attempt(policy: &ClientCertPolicy, certificate: Option<&CertificateFiles>) ->
 
 /// Connects a client, and returns the pin that the server saw, if any.
 #[track_caller]
-fn seen(outcome: Outcome) -> Option<Pin> {
+fn seen(outcome: HandshakeResult) -> Option<Pin> {
     let (_, server) = outcome.both();
     server
         .peer_certificates()
@@ -30,10 +30,13 @@ fn seen(outcome: Outcome) -> Option<Pin> {
 }
 
 #[test]
-fn certificate_that_is_not_asked_for_is_not_shown() {
+fn certificate_that_is_not_requested_is_not_sent() {
     let pki = Pki::new();
     let (own, _) = pki.alone("laptop");
-    assert_eq!(seen(attempt(&ClientCertPolicy::NotAsked, Some(&own))), None);
+    assert_eq!(
+        seen(attempt(&ClientCertPolicy::NotRequested, Some(&own))),
+        None
+    );
 }
 
 #[test]
@@ -100,8 +103,10 @@ fn certificate_without_its_key_is_refused() {
     let thief = identity::ephemeral().expect("made");
     let key = any_supported_type(&thief.key).expect("a key");
     let mut config = (*client(&ANYONE)).clone();
-    config.client_auth_cert_resolver =
-        Arc::new(Steals(Arc::new(CertifiedKey::new(own.chain.clone(), key))));
+    config.client_auth_cert_resolver = Arc::new(StolenCertificate(Arc::new(CertifiedKey::new(
+        own.chain.clone(),
+        key,
+    ))));
     let config = Arc::new(config);
 
     for policy in [
@@ -118,9 +123,9 @@ fn certificate_without_its_key_is_refused() {
 }
 
 #[derive(Debug)]
-struct Steals(Arc<CertifiedKey>);
+struct StolenCertificate(Arc<CertifiedKey>);
 
-impl ResolvesClientCert for Steals {
+impl ResolvesClientCert for StolenCertificate {
     fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(self.0.clone())
     }
@@ -151,10 +156,10 @@ fn unusable_client_certificate_is_an_error_before_any_connection() {
 }
 
 #[test]
-fn rsa_1024_client_key_is_refused_whoever_vouches_for_it() {
+fn rsa_1024_client_key_is_refused_with_any_authority() {
     let mut config = (*client(&ANYONE)).clone();
-    let shown = CertifiedKey::new(vec![original_certificate()], Arc::new(Noise));
-    config.client_auth_cert_resolver = Arc::new(Steals(Arc::new(shown)));
+    let shown = CertifiedKey::new(vec![original_certificate()], Arc::new(NoiseSigner));
+    config.client_auth_cert_resolver = Arc::new(StolenCertificate(Arc::new(shown)));
     let outcome = handshake(
         &Arc::new(config),
         &asking(&ClientCertPolicy::Any),
@@ -168,12 +173,12 @@ fn rsa_1024_client_key_is_refused_whoever_vouches_for_it() {
 }
 
 #[test]
-fn access_settings_decide_what_is_asked() {
+fn access_settings_decide_which_certificate_is_requested() {
     let ca = PathBuf::from("/ca.pem");
     let guard = Guard::default();
     assert_eq!(
         ClientCertPolicy::of(&Access::Open { ca: None, guard }),
-        ClientCertPolicy::NotAsked
+        ClientCertPolicy::NotRequested
     );
     assert_eq!(
         ClientCertPolicy::of(&Access::Open {

@@ -52,14 +52,14 @@ fn original_server_gets_its_own_protocol_from_a_client_that_offers_both() {
 fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
     let (client, _) = handshake(&offering(Offer::Both), &own_server(), "example.net").both();
     assert_eq!(client.protocol_version(), Some(ProtocolVersion::TLSv1_3));
-    let best = Shared::default().suites.list()[0];
+    let best = SharedConfig::default().suites.list()[0];
     assert_eq!(
         client.negotiated_cipher_suite().map(|suite| suite.suite()),
         Some(best.suite())
     );
     assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full));
 
-    let suites: Vec<_> = Shared::default()
+    let suites: Vec<_> = SharedConfig::default()
         .suites
         .list()
         .iter()
@@ -74,10 +74,10 @@ fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
 
 // PROTOCOL QUIC-1.
 #[test]
-fn each_library_understands_what_the_other_seals() {
-    let shared = |aead| Shared::open(None, aead).expect("nothing is opened");
+fn each_library_opens_packets_that_the_other_sealed() {
+    let shared = |aead| SharedConfig::open(None, aead).expect("nothing is opened");
     let identity = identity::ephemeral().expect("made");
-    let anyone = &ClientCertPolicy::NotAsked;
+    let anyone = &ClientCertPolicy::NotRequested;
     for (sealing, opening) in [
         (Aead::Ring, Aead::AwsLc),
         (Aead::AwsLc, Aead::Ring),
@@ -99,14 +99,14 @@ fn each_library_understands_what_the_other_seals() {
 
 fn falling_back(offer: Offer) -> Option<Arc<ClientConfig>> {
     let identity = ClientIdentity::default();
-    let shared = Shared::default();
+    let shared = SharedConfig::default();
     let made = client_configs(&ServerTrust::Insecure, &identity, offer, &shared);
     made.expect("a configuration").1
 }
 
 /// Returns the configuration of a server without a hybrid group, like the original's.
 fn classical_server() -> Arc<ServerConfig> {
-    let provider = provider(KeyExchange::Classical, &Shared::default().suites);
+    let provider = provider(KeyExchange::Classical, &SharedConfig::default().suites);
     let identity = identity::ephemeral().expect("made");
     let server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
@@ -253,7 +253,7 @@ fn resumed_connection_keeps_the_client_certificate() {
 
 #[test]
 fn both_ends_export_the_same_bytes_and_no_other_connection_does() {
-    let export = |outcome: Outcome| {
+    let export = |outcome: HandshakeResult| {
         let (client, server) = outcome.both();
         let one = client.export_keying_material([0; 32], crate::psk::EXPORTER_LABEL, Some(&[]));
         let two = server.export_keying_material([0; 32], crate::psk::EXPORTER_LABEL, Some(&[]));
@@ -278,7 +278,7 @@ fn key_log_is_private_nss_lines_of_both_sides() {
         Offer::Both,
         Some(&path),
     );
-    let server = server_config(&identity, &ClientCertPolicy::NotAsked, Some(&path));
+    let server = server_config(&identity, &ClientCertPolicy::NotRequested, Some(&path));
     handshake(
         &client.expect("a configuration"),
         &server.expect("a configuration"),
@@ -323,7 +323,7 @@ fn key_log_is_private_nss_lines_of_both_sides() {
 fn key_log_that_cannot_be_written_is_an_error() {
     let path = PathBuf::from("/nonexistent/keys.log");
     let identity = identity::ephemeral().expect("made");
-    let server = server_config(&identity, &ClientCertPolicy::NotAsked, Some(&path));
+    let server = server_config(&identity, &ClientCertPolicy::NotRequested, Some(&path));
     let Err(TlsError::KeyLog(named, _)) = server else {
         panic!("no error")
     };

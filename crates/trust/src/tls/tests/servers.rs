@@ -72,7 +72,7 @@ fn pinned_expired_certificate_is_accepted() {
 // PROTOCOL TLS-4, HAZARD-2.
 #[test]
 fn insecure_client_accepts_the_original_server() {
-    let original = server_showing(vec![original_certificate()], Arc::new(Noise));
+    let original = server_showing(vec![original_certificate()], Arc::new(NoiseSigner));
     for name in ["example.net", "192.0.2.1"] {
         handshake(&client(&ServerTrust::Insecure), &original, name).both();
     }
@@ -88,7 +88,7 @@ fn insecure_client_accepts_the_original_server() {
 #[test]
 fn only_the_insecure_client_accepts_the_original_server() {
     let pki = Pki::new();
-    let original = server_showing(vec![original_certificate()], Arc::new(Noise));
+    let original = server_showing(vec![original_certificate()], Arc::new(NoiseSigner));
     let pin = identity::pin_of(&original_certificate()).expect("a pin");
     // The key is the pinned one, but the client cannot verify that the server holds it.
     handshake(&pinned(&[pin]), &original, "example.net").client_refuses();

@@ -7,8 +7,8 @@ fn none(_: u32) -> u32 {
     1
 }
 
-fn record(priority: u16, weight: u16, target: &str) -> Record {
-    Record {
+fn record(priority: u16, weight: u16, target: &str) -> SrvRecord {
+    SrvRecord {
         priority,
         weight,
         port: 7500,
@@ -17,8 +17,8 @@ fn record(priority: u16, weight: u16, target: &str) -> Record {
 }
 
 /// Formats each place: its target, tenant and order, with `-` if no record names the target.
-fn shown(places: &Places) -> Vec<String> {
-    let held = places.held().map(|held| {
+fn shown(places: &ServicePlaces) -> Vec<String> {
+    let held = places.contents().map(|held| {
         let target = places.target(held.server).map(|target| target.host);
         let target = target.unwrap_or_else(|| "?".to_owned());
         let tenant = held.place.tenant;
@@ -45,7 +45,7 @@ fn places_are_shared_out_to_services_and_there_are_sixteen_in_all() {
         })
     };
     let counts = |addresses: &[Address]| {
-        let each = each(addresses);
+        let each = expand_services(addresses);
         let of = |address| each.iter().filter(|other| *other == address).count();
         addresses.iter().map(of).collect::<Vec<_>>()
     };
@@ -59,11 +59,11 @@ fn places_are_shared_out_to_services_and_there_are_sixteen_in_all() {
 }
 
 #[test]
-fn before_records_are_known_the_first_place_stands_for_all() {
-    let places = Places::new(ServerId(3), 3);
+fn the_first_place_represents_the_service_until_records_are_known() {
+    let places = ServicePlaces::new(ServerId(3), 3);
     assert!(!places.is_known());
     assert_eq!(shown(&places), ["first", "? 0 -", "? 0 -"]);
-    let of: Vec<ServerId> = places.held().map(|held| held.server).collect();
+    let of: Vec<ServerId> = places.contents().map(|held| held.server).collect();
     assert_eq!(of, [ServerId(3), ServerId(4), ServerId(5)]);
     assert_eq!(places.target(ServerId(2)), None);
     assert_eq!(places.target(ServerId(6)), None);
@@ -71,7 +71,7 @@ fn before_records_are_known_the_first_place_stands_for_all() {
 
 #[test]
 fn a_server_keeps_its_place_while_a_record_names_it() {
-    let mut places = Places::new(ServerId(0), 3);
+    let mut places = ServicePlaces::new(ServerId(0), 3);
     let first = vec![record(10, 1, "a"), record(20, 1, "b")];
     assert!(places.update(now(), first.clone(), &mut none));
     assert_eq!(shown(&places), ["a 0 10:0", "b 0 20:1", "? 0 -"]);
@@ -90,8 +90,8 @@ fn a_server_keeps_its_place_while_a_record_names_it() {
 }
 
 #[test]
-fn of_several_places_the_one_that_was_left_first_is_used_again() {
-    let (mut places, start) = (Places::new(ServerId(0), 3), now());
+fn the_place_that_was_left_first_is_used_again_first() {
+    let (mut places, start) = (ServicePlaces::new(ServerId(0), 3), now());
     let at = |seconds| start + std::time::Duration::from_secs(seconds);
     let all = ["a", "b", "c"].map(|name| record(1, 1, name));
     places.update(at(0), all.to_vec(), &mut none);
@@ -103,7 +103,7 @@ fn of_several_places_the_one_that_was_left_first_is_used_again() {
 
 #[test]
 fn records_are_kept_where_an_answer_has_none() {
-    let mut places = Places::new(ServerId(0), 2);
+    let mut places = ServicePlaces::new(ServerId(0), 2);
     places.update(now(), vec![record(1, 1, "a")], &mut none);
     assert!(!places.update(now(), Vec::new(), &mut none));
     assert_eq!(shown(&places), ["a 0 1:0", "? 0 -"]);
@@ -111,7 +111,7 @@ fn records_are_kept_where_an_answer_has_none() {
 
 #[test]
 fn the_order_is_drawn_again_only_for_a_priority_that_has_changed() {
-    let mut places = Places::new(ServerId(0), 4);
+    let mut places = ServicePlaces::new(ServerId(0), 4);
     let mut drawn = Vec::new();
     let mut draw = |most| {
         drawn.push(most);
@@ -130,8 +130,8 @@ fn the_order_is_drawn_again_only_for_a_priority_that_has_changed() {
 }
 
 #[test]
-fn of_more_records_than_places_the_same_ones_stay_in_use() {
-    let mut places = Places::new(ServerId(0), 2);
+fn the_same_records_stay_in_use_when_there_are_fewer_places() {
+    let mut places = ServicePlaces::new(ServerId(0), 2);
     let records = ["a", "b", "c"].map(|name| record(1, 1, name)).to_vec();
     assert!(places.update(now(), records.clone(), &mut none));
     let first = shown(&places);
@@ -141,9 +141,9 @@ fn of_more_records_than_places_the_same_ones_stay_in_use() {
 }
 
 #[test]
-fn of_two_records_of_one_server_the_same_one_counts_in_every_order_of_the_answer() {
+fn duplicate_records_of_a_server_are_merged_alike_in_every_order_of_the_answer() {
     let records = [record(10, 1, "a"), record(10, 9, "a"), record(10, 5, "b")];
-    let mut places = Places::new(ServerId(0), 4);
+    let mut places = ServicePlaces::new(ServerId(0), 4);
     places.update(now(), records.to_vec(), &mut none);
     let first = shown(&places);
     for turned in 1..records.len() {
@@ -158,13 +158,13 @@ fn of_two_records_of_one_server_the_same_one_counts_in_every_order_of_the_answer
 #[test]
 fn one_server_has_one_place_and_no_more_records_are_taken_than_there_are_places() {
     for (given, expected) in [(16, 16), (17, 16)] {
-        let mut places = Places::new(ServerId(0), 16);
-        let mut records: Vec<Record> = (0..given)
+        let mut places = ServicePlaces::new(ServerId(0), 16);
+        let mut records: Vec<SrvRecord> = (0..given)
             .map(|number| record(100 - number, 1, &format!("h{number}")))
             .collect();
         records.push(record(200, 1, "h0"));
         places.update(now(), records, &mut none);
-        let used = places.held().filter(|held| held.place.wanted);
+        let used = places.contents().filter(|held| held.place.wanted);
         assert_eq!(used.count(), expected);
         // This draw returns the highest number.
         let first = HostPort {

@@ -33,7 +33,7 @@ fn line_with_the_address_of_the_application_is_taken() {
 }
 
 #[test]
-fn address_is_compared_whole_and_not_by_its_beginning() {
+fn addresses_are_compared_as_a_whole_and_not_by_prefix() {
     let file = "10.0.0.10 ten\n10.0.0.1 one\n10.0.0.100 hundred\n";
     check(file, "10.0.0.1:1", "one");
     check(file, "10.0.0.10:1", "ten");

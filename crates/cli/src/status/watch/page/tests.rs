@@ -8,11 +8,11 @@ use super::*;
 use crate::status::answers::Answer;
 use crate::status::cells::width;
 
-const SMALL: Size = Size {
+const SMALL: ScreenSize = ScreenSize {
     columns: 80,
     rows: 24,
 };
-const LARGE: Size = Size {
+const LARGE: ScreenSize = ScreenSize {
     columns: 120,
     rows: 40,
 };
@@ -21,7 +21,7 @@ fn secs(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-fn text(lines: &[Line]) -> String {
+fn text(lines: &[ScreenLine]) -> String {
     lines.iter().map(|line| line.text() + "\n").collect()
 }
 
@@ -51,8 +51,8 @@ fn answer_at(second: u32) -> Answer {
     answer(277_201.5 + f64::from(second), &connections, &tunnels)
 }
 
-fn watched(seconds: u32) -> View {
-    let mut view = View::default();
+fn watched(seconds: u32) -> StatusView {
+    let mut view = StatusView::default();
     for second in 0..=seconds {
         view.learn(Ok(answer_at(second)), secs(second.into()));
     }
@@ -112,7 +112,7 @@ fn a_client_whose_flows_wait_is_seen_without_a_connection() {
         "alone_seconds": 61.0,
     });
     answer.bonds = serde_json::from_value(json!({"bonds": [bond]})).expect("bonds");
-    let mut view = View::default();
+    let mut view = StatusView::default();
     view.learn(Ok(answer), secs(0.0));
     let lines = screen(&view, &mut Controls::default(), LARGE, secs(1.0));
     let page = text(&lines);
@@ -152,7 +152,7 @@ fn a_page_fits_every_screen() {
         for rows in [1, 2, 3, 5, 8, 24, 50] {
             let mut controls = Controls::default();
             controls.press(Key::Last);
-            let size = Size { columns, rows };
+            let size = ScreenSize { columns, rows };
             let lines = screen(&view, &mut controls, size, secs(3.0));
             assert_eq!(lines.len(), rows, "{size:?}");
             for line in &lines {
@@ -163,7 +163,7 @@ fn a_page_fits_every_screen() {
 }
 
 #[test]
-fn scrolling_ends_with_the_last_row_and_the_chosen_table_has_the_room() {
+fn scrolling_ends_at_the_last_row_and_the_selected_table_gets_the_room() {
     let view = watched(3);
     let mut controls = Controls::default();
     controls.press(Key::Previous);
@@ -191,7 +191,7 @@ fn scrolling_ends_with_the_last_row_and_the_chosen_table_has_the_room() {
 }
 
 #[test]
-fn rows_have_the_order_that_was_chosen() {
+fn rows_follow_the_selected_order() {
     let view = watched(3);
     let first = |sort| {
         let rows = sorted(view.connections(), sort);
@@ -217,7 +217,7 @@ fn rows_have_the_order_that_was_chosen() {
 }
 
 #[test]
-fn nothing_acts_on_the_terminal_but_our_own_sequences() {
+fn only_our_own_sequences_act_on_the_terminal() {
     let evil = "\u{1b}]0;title\u{7}\u{9b}31m\u{202e}x\r\n\u{61c}";
     let mut one = connection(1, evil, 5.0, 10, 10);
     for field in ["remote", "limited_by", "opened_at"] {
@@ -236,7 +236,7 @@ fn nothing_acts_on_the_terminal_but_our_own_sequences() {
             "reloaded_at": null, "reload_error": evil, "changes": [], "restart": [evil],
         });
     };
-    let mut view = View::default();
+    let mut view = StatusView::default();
     view.learn(Ok(changed(1.0, &[one], &[flow], change)), secs(1.0));
     view.learn(Err(evil.to_owned()), secs(2.0));
     let lines = screen(&view, &mut Controls::default(), LARGE, secs(2.0));
@@ -257,13 +257,13 @@ fn nothing_acts_on_the_terminal_but_our_own_sequences() {
 }
 
 #[test]
-fn alarms_are_told_and_colours_are_left_out_where_nobody_wants_them() {
+fn alarms_are_shown_and_colours_can_be_left_out() {
     let change = |status: &mut Value| {
         status["ready"] = json!(false);
         status["reason"] = json!("draining: open flows are being finished");
         status["workers_silent"] = json!([1]);
     };
-    let mut view = View::default();
+    let mut view = StatusView::default();
     view.learn(Ok(changed(1.0, &[], &[], change)), secs(0.0));
     let lines = screen(&view, &mut Controls::default(), SMALL, secs(0.0));
     let expected = "\
@@ -294,7 +294,7 @@ workers that do NOT answer: [1] of 2
 }
 
 #[test]
-fn many_connections_are_no_more_lines_than_there_are_rows() {
+fn many_connections_take_no_more_lines_than_there_are_rows() {
     let connections = |second: u32| {
         let age = 100.0 + f64::from(second);
         let one = |id| {
@@ -308,7 +308,7 @@ fn many_connections_are_no_more_lines_than_there_are_rows() {
         };
         (0..1000).map(one).collect::<Vec<_>>()
     };
-    let mut view = View::default();
+    let mut view = StatusView::default();
     for second in 0..3 {
         view.learn(
             Ok(answer(1.0, &connections(second), &[])),

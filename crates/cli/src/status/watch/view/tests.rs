@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::fake::{answer, changed, connection, tunnel, with};
-use super::super::minute::Way;
+use super::super::minute::TrafficDirection;
 use super::*;
 
 fn secs(seconds: u64) -> Duration {
@@ -24,15 +24,15 @@ fn only<T>(mut items: impl Iterator<Item = T>) -> T {
 
 #[test]
 fn a_rate_is_the_difference_of_two_answers_over_the_time_between_them_at_the_process() {
-    let mut view = View::default();
+    let mut view = StatusView::default();
     let first = answer(
         10.0,
         &[connection(1, "laptop", 5.0, 1000, 9000)],
         &[tunnel(1, 1, 4.0, 0, 500)],
     );
     view.learn(Ok(first), secs(0));
-    assert_eq!(only(view.connections()).rate, Rate::default());
-    assert_eq!(only(view.flows()).rate, Rate::default());
+    assert_eq!(only(view.connections()).rate, TrafficRate::default());
+    assert_eq!(only(view.flows()).rate, TrafficRate::default());
     // Two seconds have passed at the process, although the answers arrived three seconds apart.
     let second = answer(
         12.0,
@@ -58,7 +58,7 @@ fn a_rate_is_the_difference_of_two_answers_over_the_time_between_them_at_the_pro
 
 #[test]
 fn an_answer_of_the_same_moment_changes_no_rate() {
-    let mut view = View::default();
+    let mut view = StatusView::default();
     for (age, bytes) in [(1.0, 0), (2.0, 500), (2.0, 500)] {
         let one = answer(age, &[connection(1, "a", age, bytes, 0)], &[]);
         view.learn(Ok(one), Duration::from_secs_f64(age));
@@ -68,7 +68,7 @@ fn an_answer_of_the_same_moment_changes_no_rate() {
 
 #[test]
 fn connections_of_a_peer_are_one_client_and_nameless_ones_go_by_their_address() {
-    let mut view = View::default();
+    let mut view = StatusView::default();
     let slow = with(
         connection(3, "", 9.0, 0, 0),
         "remote",
@@ -96,20 +96,23 @@ fn connections_of_a_peer_are_one_client_and_nameless_ones_go_by_their_address() 
 
 #[test]
 fn a_connection_that_is_new_has_counted_since_it_was_opened() {
-    let mut view = View::default();
+    let mut view = StatusView::default();
     view.learn(Ok(answer(10.0, &[], &[])), secs(0));
     let new = connection(1, "a", 0.5, 1000, 0);
     view.learn(Ok(answer(11.0, &[new], &[])), secs(1));
     assert!(close(only(view.connections()).rate.to_tunnel, 2000.0));
     assert_eq!(
-        view.minute.bars(Way::Sent, secs(1), 60).chars().last(),
+        view.minute
+            .bars(TrafficDirection::Sent, secs(1), 60)
+            .chars()
+            .last(),
         Some('█')
     );
 }
 
 #[test]
 fn a_restart_begins_all_counters_anew_and_leaves_the_bars() {
-    let mut view = View::default();
+    let mut view = StatusView::default();
     for (age, bytes) in [(1_u32, 0), (2, 1_000_000)] {
         let age = f64::from(age);
         let one = answer(age, &[connection(1, "a", age, bytes, 0)], &[]);
@@ -121,23 +124,25 @@ fn a_restart_begins_all_counters_anew_and_leaves_the_bars() {
     };
     view.learn(Ok(anew(0.5, 1.5, 100)), secs(4));
     let restarted = only(view.connections());
-    assert_eq!(restarted.rate, Rate::default());
+    assert_eq!(restarted.rate, TrafficRate::default());
     assert_eq!(restarted.loss(), None);
     view.learn(Ok(anew(1.5, 2.5, 2_000_100)), secs(5));
     assert!(close(only(view.connections()).rate.to_tunnel, 2e6));
     // One second of the old process, two unknown ones, and one of the new process.
     assert_eq!(
-        view.minute.bars(Way::Sent, secs(5), 60).trim_start(),
+        view.minute
+            .bars(TrafficDirection::Sent, secs(5), 60)
+            .trim_start(),
         "▅  █"
     );
     // Counters of the same process that decrease, which quictun's never do.
     view.learn(Ok(anew(2.5, 3.5, 5)), secs(6));
-    assert_eq!(only(view.connections()).rate, Rate::default());
+    assert_eq!(only(view.connections()).rate, TrafficRate::default());
 }
 
 #[test]
-fn a_process_that_is_away_is_told_since_when_and_comes_back() {
-    let mut view = View::default();
+fn an_unreachable_process_is_shown_with_its_time_until_it_returns() {
+    let mut view = StatusView::default();
     let one = |age: u32, bytes| {
         let age = f64::from(age);
         answer(age, &[connection(1, "a", age, bytes, 0)], &[])
@@ -145,21 +150,21 @@ fn a_process_that_is_away_is_told_since_when_and_comes_back() {
     view.learn(Ok(one(1, 0)), secs(1));
     view.learn(Err("refused".to_owned()), secs(2));
     view.learn(Err("timed out".to_owned()), secs(5));
-    let trouble = view.trouble.clone().expect("trouble");
+    let no_answer = view.no_answer.clone().expect("an unreachable process");
     assert_eq!(
-        (trouble.since, trouble.why.as_str()),
+        (no_answer.since, no_answer.why.as_str()),
         (secs(2), "timed out")
     );
     assert_eq!(view.connections().count(), 1, "the latest known state");
     assert_eq!(view.end(secs(5)), secs(5));
     view.learn(Ok(one(7, 6000)), secs(7));
-    assert_eq!(view.trouble, None);
+    assert_eq!(view.no_answer, None);
     assert!(close(only(view.connections()).rate.to_tunnel, 1000.0));
 }
 
 #[test]
 fn a_worker_that_is_silent_hides_its_connections_and_keeps_their_counters() {
-    let mut view = View::default();
+    let mut view = StatusView::default();
     let one = |age: f64, bytes| connection(1, "a", age, bytes, 0);
     view.learn(Ok(answer(1.0, &[one(1.0, 0)], &[])), secs(1));
     let silent = changed(2.0, &[], &[], |status| {
@@ -176,8 +181,8 @@ fn a_worker_that_is_silent_hides_its_connections_and_keeps_their_counters() {
 }
 
 #[test]
-fn loss_is_that_of_the_last_minute() {
-    let mut view = View::default();
+fn loss_covers_the_last_minute() {
+    let mut view = StatusView::default();
     let one = |second: u32, packets: u64, lost: u64| {
         let age = f64::from(second);
         let one = connection(1, "a", age, u64::from(second), 0);
@@ -194,8 +199,8 @@ fn loss_is_that_of_the_last_minute() {
 }
 
 #[test]
-fn what_a_client_did_outlives_its_connection() {
-    let mut view = View::default();
+fn a_clients_history_outlives_its_connection() {
+    let mut view = StatusView::default();
     let at = |second: u32, id, age: f64, bytes| {
         let all = [connection(id, "a", age, bytes, 0)];
         (answer(f64::from(second), &all, &[]), secs(second.into()))
@@ -207,12 +212,14 @@ fn what_a_client_did_outlives_its_connection() {
     ] {
         view.learn(Ok(answer), now);
     }
-    let bars = only(view.clients()).minute.bars(Way::Both, secs(3), 60);
+    let bars = only(view.clients())
+        .minute
+        .bars(TrafficDirection::Both, secs(3), 60);
     assert_eq!(bars.trim_start(), "██");
     assert_eq!(
         only(view.connections())
             .minute
-            .bars(Way::Both, secs(3), 60)
+            .bars(TrafficDirection::Both, secs(3), 60)
             .trim_start(),
         "█"
     );

@@ -1,0 +1,85 @@
+//! The verdict that the path itself has become longer.
+
+use std::time::{Duration, Instant};
+
+use super::{Rest, RestReason};
+use crate::auto::phase::CRUISE_EPOCHS;
+use crate::auto::{ACK_LATE_S, Auto};
+
+/// A silence, after which packets were later by about the length of the silence. It results from a handover to a
+/// longer path, or from a standstill.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::auto) struct DelayJump {
+    at: Instant,
+    by: Duration,
+}
+
+impl Auto {
+    /// Notes the largest recent jump of the delay. `sample` is the newest round-trip time.
+    pub(in crate::auto) fn watch_jump(&mut self, now: Instant, sample: Duration) {
+        let (Some(heard), Some(latest)) = (self.heard, self.rtt.latest()) else {
+            return;
+        };
+        let silent = now.saturating_duration_since(heard);
+        let by = sample.saturating_sub(latest).min(silent * 2);
+        if by < JUMP_LEAST {
+            return;
+        }
+        // Both directions become longer, one after the other, so two jumps in a row count as one.
+        let soon = |jump: &DelayJump| now.saturating_duration_since(jump.at) <= sample;
+        let by = by
+            + self
+                .jump
+                .filter(soon)
+                .map_or(Duration::ZERO, |jump| jump.by);
+        if self.recent_jump(now).is_none_or(|longest| by > longest) {
+            self.jump = Some(DelayJump { at: now, by });
+        }
+    }
+
+    fn recent_jump(&self, now: Instant) -> Option<Duration> {
+        let recent = |jump: &DelayJump| now.saturating_duration_since(jump.at) < RECENT;
+        self.jump.filter(recent).map(|jump| jump.by)
+    }
+
+    /// Returns whether the path has become longer. If so, delays have jumped to their current value, do not answer to
+    /// what is sent, and do not vary by themselves either.
+    pub(super) fn path_is_longer(&self, now: Instant, rest: &Rest, floor: Duration) -> bool {
+        let late = rest.least.saturating_sub(floor);
+        let longer = rest.least > floor.mul_f64(LONGER).max(floor + self.noise());
+        let jumped = self
+            .recent_jump(now)
+            .is_some_and(|by| late.abs_diff(by) < late / 4);
+        let change = rest.high.saturating_sub(rest.low).as_secs_f64();
+        let steady = !rest.swings() && change <= ACK_LATE_S;
+        let deaf = rest.answer(self.bandwidth.get()) < DEAF;
+        let asked = rest.reason != RestReason::Routine;
+        asked && self.long_enough() && longer && jumped && steady && deaf
+    }
+
+    /// Takes the new round-trip time as the floor, and restores the bandwidth that was known before packets seemed to
+    /// wait.
+    pub(super) fn on_longer_path(&mut self, now: Instant, rest: &Rest) {
+        self.rtt.lengthen(now, rest.least);
+        self.end_rivalry(now);
+        let before = self.pressure.bandwidth.max(self.slowdown.before(now));
+        if before > self.bandwidth.get() {
+            self.bandwidth.reset(before);
+        }
+        self.pressure.forget();
+        self.cruise = CRUISE_EPOCHS;
+    }
+}
+
+/// Factor by which the round-trip time must exceed the floor, so that chance does not explain the difference.
+const LONGER: f64 = 1.125;
+
+/// Maximum answer of the delay to what was taken out of flight. The answer may be negative if some of the packets
+/// before the rest were sent before the jump.
+const DEAF: f64 = 0.1;
+
+/// Minimum jump: acknowledgements may be this late by themselves.
+const JUMP_LEAST: Duration = Duration::from_millis(3);
+
+/// Time for which a jump may explain why packets are late.
+const RECENT: Duration = Duration::from_secs(4);

@@ -1,0 +1,91 @@
+//! Liveness of a connection's peer: whether it is heard, and when to ask it for a sign of life.
+
+use std::time::Instant;
+
+use quictun_congestion::TimeoutAction;
+
+use super::Connection;
+
+impl Connection {
+    /// Returns whether anything from the peer has arrived.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.datagrams_received > 0
+    }
+
+    /// Returns whether exactly one datagram from the peer has arrived.
+    pub(crate) fn has_just_answered(&self) -> bool {
+        self.datagrams_received == 1
+    }
+
+    /// Returns whether flows should leave the connection: the peer is silent, or the connection is to be replaced.
+    pub(crate) fn is_to_leave(&self) -> bool {
+        self.is_suspect() || self.retiring
+    }
+
+    /// Returns whether the peer has been silent for longer than the path explains.
+    pub(crate) fn is_suspect(&self) -> bool {
+        let suspect = self.bond.is_some() && self.liveness.suspect();
+        suspect || self.liveness.unresponsive()
+    }
+
+    /// Returns the time since which the connection makes no progress: the send time of the first datagram that the peer
+    /// has not acknowledged.
+    pub(crate) fn stalled_since(&self, now: Instant) -> Instant {
+        self.liveness.unacked_since().unwrap_or(now)
+    }
+
+    /// Records that data of a flow has arrived that could continue on another connection. A silence after it is then
+    /// checked soon. Only a client can make another connection.
+    pub(crate) fn expect_more(&mut self) {
+        if self.quic.side().is_client() {
+            self.liveness.expect_more();
+        }
+    }
+
+    /// Checks a silent peer, and asks it for a sign of life if one is due. Returns the verdict on the silence.
+    pub(crate) fn check_liveness(&mut self, now: Instant) -> TimeoutAction {
+        if !self.is_watched() {
+            return TimeoutAction::Fine;
+        }
+        let verdict = self.liveness.handle_timeout(now);
+        if verdict == TimeoutAction::Fine {
+            return verdict;
+        }
+        // A client asks by itself. A server needs to ask only while flows depend on the answer.
+        if self.quic.side().is_server() && self.streams.is_empty() {
+            self.liveness.withdraw_unresponsive();
+            return TimeoutAction::Fine;
+        }
+        self.send_ping();
+        verdict
+    }
+
+    /// Returns whether a silence should be noticed soon, because flows could continue on another connection. Only a
+    /// client makes one.
+    pub(super) fn has_flows_to_move(&self) -> bool {
+        self.quic.side().is_client() && self.bond.is_some() && !self.streams.is_empty()
+    }
+
+    /// Asks the peer for a sign of life, whether or not the window has room.
+    pub(crate) fn send_ping(&mut self) {
+        if self.is_watched() {
+            self.quic.ping();
+            self.sending.allow(1);
+            self.ping_pending = true;
+        }
+    }
+
+    pub(crate) fn is_unresponsive(&self) -> bool {
+        self.liveness.unresponsive()
+    }
+
+    /// Returns when an idle peer is to be asked for a sign of life. The question may be sent earlier, together with
+    /// others.
+    pub(crate) fn next_ping(&self) -> Option<Instant> {
+        (self.is_watched() && self.liveness.is_idle()).then(|| self.liveness.next_timeout())
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_established() && !self.quic.is_closed()
+    }
+}

@@ -1,0 +1,204 @@
+//! Queries about connections and flows: for reports, leak checks, and the review of open flows after a change of rules.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quictun_flow::{ConnectionId, Flow, FlowId, FlowPhase, Socket};
+
+use super::{Engine, Role};
+use crate::bonds::Bond;
+use crate::connection::Connection;
+use crate::entries::FlowEntry;
+use crate::path::PathSummary;
+use crate::report::{
+    BondReport, ClientReport, ConnectionReport, FlowReport, ServerId, ServerReport, Side, Totals,
+};
+use crate::revoke::{ClientCredentials, RequestedFlow};
+
+impl<S: Socket> Engine<S> {
+    /// Returns the side that this engine implements.
+    pub fn side(&self) -> Side {
+        self.traffic.side
+    }
+
+    /// Returns the peer's address of a connection that exists.
+    pub fn remote(&self, id: ConnectionId) -> Option<SocketAddr> {
+        Some(self.traffic.connections.named(id)?.remote())
+    }
+
+    /// Returns the application's socket of a flow.
+    pub fn socket(&self, id: FlowId) -> Option<&S> {
+        let flows = &self.traffic.flows;
+        flows.get(flows.find(id)?)?.socket()
+    }
+
+    /// Returns the TLS exporter value that proofs of pre-shared secrets are computed from (PROTOCOL section 5.5).
+    pub fn exporter(&self, id: ConnectionId) -> Option<[u8; 32]> {
+        self.traffic.connections.named(id)?.exporter()
+    }
+
+    /// Server: returns whether the client of a connection has yet to identify itself.
+    pub fn awaits_identity(&self, id: ConnectionId) -> bool {
+        let connection = self.traffic.connections.named(id);
+        connection.is_some_and(|connection| !connection.is_admitted() && !connection.is_lost())
+    }
+
+    /// Server: returns the credentials that the client of a connection has shown. `None` if the connection is gone.
+    pub fn credentials(&self, id: ConnectionId) -> Option<ClientCredentials> {
+        let connection = self.traffic.connections.named(id)?;
+        Some(ClientCredentials {
+            certificates: connection.certificates(),
+            exporter: connection.exporter(),
+            proofs: connection.admission.proofs(),
+            opened: connection.opened(),
+        })
+    }
+
+    /// Server: returns every flow that a client has asked for and whose request has been read, in no particular order.
+    pub fn requested_flows(&self) -> Vec<RequestedFlow> {
+        let flows = self.traffic.flows.iter().map(|(_, entry)| entry);
+        let requested = flows
+            .filter(|entry| !matches!(entry.phase, FlowPhase::Waiting(_) | FlowPhase::Reading(_)));
+        let requested = requested.filter(|entry| !entry.is_incoming());
+        requested
+            .filter_map(|entry| {
+                Some(RequestedFlow {
+                    flow: entry.id(),
+                    connection: self.traffic.carrier_of_entry(entry)?.connection,
+                    token: entry.token().to_owned(),
+                    server_app: entry.server_app().to_owned(),
+                })
+            })
+            .collect()
+    }
+
+    /// Returns whether at least one connection can take flows, and its server has admitted this client.
+    pub fn is_connected(&self) -> bool {
+        let mut connections = self.traffic.connections.iter();
+        connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
+    }
+
+    /// Returns the properties of the path that decide whether packets may be gathered.
+    pub fn path(&mut self) -> PathSummary {
+        let connections = self.traffic.connections.iter();
+        let usable = connections.map(|(_, connection)| connection);
+        let mut path = PathSummary::default();
+        for connection in usable.filter(|connection| connection.is_usable()) {
+            let round_trip = connection.min_rtt();
+            let least = path.round_trip.unwrap_or(round_trip);
+            path.round_trip = Some(least.min(round_trip));
+            path.send_at_once |= connection.is_delay_sensitive();
+        }
+        let round_trip = path.round_trip.unwrap_or_default();
+        self.traffic.talk.set_round_trip(round_trip);
+        path
+    }
+
+    /// Returns whether applications exchange messages: a connection or a flow opens, or a flow moves little data at a
+    /// time. Packets should not be delayed then.
+    pub fn is_talking(&self, now: Instant) -> bool {
+        self.traffic.talk.expects_messages(now)
+    }
+
+    /// Returns whether no flow is left on a connection, and peers have acknowledged, and if they can confirmed, all
+    /// data. Flows that wait for another connection do not count.
+    pub fn is_drained(&mut self) -> bool {
+        let traffic = &mut self.traffic;
+        let mut flows = traffic.flows.iter();
+        flows.all(|(_, entry)| entry.detached().is_some())
+            && traffic.connections.iter_mut().all(Connection::is_settled)
+    }
+
+    /// Returns the number of flows that have ended here and that their peers have not confirmed. Some of their data may
+    /// be lost if this process, or the peer's, ends now.
+    pub fn unconfirmed(&self) -> usize {
+        let connections = self.traffic.connections.iter();
+        connections
+            .map(|(_, connection)| connection.control.unconfirmed())
+            .sum()
+    }
+
+    /// Returns the counters since the engine's creation.
+    pub fn totals(&self) -> Totals {
+        // The library counts the packets of open connections.
+        let mut totals = self.traffic.totals;
+        for (_, connection) in self.traffic.connections.iter() {
+            connection.count_packets(&mut totals);
+        }
+        totals
+    }
+
+    /// Server: returns all named clients that were ever known, in the order in which the engine learned of them.
+    pub fn client_reports(&self) -> Vec<ClientReport> {
+        self.traffic.clients.reports()
+    }
+
+    /// Returns the state of all connections.
+    pub fn connection_reports(&self) -> Vec<ConnectionReport> {
+        let connections = self.traffic.connections.iter();
+        connections
+            .map(|(_, connection)| {
+                let bond = connection
+                    .bond
+                    .and_then(|bond| self.traffic.bonds.get(bond));
+                let bond = bond.filter(|bond| bond.granted).map(Bond::short_id);
+                connection.report(bond)
+            })
+            .collect()
+    }
+
+    /// Client: returns the state of all its servers, in the order of the configuration. On a server the list is empty.
+    pub fn server_reports(&self, now: Instant) -> Vec<ServerReport> {
+        match &self.role {
+            Role::Client(client) => client.server_reports(now, &self.traffic),
+            Role::Server(_) => Vec::new(),
+        }
+    }
+
+    /// Client: returns the server that carries a flow, if a connection carries it.
+    pub fn server_of(&self, id: FlowId) -> Option<ServerId> {
+        let entry = self.traffic.flows.get(self.traffic.flows.find(id)?)?;
+        let connection = self
+            .traffic
+            .connections
+            .get(entry.stream_key()?.connection)?;
+        Some(connection.server)
+    }
+
+    /// Returns the state of all bonds that both sides have agreed on.
+    pub fn bond_reports(&self) -> Vec<BondReport> {
+        let bonds = self.traffic.bonds.iter().filter(|bond| bond.granted);
+        bonds
+            .map(|bond| {
+                let flows = || bond.flows().filter_map(|key| self.traffic.flows.get(key));
+                let retained = |entry: &FlowEntry<S>| entry.flow().map_or(0, Flow::retained);
+                BondReport {
+                    id: bond.short_id(),
+                    client: bond.client().map(str::to_owned),
+                    connections: bond.connections.len(),
+                    flows: bond.count(),
+                    detached: flows().filter(|entry| entry.detached().is_some()).count(),
+                    retained: flows().map(retained).sum(),
+                    alone_since: bond.alone_since,
+                }
+            })
+            .collect()
+    }
+
+    /// Returns the state of all flows that have a connection or wait for another one.
+    pub fn flow_reports(&self) -> Vec<FlowReport> {
+        let flows = self.traffic.flows.iter();
+        flows
+            .filter_map(|(_, entry)| {
+                let carrier = match entry.stream_key() {
+                    Some(stream_key) => {
+                        let connection = self.traffic.connections.get(stream_key.connection)?;
+                        connection.carrier(stream_key.stream)
+                    }
+                    None => entry.detached()?.carrier(),
+                };
+                Some(entry.report(carrier))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,220 @@
+//! The outcome of a worker's dials to the servers of a client, and the log lines about it.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quictun_engine::LossReason;
+use quictun_engine::report::{ChoiceReason, Protocol, ServerId};
+use tracing::{debug, error, info, warn};
+
+use super::ClientWorker;
+use crate::outage_log::{self, OutageSummary};
+use crate::refusal;
+use crate::reload::client::ClientRules;
+use crate::requests::Request;
+use crate::role::WorkerContext;
+use crate::tun_port::TunPort;
+use quictun_control::log::Untrusted;
+use quictun_control::systemd;
+
+/// One server, as this worker sees it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DialState {
+    /// Time of the warning that the server does not answer, while this worker dials without a connection.
+    pub(super) silent_at: Option<Instant>,
+    /// The cause of the latest failed attempt, unless the server was only silent.
+    unreachable: Option<String>,
+}
+
+impl ClientWorker {
+    pub(super) fn request_addresses(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        server: ServerId,
+        tenant: u32,
+    ) {
+        if let Some(dialling) = self.dialling.get_mut(server.0) {
+            let silent_at = cx.now + outage_log::SILENCE_LIMIT;
+            dialling.silent_at.get_or_insert(silent_at);
+        }
+        let worker = self.index;
+        let request = Request::ResolveServer {
+            worker,
+            server,
+            tenant,
+        };
+        if self.control.try_send(request).is_err() {
+            let busy = Err("too many look-ups are waiting".to_owned());
+            cx.engine.handle_resolved(cx.now, server, tenant, &busy);
+        }
+    }
+
+    pub(super) fn log_choice(&self, server: ServerId, before: Option<ServerId>, why: ChoiceReason) {
+        if self.servers.is_new_choice(server) {
+            let before = before.map(|before| self.servers.name(before));
+            let (server, why) = (self.servers.name(server), why.text());
+            info!(target: "quictun", server, before, why, "new flows go to this server");
+        }
+    }
+
+    pub(super) fn handle_welcome(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        remote: SocketAddr,
+        protocol: Protocol,
+        bonded: bool,
+    ) {
+        if let Some(dialling) = self.dialling.get_mut(server.0) {
+            *dialling = DialState::default();
+        }
+        let Some(status) = self.servers.get(server) else {
+            return;
+        };
+        self.servers.handle_answer();
+        if let Some(OutageSummary { failures, lasts }) = status.outages.connected(now) {
+            let after_s = lasts.as_secs();
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, failures, after_s }, "the server answers again");
+        }
+        let protocol = protocol.alpn();
+        if status.refused.is_set() {
+            // The server may refuse again in a moment: see `crate::refusal`.
+            debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
+        } else {
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
+            systemd::notify_connected(remote);
+        }
+        status.bond_notice.handle_welcome(remote, bonded);
+    }
+
+    pub(super) fn handle_failed(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        remote: Option<SocketAddr>,
+        reason: &LossReason,
+    ) {
+        let (cause, check) = outage_log::explain(reason);
+        if let Some(dialling) = self.dialling.get_mut(server.0) {
+            let silent = *reason == LossReason::TimedOut;
+            *dialling = DialState {
+                silent_at: None,
+                unreachable: (!silent).then(|| Untrusted(&cause).to_string()),
+            };
+        }
+        let Some(status) = self.servers.get(server) else {
+            return;
+        };
+        if let Some(OutageSummary { failures, lasts }) = status.outages.failed(now, &cause) {
+            let name = || self.servers.name(server);
+            let at = remote.map_or_else(name, |remote| remote.to_string());
+            let reason = Untrusted(cause);
+            let failures = (failures > 1).then_some(failures);
+            let since_s = failures.map(|_| lasts.as_secs());
+            warn!(target: "quictun", { "Server-Endpoint-Addr" = at, %reason, failures, since_s, check }, "cannot connect to server endpoint; dialling goes on");
+        }
+        self.log_if_all_failed();
+    }
+
+    /// Asks the control plane to question the network about servers that have been silent for long.
+    pub(super) fn probe_silent_servers(&mut self, now: Instant) {
+        // Later failures have their own log lines. The user of a command sees one once one of its connections waits.
+        let no_flow_waits = self.tun.as_ref().is_some_and(TunPort::has_no_waiting_flow);
+        for (index, dialling) in self.dialling.iter_mut().enumerate() {
+            if dialling.silent_at.is_none_or(|at| now < at) {
+                continue;
+            }
+            dialling.silent_at = no_flow_waits.then(|| now + outage_log::SILENCE_LIMIT);
+            let server = ServerId(index);
+            let status = self.servers.get(server);
+            if !no_flow_waits && status.is_some_and(|it| it.outages.unanswered(now)) {
+                // If the control plane is too busy, the failure of the attempt is logged instead.
+                self.control.try_send(Request::Unanswered(server)).ok();
+                self.log_if_all_failed();
+                return self.probe_silent_servers(now);
+            }
+        }
+    }
+
+    fn log_if_all_failed(&self) {
+        if let Some(tried) = self.servers.all_failed() {
+            let tried = Untrusted(tried);
+            warn!(target: "quictun", %tried, "none of the servers can be reached: flows wait, and dialling goes on");
+        }
+    }
+
+    /// Returns the cause that keeps flows from every server, if known.
+    pub(super) fn unreachable(&self) -> Option<String> {
+        let each = self.dialling.iter().enumerate();
+        let causes = each.filter_map(|(index, it)| Some((index, it.unreachable.as_deref()?)));
+        let descriptions = causes.map(|(index, cause)| match self.dialling.len() {
+            1 => cause.to_owned(),
+            _ => format!("{}: {cause}", self.servers.name(ServerId(index))),
+        });
+        let descriptions: Vec<String> = descriptions.collect();
+        (!descriptions.is_empty()).then(|| descriptions.join("; "))
+    }
+
+    pub(super) fn handle_disconnected(
+        &self,
+        server: ServerId,
+        remote: SocketAddr,
+        reason: &LossReason,
+        (flows, detached): (usize, usize),
+    ) {
+        let shown = Untrusted(reason);
+        if detached > 0 {
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows = detached }, "connection to server endpoint lost: its flows wait for another one");
+            if flows == 0 {
+                return;
+            }
+        }
+        let refused = self.servers.get(server).map(|status| &status.refused);
+        match refusal::cause(reason) {
+            None if *reason == LossReason::ClosedLocally && flows == 0 => {
+                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "connection to server endpoint closed");
+            }
+            None => {
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows }, "connection to server endpoint lost");
+            }
+            Some(cause) if refused.is_some_and(refusal::RefusalFlag::set) => {
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client; dialling goes on in silence");
+            }
+            Some(cause) => {
+                debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client still");
+            }
+        }
+    }
+
+    /// Applies the current records of a service to the engine's servers; they may have changed.
+    pub(super) fn set_places(&mut self, cx: &mut WorkerContext<'_>) {
+        for index in 0..self.dialling.len() {
+            let server = ServerId(index);
+            let Some(place) = self.servers.place(server) else {
+                continue;
+            };
+            if !place.wanted {
+                self.dialling[index] = DialState::default();
+            }
+            cx.engine.set_place(cx.now, server, place);
+        }
+    }
+
+    /// Sets the trust and the proofs of connections made from now on.
+    pub(super) fn set_rules(&self, cx: &mut WorkerContext<'_>, rules: &ClientRules) {
+        for index in 0..self.dialling.len() {
+            let server = ServerId(index);
+            let Some(rules) = rules.of(server) else {
+                continue;
+            };
+            let (crypto, fallback) = (&rules.crypto, rules.fallback.as_ref());
+            let prover = rules.prover.clone();
+            if let Err(cause) = cx
+                .engine
+                .set_client_identity(server, crypto, fallback, prover)
+            {
+                error!(target: "quictun", %cause, "new connections go on as before");
+            }
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! The client's part of reverse forwards (PROTOCOL section 5.9): asks the server to listen, and dials the local
+//! targets.
+//!
+//! One worker has all reverse forwards and asks on one connection, the *carrier*: the first one whose server agrees. If
+//! the carrier ends or does not answer, the next connection takes its place.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use quictun_control::rest::{ReverseForward, ReverseForwards};
+use quictun_engine::{ConnectionId, FlowId, IncomingFlow};
+use quictun_trust::access::{DialAddress, HeaderTargets, Peer, dialled_as};
+use quictun_trust::shares::Holder;
+use quictun_wire::code::{FlowCode, ListenCode};
+use quictun_wire::listening::{
+    HOLDER_LEN, IncomingPeer, Listen, ListenAck, ListenAddress, ListenId,
+};
+use quictun_wire::proxy_header;
+use quictun_wire::target::Target;
+use tokio::sync::mpsc::Sender;
+use tracing::{debug, info, warn};
+
+use crate::dial::{DialResult, Dials, dial_unix};
+use crate::lookups::{self, Lookups};
+use crate::requests::Request;
+use crate::role::WorkerContext;
+use crate::settings::Reverse;
+use quictun_io::poller::Key;
+
+/// Limit of the time for a dial to one of this client's targets.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// First wait before the server is asked again if another process has the address (PROTOCOL REVERSE-8).
+const RETRY_FIRST: Duration = Duration::from_secs(5);
+const RETRY_MAX: Duration = Duration::from_mins(5);
+
+pub(crate) struct ReverseForwarder {
+    worker: usize,
+    control: Sender<Request>,
+    holder: [u8; HOLDER_LEN],
+    forwards: Vec<Entry>,
+    /// Connections whose servers agree, the carrier first.
+    agreed: Vec<ConnectionId>,
+    /// Whether the next connection becomes the carrier, because all others are being replaced.
+    replace: bool,
+    warned_of_old_server: bool,
+    dials: Dials,
+    lookups: Lookups,
+    /// The targets that get a PROXY header.
+    header_targets: HeaderTargets,
+    /// The source addresses in these headers: of the application that has connected to the server, or of the server.
+    sources: HashMap<FlowId, SocketAddr>,
+    shown: ReverseForwards,
+}
+
+struct Entry {
+    listen: ListenAddress,
+    target: Target,
+    /// Whether the listener was granted or taken away once. From then on its request waits while another process has
+    /// the address (PROTOCOL REVERSE-7).
+    waits: bool,
+    state: State,
+    /// The wait before the next request, and the time of that request.
+    retry: Option<(Duration, Instant)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Unasked,
+    Listening(ListenAddress),
+    Refused(ListenCode),
+}
+
+impl ReverseForwarder {
+    pub(crate) fn new(
+        worker: usize,
+        control: Sender<Request>,
+        (forwards, header_targets): (Vec<Reverse>, HeaderTargets),
+        holder: [u8; HOLDER_LEN],
+        shown: ReverseForwards,
+    ) -> Self {
+        let forwards = forwards
+            .into_iter()
+            .map(|Reverse { listen, target }| Entry {
+                listen,
+                target,
+                waits: false,
+                state: State::Unasked,
+                retry: None,
+            });
+        let new = Self {
+            worker,
+            control,
+            holder,
+            forwards: forwards.collect(),
+            agreed: Vec::new(),
+            replace: false,
+            warned_of_old_server: false,
+            dials: Dials::new(),
+            lookups: Lookups::new(lookups::places()),
+            header_targets,
+            sources: HashMap::new(),
+            shown,
+        };
+        if !new.forwards.is_empty() {
+            new.show();
+        }
+        new
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let retry = self.forwards.iter().filter_map(|one| Some(one.retry?.1));
+        retry.chain(self.dials.next_timeout()).min()
+    }
+
+    /// Handles a new connection: asks on it for the listeners if it becomes the carrier.
+    pub(crate) fn handle_welcome(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        agrees: bool,
+    ) {
+        if self.forwards.is_empty() {
+            return;
+        }
+        if !agrees {
+            if !std::mem::replace(&mut self.warned_of_old_server, true) {
+                warn!(target: "quictun", "the server does not listen for clients: its version is older than reverse forwards (-R); upgrade the server, or take -R away");
+            }
+            return;
+        }
+        if std::mem::take(&mut self.replace) {
+            self.agreed.insert(0, connection);
+        } else {
+            self.agreed.push(connection);
+        }
+        if self.agreed.first() == Some(&connection) {
+            self.ask_all(cx);
+        }
+    }
+
+    /// Handles a request to replace every connection.
+    pub(crate) fn handle_reconnect(&mut self) {
+        self.replace = !self.agreed.is_empty();
+    }
+
+    /// Handles a connection that has ended, or that does not answer while another one does.
+    pub(crate) fn handle_lost(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        ended: bool,
+    ) {
+        let Some(index) = self.agreed.iter().position(|agreed| *agreed == connection) else {
+            return;
+        };
+        if !ended && self.agreed.len() == 1 {
+            // The connection that is being made takes its place.
+            self.replace = true;
+            return;
+        }
+        self.agreed.remove(index);
+        if !ended {
+            self.agreed.push(connection);
+        }
+        if self.agreed.is_empty() {
+            for one in &mut self.forwards {
+                one.state = State::Unasked;
+            }
+            self.show();
+        } else if index == 0 {
+            self.ask_all(cx);
+        }
+    }
+
+    fn ask_all(&mut self, cx: &mut WorkerContext<'_>) {
+        for id in 0..self.forwards.len() {
+            self.forwards[id].retry = None;
+            self.ask(cx, id);
+        }
+    }
+
+    fn ask(&mut self, cx: &mut WorkerContext<'_>, index: usize) {
+        let (Some(connection), Some(one)) = (self.agreed.first(), self.forwards.get(index)) else {
+            return;
+        };
+        let listen = Listen {
+            id: index as ListenId,
+            wait: one.waits,
+            holder: self.holder,
+            address: one.listen.to_string(),
+        };
+        // If the connection is gone, the event about its end follows.
+        let _gone = cx.engine.listen(*connection, listen);
+    }
+
+    pub(crate) fn handle_answer(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        answer: &ListenAck,
+    ) {
+        let index = usize::try_from(answer.id).unwrap_or(usize::MAX);
+        let carrier = self.agreed.first() == Some(&connection);
+        let Some(one) = self.forwards.get_mut(index).filter(|_| carrier) else {
+            return;
+        };
+        let new = match &answer.result {
+            Ok(bound) => State::Listening(bound.clone()),
+            Err(code) => State::Refused(*code),
+        };
+        let news = one.state != new;
+        let (listen, target) = (&one.listen, &one.target);
+        one.retry = match &answer.result {
+            Ok(bound) => {
+                if news {
+                    info!(target: "quictun", listen = %bound, %target, "the server listens for this client");
+                } else {
+                    debug!(target: "quictun", listen = %bound, %target, "the server listens for this client still");
+                }
+                one.waits = true;
+                None
+            }
+            Err(code) => {
+                one.waits |= *code == ListenCode::Taken;
+                let wait = retry_delay(*code, one.retry.map(|(wait, _)| wait));
+                let again_s = wait.map(|wait| wait.as_secs());
+                if !news {
+                    debug!(target: "quictun", %listen, %target, reason = %code, again_s, "the server does not listen for this client still");
+                } else if *code == ListenCode::ShuttingDown {
+                    info!(target: "quictun", %listen, %target, reason = %code, "the server no longer listens for this client");
+                } else {
+                    warn!(target: "quictun", %listen, %target, reason = %code, again_s, "the server does not listen for this client");
+                }
+                wait.map(|wait| (wait, now + wait))
+            }
+        };
+        one.state = new;
+        self.show();
+    }
+
+    fn show(&self) {
+        let shown = self.forwards.iter().map(Entry::show);
+        self.shown.set(shown.collect());
+    }
+
+    /// Gives the listeners back, because the process takes no more flows. The server need not wait for its return.
+    pub(crate) fn stop(&mut self, cx: &mut WorkerContext<'_>) {
+        let ids: Vec<ListenId> = (0..self.forwards.len() as ListenId).collect();
+        if let Some(connection) = std::mem::take(&mut self.agreed).first() {
+            for ids in ids.chunks(quictun_wire::control::MAX_FLOWS) {
+                cx.engine.unlisten(*connection, ids.to_vec());
+            }
+        }
+        // A connection made while open flows finish asks for no listener.
+        self.forwards.clear();
+    }
+
+    pub(crate) fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+        for index in 0..self.forwards.len() {
+            let one = &mut self.forwards[index];
+            if let Some((wait, at)) = one.retry
+                && at <= cx.now
+            {
+                // The time-out in case no answer comes.
+                one.retry = Some((wait, cx.now + RETRY_MAX));
+                self.ask(cx, index);
+            }
+        }
+        while let Some(dialed) = self.dials.handle_timeout(cx.now, cx.poller) {
+            answer(cx, Some(dialed));
+        }
+    }
+}
+
+/// Flows that the server opens to this client's targets.
+impl ReverseForwarder {
+    /// Handles a flow that the server has opened. Returns the text of its target, for the log.
+    pub(crate) fn handle_incoming(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        taken: &IncomingFlow,
+    ) -> Option<String> {
+        let flow = taken.flow;
+        let index = usize::try_from(taken.incoming.id).unwrap_or(usize::MAX);
+        let Some(one) = self.forwards.get(index) else {
+            // PROTOCOL REVERSE-9: a flow of an unknown listener is refused.
+            cx.engine.handle_dialed(cx.now, flow, Err(FlowCode::NoFlow));
+            return None;
+        };
+        let target = one.target.clone();
+        let text = target.to_string();
+        cx.engine.name_target(flow, text.clone());
+        let source = match taken.incoming.peer {
+            IncomingPeer::Ip(address) => Some(address),
+            IncomingPeer::Unix => cx.engine.remote(taken.connection),
+        };
+        self.sources.extend(source.map(|source| (flow, source)));
+        if let Err(code) = self.dial(cx, flow, target) {
+            cx.engine.handle_dialed(cx.now, flow, Err(code));
+        }
+        Some(text)
+    }
+
+    fn dial(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        flow: FlowId,
+        target: Target,
+    ) -> Result<(), FlowCode> {
+        let literal = target.ip_literal();
+        let (host, port, family) = match &target {
+            Target::Unix { path } => {
+                let header = header(
+                    &self.header_targets,
+                    &self.sources,
+                    flow,
+                    DialAddress::Unix(path),
+                );
+                let socket = dial_unix(path, header)?;
+                let added = cx.poller.add_flow(socket.descriptor(), Key::Flow(flow));
+                added.map_err(|_| FlowCode::Limit)?;
+                let result = Ok((socket, target.to_string()));
+                answer(cx, Some(DialResult { flow, result }));
+                return Ok(());
+            }
+            Target::Tcp { family, host, port } => (host.clone(), *port, *family),
+        };
+        let holder = Holder::Own;
+        if !self.dials.resolve(flow, &holder, cx.now + DIAL_TIMEOUT) {
+            return Err(FlowCode::Limit);
+        }
+        if let Some(ip) = literal {
+            let address = dialled_as(SocketAddr::new(ip, port));
+            let dialed = self
+                .dials
+                .handle_resolved(cx.now, cx.poller, flow, Ok(vec![address]));
+            answer(cx, dialed);
+            return Ok(());
+        }
+        let wanted = self.lookups.ask(flow, &holder, Peer::Anyone, target);
+        let wanted = wanted.ok_or(FlowCode::Limit)?;
+        let worker = self.worker;
+        let request = Request::ResolveTarget {
+            worker,
+            flow,
+            holder,
+            wanted,
+            host,
+            port,
+            family,
+        };
+        if self.control.try_send(request).is_err() {
+            self.lookups.answered(flow);
+            return Err(FlowCode::Limit);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn handle_resolved(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        flow: FlowId,
+        result: Result<Vec<SocketAddr>, FlowCode>,
+    ) {
+        self.lookups.answered(flow);
+        let dialed = self.dials.handle_resolved(cx.now, cx.poller, flow, result);
+        answer(cx, dialed);
+    }
+
+    pub(crate) fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, dial: usize) {
+        let header = |flow, address| {
+            let dialled = DialAddress::Tcp(address);
+            header(&self.header_targets, &self.sources, flow, dialled)
+        };
+        let dialed = self.dials.handle_ready(cx.now, cx.poller, dial, header);
+        answer(cx, dialed);
+    }
+
+    /// Handles the end of a flow, and cancels its dial (PROTOCOL OPEN-12).
+    pub(crate) fn handle_closed(&mut self, flow: FlowId) {
+        self.dials.cancel(flow);
+        self.lookups.forget(flow);
+        self.sources.remove(&flow);
+    }
+}
+
+impl Entry {
+    fn show(&self) -> ReverseForward {
+        ReverseForward {
+            listen: self.listen.to_string(),
+            target: self.target.to_string(),
+            bound: match &self.state {
+                State::Listening(bound) => Some(bound.to_string()),
+                State::Unasked | State::Refused(_) => None,
+            },
+            refused: match &self.state {
+                State::Refused(code) => Some(code.label()),
+                State::Unasked | State::Listening(_) => None,
+            },
+        }
+    }
+}
+
+/// Returns the header for the target of a flow, or `None` if the target gets none (PROTOCOL HEADER-4).
+fn header(
+    header_targets: &HeaderTargets,
+    sources: &HashMap<FlowId, SocketAddr>,
+    flow: FlowId,
+    dialled: DialAddress<'_>,
+) -> Option<Vec<u8>> {
+    if !header_targets.names(dialled) {
+        return None;
+    }
+    let source = sources.get(&flow).copied();
+    Some(proxy_header::encode(source, dialled.address()))
+}
+
+/// Returns the wait before asking again after a refusal, or `None` if only the next connection asks again.
+fn retry_delay(code: ListenCode, before: Option<Duration>) -> Option<Duration> {
+    match code {
+        ListenCode::Taken | ListenCode::InUse | ListenCode::Failed => {
+            let next = before.map_or(RETRY_FIRST, |before| before * 2);
+            Some(next.min(RETRY_MAX))
+        }
+        _ => None,
+    }
+}
+
+fn answer(cx: &mut WorkerContext<'_>, dialed: Option<DialResult>) {
+    let Some(DialResult { flow, result }) = dialed else {
+        return;
+    };
+    if let Err(code) = &result {
+        debug!(target: "quictun", flow = flow.0, reason = %code, "the target of a reverse forward cannot be reached");
+    }
+    cx.engine.handle_dialed(cx.now, flow, result);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // PROTOCOL REVERSE-8.
+    #[test]
+    fn a_taken_listener_is_requested_ever_more_rarely_and_a_forbidden_one_never_again() {
+        let mut waits = Vec::new();
+        let mut before = None;
+        for _ in 0..8 {
+            before = retry_delay(ListenCode::Taken, before);
+            waits.push(before.expect("it asks again").as_secs());
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
+        for code in [
+            ListenCode::NotAllowed,
+            ListenCode::BadAddress,
+            ListenCode::TooMany,
+        ] {
+            assert_eq!(retry_delay(code, None), None);
+        }
+    }
+}

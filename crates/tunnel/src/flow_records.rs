@@ -1,0 +1,306 @@
+//! The flows that clients asked a server for: the client of each, its refusal, and its log lines.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quictun_engine::{Ending, FlowId, FlowSummary};
+use quictun_wire::code::FlowCode;
+use tracing::{debug, warn};
+
+use crate::settings::TokenParser;
+use crate::token_source::{ParseTokenError, parse_token};
+use quictun_control::flow_log::{FlowFacts, FlowLog};
+use quictun_control::line_budget::{LineBudget, LinePermit};
+use quictun_control::log::Untrusted;
+use quictun_control::settings::Phrases;
+use quictun_trust::access::{AccessDenied, Peer};
+use quictun_trust::shares::Holder;
+
+#[derive(Debug)]
+pub(crate) struct FlowRecords {
+    pub(crate) log: FlowLog,
+    lines: LineBudget,
+    token_parser: TokenParser,
+    flows: HashMap<FlowId, FlowRecord>,
+}
+
+#[derive(Debug)]
+struct FlowRecord {
+    peer: Peer,
+    remote: SocketAddr,
+    /// The application's address, as the client reports it.
+    source: Option<SocketAddr>,
+    /// The reason of the refusal. If the line is `None`, the refusal is not logged.
+    refused: Option<(Refusal, Option<LinePermit>)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: FlowCode,
+    pub(crate) denied: String,
+    bad_token: bool,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: FlowCode, denied: String) -> Self {
+        let bad_token = false;
+        Self {
+            code,
+            denied,
+            bad_token,
+        }
+    }
+
+    pub(crate) fn limit(denied: &str) -> Self {
+        Self::new(FlowCode::Limit, denied.to_owned())
+    }
+}
+
+impl From<AccessDenied> for Refusal {
+    fn from(denied: AccessDenied) -> Self {
+        let code = match denied {
+            AccessDenied::UnknownClient { .. } => FlowCode::Unauthenticated,
+            _ => FlowCode::Denied,
+        };
+        Self::new(code, denied.to_string())
+    }
+}
+
+impl From<ParseTokenError> for Refusal {
+    fn from(error: ParseTokenError) -> Self {
+        Self {
+            code: error.code(),
+            denied: Untrusted(quictun_trust::error_chain(&error)).to_string(),
+            bad_token: true,
+        }
+    }
+}
+
+impl FlowRecords {
+    pub(crate) fn new(log: FlowLog, lines: LineBudget, token_parser: TokenParser) -> Self {
+        Self {
+            log,
+            lines,
+            token_parser,
+            flows: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, flow: FlowId, peer: Peer, remote: SocketAddr) {
+        let refused = None;
+        self.flows.insert(
+            flow,
+            FlowRecord {
+                peer,
+                remote,
+                source: None,
+                refused,
+            },
+        );
+    }
+
+    /// Stores the address from which the application has connected, as the client reports it.
+    pub(crate) fn set_source(&mut self, flow: FlowId, source: Option<SocketAddr>) {
+        if let Some(record) = self.flows.get_mut(&flow) {
+            record.source = source;
+        }
+    }
+
+    /// Returns the client that asked for a flow, its address at that time, and the application's address that it
+    /// reported.
+    pub(crate) fn requester(
+        &self,
+        flow: FlowId,
+    ) -> Option<(&Peer, SocketAddr, Option<SocketAddr>)> {
+        let record = self.flows.get(&flow)?;
+        Some((&record.peer, record.remote, record.source))
+    }
+
+    /// Returns the identity of the client that asked for a flow, as known at that time.
+    pub(crate) fn peer(&self, flow: FlowId) -> Option<&Peer> {
+        self.flows.get(&flow).map(|record| &record.peer)
+    }
+
+    /// Returns, in order, the flows of a client that were not refused: those it asked for and those to its listeners.
+    pub(crate) fn flows_of(&self, client: &str) -> Vec<FlowId> {
+        let is_its =
+            |record: &FlowRecord| matches!(&record.peer, Peer::Named(it) if it.name() == client);
+        let flows = self.flows.iter();
+        let flows = flows.filter(|(_, record)| record.refused.is_none() && is_its(record));
+        let mut flows: Vec<FlowId> = flows.map(|(flow, _)| *flow).collect();
+        flows.sort_unstable();
+        flows
+    }
+
+    /// Notes the refusal of a flow. Returns whether it is logged: the refused flows of unknown clients use up their
+    /// line budget.
+    pub(crate) fn refuse(&mut self, now: Instant, flow: FlowId, refusal: Refusal) -> bool {
+        let Some(record) = self.flows.get_mut(&flow) else {
+            return false;
+        };
+        let line = line(&self.lines, now, &record.peer, record.remote);
+        record.refused = Some((refusal, line));
+        line.is_some()
+    }
+
+    /// Logs the refusal of a flow at once, as quic-tun does. Otherwise the flow's last line reports it.
+    pub(crate) fn log_refusal(&self, flow: FlowId) {
+        let Some(FlowRecord {
+            peer,
+            remote,
+            refused: Some((refused, Some(_))),
+            ..
+        }) = self.flows.get(&flow)
+        else {
+            return;
+        };
+        if self.log.phrases == Phrases::Own {
+            return;
+        }
+        let (flow, denied) = (self.log.id(flow), &refused.denied);
+        if refused.bad_token {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flow, cause = denied }, "Failed to parse token");
+        } else {
+            let client = name_of(peer);
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flow, client, denied }, "a tunnel was refused");
+        }
+    }
+
+    /// Logs the last line of a flow that is over. `known` is the client of the connection, for a flow without a
+    /// request.
+    pub(crate) fn close(&mut self, now: Instant, summary: &FlowSummary, known: Peer) {
+        let record = self.flows.remove(&summary.flow);
+        if self.log.phrases == Phrases::Own && record.is_none() && had_no_request(summary) {
+            debug!(target: "quictun", flow = self.log.id(summary.flow), "a stream has ended with its connection, and nothing was asked on it");
+            return;
+        }
+        let (peer, remote, refused) = match record {
+            Some(record) => (record.peer, Some(record.remote), record.refused),
+            None => (known, summary.remote, None),
+        };
+        let line = match (&refused, remote) {
+            (Some((_, line)), _) => *line,
+            // A flow without a request cost its client nothing, so it counts against the line budget.
+            (None, Some(remote)) if summary.token.is_empty() => {
+                line(&self.lines, now, &peer, remote)
+            }
+            _ => Some(LinePermit::default()),
+        };
+        let Some(line) = line else {
+            return;
+        };
+        // A token that cannot be parsed was refused and logged with the reason, so its line here has no target.
+        let target = parse_token(self.token_parser, &summary.token).ok();
+        let target = target.map(|target| target.to_string());
+        let known = FlowFacts {
+            client: Some(name_of(&peer)),
+            target: target.as_deref(),
+            denied: refused.as_ref().map(|(refusal, _)| refusal.denied.as_str()),
+            left_out: line.left_out(),
+            ..FlowFacts::default()
+        };
+        self.log.closed(summary, known);
+    }
+}
+
+/// Returns whether a stream ended with its connection before a request came, as happens if a client ends while it
+/// connects.
+fn had_no_request(summary: &FlowSummary) -> bool {
+    summary.token.is_empty() && summary.ending == Ending::Abandoned(FlowCode::ConnectionLost)
+}
+
+/// Takes a line from the budget for a flow that cost its client nothing. Lines about known clients are an audit trail
+/// and are never left out.
+fn line(lines: &LineBudget, now: Instant, peer: &Peer, remote: SocketAddr) -> Option<LinePermit> {
+    match peer {
+        Peer::Named(_) => Some(LinePermit::default()),
+        Peer::Anyone | Peer::Unknown => lines.take(&Holder::at(remote.ip()), now),
+    }
+}
+
+pub(crate) fn name_of(peer: &Peer) -> &str {
+    match peer {
+        Peer::Anyone => "anyone",
+        Peer::Named(client) => client.name(),
+        Peer::Unknown => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quictun_engine::report::Side;
+
+    use super::*;
+    use quictun_trust::access::Policy;
+    use quictun_trust::identity;
+    use quictun_trust::settings::{Access, ClientLimits, ClientProof, NamedClient};
+
+    fn known_client() -> Peer {
+        let identity = identity::ephemeral().expect("a key");
+        let client = NamedClient {
+            name: "laptop".to_owned(),
+            proofs: vec![ClientProof::Pin(identity.pin)],
+            allow: Vec::new(),
+            listen: Vec::new(),
+            limits: ClientLimits::default(),
+            names_sources: false,
+        };
+        let policy = Policy::new(&Access::Named {
+            clients: vec![client],
+            ca: None,
+        });
+        let peer = policy.expect("a policy").identify(Some(&identity.chain));
+        assert_eq!(name_of(&peer), "laptop");
+        peer
+    }
+
+    /// Returns how many of 1000 refused flows of this peer are logged.
+    fn logged(peer: &Peer) -> usize {
+        let log = FlowLog::new(Side::Server, 0, Phrases::Own);
+        let mut flows = FlowRecords::new(log, LineBudget::default(), TokenParser::Cleartext);
+        let (now, remote) = (Instant::now(), SocketAddr::from(([192, 0, 2, 1], 7500)));
+        (0..1000)
+            .map(FlowId)
+            .filter(|&flow| {
+                flows.add(flow, peer.clone(), remote);
+                flows.refuse(now, flow, Refusal::limit("enough"))
+            })
+            .count()
+    }
+
+    #[test]
+    fn a_stream_without_a_request_that_ends_with_its_connection_is_no_flow() {
+        let ended = |token: &str, ending| {
+            had_no_request(&FlowSummary {
+                flow: FlowId(1),
+                connection: None,
+                stream_id: Some(0),
+                remote: None,
+                token: token.to_owned(),
+                client_app: String::new(),
+                server_app: String::new(),
+                ending,
+                established: false,
+                incoming: false,
+                bytes_to_tunnel: 0,
+                bytes_to_app: 0,
+                elapsed: std::time::Duration::ZERO,
+            })
+        };
+        let lost = Ending::Abandoned(FlowCode::ConnectionLost);
+        assert!(ended("", lost));
+        assert!(!ended("tcp:192.0.2.1:1", lost));
+        // Protocol violations and time-outs are logged.
+        assert!(!ended("", Ending::Abandoned(FlowCode::BadOpen)));
+        assert!(!ended("", Ending::PeerReset(None)));
+    }
+
+    // PROTOCOL LOG-1.
+    #[test]
+    fn refused_flows_of_strangers_are_logged_up_to_their_budget_and_those_of_known_clients_all() {
+        assert_eq!(logged(&Peer::Anyone), 100);
+        assert_eq!(logged(&Peer::Unknown), 100);
+        assert_eq!(logged(&known_client()), 1000);
+    }
+}

@@ -1,0 +1,235 @@
+//! Outages of a server: each cause is logged once, and its repetitions are counted.
+//!
+//! All workers of a client keep dialling. [`OutageLog::failed`] decides which of their failures becomes a log line: the
+//! first of each cause, and then one that counts all since, after 10 s, 20 s, 40 s and so on. [`OutageLog::unanswered`]
+//! lets one worker per outage ask the network for the reason if nothing has come back. [`OutageLog::connected`] ends
+//! the outage. Nothing here waits, and the clock is an argument.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quictun_engine::LossReason;
+
+/// Time without an answer before the log says so. A handshake takes one round trip, and a lost packet of it is sent
+/// again within a second.
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Pause before a cause is logged again; it doubles from line to line.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Limit of the doubling pause between two lines of a cause.
+const PAUSE_MAX: Duration = Duration::from_mins(10);
+
+/// Limit of causes that are distinguished in one outage: those of a few addresses.
+const CAUSES: usize = 8;
+
+/// The cause of all attempts that got no answer at all.
+pub(crate) const NO_ANSWER: &str = "no answer";
+
+/// The causes that keep a client's workers from their server.
+#[derive(Debug, Default)]
+pub(crate) struct OutageLog {
+    outage: Mutex<Outage>,
+}
+
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Instant>,
+    failures: u64,
+    causes: Vec<Cause>,
+    asked: bool,
+}
+
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    pause: Duration,
+    quiet_until: Instant,
+}
+
+/// The outage so far, for a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutageSummary {
+    /// Number of failed attempts of all workers, this one included.
+    pub(crate) failures: u64,
+    /// Time since the first failed attempt.
+    pub(crate) lasts: Duration,
+}
+
+impl OutageLog {
+    /// Notes a failed attempt. Returns the outage so far if a line is due.
+    pub(crate) fn failed(&self, now: Instant, cause: &str) -> Option<OutageSummary> {
+        let mut outage = self.lock();
+        outage.failures += 1;
+        let lasts = outage.lasts(now);
+        let failures = outage.failures;
+        outage
+            .is_due(now, cause)
+            .then_some(OutageSummary { failures, lasts })
+    }
+
+    /// Notes that nothing has come back for [`SILENCE_LIMIT`]. Returns `true` if this worker is to ask the network for
+    /// the reason.
+    pub(crate) fn unanswered(&self, now: Instant) -> bool {
+        let mut outage = self.lock();
+        let asked = std::mem::replace(&mut outage.asked, true);
+        !asked && outage.is_due(now, NO_ANSWER)
+    }
+
+    /// Returns the causes of the current outage in words, or `None` if there is no outage.
+    pub(crate) fn cause(&self) -> Option<String> {
+        let outage = self.lock();
+        let causes = outage.causes.iter().map(|cause| cause.text.as_str());
+        let causes: Vec<&str> = causes.collect();
+        (!causes.is_empty()).then(|| causes.join(", "))
+    }
+
+    /// Returns whether the network was asked in the current outage.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.lock().asked
+    }
+
+    /// Ends the outage, since the server has answered. Returns its summary if attempts have failed in it.
+    pub(crate) fn connected(&self, now: Instant) -> Option<OutageSummary> {
+        let mut outage = std::mem::take(&mut *self.lock());
+        let lasts = outage.lasts(now);
+        let failures = outage.failures;
+        (failures > 0).then_some(OutageSummary { failures, lasts })
+    }
+
+    /// Forgets the outage, because the place has another server from now on.
+    pub(crate) fn forget(&self) {
+        *self.lock() = Outage::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outage {
+    fn lasts(&mut self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.since.get_or_insert(now))
+    }
+
+    fn is_due(&mut self, now: Instant, cause: &str) -> bool {
+        let Some(known) = self.causes.iter_mut().find(|known| known.text == cause) else {
+            if self.causes.len() < CAUSES {
+                self.causes.push(Cause {
+                    text: cause.to_owned(),
+                    pause: PAUSE,
+                    quiet_until: now + PAUSE,
+                });
+                return true;
+            }
+            return false;
+        };
+        if now < known.quiet_until {
+            return false;
+        }
+        known.pause = (2 * known.pause).min(PAUSE_MAX);
+        known.quiet_until = now + known.pause;
+        true
+    }
+}
+
+/// Returns a cause in words, and advice on what to check.
+pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
+    match reason {
+        LossReason::TimedOut => (NO_ANSWER.to_owned(), CHECK_PATH),
+        LossReason::Resolve(why) => (
+            why.clone(),
+            "is the name spelt right, and does this machine resolve it (getent hosts NAME)?",
+        ),
+        LossReason::Protocol(error) => of_handshake(&error.to_string()),
+        other => (other.to_string(), "the server's log may say more"),
+    }
+}
+
+/// Advice for attempts that get no answer.
+pub(crate) const CHECK_PATH: &str =
+    "does the server run there, and do firewalls on the way let its UDP port through?";
+
+/// Extracts the message of this program's certificate verifier. TLS passes it on as the debug text of an error within
+/// two others.
+fn of_handshake(text: &str) -> (String, &'static str) {
+    let inner = text.split_once("Other(OtherError(");
+    let ours = inner.and_then(|(_, rest)| rest.strip_suffix("))"));
+    match ours {
+        Some(ours) => (ours.to_owned(), "is this the server that is meant?"),
+        None => (
+            text.to_owned(),
+            "do --pin or --ca name this server, and is it one of quictun's?",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use quinn_proto::{ConnectionError, TransportError, TransportErrorCode};
+    use rustls::{CertificateError, Error, OtherError};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn logged(
+        outages: &OutageLog,
+        from: Instant,
+        seconds: std::ops::Range<u32>,
+    ) -> Vec<(u32, u64)> {
+        let lines = seconds.filter_map(|second| {
+            let so_far = outages.failed(from + second * SECOND, "refused")?;
+            Some((second, so_far.failures))
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn a_cause_is_logged_at_once_and_then_ever_more_rarely_with_a_count() {
+        let (outages, start) = (OutageLog::default(), Instant::now());
+        let lines = logged(&outages, start, 0..200);
+        assert_eq!(lines, [(0, 1), (10, 11), (30, 31), (70, 71), (150, 151)]);
+    }
+
+    #[test]
+    fn another_cause_is_logged_at_once_and_only_a_few_are_distinguished() {
+        let (outages, now) = (OutageLog::default(), Instant::now());
+        let causes = (0..100).map(|number| format!("cause {number}"));
+        let logged = causes.filter(|cause| outages.failed(now, cause).is_some());
+        assert_eq!(logged.count(), CAUSES);
+    }
+
+    #[test]
+    fn one_worker_probes_once_in_each_outage_and_silence_is_not_logged_twice() {
+        let (outages, start) = (OutageLog::default(), Instant::now());
+        assert!(!outages.is_probed());
+        assert!(outages.unanswered(start) && !outages.unanswered(start));
+        assert!(outages.is_probed());
+        assert_eq!(outages.failed(start + 8 * SECOND, NO_ANSWER), None);
+        let later = outages.failed(start + 12 * SECOND, NO_ANSWER);
+        assert_eq!(later.map(|so_far| so_far.failures), Some(2));
+        let end = outages.connected(start + 20 * SECOND);
+        let lasts = 12 * SECOND;
+        assert_eq!(end, Some(OutageSummary { failures: 2, lasts }));
+        assert_eq!(outages.connected(start + 21 * SECOND), None);
+        assert!(!outages.is_probed());
+        assert!(outages.unanswered(start + 30 * SECOND));
+    }
+
+    #[test]
+    fn a_pin_mismatch_is_explained_in_the_words_of_the_verifier() {
+        let found = quictun_trust::settings::Pin([7; 32]);
+        let mismatch = quictun_trust::tls::PinMismatch { found };
+        let ours = mismatch.to_string();
+        let error = CertificateError::Other(OtherError(Arc::new(mismatch)));
+        let reason = LossReason::from(&ConnectionError::TransportError(TransportError {
+            code: TransportErrorCode::crypto(46),
+            frame: None,
+            reason: Error::InvalidCertificate(error).to_string(),
+        }));
+        assert_eq!(explain(&reason).0, ours);
+    }
+}

@@ -1,0 +1,188 @@
+//! Answers the requests of workers: addresses of names, and tokens.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Instant;
+
+use quictun_engine::report::ServerId;
+use quictun_wire::code::{FlowCode, ListenCode};
+use quictun_wire::target::Family;
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use crate::mailbox::{Mailbox, Message};
+use crate::outage_log;
+use crate::probe::Probe;
+use crate::requests::Request;
+use crate::resolve::Resolver;
+use crate::reverse::bind;
+use crate::servers::Servers;
+use crate::service::Services;
+use crate::settings::{Address, HostPort};
+use crate::token_source::TokenPlugin;
+use quictun_control::line_budget::LineBudget;
+use quictun_control::log::Untrusted;
+use quictun_trust::shares::Holder;
+
+/// The state behind the answers of a client: its servers and its token plugins. All fields are empty on a server.
+#[derive(Default)]
+pub(crate) struct Sources {
+    pub(crate) servers: Vec<Address>,
+    /// The services among `servers`, whose servers SRV records name.
+    pub(crate) services: Services,
+    /// The known addresses of the first server. If not empty, its name is not looked up.
+    pub(crate) server_known: Vec<SocketAddr>,
+    /// A socket for asking the network why a server does not answer, and the servers that the result is noted for.
+    pub(crate) probe: Option<(UdpSocket, Arc<Servers>)>,
+    pub(crate) plugins: Vec<Option<TokenPlugin>>,
+}
+
+pub(crate) struct RequestHandler {
+    sources: Sources,
+    probe: Option<(Probe, Arc<Servers>)>,
+    /// Resolves the names of servers. It is separate from `targets` so that a slow target name does not delay a
+    /// server's.
+    servers: Resolver,
+    targets: Resolver,
+    lines: LineBudget,
+}
+
+impl RequestHandler {
+    /// Creates the state. Must be called within the tokio runtime.
+    pub(crate) fn new(mut sources: Sources, lines: LineBudget) -> Self {
+        Self {
+            // If the probe cannot be made, the silence of a server is still logged, without the network's answer.
+            probe: sources
+                .probe
+                .take()
+                .and_then(|(socket, servers)| Some((Probe::new(socket).ok()?, servers))),
+            sources,
+            servers: Resolver::new(),
+            targets: Resolver::new(),
+            lines,
+        }
+    }
+
+    /// Keeps looking up the SRV records of the services.
+    pub(crate) async fn refresh_services(&self, mailboxes: Vec<Mailbox>) {
+        self.sources.services.keep(mailboxes).await;
+    }
+
+    /// Handles a request. Returns the worker and the message for it, or `None` if the worker needs no answer.
+    pub(crate) async fn answer(&self, request: Request) -> Option<(usize, Message)> {
+        let answer = match request {
+            Request::ResolveServer {
+                worker,
+                server,
+                tenant,
+            } => {
+                let resolved = self.server(server).await;
+                let message = Message::ServerResolved {
+                    server,
+                    tenant,
+                    resolved,
+                };
+                (worker, message)
+            }
+            Request::Unanswered(server) => {
+                self.log_silence(server).await;
+                return None;
+            }
+            Request::ResolveTarget {
+                worker,
+                flow,
+                holder,
+                mut wanted,
+                host,
+                port,
+                family,
+            } => {
+                let result = tokio::select! {
+                    resolved = self.targets.resolve(&holder, &host, port, family) => {
+                        resolved.map_err(|error| {
+                            if let Some(line) = self.lines.take(&holder, Instant::now()) {
+                                let (source, error) = (holder.to_string(), Untrusted(error));
+                                warn!(target: "quictun", source, %error, lines_left_out = line.left_out(), "a target's name does not resolve");
+                            }
+                            FlowCode::NameNotFound
+                        })
+                    }
+                    () = wanted.closed() => Err(FlowCode::AppReset),
+                };
+                (worker, Message::TargetResolved { flow, result })
+            }
+            Request::Listen {
+                worker,
+                number,
+                address,
+            } => {
+                let mut binder = JoinSet::new();
+                binder.spawn_blocking(move || bind::for_client(&address));
+                let bound = binder.join_next().await.and_then(Result::ok);
+                let result = bound.unwrap_or(Err(ListenCode::Failed));
+                (worker, Message::Bound { number, result })
+            }
+            Request::Token {
+                worker,
+                key,
+                ticket,
+                forward,
+                app,
+            } => {
+                let plugin = self.sources.plugins.get(forward).and_then(Option::as_ref);
+                let token = match plugin {
+                    Some(plugin) => plugin.token(&app).await.map(Some),
+                    None => Ok(None),
+                };
+                let token = token.unwrap_or_else(|error| {
+                    let error = quictun_trust::error_chain(&error);
+                    warn!(target: "quictun", { "Client-App-Addr" = %app, error }, "no token: the connection is reset");
+                    None
+                });
+                (worker, Message::Token { key, ticket, token })
+            }
+        };
+        Some(answer)
+    }
+
+    async fn log_silence(&self, id: ServerId) {
+        let Ok(addresses) = self.server(id).await else {
+            // The failed look-up has its own log line.
+            return;
+        };
+        let (mut network_says, mut name) = (None, None);
+        if let Some((probe, servers)) = &self.probe {
+            network_says = Some(probe.ask(&addresses).await);
+            name = Some(servers.name(id));
+            let status = servers.get(id);
+            if status.is_some_and(|it| !it.outages.is_probed()) {
+                // The server answered while the network was asked.
+                return;
+            }
+        }
+        let after_s = outage_log::SILENCE_LIMIT.as_secs();
+        warn!(target: "quictun", server = name, after_s, network_says, check = outage_log::CHECK_PATH, "the server does not answer; dialling goes on");
+    }
+
+    async fn server(&self, server: ServerId) -> Result<Vec<SocketAddr>, String> {
+        let HostPort { host, port } = match self.sources.servers.get(server.0) {
+            Some(Address::At(at)) => at.clone(),
+            Some(Address::Service(_)) => {
+                let HostPort { host, port } = self.sources.services.target(server).await?;
+                // The target of a record is an absolute name (RFC 2782).
+                let resolved =
+                    self.servers
+                        .resolve_absolute(&Holder::Own, &host, port, Family::Any);
+                return resolved.await.map_err(|error| error.to_string());
+            }
+            None => return Err("no server is configured".to_owned()),
+        };
+        if server == ServerId(0) && !self.sources.server_known.is_empty() {
+            return Ok(self.sources.server_known.clone());
+        }
+        self.servers
+            .resolve(&Holder::Own, &host, port, Family::Any)
+            .await
+            .map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,541 @@
+//! A server's worker: judges requests and dials targets.
+
+mod apply_rules;
+mod dialling;
+mod headers;
+mod incoming;
+mod join;
+mod limits;
+pub(crate) mod listeners;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quictun_control::log_beginning;
+use quictun_engine::report::Protocol;
+use quictun_engine::{ConnectionId, Event, FlowId, FlowSummary, LossReason, OpenRequest};
+use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::target::Target;
+use rustls::pki_types::CertificateDer;
+use tokio::sync::mpsc::Sender;
+use tracing::{debug, info, warn};
+
+use crate::allowances::Allowances;
+use crate::dial::Dials;
+use crate::flow_records::{FlowRecords, Refusal, name_of};
+use crate::lookups::Lookups;
+use crate::mailbox::Message;
+use crate::moves::{Move, Moves};
+use crate::reload::change::Rules;
+use crate::reload::joining::PendingJoin;
+use crate::requests::Request;
+use crate::role::{WorkerContext, WorkerRole, log_congestion};
+use crate::settings::TokenParser;
+use crate::token_source::parse_token;
+use listeners::Listeners;
+use quictun_control::line_budget::{LineBudget, LinePermit};
+use quictun_control::log::Untrusted;
+use quictun_control::settings::Phrases;
+use quictun_io::poller::{Key, ReadyEvent};
+use quictun_trust::access::{DialAddress, Peer, Policy};
+use quictun_trust::descriptors::Descriptors;
+use quictun_trust::enrolment::Directory;
+use quictun_trust::shares::Holder;
+
+pub(crate) use headers::Headers;
+pub(crate) use limits::LimitState;
+
+#[derive(Debug)]
+pub(crate) struct ServerWorker {
+    pub(crate) index: usize,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) token_parser: TokenParser,
+    pub(crate) dial_timeout: Duration,
+    pub(crate) control: Sender<Request>,
+    pub(crate) joins: Sender<PendingJoin>,
+    /// The directory of invited clients, or `None` if none can join.
+    pub(crate) clients: Option<Directory>,
+    pub(crate) dials: Dials,
+    pub(crate) peers: HashMap<ConnectionId, Peer>,
+    pub(crate) moves: Moves,
+    pub(crate) lookups: Lookups,
+    pub(crate) descriptors: Descriptors,
+    pub(crate) flows: FlowRecords,
+    pub(crate) lines: LineBudget,
+    pub(crate) listeners: Listeners,
+    /// The allowances of named clients.
+    pub(crate) allowances: Allowances,
+    pub(crate) limit_state: LimitState,
+    pub(crate) headers: Headers,
+}
+
+impl WorkerRole for ServerWorker {
+    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+        self.register_clients(cx);
+        Ok(())
+    }
+
+    fn handle_event(&mut self, cx: &mut WorkerContext<'_>, event: Event) {
+        match event {
+            Event::Connected {
+                connection,
+                remote,
+                protocol,
+                certificates,
+            } => {
+                let shown = certificates.as_deref();
+                self.handle_connected(cx, connection, remote, protocol, shown);
+            }
+            Event::Hello {
+                connection,
+                remote,
+                proof,
+                join: None,
+            } => self.handle_hello(cx, connection, remote, proof),
+            Event::Hello {
+                connection,
+                remote,
+                join: Some(join),
+                ..
+            } => self.handle_join(cx, connection, remote, &join),
+            Event::Unproven { remote, .. } => {
+                if let Some(line) = self.debug_line(cx.now, remote) {
+                    debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it did not say who it is in time");
+                }
+            }
+            Event::Open(opened) => self.handle_open(cx, &opened),
+            Event::Established { flow, stream_id } => {
+                self.log_established(flow, stream_id);
+                self.handle_incoming_answered(cx, flow, false);
+            }
+            Event::Listen {
+                connection,
+                remote,
+                listen,
+            } => self.handle_listen(cx, connection, remote, &listen),
+            Event::Unlisten { connection, ids } => self.handle_unlisten(cx, connection, &ids),
+            Event::StreamsAvailable { connection } => self.wake_listeners(cx, connection),
+            Event::Congestion { .. } => log_congestion(&event),
+            Event::QuotaUsedUp { client } => self.end_flows_of(cx, &client),
+            Event::FlowClosed(summary) => {
+                self.handle_flow_closed(cx.now, &summary);
+                self.handle_incoming_answered(cx, summary.flow, true);
+            }
+            Event::HandshakeFailed { remote, reason } => {
+                if let Some(line) = self.debug_line(cx.now, remote) {
+                    let reason = Untrusted(reason);
+                    debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason, lines_left_out = line.left_out() }, "a client's handshake failed");
+                }
+            }
+            Event::Disconnected {
+                connection,
+                remote,
+                reason,
+                flows,
+                salvaged,
+                detached,
+                ..
+            } => {
+                if let Some(moved) = self.moves.handle_disconnected(connection) {
+                    self.log_move(cx.now, &moved);
+                }
+                self.lose_listeners(cx, connection, &reason);
+                let peer = self.peers.remove(&connection);
+                let known = peer.as_ref().unwrap_or(&Peer::Unknown);
+                let on = (connection, remote);
+                self.log_disconnected(cx.now, known, on, &reason, [flows, salvaged, detached]);
+            }
+            Event::Rejoined {
+                connection,
+                remote,
+                flows,
+                reason,
+            } => self
+                .moves
+                .handle_rejoined(connection, remote, flows, reason),
+            Event::Moved {
+                connection,
+                without,
+                ..
+            } => {
+                if let Some(moved) = self.moves.handle_moved(cx.now, connection, without) {
+                    self.log_move(cx.now, &moved);
+                }
+            }
+            Event::Unresponsive { connection, remote } => {
+                if let Some(line) = self.line_of(cx.now, connection, remote) {
+                    warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint does not answer");
+                }
+            }
+            Event::Responsive { connection, remote } => {
+                if let Some(line) = self.line_of(cx.now, connection, remote) {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint answers again");
+                }
+            }
+            Event::Migrated {
+                connection,
+                from,
+                to,
+            } => {
+                if let Some(line) = self.line_of(cx.now, connection, to) {
+                    info!(target: "quictun", %from, %to, lines_left_out = line.left_out(), "client endpoint changed its address");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+        match ready.key {
+            Key::Dial(key) => {
+                let header = |flow, address| {
+                    let dialled = DialAddress::Tcp(address);
+                    self.headers.of(&self.policy, &self.flows, flow, dialled)
+                };
+                let dialed = self.dials.handle_ready(cx.now, cx.poller, key, header);
+                self.answer(cx, dialed);
+            }
+            Key::Listener(key) => self.accept(cx, key),
+            Key::Udp | Key::Wake | Key::Tun | Key::Asking(_) | Key::Flow(_) => {}
+        }
+    }
+
+    fn handle_message(&mut self, cx: &mut WorkerContext<'_>, message: Message) {
+        if let Message::Joined(joined) = message {
+            return self.handle_joined(cx, *joined);
+        }
+        if let Message::Bound { number, result } = message {
+            return self.handle_bound(cx, number, result);
+        }
+        if let Message::ListenerTaken { number, id, other } = message {
+            return self.handle_listener_taken(cx, (number, id, other));
+        }
+        if let Message::Rules(change) = message {
+            let Rules::Server(rules) = &change.rules else {
+                return;
+            };
+            let ended = self.apply(cx, rules);
+            return change.done(ended);
+        }
+        if let Message::TargetResolved { flow, result } = message {
+            let asked = self.lookups.answered(flow);
+            let result = result.and_then(|addresses| {
+                let (peer, target) = asked.ok_or(FlowCode::Internal)?;
+                self.permitted(cx.now, flow, &peer, &target, addresses)
+            });
+            let dialed = self.dials.handle_resolved(cx.now, cx.poller, flow, result);
+            self.answer(cx, dialed);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let times = [
+            self.dials.next_timeout(),
+            self.moves.next_timeout(),
+            self.listeners.next_timeout(),
+            self.limit_state.next_timeout(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+        while let Some(dialed) = self.dials.handle_timeout(cx.now, cx.poller) {
+            self.answer(cx, Some(dialed));
+        }
+        while let Some(moved) = self.moves.handle_timeout(cx.now) {
+            self.log_move(cx.now, &moved);
+        }
+        self.handle_listener_timeout(cx);
+        self.check_limits(cx);
+    }
+
+    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+        self.stop_listeners(cx);
+    }
+}
+
+impl ServerWorker {
+    fn log_established(&self, flow: FlowId, stream_id: u64) {
+        let flow = self.flows.log.id(flow);
+        if self.phrases() == Phrases::Original {
+            info!(target: "quictun", { "Stream-ID" = stream_id, flow }, "Handshake successful");
+        }
+        log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Tunnel established successful", "flow established");
+    }
+
+    /// Logs the end of a flow, and gives back all places that it had.
+    fn handle_flow_closed(&mut self, now: Instant, summary: &FlowSummary) {
+        let known = summary.connection.map(|connection| self.peer(connection));
+        let known = known.unwrap_or(Peer::Unknown);
+        self.flows.close(now, summary, known);
+        self.descriptors.close(summary.flow);
+        self.limit_state.places.remove(&summary.flow);
+        self.dials.cancel(summary.flow);
+        self.lookups.forget(summary.flow);
+    }
+
+    fn handle_connected(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        protocol: Protocol,
+        certificates: Option<&[CertificateDer<'static>]>,
+    ) {
+        let peer = self.policy.identify(certificates);
+        if peer == Peer::Unknown {
+            // The client may still prove that it knows a secret, or join, if the protocol provides for that.
+            let may_join = self.clients.is_some() && certificates.is_some();
+            let may_prove = self.policy.accepts_proofs() || may_join;
+            let may_prove = may_prove && protocol == Protocol::Native;
+            if !may_prove {
+                self.refuse_key(cx, connection, remote);
+            }
+            return;
+        }
+        self.welcome(cx, connection, remote, peer);
+    }
+
+    fn refuse_key(&self, cx: &mut WorkerContext<'_>, connection: ConnectionId, remote: SocketAddr) {
+        if let Some(line) = self.lines.take(&Holder::at(remote.ip()), cx.now) {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it has none of the keys in the configuration");
+        }
+        cx.engine
+            .close_connection(cx.now, connection, CloseCode::NotAuthorized);
+    }
+
+    /// Accepts the client on a connection: it is known, or need not be.
+    fn welcome(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        peer: Peer,
+    ) {
+        if self.refuse_expired(cx, connection, remote, &peer) {
+            return;
+        }
+        if let Some(line) = self.lines.take(&holder_of(&peer, remote), cx.now) {
+            let (client, (worker, id)) = (name_of(&peer), self.flows.log.connection(connection));
+            match self.phrases() {
+                Phrases::Original => {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, lines_left_out = line.left_out() }, "A new client endpoint connect request accepted.");
+                }
+                Phrases::Own => {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection = id, lines_left_out = line.left_out() }, "client connected");
+                }
+            }
+        }
+        if let Peer::Named(client) = &peer {
+            cx.engine
+                .name_peer(cx.now, connection, client.name().to_owned());
+            self.limit_state.watch(cx.now, client);
+        }
+        self.peers.insert(connection, peer);
+        cx.engine.admit(cx.now, connection);
+    }
+
+    /// Handles the hello of an unknown client, which may prove its identity (PROTOCOL AUTH-4).
+    fn handle_hello(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        proof: Option<[u8; 32]>,
+    ) {
+        if !cx.engine.awaits_identity(connection) {
+            // The certificate has identified the client in the same turn.
+            return;
+        }
+        let known = proof.and_then(|proof| self.peer_by_proof(cx, connection, proof));
+        if let Some(peer) = known {
+            return self.welcome(cx, connection, remote, peer);
+        }
+        if !self.policy.accepts_proofs() {
+            return self.refuse_key(cx, connection, remote);
+        }
+        let cause = if proof.is_some() {
+            "its secret is none of those in the configuration"
+        } else {
+            "it has neither a key nor a secret of the configuration"
+        };
+        if let Some(line) = self.lines.take(&Holder::at(remote.ip()), cx.now) {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, cause, lines_left_out = line.left_out() }, "client endpoint refused");
+        }
+        cx.engine
+            .close_connection(cx.now, connection, CloseCode::NotAuthorized);
+    }
+
+    fn handle_open(&mut self, cx: &mut WorkerContext<'_>, opened: &OpenRequest) {
+        let flow = opened.flow;
+        let parsed = parse_token(self.token_parser, &opened.token);
+        let peer = match &parsed {
+            Ok(_) => self.peer_of(cx, opened),
+            Err(_) => self.peer(opened.connection),
+        };
+        let holder = holder_of(&peer, opened.remote);
+        let verdict = parsed
+            .map_err(Refusal::from)
+            .and_then(|target| self.judge(flow, &peer, &holder, target));
+        self.flows.add(flow, peer.clone(), opened.remote);
+        self.flows.set_source(flow, opened.source);
+        let verdict = verdict.map_err(|refusal| {
+            let code = refusal.code;
+            (code, self.flows.refuse(cx.now, flow, refusal))
+        });
+        if !matches!(verdict, Err((_, false))) {
+            log_beginning!(self.phrases(), { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint", { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id, flow = self.flows.log.id(flow) }, "the client asks for a flow");
+        }
+        let target = match verdict {
+            Ok(target) => target,
+            Err((code, _)) => {
+                self.flows.log_refusal(flow);
+                return cx.engine.handle_dialed(cx.now, flow, Err(code));
+            }
+        };
+        log_beginning!(self.phrases(), { "Server-App-Addr" = %target }, "starting connect to server app", { %target, flow = self.flows.log.id(flow) }, "dialling the target");
+        if let Err(refusal) = self.dial(cx, opened, peer, &holder, target) {
+            // If the dial has begun, it ends with the flow.
+            let code = self.refuse(cx.now, flow, refusal);
+            cx.engine.handle_dialed(cx.now, flow, Err(code));
+        }
+    }
+
+    /// Notes and logs a refusal. Returns the code that is sent to the client.
+    fn refuse(&mut self, now: Instant, flow: FlowId, refusal: Refusal) -> FlowCode {
+        let code = refusal.code;
+        self.flows.refuse(now, flow, refusal);
+        self.flows.log_refusal(flow);
+        code
+    }
+
+    /// Decides whether a flow may be dialled, as far as that is known before the look-up of its name.
+    fn judge(
+        &mut self,
+        flow: FlowId,
+        peer: &Peer,
+        holder: &Holder,
+        target: Target,
+    ) -> Result<Target, Refusal> {
+        self.policy.may_reach(peer, &target)?;
+        self.enter(flow, peer)?;
+        if !self.descriptors.open(flow, holder) {
+            return Err(Refusal::limit(
+                "its client has its share of the descriptors; raise the limit (ulimit -n, LimitNOFILE=)",
+            ));
+        }
+        Ok(target)
+    }
+
+    fn peer(&self, connection: ConnectionId) -> Peer {
+        let known = self.peers.get(&connection);
+        known.cloned().unwrap_or(Peer::Unknown)
+    }
+
+    /// Returns the client behind a request: identified by its certificate in the handshake, or by the proof in this
+    /// request.
+    fn peer_of(&mut self, cx: &mut WorkerContext<'_>, opened: &OpenRequest) -> Peer {
+        let known = self.peer(opened.connection);
+        let (Peer::Unknown, Some(proof)) = (&known, opened.proof) else {
+            return known;
+        };
+        match self.peer_by_proof(cx, opened.connection, proof) {
+            Some(peer) => {
+                self.welcome(cx, opened.connection, opened.remote, peer.clone());
+                peer
+            }
+            None => known,
+        }
+    }
+
+    fn peer_by_proof(
+        &self,
+        cx: &WorkerContext<'_>,
+        connection: ConnectionId,
+        proof: [u8; 32],
+    ) -> Option<Peer> {
+        let exporter = cx.engine.exporter(connection)?;
+        let client = self.policy.identify_by_proof(&exporter, &proof)?;
+        Some(Peer::Named(client))
+    }
+
+    fn log_disconnected(
+        &self,
+        now: Instant,
+        peer: &Peer,
+        (connection, remote): (ConnectionId, SocketAddr),
+        reason: &LossReason,
+        [flows, salvaged, detached]: [usize; 3],
+    ) {
+        let Some(line) = self.lines.take(&holder_of(peer, remote), now) else {
+            return;
+        };
+        let (client, reason) = (name_of(peer), Untrusted(reason));
+        let (worker, connection) = self.flows.log.connection(connection);
+        if salvaged > 0 {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
+        }
+        if detached > 0 {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows = detached, lines_left_out = line.left_out() }, "client endpoint gone: its flows wait for it to come again");
+            if flows == 0 {
+                return;
+            }
+        }
+        // If the client of a connection did not identify itself, no stream became a flow.
+        if flows == 0 || *peer == Peer::Unknown {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
+        } else {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its tunnels were reset");
+        }
+    }
+
+    fn log_move(&self, now: Instant, moved: &Move) {
+        let (remote, flows, left) = (moved.remote, moved.flows, Untrusted(&moved.reason));
+        if let Some(line) = self.line_of(now, moved.connection, remote) {
+            let known = self.peer(moved.connection);
+            let (client, without_ms) = (name_of(&known), moved.without_ms());
+            let (worker, connection) = self.flows.log.connection(moved.connection);
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows, without_ms, %left, lines_left_out = line.left_out() }, "flows continue on a new connection");
+        }
+    }
+
+    /// Has the engine keep counters for every client of the configuration, even before it first connects.
+    fn register_clients(&self, cx: &mut WorkerContext<'_>) {
+        for name in self.policy.names() {
+            cx.engine.know_client(name);
+            cx.engine.allow_client(name, self.allowances.of(name));
+        }
+    }
+
+    fn phrases(&self) -> Phrases {
+        self.flows.log.phrases
+    }
+
+    fn line_of(
+        &self,
+        now: Instant,
+        connection: ConnectionId,
+        remote: SocketAddr,
+    ) -> Option<LinePermit> {
+        let holder = holder_of(&self.peer(connection), remote);
+        self.lines.take(&holder, now)
+    }
+
+    /// Takes a line about an unknown client from the budget of its address. If debug lines are off, it costs the
+    /// address nothing.
+    fn debug_line(&self, now: Instant, remote: SocketAddr) -> Option<LinePermit> {
+        tracing::enabled!(target: "quictun", tracing::Level::DEBUG)
+            .then(|| self.lines.take(&Holder::at(remote.ip()), now))
+            .flatten()
+    }
+}
+
+fn holder_of(peer: &Peer, remote: SocketAddr) -> Holder {
+    match peer {
+        Peer::Named(client) => Holder::Client(client.shared_name()),
+        Peer::Anyone | Peer::Unknown => Holder::at(remote.ip()),
+    }
+}

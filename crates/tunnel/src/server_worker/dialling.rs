@@ -1,0 +1,123 @@
+//! Dialling for a server's worker: name look-up, judgement of the addresses, dial.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quictun_control::log_beginning;
+use quictun_engine::{FlowId, OpenRequest};
+use quictun_wire::code::FlowCode;
+use quictun_wire::target::Target;
+use tracing::{debug, warn};
+
+use super::ServerWorker;
+use crate::dial::{DialResult, dial_unix};
+use crate::flow_records::Refusal;
+use crate::requests::Request;
+use crate::role::WorkerContext;
+use quictun_control::settings::Phrases;
+use quictun_io::poller::Key;
+use quictun_trust::access::{DialAddress, Peer, dialled_as};
+use quictun_trust::shares::Holder;
+
+impl ServerWorker {
+    pub(super) fn dial(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        opened: &OpenRequest,
+        peer: Peer,
+        holder: &Holder,
+        target: Target,
+    ) -> Result<(), Refusal> {
+        let flow = opened.flow;
+        let (host, port, family) = match &target {
+            Target::Unix { path } => {
+                let dialled = DialAddress::Unix(path);
+                let header = self.headers.of(&self.policy, &self.flows, flow, dialled);
+                let result = dial_unix(path, header).and_then(|socket| {
+                    cx.poller
+                        .add_flow(socket.descriptor(), Key::Flow(flow))
+                        .map_err(|_| FlowCode::Limit)?;
+                    Ok((socket, target.to_string()))
+                });
+                self.answer(cx, Some(DialResult { flow, result }));
+                return Ok(());
+            }
+            Target::Tcp { family, host, port } => (host.clone(), *port, *family),
+        };
+        let deadline = cx.now + self.dial_timeout;
+        if !self.dials.resolve(flow, holder, deadline) {
+            return Err(Refusal::limit(
+                "too many targets are being dialled for its client",
+            ));
+        }
+        if let Some(ip) = target.ip_literal() {
+            // `may_reach` has judged the address already.
+            let addresses = Ok(vec![dialled_as(SocketAddr::new(ip, port))]);
+            let dialed = self
+                .dials
+                .handle_resolved(cx.now, cx.poller, flow, addresses);
+            self.answer(cx, dialed);
+            return Ok(());
+        }
+        let Some(wanted) = self.lookups.ask(flow, holder, peer, target) else {
+            return Err(Refusal::limit(
+                "too many names are being looked up for its client",
+            ));
+        };
+        let request = Request::ResolveTarget {
+            worker: self.index,
+            flow,
+            holder: holder.clone(),
+            wanted,
+            host,
+            port,
+            family,
+        };
+        if self.control.try_send(request).is_err() {
+            // The queue has room for all look-ups that have a place, so an error means that the control plane is gone.
+            self.lookups.answered(flow);
+            return Err(Refusal::limit("names are not looked up any more"));
+        }
+        Ok(())
+    }
+
+    /// Returns the addresses of a name that the peer may be connected to, in the form in which they are dialled.
+    pub(super) fn permitted(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        peer: &Peer,
+        target: &Target,
+        addresses: Vec<SocketAddr>,
+    ) -> Result<Vec<SocketAddr>, FlowCode> {
+        let mut denied = None;
+        let mut addresses: Vec<_> = addresses.into_iter().map(dialled_as).collect();
+        addresses.retain(|address| {
+            let verdict = self.policy.may_reach_addr(peer, target, address.ip());
+            verdict.map_err(|why| denied = Some(why)).is_ok()
+        });
+        match denied {
+            Some(denied) if addresses.is_empty() => Err(self.refuse(now, flow, denied.into())),
+            _ => Ok(addresses),
+        }
+    }
+
+    pub(super) fn answer(&self, cx: &mut WorkerContext<'_>, dialed: Option<DialResult>) {
+        let Some(DialResult { flow, result }) = dialed else {
+            return;
+        };
+        let id = self.flows.log.id(flow);
+        match (&result, self.phrases()) {
+            (Ok((_, address)), phrases) => {
+                log_beginning!(phrases, { "Server-App-Addr" = address, flow = id }, "Server app connect successful", "the target has been reached");
+            }
+            (Err(code), Phrases::Original) => {
+                warn!(target: "quictun", flow = id, reason = %code, "Failed to dial server app");
+            }
+            (Err(code), Phrases::Own) => {
+                debug!(target: "quictun", flow = id, reason = %code, "the target cannot be reached");
+            }
+        }
+        cx.engine.handle_dialed(cx.now, flow, result);
+    }
+}

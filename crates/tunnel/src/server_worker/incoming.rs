@@ -1,0 +1,178 @@
+//! Connections to the listeners of this worker's clients: each becomes a flow, or waits in the listener's queue.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use quictun_engine::{ConnectionId, FlowId, OpenOutcome, Socket as _};
+use quictun_wire::listening::{Incoming, IncomingPeer};
+use tracing::{debug, warn};
+
+use super::listeners::{ListenerFlow, OwnListener, REST, State};
+use super::{ServerWorker, holder_of};
+use crate::app_addr::AppAddr;
+use crate::app_socket::AppSocket;
+use crate::flow_records::name_of;
+use crate::listener::AcceptOutcome;
+use crate::role::WorkerContext;
+use quictun_io::poller::Key;
+
+/// Maximum number of connections to accept from one listener before other work gets its turn.
+const ACCEPT_BURST: usize = 64;
+
+/// How long each connection waits for the client (PROTOCOL REVERSE-11).
+const PENDING_TIME: Duration = Duration::from_secs(10);
+
+impl ServerWorker {
+    pub(super) fn accept(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+        for _ in 0..ACCEPT_BURST {
+            let Some(own) = self.listeners.own.get_mut(key) else {
+                return;
+            };
+            let (connection, number) = (own.connection, own.number);
+            if matches!(own.state, State::Lost(_)) {
+                return;
+            }
+            let rest = State::Resting(cx.now + REST);
+            let location = self.listeners.location(connection);
+            if !self.listeners.holders.is_at(number, location) {
+                // Another worker holds the listener, and the message about it has not arrived yet.
+                return self.listeners.unwatch(cx.poller, key, rest);
+            }
+            if !self.listeners.has_room(connection) {
+                return self.listeners.unwatch(cx.poller, key, rest);
+            }
+            let own = &mut self.listeners.own[key];
+            let (socket, from, until) = match own.next.take() {
+                Some(next) => next,
+                None => match own.listener.accept() {
+                    AcceptOutcome::Connection(socket, from) => {
+                        (socket, from, cx.now + PENDING_TIME)
+                    }
+                    AcceptOutcome::Empty => return self.listeners.watch(cx.poller, cx.now, key),
+                    // A client's listener never receives diverted connections.
+                    AcceptOutcome::Diverted(..)
+                    | AcceptOutcome::Direct(_)
+                    | AcceptOutcome::Failed => continue,
+                    AcceptOutcome::Exhausted(cause) => {
+                        warn!(target: "quictun", %cause, "no descriptors or memory for new connections: accepting pauses; raise the limit (ulimit -n, LimitNOFILE=)");
+                        return self.listeners.unwatch(cx.poller, key, rest);
+                    }
+                },
+            };
+            if !self.open_incoming(cx, key, (socket, from, until)) {
+                return self.listeners.unwatch(cx.poller, key, rest);
+            }
+        }
+        // Other work gets its turn. The poller reports the remaining connections again.
+        self.listeners.watch(cx.poller, cx.now, key);
+    }
+
+    /// Opens a flow for an accepted connection. Returns `false` if the client takes no more flows for now.
+    fn open_incoming(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        key: usize,
+        (mut socket, from, until): (AppSocket, AppAddr, Instant),
+    ) -> bool {
+        if until <= cx.now {
+            socket.abort();
+            return true;
+        }
+        let own = &self.listeners.own[key];
+        let (id, number, connection) = (own.id, own.number, own.connection);
+        let client = self.peer(connection);
+        let place = match self.place_of(&client) {
+            Ok(place) => place,
+            Err(refusal) => {
+                let denied = refusal.denied;
+                debug!(target: "quictun", client = name_of(&client), denied, "an application has connected to a client's listener, and was reset");
+                socket.abort();
+                return true;
+            }
+        };
+        let own = &self.listeners.own[key];
+        let listener = own.bound.to_string();
+        let peer = match from {
+            AppAddr::Ip(address) => {
+                IncomingPeer::Ip(SocketAddr::new(address.ip().to_canonical(), address.port()))
+            }
+            AppAddr::Unix => IncomingPeer::Unix,
+        };
+        let incoming = Incoming { id, peer };
+        let now = cx.now;
+        let opening = cx
+            .engine
+            .open_incoming(now, connection, incoming, (socket, listener), until);
+        let flow = match opening {
+            OpenOutcome::Opened(flow) => flow,
+            OpenOutcome::Refused => return true,
+            OpenOutcome::NoRoom(socket) => {
+                self.listeners.own[key].next = Some((socket, from, until));
+                return false;
+            }
+        };
+        let listener_flow = ListenerFlow {
+            number,
+            pending: Some(connection),
+        };
+        self.listeners.flows.insert(flow, listener_flow);
+        self.limit_state
+            .places
+            .extend(place.map(|place| (flow, place)));
+        *self.listeners.pending.entry(connection).or_default() += 1;
+        let remote = cx.engine.remote(connection);
+        if let Some(remote) = remote {
+            self.flows.add(flow, client.clone(), remote);
+            debug!(target: "quictun", client = name_of(&client), flow = self.flows.log.id(flow), from = %peer, "an application has connected to a client's listener");
+            if !self.descriptors.open(flow, &holder_of(&client, remote)) {
+                debug!(target: "quictun", client = name_of(&client), "its client has its share of the descriptors: it was reset");
+                cx.fail(flow);
+                return true;
+            }
+        }
+        if let Some(socket) = cx.engine.socket(flow)
+            && let Err(cause) = cx.poller.add_flow(socket.descriptor(), Key::Flow(flow))
+        {
+            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
+            cx.fail(flow);
+        }
+        true
+    }
+
+    /// Handles that a client has accepted a flow, or that the flow is over: the client may take another one.
+    pub(super) fn handle_incoming_answered(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        flow: FlowId,
+        over: bool,
+    ) {
+        if let Some(connection) = self.listeners.answered(flow, over) {
+            self.wake_listeners(cx, connection);
+        }
+    }
+
+    /// Handles that a client allows more flows.
+    pub(super) fn wake_listeners(&mut self, cx: &mut WorkerContext<'_>, connection: ConnectionId) {
+        let resting = |own: &OwnListener| {
+            own.connection == connection && matches!(own.state, State::Resting(_))
+        };
+        for key in self.listeners.keys_where(resting) {
+            self.accept(cx, key);
+        }
+    }
+
+    pub(super) fn handle_listener_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+        if self.listeners.at.is_none_or(|at| at > cx.now) {
+            return;
+        }
+        self.listeners.at = None;
+        for key in self.listeners.keys_where(|_| true) {
+            match self.listeners.own[key].state {
+                State::Watched => {}
+                State::Resting(at) if at <= cx.now => self.accept(cx, key),
+                State::Lost(until) if until <= cx.now => self.close_listener(cx, key, None),
+                State::Resting(at) | State::Lost(at) => self.listeners.wake_at(at),
+            }
+        }
+    }
+}

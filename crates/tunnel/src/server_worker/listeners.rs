@@ -1,0 +1,587 @@
+//! The listeners of this worker's clients (PROTOCOL section 5.9): which of them are watched, and what happens to their
+//! connections.
+//!
+//! ```text
+//!  LISTEN ─► Holders ─► watched ◄──────────────┐
+//!                         │ ▲                  │ the client takes more, or 100 ms have passed
+//!       it connects       ▼ │ 64 unanswered,   │
+//!                       a flow, no stream, no descriptor ─► at rest: connections wait in the listener's queue
+//!                         │
+//!                         └─► its connection has ended ─► kept for its holder, at rest ─► closed
+//! ```
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quictun_engine::{ConnectionId, FlowId, LossReason, Socket as _};
+use quictun_wire::code::{CloseCode, ListenCode};
+use quictun_wire::listening::{Listen, ListenAck, ListenAddress, ListenId};
+use slab::Slab;
+use tracing::{debug, info, warn};
+
+use super::ServerWorker;
+use crate::app_addr::AppAddr;
+use crate::app_socket::AppSocket;
+use crate::flow_records::name_of;
+use crate::listener::Listener;
+use crate::mailbox::{Mailbox, Message};
+use crate::requests::Request;
+use crate::reverse::bind::Bound;
+use crate::reverse::holders::{
+    ExistingListener, HolderLocation, Holders, ListenOutcome, ListenerNumber, PreviousHolder,
+};
+use crate::role::WorkerContext;
+use quictun_control::log::Untrusted;
+use quictun_io::poller::{Key, Poller};
+use quictun_trust::access::Peer;
+
+/// Maximum number of connections that one client has not accepted yet (PROTOCOL REVERSE-11).
+const PENDING_MAX: usize = 64;
+
+/// Longest time for which a listener is not watched after its client could take no flow, or after an error such as a
+/// lack of descriptors. An event may end the pause earlier. If none does, the pause is too short to be noticed.
+pub(super) const REST: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    worker: usize,
+    pub(super) holders: Holders,
+    ttl: Duration,
+    siblings: Vec<Mailbox>,
+    pub(super) own: Slab<OwnListener>,
+    /// Listeners that are being made, with the client that asked.
+    asked: HashMap<ListenerNumber, PendingListener>,
+    /// Flows from connections to listeners.
+    pub(super) flows: HashMap<FlowId, ListenerFlow>,
+    /// For each connection, the number of flows that its client has not accepted yet.
+    pub(super) pending: HashMap<ConnectionId, usize>,
+    /// Next time at which a listener may need an action.
+    pub(super) at: Option<Instant>,
+    stopped: bool,
+}
+
+/// A listener that this worker holds.
+#[derive(Debug)]
+pub(super) struct OwnListener {
+    pub(super) number: ListenerNumber,
+    pub(super) listener: Arc<Listener>,
+    client: Arc<str>,
+    pub(super) id: ListenId,
+    asked: ListenAddress,
+    pub(super) bound: ListenAddress,
+    pub(super) connection: ConnectionId,
+    pub(super) state: State,
+    /// A connection accepted before the client turned out to take no more flows.
+    pub(super) next: Option<(AppSocket, AppAddr, Instant)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Watched,
+    Resting(Instant),
+    /// The client's connection has ended; holds the time at which the listener closes.
+    Lost(Instant),
+}
+
+#[derive(Debug)]
+struct PendingListener {
+    connection: ConnectionId,
+    client: Arc<str>,
+    id: ListenId,
+    asked: ListenAddress,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListenerFlow {
+    pub(super) number: ListenerNumber,
+    /// The connection whose client has not accepted the flow yet.
+    pub(super) pending: Option<ConnectionId>,
+}
+
+impl Listeners {
+    pub(crate) fn new(
+        worker: usize,
+        holders: Holders,
+        ttl: Duration,
+        siblings: Vec<Mailbox>,
+    ) -> Self {
+        Self {
+            worker,
+            holders,
+            ttl,
+            siblings,
+            own: Slab::new(),
+            asked: HashMap::new(),
+            flows: HashMap::new(),
+            pending: HashMap::new(),
+            at: None,
+            stopped: false,
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.at
+    }
+
+    pub(super) fn location(&self, connection: ConnectionId) -> HolderLocation {
+        HolderLocation {
+            worker: self.worker,
+            connection,
+        }
+    }
+
+    fn find(&self, number: ListenerNumber) -> Option<usize> {
+        let mut own = self.own.iter();
+        own.find(|(_, own)| own.number == number)
+            .map(|(key, _)| key)
+    }
+
+    pub(super) fn keys_where(&self, is: impl Fn(&OwnListener) -> bool) -> Vec<usize> {
+        let own = self.own.iter().filter(|(_, own)| is(own));
+        own.map(|(key, _)| key).collect()
+    }
+
+    pub(super) fn wake_at(&mut self, at: Instant) {
+        self.at = Some(self.at.map_or(at, |before| before.min(at)));
+    }
+
+    pub(super) fn watch(&mut self, poller: &Poller, now: Instant, key: usize) {
+        let Some(own) = self.own.get_mut(key) else {
+            return;
+        };
+        if own.state == State::Watched {
+            return;
+        }
+        if let Err(cause) = poller.add_listener(&*own.listener, Key::Listener(key)) {
+            warn!(target: "quictun", %cause, "a listener cannot be watched: trying again");
+            own.state = State::Resting(now + REST);
+            return self.wake_at(now + REST);
+        }
+        own.state = State::Watched;
+    }
+
+    /// Stops watching a listener. New connections wait in its queue.
+    pub(super) fn unwatch(&mut self, poller: &Poller, key: usize, state: State) {
+        let Some(own) = self.own.get_mut(key) else {
+            return;
+        };
+        if own.state == State::Watched
+            && let Err(cause) = poller.remove(&*own.listener)
+        {
+            debug!(target: "quictun", %cause, "a listener was not watched");
+        }
+        own.state = state;
+        if let State::Resting(at) | State::Lost(at) = state {
+            self.wake_at(at);
+        }
+    }
+
+    /// Forgets a listener. Its descriptor closes if no other worker holds it.
+    fn forget(&mut self, poller: &Poller, key: usize) -> Option<OwnListener> {
+        self.unwatch(poller, key, State::Lost(Instant::now()));
+        let mut own = self.own.try_remove(key)?;
+        if let Some((mut socket, ..)) = own.next.take() {
+            socket.abort();
+        }
+        Some(own)
+    }
+
+    pub(super) fn has_room(&self, connection: ConnectionId) -> bool {
+        self.pending.get(&connection).copied().unwrap_or_default() < PENDING_MAX
+    }
+
+    /// Handles that a flow is accepted or over. Returns the connection whose client may take another flow.
+    pub(super) fn answered(&mut self, flow: FlowId, over: bool) -> Option<ConnectionId> {
+        let listener_flow = self.flows.get_mut(&flow)?;
+        let connection = listener_flow.pending.take();
+        if over {
+            self.flows.remove(&flow);
+        }
+        let connection = connection?;
+        if let Some(pending) = self.pending.get_mut(&connection) {
+            *pending -= 1;
+            if *pending == 0 {
+                self.pending.remove(&connection);
+            }
+        }
+        Some(connection)
+    }
+}
+
+/// Requests of clients: LISTEN and UNLISTEN.
+impl ServerWorker {
+    pub(super) fn handle_listen(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        listen: &Listen,
+    ) {
+        let peer = self.peer(connection);
+        let answer = self.judge_listen(connection, &peer, listen);
+        let client = name_of(&peer).to_owned();
+        let existing = match answer {
+            Ok((ListenOutcome::Bind(number), address)) => {
+                return self.make_listener(cx, connection, &peer, listen.id, (number, address));
+            }
+            Ok((ListenOutcome::Exists(existing), _)) => *existing,
+            Ok((ListenOutcome::Refused(code), _)) => {
+                let why = code.to_string();
+                return self.refuse_listener(cx, connection, remote, listen, (code, &why));
+            }
+            Err((code, why)) => {
+                return self.refuse_listener(cx, connection, remote, listen, (code, &why));
+            }
+        };
+        let ExistingListener {
+            number,
+            listener,
+            asked,
+            bound,
+            before,
+        } = existing;
+        let moves = before.is_some();
+        if let Some(before) = before {
+            self.notify_previous(cx, number, before);
+        }
+        let listeners = &mut self.listeners;
+        let own = OwnListener {
+            number,
+            listener,
+            client: client.as_str().into(),
+            id: listen.id,
+            asked,
+            bound: bound.clone(),
+            connection,
+            state: State::Resting(cx.now),
+            next: None,
+        };
+        let key = match listeners.find(number) {
+            Some(key) => {
+                if let Some(known) = listeners.own.get_mut(key) {
+                    (known.id, known.connection) = (listen.id, connection);
+                }
+                key
+            }
+            None => listeners.own.insert(own),
+        };
+        listeners.watch(cx.poller, cx.now, key);
+        if moves {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound }, "the listener goes on with another connection of its client");
+        }
+        let result = Ok(bound);
+        let id = listen.id;
+        cx.engine
+            .answer_listen(connection, ListenAck { id, result });
+    }
+
+    fn judge_listen(
+        &self,
+        connection: ConnectionId,
+        peer: &Peer,
+        listen: &Listen,
+    ) -> Result<(ListenOutcome, ListenAddress), (ListenCode, String)> {
+        let address = ListenAddress::parse(&listen.address);
+        let address = address.map_err(|error| (ListenCode::BadAddress, error.to_string()))?;
+        self.policy
+            .may_listen(peer, &address)
+            .map_err(|denied| (ListenCode::NotAllowed, denied.to_string()))?;
+        if self.listeners.stopped {
+            let code = ListenCode::ShuttingDown;
+            return Err((code, code.to_string()));
+        }
+        let Peer::Named(client) = peer else {
+            // Only named clients have rules.
+            return Err((ListenCode::NotAllowed, String::new()));
+        };
+        let location = self.listeners.location(connection);
+        let holders = &self.listeners.holders;
+        let answer = holders.ask(&client.shared_name(), listen, &address, location);
+        Ok((answer, address))
+    }
+
+    fn make_listener(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        peer: &Peer,
+        id: ListenId,
+        (number, address): (ListenerNumber, ListenAddress),
+    ) {
+        let asked = PendingListener {
+            connection,
+            client: name_of(peer).into(),
+            id,
+            asked: address.clone(),
+        };
+        self.listeners.asked.insert(number, asked);
+        let worker = self.index;
+        let request = Request::Listen {
+            worker,
+            number,
+            address,
+        };
+        if self.control.try_send(request).is_err() {
+            self.handle_bound(cx, number, Err(ListenCode::Failed));
+        }
+    }
+
+    pub(super) fn handle_bound(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        number: ListenerNumber,
+        result: Result<Bound, ListenCode>,
+    ) {
+        let listeners = &mut self.listeners;
+        let asked = listeners.asked.remove(&number);
+        let made = match result {
+            Ok((listener, bound)) => {
+                let made = listeners.holders.bound(number, listener, &bound);
+                made.map(|listener| Ok((listener, bound)))
+            }
+            Err(code) => {
+                listeners.holders.failed(number);
+                Some(Err(code))
+            }
+        };
+        let (Some(made), Some(asked)) = (made, asked) else {
+            return;
+        };
+        let PendingListener {
+            connection,
+            client,
+            id,
+            asked,
+        } = asked;
+        let result = match made {
+            Ok((listener, bound)) => {
+                let own = OwnListener {
+                    number,
+                    listener,
+                    client: client.clone(),
+                    id,
+                    asked,
+                    bound: bound.clone(),
+                    connection,
+                    state: State::Resting(cx.now),
+                    next: None,
+                };
+                let key = listeners.own.insert(own);
+                if listeners.stopped {
+                    return self.close_listener(cx, key, Some(ListenCode::ShuttingDown));
+                }
+                if self.peers.contains_key(&connection) {
+                    listeners.watch(cx.poller, cx.now, key);
+                } else {
+                    // The connection has ended meanwhile.
+                    return self.lose_listener(cx, key);
+                }
+                info!(target: "quictun", client = &*client, listen = %bound, "listening for a client");
+                Ok(bound)
+            }
+            Err(code) => {
+                info!(target: "quictun", client = &*client, listen = %asked, reason = %code, "a client's listener was refused");
+                Err(code)
+            }
+        };
+        cx.engine
+            .answer_listen(connection, ListenAck { id, result });
+    }
+
+    fn refuse_listener(
+        &self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        listen: &Listen,
+        (code, why): (ListenCode, &str),
+    ) {
+        if let Some(line) = self.line_of(cx.now, connection, remote) {
+            let peer = self.peer(connection);
+            let (client, address) = (name_of(&peer), Untrusted(&listen.address));
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %address, reason = %code, denied = why, lines_left_out = line.left_out() }, "a client's listener was refused");
+        }
+        let (id, result) = (listen.id, Err(code));
+        cx.engine
+            .answer_listen(connection, ListenAck { id, result });
+    }
+
+    /// Notifies the previous holder that the listener has moved: its worker stops accepting, and another process of the
+    /// client gets a `LISTEN_ACK`.
+    fn notify_previous(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        number: ListenerNumber,
+        before: PreviousHolder,
+    ) {
+        let PreviousHolder {
+            location,
+            id,
+            other,
+        } = before;
+        if location.worker != self.index {
+            if let Some(mailbox) = self.listeners.siblings.get(location.worker) {
+                mailbox.send(Message::ListenerTaken { number, id, other });
+            }
+            return;
+        }
+        if other {
+            let result = Err(ListenCode::Taken);
+            let answer = ListenAck { id, result };
+            cx.engine.answer_listen(location.connection, answer);
+        }
+    }
+
+    /// Handles that another worker has taken the listener over.
+    pub(super) fn handle_listener_taken(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        (number, id, other): (ListenerNumber, ListenId, bool),
+    ) {
+        let Some(key) = self.listeners.find(number) else {
+            return;
+        };
+        let connection = self.listeners.own[key].connection;
+        let location = self.listeners.location(connection);
+        if self.listeners.holders.is_at(number, location) {
+            // The listener has come back to this worker since.
+            return;
+        }
+        self.listeners.forget(cx.poller, key);
+        if other {
+            let result = Err(ListenCode::Taken);
+            cx.engine
+                .answer_listen(connection, ListenAck { id, result });
+        }
+    }
+
+    pub(super) fn handle_unlisten(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        ids: &[ListenId],
+    ) {
+        let of = |own: &OwnListener| own.connection == connection && ids.contains(&own.id);
+        for key in self.listeners.keys_where(of) {
+            self.close_listener(cx, key, None);
+        }
+        // A listener that is being made is closed as soon as it exists.
+        let Listeners { asked, holders, .. } = &mut self.listeners;
+        asked.retain(|number, asked| {
+            let meant = asked.connection == connection && ids.contains(&asked.id);
+            if meant {
+                holders.forget(*number);
+            }
+            !meant
+        });
+    }
+}
+
+/// Events of connections, rules and the process.
+impl ServerWorker {
+    /// Handles the end of a connection. Its listeners are kept for their holder, unless the holder has gone for good.
+    pub(super) fn lose_listeners(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        connection: ConnectionId,
+        reason: &LossReason,
+    ) {
+        let shutdown = CloseCode::Shutdown.to_u64();
+        let for_good = match reason {
+            LossReason::ClosedByPeer(code) => *code == shutdown,
+            // The client has violated the protocol. `judge_listeners` closes the listeners of a revoked client.
+            LossReason::Violation(_) => true,
+            _ => false,
+        };
+        for key in self
+            .listeners
+            .keys_where(|own| own.connection == connection)
+        {
+            if for_good {
+                self.close_listener(cx, key, None);
+            } else {
+                self.lose_listener(cx, key);
+            }
+        }
+    }
+
+    fn lose_listener(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+        let listeners = &mut self.listeners;
+        let until = cx.now + listeners.ttl;
+        let own = &listeners.own[key];
+        let location = listeners.location(own.connection);
+        if listeners.ttl.is_zero() {
+            self.close_listener(cx, key, None);
+        } else if listeners.holders.lose(own.number, location, until) {
+            listeners.unwatch(cx.poller, key, State::Lost(until));
+        } else {
+            listeners.forget(cx.poller, key);
+        }
+    }
+
+    /// Closes a listener. If there is a code, reports it to the client.
+    pub(super) fn close_listener(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        key: usize,
+        code: Option<ListenCode>,
+    ) {
+        let Some(own) = self.listeners.forget(cx.poller, key) else {
+            return;
+        };
+        let location = self.listeners.location(own.connection);
+        if !self.listeners.holders.release(own.number, location) {
+            return;
+        }
+        let (client, bound) = (&*own.client, &own.bound);
+        let reason = code.map(|code| code.to_string());
+        info!(target: "quictun", client, listen = %bound, reason, "no longer listening for a client");
+        if let Some(code) = code {
+            let (id, result) = (own.id, Err(code));
+            cx.engine
+                .answer_listen(own.connection, ListenAck { id, result });
+        }
+    }
+
+    /// Closes the listeners of a client that may no longer connect.
+    pub(super) fn close_listeners_of(&mut self, cx: &mut WorkerContext<'_>, client: &str) {
+        for key in self.listeners.keys_where(|own| &*own.client == client) {
+            self.close_listener(cx, key, None);
+        }
+    }
+
+    /// Closes all listeners, because the process takes no more flows.
+    pub(super) fn stop_listeners(&mut self, cx: &mut WorkerContext<'_>) {
+        self.listeners.stopped = true;
+        for key in self.listeners.keys_where(|_| true) {
+            self.close_listener(cx, key, Some(ListenCode::ShuttingDown));
+        }
+    }
+
+    /// Applies changed rules: closes listeners that are no longer allowed, and ends their flows. Returns the number of
+    /// these flows.
+    pub(super) fn judge_listeners(&mut self, cx: &mut WorkerContext<'_>) -> usize {
+        let mut ended = 0;
+        for key in self.listeners.keys_where(|_| true) {
+            let own = &self.listeners.own[key];
+            let again = self.policy.by_name(&own.client);
+            let peer = again.map_or(Peer::Unknown, Peer::Named);
+            if self.policy.may_listen(&peer, &own.asked).is_ok() {
+                continue;
+            }
+            let number = own.number;
+            self.close_listener(cx, key, Some(ListenCode::Revoked));
+            let flows = self.listeners.flows.iter();
+            let flows = flows.filter(|(_, listener_flow)| listener_flow.number == number);
+            let mut flows: Vec<FlowId> = flows.map(|(flow, _)| *flow).collect();
+            flows.sort_unstable();
+            for flow in flows {
+                ended += 1;
+                cx.engine.revoke_flow(cx.now, flow);
+            }
+        }
+        ended
+    }
+}

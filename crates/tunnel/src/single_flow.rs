@@ -1,0 +1,113 @@
+//! The single flow of a process that runs only for it: `quictun connect`.
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quictun_control::flow_log::{self, FlowFacts};
+use quictun_engine::{Ending, FlowId, FlowSummary};
+use quictun_wire::target::Target;
+
+use crate::app_socket::AppSocket;
+
+/// The flow's outcome, for the thread that waits for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FlowOutcome(Arc<Mutex<Option<Result<(), String>>>>);
+
+/// The flow, and the socket of its application.
+#[derive(Debug)]
+pub(crate) struct SingleFlow {
+    socket: Option<UnixStream>,
+    token: String,
+    flow: Option<FlowId>,
+    outcome: FlowOutcome,
+    over: bool,
+}
+
+impl FlowOutcome {
+    /// Sets the outcome. A success never replaces an earlier error.
+    fn set(&self, outcome: Result<(), String>) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*held, Some(Err(_))) {
+            *held = Some(outcome);
+        }
+    }
+
+    /// Returns the outcome. The error says why the flow did not end as both sides intended.
+    pub(crate) fn take(&self) -> Result<(), String> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = || Err("the program ended before the flow was over".to_owned());
+        held.take().unwrap_or_else(ended)
+    }
+}
+
+impl SingleFlow {
+    pub(crate) fn new(socket: UnixStream, target: &Target, outcome: FlowOutcome) -> Self {
+        Self {
+            socket: Some(socket),
+            token: target.to_string(),
+            flow: None,
+            outcome,
+            over: false,
+        }
+    }
+
+    /// Returns the socket and the token to open. Only the first call returns them.
+    pub(crate) fn begin(&mut self) -> Option<(AppSocket, String)> {
+        match AppSocket::unix(self.socket.take()?) {
+            Ok(socket) => Some((socket, self.token.clone())),
+            Err(error) => {
+                self.end(Err(format!("the application's socket failed: {error}")));
+                None
+            }
+        }
+    }
+
+    /// Handles that the flow is open, or (`None`) that it could not be opened.
+    pub(crate) fn handle_opened(&mut self, flow: Option<FlowId>) {
+        self.flow = flow;
+        if flow.is_none() {
+            self.end(Err("no memory for another flow".to_owned()));
+        }
+    }
+
+    pub(crate) fn handle_closed(&mut self, summary: &FlowSummary, known: FlowFacts<'_>) {
+        if self.flow == Some(summary.flow) {
+            self.end(match summary.ending {
+                Ending::Finished => Ok(()),
+                ending => Err(flow_log::reason(ending, known.unreachable)),
+            });
+        }
+    }
+
+    /// Handles that the flow ended here, while the peer has not confirmed all bytes.
+    pub(crate) fn handle_unconfirmed(&mut self) {
+        let why = "the server has not confirmed that everything has arrived";
+        self.end(Err(why.to_owned()));
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn end(&mut self, outcome: Result<(), String>) {
+        self.over = true;
+        self.outcome.set(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unconfirmed_or_unfinished_flow_is_an_error() {
+        assert!(FlowOutcome::default().take().is_err());
+        let outcome = FlowOutcome::default();
+        outcome.set(Ok(()));
+        assert_eq!(outcome.take(), Ok(()));
+        outcome.set(Ok(()));
+        outcome.set(Err("lost".to_owned()));
+        outcome.set(Ok(()));
+        assert_eq!(outcome.take(), Err("lost".to_owned()));
+    }
+}
