@@ -295,12 +295,15 @@ impl<S: Socket> Engine<S> {
     pub fn drive(&mut self, now: Instant) {
         self.traffic.charge_kept();
         self.traffic.free_memory(now);
+        // New connections come first, so that the answers to their first datagrams leave in this turn.
+        if let Role::Server(server) = &mut self.role {
+            server.accept_newcomers(now, &mut self.traffic);
+        }
         while let Some(key) = self.traffic.connections.next_marked() {
             self.drive_connection(now, key);
         }
-        match &mut self.role {
-            Role::Client(client) => client.drive(now, &mut self.traffic),
-            Role::Server(server) => server.accept_newcomers(now, &mut self.traffic),
+        if let Role::Client(client) = &mut self.role {
+            client.drive(now, &mut self.traffic);
         }
     }
 

@@ -53,7 +53,7 @@ impl Peer {
         if let Some(flow) = self.flow {
             self.engine.handle_socket(now, flow, true, true, false);
         }
-        // The first call may have accepted a connection. Its answer leaves only after another call.
+        // The input of the application is work, too.
         self.engine.drive(now);
         while let Some(datagrams) = self.engine.poll_transmit(now, &mut self.buffer) {
             // `setup` allows one datagram in each batch. If the socket has no room, the datagram is lost, and QUIC
