@@ -18,7 +18,7 @@ mod attempt;
 mod directory;
 mod entry;
 mod error;
-mod limit_lines;
+pub(crate) mod limit_lines;
 #[cfg(test)]
 mod tests;
 

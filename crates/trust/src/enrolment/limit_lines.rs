@@ -3,10 +3,10 @@
 use crate::limits::{ClientLimits, parse_expiry, timestamp};
 
 /// Start of the line behind the limits.
-const NEXT: &str = "allow = [";
+pub(crate) const NEXT: &str = "allow = [";
 
 /// Formats each limit as one line, with its end.
-pub(super) fn lines(limits: &ClientLimits) -> String {
+pub(crate) fn lines(limits: &ClientLimits) -> String {
     let number = |key: &str, value: Option<u64>| value.map(|value| format!("{key} = {value}\n"));
     let rate = |key: &str, value: Option<u64>| {
         value.map(|bytes| format!("{key} = \"{}bit\"\n", bytes.saturating_mul(8)))
@@ -24,7 +24,7 @@ pub(super) fn lines(limits: &ClientLimits) -> String {
 
 /// Reads the limits at the start of a text. Returns them and the text behind them, or `None` if [`lines`] has not
 /// written them.
-pub(super) fn split(text: &str) -> Option<(ClientLimits, &str)> {
+pub(crate) fn split(text: &str) -> Option<(ClientLimits, &str)> {
     let (written, rest) = text.split_at(text.find(NEXT)?);
     let mut limits = ClientLimits::default();
     for line in written.lines() {

@@ -1,13 +1,11 @@
 //! Encodes the outcome of an enrolment: a number. After [`ENROLLED`] or [`ALREADY_STORED`] follow the limits of the
-//! client on one line, and each of its rules on a line.
+//! client as its file has them, and each of its rules on a line.
 
 use std::io;
-use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
 
-use crate::enrolment::{Enrolment, JoinRefusal};
-use crate::settings::ClientLimits;
+use crate::enrolment::{Enrolment, JoinRefusal, limit_lines};
 
 const ENROLLED: u8 = 0;
 const UNKNOWN: u8 = 1;
@@ -31,7 +29,8 @@ pub(super) fn encode(outcome: Result<Enrolment, JoinRefusal>) -> io::Result<Zero
             } else {
                 ENROLLED
             };
-            answer.extend(limits_line(&limits).into_bytes());
+            answer.extend(limit_lines::lines(&limits).into_bytes());
+            answer.extend(limit_lines::NEXT.as_bytes());
             for rule in allow {
                 answer.push(b'\n');
                 answer.extend(rule.into_bytes());
@@ -57,11 +56,10 @@ pub(super) fn decode(answer: &[u8]) -> Result<Enrolment, JoinRefusal> {
     Err(match *outcome {
         ENROLLED | ALREADY_STORED => {
             let text = std::str::from_utf8(rules).map_err(|_| invalid())?;
-            let mut lines = text.lines();
-            let limits = lines.next().and_then(limits_of);
+            let (limits, rules) = limit_lines::split(text).ok_or_else(invalid)?;
             return Ok(Enrolment {
-                limits: limits.ok_or_else(invalid)?,
-                allow: lines.map(str::to_owned).collect(),
+                limits,
+                allow: rules.lines().skip(1).map(str::to_owned).collect(),
                 already_stored: *outcome == ALREADY_STORED,
             });
         }
@@ -74,54 +72,18 @@ pub(super) fn decode(answer: &[u8]) -> Result<Enrolment, JoinRefusal> {
     })
 }
 
-/// Formats the limits as five numbers, with `-` for none. The time of expiry counts in seconds since 1970.
-fn limits_line(limits: &ClientLimits) -> String {
-    let since_1970 = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).ok();
-    let expires = limits.expires.map(|at| since_1970(at).unwrap_or_default());
-    let numbers = [
-        limits.max_flows,
-        limits.rate_up,
-        limits.rate_down,
-        limits.quota,
-        expires.map(|time| time.as_secs()),
-    ];
-    let shown = numbers.map(|number| number.map_or_else(|| "-".to_owned(), |it| it.to_string()));
-    shown.join(" ")
-}
-
-fn limits_of(line: &str) -> Option<ClientLimits> {
-    let mut numbers = [None; 5];
-    let mut words = line.split(' ');
-    for number in &mut numbers {
-        *number = match words.next()? {
-            "-" => None,
-            word => Some(word.parse::<u64>().ok()?),
-        };
-    }
-    let [max_flows, rate_up, rate_down, quota, expires] = numbers;
-    let at = |seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-    let limits = ClientLimits {
-        max_flows,
-        rate_up,
-        rate_down,
-        quota,
-        expires: match expires {
-            None => None,
-            Some(seconds) => Some(at(seconds)?),
-        },
-    };
-    words.next().is_none().then_some(limits)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::super::record::number;
     use super::*;
+    use crate::settings::ClientLimits;
 
     #[test]
     fn an_outcome_is_decoded_as_it_was_encoded() {
         let limits = ClientLimits {
-            rate_up: Some(u64::MAX),
+            rate_up: Some(1000),
             quota: Some(1),
             expires: Some(SystemTime::UNIX_EPOCH + Duration::from_hours(24)),
             ..ClientLimits::default()
@@ -155,13 +117,13 @@ mod tests {
         }
         let full = JoinRefusal::Store(io::Error::from_raw_os_error(28));
         assert_eq!(number(&encode(Err(full)).expect_err("the disk")), 28);
-        let short = [&[ENROLLED][..], b"- - - -"].concat();
-        let long = [&[ENROLLED][..], b"- - - - - -"].concat();
-        let words = [&[ENROLLED][..], b"- - - - x"].concat();
+        let no_rules = [&[ENROLLED][..], b"quota = 1\n"].concat();
+        let twice = [&[ENROLLED][..], b"quota = 1\nquota = 1\nallow = ["].concat();
+        let words = [&[ENROLLED][..], b"quota = x\nallow = ["].concat();
         let nonsense = [&[][..], &[9], &[ENROLLED], &[ENROLLED, 0xff]];
         for nonsense in nonsense
             .into_iter()
-            .chain([&short[..], &long[..], &words[..]])
+            .chain([&no_rules[..], &twice[..], &words[..]])
         {
             assert!(matches!(decode(nonsense), Err(JoinRefusal::Store(_))));
         }
