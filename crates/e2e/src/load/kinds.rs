@@ -43,7 +43,7 @@ pub struct Kinds {
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
     /// Minimum ratio of the kind to `-L` that the interval may reach.
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value_t = 0.96)]
     pub least: f64,
 }
 

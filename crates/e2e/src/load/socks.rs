@@ -33,7 +33,7 @@ pub struct Socks {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub per_second: u32,
     /// Milliseconds that the proxy may add to the median.
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.2)]
     pub max_added_ms: f64,
     /// Percent by which the memory of each program may grow.
     #[arg(long)]
