@@ -82,7 +82,7 @@ fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<End
     // An opening that is not a client's is not reported. A client whose opening fails sees the connection close.
     let plan = begin().ok().flatten()?;
     if let Err(why) = admit(server, &plan) {
-        // A failure is ignored, because the client may have closed the connection.
+        // The refusal is reported below. If it cannot be sent, the client has closed the connection.
         hello::send(&mut socket, &Response::Refused(why.clone())).ok();
         return Some((plan, Err(why)));
     }

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 ///
 /// [`SyscallSet::Tunnel`]: crate::confine::SyscallSet::Tunnel
 pub fn device_index(name: &str) -> io::Result<u32> {
-    // Any socket will do.
+    // The request takes a socket of any family.
     let (datagrams, close) = (SocketType::DGRAM, SocketFlags::CLOEXEC);
     let socket = socket_with(AddressFamily::UNIX, datagrams, close, None)?;
     Ok(name_to_index(socket, name)?)

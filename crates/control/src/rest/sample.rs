@@ -199,7 +199,7 @@ impl<'a> Sampler<'a> {
             }
         }
         let sample = self.sample(request.detail).await;
-        // The handler may have ended.
+        // Sending fails only if the HTTP handler has ended, and then no client waits for the sample.
         request.reply.send(sample).ok();
     }
 

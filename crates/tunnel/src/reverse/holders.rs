@@ -209,7 +209,7 @@ impl ListenerTable {
             Some(index) if own[index].bound.is_some() => {
                 return Some(ListenOutcome::Refused(ListenCode::InUse));
             }
-            // Its first request has not been answered at its previous location.
+            // The server has not answered the first request for this listener, which came from another location.
             Some(index) => {
                 own.remove(index);
                 own.iter().position(|held| held.is_for(address))?

@@ -118,6 +118,7 @@ impl ServerWorker {
         let Ok(target) = parse_token(self.token_parser, &requested.token) else {
             return;
         };
+        // The path of a Unix socket is not an address: the rule for its target decides alone.
         let connected: Option<SocketAddr> = requested.server_app.parse().ok();
         let verdict = self.policy.may_reach(&peer, &target);
         let verdict = verdict.and_then(|()| match connected {

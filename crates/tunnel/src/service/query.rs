@@ -125,6 +125,7 @@ impl QueriedServer {
         question: &[u8],
     ) -> io::Result<SrvAnswer> {
         let server = self.server;
+        // Other messages are ignored: they are late, forged or malformed. A time-out ends the wait for the answer.
         let is_it = |message: &[u8]| service.answer(id, message).ok();
         let answer = timeout(ANSWER_TIMEOUT, by_datagram(server, question, is_it)).await??;
         if answer != SrvAnswer::Truncated {
