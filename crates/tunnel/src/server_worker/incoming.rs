@@ -79,7 +79,7 @@ impl ServerWorker {
             return true;
         }
         let own = &self.listeners.own[key];
-        let (id, number, connection) = (own.id, own.number, own.connection);
+        let (id, connection) = (own.id, own.connection);
         let client = self.peer(connection);
         let place = match self.place_of(&client) {
             Ok(place) => place,
@@ -111,8 +111,10 @@ impl ServerWorker {
                 return false;
             }
         };
+        let own = &self.listeners.own[key];
         let listener_flow = ListenerFlow {
-            number,
+            client: own.client.clone(),
+            asked: own.asked.clone(),
             pending: Some(connection),
         };
         self.listeners.flows.insert(flow, listener_flow);

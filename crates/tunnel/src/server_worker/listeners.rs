@@ -67,9 +67,9 @@ pub(crate) struct Listeners {
 pub(super) struct OwnListener {
     pub(super) number: ListenerNumber,
     pub(super) listener: Arc<Listener>,
-    client: Arc<str>,
+    pub(super) client: Arc<str>,
     pub(super) id: ListenId,
-    asked: ListenAddress,
+    pub(super) asked: ListenAddress,
     pub(super) bound: ListenAddress,
     pub(super) connection: ConnectionId,
     pub(super) state: State,
@@ -93,9 +93,11 @@ struct PendingListener {
     asked: ListenAddress,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ListenerFlow {
-    pub(super) number: ListenerNumber,
+    /// The client of the listener, and the address that it has asked for. The flow may outlive the listener.
+    pub(super) client: Arc<str>,
+    pub(super) asked: ListenAddress,
     /// The connection whose client has not accepted the flow yet.
     pub(super) pending: Option<ConnectionId>,
 }
@@ -563,25 +565,27 @@ impl ServerWorker {
     /// Applies changed rules: closes listeners that are no longer allowed, and ends their flows. Returns the number of
     /// these flows.
     pub(super) fn judge_listeners(&mut self, cx: &mut WorkerContext<'_>) -> usize {
-        let mut ended = 0;
         for key in self.listeners.keys_where(|_| true) {
             let own = &self.listeners.own[key];
-            let again = self.policy.by_name(&own.client);
-            let peer = again.map_or(Peer::Unknown, Peer::Named);
-            if self.policy.may_listen(&peer, &own.asked).is_ok() {
-                continue;
-            }
-            let number = own.number;
-            self.close_listener(cx, key, Some(ListenCode::Revoked));
-            let flows = self.listeners.flows.iter();
-            let flows = flows.filter(|(_, listener_flow)| listener_flow.number == number);
-            let mut flows: Vec<FlowId> = flows.map(|(flow, _)| *flow).collect();
-            flows.sort_unstable();
-            for flow in flows {
-                ended += 1;
-                cx.engine.revoke_flow(cx.now, flow);
+            if !self.may_still_listen(&own.client, &own.asked) {
+                self.close_listener(cx, key, Some(ListenCode::Revoked));
             }
         }
-        ended
+        // The listener of a flow may be closed, or may have moved to another worker.
+        let flows = self.listeners.flows.iter();
+        let disallowed =
+            flows.filter(|(_, flow)| !self.may_still_listen(&flow.client, &flow.asked));
+        let mut flows: Vec<FlowId> = disallowed.map(|(flow, _)| *flow).collect();
+        flows.sort_unstable();
+        for &flow in &flows {
+            cx.engine.revoke_flow(cx.now, flow);
+        }
+        flows.len()
+    }
+
+    fn may_still_listen(&self, client: &str, asked: &ListenAddress) -> bool {
+        let again = self.policy.by_name(client);
+        let peer = again.map_or(Peer::Unknown, Peer::Named);
+        self.policy.may_listen(&peer, asked).is_ok()
     }
 }
